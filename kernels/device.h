@@ -1,0 +1,49 @@
+// Device: memory, queue and ops of one place where kernels run. One in-order queue per device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/tensor.h"
+
+namespace plumb {
+
+class Ops;
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual std::string name() const = 0;      // "cpu", "cuda:0": what --device takes
+  virtual std::string describe() const = 0;  // one line: hardware, instruction set, libraries
+
+  // A contiguous tensor with undefined contents, 64-byte aligned. Throws DeviceError when out of memory.
+  virtual Tensor allocate(DType dtype, const Shape& shape) = 0;
+  // Host bytes in the tensor's (contiguous) layout to the device and back.
+  virtual void upload(const Tensor& to, const void* from) = 0;
+  virtual void download(void* to, const Tensor& from) = 0;
+  // Every byte of a contiguous tensor set to `byte`.
+  virtual void fill(const Tensor& t, uint8_t byte) = 0;
+  // Waits for all work queued so far; throws DeviceError if any of it failed.
+  virtual void synchronize() = 0;
+
+  virtual Ops& ops() = 0;
+};
+
+// Why a device cannot be used here, or that it can.
+struct DeviceStatus {
+  std::string name;
+  bool usable = false;
+  std::string text;  // description, or the reason and what to do
+};
+
+// Every device that this binary knows, usable or not, in the order of preference of "auto".
+std::vector<DeviceStatus> list_devices();
+
+// Opens a device by name ("cpu", "oracle", "cuda:0"); throws UsageError for an unknown name and
+// DeviceError with the reason for one that cannot be used here. `threads` 0 means one per core.
+std::unique_ptr<Device> open_device(const std::string& name, int threads = 0);
+
+}  // namespace plumb

@@ -1,0 +1,357 @@
+// Argument checks and dispatch, written once for all devices.
+#include "kernels/ops.h"
+
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+void require_dtype(const char* op, const char* name, const Tensor& t, DType expected) {
+  require(t.dtype() == expected, op, name, " is ", name_of(t.dtype()), ", expected ",
+          name_of(expected));
+}
+
+void require_shape(const char* op, const char* name, const Tensor& t, const Shape& expected) {
+  require(t.shape() == expected, op, name, " has shape ", t.shape(), ", expected ", expected);
+}
+
+void require_rank(const char* op, const char* name, const Tensor& t, int rank) {
+  require(t.defined(), op, name, " is missing");
+  require(t.rank() == rank, op, name, " has shape ", t.shape(), ", expected rank ", rank);
+}
+
+// All defined tensors are floats of one dtype, on this device, with a contiguous last axis.
+struct Named {
+  const char* name;
+  const Tensor& tensor;
+};
+
+void require_placed(const char* op, const Device& device, std::initializer_list<Named> tensors) {
+  for (const auto& [name, t] : tensors) {
+    if (!t.defined()) continue;
+    require(t.storage().owner == &device, op, name, " does not lie on device ", device.name());
+    require(t.rank() >= 1 && (t.dim(-1) <= 1 || t.stride(-1) == 1), op, name,
+            ": the last axis must be contiguous, shape ", t.shape());
+  }
+}
+
+DType require_floats(const char* op, const Device& device, std::initializer_list<Named> tensors) {
+  require_placed(op, device, tensors);
+  const DType storage = tensors.begin()->tensor.dtype();
+  require(is_floating(storage), op, tensors.begin()->name, " is ", name_of(storage),
+          ", expected a float dtype");
+  for (const auto& [name, t] : tensors) {
+    if (t.defined()) require_dtype(op, name, t, storage);
+  }
+  return storage;
+}
+
+Shape with_last(const Shape& shape, int64_t extent) {
+  Shape out = shape;
+  out.set(-1, extent);
+  return out;
+}
+
+void require_last(const char* op, const char* name, const Tensor& weight, const Tensor& x) {
+  require(weight.rank() == 1 && weight.dim(0) == x.dim(-1), op, name, " has ", weight.numel(),
+          " elements, x's last axis has ", x.dim(-1));
+}
+
+void require_broadcast(const char* op, const char* name, int axis, int64_t extent, int64_t full) {
+  require(extent == full || extent == 1, op, name, " axis ", axis, " has extent ", extent,
+          ", expected ", full, " or 1");
+}
+
+void require_mask(const char* op, const Device& device, const AttentionMask& mask, int64_t batch,
+                  int64_t keys) {
+  require(!mask.window || *mask.window > 0, op, "window is ", mask.window.value_or(0),
+          ", must be positive");
+  if (!mask.key_valid.defined()) return;
+  require_placed(op, device, {{"key_valid", mask.key_valid}});
+  require_dtype(op, "key_valid", mask.key_valid, DType::boolean);
+  require_shape(op, "key_valid", mask.key_valid, {batch, keys});
+}
+
+}  // namespace
+
+void Ops::record(OpId op, DType storage, std::initializer_list<int64_t> sums) {
+  if (!records_) return;
+  OpRecord row{op, contract(op, storage), {}, impl_};
+  for (int64_t terms : sums) row.stages.push_back({terms, row.contract.accumulator});
+  records_->push_back(std::move(row));
+}
+
+void Ops::embedding(const Tensor& out, const Tensor& ids, const Tensor& weight, double scale) {
+  const DType storage = require_floats("embedding", device_, {{"out", out}, {"weight", weight}});
+  require_placed("embedding", device_, {{"ids", ids}});
+  require_dtype("embedding", "ids", ids, DType::i64);
+  require_rank("embedding", "weight", weight, 2);
+  require(out.rank() == ids.rank() + 1 && out.dim(-1) == weight.dim(1) &&
+              out.numel() == ids.numel() * weight.dim(1),
+          "embedding", "out has shape ", out.shape(), ", expected ids ", ids.shape(), " x ",
+          weight.dim(1));
+  impl_ = {};
+  do_embedding(out, ids, weight, scale);
+  record(OpId::embedding, storage, {});
+}
+
+void Ops::rms_norm(const Tensor& out, const Tensor& x, const Tensor& weight,
+                   const RmsNormParams& params) {
+  const DType storage =
+      require_floats("rms_norm", device_, {{"x", x}, {"out", out}, {"weight", weight}});
+  require_last("rms_norm", "weight", weight, x);
+  require_shape("rms_norm", "out", out, x.shape());
+  impl_ = {};
+  do_rms_norm(out, x, weight, params);
+  record(OpId::rms_norm, storage, {x.dim(-1)});
+}
+
+void Ops::layer_norm(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                     double eps) {
+  const DType storage = require_floats("layer_norm", device_,
+                                       {{"x", x}, {"out", out}, {"weight", weight}, {"bias", bias}});
+  require_last("layer_norm", "weight", weight, x);
+  if (bias.defined()) require_last("layer_norm", "bias", bias, x);
+  require_shape("layer_norm", "out", out, x.shape());
+  impl_ = {};
+  do_layer_norm(out, x, weight, bias, eps);
+  record(OpId::layer_norm, storage, {x.dim(-1), x.dim(-1)});
+}
+
+void Ops::linear(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  const DType storage = require_floats("linear", device_,
+                                       {{"x", x}, {"out", out}, {"weight", weight}, {"bias", bias}});
+  require_rank("linear", "weight", weight, 2);
+  require(weight.dim(1) == x.dim(-1), "linear", "weight has shape ", weight.shape(),
+          ", x's last axis has ", x.dim(-1));
+  if (bias.defined()) require_shape("linear", "bias", bias, {weight.dim(0)});
+  require_shape("linear", "out", out, with_last(x.shape(), weight.dim(0)));
+  impl_ = {};
+  do_linear(out, x, weight, bias);
+  record(OpId::linear, storage, {x.dim(-1)});
+}
+
+void Ops::activation(const Tensor& out, const Tensor& x, Activation function) {
+  const DType storage = require_floats("activation", device_, {{"x", x}, {"out", out}});
+  require_shape("activation", "out", out, x.shape());
+  impl_ = {};
+  do_activation(out, x, function);
+  record(OpId::activation, storage, {});
+}
+
+void Ops::add(const Tensor& out, const Tensor& a, const Tensor& b) {
+  const DType storage = require_floats("add", device_, {{"a", a}, {"b", b}, {"out", out}});
+  require_shape("add", "b", b, a.shape());
+  require_shape("add", "out", out, a.shape());
+  impl_ = {};
+  do_add(out, a, b);
+  record(OpId::add, storage, {});
+}
+
+void Ops::mul(const Tensor& out, const Tensor& a, const Tensor& b) {
+  const DType storage = require_floats("mul", device_, {{"a", a}, {"b", b}, {"out", out}});
+  require_shape("mul", "b", b, a.shape());
+  require_shape("mul", "out", out, a.shape());
+  impl_ = {};
+  do_mul(out, a, b);
+  record(OpId::mul, storage, {});
+}
+
+void Ops::scale(const Tensor& out, const Tensor& x, double factor, ScaleOperation operation) {
+  const DType storage = require_floats("scale", device_, {{"x", x}, {"out", out}});
+  require_shape("scale", "out", out, x.shape());
+  impl_ = {};
+  do_scale(out, x, factor, operation);
+  record(OpId::scale, storage, {});
+}
+
+void Ops::softmax(const Tensor& out, const Tensor& x) {
+  const DType storage = require_floats("softmax", device_, {{"x", x}, {"out", out}});
+  require_shape("softmax", "out", out, x.shape());
+  impl_ = {};
+  do_softmax(out, x);
+  record(OpId::softmax, storage, {x.dim(-1)});
+}
+
+void Ops::matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) {
+  const DType storage = require_floats("matmul", device_, {{"a", a}, {"b", b}, {"out", out}});
+  require_rank("matmul", "a", a, 4);
+  require_rank("matmul", "b", b, 4);
+  const int64_t inner = b.dim(transpose_b ? 3 : 2);
+  const int64_t columns = b.dim(transpose_b ? 2 : 3);
+  require(a.dim(3) == inner, "matmul", "a has shape ", a.shape(), ", b ", b.shape(),
+          ": inner extents ", a.dim(3), " and ", inner);
+  require(a.dim(0) == b.dim(0) && b.dim(1) > 0 && a.dim(1) % b.dim(1) == 0, "matmul", "a has ",
+          a.dim(0), " x ", a.dim(1), " heads, b ", b.dim(0), " x ", b.dim(1));
+  require_shape("matmul", "out", out, {a.dim(0), a.dim(1), a.dim(2), columns});
+  impl_ = {};
+  do_matmul(out, a, b, transpose_b);
+  record(OpId::matmul, storage, {inner});
+}
+
+void Ops::masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) {
+  const DType storage = require_floats("masked_add", device_, {{"x", x}, {"mask", mask}, {"out", out}});
+  require_rank("masked_add", "x", x, 4);
+  require_rank("masked_add", "mask", mask, 4);
+  require_shape("masked_add", "out", out, x.shape());
+  for (int axis = 0; axis < 2; ++axis) {
+    require_broadcast("masked_add", "mask", axis, mask.dim(axis), x.dim(axis));
+  }
+  require(mask.dim(2) == x.dim(2) && mask.dim(3) == x.dim(3), "masked_add", "mask has shape ",
+          mask.shape(), ", x ", x.shape());
+  impl_ = {};
+  do_masked_add(out, x, mask.expand(0, x.dim(0)).expand(1, x.dim(1)));
+  record(OpId::masked_add, storage, {});
+}
+
+void Ops::repeat_heads(const Tensor& out, const Tensor& x) {
+  const DType storage = require_floats("repeat_heads", device_, {{"x", x}, {"out", out}});
+  require_rank("repeat_heads", "x", x, 4);
+  require_rank("repeat_heads", "out", out, 4);
+  require(x.dim(1) > 0 && out.dim(1) % x.dim(1) == 0, "repeat_heads", "out has ", out.dim(1),
+          " heads, x ", x.dim(1));
+  require_shape("repeat_heads", "out", out, {x.dim(0), out.dim(1), x.dim(2), x.dim(3)});
+  impl_ = {};
+  do_repeat_heads(out, x);
+  record(OpId::repeat_heads, storage, {});
+}
+
+void Ops::rotary_table(const Tensor& cos, const Tensor& sin, const Tensor& positions,
+                       const Tensor& inv_freq, double attention_scaling) {
+  const DType storage = require_floats("rotary_table", device_, {{"cos", cos}, {"sin", sin}});
+  require_placed("rotary_table", device_, {{"positions", positions}, {"inv_freq", inv_freq}});
+  require_dtype("rotary_table", "positions", positions, DType::i64);
+  require_dtype("rotary_table", "inv_freq", inv_freq,
+                storage == DType::f64 ? DType::f64 : DType::f32);
+  require_rank("rotary_table", "positions", positions, 2);
+  require_rank("rotary_table", "inv_freq", inv_freq, 1);
+  const Shape expected{positions.dim(0), positions.dim(1), 2 * inv_freq.dim(0)};
+  require_shape("rotary_table", "cos", cos, expected);
+  require_shape("rotary_table", "sin", sin, expected);
+  impl_ = {};
+  do_rotary_table(cos, sin, positions, inv_freq, attention_scaling);
+  record(OpId::rotary_table, storage, {});
+}
+
+void Ops::rotary(const Tensor& out, const Tensor& x, const Tensor& cos, const Tensor& sin,
+                 RotaryStyle style) {
+  const DType storage =
+      require_floats("rotary", device_, {{"x", x}, {"out", out}, {"cos", cos}, {"sin", sin}});
+  require_rank("rotary", "x", x, 4);
+  require_rank("rotary", "cos", cos, 3);
+  require_shape("rotary", "out", out, x.shape());
+  require_shape("rotary", "sin", sin, cos.shape());
+  require_broadcast("rotary", "cos", 0, cos.dim(0), x.dim(0));
+  require(cos.dim(1) == x.dim(2) && cos.dim(2) <= x.dim(3) && cos.dim(2) % 2 == 0, "rotary",
+          "cos has shape ", cos.shape(), ", x ", x.shape(),
+          ": tokens must agree and the rotated columns be even and at most head_dim");
+  impl_ = {};
+  do_rotary(out, x, cos.expand(0, x.dim(0)), sin.expand(0, x.dim(0)), style);
+  record(OpId::rotary, storage, {});
+}
+
+void Ops::causal_mask(const Tensor& out, const AttentionMask& mask) {
+  require_placed("causal_mask", device_, {{"out", out}});
+  require_rank("causal_mask", "out", out, 4);
+  require(out.dtype() == DType::boolean || is_floating(out.dtype()), "causal_mask", "out is ",
+          name_of(out.dtype()), ", expected bool or a float dtype");
+  if (mask.explicit_mask.defined()) {
+    require_placed("causal_mask", device_, {{"mask", mask.explicit_mask}});
+    require_dtype("causal_mask", "mask", mask.explicit_mask, DType::boolean);
+    require_shape("causal_mask", "out", out, mask.explicit_mask.shape());
+  } else {
+    require(out.dim(1) == 1, "causal_mask", "out has shape ", out.shape(), ", expected one head");
+  }
+  require_mask("causal_mask", device_, mask, out.dim(0), out.dim(3));
+  impl_ = {};
+  do_causal_mask(out, mask);
+  record(OpId::causal_mask, is_floating(out.dtype()) ? out.dtype() : DType::f32, {});
+}
+
+void Ops::copy(const Tensor& out, const Tensor& x) {
+  require_placed("copy", device_, {{"out", out}, {"x", x}});
+  require_dtype("copy", "out", out, x.dtype());
+  require_shape("copy", "out", out, x.shape());
+  impl_ = {};
+  do_copy(out, x);
+  record(OpId::copy, is_floating(x.dtype()) ? x.dtype() : DType::f32, {});
+}
+
+void Ops::gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
+                           Activation function) {
+  const DType storage =
+      require_floats("gated_activation", device_, {{"gate", gate}, {"up", up}, {"out", out}});
+  require_shape("gated_activation", "up", up, gate.shape());
+  require_shape("gated_activation", "out", out, gate.shape());
+  if (!runs_fused(OpId::gated_activation)) {
+    return Ops::do_gated_activation(out, gate, up, function);
+  }
+  impl_ = {};
+  do_gated_activation(out, gate, up, function);
+  record(OpId::gated_activation, storage, {});
+}
+
+void Ops::softcap(const Tensor& out, const Tensor& x, double cap) {
+  const DType storage = require_floats("softcap", device_, {{"x", x}, {"out", out}});
+  require_shape("softcap", "out", out, x.shape());
+  require(cap > 0, "softcap", "cap is ", cap, ", must be positive");
+  if (!runs_fused(OpId::softcap)) return Ops::do_softcap(out, x, cap);
+  impl_ = {};
+  do_softcap(out, x, cap);
+  record(OpId::softcap, storage, {});
+}
+
+void Ops::add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x, const Tensor& residual,
+                       const Tensor& weight, const RmsNormParams& params) {
+  const DType storage = require_floats(
+      "add_rms_norm", device_,
+      {{"x", x}, {"residual", residual}, {"sum", sum}, {"out", out}, {"weight", weight}});
+  require_last("add_rms_norm", "weight", weight, x);
+  require_shape("add_rms_norm", "residual", residual, x.shape());
+  require_shape("add_rms_norm", "sum", sum, x.shape());
+  require_shape("add_rms_norm", "out", out, x.shape());
+  if (!runs_fused(OpId::add_rms_norm)) {
+    return Ops::do_add_rms_norm(sum, out, x, residual, weight, params);
+  }
+  impl_ = {};
+  do_add_rms_norm(sum, out, x, residual, weight, params);
+  record(OpId::add_rms_norm, storage, {x.dim(-1)});
+}
+
+void Ops::sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+               const AttentionMask& mask, const SdpaParams& params) {
+  const DType storage = require_floats("sdpa", device_, {{"q", q}, {"k", k}, {"v", v}, {"out", out}});
+  require_rank("sdpa", "q", q, 4);
+  require_rank("sdpa", "k", k, 4);
+  require_rank("sdpa", "v", v, 4);
+  const int64_t batch = q.dim(0), heads = q.dim(1), queries = q.dim(2), keys = k.dim(2);
+  require(k.dim(0) == batch && k.dim(1) > 0 && heads % k.dim(1) == 0 && k.dim(3) == q.dim(3), "sdpa",
+          "q has shape ", q.shape(), ", k ", k.shape(),
+          ": batch and head_dim must agree, heads be a multiple of k's");
+  require(v.dim(0) == batch && v.dim(1) == k.dim(1) && v.dim(2) == keys, "sdpa", "v has shape ",
+          v.shape(), ", k ", k.shape());
+  require_shape("sdpa", "out", out, {batch, queries, heads, v.dim(3)});
+  require(keys > 0, "sdpa", "no keys: k has shape ", k.shape());
+  require(!params.softcap || *params.softcap > 0, "sdpa", "softcap is ",
+          params.softcap.value_or(0), ", must be positive");
+  require_mask("sdpa", device_, mask, batch, keys);
+  if (mask.explicit_mask.defined()) {
+    const Tensor& m = mask.explicit_mask;
+    require_placed("sdpa", device_, {{"mask", m}});
+    require_rank("sdpa", "mask", m, 4);
+    require(m.dtype() == DType::boolean || m.dtype() == storage, "sdpa", "mask is ",
+            name_of(m.dtype()), ", expected bool or ", name_of(storage));
+    require_broadcast("sdpa", "mask", 0, m.dim(0), batch);
+    require_broadcast("sdpa", "mask", 1, m.dim(1), heads);
+    require(m.dim(2) == queries && m.dim(3) == keys, "sdpa", "mask has shape ", m.shape(),
+            ", expected [.., .., ", queries, ", ", keys, ']');
+    require(!mask.causal && !mask.window && !mask.key_valid.defined(), "sdpa",
+            "an explicit mask replaces causal, window and key_valid, which must be off");
+  }
+  if (!runs_fused(OpId::sdpa)) return Ops::do_sdpa(out, q, k, v, mask, params);
+  impl_ = {};
+  do_sdpa(out, q, k, v, mask, params);
+  record(OpId::sdpa, storage, {q.dim(3), keys, keys});
+}
+
+}  // namespace plumb

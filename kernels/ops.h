@@ -1,0 +1,215 @@
+// THE CONTRACT: every op that a device can offer, with formula, shapes and rounding points.
+//
+// Conventions. Outputs come first and have the right shape and dtype already. R() is a rounding to the
+// storage dtype, the dtype of the float tensors of a call, which all agree; everything between two R()
+// is computed in float32 or better (float64 on the oracle). The last axis of every tensor is contiguous,
+// the others may be strided. Elementwise ops may work in place. Ops never allocate and never synchronise;
+// a wrong shape or dtype is a UsageError, a case that a device lacks is Unsupported.
+// Axes: B batch, T query tokens, S key slots, H heads, Hkv key-value heads, D head_dim, C channels.
+#pragma once
+
+#include <bitset>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "kernels/arena.h"
+#include "kernels/contract.h"
+#include "kernels/tensor.h"
+
+namespace plumb {
+
+enum class OpId {
+  embedding, rms_norm, layer_norm, linear, activation, add, mul, scale, softmax, matmul, masked_add,
+  repeat_heads, rotary_table, rotary, causal_mask, copy,
+  gated_activation, softcap, add_rms_norm, sdpa,  // fused: these have a default composition
+};
+inline constexpr int kOpCount = static_cast<int>(OpId::sdpa) + 1;
+using OpSet = std::bitset<kOpCount>;
+
+std::string_view name_of(OpId op);
+bool is_fused(OpId op);  // has a default composition
+
+enum class Activation { silu, gelu, gelu_tanh, tanh };
+std::optional<Activation> activation_from_name(std::string_view hf_name);  // "gelu_pytorch_tanh"
+std::string_view name_of(Activation function);
+
+enum class WeightRounding { before, after };  // LLaMA rounds x before the weight, Gemma after
+struct RmsNormParams {
+  double eps = 0;
+  double weight_offset = 0;  // 1 where the weight is stored zero-centred (Gemma)
+  WeightRounding rounding = WeightRounding::before;
+};
+
+enum class ScaleOperation { multiply, divide };
+enum class RotaryStyle { half, interleaved };
+
+// What a query row without an allowed key gives: HF eager the mean over all S values, HF sdpa zero.
+enum class FullyMasked { uniform, zero, excluded };
+
+// Which keys a query may see: slot q = query_offset + t may see slot k = key_offset + s when k <= q (if
+// causal), q - k < window (if any) and key_valid[b, s] (if given). An explicit mask replaces all of that.
+struct AttentionMask {
+  bool causal = false;
+  std::optional<int64_t> window;
+  int64_t query_offset = 0;
+  int64_t key_offset = 0;
+  FullyMasked fully_masked = FullyMasked::uniform;
+  Tensor key_valid;      // bool [B, S], or undefined
+  Tensor explicit_mask;  // [B|1, H|1, T, S], bool (true = allowed) or additive, or undefined
+};
+
+struct SdpaParams {
+  double scale = 1;
+  std::optional<double> softcap;
+};
+
+// What one op call did, for limits and reports.
+struct OpRecord {
+  OpId op;
+  Contract contract;
+  std::vector<Stage> stages;
+  std::string_view impl;  // "avx2", "onednn": which of the device's variants ran
+};
+
+class Ops {
+ public:
+  explicit Ops(Device& device) : device_(device), arena_(device) {}
+  virtual ~Ops() = default;
+  Ops(const Ops&) = delete;
+  Ops& operator=(const Ops&) = delete;
+
+  // out[b, t, :] = R(weight[ids[b, t], :] * scale). ids i64 [...], weight [V, C], out [..., C]. No rounding
+  // happens when scale is 1. An id outside [0, V) throws UsageError. Gemma2TextScaledWordEmbedding.
+  void embedding(const Tensor& out, const Tensor& ids, const Tensor& weight, double scale = 1);
+
+  // n = x / sqrt(mean(x^2) + eps) over the last axis; before: R((offset + w) * R(n)), after:
+  // R((offset + w) * n). x, out [..., C], weight [C]. LlamaRMSNorm, Gemma2RMSNorm.
+  void rms_norm(const Tensor& out, const Tensor& x, const Tensor& weight, const RmsNormParams&);
+
+  // R((x - mean) / sqrt(var + eps) * weight + bias), biased variance. bias may be undefined.
+  void layer_norm(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  double eps);
+
+  // R(x W^T + bias). x [..., K], weight [N, K], bias [N] or undefined, out [..., N].
+  void linear(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+
+  // R(f(x)), one rounding. silu x/(1+e^-x); gelu x/2 (1+erf(x/sqrt 2)); gelu_tanh
+  // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+  void activation(const Tensor& out, const Tensor& x, Activation function);
+
+  // R(a + b), R(a * b): equal shapes.
+  void add(const Tensor& out, const Tensor& a, const Tensor& b);
+  void mul(const Tensor& out, const Tensor& a, const Tensor& b);
+  // R(x * factor) or R(x / factor).
+  void scale(const Tensor& out, const Tensor& x, double factor,
+             ScaleOperation operation = ScaleOperation::multiply);
+
+  // R(softmax over the last axis); the row's maximum is subtracted first; a row of -inf gives zeros.
+  void softmax(const Tensor& out, const Tensor& x);
+
+  // R(a b) or R(a b^T) per batch and head: a [B, H, M, K], b [B, Hkv, K, N] or [B, Hkv, N, K], out
+  // [B, H, M, N]; H is a multiple of Hkv and head h uses h / (H / Hkv).
+  void matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b);
+
+  // R(x + mask), x [B, H, T, S], mask [B|1, H|1, T, S] additive.
+  void masked_add(const Tensor& out, const Tensor& x, const Tensor& mask);
+
+  // out[b, h] = x[b, h / repeats]. x [B, Hkv, S, D], out [B, H, S, D]. repeat_kv.
+  void repeat_heads(const Tensor& out, const Tensor& x);
+
+  // cos = R(cos(p w) * scaling), sin alike; pair i of r/2 fills columns i and i + r/2. positions i64
+  // [B, T], inv_freq [r/2] f32 (f64 on the oracle), cos, sin [B, T, r]. The angle is rounded to f32.
+  void rotary_table(const Tensor& cos, const Tensor& sin, const Tensor& positions,
+                    const Tensor& inv_freq, double attention_scaling);
+
+  // half: y_i = R(R(x_i c_i) - R(x_{i+r/2} s_i)), y_{i+r/2} = R(R(x_{i+r/2} c_i') + R(x_i s_i'));
+  // interleaved: the same on the pairs (2i, 2i+1) with c_i, s_i. Columns from r on pass through.
+  // x, out [B, H, T, D], cos, sin [B|1, T, r]. apply_rotary_pos_emb.
+  void rotary(const Tensor& out, const Tensor& x, const Tensor& cos, const Tensor& sin,
+              RotaryStyle style);
+
+  // The mask as a tensor [B|1, 1, T, S]: bool (true = allowed), or additive in a float dtype: 0 or, where
+  // not allowed, the dtype's lowest finite number (minus infinity when fully_masked is zero). An explicit
+  // bool mask [B|1, H|1, T, S] becomes additive.
+  void causal_mask(const Tensor& out, const AttentionMask& mask);
+
+  // out = x, any strides, equal shapes and dtypes.
+  void copy(const Tensor& out, const Tensor& x);
+
+  // R(R(f(gate)) * up). Default: activation, mul.
+  void gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up, Activation function);
+
+  // R(R(tanh(R(x / cap))) * cap). Default: scale, activation, scale. Gemma2's final softcap.
+  void softcap(const Tensor& out, const Tensor& x, double cap);
+
+  // sum = R(x + residual), out = rms_norm(sum). Default: add, rms_norm.
+  void add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x, const Tensor& residual,
+                    const Tensor& weight, const RmsNormParams&);
+
+  // Attention. q [B, H, T, D], k, v [B, Hkv, S, D], out [B, T, H, D] (strides free).
+  // Default, HF's eager rounding points: matmul, scale, softcap, masked_add, softmax, matmul.
+  // Fused: softmax(mask(cap tanh(q k^T scale / cap))) v in one go, R() at the output only.
+  void sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+            const AttentionMask& mask, const SdpaParams&);
+
+  // The arithmetic of an op for a storage dtype as this device does it.
+  virtual Contract contract(OpId op, DType storage) const = 0;
+  // Whether the device has its own version of a fused op.
+  virtual bool overrides(OpId op) const = 0;
+
+  // Which fused ops may run in the device's own version; the rest run composed. All at the start.
+  void set_fused(OpSet allowed) { fused_ = allowed; }
+  // Calls are appended to `records` until told otherwise (null); composed ops appear as their parts.
+  void observe(std::vector<OpRecord>* records) { records_ = records; }
+
+  Arena& arena() { return arena_; }
+  Device& device() { return device_; }
+
+ protected:
+  // A do_* tells which variant ran, if the device has several.
+  void used(std::string_view impl) { impl_ = impl; }
+
+  virtual void do_embedding(const Tensor& out, const Tensor& ids, const Tensor& weight, double scale) = 0;
+  virtual void do_rms_norm(const Tensor& out, const Tensor& x, const Tensor& weight,
+                           const RmsNormParams&) = 0;
+  virtual void do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& weight,
+                             const Tensor& bias, double eps) = 0;
+  virtual void do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
+                         const Tensor& bias) = 0;
+  virtual void do_activation(const Tensor& out, const Tensor& x, Activation function) = 0;
+  virtual void do_add(const Tensor& out, const Tensor& a, const Tensor& b) = 0;
+  virtual void do_mul(const Tensor& out, const Tensor& a, const Tensor& b) = 0;
+  virtual void do_scale(const Tensor& out, const Tensor& x, double factor, ScaleOperation) = 0;
+  virtual void do_softmax(const Tensor& out, const Tensor& x) = 0;
+  virtual void do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) = 0;
+  virtual void do_masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) = 0;
+  virtual void do_repeat_heads(const Tensor& out, const Tensor& x) = 0;
+  virtual void do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor& positions,
+                               const Tensor& inv_freq, double attention_scaling) = 0;
+  virtual void do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, const Tensor& sin,
+                         RotaryStyle style) = 0;
+  virtual void do_causal_mask(const Tensor& out, const AttentionMask& mask) = 0;
+  virtual void do_copy(const Tensor& out, const Tensor& x) = 0;
+
+  // The bodies here compose; they are what --no-fuse runs.
+  virtual void do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
+                                   Activation function);
+  virtual void do_softcap(const Tensor& out, const Tensor& x, double cap);
+  virtual void do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,
+                               const Tensor& residual, const Tensor& weight, const RmsNormParams&);
+  virtual void do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+                       const AttentionMask& mask, const SdpaParams&);
+
+ private:
+  bool runs_fused(OpId op) const { return fused_[static_cast<size_t>(op)] && overrides(op); }
+  void record(OpId op, DType storage, std::initializer_list<int64_t> sums);
+
+  Device& device_;
+  Arena arena_;
+  OpSet fused_ = OpSet().set();
+  std::vector<OpRecord>* records_ = nullptr;
+  std::string_view impl_;
+};
+
+}  // namespace plumb

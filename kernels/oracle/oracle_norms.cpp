@@ -1,0 +1,67 @@
+// Norms and softmax over the last axis. Formulas and roundings: ops.h.
+#include <cmath>
+#include <limits>
+
+#include "kernels/oracle/oracle_ops.h"
+
+namespace plumb {
+
+void OracleOps::do_rms_norm(const Tensor& out, const Tensor& x, const Tensor& weight,
+                            const RmsNormParams& params) {
+  std::vector<double> values = values_of(x);
+  const std::vector<double> w = values_of(weight);
+  for (size_t row = 0; row < values.size(); row += w.size()) {
+    double squares = 0;
+    for (size_t c = 0; c < w.size(); ++c) squares += values[row + c] * values[row + c];
+    const double inverse = 1 / std::sqrt(squares / static_cast<double>(w.size()) + params.eps);
+    for (size_t c = 0; c < w.size(); ++c) {
+      double n = values[row + c] * inverse;
+      if (params.rounding == WeightRounding::before) n = round_to(x.dtype(), n);
+      values[row + c] = (params.weight_offset + w[c]) * n;
+    }
+  }
+  put(out, values);
+}
+
+void OracleOps::do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& weight,
+                              const Tensor& bias, double eps) {
+  std::vector<double> values = values_of(x);
+  const std::vector<double> w = values_of(weight);
+  const std::vector<double> b =
+      bias.defined() ? values_of(bias) : std::vector<double>(w.size(), 0.0);
+  const double count = static_cast<double>(w.size());
+  for (size_t row = 0; row < values.size(); row += w.size()) {
+    double mean = 0, variance = 0;
+    for (size_t c = 0; c < w.size(); ++c) mean += values[row + c] / count;
+    for (size_t c = 0; c < w.size(); ++c) {
+      variance += (values[row + c] - mean) * (values[row + c] - mean) / count;
+    }
+    const double inverse = 1 / std::sqrt(variance + eps);
+    for (size_t c = 0; c < w.size(); ++c) {
+      values[row + c] = (values[row + c] - mean) * inverse * w[c] + b[c];
+    }
+  }
+  put(out, values);
+}
+
+void OracleOps::do_softmax(const Tensor& out, const Tensor& x) {
+  std::vector<double> values = values_of(x);
+  const size_t width = static_cast<size_t>(x.dim(-1));
+  for (size_t row = 0; row < values.size(); row += width) {
+    double largest = -std::numeric_limits<double>::infinity();
+    for (size_t s = 0; s < width; ++s) largest = std::fmax(largest, values[row + s]);
+    double sum = 0;
+    for (size_t s = 0; s < width; ++s) {
+      double& p = values[row + s];
+      // A row of minus infinity has no maximum to subtract: it is defined as zeros.
+      p = std::isinf(largest) && largest < 0 && !std::isnan(p) ? 0 : std::exp(p - largest);
+      sum += p;
+    }
+    for (size_t s = 0; s < width; ++s) {
+      if (sum != 0) values[row + s] /= sum;
+    }
+  }
+  put(out, values);
+}
+
+}  // namespace plumb

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <vector>
+
+#include "kernels/ops.h"
+
+namespace plumb {
+
+// The elements of a tensor in row-major order, as doubles.
+std::vector<double> values_of(const Tensor& t);
+// Writes values in row-major order, each rounded to the tensor's dtype.
+void put(const Tensor& t, const std::vector<double>& values);
+
+class OracleOps final : public Ops {
+ public:
+  using Ops::Ops;
+  Contract contract(OpId op, DType storage) const override;
+  bool overrides(OpId op) const override;
+
+ protected:
+  void do_embedding(const Tensor& out, const Tensor& ids, const Tensor& weight,
+                    double scale) override;
+  void do_rms_norm(const Tensor& out, const Tensor& x, const Tensor& weight,
+                   const RmsNormParams& params) override;
+  void do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                     double eps) override;
+  void do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
+                 const Tensor& bias) override;
+  void do_activation(const Tensor& out, const Tensor& x, Activation function) override;
+  void do_add(const Tensor& out, const Tensor& a, const Tensor& b) override;
+  void do_mul(const Tensor& out, const Tensor& a, const Tensor& b) override;
+  void do_scale(const Tensor& out, const Tensor& x, double factor, ScaleOperation) override;
+  void do_softmax(const Tensor& out, const Tensor& x) override;
+  void do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) override;
+  void do_masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) override;
+  void do_repeat_heads(const Tensor& out, const Tensor& x) override;
+  void do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor& positions,
+                       const Tensor& inv_freq, double attention_scaling) override;
+  void do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, const Tensor& sin,
+                 RotaryStyle style) override;
+  void do_causal_mask(const Tensor& out, const AttentionMask& mask) override;
+  void do_copy(const Tensor& out, const Tensor& x) override;
+  void do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
+                           Activation function) override;
+  void do_softcap(const Tensor& out, const Tensor& x, double cap) override;
+  void do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+               const AttentionMask& mask, const SdpaParams& params) override;
+};
+
+}  // namespace plumb
