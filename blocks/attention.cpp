@@ -1,0 +1,81 @@
+#include "blocks/attention.h"
+
+#include "blocks/rotary.h"
+#include "kernels/error.h"
+
+namespace plumb {
+
+Attention Attention::load(const Weights& weights, const Params& params) {
+  Attention a;
+  a.q_proj = Linear::load(weights / "q_proj");
+  a.k_proj = Linear::load(weights / "k_proj");
+  a.v_proj = Linear::load(weights / "v_proj");
+  a.o_proj = Linear::load(weights / "o_proj");
+  a.head_dim = params.integer("head_dim");
+  a.style = read_rotary_style(params);
+  a.sdpa = Sdpa::load(params);
+  if (!params.is_null("cache")) a.cache = KvCache::load(params.object("cache"));
+  for (const Linear* projection : {&a.q_proj, &a.k_proj, &a.v_proj}) {
+    if (a.head_dim <= 0 || projection->rows() % a.head_dim != 0) {
+      throw BadInput(text(params.where(), ": head_dim is ", a.head_dim,
+                          ", a projection has ", projection->rows(), " rows"));
+    }
+  }
+  return a;
+}
+
+void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden, const Tensor& cos,
+                           const Tensor& sin, const KvState& state) const {
+  Arena::Scope scope(ctx.ops.arena());
+  const DType dtype = hidden.dtype();
+  const int64_t batch = hidden.dim(0), tokens = hidden.dim(1);
+  // [B, T, rows] seen as [B, heads, T, head_dim]
+  const auto project = [&](const Linear& projection) {
+    const Tensor flat = ctx.take(dtype, {batch, tokens, projection.rows()});
+    projection(ctx, flat, hidden);
+    return flat.view({batch, tokens, projection.rows() / head_dim, head_dim}).transpose(1, 2);
+  };
+  const Tensor q = project(q_proj);
+  Tensor k = project(k_proj), v = project(v_proj);
+  ctx.ops.rotary(q, q, cos, sin, style);
+  ctx.ops.rotary(k, k, cos, sin, style);
+
+  if (cache) {
+    const auto append = [&](const Tensor& before, const Tensor& fresh, const Tensor& after) {
+      const int64_t past = before.defined() ? before.dim(2) : 0;
+      const Tensor all = ctx.take(dtype, {batch, fresh.dim(1), past + tokens, head_dim});
+      cache->append(ctx, all, before, fresh);
+      if (after.defined()) cache->keep(ctx, after, all);
+      return all;
+    };
+    k = append(state.keys_before, k, state.keys_after);
+    v = append(state.values_before, v, state.values_after);
+  }
+
+  const Tensor context = ctx.take(dtype, {batch, tokens, q.dim(1), head_dim});
+  sdpa(ctx, context, q, k, v);
+  o_proj(ctx, out, context.view({batch, tokens, q.dim(1) * head_dim}));
+}
+
+KvState kv_state(const BlockCall& call) {
+  const auto output = [&](const char* name) {
+    const auto found = call.outputs.find(name);
+    return found == call.outputs.end() ? Tensor() : found->second;
+  };
+  return {call.optional_input("keys_before"), call.optional_input("values_before"),
+          output("keys_after"), output("values_after")};
+}
+
+void take_mask_operands(const BlockCall& call, AttentionMask& mask) {
+  mask.key_valid = call.optional_input("key_valid");
+  mask.explicit_mask = call.optional_input("mask");
+}
+
+void run_attention(const BlockCall& call) {
+  Attention attention = Attention::load(call.weights, call.params);
+  take_mask_operands(call, attention.sdpa.mask);
+  attention(call.ctx, call.output("out"), call.input("hidden"), call.input("cos"),
+            call.input("sin"), kv_state(call));
+}
+
+}  // namespace plumb

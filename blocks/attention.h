@@ -1,0 +1,38 @@
+#pragma once
+
+#include <optional>
+
+#include "blocks/kv_cache.h"
+#include "blocks/linear.h"
+#include "blocks/sdpa.h"
+
+namespace plumb {
+
+// Keys and values of one layer before and after a call. `before` is undefined while the cache is empty,
+// `after` when nobody wants to see it.
+struct KvState {
+  Tensor keys_before, values_before;
+  Tensor keys_after, values_after;
+};
+
+// q, k, v projections, rotary, cache, sdpa, output projection: LlamaAttention, Gemma2Attention.
+// hidden [B, T, C], cos, sin [B|1, T, r] -> out [B, T, C].
+struct Attention {
+  Linear q_proj, k_proj, v_proj, o_proj;
+  int64_t head_dim = 0;
+  RotaryStyle style = RotaryStyle::half;
+  Sdpa sdpa;
+  std::optional<KvCache> cache;
+
+  static Attention load(const Weights& weights, const Params& params);
+  void operator()(Context& ctx, const Tensor& out, const Tensor& hidden, const Tensor& cos,
+                  const Tensor& sin, const KvState& state) const;
+};
+
+// The state and mask operands of a call that has them.
+KvState kv_state(const BlockCall& call);
+void take_mask_operands(const BlockCall& call, AttentionMask& mask);
+
+void run_attention(const BlockCall& call);
+
+}  // namespace plumb

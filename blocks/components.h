@@ -1,0 +1,21 @@
+// The operations that larger blocks are made of, as blocks of their own, so that a failure inside
+// attention or an MLP has a name.
+#pragma once
+
+#include "blocks/catalog.h"
+
+namespace plumb {
+
+Activation read_activation(const Params& params);
+
+void run_activation(const BlockCall& call);
+void run_glu_activation(const BlockCall& call);
+void run_add(const BlockCall& call);
+void run_scale(const BlockCall& call);
+void run_softcap(const BlockCall& call);
+void run_repeat_kv(const BlockCall& call);
+void run_matmul(const BlockCall& call);
+void run_masked_add(const BlockCall& call);
+void run_softmax(const BlockCall& call);
+
+}  // namespace plumb

@@ -1,0 +1,49 @@
+#include "blocks/glu_mlp.h"
+
+#include "blocks/components.h"
+
+namespace plumb {
+
+GluMlp GluMlp::load(const Weights& weights, const Params& params) {
+  GluMlp mlp;
+  const Weights packed = weights / "gate_up_proj";
+  if (packed.has("weight")) {
+    mlp.gate = Linear::load(packed);
+  } else {
+    mlp.gate = Linear::load(weights / "gate_proj");
+    mlp.up = Linear::load(weights / "up_proj");
+  }
+  mlp.down = Linear::load(weights / "down_proj");
+  mlp.function = read_activation(params);
+  return mlp;
+}
+
+void GluMlp::operator()(Context& ctx, const Tensor& out, const Tensor& hidden) const {
+  Arena::Scope scope(ctx.ops.arena());
+  const auto widened = [&](int64_t width) {
+    Shape shape = hidden.shape();
+    shape.set(-1, width);
+    return ctx.take(hidden.dtype(), shape);
+  };
+  const bool packed = !up.weight.defined();
+  Tensor gate_values = widened(gate.rows());
+  gate(ctx, gate_values, hidden);
+  Tensor up_values;
+  if (packed) {
+    const int64_t half = gate.rows() / 2;
+    up_values = gate_values.slice(-1, half, gate.rows());
+    gate_values = gate_values.slice(-1, 0, half);
+  } else {
+    up_values = widened(up.rows());
+    up(ctx, up_values, hidden);
+  }
+  const Tensor product = widened(down.weight.dim(1));
+  ctx.ops.gated_activation(product, gate_values, up_values, function);
+  down(ctx, out, product);
+}
+
+void run_glu_mlp(const BlockCall& call) {
+  GluMlp::load(call.weights, call.params)(call.ctx, call.output("out"), call.input("hidden"));
+}
+
+}  // namespace plumb
