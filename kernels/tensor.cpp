@@ -78,6 +78,7 @@ Tensor::Tensor(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape
 }
 
 bool Tensor::contiguous() const {
+  if (numel() == 0) return true;
   int64_t expected = 1;
   for (int i = rank() - 1; i >= 0; --i) {
     if (dim(i) != 1 && stride(i) != expected) return false;
@@ -87,7 +88,7 @@ bool Tensor::contiguous() const {
 }
 
 Tensor Tensor::view(const Shape& shape) const {
-  require(contiguous() || numel() == 0, "view", "the tensor of shape ", shape_, " is not contiguous");
+  require(contiguous(), "view", "the tensor of shape ", shape_, " is not contiguous");
   require(shape.numel() == numel(), "view", shape, " has ", shape.numel(), " elements, the tensor ",
           numel());
   return Tensor(storage_, dtype_, shape, byte_offset_);
@@ -106,6 +107,16 @@ Tensor Tensor::slice(int axis, int64_t begin, int64_t end) const {
   Tensor out = *this;
   out.shape_.set(axis, end - begin);
   out.byte_offset_ += begin * stride(axis) * size_of(dtype_);
+  return out;
+}
+
+Tensor Tensor::every(int axis, int64_t first, int64_t step) const {
+  const int at = axis < 0 ? axis + rank() : axis;
+  require(at != rank() - 1 && step > 0 && 0 <= first && first < dim(axis), "every", "element ", first,
+          ", step ", step, " of axis ", axis, " of shape ", shape_);
+  Tensor out = slice(axis, first, dim(axis));
+  out.shape_.set(at, (dim(axis) - first + step - 1) / step);
+  out.strides_.set(at, stride(axis) * step);
   return out;
 }
 

@@ -10,9 +10,10 @@ namespace {
 double activate(double x, Activation function) {
   switch (function) {
     case Activation::silu: return x / (1 + std::exp(-x));
-    case Activation::gelu: return 0.5 * x * (1 + std::erf(x * M_SQRT1_2));
+    // The textbook forms with 1 + erf and 1 + tanh cancel at negative x; these do not.
+    case Activation::gelu: return 0.5 * x * std::erfc(-x * M_SQRT1_2);
     case Activation::gelu_tanh:
-      return 0.5 * x * (1 + std::tanh(M_2_SQRTPI * M_SQRT1_2 * (x + 0.044715 * x * x * x)));
+      return x / (1 + std::exp(-2 * M_2_SQRTPI * M_SQRT1_2 * (x + 0.044715 * x * x * x)));
     case Activation::tanh: return std::tanh(x);
   }
   return x;

@@ -1,0 +1,19 @@
+// The CPU device: float32 arithmetic on f32, f16 and bf16 tensors, vectorised and threaded.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kernels/device.h"
+
+namespace plumb {
+
+// `threads` 0 means one per core that this process may use. The environment variable
+// PLUMB_ISA=baseline|avx2|avx512 forces an instruction set; one that is unknown or that this
+// machine lacks throws UsageError naming the choices.
+std::unique_ptr<Device> open_cpu_device(int threads);
+
+// "AMD EPYC, avx2, 2 threads, oneDNN 2.6.3": what open_cpu_device(0) would give. Throws as it does.
+std::string describe_cpu();
+
+}  // namespace plumb

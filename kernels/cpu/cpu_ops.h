@@ -1,0 +1,63 @@
+// The ops of the CPU device; one file per op. Where each op rounds: kernels/ops.h.
+#pragma once
+
+#include "kernels/cpu/rows.h"
+#include "kernels/cpu/simd.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/ops.h"
+
+namespace plumb::cpu {
+
+class CpuOps final : public Ops {
+ public:
+  CpuOps(Device& device, const Simd& simd, int threads, bool use_onednn)
+      : Ops(device), simd_(simd), pool_(threads), use_onednn_(use_onednn) {}
+
+  Contract contract(OpId op, DType storage) const override;
+  bool overrides(OpId op) const override { return is_fused(op); }
+
+ protected:
+  void do_embedding(const Tensor& out, const Tensor& ids, const Tensor& weight,
+                    double scale) override;
+  void do_rms_norm(const Tensor& out, const Tensor& x, const Tensor& weight,
+                   const RmsNormParams&) override;
+  void do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                     double eps) override;
+  void do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
+                 const Tensor& bias) override;
+  void do_activation(const Tensor& out, const Tensor& x, Activation function) override;
+  void do_add(const Tensor& out, const Tensor& a, const Tensor& b) override;
+  void do_mul(const Tensor& out, const Tensor& a, const Tensor& b) override;
+  void do_scale(const Tensor& out, const Tensor& x, double factor, ScaleOperation) override;
+  void do_softmax(const Tensor& out, const Tensor& x) override;
+  void do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) override;
+  void do_masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) override;
+  void do_repeat_heads(const Tensor& out, const Tensor& x) override;
+  void do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor& positions,
+                       const Tensor& inv_freq, double attention_scaling) override;
+  void do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, const Tensor& sin,
+                 RotaryStyle style) override;
+  void do_causal_mask(const Tensor& out, const AttentionMask& mask) override;
+  void do_copy(const Tensor& out, const Tensor& x) override;
+  void do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
+                           Activation function) override;
+  void do_softcap(const Tensor& out, const Tensor& x, double cap) override;
+  void do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,
+                       const Tensor& residual, const Tensor& weight, const RmsNormParams&) override;
+  void do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+               const AttentionMask& mask, const SdpaParams&) override;
+
+ private:
+  // The storage format of a call; throws Unsupported for other dtypes than f32, f16 and bf16.
+  Format format(const char* op, const Tensor& t);
+  // out = R(f(inputs...)) element by element; f(row, input rows, n) fills a piece in float32.
+  template <int Inputs, class Function>
+  void elementwise(const char* op, const Tensor& out,
+                   const std::array<const Tensor*, Inputs>& inputs, double cost, const Function& f);
+
+  const Simd& simd_;
+  ThreadPool pool_;
+  const bool use_onednn_;
+};
+
+}  // namespace plumb::cpu

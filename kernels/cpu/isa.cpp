@@ -1,0 +1,74 @@
+#include "kernels/cpu/isa.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#ifdef PLUMB_X86_SIMD
+#include <cpuid.h>
+#endif
+#ifdef __linux__
+#include <sched.h>
+#endif
+
+#include "kernels/error.h"
+
+namespace plumb::cpu {
+namespace {
+
+#ifdef PLUMB_X86_SIMD
+bool has_f16c() {  // clang 14's __builtin_cpu_supports does not know it
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
+}  // namespace
+
+std::vector<const Simd*> usable_simds() {
+  std::vector<const Simd*> usable = {&simd_baseline()};
+#ifdef PLUMB_X86_SIMD
+  // These also ask the operating system whether it saves the wide registers.
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()) {
+    usable.push_back(&simd_avx2());
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
+      usable.push_back(&simd_avx512());
+    }
+  }
+#endif
+  return usable;
+}
+
+const Simd& choose_simd() {
+  const std::vector<const Simd*> usable = usable_simds();
+  const char* forced = std::getenv("PLUMB_ISA");
+  if (!forced || !*forced) return *usable.back();
+  std::string choices;
+  for (const Simd* simd : usable) {
+    if (forced == std::string(simd->name)) return *simd;
+    choices += (choices.empty() ? "" : ", ") + std::string(simd->name);
+  }
+  throw UsageError(text("[cpu] PLUMB_ISA is '", forced, "', this machine has ", choices));
+}
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("model name", 0) != 0) continue;
+    const size_t colon = line.find(": ");
+    if (colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "CPU";
+}
+
+int usable_cores() {
+#ifdef __linux__
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+#endif
+  const unsigned cores = std::thread::hardware_concurrency();
+  return cores ? static_cast<int>(cores) : 1;
+}
+
+}  // namespace plumb::cpu

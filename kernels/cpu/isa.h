@@ -1,0 +1,21 @@
+// Which instruction sets this binary has and this machine runs, and which one to use.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/simd.h"
+
+namespace plumb::cpu {
+
+// The tables that run here, from the narrowest to the widest.
+std::vector<const Simd*> usable_simds();
+
+// The widest usable table, or the one named by PLUMB_ISA in the environment; throws UsageError when
+// that one is unknown or not usable.
+const Simd& choose_simd();
+
+std::string processor_name();  // "AMD EPYC"
+int usable_cores();            // that this process may run on, at least 1
+
+}  // namespace plumb::cpu

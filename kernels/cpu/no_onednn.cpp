@@ -1,0 +1,14 @@
+#include "kernels/cpu/onednn.h"
+#include "kernels/error.h"
+
+namespace plumb::cpu::onednn {
+
+bool prepare(std::string_view) { return false; }
+std::string version() { return ""; }
+bool multiplies(DType) { return false; }
+void product(DType, int64_t, int64_t, int64_t, const void*, int64_t, const void*, int64_t, float*,
+             int64_t) {
+  throw Unsupported("[linear] this binary was built without oneDNN");
+}
+
+}  // namespace plumb::cpu::onednn

@@ -1,0 +1,108 @@
+// Rows of strided tensors, and pieces of rows as float32.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "kernels/cpu/simd.h"
+#include "kernels/dtype.h"
+#include "kernels/tensor.h"
+
+namespace plumb::cpu {
+
+// Long rows are handled in pieces of this many elements, which stay in the first-level cache.
+inline constexpr int64_t kPiece = 1024;
+
+// Where the n-th row of a tensor starts: all axes but the last `inner` number the rows, in order.
+class RowOffsets {
+ public:
+  explicit RowOffsets(const Tensor& t, int inner = 1) {
+    for (int axis = t.rank() - inner - 1; axis >= 0; --axis) {
+      const int64_t extent = t.dim(axis), stride = t.stride(axis);
+      count_ *= extent;
+      if (extent == 1) continue;
+      if (axes_ > 0 && stride == strides_[axes_ - 1] * extents_[axes_ - 1]) {
+        extents_[axes_ - 1] *= extent;  // the two axes are one
+      } else {
+        extents_[axes_] = extent;
+        strides_[axes_++] = stride;
+      }
+    }
+  }
+
+  int64_t count() const { return count_; }
+  bool uniform() const { return axes_ <= 1; }  // one stride leads from each row to the next
+  int64_t stride() const { return axes_ ? strides_[0] : 0; }
+
+  // In elements from the tensor's first one.
+  int64_t operator[](int64_t row) const {
+    int64_t offset = 0;
+    for (int i = 0; i + 1 < axes_; ++i) {
+      offset += row % extents_[i] * strides_[i];
+      row /= extents_[i];
+    }
+    return axes_ ? offset + row * strides_[axes_ - 1] : 0;
+  }
+
+ private:
+  int64_t count_ = 1;
+  int axes_ = 0;  // innermost first
+  std::array<int64_t, kMaxRank> extents_{};
+  std::array<int64_t, kMaxRank> strides_{};
+};
+
+// A storage dtype of this device with its conversions.
+class Format {
+ public:
+  Format(const Simd& simd, DType dtype)
+      : simd_(simd),
+        half_(dtype == DType::f32 ? -1 : dtype == DType::bf16),
+        size_(dtype == DType::f32 ? 4 : 2) {}
+
+  bool wide() const { return half_ < 0; }  // f32 itself
+  int64_t size() const { return size_; }
+  int index() const { return wide() ? 2 : half_; }
+
+  const char* at(const Tensor& t, int64_t offset) const {
+    return static_cast<const char*>(t.raw()) + offset * size_;
+  }
+  char* at(char* base, int64_t offset) const { return base + offset * size_; }
+  const char* at(const char* base, int64_t offset) const { return base + offset * size_; }
+
+  // n elements as float32: in `buffer`, or where they are when they are float32 already.
+  const float* read(const void* from, float* buffer, int64_t n) const {
+    if (wide()) return static_cast<const float*>(from);
+    widen(buffer, from, n);
+    return buffer;
+  }
+  // The same, always in `buffer`.
+  void widen(float* buffer, const void* from, int64_t n) const {
+    if (wide()) {
+      std::copy_n(static_cast<const float*>(from), n, buffer);
+    } else {
+      simd_.widen[half_](buffer, static_cast<const uint16_t*>(from), n);
+    }
+  }
+  // Where to compute n elements of the output `to`; write() then puts them there.
+  float* target(void* to, float* buffer) const { return wide() ? static_cast<float*>(to) : buffer; }
+  // R(): n float32 values stored at `to`.
+  void write(void* to, const float* from, int64_t n) const {
+    if (!wide()) {
+      simd_.narrow[half_](static_cast<uint16_t*>(to), from, n);
+    } else if (to != from) {
+      std::copy_n(from, n, static_cast<float*>(to));
+    }
+  }
+  // R() in place, without storing.
+  void round(float* x, int64_t n) const {
+    if (!wide()) simd_.round[half_](x, x, n);
+  }
+
+ private:
+  const Simd& simd_;
+  int half_;  // index into Simd's arrays, -1 for f32
+  int64_t size_;
+};
+
+}  // namespace plumb::cpu

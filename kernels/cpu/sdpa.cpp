@@ -1,0 +1,256 @@
+// Fused attention: softmax(mask(cap tanh(q k^T scale / cap))) v, rounded once, at the output.
+//
+// Online softmax (Milakov and Gimelshein 2018) over blocks of keys, as in FlashAttention (Dao et
+// al. 2022): a row keeps its maximum m, the sum l of exp(score - m) and the float32 accumulator of
+// exp(score - m) v, which are rescaled when m grows; T x S scores never exist. A unit of work is a
+// block of rows of one key-value head: its rows are (query head, query) pairs, so that grouped
+// heads share the packed keys and values. Blocks of keys lie at fixed places, which makes a row's
+// result independent of threads.
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/sdpa_mask.h"
+
+namespace plumb::cpu {
+namespace {
+
+constexpr int64_t kBlockRows = 8 * kTileRows;
+constexpr int64_t kBlockKeys = 128;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+int64_t round_up(int64_t x, int64_t multiple) { return (x + multiple - 1) / multiple * multiple; }
+
+class Attention {
+ public:
+  Attention(const Simd& simd, const Format& storage, const Tensor& out, const Tensor& q,
+            const Tensor& k, const Tensor& v, const AttentionMask& mask, const SdpaParams& params)
+      : simd_(simd),
+        storage_(storage),
+        out_(out),
+        q_(q),
+        k_(k),
+        v_(v),
+        mask_(mask),
+        mask_rows_(mask, simd, k.dim(2)),
+        queries_(q.dim(2)),
+        keys_(k.dim(2)),
+        width_(q.dim(3)),
+        value_width_(v.dim(3)),
+        group_(q.dim(1) / k.dim(1)),
+        rows_(group_ * queries_),
+        scale_(static_cast<float>(params.scale)),
+        cap_(static_cast<float>(params.softcap.value_or(0))),
+        block_rows_(std::min(kBlockRows, round_up(rows_, kTileRows))),
+        block_keys_(std::min(kBlockKeys, round_up(keys_, simd.tile_columns))),
+        padded_width_(round_up(value_width_, simd.tile_columns)) {}
+
+  int64_t row_blocks() const { return (rows_ + block_rows_ - 1) / block_rows_; }
+  int64_t units() const { return k_.dim(0) * k_.dim(1) * row_blocks(); }
+  double cost() const {
+    return 0.05 * static_cast<double>(block_rows_ * (width_ + value_width_ + 16)) *
+           static_cast<double>(keys_);
+  }
+  int64_t scratch_floats() const {
+    return block_rows_ * (width_ + block_keys_ + padded_width_) +
+           block_keys_ * (width_ + padded_width_) + kTileRows * block_keys_ +
+           9 * std::max(width_, value_width_) + 16;
+  }
+  void compute(int64_t unit, float* scratch) const;
+
+ private:
+  // The state of one unit.
+  struct Block {
+    int64_t batch, kv_head, first, rows;  // rows [first, first + rows) of the group
+    float *scores, *sums, *values, *q, *keys, *weights, *lines;
+    float max[kBlockRows], total[kBlockRows];
+  };
+  int64_t head(const Block& block, int64_t row) const {
+    return block.kv_head * group_ + (block.first + row) / queries_;
+  }
+  int64_t query(const Block& block, int64_t row) const { return (block.first + row) % queries_; }
+  const char* key_row(const Tensor& t, const Block& block, int64_t s) const {
+    return storage_.at(t,
+                       block.batch * t.stride(0) + block.kv_head * t.stride(1) + s * t.stride(2));
+  }
+
+  Block lay_out(int64_t unit, float* scratch) const;
+  void pack_queries(Block&) const;
+  void pack_keys(Block&, int64_t begin, int64_t n) const;
+  void add_keys(Block&, int64_t begin, int64_t n) const;
+  void weigh(Block&, int64_t row, int64_t begin, int64_t n) const;
+  void finish(Block&) const;
+  void mean_of_values(Block&, float* mean) const;
+
+  const Simd& simd_;
+  const Format& storage_;
+  const Tensor &out_, &q_, &k_, &v_;
+  const AttentionMask& mask_;
+  const MaskRows mask_rows_;
+  const int64_t queries_, keys_, width_, value_width_, group_, rows_;
+  const float scale_, cap_;  // cap 0: none
+  const int64_t block_rows_, block_keys_, padded_width_;
+};
+
+Attention::Block Attention::lay_out(int64_t unit, float* scratch) const {
+  Block block;
+  const int64_t head_unit = unit / row_blocks();
+  block.batch = head_unit / k_.dim(1);
+  block.kv_head = head_unit % k_.dim(1);
+  block.first = unit % row_blocks() * block_rows_;
+  block.rows = std::min(block_rows_, rows_ - block.first);
+  block.scores = scratch;                                   // [rows, keys]
+  block.sums = block.scores + block_rows_ * block_keys_;    // [rows, padded width]
+  block.values = block.sums + block_rows_ * padded_width_;  // [keys, padded width]
+  block.keys = block.values + block_keys_ * padded_width_;  // strips of [width, tile_columns]
+  block.lines = block.keys + block_keys_ * width_;  // eight rows in float32 and a row of zeros
+  block.q = block.lines + 9 * std::max(width_, value_width_);  // panels of [width, kTileRows], + 2
+  block.weights = block.q + block_rows_ * width_ + 8;          // a panel of [keys, kTileRows], + 2
+  std::fill_n(block.max, block_rows_, -kInfinity);
+  std::fill_n(block.total, block_rows_, 0.0f);
+  std::fill_n(block.sums, block_rows_ * padded_width_, 0.0f);
+  return block;
+}
+
+void Attention::pack_queries(Block& block) const {
+  float* zero = block.lines + 8 * width_;
+  std::fill_n(zero, width_, 0.0f);
+  for (int64_t first = 0; first < block.rows; first += kTileRows) {
+    const float* rows[8];
+    for (int64_t i = 0; i < 8; ++i) {
+      rows[i] = zero;
+      if (i >= kTileRows || first + i >= block.rows) continue;
+      const int64_t offset = block.batch * q_.stride(0) + head(block, first + i) * q_.stride(1) +
+                             query(block, first + i) * q_.stride(2);
+      rows[i] = storage_.read(storage_.at(q_, offset), block.lines + i * width_, width_);
+    }
+    simd_.transpose8(block.q + first * width_, kTileRows, rows, width_);
+  }
+}
+
+// Keys in strips for the micro-kernel, values as rows; absent keys are zero.
+void Attention::pack_keys(Block& block, int64_t begin, int64_t n) const {
+  const int64_t columns = simd_.tile_columns;
+  float* zero = block.lines + 8 * width_;
+  std::fill_n(zero, width_, 0.0f);
+  for (int64_t s = 0; s < round_up(n, columns); s += 8) {
+    const float* rows[8];
+    for (int64_t i = 0; i < 8; ++i) {
+      rows[i] = s + i < n ? storage_.read(key_row(k_, block, begin + s + i),
+                                          block.lines + i * width_, width_)
+                          : zero;
+    }
+    float* strip = block.keys + s / columns * columns * width_;
+    simd_.transpose8(strip + s % columns, columns, rows, width_);
+  }
+  for (int64_t s = 0; s < n; ++s) {
+    float* row = block.values + s * padded_width_;
+    storage_.widen(row, key_row(v_, block, begin + s), value_width_);
+    std::fill(row + value_width_, row + padded_width_, 0.0f);
+  }
+}
+
+// Scores of one row to weights exp(score - max); the row's earlier sums are brought to the new
+// maximum.
+void Attention::weigh(Block& block, int64_t row, int64_t begin, int64_t n) const {
+  float* scores = block.scores + row * block_keys_;
+  simd_.score(scores, scale_, cap_, n);
+  mask_rows_.apply(scores, block.batch, head(block, row), query(block, row), begin, begin + n);
+  const float old = block.max[row];
+  const float max = simd_.max(scores, old, n);
+  const float shift = max == -kInfinity ? 0 : max;  // nothing allowed so far: weights exp(-inf) = 0
+  const float added = simd_.exp_sum(scores, scores, shift, n);
+  if (max != old) {
+    const float factor = std::exp(old - shift);
+    block.total[row] *= factor;
+    simd_.scale(block.sums + row * padded_width_, block.sums + row * padded_width_, factor,
+                padded_width_);
+  }
+  block.total[row] += added;
+  block.max[row] = max;
+}
+
+void Attention::add_keys(Block& block, int64_t begin, int64_t n) const {
+  const int64_t columns = simd_.tile_columns;
+  pack_keys(block, begin, n);
+  for (int64_t first = 0; first < block.rows; first += kTileRows) {
+    float* scores = block.scores + first * block_keys_;
+    for (int64_t s = 0; s < n; s += columns) {
+      simd_.tile(width_, block.q + first * width_, block.keys + s * width_, columns, scores + s,
+                 block_keys_, false);
+    }
+    const float* rows[8];
+    for (int64_t i = 0; i < 8; ++i) {
+      const bool absent = i >= kTileRows || first + i >= block.rows;
+      rows[i] = absent ? block.scores : scores + i * block_keys_;  // its sums are not used
+      if (!absent) weigh(block, first + i, begin, n);
+    }
+    simd_.transpose8(block.weights, kTileRows, rows, n);
+    for (int64_t d = 0; d < value_width_; d += columns) {
+      simd_.tile(n, block.weights, block.values + d, padded_width_,
+                 block.sums + first * padded_width_ + d, padded_width_, true);
+    }
+  }
+}
+
+void Attention::mean_of_values(Block& block, float* mean) const {
+  std::fill_n(mean, value_width_, 0.0f);
+  for (int64_t s = 0; s < keys_; ++s) {
+    simd_.add(mean, mean, storage_.read(key_row(v_, block, s), block.lines, value_width_),
+              value_width_);
+  }
+  simd_.divide(mean, mean, static_cast<float>(keys_), value_width_);
+}
+
+void Attention::finish(Block& block) const {
+  float* mean = nullptr;
+  for (int64_t row = 0; row < block.rows; ++row) {
+    float* sums = block.sums + row * padded_width_;
+    const int64_t h = head(block, row), t = query(block, row);
+    char* target =
+        storage_.at(static_cast<char*>(out_.raw()),
+                    block.batch * out_.stride(0) + t * out_.stride(1) + h * out_.stride(2));
+    const bool empty = block.total[row] == 0;
+    if (empty && mask_.fully_masked != FullyMasked::zero &&
+        !mask_rows_.any_allowed(block.batch, h, t)) {
+      if (!mean) mean_of_values(block, mean = block.values);
+      storage_.write(target, mean, value_width_);
+      continue;
+    }
+    simd_.divide(sums, sums, empty ? 1 : block.total[row], value_width_);
+    storage_.write(target, sums, value_width_);
+  }
+}
+
+void Attention::compute(int64_t unit, float* scratch) const {
+  Block block = lay_out(unit, scratch);
+  int64_t begin = keys_, end = 0;  // keys that some row may see
+  for (int64_t row = 0; row < block.rows; ++row) {
+    const MaskRows::Range range = mask_rows_.range(query(block, row));
+    if (range.begin >= range.end) continue;
+    begin = std::min(begin, range.begin);
+    end = std::max(end, range.end);
+  }
+  pack_queries(block);
+  for (int64_t s = begin / block_keys_ * block_keys_; s < end; s += block_keys_) {
+    add_keys(block, s, std::min(block_keys_, keys_ - s));
+  }
+  finish(block);
+}
+
+}  // namespace
+
+void CpuOps::do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+                     const AttentionMask& mask, const SdpaParams& params) {
+  const Format storage = format("sdpa", q);
+  if (out.numel() == 0) return;
+  const Attention attention(simd_, storage, out, q, k, v, mask, params);
+  Arena::Scope scope(arena());
+  const int64_t floats = attention.scratch_floats();
+  const Tensor scratch = arena().take(DType::f32, {pool_.size(), floats});
+  pool_.for_each(attention.units(), attention.cost(), [&](int64_t unit, int worker) {
+    attention.compute(unit, scratch.data<float>() + worker * floats);
+  });
+}
+
+}  // namespace plumb::cpu

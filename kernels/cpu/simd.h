@@ -1,0 +1,68 @@
+// The vectorised row functions of one instruction set, as a table of function pointers.
+//
+// simd_kernels.cpp fills one such table per instruction set; everything else on this device is
+// compiled for the baseline and reaches the wide units only through the table. All rows are
+// contiguous. `out` may be an input. A result never depends on alignment: tails go through the same
+// vector code as full vectors, and every sum has kLanes partial sums on every instruction set,
+// added up in a fixed order.
+#pragma once
+
+#include <cstdint>
+
+namespace plumb::cpu {
+
+inline constexpr int kLanes = 32;    // partial sums of a reduction
+inline constexpr int kTileRows = 6;  // rows of the product's micro-kernel
+inline constexpr int kMaxTileColumns = 32;
+
+struct Simd {
+  const char* name;
+  int tile_columns;  // of the micro-kernel: two vectors
+
+  // Conversions, round to nearest even. Index: Half.
+  void (*widen[2])(float* out, const uint16_t* in, int64_t n);
+  void (*narrow[2])(uint16_t* out, const float* in, int64_t n);
+  void (*round[2])(float* out, const float* in, int64_t n);  // R(): narrow, then widen
+
+  void (*add)(float* out, const float* a, const float* b, int64_t n);
+  void (*mul)(float* out, const float* a, const float* b, int64_t n);
+  void (*scale)(float* out, const float* x, float factor, int64_t n);
+  void (*divide)(float* out, const float* x, float divisor, int64_t n);
+  void (*activation[4])(float* out, const float* x, int64_t n);  // index: Activation
+
+  float (*sum)(const float* x, int64_t n);
+  float (*sum_squares)(const float* x, int64_t n);
+  float (*sum_squared_deviations)(const float* x, float mean, int64_t n);
+  float (*dot)(const float* a, const float* b, int64_t n);
+  float (*max)(const float* x, float start, int64_t n);  // NaN elements are passed over
+
+  // out = exp(x - shift); returns the sum of out.
+  float (*exp_sum)(float* out, const float* x, float shift, int64_t n);
+  // x = x * factor, or cap * tanh(x * factor / cap) where cap > 0.
+  void (*score)(float* x, float factor, float cap, int64_t n);
+
+  // out = (offset + weight) * x
+  void (*weighted)(float* out, const float* x, const float* weight, float offset, int64_t n);
+  // out = (x - mean) * factor * weight + bias; bias may be null.
+  void (*normalised)(float* out, const float* x, float mean, float factor, const float* weight,
+                     const float* bias, int64_t n);
+  // y1 = R(R(x1 c1) - R(x2 s1)), y2 = R(R(x2 c2) + R(x1 s2)). Index: 0 and 1 as Half, 2 no rounding
+  // to 16 bits.
+  void (*rotate[3])(float* y1, float* y2, const float* x1, const float* x2, const float* c1,
+                    const float* s1, const float* c2, const float* s2, int64_t n);
+
+  // c[i, j] (+)= sum over p of a[p, i] b[p, j] for kTileRows x tile_columns elements; a is packed
+  // [k, kTileRows], b has rows of stride ldb.
+  void (*tile)(int64_t k, const float* a, const float* b, int64_t ldb, float* c, int64_t ldc,
+               bool accumulate);
+  // out[p * stride + i] = rows[i][p] for i < 8, p < n, written in the order of p and 8 floats at a
+  // time (with stride < 8 the last 8 - stride floats past the end are overwritten).
+  void (*transpose8)(float* out, int64_t stride, const float* const rows[8], int64_t n);
+};
+
+// The instruction sets compiled into this binary; the wide ones exist on x86-64 only.
+const Simd& simd_baseline();
+const Simd& simd_avx2();
+const Simd& simd_avx512();
+
+}  // namespace plumb::cpu

@@ -1,0 +1,145 @@
+// One vector of floats, for simd_kernels.cpp only (see there): GCC vector extensions and a few
+// intrinsics where the compiler does not find the instruction by itself. No include but
+// freestanding ones.
+#pragma once
+
+#include <stdint.h>
+#ifdef __AVX2__
+#include <immintrin.h>  // functions that are always inlined: nothing of them is left for the linker
+#endif
+
+namespace plumb::cpu {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kWidth = 16;
+#elif defined(__AVX2__)
+constexpr int kWidth = 8;
+#else
+constexpr int kWidth = 4;
+#endif
+
+typedef float F __attribute__((vector_size(4 * kWidth)));
+typedef int32_t I __attribute__((vector_size(4 * kWidth)));
+typedef uint32_t U __attribute__((vector_size(4 * kWidth)));
+typedef uint16_t H __attribute__((vector_size(2 * kWidth)));
+
+inline F splat(float x) {
+#if defined(__AVX512F__)
+  return (F)_mm512_set1_ps(x);
+#elif defined(__AVX2__)
+  return (F)_mm256_set1_ps(x);
+#else
+  return F{x, x, x, x};
+#endif
+}
+
+inline F load(const float* p) {
+  F v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+inline H load(const uint16_t* p) {
+  H v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+inline void store(float* p, F v) { __builtin_memcpy(p, &v, sizeof v); }
+inline void store(uint16_t* p, H v) { __builtin_memcpy(p, &v, sizeof v); }
+
+// Up to 63 bytes in pieces of fixed sizes: faster than a loop or a call for the ends of rows.
+inline void copy_bytes(void* to, const void* from, int64_t bytes) {
+  char* out = static_cast<char*>(to);
+  const char* in = static_cast<const char*>(from);
+  const auto piece = [&](auto size) {
+    if (!(bytes & size())) return;
+    __builtin_memcpy(out, in, size());
+    out += size();
+    in += size();
+  };
+  piece([] { return 32; });
+  piece([] { return 16; });
+  piece([] { return 8; });
+  piece([] { return 4; });
+  piece([] { return 2; });
+}
+
+// The first `count` elements, the others `fill`.
+inline F load(const float* p, int64_t count, float fill) {
+  F v = splat(fill);
+  copy_bytes(&v, p, count * 4);
+  return v;
+}
+inline H load(const uint16_t* p, int64_t count) {
+  H v = {};
+  copy_bytes(&v, p, count * 2);
+  return v;
+}
+inline void store(float* p, F v, int64_t count) { copy_bytes(p, &v, count * 4); }
+inline void store(uint16_t* p, H v, int64_t count) { copy_bytes(p, &v, count * 2); }
+
+// a * b + c with one rounding where the hardware has it: for sums, never across an R().
+inline F multiply_add(F a, F b, F c) {
+#if defined(__AVX512F__)
+  return (F)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FMA__)
+  return (F)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+  return a * b + c;
+#endif
+}
+
+inline F absolute(F x) { return (F)((U)x & 0x7fffffffu); }
+inline F with_sign_of(F magnitude, F sign) { return (F)((U)magnitude | ((U)sign & 0x80000000u)); }
+// NaN in `x` is passed over (the comparison is false).
+inline F maximum(F best, F x) { return x > best ? x : best; }
+
+inline F widen_bf16(H h) { return (F)(__builtin_convertvector(h, U) << 16); }
+
+// The upper half rounded to nearest even, the lower half zero.
+inline F round_bf16(F x) {
+  const U bits = (U)x;
+  const U rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+  const U nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  return (F)((nan ? bits | 0x400000u : rounded) & 0xffff0000u);
+}
+
+inline H narrow_bf16(F x) { return __builtin_convertvector((U)round_bf16(x) >> 16, H); }
+
+inline F widen_f16(H h) {
+#if defined(__AVX512F__)
+  return (F)_mm512_cvtph_ps((__m256i)h);
+#elif defined(__F16C__)
+  return (F)_mm256_cvtph_ps((__m128i)h);
+#else
+  const U bits = __builtin_convertvector(h, U);
+  const U magnitude = bits & 0x7fffu;
+  // A multiplication moves the exponent from bias 15 to 127 and normalises subnormals exactly.
+  const F finite = (F)(magnitude << 13) * splat(0x1p112f);
+  const U special = (magnitude << 13) | 0x7f800000u | (magnitude > 0x7c00u ? U{} + 0x400000u : U{});
+  return (F)((magnitude >= 0x7c00u ? special : (U)finite) | ((bits & 0x8000u) << 16));
+#endif
+}
+
+inline H narrow_f16(F x) {
+#if defined(__AVX512F__)
+  return (H)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT);
+#elif defined(__F16C__)
+  return (H)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
+#else
+  const U bits = (U)x;
+  const U magnitude = bits & 0x7fffffffu;
+  const U normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - (112u << 23)) >> 13;
+  // Below 2^-14 adding 0.5 puts the last bit of f16 into the last bit of the sum.
+  const U subnormal = (U)((F)magnitude + splat(0.5f)) - 0x3f000000u;
+  const U infinite = U{} + 0x7c00u;
+  const U nan = 0x7e00u | (magnitude >> 13 & 0x3ffu);
+  const U finite = magnitude < 0x38800000u ? subnormal : normal;
+  const U special = magnitude > 0x7f800000u ? nan : infinite;
+  const U result = magnitude >= 0x477ff000u ? special : finite;  // from there on rounds to 2^16
+  return __builtin_convertvector(result | ((bits >> 16) & 0x8000u), H);
+#endif
+}
+
+}  // namespace
+}  // namespace plumb::cpu

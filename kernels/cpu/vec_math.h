@@ -1,0 +1,89 @@
+// exp, tanh and the activations on vectors, for simd_kernels.cpp only. The polynomials are minimax
+// fits of this project (Lawson's iterated weighted least squares in double, rounded to float);
+// below, "error" is that of the polynomial, the float evaluation adds about one ulp.
+#pragma once
+
+#include "kernels/cpu/vec.h"
+
+namespace plumb::cpu {
+namespace {
+
+template <int N>
+inline F horner(F x, const float (&coefficients)[N]) {  // lowest power first
+  F sum = splat(coefficients[N - 1]);
+  for (int i = N - 2; i >= 0; --i) sum = multiply_add(sum, x, splat(coefficients[i]));
+  return sum;
+}
+
+// exp(x + low) for |low| much smaller than 1. Cody and Waite's reduction x = n ln 2 + r, |r| <= ln
+// 2 / 2, then exp(r) = 1 + r + r^2 q(r), error 2^-34. Exact limits: 0 from -104 down and for -inf,
+// inf from 89 up, NaN stays; subnormal results are rounded correctly because 2^n is applied in two
+// factors.
+inline F exp_of_sum(F x, F low) {
+  constexpr float q[] = {0x1.000000p-1f, 0x1.555554p-3f,  0x1.55548ep-5f,
+                         0x1.111272p-7f, 0x1.6d8db0p-10f, 0x1.9f0810p-13f};
+  x = x > splat(89.0f) ? splat(89.0f) : x;
+  x = x < splat(-104.0f) ? splat(-104.0f) : x;
+  const F magic = splat(0x1.8p23f);  // adding it rounds to an integer, kept in the low bits
+  const F shifted = x * splat(0x1.715476p0f) + magic;
+  const F n = shifted - magic;
+  // ln 2 in two parts; the first has 15 bits, so that n times it is exact.
+  const F r = (x - n * splat(0x1.62e4p-1f)) - n * splat(0x1.7f7d1cp-20f) + low;
+  const F p = multiply_add(r * r, horner(r, q), r) + splat(1.0f);
+  const U exponent = (U)shifted - (U)magic;
+  const U half = (U)((I)exponent >> 1);
+  const F scale1 = (F)((half + 127u) << 23);
+  const F scale2 = (F)((exponent - half + 127u) << 23);
+  return p * scale1 * scale2;
+}
+
+inline F exponential(F x) { return exp_of_sum(x, F{}); }
+
+// |x| < 0.6: x + x^3 q(x^2), error 2^-33; else 1 - 2 / (e^2|x| + 1).
+inline F hyperbolic_tangent(F x) {
+  constexpr float q[] = {-0x1.555554p-2f, 0x1.11109ap-3f,  -0x1.b9f9c6p-5f,
+                         0x1.641026p-6f,  -0x1.0eb8aap-7f, 0x1.23c2f6p-9f};
+  const F z = x * x;
+  const F near = multiply_add(x * z, horner(z, q), x);
+  const F magnitude = absolute(x);
+  const F far = splat(1.0f) - splat(2.0f) / (exponential(magnitude + magnitude) + splat(1.0f));
+  return magnitude < splat(0.6f) ? near : with_sign_of(far, x);
+}
+
+// x / (1 + e^-z), without overflow and without cancellation for either sign of z.
+inline F times_logistic(F x, F z) {
+  const F e = exponential(-absolute(z));
+  const F numerator = z < F{} ? x * e : x;
+  return numerator / (splat(1.0f) + e);
+}
+
+inline F silu(F x) { return times_logistic(x, x); }
+
+// x/2 (1 + tanh u) = x / (1 + e^-2u): the same function without the cancellation at negative u.
+inline F gelu_tanh(F x) {
+  const F inner = multiply_add(x * x * x, splat(0.044715f), x);
+  return times_logistic(x, inner * splat(0x1.988454p0f));  // 2 sqrt(2 / pi)
+}
+
+// x Phi(x). |x| < 1: Phi = 1/2 + x q(x^2), error 2^-30. Else Phi(-a) = e^(-a^2/2) t p(t), t = 1 /
+// (1 + a/4) for a > 0, error 2^-29: 1 + erf would cancel at negative x. There the square is split
+// so that its rounding does not grow through exp: h has 12 bits, its square is exact.
+inline F gelu(F x) {
+  constexpr float q[] = {0x1.988454p-2f,   -0x1.105826p-4f, 0x1.46cc3ap-7f,
+                         -0x1.36d862p-10f, 0x1.d9bc70p-14f, -0x1.f4b4e4p-18f};
+  constexpr float p[] = {0x1.987b4cp-4f,  0x1.996070p-4f, 0x1.75c24ep-4f,  0x1.8551e6p-4f,
+                         0x1.eaa80ep-8f,  0x1.8c583ap-3f, -0x1.00012ap-2f, 0x1.59a148p-2f,
+                         -0x1.005f96p-2f, 0x1.6744b4p-4f, -0x1.848da8p-7f};
+  F a = absolute(x);
+  const F near = multiply_add(x, horner(x * x, q), splat(0.5f));
+  a = a > splat(16.0f) ? splat(16.0f) : a;  // Phi(-16) is below the smallest float
+  const F t = splat(1.0f) / multiply_add(a, splat(0.25f), splat(1.0f));
+  const F h = (F)((U)a & 0xfffff000u);
+  const F density = exp_of_sum(splat(-0.5f) * h * h, splat(-0.5f) * ((a - h) * (a + h)));
+  const F tail = density * (t * horner(t, p));
+  const F far = x < F{} ? tail : splat(1.0f) - tail;
+  return x * (a < splat(1.0f) ? near : far);
+}
+
+}  // namespace
+}  // namespace plumb::cpu
