@@ -1,0 +1,48 @@
+// The command line: one file per subcommand. Each adds its options to an App and says what to run.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "harness/result.h"
+#include "harness/select.h"
+#include "kernels/device.h"
+
+namespace CLI {
+class App;
+}
+
+namespace plumb {
+
+using Action = std::function<int()>;  // returns the exit code
+
+// The default command: verify recordings on devices.
+Action add_verify(CLI::App& app);
+Action add_list(CLI::App& app);
+Action add_devices(CLI::App& app);
+Action add_support(CLI::App& app);
+Action add_show(CLI::App& app);
+Action add_export(CLI::App& app);
+Action add_judge(CLI::App& app);
+
+// --fixture, --block, --checkpoint.
+void add_selection(CLI::App& app, const std::shared_ptr<Selection>& selection);
+
+// Opens what --device says: "auto" or a comma-separated list. A device that was named and cannot be used
+// is a DeviceError with its reason. `priority` orders auto: a list, or empty for PLUMB_DEVICES or the
+// built-in order. Says on stderr what auto took and why.
+std::vector<std::unique_ptr<Device>> open_devices(const std::string& devices,
+                                                  const std::string& priority, int threads);
+
+std::vector<std::string> split_list(const std::string& text);  // "a,b" -> a b
+
+// Throws UsageError unless the name is a float dtype.
+DType parse_dtype(const std::string& name);
+
+RunInfo run_info(const std::vector<std::unique_ptr<Device>>& devices);
+// The command line as it was typed, quoted where a shell needs it.
+void remember_command(int argc, char** argv);
+
+}  // namespace plumb

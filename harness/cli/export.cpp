@@ -1,0 +1,127 @@
+// harness export RECORDING DIR: operands of checkpoints as plain files, for implementations of any kind.
+//   DIR/checkpoints.json     what to compute: block, params, operand names -> tensor keys, output shapes
+//   DIR/tensors.safetensors  the tensors under those keys
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "harness/cli/cli.h"
+#include "harness/execute.h"
+#include "harness/file.h"
+#include "harness/safetensors.h"
+
+namespace plumb {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json to_json(double x) {
+  if (std::isnan(x)) return "nan";
+  if (std::isinf(x)) return x > 0 ? "inf" : "-inf";
+  return x;
+}
+
+Json to_json(const Params& params);
+
+Json to_json(const Params::Value& value) {
+  struct Visitor {
+    Json operator()(Params::Null) const { return nullptr; }
+    Json operator()(bool b) const { return b; }
+    Json operator()(double d) const { return to_json(d); }
+    Json operator()(const std::string& s) const { return s; }
+    Json operator()(const std::vector<double>& list) const {
+      Json out = Json::array();
+      for (double d : list) out.push_back(to_json(d));
+      return out;
+    }
+    Json operator()(const Params& nested) const { return to_json(nested); }
+  };
+  return std::visit(Visitor{}, value);
+}
+
+Json to_json(const Params& params) {
+  Json out = Json::object();
+  for (const auto& [name, value] : params.values()) out[name] = to_json(value);
+  return out;
+}
+
+std::vector<int64_t> extents(const Shape& shape) {
+  std::vector<int64_t> out;
+  for (int i = 0; i < shape.rank(); ++i) out.push_back(shape[i]);
+  return out;
+}
+
+Json describe(const Recording& recording, const Checkpoint& checkpoint, std::set<std::string>& keys) {
+  Json inputs = Json::object(), weights = Json::object(), outputs = Json::object();
+  for (const auto& [name, ref] : checkpoint.inputs) {
+    inputs[name] = {{"tensor", ref.tensor}, {"axes", ref.axes}};
+    keys.insert(ref.tensor);
+  }
+  for (const auto& [name, key] : checkpoint.weights) {
+    weights[name] = key;
+    keys.insert(key);
+  }
+  for (const auto& [name, ref] : checkpoint.outputs) {
+    const TensorInfo& recorded = recording.tensor_info(ref.tensor);
+    outputs[name] = {{"dtype", name_of(recorded.dtype)}, {"shape", extents(recorded.shape)},
+                     {"axes", ref.axes}};
+  }
+  return {{"id", checkpoint.id}, {"block", checkpoint.block},
+          {"params", to_json(checkpoint.params)}, {"inputs", inputs}, {"weights", weights},
+          {"outputs", outputs}};
+}
+
+int export_checkpoints(const std::string& folder, const std::string& out, const Selection& selection,
+                       bool upcast) {
+  const Recording recording = Recording::open(folder);
+  const std::vector<size_t> indices = selected_checkpoints(selection, recording);
+  require(!indices.empty(), "selection", "no checkpoint of ", folder, " matches");
+  std::set<std::string> keys;
+  Json list = Json::array();
+  for (size_t i : indices) list.push_back(describe(recording, recording.checkpoints()[i], keys));
+
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  for (const std::string& key : keys) {
+    Tensor t = recording.read(key);
+    if (upcast && is_floating(t.dtype()) && size_of(t.dtype()) < 4) t = converted(t, DType::f32);
+    tensors.emplace_back(key, t);
+  }
+  std::error_code failure;
+  std::filesystem::create_directories(out, failure);
+  require<Error>(!failure, "export", "cannot create ", out, ": ", failure.message());
+  const std::filesystem::path target = out;
+  write_safetensors(target / "tensors.safetensors", tensors);
+  const Json document = {{"recording", std::filesystem::absolute(folder).lexically_normal().string()},
+                         {"dtype", name_of(recording.dtype())},
+                         {"checkpoints", list}};
+  write_file(target / "checkpoints.json", document.dump(1) + "\n");
+  std::cout << "wrote " << indices.size() << " checkpoint(s), " << tensors.size() << " tensor(s) to "
+            << out << "\nname outputs \"<checkpoint id>/<output name>\" in one safetensors file, then: "
+            << "harness judge " << folder << " OUTPUTS.safetensors\n";
+  return 0;
+}
+
+}  // namespace
+
+Action add_export(CLI::App& app) {
+  struct Options {
+    std::string folder, out;
+    Selection selection;
+    bool upcast = false;
+  };
+  auto options = std::make_shared<Options>();
+  app.add_option("recording", options->folder, "folder of the recording")->required();
+  app.add_option("directory", options->out, "where to write")->required();
+  app.add_option("--block", options->selection.block, "only this kind of block");
+  app.add_option("--checkpoint", options->selection.checkpoint, "only this id, or matching ids");
+  app.add_flag("--upcast", options->upcast, "write 16-bit floats as exact f32, for NumPy");
+  return [options] {
+    require_known_block(options->selection.block);
+    return export_checkpoints(options->folder, options->out, options->selection, options->upcast);
+  };
+}
+
+}  // namespace plumb

@@ -1,0 +1,122 @@
+// harness judge RECORDING OUTPUTS.safetensors: the verdict on what another program computed.
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <iostream>
+#include <map>
+
+#include "harness/cli/cli.h"
+#include "harness/console.h"
+#include "harness/foreign.h"
+#include "harness/junit.h"
+#include "harness/markdown.h"
+#include "harness/outcome.h"
+#include "harness/printable.h"
+#include "harness/results_json.h"
+#include "harness/safetensors.h"
+
+namespace plumb {
+namespace {
+
+struct Options {
+  std::string folder, outputs, points = "recorded", json, junit, markdown;
+  Selection selection;
+  bool strict = false, verbose = false;
+};
+
+using Outputs = std::map<std::string, std::map<std::string, Tensor>>;  // checkpoint -> output -> y
+
+// Tensors are named "<checkpoint id>/<output>"; with one checkpoint selected the output's name is enough.
+Outputs read_outputs(const SafetensorsFile& file, const Recording& recording,
+                     const std::vector<size_t>& selected) {
+  Outputs out;
+  for (const auto& [name, entry] : file.entries()) {
+    const size_t slash = name.rfind('/');
+    const bool bare = slash == std::string::npos && selected.size() == 1;
+    const std::string id = bare ? recording.checkpoints()[selected.front()].id
+                                : name.substr(0, slash == std::string::npos ? 0 : slash);
+    const bool known = std::any_of(selected.begin(), selected.end(), [&](size_t i) {
+      return recording.checkpoints()[i].id == id;
+    });
+    if (!known) {
+      throw BadInput(text(file.file().name(), ": tensor ", printable(name),
+                          " names no selected checkpoint of ", recording.folder().string(),
+                          "; expected \"<checkpoint id>/<output name>\""));
+    }
+    out[id][bare ? name : name.substr(slash + 1)] = file.read(name);
+  }
+  if (out.empty()) throw BadInput(text(file.file().name(), ": holds no outputs"));
+  return out;
+}
+
+RoundingPoints points_for(const Options& options, const Recording& recording,
+                          const Checkpoint& checkpoint) {
+  if (options.points == "eager") return RoundingPoints::eager;
+  if (options.points == "fused") return RoundingPoints::fused;
+  return recording.contracts().at(checkpoint.contract).points;
+}
+
+int judge_outputs(const Options& options) {
+  const Recording recording = Recording::open(options.folder);
+  const std::vector<size_t> selected = selected_checkpoints(options.selection, recording);
+  require(!selected.empty(), "selection", "no checkpoint of ", options.folder, " matches");
+  const SafetensorsFile file(File::open(options.outputs));
+  const Outputs outputs = read_outputs(file, recording, selected);
+  const auto oracle = open_device("oracle");
+  const RunInfo info = run_info({});
+  std::optional<ResultsWriter> json;
+  if (!options.json.empty()) json.emplace(options.json, info);
+
+  std::vector<CheckpointResult> results;
+  for (size_t i : selected) {
+    const Checkpoint& checkpoint = recording.checkpoints()[i];
+    const auto given = outputs.find(checkpoint.id);
+    if (given == outputs.end()) continue;
+    CheckpointResult result =
+        judge_foreign(recording, checkpoint, given->second,
+                      points_for(options, recording, checkpoint), *oracle);
+    result.fixture = options.folder;
+    result.again = text("harness judge ", options.folder, ' ', options.outputs, " --checkpoint '",
+                        checkpoint.id, "'");
+    if (json) json->write(result);
+    if (is_failure(result.status)) std::cout << failure_text(result, colours_wanted(1));
+    else if (options.verbose) std::cout << checkpoint_line(result, colours_wanted(1));
+    results.push_back(std::move(result));
+  }
+  Request request;
+  request.strict = options.strict;
+  const Outcome outcome = outcome_of(results, request);
+  if (json) json->finish(outcome);
+  if (!options.junit.empty()) write_file(options.junit, junit_xml(info, results, outcome));
+  if (!options.markdown.empty()) {
+    write_file(options.markdown, markdown_summary(info, results, outcome));
+  }
+  std::cout << closing_text(outcome, colours_wanted(1));
+  return outcome.exit_code;
+}
+
+}  // namespace
+
+Action add_judge(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("recording", options->folder, "folder of the recording")->required();
+  app.add_option("outputs", options->outputs,
+                 "safetensors file; tensors named \"<checkpoint id>/<output name>\"")
+      ->required();
+  app.add_option("--contract", options->points,
+                 "where your program rounds: eager (after every operation), fused (once), or recorded")
+      ->check(CLI::IsMember({"eager", "fused", "recorded"}))
+      ->capture_default_str();
+  app.add_option("--block", options->selection.block, "only this kind of block");
+  app.add_option("--checkpoint", options->selection.checkpoint, "only this id, or matching ids");
+  app.add_option("--json", options->json, "write JSON lines to this file");
+  app.add_option("--junit", options->junit, "write JUnit XML to this file");
+  app.add_option("--markdown", options->markdown, "write a Markdown summary to this file");
+  app.add_flag("--strict", options->strict, "blind and unsupported checkpoints fail the run");
+  app.add_flag("-v,--verbose", options->verbose, "a line per checkpoint");
+  return [options] {
+    require_known_block(options->selection.block);
+    return judge_outputs(*options);
+  };
+}
+
+}  // namespace plumb

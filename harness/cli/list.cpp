@@ -1,0 +1,62 @@
+// harness list: recordings and their checkpoints, or the catalog of blocks.
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <map>
+
+#include "blocks/catalog.h"
+#include "harness/cli/cli.h"
+#include "harness/escape.h"
+
+namespace plumb {
+namespace {
+
+int list_blocks() {
+  for (const BlockEntry& entry : block_catalog()) {
+    std::cout << std::left << std::setw(20) << entry.name << entry.summary << "\n";
+  }
+  return 0;
+}
+
+int list_recordings(const Selection& selection) {
+  const bool narrowed = !selection.block.empty() || !selection.checkpoint.empty();
+  size_t shown = 0;
+  for (const auto& folder : selected_recordings(selection)) {
+    const Recording recording = Recording::open(folder);
+    const std::vector<size_t> indices = selected_checkpoints(selection, recording);
+    if (indices.empty()) continue;
+    shown += indices.size();
+    std::cout << terminal_text(recording.name()) << "  " << name_of(recording.dtype()) << ", "
+              << indices.size() << " checkpoint(s)  " << folder.string() << "\n";
+    std::map<std::string, int> counts;
+    for (size_t i : indices) {
+      const Checkpoint& checkpoint = recording.checkpoints()[i];
+      if (narrowed) {
+        std::cout << "  " << std::left << std::setw(20) << terminal_text(checkpoint.block)
+                  << terminal_text(checkpoint.id) << "\n";
+      }
+      ++counts[checkpoint.block];
+    }
+    if (narrowed) continue;
+    std::string line = " ";
+    for (const auto& [block, count] : counts) line += text(' ', terminal_text(block), ' ', count);
+    std::cout << line << "\n";
+  }
+  require(shown > 0, "selection", "no checkpoint matches; harness list without options shows all");
+  return 0;
+}
+
+}  // namespace
+
+Action add_list(CLI::App& app) {
+  auto selection = std::make_shared<Selection>();
+  auto blocks = std::make_shared<bool>(false);
+  add_selection(app, selection);
+  app.add_flag("--blocks", *blocks, "the kinds of blocks this binary knows");
+  return [selection, blocks] {
+    if (*blocks) return list_blocks();
+    require_known_block(selection->block);
+    return list_recordings(*selection);
+  };
+}
+
+}  // namespace plumb

@@ -1,0 +1,128 @@
+// harness support: what each device can verify, found by running the smallest checkpoint of each block.
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <set>
+
+#include "blocks/catalog.h"
+#include "harness/cli/cli.h"
+#include "harness/escape.h"
+#include "harness/features.h"
+#include "harness/replay.h"
+
+namespace plumb {
+namespace {
+
+struct Smallest {
+  std::optional<Recording> recording;
+  size_t index = 0;
+  int64_t elements = 0;
+};
+
+int64_t elements_of(const Recording& recording, const Checkpoint& checkpoint) {
+  int64_t count = 0;
+  for (const auto& [name, ref] : checkpoint.inputs) count += recording.tensor_info(ref.tensor).shape.numel();
+  for (const auto& [name, key] : checkpoint.weights) count += recording.tensor_info(key).shape.numel();
+  return count;
+}
+
+std::map<std::string, Smallest> smallest_checkpoints(const Selection& selection) {
+  std::map<std::string, Smallest> out;
+  for (const auto& folder : selected_recordings(selection)) {
+    const Recording recording = Recording::open(folder);
+    for (size_t i : selected_checkpoints(selection, recording)) {
+      const Checkpoint& checkpoint = recording.checkpoints()[i];
+      const int64_t elements = elements_of(recording, checkpoint);
+      Smallest& best = out[checkpoint.block];
+      if (!best.recording || elements < best.elements) best = {recording, i, elements};
+    }
+  }
+  return out;
+}
+
+int print_support(const Selection& selection, const std::string& device_names) {
+  const auto devices = open_devices(device_names, "", 0);
+  const auto oracle = open_device("oracle");
+  const std::map<std::string, Smallest> smallest = smallest_checkpoints(selection);
+  std::cout << std::left << std::setw(20) << "block";
+  for (const auto& device : devices) {
+    for (const char* dtype : {"f32", "f16", "bf16"}) {
+      std::cout << std::setw(16) << device->name() + " " + dtype;
+    }
+  }
+  std::cout << "\n";
+  for (const BlockEntry& entry : block_catalog()) {
+    if (!selection.block.empty() && selection.block != entry.name) continue;
+    std::cout << std::left << std::setw(20) << entry.name;
+    const auto found = smallest.find(std::string(entry.name));
+    for (const auto& device : devices) {
+      for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+        std::string cell = "no recording";
+        if (found != smallest.end()) {
+          const Recording& recording = *found->second.recording;
+          ReplayOptions options;
+          options.dtype = dtype;
+          Replayer replayer(recording, *device, *oracle, options);
+          cell = name_of(replayer.run(recording.checkpoints()[found->second.index]).status);
+        }
+        std::cout << std::setw(16) << cell;
+      }
+    }
+    std::cout << "\n";
+  }
+  return 0;
+}
+
+// Feature x recording: what is exercised where; a feature no recording exercises is a gap.
+int print_coverage(const Selection& selection) {
+  struct Seen {
+    int64_t exercised = 0, blind = 0;
+    std::set<std::string> recordings;
+  };
+  std::map<std::string, Seen> features;
+  for (const auto& folder : selected_recordings(selection)) {
+    const Recording recording = Recording::open(folder);
+    for (size_t i : selected_checkpoints(selection, recording)) {
+      const Checkpoint& checkpoint = recording.checkpoints()[i];
+      const Features found = features_of(recording, checkpoint);
+      for (const std::string& name : found.exercised) {
+        Seen& seen = features[checkpoint.block + ": " + name];
+        ++seen.exercised;
+        seen.recordings.insert(recording.name());
+      }
+      for (const std::string& name : found.blind) ++features[checkpoint.block + ": " + name].blind;
+    }
+  }
+  bool gap = false;
+  for (const auto& [name, seen] : features) {
+    gap = gap || seen.exercised == 0;
+    std::cout << std::left << std::setw(44) << terminal_text(name) << std::right << std::setw(6)
+              << seen.exercised << " see it, " << std::setw(5) << seen.blind << " blind";
+    std::string where = seen.exercised ? "   in " : "   NO RECORDING SEES IT";
+    size_t listed = 0;
+    for (const std::string& recording : seen.recordings) {
+      if (++listed > 3) break;
+      where += (listed > 1 ? ", " : "") + terminal_text(recording);
+    }
+    if (seen.recordings.size() > 3) where += text(", and ", seen.recordings.size() - 3, " more");
+    std::cout << where << "\n";
+  }
+  return gap ? exit_code(Status::blind) : 0;
+}
+
+}  // namespace
+
+Action add_support(CLI::App& app) {
+  auto selection = std::make_shared<Selection>();
+  auto devices = std::make_shared<std::string>("auto");
+  auto coverage = std::make_shared<bool>(false);
+  add_selection(app, selection);
+  app.add_option("--device", *devices, "as for verifying")->capture_default_str();
+  app.add_flag("--coverage", *coverage,
+               "feature x recording instead; exits 8 when no recording sees a feature");
+  return [selection, devices, coverage] {
+    require_known_block(selection->block);
+    return *coverage ? print_coverage(*selection) : print_support(*selection, *devices);
+  };
+}
+
+}  // namespace plumb

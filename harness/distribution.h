@@ -1,0 +1,30 @@
+// Histograms of errors whose bins are powers of two.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/dtype.h"
+
+namespace plumb {
+
+// Octaves of z: bin 0 holds z < 2^-4, bin b holds [2^(b-5), 2^(b-4)) to 2^20, the last one the
+// rest, infinity and NaN.
+inline constexpr int kOctaves = 26;
+int octave_of(double z);
+// Upper edge of the bin that holds the quantile p of the counted values; 0 for none.
+double octave_quantile(const std::vector<int64_t>& octaves, double p);
+
+// Bins of a distance in units in the last place: 0, 1, 2, 3-4, 5-8, ..., > 2^20 (and NaN against a
+// number).
+inline constexpr int kUlpBins = 23;
+int ulp_bin(int64_t distance);
+
+// How many values of a floating dtype lie between a and b, which are values of it; -0 equals +0 and
+// NaN equals NaN. For integers |a - b|. Saturates at 2^62.
+int64_t ulp_distance(DType dtype, double a, double b);
+
+// round_to() of kernels/dtype.h, faster for normal results.
+double round_quickly(DType dtype, double x);
+
+}  // namespace plumb

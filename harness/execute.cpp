@@ -1,0 +1,162 @@
+#include "harness/execute.h"
+
+#include <chrono>
+#include <cstring>
+
+#include "harness/guarded.h"
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+// An additive mask's lowest finite number means "not allowed": it must stay the lowest of its dtype.
+Tensor converted_mask(const Tensor& host, DType to) {
+  const Tensor out = converted(host, to);
+  if (!is_floating(host.dtype()) || host.dtype() == to) return out;
+  for (int64_t i = 0; i < host.numel(); ++i) {
+    const double value = load(host.dtype(), host.data<char>() + i * size_of(host.dtype()));
+    if (value == -info(host.dtype()).max) {
+      store(to, out.data<char>() + i * size_of(to), -info(to).max);
+    }
+  }
+  return out;
+}
+
+// What transformers computes in float32 whatever the model's dtype.
+bool stays_f32(const Checkpoint& checkpoint, const std::string& name) {
+  return name == "inv_freq" || checkpoint.block == "rotary_frequencies";
+}
+
+DType run_dtype(const Checkpoint& checkpoint, const std::string& name, DType recorded, DType dtype) {
+  if (!is_floating(recorded) || checkpoint.block == "causal_mask") return recorded;
+  if (stays_f32(checkpoint, name)) return dtype == DType::f64 ? DType::f64 : recorded;
+  return dtype;
+}
+
+// Operands of one run on the device, between canaries.
+class Placed {
+ public:
+  Placed(Device& device, const HostOperands& operands, uint8_t poison) : operands_(operands) {
+    for (const auto& [name, host] : operands.inputs) place(device, "input", name, host, inputs);
+    for (const auto& [name, host] : operands.weights) place(device, "weight", name, host, weights);
+    for (const OutputSpec& spec : operands.outputs) {
+      Guarded buffer(device, spec.dtype, spec.shape);
+      buffer.poison(poison);
+      outputs[spec.name] = buffer.tensor();
+      guarded_.push_back({"output", spec.name, std::move(buffer)});
+    }
+  }
+
+  std::string damage() const {
+    for (const Buffer& buffer : guarded_) {
+      const std::string where = buffer.guard.damage();
+      if (!where.empty()) {
+        return text("wrote out of bounds: ", where, " of ", buffer.role, " \"", buffer.name, '"');
+      }
+      const Tensor* before = original(buffer);
+      if (!before) continue;
+      const std::vector<uint8_t> after = buffer.guard.bytes();
+      if (!after.empty() && std::memcmp(after.data(), before->raw(), after.size()) != 0) {
+        return text("changed its ", buffer.role, " \"", buffer.name, "\" in place");
+      }
+    }
+    return {};
+  }
+
+  std::map<std::string, Tensor> inputs, weights, outputs;
+
+ private:
+  struct Buffer {
+    const char* role;
+    std::string name;
+    Guarded guard;
+  };
+
+  void place(Device& device, const char* role, const std::string& name, const Tensor& host,
+             std::map<std::string, Tensor>& into) {
+    Guarded buffer(device, host.dtype(), host.shape());
+    device.upload(buffer.tensor(), host.raw());
+    into[name] = buffer.tensor();
+    guarded_.push_back({role, name, std::move(buffer)});
+  }
+
+  const Tensor* original(const Buffer& buffer) const {
+    const auto& source = std::strcmp(buffer.role, "input") == 0 ? operands_.inputs : operands_.weights;
+    const auto found = source.find(buffer.name);
+    return std::strcmp(buffer.role, "output") == 0 || found == source.end() ? nullptr
+                                                                             : &found->second;
+  }
+
+  const HostOperands& operands_;
+  std::vector<Buffer> guarded_;
+};
+
+}  // namespace
+
+Tensor converted(const Tensor& host, DType to) {
+  if (host.dtype() == to) return host;
+  const Tensor out = host_tensor(to, host.shape());
+  const int64_t from_size = size_of(host.dtype()), to_size = size_of(to);
+  for (int64_t i = 0; i < host.numel(); ++i) {
+    store(to, out.data<char>() + i * to_size,
+          load(host.dtype(), host.data<char>() + i * from_size));
+  }
+  return out;
+}
+
+HostOperands read_operands(const Recording& recording, const Checkpoint& checkpoint, DType dtype) {
+  HostOperands out;
+  for (const auto& [name, ref] : checkpoint.inputs) {
+    const Tensor host = recording.read(ref.tensor);
+    const DType to = run_dtype(checkpoint, name, host.dtype(), dtype);
+    out.inputs[name] = name == "mask" ? converted_mask(host, to) : converted(host, to);
+  }
+  for (const auto& [name, key] : checkpoint.weights) {
+    const Tensor host = recording.read(key);
+    out.weights[name] = converted(host, is_floating(host.dtype()) ? dtype : host.dtype());
+  }
+  for (const auto& [name, ref] : checkpoint.outputs) {
+    const TensorInfo& recorded = recording.tensor_info(ref.tensor);
+    out.outputs.push_back(
+        {name, run_dtype(checkpoint, name, recorded.dtype, dtype), recorded.shape});
+  }
+  return out;
+}
+
+Execution execute(const BlockEntry& block, const Checkpoint& checkpoint, const HostOperands& operands,
+                  Device& device, const RunSetup& setup) {
+  const Placed placed(device, operands, setup.poison);
+  const Weights weights(std::make_shared<const Weights::Map>(placed.weights),
+                        checkpoint.params.where());
+  Ops& ops = device.ops();
+  ops.set_fused(setup.fused);
+  ops.arena().set_poison(setup.poison);
+
+  Execution out;
+  ops.observe(&out.records);
+  const auto stop = [&] { ops.observe(nullptr); };
+  Context ctx{ops};
+  checkpoint.params.rewind();
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    block.run({ctx, checkpoint.params, weights, placed.inputs, placed.outputs});
+    device.synchronize();
+  } catch (...) {
+    stop();
+    throw;
+  }
+  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  stop();
+  checkpoint.params.finish();
+  weights.finish();
+
+  for (const auto& [name, tensor] : placed.outputs) {
+    const Tensor host = host_tensor(tensor.dtype(), tensor.shape());
+    device.download(host.raw(), tensor);
+    out.outputs[name] = host;
+  }
+  out.damage = placed.damage();
+  return out;
+}
+
+}  // namespace plumb

@@ -1,0 +1,52 @@
+// One run of one block on one device: operands placed between canaries, outputs poisoned, everything
+// that the block touched checked afterwards.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "blocks/catalog.h"
+#include "harness/recording.h"
+#include "kernels/ops.h"
+
+namespace plumb {
+
+struct OutputSpec {
+  std::string name;
+  DType dtype;
+  Shape shape;
+};
+
+// A checkpoint's operands in host memory, converted to the dtype of a run.
+struct HostOperands {
+  std::map<std::string, Tensor> inputs;
+  std::map<std::string, Tensor> weights;
+  std::vector<OutputSpec> outputs;
+};
+
+// Reads and converts. Float tensors in the recording's dtype become `dtype`; tables that transformers
+// keeps in float32 stay so unless `dtype` is f64; ids, positions and masks keep theirs.
+HostOperands read_operands(const Recording& recording, const Checkpoint& checkpoint, DType dtype);
+
+// A host tensor with every element converted by one rounding; the same tensor when nothing changes.
+Tensor converted(const Tensor& host, DType to);
+
+struct RunSetup {
+  OpSet fused = OpSet().set();  // which fused ops may run in the device's own version
+  uint8_t poison = 0xff;        // what outputs and scratch hold before the run (0xff bytes are NaN)
+};
+
+struct Execution {
+  std::map<std::string, Tensor> outputs;  // host, contiguous
+  std::vector<OpRecord> records;
+  std::string damage;  // "" or what was written that must not be: a canary, an input
+  double seconds = 0;  // of the block alone
+};
+
+// Throws what the block throws: BadInput, Unsupported, UsageError, DeviceError.
+Execution execute(const BlockEntry& block, const Checkpoint& checkpoint, const HostOperands& operands,
+                  Device& device, const RunSetup& setup);
+
+}  // namespace plumb

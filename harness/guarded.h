@@ -1,0 +1,31 @@
+// Guarded buffers: device memory with canary bands on both sides, so that a write out of bounds is seen
+// even when the result is right.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/device.h"
+
+namespace plumb {
+
+class Guarded {
+ public:
+  Guarded(Device& device, DType dtype, const Shape& shape);
+
+  const Tensor& tensor() const { return tensor_; }
+  void poison(uint8_t byte) { device_->fill(payload_, byte); }
+  // The payload's bytes, copied to the host.
+  std::vector<uint8_t> bytes() const;
+  // "" or where the first damaged canary byte lies: "17 bytes before the start".
+  std::string damage() const;
+
+ private:
+  Device* device_;
+  Tensor whole_;    // u8: band, payload, band
+  Tensor payload_;  // u8
+  Tensor tensor_;
+};
+
+}  // namespace plumb

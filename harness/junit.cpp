@@ -1,0 +1,147 @@
+#include "harness/junit.h"
+
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "harness/console.h"
+#include "harness/escape.h"
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+struct Suite {
+  std::string recording, device;
+  std::vector<const CheckpointResult*> results;
+};
+
+bool is_skipped(Status status) { return status == Status::blind || status == Status::unsupported; }
+bool is_judged_bad(Status status) {
+  return status == Status::fail || status == Status::nondeterministic;
+}
+
+struct Totals {
+  int64_t tests = 0, failures = 0, errors = 0, skipped = 0;
+  double seconds = 0;
+
+  void add(const CheckpointResult& result) {
+    ++tests;
+    failures += is_judged_bad(result.status);
+    skipped += is_skipped(result.status);
+    errors += is_failure(result.status) && !is_judged_bad(result.status);
+    if (std::isfinite(result.seconds)) seconds += result.seconds;
+  }
+};
+
+std::vector<Suite> suites_of(const std::vector<CheckpointResult>& results) {
+  std::vector<Suite> suites;
+  std::map<std::pair<std::string, std::string>, size_t> index;
+  for (const CheckpointResult& result : results) {
+    const auto [place, is_new] =
+        index.try_emplace({result.recording, result.device}, suites.size());
+    if (is_new) suites.push_back({result.recording, result.device, {}});
+    suites[place->second].results.push_back(&result);
+  }
+  return suites;
+}
+
+std::string attribute(const char* name, std::string_view value) {
+  return text(' ', name, "=\"", xml_text(value), '"');
+}
+
+std::string seconds_text(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) seconds = 0;
+  char buffer[64];
+  const auto end =
+      std::to_chars(buffer, buffer + sizeof(buffer), seconds, std::chars_format::fixed, 6);
+  return end.ec == std::errc() ? std::string(buffer, end.ptr) : "0";
+}
+
+std::string totals_text(const Totals& n, double seconds) {
+  return text(" tests=\"", n.tests, "\" failures=\"", n.failures, "\" errors=\"", n.errors,
+              "\" skipped=\"", n.skipped, "\" time=\"", seconds_text(seconds), '"');
+}
+
+std::string properties(const RunInfo& run) {
+  std::string out = "    <properties>\n";
+  const auto add = [&](std::string_view name, std::string_view value) {
+    out += text("      <property", attribute("name", name), attribute("value", value), "/>\n");
+  };
+  add("version", run.version);
+  add("command", run.command);
+  for (const auto& [name, value] : run.environment) add(name, value);
+  for (const std::string& device : run.devices) add("device", device);
+  return out + "    </properties>\n";
+}
+
+// failure or error: what to do with the text is the same for both.
+std::string problem(const char* element, const CheckpointResult& result) {
+  return text("      <", element, attribute("type", name_of(result.status)),
+              attribute("message", result.reason), '>', xml_text(failure_text(result)), "</",
+              element, ">\n");
+}
+
+std::string test_case(const CheckpointResult& result) {
+  std::string body;
+  if (is_skipped(result.status)) {
+    body = text("      <skipped",
+                attribute("message", text(name_of(result.status), ": ", result.reason)), "/>\n");
+  } else if (is_failure(result.status)) {
+    body = problem(is_judged_bad(result.status) ? "failure" : "error", result);
+  }
+  if (!result.blind_to.empty()) {
+    std::string names;
+    for (const std::string& feature : result.blind_to)
+      names += (names.empty() ? "" : ", ") + feature;
+    body += text("      <system-out>", xml_text("blind to: " + names), "</system-out>\n");
+  }
+  const std::string head =
+      text("    <testcase", attribute("classname", result.recording + " on " + result.device),
+           attribute("name", text(result.checkpoint, ' ', result.dtype)), " time=\"",
+           seconds_text(result.seconds), '"');
+  return body.empty() ? head + "/>\n" : text(head, ">\n", body, "    </testcase>\n");
+}
+
+std::string suite_text(const Suite& suite, const RunInfo& run) {
+  Totals totals;
+  std::string cases;
+  for (const CheckpointResult* result : suite.results) {
+    totals.add(*result);
+    cases += test_case(*result);
+  }
+  return text("  <testsuite", attribute("name", suite.recording + " on " + suite.device),
+              totals_text(totals, totals.seconds), attribute("timestamp", run.started), ">\n",
+              properties(run), cases, "  </testsuite>\n");
+}
+
+// For a run whose exit code is not 0 although no checkpoint is to blame.
+std::string selection_text(const Outcome& outcome) {
+  const Totals one{.tests = 1, .failures = 1};
+  return text(
+      "  <testsuite name=\"selection\"", totals_text(one, 0),
+      ">\n    <testcase classname=\"selection\" name=\"what was selected proves what was asked\" "
+      "time=\"0\">\n      <failure type=\"exit code ",
+      outcome.exit_code, '"', attribute("message", outcome.verdict), '>',
+      xml_text(closing_text(outcome)), "</failure>\n    </testcase>\n  </testsuite>\n");
+}
+
+}  // namespace
+
+std::string junit_xml(const RunInfo& run, const std::vector<CheckpointResult>& results,
+                      const Outcome& outcome) {
+  Totals totals;
+  for (const CheckpointResult& result : results) totals.add(result);
+  std::string suites;
+  for (const Suite& suite : suites_of(results)) suites += suite_text(suite, run);
+  if (outcome.exit_code != 0 && totals.failures + totals.errors == 0) {
+    ++totals.tests;
+    ++totals.failures;
+    suites += selection_text(outcome);
+  }
+  return text("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"harness\"",
+              totals_text(totals, outcome.seconds), ">\n", suites, "</testsuites>\n");
+}
+
+}  // namespace plumb

@@ -1,0 +1,59 @@
+// How an output with named axes is seen as rows x columns, and the groups its error is summed over.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/tensor.h"
+
+namespace plumb {
+
+// Row = (batch, token), or (batch, kv_token) where no axis is called token; column = all other
+// axes, flattened in order. Either product is 1 when its axes are missing.
+struct Layout {
+  std::vector<std::string> axes;  // one name per dimension of `shape`
+  Shape shape;
+  int batch_axis = -1;  // -1: none
+  int token_axis = -1;
+  std::vector<int> column_axes;  // in order
+  int64_t rows = 1;
+  int64_t columns = 1;
+  int64_t tokens = 1;  // rows of one batch entry
+
+  int64_t size() const { return rows * columns; }
+};
+
+// Throws BadInput unless there is one axis name per dimension.
+Layout layout_of(const Shape& shape, const std::vector<std::string>& axes);
+
+// The elements of a host tensor of the layout's shape (strided or not) as doubles, [rows, columns].
+std::vector<double> to_matrix(const Tensor& t, const Layout& layout);
+// A bool tensor whose axes are among the layout's, broadcast over the missing ones and over extents
+// of 1: 1 where true. All ones for an undefined tensor. Throws BadInput when the axes do not fit.
+std::vector<uint8_t> to_mask(const Tensor& mask, const std::vector<std::string>& mask_axes,
+                             const Layout& layout);
+
+// A division of the elements into groups: (row, column) is in group row_part[row] +
+// column_part[column].
+struct Partition {
+  std::string_view name;
+  std::vector<int64_t> row_part;
+  std::vector<int64_t> column_part;
+  int64_t groups = 0;
+};
+
+// The group families of the gates: token, token x head, channel (one column), tile (8 rows of one
+// batch entry x 8 columns). A family whose axis is missing is left out.
+std::vector<Partition> error_families(const Layout& layout);
+// One group per index of an axis (number `axis` of layout.axes).
+Partition along_axis(const Layout& layout, int axis);
+
+// Words for an element (position in the [rows, columns] matrix) or a group of error_families():
+// "batch 1, token 5, head 3, head_dim 7"; "token 8..15, channel 24..31". A batch of extent 1 is not
+// named.
+std::string element_name(const Layout& layout, int64_t position);
+std::string group_name(const Layout& layout, const Partition& family, int64_t group);
+
+}  // namespace plumb

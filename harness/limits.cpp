@@ -1,0 +1,108 @@
+#include "harness/limits.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "harness/sums.h"
+
+namespace plumb {
+namespace {
+
+double unit_of(const Accumulator& accumulator) { return std::ldexp(1.0, -accumulator.bits); }
+
+bool is_narrow(DType storage) { return size_of(storage) <= 2; }
+
+double c_of(DType storage) { return is_narrow(storage) ? kLimits.c_narrow : kLimits.c_f32; }
+
+// S(y) <= c kappa max(S(reference), floor).
+Gate ratio_gate(std::string name, double y, double c, double kappa, double reference, double floor,
+                std::string where) {
+  return make_gate(std::move(name), y, c * kappa * std::max(reference, floor),
+                   {{"c", c}, {"kappa", kappa}, {"reference", reference}, {"floor", floor}},
+                   std::move(where));
+}
+
+Gate gain_gate(const Statistics& y, const Statistics& reference, const ReferenceScales& scales,
+               double floor) {
+  const auto rows = static_cast<double>(scales.valid_rows);
+  const double k =
+      is_narrow(scales.storage)
+          ? std::max(kLimits.gain_smallest, quotient(kLimits.gain_rows, std::sqrt(rows)))
+          : kLimits.gain_f32;
+  const double of_gain = kLimits.gain_of_reference * std::fabs(reference.gain);
+  const double of_error = k * std::max(reference.tensor, floor);
+  return make_gate("gain", std::fabs(y.gain), std::max(of_gain, of_error),
+                   {{"factor", kLimits.gain_of_reference},
+                    {"reference", std::fabs(reference.gain)},
+                    {"k", k},
+                    {"reference_tensor_error", reference.tensor},
+                    {"floor", floor}});
+}
+
+}  // namespace
+
+double accumulation_floor(const std::vector<Stage>& stages) {
+  double sum = 0;
+  for (const Stage& stage : stages) {
+    const auto n = static_cast<double>(stage.terms);
+    const bool truncates = stage.accumulator.rounding == SumRounding::toward_zero;
+    const double growth = truncates ? kLimits.truncation_growth * n / stage.accumulator.block
+                                    : kLimits.nearest_growth * std::sqrt(n);
+    sum += growth * unit_of(stage.accumulator);
+  }
+  return sum;
+}
+
+Floors floors(const Contract& contract, const std::vector<Stage>& stages, double max_abs_score) {
+  const double u_store = unit_roundoff(contract.storage);
+  Floors out;
+  out.accumulation = accumulation_floor(stages) + unit_of(contract.accumulator) * max_abs_score;
+  out.norm = kLimits.rounding * u_store + out.accumulation;
+  out.element = u_store + kLimits.element_accumulation * out.accumulation;
+  return out;
+}
+
+double kappa(int64_t group_size, int64_t groups) {
+  const auto n = static_cast<double>(std::max<int64_t>(group_size, 1));
+  const auto g = static_cast<double>(std::max<int64_t>(groups, 1));
+  return 1 + kLimits.kappa_widening / std::sqrt(n * (1 + 2 * std::log(g)));
+}
+
+Gate make_gate(std::string name, double statistic, double limit, std::vector<Term> derivation,
+               std::string where) {
+  Gate out{std::move(name), statistic, limit, std::move(derivation), false, std::move(where)};
+  out.passed = !!(statistic <= limit);  // a NaN on either side fails
+  return out;
+}
+
+std::vector<Gate> statistic_gates(const Statistics& y, const Statistics& reference,
+                                  const ReferenceScales& scales, const Floors& floors) {
+  const double c = c_of(scales.storage);
+  std::vector<Gate> out;
+  out.push_back(
+      ratio_gate("tensor", y.tensor, c, kappa(scales.n, 1), reference.tensor, floors.norm, {}));
+  for (size_t a = 0; a < scales.families.size(); ++a) {
+    const FamilyScales& family = scales.families[a];
+    if (family.counted == 0) continue;
+    const GroupStatistic& worst = y.families[a];
+    const std::string where =
+        worst.value == 0 ? "" : group_name(scales.layout, family.partition, worst.worst);
+    const std::string name(family.partition.name);
+    if (family.uniform) {
+      out.push_back(ratio_gate(name, worst.value, c, worst.worst_kappa, reference.families[a].value,
+                               floors.norm, where));
+    } else {
+      // v_g / kappa_g <= c max(max_g v_g(reference) / kappa_g, F), both sides times the worst
+      // kappa_g.
+      out.push_back(ratio_gate(name, worst.worst_value, c, worst.worst_kappa,
+                               reference.families[a].normalised, floors.norm, where));
+    }
+  }
+  out.push_back(ratio_gate("element", y.element, c, kappa(1, scales.n), reference.element,
+                           floors.element,
+                           y.element_at < 0 ? "" : element_name(scales.layout, y.element_at)));
+  if (!scales.constant) out.push_back(gain_gate(y, reference, scales, floors.norm));
+  return out;
+}
+
+}  // namespace plumb

@@ -1,0 +1,39 @@
+// A file of lines that grows during a long run and takes its name at the end.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "harness/file.h"
+
+namespace plumb {
+
+// Lines go to "<path>.partial", each with one write call when it is known; commit() syncs that file
+// and renames it to `path`. So `path` is always a complete report, the old one until the new one is
+// whole.
+//   Run cut short (exception, signal, power): "<path>.partial" stays, every complete line in it is
+//   good,
+//     and at most its last line is torn (has no line feed). The next run to the same path replaces
+//     it.
+//   Write error (disk full): Error naming the file, the bytes written and the system's reason; the
+//     partial file is removed, since the space is needed more than a report that is not trusted.
+//   Two runs to one path at once: the second gets an Error.
+// What exists and is neither a regular file nor a folder (/dev/stdout, a FIFO) is written in place.
+class LineFile {
+ public:
+  explicit LineFile(const std::filesystem::path& path);
+
+  void write(std::string_view line);  // a line feed is appended
+  void commit();
+
+ private:
+  [[noreturn]] void fail(const char* action);
+
+  std::filesystem::path path_;     // where it shall be
+  std::filesystem::path partial_;  // where it is written; empty when written in place
+  Descriptor descriptor_;
+  int64_t written_ = 0;
+};
+
+}  // namespace plumb

@@ -1,0 +1,89 @@
+// What a whole run found: counts, one row per block, device and dtype, what nothing could see, and
+// the exit code. The console, the reports and the exit code share it, so that they cannot disagree.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/result.h"
+
+namespace plumb {
+
+// How many checkpoints have which status.
+struct Counts {
+  std::array<int64_t, kStatusCount> of{};
+
+  void add(Status status) { ++of[static_cast<size_t>(status)]; }
+  int64_t operator[](Status status) const { return of[static_cast<size_t>(status)]; }
+  int64_t total() const;
+};
+
+// statistic / limit: at most 1 for a gate that passed, Inf where the statistic is NaN or the limit
+// 0.
+double ratio(const Gate& gate);
+
+// The gate of a checkpoint that came closest to its limit, or went farthest beyond it.
+struct WorstGate {
+  double ratio = 0;
+  std::string gate;    // "token x head"
+  std::string output;  // "out"
+  std::string checkpoint;
+  std::string recording;
+};
+std::optional<WorstGate> worst_gate(
+    const CheckpointResult& result);  // nothing: no gate was computed
+
+struct OverviewRow {
+  std::string block, device, dtype;
+  Counts counts;
+  std::optional<WorstGate> worst;
+};
+
+// A feature of a block that at least one selected checkpoint has and is blind to. Features belong
+// to a block: an eps seen by a norm says nothing about another block's.
+struct BlindFeature {
+  std::string block, feature;  // feature "": the whole block, all of whose checkpoints are blind
+  int64_t blind = 0;           // checkpoints that have it and cannot see it
+  int64_t seen = 0;            // checkpoints that were judged and see it
+  bool everywhere() const { return seen == 0; }
+};
+
+// Checkpoints of one block on one device that are unsupported (or blind) for one reason.
+struct ReasonGroup {
+  Status status = Status::unsupported;
+  std::string block, device, dtype, reason;
+  int64_t checkpoints = 0;
+};
+
+// What was asked for by name on the command line; empty: not restricted.
+struct Request {
+  bool strict = false;
+  std::vector<std::string> blocks, devices, dtypes;
+};
+
+struct Outcome {
+  Counts counts;
+  std::vector<OverviewRow> rows;        // in order of first appearance
+  std::vector<BlindFeature> blind;      // those blind everywhere first
+  std::vector<ReasonGroup> not_judged;  // unsupported, then blind; in order of first appearance
+  std::vector<std::string>
+      missing;  // "block sdpa": asked for, and unsupported wherever it was tried
+  int exit_code = kExitUsage;
+  std::string verdict;  // the exit code in words, one line
+  double seconds = 0;   // of the run; for the caller to set
+};
+
+// The exit code is that of the worst status (harness/status.h), where blind and unsupported count
+// only
+//   under `strict`;
+//   when the run has nothing better;
+//   unsupported (4): when all checkpoints of a block, device or dtype named in `request` are
+//   unsupported; blind (8): when a feature of a block is seen by no selected checkpoint although
+//   some have it.
+// No results: 2, nothing was selected.
+Outcome outcome_of(const std::vector<CheckpointResult>& results, const Request& request);
+
+}  // namespace plumb

@@ -1,0 +1,36 @@
+// One output tensor of one checkpoint, with everything that is needed to judge it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/contract.h"
+#include "kernels/tensor.h"
+
+namespace plumb {
+
+// All tensors are in host memory and have y's shape (valid broadcasts). The oracle is o = r + delta
+// in double, or `oracle` where it is defined (a run in another dtype than the recording's).
+struct OutputCase {
+  std::string name;               // "out"
+  std::vector<std::string> axes;  // one per dimension: batch, token, head, ...
+  Tensor y;          // what the device made, in contract.storage (f64: the float64 rule)
+  Tensor reference;  // r; with `oracle` and a model it may be undefined
+  Tensor delta;      // f32; undefined: zero
+  Tensor oracle;     // f64; overrides r + delta
+  Tensor model;      // rounded model m; undefined: no conformance
+  Tensor valid;      // bool; undefined: all
+  std::vector<std::string> valid_axes;
+  Contract contract;
+  std::vector<Stage> stages;          // the sums on the way to an element
+  double max_abs_score = 0;           // attention only
+  std::vector<Stage> cascade_stages;  // conformance: stages whose flips feed a later sum (GLU MLP)
+  int64_t cascade_outputs =
+      0;  // conformance: outputs that one upstream rounding feeds (eager sdpa: head_dim)
+  bool exact = false;  // bitwise contract: copy, mask, KV write, embedding without scale
+  bool reference_is_model = false;  // S(ref) and classes from m: fused contracts, other dtypes
+  bool conformance = true;          // false where m is not reproducible (flash-order attention)
+};
+
+}  // namespace plumb

@@ -1,0 +1,209 @@
+#include "harness/recording_checkpoint.h"
+
+#include <algorithm>
+#include <array>
+#include <unordered_set>
+
+#include "harness/printable.h"
+#include "harness/recording_fields.h"
+
+namespace plumb {
+namespace {
+
+constexpr std::array<std::string_view, 24> kBlocks = {"embedding",      "rotary_frequencies",
+                                                      "rotary_table",   "rotary",
+                                                      "rms_norm",       "layer_norm",
+                                                      "linear",         "activation",
+                                                      "glu_activation", "add",
+                                                      "scale",          "softcap",
+                                                      "repeat_kv",      "matmul",
+                                                      "masked_add",     "softmax",
+                                                      "kv_cache",       "causal_mask",
+                                                      "sdpa",           "attention",
+                                                      "glu_mlp",        "decoder_layer",
+                                                      "lm_head",        "module"};
+constexpr std::array<std::string_view, 5> kReserved = {"direction", "quant", "shard", "margins",
+                                                       "amplification"};
+constexpr std::array<std::string_view, 3> kReservedInOutput = {"chained_delta", "rows", "sketch"};
+
+class CheckpointReader {
+ public:
+  CheckpointReader(JsonValue value, const RecordingHeader& header)
+      : value_(value), header_(header) {}
+  Checkpoint read();
+
+ private:
+  const TensorInfo& resolve(JsonValue key);
+  TensorRef read_ref(JsonValue value);
+  OutputRef read_output(const std::string& name, JsonValue value);
+  void check_delta(JsonValue field, const TensorInfo& output);
+  void check_valid(JsonValue field, const TensorRef& valid, const OutputRef& output);
+
+  JsonValue value_;
+  const RecordingHeader& header_;
+  Checkpoint checkpoint_;
+};
+
+const TensorInfo& CheckpointReader::resolve(JsonValue key) {
+  const std::string name(key.string());
+  const auto found = header_.tensors.find(name);
+  if (found == header_.tensors.end()) {
+    key.fail("is ", printable(name), ", which the table of tensors does not have");
+  }
+  if (found->second.file.empty()) {
+    const std::string field = "tensors." + name + ".generator";
+    std::vector<std::string>& reserved = checkpoint_.reserved;
+    if (std::find(reserved.begin(), reserved.end(), field) == reserved.end()) {
+      reserved.push_back(field);
+    }
+  }
+  return found->second;
+}
+
+TensorRef CheckpointReader::read_ref(JsonValue value) {
+  value.only({"tensor", "axes"});
+  const JsonValue tensor = value.at("tensor");
+  const TensorInfo& info = resolve(tensor);
+  std::string key(tensor.string());
+  std::vector<std::string> axes = read_axes(value.at("axes"), key, info.shape);
+  return {std::move(key), std::move(axes)};
+}
+
+void CheckpointReader::check_delta(JsonValue field, const TensorInfo& output) {
+  const TensorInfo& delta = resolve(field);
+  if (delta.dtype != DType::f32 || !(delta.shape == output.shape)) {
+    field.fail("is ", field.string(), ", ", name_of(delta.dtype), ' ', delta.shape,
+               ", expected f32 ", output.shape, " as the output has");
+  }
+}
+
+// The mask's axes are among the output's, each of the output's extent or of extent 1.
+void CheckpointReader::check_valid(JsonValue field, const TensorRef& valid,
+                                   const OutputRef& output) {
+  const TensorInfo& mask = header_.tensors.at(valid.tensor);
+  const TensorInfo& whole = header_.tensors.at(output.tensor);
+  if (mask.dtype != DType::boolean) {
+    field.at("tensor").fail("is ", valid.tensor, " of ", name_of(mask.dtype), ", expected bool");
+  }
+  for (int axis = 0; axis < mask.shape.rank(); ++axis) {
+    const std::string& name = valid.axes[static_cast<size_t>(axis)];
+    const auto found = std::find(output.axes.begin(), output.axes.end(), name);
+    if (found == output.axes.end()) {
+      field.at("axes").fail("has ", name, ", which the output's axes do not have");
+    }
+    const int64_t expected = whole.shape[static_cast<int>(found - output.axes.begin())];
+    if (mask.shape[axis] != 1 && mask.shape[axis] != expected) {
+      field.at("tensor").fail("is ", valid.tensor, ' ', mask.shape, " with extent ",
+                              mask.shape[axis], " for ", name, ", expected 1 or ", expected);
+    }
+  }
+}
+
+OutputRef CheckpointReader::read_output(const std::string& name, JsonValue value) {
+  value.only({"tensor", "delta", "error", "axes", "valid", "chained_delta", "rows", "sketch"});
+  for (const std::string_view field : kReservedInOutput) {
+    if (value.find(field)) checkpoint_.reserved.push_back(text("outputs.", name, '.', field));
+  }
+  OutputRef output;
+  const JsonValue tensor = value.at("tensor");
+  const TensorInfo& info = resolve(tensor);
+  output.tensor = tensor.string();
+  output.axes = read_axes(value.at("axes"), output.tensor, info.shape);
+  const JsonValue delta = value.at("delta");
+  if (!delta.is_null()) {
+    check_delta(delta, info);
+    output.delta = delta.string();
+  }
+  const JsonValue error = value.at("error");
+  output.error = error.number_or_name();
+  if (output.error < 0) error.fail("is ", output.error, ", expected at least 0");
+  if (const auto valid = value.find("valid")) {
+    output.valid = read_ref(*valid);
+    check_valid(*valid, *output.valid, output);
+  }
+  return output;
+}
+
+Checkpoint CheckpointReader::read() {
+  value_.only({"id", "block", "path", "function", "call", "step", "contract", "params", "inputs",
+               "weights", "outputs", "direction", "quant", "shard", "margins", "amplification"});
+  Checkpoint& c = checkpoint_;
+  for (const std::string_view field : kReserved) {
+    if (value_.find(field)) c.reserved.emplace_back(field);
+  }
+  c.id = read_name(value_.at("id"));
+  c.block = read_one_of(value_.at("block"), kBlocks);
+  c.path = value_.at("path").string();
+  if (const auto function = value_.find("function")) c.function = read_name(*function);
+  c.call = value_.at("call").integer(0);
+  c.step = value_.at("step").integer(0);
+  const std::string id = text(c.path, c.function.empty() ? "" : ":", c.function, '#', c.call);
+  if (c.id != id) {
+    value_.at("id").fail("is ", printable(c.id), ", but path, function and call give ",
+                         printable(id));
+  }
+  const JsonValue contract = value_.at("contract");
+  c.contract = contract.string();
+  if (header_.contracts.count(c.contract) == 0) {
+    contract.fail("is ", printable(c.contract), ", which contracts does not list");
+  }
+  c.params =
+      read_params(value_.at("params"), text(value_.document().name(), ": ", c.id, ": params"));
+  for (const JsonMember member : value_.at("inputs").members()) {
+    c.inputs.emplace(read_key(member), read_ref(member.value));
+  }
+  for (const JsonMember member : value_.at("weights").members()) {
+    resolve(member.value);
+    c.weights.emplace(read_key(member), member.value.string());
+  }
+  for (const JsonMember member : value_.at("outputs").members()) {
+    const std::string name = read_key(member);
+    c.outputs.emplace(name, read_output(name, member.value));
+  }
+  if (c.outputs.empty()) value_.at("outputs").fail("is empty, expected at least one output");
+  return std::move(checkpoint_);
+}
+
+Params::Value read_param(JsonValue value, const std::string& where) {
+  switch (value.kind()) {
+    case JsonValue::Kind::null: return Params::Null{};
+    case JsonValue::Kind::boolean: return value.boolean();
+    case JsonValue::Kind::integer:
+    case JsonValue::Kind::number: return value.number();
+    case JsonValue::Kind::object: return read_params(value, where);
+    case JsonValue::Kind::string: {
+      const std::string_view string = value.string();
+      if (string == "inf" || string == "-inf" || string == "nan") return value.number_or_name();
+      return std::string(string);
+    }
+    case JsonValue::Kind::array: break;
+  }
+  std::vector<double> numbers;
+  for (const JsonValue item : value.items()) numbers.push_back(item.number_or_name());
+  return numbers;
+}
+
+}  // namespace
+
+Params read_params(JsonValue value, const std::string& where) {
+  Params params(where);
+  for (const JsonMember member : value.members()) {
+    const std::string name = read_key(member);
+    params.set(name, read_param(member.value, where + '.' + name));
+  }
+  return params;
+}
+
+std::vector<Checkpoint> read_checkpoints(JsonValue checkpoints, const RecordingHeader& header) {
+  std::vector<Checkpoint> result;
+  std::unordered_set<std::string> ids;
+  for (const JsonValue value : checkpoints.items()) {
+    result.push_back(CheckpointReader(value, header).read());
+    if (!ids.insert(result.back().id).second) {
+      value.at("id").fail("is ", printable(result.back().id), ", which an earlier checkpoint has");
+    }
+  }
+  return result;
+}
+
+}  // namespace plumb

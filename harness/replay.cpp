@@ -1,0 +1,174 @@
+#include "harness/replay.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "harness/features.h"
+#include "harness/sha256.h"
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+// "linear:onednn sdpa:avx2", each once, in order of first use.
+std::string implementations(const std::vector<OpRecord>& records) {
+  std::string out;
+  for (const OpRecord& record : records) {
+    const std::string word = text(name_of(record.op), record.impl.empty() ? "" : ":", record.impl);
+    if ((" " + out + " ").find(" " + word + " ") == std::string::npos) {
+      out += (out.empty() ? "" : " ") + word;
+    }
+  }
+  return out;
+}
+
+bool same_bytes(const Tensor& a, const Tensor& b) {
+  return std::equal(a.data<char>(), a.data<char>() + a.bytes(), b.data<char>());
+}
+
+std::string digest(const std::map<std::string, Tensor>& outputs) {
+  std::string hashes;
+  for (const auto& [name, t] : outputs) hashes += name + sha256_hex(t.raw(), t.bytes());
+  return sha256_hex(hashes.data(), static_cast<int64_t>(hashes.size()));
+}
+
+// The recording states the reference's error for people; a figure that its own tensors contradict means
+// that reference, delta or figure were tampered with.
+void require_recorded_error(const Checkpoint& checkpoint, const OutputVerdict& output) {
+  const double stated = checkpoint.outputs.at(output.name).error, computed = output.recorded_error;
+  const bool equal = stated == computed || (std::isnan(stated) && std::isnan(computed)) ||
+                     std::fabs(stated - computed) <= 1e-6 * std::fabs(computed);
+  if (equal) return;
+  throw BadInput(text(checkpoint.params.where(), ": outputs.", output.name, ".error is ", stated,
+                      ", reference and delta give ", computed, "; record it again"));
+}
+
+}  // namespace
+
+Replayer::Replayer(const Recording& recording, Device& device, Device& oracle, ReplayOptions options)
+    : recording_(recording), device_(device), oracle_(oracle), options_(std::move(options)),
+      dtype_(options_.dtype.value_or(device.name() == "oracle" ? DType::f64 : recording.dtype())) {}
+
+CheckpointResult Replayer::run(const Checkpoint& checkpoint) {
+  CheckpointResult result;
+  result.block = checkpoint.block;
+  result.checkpoint = checkpoint.id;
+  result.recording = recording_.name();
+  result.fixture = options_.fixture;
+  result.device = device_.name();
+  result.dtype = name_of(dtype_);
+  result.step = checkpoint.step;
+  result.golden_sha256 = recording_.sha256();
+  const auto give_up = [&](Status status, const std::string& reason) {
+    result.status = status;
+    result.reason = reason;
+  };
+  try {
+    replay(checkpoint, result);
+  } catch (const BadInput& error) {
+    give_up(Status::bad_input, error.what());
+  } catch (const Unsupported& error) {
+    give_up(Status::unsupported, error.what());
+  } catch (const DeviceError& error) {
+    give_up(Status::device_error, error.what());
+  } catch (const UsageError& error) {
+    // The block was called as the recording says: operands that do not fit are the recording's fault.
+    give_up(Status::bad_input, text(checkpoint.params.where(), ": ", error.what()));
+  } catch (const std::bad_alloc&) {
+    give_up(Status::device_error, "out of host memory");
+  } catch (const std::exception& error) {
+    give_up(Status::internal_error, error.what());
+  }
+  return result;
+}
+
+void Replayer::replay(const Checkpoint& checkpoint, CheckpointResult& result) {
+  const BlockEntry* block = find_block(checkpoint.block);
+  if (!block) throw Unsupported(text("no native block \"", checkpoint.block, "\""));
+  if (!checkpoint.reserved.empty()) {
+    throw Unsupported(text("uses \"", checkpoint.reserved.front(),
+                           "\", which this version of the harness cannot read"));
+  }
+  const Features features = features_of(recording_, checkpoint);
+  result.features = features.exercised;
+  result.blind_to = features.blind;
+
+  Verdict verdict = verify(*block, checkpoint, options_.fuse ? OpSet().set() : OpSet(), &result);
+  result.status = worse(result.status, verdict.status);
+  if (result.status == verdict.status) result.reason = verdict.reason;
+  result.outputs = std::move(verdict.outputs);
+  if (result.status == Status::fail) explain(*block, checkpoint, result);
+  result.again = text("harness --fixture ", options_.fixture, " --checkpoint '", checkpoint.id,
+                      "' --device ", device_.name(), options_.dtype ? " --dtype " : "",
+                      options_.dtype ? name_of(*options_.dtype) : "",
+                      options_.fuse ? "" : " --no-fuse");
+}
+
+Verdict Replayer::verify(const BlockEntry& block, const Checkpoint& checkpoint, OpSet fused,
+                         CheckpointResult* result) {
+  const HostOperands operands = read_operands(recording_, checkpoint, dtype_);
+  const Execution first = execute(block, checkpoint, operands, device_, {fused, 0xff});
+  std::string damage = first.damage;
+  std::string unstable;
+  for (int k = 1; k < std::max(options_.repeat, 2); ++k) {
+    const uint8_t poison = k % 2 ? 0x00 : 0xff;
+    const Execution other = execute(block, checkpoint, operands, device_, {fused, poison});
+    if (damage.empty()) damage = other.damage;
+    for (const auto& [name, y] : first.outputs) {
+      if (!unstable.empty() || same_bytes(y, other.outputs.at(name))) continue;
+      unstable = text("output \"", name, "\" differs between run 1 (memory filled with NaN) and run ",
+                      k + 1, poison ? " (the same)" : " (memory filled with zeros: an uninitialised read)");
+    }
+  }
+  std::vector<OutputVerdict> outputs;
+  for (const OutputCase& output : cases(block, checkpoint, operands, first)) {
+    outputs.push_back(judge(output));
+    if (dtype_ == recording_.dtype()) require_recorded_error(checkpoint, outputs.back());
+  }
+  Verdict verdict = combine(std::move(outputs));
+  if (!unstable.empty()) {
+    verdict.status = worse(verdict.status, Status::nondeterministic);
+    if (verdict.status == Status::nondeterministic) verdict.reason = unstable;
+  }
+  if (!damage.empty()) {
+    verdict.status = worse(verdict.status, Status::fail);
+    verdict.reason = damage;
+  }
+  if (result) {
+    result->contract = to_string(facts_of(first.records, dtype_).contract);
+    result->impl = implementations(first.records);
+    result->fused = std::any_of(first.records.begin(), first.records.end(),
+                                [](const OpRecord& r) { return is_fused(r.op); });
+    result->seconds = first.seconds;
+    result->output_sha256 = digest(first.outputs);
+  }
+  return verdict;
+}
+
+std::vector<OutputCase> Replayer::cases(const BlockEntry& block, const Checkpoint& checkpoint,
+                                        const HostOperands& operands, const Execution& execution) {
+  return output_cases(recording_, checkpoint, block, operands, execution.outputs,
+                      facts_of(execution.records, dtype_), oracle_);
+}
+
+void Replayer::explain(const BlockEntry& block, const Checkpoint& checkpoint,
+                       CheckpointResult& result) {
+  if (result.fused && options_.fuse) {
+    const Verdict composed = verify(block, checkpoint, OpSet(), nullptr);
+    const bool passes = composed.status == Status::pass || composed.status == Status::blind;
+    result.details.push_back(text(
+        "composed (--no-fuse): ", name_of(composed.status),
+        passes ? "  -> look at a fused op, not a primitive" : "  -> look at a primitive, not a fusion"));
+  }
+  if (size_of(dtype_) != 2 || block.bits == BitRule::exact) return;
+  const HostOperands operands = read_operands(recording_, checkpoint, dtype_);
+  const Execution again = execute(block, checkpoint, operands, device_,
+                                  {options_.fuse ? OpSet().set() : OpSet(), 0xff});
+  for (const OutputCase& output : cases(block, checkpoint, operands, again)) {
+    const std::string words = classify(
+        output, rounding_candidates(block, checkpoint, operands, oracle_, output.name));
+    if (!words.empty()) result.details.push_back("bits: " + words);
+  }
+}
+
+}  // namespace plumb

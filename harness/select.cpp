@@ -1,0 +1,66 @@
+#include "harness/select.h"
+
+#include <cstdlib>
+#include <regex>
+
+#include "blocks/catalog.h"
+#include "kernels/error.h"
+
+namespace plumb {
+
+std::filesystem::path default_fixtures() {
+  if (const char* named = std::getenv("PLUMB_FIXTURES"); named && *named) return named;
+  std::error_code ignored;
+  const std::filesystem::path source = PLUMB_SOURCE_FIXTURES;
+  if (std::filesystem::is_directory(source, ignored)) return source;
+  const auto executable = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  const auto installed =
+      executable.parent_path().parent_path() / "share" / "plumbline" / "fixtures";
+  if (std::filesystem::is_directory(installed, ignored)) return installed;
+  throw UsageError(text("[fixtures] the project's recordings are not at ", source.string(), " nor ",
+                        installed.string(), "; name some with --fixture or PLUMB_FIXTURES"));
+}
+
+std::vector<std::filesystem::path> selected_recordings(const Selection& selection) {
+  if (selection.fixtures.empty()) return find_recordings(default_fixtures());
+  std::vector<std::filesystem::path> out;
+  for (const std::string& fixture : selection.fixtures) {
+    const auto found = find_recordings(fixture);
+    out.insert(out.end(), found.begin(), found.end());
+  }
+  return out;
+}
+
+std::vector<size_t> selected_checkpoints(const Selection& selection, const Recording& recording) {
+  const std::vector<Checkpoint>& all = recording.checkpoints();
+  std::vector<size_t> out;
+  const auto block_matches = [&](size_t i) {
+    return selection.block.empty() || all[i].block == selection.block;
+  };
+  // An id is taken literally: as an expression, "norm#1" would also find "norm#10".
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].id == selection.checkpoint && block_matches(i)) return {i};
+  }
+  try {
+    const std::regex expression(selection.checkpoint);
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (block_matches(i) &&
+          (selection.checkpoint.empty() || std::regex_search(all[i].id, expression))) {
+        out.push_back(i);
+      }
+    }
+  } catch (const std::regex_error& error) {
+    throw UsageError(text("[--checkpoint] \"", selection.checkpoint,
+                          "\" is not a regular expression: ", error.what()));
+  }
+  return out;
+}
+
+void require_known_block(const std::string& block) {
+  if (block.empty() || block == "module" || find_block(block)) return;
+  std::string known;
+  for (const BlockEntry& entry : block_catalog()) known += (known.empty() ? "" : ", ") + std::string(entry.name);
+  throw UsageError(text("[--block] unknown block \"", block, "\"; known: ", known));
+}
+
+}  // namespace plumb

@@ -1,0 +1,31 @@
+// Selection: which recordings and checkpoints a command works on.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "harness/recording.h"
+
+namespace plumb {
+
+struct Selection {
+  std::vector<std::string> fixtures;  // recordings or folders of them; empty: the project's own
+  std::string block;                  // exact name; empty: all
+  std::string checkpoint;             // an id, or else a regular expression searched in ids; empty: all
+};
+
+// The project's own recordings: PLUMB_FIXTURES, else the source tree this was built from, else
+// share/plumbline/fixtures beside the executable.
+std::filesystem::path default_fixtures();
+
+// The folders of all recordings named, sorted within each name. Throws BadInput when there is none.
+std::vector<std::filesystem::path> selected_recordings(const Selection& selection);
+
+// Indices of the checkpoints that match. Throws UsageError for a malformed expression.
+std::vector<size_t> selected_checkpoints(const Selection& selection, const Recording& recording);
+
+// Throws UsageError that names the known blocks unless `block` is empty, in the catalog, or "module".
+void require_known_block(const std::string& block);
+
+}  // namespace plumb

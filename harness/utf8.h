@@ -1,0 +1,17 @@
+// UTF-8 (RFC 3629).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace plumb {
+
+// The offset of the first byte that is not part of valid UTF-8 (overlong forms, surrogates and code
+// points above 0x10ffff are not), or the text's size.
+size_t utf8_valid_prefix(std::string_view text);
+
+// Appends a code point, which must be valid.
+void append_utf8(std::string& out, uint32_t code_point);
+
+}  // namespace plumb

@@ -1,0 +1,288 @@
+#include "harness/verdict.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "harness/distribution.h"
+#include "harness/layout.h"
+#include "harness/sums.h"
+#include "harness/verdict_text.h"
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+enum class Rule { bits, float64, gates };
+
+// The arrays of a case as [rows, columns] doubles; empty where the case has none.
+struct Arrays {
+  Layout layout;
+  std::vector<double> y, r, delta, o, model;
+  std::vector<uint8_t> valid;
+};
+
+Rule rule_of(const OutputCase& c) {
+  const bool f64 = c.y.dtype() == DType::f64;
+  if (!is_floating(c.y.dtype()) || (c.exact && !(f64 && c.delta.defined()))) return Rule::bits;
+  return f64 ? Rule::float64 : Rule::gates;
+}
+
+// "" when y has the shape and dtype that the reference and contract promise.
+std::string structure_fault(const OutputCase& c) {
+  const Tensor& like = c.reference.defined() ? c.reference : c.oracle;
+  if (!c.y.defined()) return "there is no output";
+  const bool floating = is_floating(like.dtype());
+  const DType expected = floating ? c.contract.storage : like.dtype();
+  const bool dtype_fits = c.y.dtype() == expected || (floating && c.y.dtype() == DType::f64);
+  if (dtype_fits && c.y.shape() == like.shape()) return {};
+  return text("output is ", name_of(c.y.dtype()), ' ', c.y.shape(), ", expected ",
+              name_of(expected), ' ', like.shape());
+}
+
+void check_case(const OutputCase& c) {
+  const char* name = c.name.c_str();
+  require(c.reference.defined() || c.oracle.defined(), "judge", "output ", name,
+          " has neither a reference nor an oracle");
+  require(c.reference.defined() || c.model.defined() || c.exact, "judge", "output ", name,
+          " has no reference and no model");
+  require(!c.reference_is_model || c.model.defined() || c.exact, "judge", "output ", name,
+          " is to be held to its contract's model, but has none");
+}
+
+Arrays load_arrays(const OutputCase& c) {
+  Arrays a;
+  a.layout = layout_of(c.y.shape(), c.axes);
+  a.y = to_matrix(c.y, a.layout);
+  if (c.reference.defined()) a.r = to_matrix(c.reference, a.layout);
+  if (c.delta.defined()) a.delta = to_matrix(c.delta, a.layout);
+  if (c.model.defined()) a.model = to_matrix(c.model, a.layout);
+  a.valid = to_mask(c.valid, c.valid_axes, a.layout);
+  if (c.oracle.defined()) {
+    a.o = to_matrix(c.oracle, a.layout);
+    return a;
+  }
+  a.o = a.r;
+  for (size_t i = 0; i < a.delta.size(); ++i) a.o[i] += a.delta[i];
+  return a;
+}
+
+// Position of a valid element whose oracle is not finite although the reference is; -1: none.
+int64_t contradiction(const Arrays& a) {
+  for (size_t i = 0; i < a.r.size(); ++i) {
+    if (a.valid[i] && std::isfinite(a.r[i]) && !std::isfinite(a.o[i]))
+      return static_cast<int64_t>(i);
+  }
+  return -1;
+}
+
+std::vector<double> rounded(const std::vector<double>& o, DType storage) {
+  std::vector<double> out(o.size());
+  for (size_t i = 0; i < o.size(); ++i) out[i] = round_quickly(storage, o[i]);
+  return out;
+}
+
+// What y's classes are held to.
+std::vector<double> class_reference(const OutputCase& c, const Arrays& a, Rule rule) {
+  if (rule == Rule::bits) return rounded(a.o, c.y.dtype());
+  if (rule == Rule::gates) return c.reference_is_model || a.r.empty() ? a.model : a.r;
+  std::vector<double> out = a.o;
+  for (size_t i = 0; i < a.delta.size() && !c.oracle.defined(); ++i) {
+    if (std::isnan(out[i]) && std::isinf(a.delta[i])) out[i] = 0;  // r overflowed, o was finite
+  }
+  return out;
+}
+
+std::string place(const Layout& layout, int64_t position) {
+  return position < 0 ? "" : element_name(layout, position);
+}
+
+void class_gates(OutputVerdict& v, const Layout& layout) {
+  v.gates.push_back(make_gate("classes", static_cast<double>(v.classes.wrong), 0, {},
+                              place(layout, v.classes.first_wrong)));
+  v.gates.push_back(make_gate("padding", static_cast<double>(v.classes.padded_wrong), 0, {},
+                              place(layout, v.classes.first_padded_wrong)));
+}
+
+// 1 where y differs from `other` at a valid element; -0 equals +0 and NaN equals NaN.
+std::vector<double> differing(const Arrays& a, const std::vector<double>& other) {
+  std::vector<double> out(a.y.size(), 0);
+  for (size_t i = 0; i < out.size(); ++i) {
+    const bool same = a.y[i] == other[i] || (std::isnan(a.y[i]) && std::isnan(other[i]));
+    out[i] = a.valid[i] && !same;
+  }
+  return out;
+}
+
+Gate bits_gate(const Arrays& a, const std::vector<double>& expected) {
+  const std::vector<double> different = differing(a, expected);
+  const auto first = std::find(different.begin(), different.end(), 1.0);
+  const double count = chunked_sum(different.size(), [&](size_t i) { return different[i]; });
+  const int64_t at = first == different.end() ? -1 : first - different.begin();
+  const int64_t n = std::count(a.valid.begin(), a.valid.end(), 1);
+  return make_gate("bits", count, 0, {{"n", static_cast<double>(n)}}, place(a.layout, at));
+}
+
+// |y - o| <= 1e-12 max|o| + 2^-24 |delta|, as the largest share of what is allowed.
+Gate float64_gate(const Arrays& a, const ReferenceScales& scales,
+                  const std::vector<uint8_t>& skipped) {
+  double largest = 0;
+  int64_t at = -1;
+  for (size_t i = 0; i < a.y.size(); ++i) {
+    if (!scales.usable[i] || skipped[i]) continue;
+    const double delta = a.delta.empty() ? 0 : std::fabs(a.delta[i]);
+    const double allowed =
+        kLimits.float64_relative * scales.max_abs + kLimits.float64_delta * delta;
+    const double share = quotient(std::fabs(a.y[i] - a.o[i]), allowed);
+    if (!exceeds(share, largest)) continue;
+    largest = share;
+    at = static_cast<int64_t>(i);
+  }
+  return make_gate("float64 agreement", largest, 1,
+                   {{"relative", kLimits.float64_relative},
+                    {"max_abs", scales.max_abs},
+                    {"delta", kLimits.float64_delta}},
+                   place(a.layout, at));
+}
+
+void statistics_gates(OutputVerdict& v, const OutputCase& c, const Arrays& a,
+                      const ReferenceScales& scales) {
+  const std::vector<double>& reference = c.reference_is_model || a.r.empty() ? a.model : a.r;
+  v.reference = statistics(reference, scales, not_finite(reference));
+  for (Gate& gate : statistic_gates(v.statistics, v.reference, scales, v.floors)) {
+    v.gates.push_back(std::move(gate));
+  }
+  const int64_t n = std::count(a.valid.begin(), a.valid.end(), 1);
+  if (!c.conformance || a.model.empty() || !conformance_applies(c.contract.storage, n)) return;
+  const double u_store = unit_roundoff(c.contract.storage);
+  const double cascade = accumulation_floor(c.cascade_stages);
+  v.conformance = conformance(a.y, a.model, a.valid, v.floors.accumulation, u_store, cascade,
+                              c.cascade_outputs);
+  v.gates.push_back(make_gate("conformance", static_cast<double>(v.conformance->differ),
+                              v.conformance->limit,
+                              {{"n", static_cast<double>(n)},
+                               {"q", v.conformance->q},
+                               {"F_acc", v.floors.accumulation},
+                               {"u_store", u_store},
+                               {"F_1", cascade},
+                               {"w", static_cast<double>(c.cascade_outputs)}},
+                              place(a.layout, v.conformance->first)));
+}
+
+bool failed(const OutputVerdict& v, std::string_view gate) {
+  return std::any_of(v.gates.begin(), v.gates.end(),
+                     [&](const Gate& g) { return g.name == gate && !g.passed; });
+}
+
+// What to draw on the map of a failure: wrong classes, differing bits, or error beyond the noise.
+std::vector<double> error_energy(const OutputVerdict& v, const Arrays& a,
+                                 const ReferenceScales& scales,
+                                 const std::vector<ClassOutcome>& outcomes) {
+  if (failed(v, "classes")) {
+    std::vector<double> out(outcomes.size());
+    for (size_t i = 0; i < out.size(); ++i) out[i] = outcomes[i] == ClassOutcome::wrong;
+    return out;
+  }
+  if (failed(v, "padding")) {
+    std::vector<double> out(a.y.size());
+    for (size_t i = 0; i < out.size(); ++i) out[i] = !a.valid[i] && !std::isfinite(a.y[i]);
+    return out;
+  }
+  if (failed(v, "bits")) return differing(a, rounded(a.o, scales.storage));
+  const auto others = std::count_if(v.gates.begin(), v.gates.end(), [](const Gate& g) {
+    return !g.passed && g.name != "conformance";
+  });
+  if (others == 0) return differing(a, a.model);
+  const double noise = std::max(v.reference.tensor, v.floors.norm);
+  return excess_energy(a.y, scales,
+                       scales.storage == DType::f64 ? kLimits.float64_relative : noise);
+}
+
+// Why a right output proves nothing; "" if it does.
+std::string blind_reason(const Arrays& a) {
+  int64_t count = 0;
+  double first = 0;
+  for (size_t i = 0; i < a.o.size(); ++i) {
+    if (!a.valid[i]) continue;
+    if (count++ == 0) first = a.o[i];
+    if (a.o[i] != first && !(std::isnan(a.o[i]) && std::isnan(first))) return {};
+  }
+  if (a.o.empty()) return "the output is empty";
+  if (count == 0) return "no element of the output is valid";
+  if (first == 0) return "every element of the output is zero";
+  return count == 1 ? "" : text("every element of the output is ", first);
+}
+
+void settle(OutputVerdict& v, const Arrays& a, const ReferenceScales& scales,
+            const std::vector<ClassOutcome>& outcomes, const std::vector<double>& expected) {
+  const bool passed =
+      std::all_of(v.gates.begin(), v.gates.end(), [](const Gate& gate) { return gate.passed; });
+  if (!passed) {
+    v.status = Status::fail;
+    v.where = localise(error_energy(v, a, scales, outcomes), a.layout, v.gates);
+    v.reason = failure_text(v, a.y, expected);
+    return;
+  }
+  v.reason = blind_reason(a);
+  v.status = v.reason.empty() ? Status::pass : Status::blind;
+}
+
+}  // namespace
+
+OutputVerdict judge(const OutputCase& c) {
+  check_case(c);
+  OutputVerdict v;
+  v.name = c.name;
+  v.reason = structure_fault(c);
+  v.gates.push_back(make_gate("structure", v.reason.empty() ? 0 : 1, 0));
+  if (!v.reason.empty()) return v;
+
+  const Arrays a = load_arrays(c);
+  const Rule rule = rule_of(c);
+  if (const int64_t at = contradiction(a); at >= 0) {
+    v.status = Status::bad_input;
+    v.reason = text("the oracle is ", a.o[static_cast<size_t>(at)], " where the reference is ",
+                    a.r[static_cast<size_t>(at)], ", at ", place(a.layout, at));
+    return v;
+  }
+  const ReferenceScales scales = reference_scales(a.layout, a.o, a.valid, c.y.dtype());
+  const std::vector<double> expected = class_reference(c, a, rule);
+  v.classes = check_classes(a.y, expected, a.o, a.valid, c.y.dtype());
+  const std::vector<ClassOutcome> outcomes = std::move(v.classes.outcomes);
+  std::vector<uint8_t> skipped(outcomes.size());
+  for (size_t i = 0; i < skipped.size(); ++i) skipped[i] = outcomes[i] == ClassOutcome::skip;
+  class_gates(v, a.layout);
+
+  v.floors = floors(c.contract, c.stages, c.max_abs_score);
+  v.statistics = statistics(a.y, scales, skipped);
+  v.details = details(a.y, scales, skipped);
+  if (!a.r.empty()) v.recorded_error = tensor_error(a.r, scales, not_finite(a.r));
+  switch (rule) {
+    case Rule::bits: v.gates.push_back(bits_gate(a, expected)); break;
+    case Rule::float64: v.gates.push_back(float64_gate(a, scales, skipped)); break;
+    case Rule::gates: statistics_gates(v, c, a, scales); break;
+  }
+  settle(v, a, scales, outcomes, expected);
+  return v;
+}
+
+Verdict combine(std::vector<OutputVerdict> outputs) {
+  Verdict out;
+  require(!outputs.empty(), "judge", "a checkpoint without outputs proves nothing");
+  const bool all_blind = std::all_of(outputs.begin(), outputs.end(), [](const OutputVerdict& v) {
+    return v.status == Status::blind;
+  });
+  out.status = all_blind ? Status::blind : Status::pass;
+  for (const OutputVerdict& v : outputs) {
+    if (v.status == Status::blind && !all_blind) continue;
+    const bool first = out.reason.empty();
+    const bool worst = worse(out.status, v.status) == v.status && v.status != out.status;
+    out.status = worse(out.status, v.status);
+    if (v.reason.empty() || !(worst || first)) continue;
+    out.reason = outputs.size() > 1 ? v.name + ": " + v.reason : v.reason;
+  }
+  out.outputs = std::move(outputs);
+  return out;
+}
+
+}  // namespace plumb
