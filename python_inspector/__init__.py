@@ -1,0 +1,30 @@
+"""Records model runs of HuggingFace transformers, block by block, with a float64 oracle."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from python_inspector.capture import RecordError
+    from python_inspector.recorder import RecordWarning
+    from python_inspector.session import note, record, save
+    from python_inspector.verification import verify
+
+__all__ = ["RecordError", "RecordWarning", "note", "record", "save", "verify"]
+
+_HOMES = {
+    "RecordError": "capture",
+    "RecordWarning": "recorder",
+    "note": "session",
+    "record": "session",
+    "save": "session",
+    "verify": "verification",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports on first use: the command line answers --help without torch and transformers."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,328 @@
+"""The committed recordings: which model, run and blocks each is, and how they are made again."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from python_inspector import run
+from python_inspector.format import FormatError
+from python_inspector.inputs import RunPlan, pad_left
+from python_inspector.run import Source, What, Where
+from python_inspector.show import format_bytes
+from python_inspector.strict_json import load_json
+from python_inspector.validate import RECORDING, find_recordings, validate
+from python_inspector.writer import replace_folder
+
+CASE_LIMIT = 2_500_000
+TOTAL_LIMIT = 20_000_000
+"""Bytes of one recording, and of all with their weights: the folder travels with the repository."""
+
+BATCH, TOKENS, PREFILL, STEPS = 2, 15, 11, 4
+LEFT_PAD = (3, 0)
+
+Ids = Callable[[int], torch.Tensor]
+"""Random ids [BATCH, n] for the model at hand."""
+Plan = Callable[[Ids], RunPlan]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One committed recording, `<model>/<mode>-<dtype>[-<what is special>]`."""
+
+    name: str
+    about: str
+    model: str
+    dtype: str
+    plan: Plan
+    attention: str = "eager"
+    what: What = field(default_factory=What)
+
+    @property
+    def source(self) -> Source:
+        return Source(run.TINY + self.model, self.dtype, self.attention)
+
+
+def whole(tokens: int = TOKENS) -> Plan:
+    """One call without a cache."""
+    return lambda ids: RunPlan(ids(tokens), tokens)
+
+
+def calls(*lengths: int) -> Plan:
+    """Separate calls without a cache on one model, for rotary types with a memory."""
+    return lambda ids: RunPlan(ids(max(lengths)), max(lengths), chunks=lengths)
+
+
+def decode(ids: Ids) -> RunPlan:
+    """Prefill, then single tokens."""
+    return RunPlan(ids(PREFILL + STEPS), PREFILL, STEPS, cache="dynamic")
+
+
+def chunked(ids: Ids) -> RunPlan:
+    """Prefill in two chunks; logits of the last tokens only, as generate would have them."""
+    return RunPlan(ids(TOKENS), TOKENS, chunks=(5, 10), cache="dynamic", logits_to_keep=3)
+
+
+def padded_decode(ids: Ids) -> RunPlan:
+    """As decode, with padding on the left of the first row."""
+    padded = pad_left(ids(PREFILL + STEPS), LEFT_PAD)
+    return RunPlan(padded, PREFILL, STEPS, left_pad=LEFT_PAD, cache="dynamic")
+
+
+def padded(ids: Ids) -> RunPlan:
+    """One call without a cache, with padding on the left of the first row."""
+    return RunPlan(pad_left(ids(PREFILL), LEFT_PAD), PREFILL, left_pad=LEFT_PAD)
+
+
+# What is left out keeps the tree small: single operations where another recording of the model has
+# them, and layers beyond the first of each kind.
+_PLAIN = What(internals=False)
+_JUDGED = What(internals=False, masked_rows="judged")
+_TWO_LAYERS = What(internals=False, layers=(0, 1))
+_ONE_LAYER = What(internals=False, layers=(0,))
+_MASKED = What(blocks=("sdpa", "attention"), internals=False, masked_rows="judged")
+_MASKS = What(blocks=("causal_mask", "sdpa"), layers=(0, 1), internals=False)
+_ROTARY = What(
+    blocks=("rotary_frequencies", "rotary_table", "rotary", "sdpa", "attention", "decoder_layer"),
+    layers=(0,),
+    internals=False,
+)
+
+
+def _main_cases(model: str, about: str, single: What, cut: What, padding: What) -> Iterator[Case]:
+    """The modes and dtypes that LLaMA and Gemma2 are recorded in, and how much of each."""
+    yield Case(f"{model}/whole-f32", f"{about}, one call", model, "f32", whole(), what=single)
+    yield Case(f"{model}/decode-f32", f"{about}, prefill and steps", model, "f32", decode)
+    yield Case(f"{model}/chunked-f32", f"{about}, two chunks", model, "f32", chunked, what=cut)
+    yield Case(
+        f"{model}/padded-decode-f32",
+        f"{about}, left padding, rows without a key {padding.masked_rows}",
+        model,
+        "f32",
+        padded_decode,
+        what=padding,
+    )
+    yield Case(f"{model}/decode-bf16", f"{about}, 16 bits", model, "bf16", decode)
+    yield Case(f"{model}/whole-f16", f"{about}, 16 bits", model, "f16", whole(), what=_PLAIN)
+
+
+def _all_cases() -> Iterator[Case]:
+    a1, a4 = "llama-a1", "gemma2-a4"
+    yield from _main_cases(a1, "LLaMA", What(), _PLAIN, _JUDGED)
+    fused = "LLaMA with torch's fused attention"
+    yield Case(f"{a1}/decode-f32-sdpa", fused, a1, "f32", decode, "sdpa", _PLAIN)
+    yield Case(
+        f"{a1}/padded-f32-sdpa",
+        "rows without a key are zero under fused attention",
+        a1,
+        "f32",
+        padded,
+        "sdpa",
+        What(blocks=("causal_mask", "sdpa"), layers=(0,), internals=False, masked_rows="judged"),
+    )
+    for model in ("llama-a2-mqa", "llama-a2-mha"):
+        about = "biases, head_dim 12, " + ("one kv head" if model.endswith("mqa") else "no groups")
+        yield Case(f"{model}/whole-f32", about, model, "f32", whole(), what=_ONE_LAYER)
+    for kind in ("linear", "llama3", "yarn", "yarn-exact", "yarn-long", "yarn-mscale"):
+        model = f"llama-a3-{kind}"
+        yield Case(f"{model}/whole-f32", f"rotary {kind}", model, "f32", whole(), what=_ROTARY)
+    for kind, lengths in (("longrope", (10, 11)), ("dynamic", (14, 11, 10, 9))):
+        model, about = f"llama-a3-{kind}", f"rotary {kind}, calls of {lengths} tokens"
+        yield Case(f"{model}/whole-f32", about, model, "f32", calls(*lengths), what=_ROTARY)
+    yield from _main_cases(a4, "Gemma2", _PLAIN, _TWO_LAYERS, _TWO_LAYERS)
+    for tokens in (4, 5, 6, 11):
+        about = f"{tokens} tokens around a window of 5"
+        yield Case(f"{a4}/whole-f32-t{tokens}", about, a4, "f32", whole(tokens), what=_MASKS)
+    model = "gemma2-a5-no-caps"
+    yield Case(
+        f"{model}/whole-f32", "Gemma2 without softcaps", model, "f32", whole(), what=_TWO_LAYERS
+    )
+    model = "gemma2-a5-c48"
+    yield Case(
+        f"{model}/whole-bf16", "inexact embedding scale", model, "bf16", whole(), what=_TWO_LAYERS
+    )
+    for dtype in ("f32", "bf16"):
+        about = "blocks LLaMA and Gemma2 lack"
+        yield Case(f"blocks/whole-{dtype}", about, "blocks", dtype, whole(9))
+        about += ", fused attention, a bool mask"
+        yield Case(f"blocks/whole-{dtype}-sdpa", about, "blocks", dtype, whole(9), "sdpa", _MASKED)
+    model = "llama-outliers"
+    for dtype in ("f32", "bf16"):
+        about = "outlier channels and a massive activation"
+        yield Case(f"{model}/whole-{dtype}", about, model, dtype, whole(), what=_TWO_LAYERS)
+
+
+CASES: tuple[Case, ...] = tuple(_all_cases())
+
+
+def select(only: str | None) -> list[Case]:
+    """The cases whose name matches the regular expression; FormatError if there is none."""
+    found = [case for case in CASES if only is None or re.search(only, case.name)]
+    if not found:
+        raise FormatError(f"no case matches {only!r}; inspector fixtures --list shows all")
+    return found
+
+
+def generate(out: Path, only: str | None = None) -> None:
+    """Records the cases anew and puts them under `out`; one that gave the same bits stays.
+
+    Raises FormatError where a recording is invalid or too large, or where weights that recordings
+    outside the selection share have changed; then `out` is as it was.
+    """
+    cases = select(only)
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".fixtures-", dir=out) as scratch:
+        made = Path(scratch)
+        for case in cases:
+            _record(case, made)
+            _check_size(case.name, _folder_bytes(made / case.name), CASE_LIMIT)
+        _check_weights(out, made, cases)
+        for case in cases:
+            _install(case, made, out)
+        for weights in made.glob("*/weights-*.safetensors"):
+            weights.replace(out / weights.relative_to(made))
+    _check_size("all recordings", _tree_bytes(out), TOTAL_LIMIT)
+
+
+def check(out: Path, only: str | None = None) -> int:
+    """Records the cases anew and compares bit for bit with those under `out`: how many differ.
+
+    The same bits are to be expected from the same torch build on the same kind of processor only.
+    """
+    differing = 0
+    with tempfile.TemporaryDirectory(prefix="plumbline-fixtures-") as scratch:
+        for case in select(only):
+            _record(case, Path(scratch), quiet=True)
+            text = _difference(out / case.name, Path(scratch) / case.name)
+            differing += text is not None
+            print(f"{case.name:36} {text or 'same'}")
+    return differing
+
+
+def _record(case: Case, out: Path, *, quiet: bool = False) -> None:
+    with _one_thread():
+        model = run.load_model(case.source)
+        plan = case.plan(lambda tokens: run.random_run_ids(case.source, model, BATCH, tokens))
+        folder = out / case.name
+        with run.progress_bar(plan.calls, quiet=quiet) as (after_call, progress):
+            summary = run.record_run(
+                model,
+                case.source,
+                plan,
+                case.what,
+                Where(
+                    folder,
+                    f"inspector fixtures --only '^{case.name}$'",
+                    case.name,
+                    folder.parent / f"weights-{case.dtype}.safetensors",
+                    _created(),
+                    progress,
+                    after_call,
+                ),
+            )
+    if findings := validate(folder):
+        raise FormatError(f"{case.name} is invalid: {findings[0]} (of {len(findings)})")
+    if not quiet:
+        size = summary.json_bytes + summary.tensor_bytes
+        print(
+            f"{case.name:36} {summary.checkpoints:4} checkpoints {format_bytes(size):>8} "
+            f"(JSON {format_bytes(summary.json_bytes)})"
+        )
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Sums of a matrix product can depend on how many threads share it."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _created() -> str | None:
+    """The time of SOURCE_DATE_EPOCH (reproducible-builds.org), or None for now."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    if epoch is None:
+        return None
+    return datetime.fromtimestamp(int(epoch), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _check_weights(out: Path, made: Path, cases: list[Case]) -> None:
+    """New weights may replace old ones only if every recording that shares them is made anew."""
+    names = {case.name for case in cases}
+    for new in made.glob("*/weights-*.safetensors"):
+        old = out / new.relative_to(made)
+        if not old.exists() or old.read_bytes() == new.read_bytes():
+            continue
+        for recording in find_recordings(old.parent):
+            name = f"{old.parent.name}/{recording.name}"
+            weights = load_json(recording / RECORDING)["files"].get("weights", {})
+            if name not in names and weights.get("path") == f"../{old.name}":
+                raise FormatError(
+                    f"{old} changes, and {name} shares it but was not selected; make all "
+                    f"recordings of {old.parent.name} together"
+                )
+
+
+def _install(case: Case, made: Path, out: Path) -> None:
+    old, new = out / case.name, made / case.name
+    if old.exists() and _difference(old, new) is None:
+        return
+    old.parent.mkdir(parents=True, exist_ok=True)
+    replace_folder(new, old)
+
+
+def _difference(old: Path, new: Path) -> str | None:
+    """What differs between two recordings, apart from when and on which machine they were made."""
+    if not (old / RECORDING).is_file():
+        return f"{old} is missing"
+    first, second = (_comparable(folder) for folder in (old, new))
+    for key in first.keys() | second.keys():
+        if first.get(key) != second.get(key) and key != "checkpoints":
+            return f"{key} differs"
+    pairs = list(zip(first["checkpoints"], second["checkpoints"], strict=False))
+    changed = [a["id"] for a, b in pairs if a != b]
+    if changed or len(first["checkpoints"]) != len(second["checkpoints"]):
+        counts = f"{len(first['checkpoints'])} checkpoints, now {len(second['checkpoints'])}"
+        return f"{counts}, {len(changed)} differ, the first {changed[0] if changed else 'none'}"
+    return None
+
+
+def _comparable(folder: Path) -> dict[str, Any]:
+    """The recording with tensor keys replaced by hashes, without date and machine."""
+    recording = load_json(folder / RECORDING)
+    for name in ("created", "producer"):
+        del recording["provenance"][name]
+    hashes = {key: entry["sha256"] for key, entry in recording.pop("tensors").items()}
+    del recording["files"]
+    text = re.sub(r'"([tw]\d+)"', lambda m: f'"{hashes.get(m[1], m[1])}"', json.dumps(recording))
+    result: dict[str, Any] = json.loads(text)
+    return result
+
+
+def _check_size(what: str, size: int, limit: int) -> None:
+    if size > limit:
+        raise FormatError(f"{what} take {size} bytes, the limit is {limit}")
+
+
+def _folder_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def _tree_bytes(out: Path) -> int:
+    """Recordings and weights below `out`."""
+    folders = find_recordings(out)
+    weights = {path for f in folders for path in f.parent.glob("weights-*.safetensors")}
+    return sum(map(_folder_bytes, folders)) + sum(path.stat().st_size for path in weights)

@@ -1,0 +1,224 @@
+"""float64_lift(): runs unedited torch and transformers code in float64, whatever dtypes it names.
+
+`model.double()` is not enough: the code casts to float32 inside (norms, softmax, rotary angles).
+Here every dtype argument below float64 becomes float64 and every low-precision operand is upcast by
+the operation that first uses it, so nothing computed is ever rounded below float64.
+
+Values that come in at low precision must be *leaves*: recorded parameters, buffers or constants. A
+leaf that the code casts (Gemma's embedding scale to the weight dtype) is cast as the code says and
+then upcast: what depends only on weights keeps the rounding of the real run, what depends on
+activations loses it.
+
+A TorchDispatchMode does the work. A small TorchFunctionMode beside it covers what never reaches the
+dispatcher at low precision: tensor constructors, and C++ front ends that compare dtypes first.
+The modes are per thread, the default dtype is global: lift in one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+
+aten = torch.ops.aten
+
+WIDE: dict[Any, torch.dtype] = {
+    torch.float32: torch.float64,
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.complex64: torch.complex128,
+    torch.complex32: torch.complex128,
+}
+# Casting to these quantises; a quantised value is a choice of the run, which cannot be lifted.
+QUANTISED = {
+    value
+    for name, value in vars(torch).items()
+    if name.startswith(("float8_", "float4_")) and isinstance(value, torch.dtype)
+}
+# Only move or cast a leaf: done as the code says, then upcast.
+_MOVES = {
+    aten.embedding.default,
+    aten.index_select.default,
+    aten.index.Tensor,
+    aten.gather.default,
+    aten.clone.default,
+    aten._to_copy.default,
+}
+_CONSTRUCTORS = {
+    torch.tensor,
+    torch.as_tensor,
+    torch.asarray,
+    torch.from_numpy,
+    torch.frombuffer,
+    torch.Tensor.new_tensor,
+}
+_DTYPE_CHECKED = {
+    getattr(torch, name) for name in dir(torch) if name.startswith("conv") or name.endswith("_norm")
+} | {
+    torch.nn.functional.scaled_dot_product_attention,
+    torch.lstm,
+    torch.gru,
+    torch.bilinear,
+}
+
+
+class LiftError(RuntimeError):
+    """Code that cannot be lifted: something below float64 would be computed unseen."""
+
+
+def is_low(value: Any) -> bool:
+    """Whether `value` is a floating tensor below float64."""
+    return isinstance(value, torch.Tensor) and value.dtype in WIDE
+
+
+def widen(value: Any) -> Any:
+    """A float64 (complex128) copy of a low-precision tensor; anything else as it is."""
+    return value.to(WIDE[value.dtype]) if is_low(value) else value
+
+
+class _Constructors(TorchFunctionMode):
+    """Functions that make or check their tensors before the dispatcher sees them."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.Tensor.numpy:
+            raise LiftError("[lift] a tensor leaves torch by .numpy(): its arithmetic is not seen")
+        if func in _DTYPE_CHECKED:
+            args, kwargs = tree_map(widen, (args, kwargs))
+        result = func(*args, **kwargs)
+        if func in _CONSTRUCTORS and is_low(result):
+            with _disable_current_modes():
+                return widen(result)  # a constant: rounded as the code says, then exact
+        return result
+
+
+class _Lift(TorchDispatchMode):
+    """Rewrites every operation to float64; see the module's text."""
+
+    def __init__(self, leaves: Collection[int] | None, chunk: int) -> None:
+        super().__init__()
+        self._leaves = leaves
+        self._chunk = chunk
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func.namespace not in ("aten", "prims", "prim"):
+            raise LiftError(f"[lift] {func} is a custom operation whose inside is not seen")
+        if func._can_decompose():  # a composite that arrives whole, as inference tensors make it
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        if func is aten.view.dtype:
+            self._refuse_reinterpretation(args)
+        if func.is_view or func in (aten._local_scalar_dense.default, aten.lift_fresh.default):
+            return func(*args, **kwargs)  # a view of a leaf stays a leaf: no arithmetic yet
+        flat, spec = tree_flatten((args, kwargs))
+        self._check_operands(func, flat)
+        self._refuse_low_writes(func, args, kwargs)
+        result = self._apply(func, args, kwargs, flat, spec)
+        for tensor in tree_leaves(result):
+            if is_low(tensor) or getattr(tensor, "dtype", None) in QUANTISED:
+                raise LiftError(f"[lift] {func} produced {tensor.dtype}")
+        return result
+
+    def _apply(
+        self, func: OpOverload, args: tuple[Any, ...], kwargs: Any, flat: list[Any], spec: Any
+    ) -> Any:
+        if args and is_low(args[0]) and func in _MOVES:
+            return widen(func(*args, **kwargs))
+        if func is aten.mm.default and is_low(args[1]) and args[1].numel() > self._chunk:
+            return self._chunked_product(args[0], args[1])
+        wide = [WIDE.get(a, a) if isinstance(a, torch.dtype) else widen(a) for a in flat]
+        args, kwargs = tree_unflatten(wide, spec)
+        return func(*args, **kwargs)
+
+    def _chunked_product(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """x @ weight without a whole float64 copy of a large weight [k, n]."""
+        x = widen(x)
+        step = max(1, self._chunk // weight.shape[0])
+        parts = [x @ widen(weight[:, i : i + step]) for i in range(0, weight.shape[1], step)]
+        return torch.cat(parts, dim=1)
+
+    def _check_operands(self, func: OpOverload, flat: list[Any]) -> None:
+        for value in flat:
+            if isinstance(value, torch.dtype) and value in QUANTISED:
+                raise LiftError(f"[lift] {func} casts to {value}, a quantisation")
+            if not is_low(value) or self._leaves is None:
+                continue
+            if value.untyped_storage().data_ptr() not in self._leaves:
+                raise LiftError(
+                    f"[lift] {func}: operand {value.dtype} {tuple(value.shape)} is no parameter, "
+                    "buffer or lifted input of the block: an un-lifted path made it"
+                )
+
+    @staticmethod
+    def _refuse_low_writes(func: OpOverload, args: tuple[Any, ...], kwargs: Any) -> None:
+        if not func._schema.is_mutable:
+            return
+        for i, argument in enumerate(func._schema.arguments):
+            value = args[i] if i < len(args) else kwargs.get(argument.name)
+            writes = argument.alias_info is not None and argument.alias_info.is_write
+            if writes and any(map(is_low, tree_leaves(value))):
+                raise LiftError(f"[lift] {func} writes a low-precision tensor: lift it first")
+
+    @staticmethod
+    def _refuse_reinterpretation(args: tuple[Any, ...]) -> None:
+        if args[0].dtype.is_floating_point or args[1].is_floating_point:
+            raise LiftError("[lift] the bits of a float tensor are reinterpreted (view(dtype))")
+
+
+@contextmanager
+def float64_lift(leaves: Collection[int] | None = None, chunk: int = 1 << 20) -> Iterator[None]:
+    """Everything torch computes inside is float64.
+
+    `leaves`: storage addresses that may come in at low precision (None: any may). `chunk`: largest
+    number of weight elements that are upcast at once in a matrix product. Raises LiftError where
+    something could be computed below float64 without being seen.
+    """
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(torch.no_grad())
+            for device in ("cpu", "cuda"):
+                stack.enter_context(torch.autocast(device, enabled=False))
+            stack.enter_context(_Constructors())
+            stack.enter_context(_Lift(leaves, chunk))
+            yield
+    finally:
+        torch.set_default_dtype(default)
+
+
+def looks_float32(tensor: torch.Tensor) -> bool:
+    """Whether every element of a float64 result fits float32: float32 code may have made it.
+
+    The guard that dtypes cannot give: a kernel that fills a float64 buffer with float32 values.
+    Integers and small tensors prove nothing and give False.
+    """
+    if tensor.dtype != torch.float64 or tensor.numel() < 16:
+        return False
+    head = tensor.flatten()[:256]
+    for part in (head, tensor):
+        if not torch.equal(part.float().double(), part):
+            return False
+    return bool(torch.isfinite(tensor).all()) and not torch.equal(tensor, tensor.round())

@@ -1,0 +1,216 @@
+"""Runs one call of a block in float64 on copies of its recorded inputs, and leaves no trace.
+
+Inputs are copied to float64 first, a cache's layers only when they are touched; weights are not:
+the lift upcasts them where they are used. Module state is put back, transformers' output collectors
+are switched off, and `is_aside()` is true meanwhile, so that every hook and patch stays passive.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves
+from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.utils import output_capturing
+
+from python_inspector.lift import WIDE, float64_lift, is_low, widen
+
+_aside: ContextVar[bool] = ContextVar("python_inspector_aside", default=False)
+
+Memo = dict[int, tuple[Any, Any]]
+"""id of an original object -> (the original, kept alive so that the id stays its own; its copy)."""
+
+
+def is_aside() -> bool:
+    """Whether what happens now is no part of the run: an oracle, or a recorder's own arithmetic."""
+    return _aside.get()
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """No recorder listens to what happens inside."""
+    token = _aside.set(True)
+    try:
+        yield
+    finally:
+        _aside.reset(token)
+
+
+class Lifted:
+    """What an oracle run gave: the float64 result, and the copy that stands for each input."""
+
+    def __init__(self, result: Any, memo: Memo) -> None:
+        self.result = result
+        self._memo = memo
+
+    def twin(self, original: Any) -> Any:
+        """The float64 copy of an input object, mutated as the run mutated it."""
+        return self._memo[id(original)][1]
+
+
+def run_lifted(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    modules: Iterable[torch.nn.Module] = (),
+) -> Lifted:
+    """Calls `function` in float64; `modules` are those whose parameters and buffers it may use."""
+    modules = list(modules)
+    memo: Memo = {}
+    token = output_capturing._active_collector.set(None)
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(aside())
+            for module in modules:
+                stack.enter_context(_state_restored(module))
+            with torch.inference_mode(False), torch.no_grad():
+                args, kwargs = _lifted_call(function, args, kwargs, memo)
+            with float64_lift(_leaves(modules)):
+                return Lifted(function(*args, **kwargs), memo)
+    finally:
+        output_capturing._active_collector.reset(token)
+
+
+@contextmanager
+def stubbed(module: torch.nn.Module, children: Mapping[str, Any]) -> Iterator[None]:
+    """Replaces children of `module` by constants: each returns its value whatever it is given.
+
+    A callable value is called instead. So a parent's own unedited code runs on recorded tensors.
+    """
+    old = {name: module._modules[name] for name in children}
+    try:
+        for name, value in children.items():
+            module._modules[name] = _Stub(value)
+        yield
+    finally:
+        module._modules.update(old)
+
+
+class _Stub(torch.nn.Module):
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.value(*args, **kwargs) if callable(self.value) else self.value
+
+
+class _LazyLayers(list[Any]):
+    """A cache's layers, lifted one by one when they are touched."""
+
+    def __init__(self, layers: list[Any], memo: Memo) -> None:
+        super().__init__(layers)
+        self._done: dict[int, Any] = {}
+        self._memo = memo
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        if index not in self._done:
+            with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
+                self._done[index] = _lifted(super().__getitem__(index), self._memo)
+        return self._done[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+
+def _lifted(value: Any, memo: Memo, name: str = "") -> Any:
+    """An exact float64 copy of an input tree: never aliases the original, keeps aliasing inside.
+
+    An additive mask's finfo(dtype).min becomes float64's: -65504 would not absorb a score.
+    """
+    if id(value) in memo:
+        return memo[id(value)][1]
+    new: Any
+    if isinstance(value, torch.Tensor):
+        new = widen(value.detach()) if is_low(value) else value.detach().clone()
+        if "mask" in name and is_low(value):
+            lowest = value == torch.finfo(value.dtype).min
+            new = torch.where(lowest, torch.finfo(new.dtype).min, new)
+    elif isinstance(value, Cache):
+        new = copy.copy(value)
+        new.__dict__ = {
+            key: _LazyLayers(item, memo) if key == "layers" else _lifted(item, memo, key)
+            for key, item in vars(value).items()
+        }
+    elif isinstance(value, CacheLayerMixin):
+        new = copy.copy(value)
+        new.__dict__ = {key: _lifted(item, memo, key) for key, item in vars(value).items()}
+    elif isinstance(value, torch.dtype):
+        new = WIDE.get(value, value)
+    elif isinstance(value, dict):
+        items = ((key, _lifted(item, memo, str(key))) for key, item in value.items())
+        new = type(value)(items) if type(value) in (dict, OrderedDict) else dict(items)
+    elif isinstance(value, tuple):
+        parts = [_lifted(item, memo, name) for item in value]
+        new = type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    elif isinstance(value, list):
+        new = [_lifted(item, memo, name) for item in value]
+    else:
+        new = value
+    memo[id(value)] = (value, new)
+    return new
+
+
+def _lifted_call(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], memo: Memo
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments copied; positional ones stay positional, their names tell which are masks."""
+    names = [*parameter_names(function), *[""] * len(args)]
+    return (
+        tuple(_lifted(value, memo, name) for name, value in zip(names, args, strict=False)),
+        {key: _lifted(value, memo, key) for key, value in kwargs.items()},
+    )
+
+
+def parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Names of a function's parameters; () for a builtin without a signature."""
+    return _parameter_names(getattr(function, "__func__", function), inspect.ismethod(function))
+
+
+@functools.lru_cache(maxsize=512)
+def _parameter_names(function: Callable[..., Any], bound: bool) -> tuple[str, ...]:
+    try:
+        names = tuple(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return ()
+    return names[1:] if bound else names
+
+
+def _leaves(modules: Iterable[torch.nn.Module]) -> set[int]:
+    """Storage addresses of all parameters, buffers and plain tensor attributes."""
+    found: set[int] = set()
+    for root in modules:
+        for module in root.modules():
+            plain = [v for v in vars(module).values() if isinstance(v, (torch.Tensor, list, tuple))]
+            for value in tree_leaves([module._parameters, module._buffers, plain]):
+                if isinstance(value, torch.Tensor):
+                    found.add(value.untyped_storage().data_ptr())
+    return found
+
+
+@contextmanager
+def _state_restored(module: torch.nn.Module) -> Iterator[None]:
+    """Puts back attributes, buffers, parameters: a forward may re-register them (dynamic rope)."""
+    old = [(m, dict(vars(m)), dict(m._buffers), dict(m._parameters)) for m in module.modules()]
+    try:
+        yield
+    finally:
+        for m, attributes, buffers, parameters in old:
+            vars(m).clear()
+            vars(m).update(attributes)
+            m._buffers.clear()
+            m._buffers.update(buffers)
+            m._parameters.clear()
+            m._parameters.update(parameters)

@@ -1,0 +1,321 @@
+"""record(): hooks on a model that turn every block of its runs into checkpoints."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+from torch.utils.weak import WeakIdKeyDictionary
+
+from python_inspector import provenance
+from python_inspector.capture import (
+    Block,
+    Call,
+    Frame,
+    Named,
+    Options,
+    bound_arguments,
+    by_dimensions,
+    difference,
+)
+from python_inspector.format import Checkpoint, Contract, OutputRef, TensorRef, checkpoint_id
+from python_inspector.lift import LiftError, looks_float32
+from python_inspector.masks import Visibility
+from python_inspector.oracle import Lifted, aside, is_aside, run_lifted
+from python_inspector.taps import Taps
+from python_inspector.taps.common import FunctionTap, ModuleTap
+from python_inspector.writer import RecordingWriter, Summary
+
+# Kinds whose float64 output fits float32 only if something below the lift computed in float32.
+_NEVER_FLOAT32 = {"rms_norm", "layer_norm", "attention", "glu_mlp", "softcap", "glu_activation"}
+
+
+class RecordWarning(UserWarning):
+    """Something about a recording that a reader of its verdicts should know."""
+
+
+class Recorder:
+    """One recording while it runs: the stack of calls, the counters and the writer."""
+
+    def __init__(
+        self, model: torch.nn.Module, writer: RecordingWriter, taps: Taps, options: Options
+    ) -> None:
+        self.model = model
+        self.writer = writer
+        self.taps = taps
+        self.options = options
+        self.stack: list[Frame] = []
+        self.masks: list[Visibility] = []
+        """Masks that transformers made in this step."""
+        self.frequencies: dict[str, torch.Tensor] = {}
+        """inv_freq as last recorded, by the path of the rotary embedding."""
+        self.runs: list[dict[str, Any]] = []
+        """What is known of each forward call of the model."""
+        self.summary: Summary | None = None
+        self._calls: Counter[str] = Counter()
+        self._thread = threading.get_ident()
+        self._keys = WeakIdKeyDictionary()
+        self._storage = provenance.model_dtype(model)
+
+    # What taps and patches use.
+
+    def passive(self) -> bool:
+        """Whether what happens now is no part of the run: an oracle, the recorder's own arithmetic,
+        or another thread."""
+        return is_aside() or threading.get_ident() != self._thread
+
+    def warn(self, text: str) -> None:
+        """A warning that the recording keeps."""
+        self.writer.warn(text)
+        warnings.warn(text, RecordWarning, stacklevel=3)
+
+    def record(
+        self,
+        path: str,
+        function: str | None,
+        block: Block,
+        result: Any,
+        run: Callable[[], Lifted] | None,
+    ) -> None:
+        """A block whose call is over; `run` gives its oracle (None: the result is exact)."""
+        if not self._wanted(block.kind, path):
+            return
+        with aside(), torch.no_grad():
+            stored = self._store(block.inputs)
+            oracle = None
+            if run is not None and self.options.oracle:
+                lifted = run()
+                oracle = block.outputs(lifted.result, lifted.twin)
+            self._emit(path, function, block, stored, block.outputs(result, _same), oracle)
+
+    def call_function(
+        self, tap: FunctionTap, original: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """Runs a tapped function inside a frame of the module that calls it."""
+        if self.passive() or not self.stack:
+            return original(*args, **kwargs)
+        above = self.stack[-1]
+        call = Call(above.path, above.module, bound_arguments(original, args, kwargs), self)
+        frame = Frame(above.path, above.module, call, internals=tap.internals)
+        pure = inspect.unwrap(
+            original
+        )  # torch code beneath hub-kernel decorators and other patches
+        with aside(), torch.no_grad():
+            self._open(frame, tap.describe, lambda: run_lifted(pure, args, kwargs, _modules(args)))
+        self.stack.append(frame)
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            self.stack.pop()
+        if frame.block is not None:
+            function = tap.name
+            if tap.sequence:
+                function = tap.sequence[min(above.seen[tap.name], len(tap.sequence) - 1)]
+                above.seen[tap.name] += 1
+            with aside(), torch.no_grad():
+                self._close(frame, function, result)
+        return result
+
+    def save(self, name: str, tensor: torch.Tensor, axes: tuple[str, ...] | None) -> None:
+        """A tensor of somebody's own, as a checkpoint of kind `module` without an oracle."""
+        if self.passive():
+            return
+        path = self.stack[-1].path if self.stack else ""
+        named: Named = by_dimensions(tensor) if axes is None else (tensor, axes)
+        block = Block("module", {}, lambda result, twin: {"out": named})
+        with aside(), torch.no_grad():
+            self._emit(path, name, block, {}, {"out": named}, None)
+
+    # Hooks.
+
+    def before(self, path: str, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        """A module is called: a frame for it, and its block if it is one."""
+        call = Call(path, module, bound_arguments(module.forward, args, kwargs), self)
+        if not self.stack and (module is self.model or path == self.taps.base_path):
+            self.masks.clear()
+            self.runs.append(provenance.describe_run(call.arguments))
+        tap = self.taps.module(module) or ModuleTap()
+        frame = Frame(path, module, call, internals=tap.internals, keep=tap.keep)
+        if tap.describe is not None:
+            self._open(
+                frame, tap.describe, lambda: run_lifted(module.forward, args, kwargs, [module])
+            )
+        self.stack.append(frame)
+
+    def after(self, path: str, module: torch.nn.Module, result: Any) -> None:
+        """The call is over; `result` is None where it failed."""
+        if all(frame.module is not module for frame in self.stack):
+            return
+        while (frame := self.stack.pop()).module is not module:
+            pass
+        if result is None:
+            return
+        if self.stack:
+            above = self.stack[-1]
+            name = path.removeprefix(above.path).lstrip(".")
+            if name in above.keep:
+                above.children[name] = (frame.call, result)
+        tap = self.taps.module(module)
+        if tap is not None and tap.after is not None:
+            tap.after(self, frame, result)
+        if frame.block is not None:
+            self._close(frame, None, result)
+
+    def hooks(self, path: str, module: torch.nn.Module) -> list[RemovableHandle]:
+        """Registers this recorder on one module."""
+
+        def before(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+            if not self.passive():
+                with aside(), torch.no_grad():
+                    self.before(path, module, args, kwargs)
+
+        def after(module: torch.nn.Module, args: Any, kwargs: Any, result: Any) -> None:
+            if not self.passive():
+                with aside(), torch.no_grad():
+                    self.after(path, module, result)
+
+        return [
+            module.register_forward_pre_hook(before, with_kwargs=True),
+            module.register_forward_hook(after, with_kwargs=True, always_call=True),
+        ]
+
+    # From a call to a checkpoint.
+
+    def _open(
+        self, frame: Frame, describe: Callable[[Call], Block | None], run: Callable[[], Lifted]
+    ) -> None:
+        """Before the call, so that nothing has mutated: its inputs stored, its oracle run."""
+        block = describe(frame.call)
+        if block is None or not self._wanted(block.kind, frame.path):
+            return
+        frame.block = block
+        frame.stored = self._store(block.inputs)
+        if not self.options.oracle:
+            return
+        try:
+            lifted = run()
+        except LiftError as error:
+            if block.kind != "module":
+                raise
+            self.warn(f"{frame.path} has no oracle: {error}")
+            return
+        frame.oracle = block.outputs(lifted.result, lifted.twin)
+
+    def _close(self, frame: Frame, function: str | None, result: Any) -> None:
+        block = frame.block
+        assert block is not None
+        facts = frame.attention
+        if block.uses_attention is not None and facts is not None:
+            inner = block.params
+            for key in filter(None, [block.uses_attention]):
+                inner = inner[key]
+            inner |= facts.params
+            frame.stored |= self._store(facts.inputs)
+            block.contract = facts.contract
+            if facts.valid is not None:
+                block.valid["out"] = (facts.valid, ("batch", "token"))
+        results = block.outputs(result, _same)
+        self._emit(frame.path, function, block, frame.stored, results, frame.oracle)
+
+    def _emit(
+        self,
+        path: str,
+        function: str | None,
+        block: Block,
+        stored: dict[str, TensorRef],
+        results: dict[str, Named],
+        oracle: dict[str, Named] | None,
+    ) -> None:
+        if not results:
+            return
+        path = path or "model"
+        name = path if function is None else f"{path}:{function}"
+        call = self._calls[name]
+        self._calls[name] += 1
+        outputs = {
+            key: self._output(f"{name}#{call}", key, block, named, oracle)
+            for key, named in results.items()
+        }
+        self._declare(block.contract)
+        weights = {
+            key: self.writer.weight(f"{path}.{key}", tensor)
+            for key, tensor in block.weights.items()
+        }
+        self.writer.checkpoint(
+            Checkpoint(
+                id=checkpoint_id(path, function, call),
+                block=block.kind,
+                path=path,
+                function=function,
+                call=call,
+                step=max(0, len(self.runs) - 1),
+                contract=block.contract,
+                params=block.params,
+                inputs=stored,
+                weights=weights,
+                outputs=outputs,
+            )
+        )
+
+    def _output(
+        self, where: str, key: str, block: Block, named: Named, oracle: dict[str, Named] | None
+    ) -> OutputRef:
+        r, axes = named
+        valid = block.valid.get(key)
+        delta, error = None, 0.0
+        if oracle is not None:
+            o = oracle[key][0]
+            mask = None if valid is None else _aligned(valid, axes)
+            result = difference(r, o, mask, where)
+            delta = None if result.delta is None else self.writer.tensor(result.delta)
+            error = result.error
+            if error != error:
+                self.warn(f"{where}: {key} is NaN in the run or in the oracle, not in both")
+            if block.kind in _NEVER_FLOAT32 and delta is not None and looks_float32(o):
+                self.warn(f"{where}: the oracle's values all fit float32; was it computed there?")
+        reference = None if valid is None else TensorRef(self.key(valid[0]), valid[1])
+        return OutputRef(self.key(r), axes, delta, error, reference)
+
+    def key(self, tensor: torch.Tensor) -> str:
+        """The tensor's key; one that lives on unchanged is not hashed again."""
+        if tensor.is_inference():
+            return self.writer.tensor(tensor)
+        known = self._keys.get(tensor)
+        if known is not None and known[0] == tensor._version:
+            return known[1]
+        key = self.writer.tensor(tensor)
+        self._keys[tensor] = (tensor._version, key)
+        return key
+
+    def _store(self, inputs: dict[str, Named]) -> dict[str, TensorRef]:
+        return {name: TensorRef(self.key(t), axes) for name, (t, axes) in inputs.items()}
+
+    def _wanted(self, kind: str, path: str) -> bool:
+        return self.options.wants(kind, path)
+
+    def _declare(self, name: str) -> None:
+        storage = "f32" if name == "float32" else self._storage
+        accumulator = {"bits": 53 if storage == "f64" else 24, "rounding": "nearest"}
+        points = "fused" if name == "fused" else "eager"
+        self.writer.contract(name, Contract(storage, storage, accumulator, points))
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _modules(args: Any) -> list[torch.nn.Module]:
+    return [value for value in args if isinstance(value, torch.nn.Module)]
+
+
+def _aligned(valid: Named, axes: tuple[str, ...]) -> torch.Tensor:
+    """`valid` with a dimension of size 1 for every axis of the output that it lacks."""
+    mask, names = valid
+    sizes = dict(zip(names, mask.shape, strict=True))
+    return mask.reshape([sizes.get(axis, 1) for axis in axes])

@@ -1,0 +1,53 @@
+"""Taps: one small table per architecture says which class or function is which block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from python_inspector.taps import blocks, gemma2, llama
+from python_inspector.taps.common import GENERIC, Architecture, ModuleTap, anything
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "llama": llama.TAPS,
+    "gemma2": gemma2.TAPS,
+    "blocks": blocks.TAPS,
+}
+"""By config.model_type."""
+
+
+@dataclass
+class Taps:
+    """The taps that hold for one model."""
+
+    architecture: Architecture | None
+    base_path: str
+    """Module path of the decoder without its head; calling it alone is a forward call too."""
+    _by_class: dict[type[torch.nn.Module], ModuleTap | None] = field(default_factory=dict)
+
+    def module(self, module: torch.nn.Module) -> ModuleTap | None:
+        kind = type(module)
+        if kind not in self._by_class:
+            self._by_class[kind] = self._find(module)
+        return self._by_class[kind]
+
+    def _find(self, module: torch.nn.Module) -> ModuleTap | None:
+        if self.architecture is not None:
+            for kind in type(module).__mro__:
+                if kind.__name__ in self.architecture.modules:
+                    return self.architecture.modules[kind.__name__]
+        if type(module) in GENERIC:
+            return GENERIC[type(module)]
+        leaf = self.architecture is None and next(module.children(), None) is None
+        return ModuleTap(anything) if leaf else None
+
+
+def taps_for(model: torch.nn.Module) -> Taps:
+    """The table of the model's architecture, or none."""
+    config: Any = getattr(model, "config", None)
+    architecture = ARCHITECTURES.get(getattr(config, "model_type", ""))
+    base = getattr(model, "base_model", model)
+    paths = {id(m): path for path, m in model.named_modules()}
+    return Taps(architecture, paths.get(id(base), ""))

@@ -1,0 +1,136 @@
+"""Blocks that are no module and no function: they run between the children of a module.
+
+Their oracle is the parent's own unedited forward, with the children replaced by the tensors that
+were recorded from them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from python_inspector.capture import (
+    HIDDEN,
+    Block,
+    Frame,
+    Internals,
+    by_dimensions,
+    only_out,
+)
+from python_inspector.oracle import Lifted, run_lifted, stubbed
+from python_inspector.taps.common import activation_name, first_argument
+
+if TYPE_CHECKING:
+    from python_inspector.recorder import Recorder
+
+LOGITS = ("batch", "token", "vocab")
+
+GLU_CHILDREN = ("gate_proj", "up_proj", "down_proj")
+PACKED_GLU_CHILDREN = ("gate_up_proj", "down_proj")
+HEAD_CHILDREN = ("model", "lm_head")
+LAYER_INTERNALS = Internals(names={"add": ("add",)}, axes=HIDDEN)
+"""The residual sums of a decoder layer."""
+HEAD_INTERNALS = Internals(
+    names={
+        "divide": ("softcap_divide",),
+        "tanh": ("softcap_tanh",),
+        "multiply": ("softcap_multiply",),
+    },
+    axes=LOGITS,
+    child="lm_head",
+)
+"""The parts of the softcap on logits."""
+
+
+def after_glu_mlp(recorder: Recorder, frame: Frame, result: Any) -> None:
+    """act(gate) * up, between the projections of a gated MLP, separate or packed (gate first)."""
+    module, children = frame.module, frame.children
+    name = activation_name(getattr(module, "act_fn", None))
+    if module is None or name is None or any(child not in children for child in frame.keep):
+        return
+    outer = {child: children[child][1] for child in frame.keep if child != "down_proj"}
+    parts = tuple(outer.values())
+    gate, up = parts if len(parts) == 2 else parts[0].chunk(2, dim=-1)
+
+    def run(outer: dict[str, torch.Tensor]) -> Any:
+        with stubbed(module, {**outer, "down_proj": _identity}):
+            return module.forward(next(iter(outer.values())))
+
+    axes = by_dimensions(gate)[1]
+    inputs = {"gate": (gate, axes), "up": (up, axes)}
+    block = Block("glu_activation", inputs, only_out(axes), {"function": name})
+    product = first_argument(children["down_proj"][0])
+    recorder.record(
+        frame.path, "glu_activation", block, product, lambda: run_lifted(run, (outer,), {})
+    )
+
+
+def after_causal_lm(softcap_of: Callable[[Any], float | None]) -> Any:
+    """The logits of a CausalLM: slice, product, softcap; `softcap_of` reads the config."""
+
+    def after(recorder: Recorder, frame: Frame, result: Any) -> None:
+        module: Any = frame.module
+        if any(child not in frame.children for child in HEAD_CHILDREN):
+            return
+        keep = frame.call.get("logits_to_keep")
+        keep = 0 if keep is None else keep
+        if not isinstance(keep, int):
+            recorder.warn("logits_to_keep is a tensor: lm_head:logits is not recorded")
+            return
+        path = f"{frame.path}.lm_head".lstrip(".")
+        hidden = _hidden_state(frame.children["model"][1])
+        raw = frame.children["lm_head"][1]
+        logits, cap = _logits(result, frame), softcap_of(module.config)
+        forward = inspect.unwrap(type(module).forward)
+
+        def run(children: dict[str, torch.Tensor]) -> Any:
+            stubs: dict[str, Any] = {"model": lambda **_: _model_output(children["model"])}
+            if "lm_head" in children:
+                stubs["lm_head"] = children["lm_head"]
+            with stubbed(module, stubs):
+                return forward(module, logits_to_keep=keep).logits
+
+        def lifted(**children: torch.Tensor) -> Callable[[], Lifted]:
+            return lambda: run_lifted(run, (children,), {}, [module.lm_head])
+
+        if cap is not None:
+            block = Block("softcap", {"x": (raw, LOGITS)}, only_out(LOGITS), {"cap": cap})
+            recorder.record(path, "softcap", block, logits, lifted(model=hidden, lm_head=raw))
+        weights = dict(module.lm_head.named_parameters())
+        block = Block(
+            "lm_head",
+            {"hidden": (hidden, HIDDEN)},
+            only_out(LOGITS),
+            {"logits_to_keep": keep, "softcap": cap},
+            weights,
+        )
+        recorder.record(path, "logits", block, logits, lifted(model=hidden))
+
+    return after
+
+
+def _identity(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def _model_output(hidden: torch.Tensor) -> SimpleNamespace:
+    return SimpleNamespace(
+        last_hidden_state=hidden, past_key_values=None, hidden_states=None, attentions=None
+    )
+
+
+def _hidden_state(output: Any) -> torch.Tensor:
+    state = output.last_hidden_state if hasattr(output, "last_hidden_state") else output[0]
+    assert isinstance(state, torch.Tensor)
+    return state
+
+
+def _logits(result: Any, frame: Frame) -> torch.Tensor:
+    """From a model output, or from a tuple, where the loss comes first if there are labels."""
+    if hasattr(result, "logits"):
+        return result.logits
+    return result[0 if frame.call.get("labels") is None else 1]

@@ -1,0 +1,128 @@
+"""Rotary embeddings: frequencies as the config gives them, and the cos/sin table of a call."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from python_inspector.capture import TABLE, Block, Frame, Named, Twin
+from python_inspector.oracle import run_lifted
+
+if TYPE_CHECKING:
+    from python_inspector.recorder import Recorder
+
+STATEFUL = ("dynamic", "longrope")
+"""Types that recompute inv_freq inside a forward."""
+
+
+def init_function(module: Any) -> Callable[..., tuple[torch.Tensor, float]]:
+    """The unedited function that computes (inv_freq, attention_scaling) from a config."""
+    if module.rope_type == "default":
+        return module.compute_default_rope_parameters
+    return ROPE_INIT_FUNCTIONS[module.rope_type]
+
+
+def after_rotary_embedding(recorder: Recorder, frame: Frame, result: Any) -> None:
+    """Records the frequencies where they are new, then the table.
+
+    It runs after the call, because the call itself may change inv_freq; the table's oracle is the
+    forward beneath that update, on inv_freq and attention_scaling as the call left them.
+    """
+    module: Any = frame.module
+    positions: torch.Tensor = frame.call["position_ids"]
+    inv_freq = module.inv_freq
+    known = recorder.frequencies.get(frame.path)
+    if known is None or not torch.equal(known, inv_freq):
+        recorder.frequencies[frame.path] = inv_freq.clone()
+        _record_frequencies(recorder, frame.path, module, positions)
+
+    def outputs(result: Any, twin: Twin) -> dict[str, Named]:
+        return {"cos": (result[0], TABLE), "sin": (result[1], TABLE)}
+
+    axes = ("batch", "token")
+    inputs: dict[str, Named] = {
+        "positions": (positions, axes),
+        "inv_freq": (inv_freq, ("head_dim",)),
+    }
+    scaling = {"attention_scaling": float(module.attention_scaling)}
+    forward = inspect.unwrap(type(module).forward)
+    recorder.record(
+        frame.path,
+        None,
+        Block("rotary_table", inputs, outputs, scaling),
+        result,
+        lambda: run_lifted(forward, (module, frame.call["x"], positions), {}, [module]),
+    )
+
+
+def _record_frequencies(
+    recorder: Recorder, path: str, module: Any, positions: torch.Tensor
+) -> None:
+    params = frequency_params(module, int(positions.max()) + 1)
+    length = params.get("length")
+    function = init_function(module)
+
+    def outputs(result: Any, twin: Twin) -> dict[str, Named]:
+        inv_freq, scaling = result
+        # A float in both runs: f32 is how the format keeps it, f64 is what the oracle has.
+        scaling = torch.tensor([float(scaling)], dtype=inv_freq.dtype, device=inv_freq.device)
+        return {
+            "inv_freq": (inv_freq, ("head_dim",)),
+            "attention_scaling": (scaling, ("group",)),
+        }
+
+    def oracle() -> Any:
+        kwargs = {} if length is None else {"seq_len": length}
+        return run_lifted(function, (module.config, module.inv_freq.device), kwargs)
+
+    block = Block("rotary_frequencies", {}, outputs, params, contract="float32")
+    used = (module.inv_freq, module.attention_scaling)
+    recorder.record(path, "frequencies", block, used, oracle)
+
+
+def frequency_params(module: Any, call_length: int) -> dict[str, Any]:
+    """What the rope type uses, transformers' defaults filled in.
+
+    `length` is what a stateless function needs to give the frequencies in use now: for dynamic the
+    largest length seen since the last reset, at least max_position; for longrope this call's.
+    """
+    config, kind = module.config, module.rope_type
+    rope = config.rope_parameters
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    part = 1.0 if kind == "default" else rope.get("partial_rotary_factor", 1.0)
+    params: dict[str, Any] = {
+        "type": kind,
+        "dim": int(head_dim * part),
+        "theta": float(rope["rope_theta"]),
+    }
+    original = rope.get("original_max_position_embeddings")
+    if kind in ("yarn", "longrope"):
+        factor = rope.get("factor")
+        params["factor"] = config.max_position_embeddings / original if factor is None else factor
+        if rope.get("attention_factor") is not None:
+            params["attention_factor"] = float(rope["attention_factor"])
+    elif kind in ("linear", "dynamic", "llama3"):
+        params["factor"] = rope["factor"]
+    if kind in ("yarn", "longrope", "llama3"):
+        params["original_max_position"] = original
+    if kind == "dynamic":
+        params["max_position"] = config.max_position_embeddings
+        params["length"] = max(config.max_position_embeddings, int(module.max_seq_len_cached))
+    if kind == "llama3":
+        params |= {name: rope[name] for name in ("low_freq_factor", "high_freq_factor")}
+    if kind == "yarn":
+        params["beta_fast"] = rope.get("beta_fast") or 32
+        params["beta_slow"] = rope.get("beta_slow") or 1
+        params["truncate"] = bool(rope.get("truncate", True))
+        pair = {name: rope.get(name) for name in ("mscale", "mscale_all_dim")}
+        if "attention_factor" not in params and all(pair.values()):
+            params |= pair
+    if kind == "longrope":
+        params["length"] = call_length
+        for name in ("short_factor", "long_factor"):  # constants that the model rounds to float32
+            params[name] = torch.tensor(rope[name], dtype=torch.float32).double().tolist()
+    return params

@@ -1,0 +1,1 @@
+"""Renders results of the harness for people: see README.md."""
