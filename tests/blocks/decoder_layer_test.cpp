@@ -1,0 +1,160 @@
+// A decoder layer against its formula written out with the blocks that it is made of, bit for bit.
+#include "blocks/decoder_layer.h"
+
+#include "kernels/error.h"
+#include "tests/blocks/support.h"
+
+using Catch::Matchers::Contains;
+
+namespace plumb::testing {
+namespace {
+
+constexpr int64_t kBatch = 2, kTokens = 4, kChannels = 8, kInner = 12, kHeads = 2, kWidth = 4;
+
+Weights::Map weights(Bench& bench, bool sandwich) {
+  Weights::Map out;
+  uint32_t seed = 1;
+  const auto matrix = [&](const std::string& name, int64_t rows, int64_t columns) {
+    out[name + ".weight"] = bench.random({rows, columns}, seed++, 0.4);
+  };
+  matrix("self_attn.q_proj", kHeads * kWidth, kChannels);
+  matrix("self_attn.k_proj", kWidth, kChannels);
+  matrix("self_attn.v_proj", kWidth, kChannels);
+  matrix("self_attn.o_proj", kChannels, kHeads * kWidth);
+  matrix("mlp.gate_proj", kInner, kChannels);
+  matrix("mlp.up_proj", kInner, kChannels);
+  matrix("mlp.down_proj", kChannels, kInner);
+  const auto norm = [&](const char* name) {
+    out[std::string(name) + ".weight"] = bench.random({kChannels}, seed++);
+  };
+  norm("input_layernorm"), norm("post_attention_layernorm");
+  if (sandwich) norm("pre_feedforward_layernorm"), norm("post_feedforward_layernorm");
+  return out;
+}
+
+Params layer_params(bool sandwich) {
+  const Params norm = params_of({{"eps", 1e-5},
+                                 {"weight_offset", sandwich ? 1.0 : 0.0},
+                                 {"rounding", std::string(sandwich ? "after" : "before")}});
+  const Params attention = params_of({{"head_dim", static_cast<double>(kWidth)},
+                                      {"style", std::string("half")},
+                                      {"cache", Params::Null{}},
+                                      {"causal", true},
+                                      {"window", sandwich ? Params::Value(3.0) : Params::Null{}},
+                                      {"query_offset", 0.0},
+                                      {"key_offset", 0.0},
+                                      {"fully_masked", std::string("uniform")},
+                                      {"scale", 0.4},
+                                      {"softcap", sandwich ? Params::Value(2.0) : Params::Null{}}});
+  const Params mlp =
+      params_of({{"function", std::string(sandwich ? "gelu_pytorch_tanh" : "silu")}});
+  return params_of({{"form", std::string(sandwich ? "sandwich" : "pre_norm")},
+                    {"norm", norm},
+                    {"attention", attention},
+                    {"mlp", mlp}});
+}
+
+// The parts of a layer, each run by name.
+class Parts {
+ public:
+  Parts(Bench& bench, const DecoderLayer& layer, const Tensor& cos, const Tensor& sin)
+      : bench_(bench), layer_(layer), cos_(cos), sin_(sin) {}
+
+  Tensor norm(const RmsNorm& norm, const Tensor& x) const {
+    const Tensor out = bench_.empty(x.shape());
+    bench_.ops().rms_norm(out, x, norm.weight, norm.params);
+    return out;
+  }
+  Tensor attention(const Tensor& x) const {
+    const Tensor out = bench_.empty(x.shape());
+    layer_.attention(bench_.context(), out, x, cos_, sin_, {});
+    return out;
+  }
+  Tensor mlp(const Tensor& x) const {
+    const Tensor out = bench_.empty(x.shape());
+    layer_.mlp(bench_.context(), out, x);
+    return out;
+  }
+  Tensor add(const Tensor& a, const Tensor& b) const {
+    const Tensor out = bench_.empty(a.shape());
+    bench_.ops().add(out, a, b);
+    return out;
+  }
+
+ private:
+  Bench& bench_;
+  const DecoderLayer& layer_;
+  const Tensor cos_, sin_;
+};
+
+}  // namespace
+
+TEST_CASE("decoder_layer: norms and residuals where LLaMA and Gemma2 have them") {
+  Bench bench(GENERATE("cpu", "oracle"));
+  const bool sandwich = GENERATE(false, true);
+  const bool fused = GENERATE(false, true);
+  bench.ops().set_fused(fused ? OpSet().set() : OpSet());
+  const Weights::Map tensors = weights(bench, sandwich);
+  const Params params = layer_params(sandwich);
+  const Tensor hidden = bench.random({kBatch, kTokens, kChannels}, 100);
+  const Tensor cos = bench.random({1, kTokens, kWidth}, 101);
+  const Tensor sin = bench.random({1, kTokens, kWidth}, 102);
+  const Tensor out = bench.empty(hidden.shape());
+  run_block(bench, "decoder_layer", params,
+            {{{"hidden", hidden}, {"cos", cos}, {"sin", sin}}, tensors, {{"out", out}}});
+
+  params.rewind();
+  const DecoderLayer layer = DecoderLayer::load(weights_of(tensors), params);
+  const Parts parts(bench, layer, cos, sin);
+  Tensor expected;
+  if (sandwich) {
+    const Tensor attended = parts.norm(layer.post_attention_norm,
+                                       parts.attention(parts.norm(layer.input_norm, hidden)));
+    const Tensor middle = parts.add(attended, hidden);
+    expected =
+        parts.add(middle, parts.norm(layer.post_feedforward_norm,
+                                     parts.mlp(parts.norm(layer.pre_feedforward_norm, middle))));
+  } else {
+    const Tensor middle = parts.add(parts.attention(parts.norm(layer.input_norm, hidden)), hidden);
+    expected = parts.add(middle, parts.mlp(parts.norm(layer.post_attention_norm, middle)));
+  }
+  CHECK(same_values(out, expected));
+}
+
+TEST_CASE("decoder_layer: with zero weights behind both branches the input passes unchanged") {
+  Bench bench(GENERATE("cpu", "oracle"));
+  Weights::Map tensors = weights(bench, false);
+  tensors["self_attn.o_proj.weight"] = bench.zeros({kChannels, kHeads * kWidth});
+  tensors["mlp.down_proj.weight"] = bench.zeros({kChannels, kInner});
+  const Tensor hidden = bench.random({kBatch, kTokens, kChannels}, 100);
+  const Tensor table = bench.random({1, kTokens, kWidth}, 101), out = bench.empty(hidden.shape());
+  run_block(bench, "decoder_layer", layer_params(false),
+            {{{"hidden", hidden}, {"cos", table}, {"sin", table}}, tensors, {{"out", out}}});
+  CHECK(same_values(out, hidden));
+}
+
+TEST_CASE(
+    "decoder_layer: weights of a Gemma2 layer that are missing, left over or misnamed are named") {
+  Bench bench("oracle");
+  const Tensor hidden = bench.random({kBatch, kTokens, kChannels}, 100);
+  const Tensor table = bench.random({1, kTokens, kWidth}, 101);
+  const auto says = [&](const Params& params, const Weights::Map& tensors) {
+    return message_of<Error>([&] {
+      run_block(bench, "decoder_layer", params,
+                {{{"hidden", hidden}, {"cos", table}, {"sin", table}},
+                 tensors,
+                 {{"out", bench.empty(hidden.shape())}}});
+    });
+  };
+  // LLaMA's two norms given to Gemma2's form, and the reverse.
+  CHECK_THAT(says(layer_params(true), weights(bench, false)),
+             Contains("\"pre_feedforward_layernorm.weight\" is missing"));
+  CHECK_THAT(says(layer_params(false), weights(bench, true)),
+             Contains("nobody used the weight(s) post_feedforward_layernorm.weight, "
+                      "pre_feedforward_layernorm.weight"));
+  Params params = layer_params(false);
+  params.set("form", std::string("parallel"));
+  CHECK_THAT(says(params, weights(bench, false)), Contains("\"parallel\""));
+}
+
+}  // namespace plumb::testing

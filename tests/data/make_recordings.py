@@ -1,0 +1,364 @@
+"""Writes tests/data/recordings: one good recording, and one folder for each way to be bad.
+
+    python tests/data/make_recordings.py
+
+Both readers are tested on these files: each must accept `good*` and reject `bad-*` with a message
+that holds the word in expected.json. A bad recording has exactly one fault: where a safetensors
+file is damaged, size and SHA-256 in recording.json are those of the damaged file.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from python_inspector.format import Checkpoint, Contract, OutputRef, TensorRef
+from python_inspector.writer import RecordingWriter, recording_text
+
+FOLDER = Path(__file__).parent / "recordings"
+TENSORS = "tensors.safetensors"
+WEIGHTS = "weights.safetensors"
+HIDDEN = ("batch", "token", "channel")
+Json = dict[str, Any]
+
+
+def write_good(out: Path, weights_path: Path | None = None) -> None:
+    """Two checkpoints with real figures: an rms_norm in bf16 with a validity mask, and an add."""
+    x, weight = _values()
+    with RecordingWriter(out, weights_path=weights_path) as writer:
+        normed = _write_norm(writer, x, weight)
+        added = _output(writer, x + normed, x.double() + normed.double())
+        inputs = {"a": _ref(writer, x), "b": _ref(writer, normed)}
+        writer.checkpoint(
+            Checkpoint("m:add#0", "add", "m", "add", 0, 0, "eager", {}, inputs, {}, {"out": added})
+        )
+        writer.note(limit=float("inf"))
+        writer.commit(_header(out.name))
+
+
+def write_small(out: Path, weights_path: Path) -> None:
+    """The first checkpoint alone: what every bad recording is made from."""
+    with RecordingWriter(out, weights_path=weights_path) as writer:
+        _write_norm(writer, *_values())
+        writer.commit(_header("bad"))
+
+
+def _values() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(1, 3, 8, generator=generator)
+    weight = 1 + 0.3 * torch.randn(8, generator=generator)
+    return x.bfloat16(), weight.bfloat16()
+
+
+def _write_norm(writer: RecordingWriter, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    accumulator = {"bits": 24, "rounding": "nearest"}
+    writer.contract("eager", Contract("bf16", "f32", accumulator, "eager"))
+    normed = rms_norm(x, weight)
+    oracle = rms_norm(x.double(), weight.double())
+    valid = torch.tensor([[False, True, True]])
+    writer.checkpoint(
+        Checkpoint(
+            "m#0",
+            "rms_norm",
+            "m",
+            None,
+            0,
+            0,
+            "eager",
+            {"eps": 1e-5, "weight_offset": 0, "rounding": "before"},
+            {"x": _ref(writer, x)},
+            {"weight": writer.weight("m.weight", weight)},
+            {"out": _output(writer, normed, oracle, valid)},
+        )
+    )
+    return normed
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """LLaMA's: statistics in float32 at least, rounded to x's dtype before the weight."""
+    wide = x.float() if x.dtype == torch.bfloat16 else x
+    normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-5)
+    return weight * normed.to(x.dtype)
+
+
+def _ref(writer: RecordingWriter, t: torch.Tensor) -> TensorRef:
+    return TensorRef(writer.tensor(t), HIDDEN)
+
+
+def _output(
+    writer: RecordingWriter, r: torch.Tensor, o: torch.Tensor, valid: torch.Tensor | None = None
+) -> OutputRef:
+    delta = (o - r.double()).float()
+    kept = torch.ones_like(r, dtype=torch.bool) if valid is None else valid[..., None]
+    kept = kept.expand_as(r)
+    error = (delta.double()[kept].square().sum() / o[kept].square().sum()).sqrt().item()
+    where = None if valid is None else TensorRef(writer.tensor(valid), ("batch", "token"))
+    return OutputRef(writer.tensor(r), HIDDEN, writer.tensor(delta), error, where)
+
+
+def _header(name: str) -> Json:
+    versions = ("python_inspector", "torch", "transformers", "python", "platform")
+    return {
+        "name": f"test/{name}",
+        "provenance": {
+            "created": "2026-01-01T00:00:00Z",
+            "command": "test",
+            "producer": dict.fromkeys(versions, "test"),
+            "architecture": "TestModel",
+            "model_type": "test",
+            "dtype": "bf16",
+            "attention": None,
+            "model": {"source": "test", "seed": 3, "revision": None, "weights_sha256": None},
+            "run": {
+                "mode": "whole", "batch": 1, "tokens": 3, "steps": 0,
+                "chunks": None, "left_pad": None, "cache": None,
+            },
+        },
+        "config": {},
+        "network": [
+            {
+                "path": "m",
+                "class": "RMSNorm",
+                "parameters": {"weight": {"dtype": "bf16", "shape": [8], "tied": None}},
+            }
+        ],
+    }  # fmt: skip
+
+
+def at(*path: str | int) -> Callable[[Json], Any]:
+    """A getter of the container at `path`."""
+
+    def get(document: Json) -> Any:
+        for step in path:
+            document = document[step]  # type: ignore[index]
+        return document
+
+    return get
+
+
+def put(*path: str | int, value: Any) -> Callable[[Json], None]:
+    """Sets the entry at `path`."""
+    return lambda document: at(*path[:-1])(document).__setitem__(path[-1], value)
+
+
+def drop(*path: str | int) -> Callable[[Json], None]:
+    """Removes the entry at `path`."""
+    return lambda document: at(*path[:-1])(document).__delitem__(path[-1])
+
+
+NORM = ("checkpoints", 0)
+
+# name, word that the message must hold, what to do to the parsed recording.json
+DOCUMENTS: list[tuple[str, str, Callable[[Json], Any]]] = [
+    ("format-other", "format", put("format", value="safetensors")),
+    ("version-2", "version", put("version", value=2)),
+    ("version-float", "version", put("version", value=1.0)),
+    ("version-text", "version", put("version", value="1")),
+    ("no-provenance", "provenance", drop("provenance")),
+    ("no-mode", "mode", drop("provenance", "run", "mode")),
+    ("mode-unknown", "mode", put("provenance", "run", "mode", value="prefill")),
+    ("unknown-top-field", "comment", put("comment", value="hello")),
+    ("unknown-checkpoint-field", "colour", put(*NORM, "colour", value="red")),
+    ("unknown-output-field", "scale", put(*NORM, "outputs", "out", "scale", value=1)),
+    ("config-list", "config", put("config", value=[])),
+    ("no-contract", "contract", drop(*NORM, "contract")),
+    ("contract-undeclared", "fused", put(*NORM, "contract", value="fused")),
+    ("contract-points", "points", put("contracts", "eager", "points", value="sometimes")),
+    ("contract-storage", "storage", put("contracts", "eager", "storage", value="bfloat16")),
+    ("block-unknown", "block", put(*NORM, "block", value="norm")),
+    ("block-missing-input", "x", drop(*NORM, "inputs", "x")),
+    ("block-missing-param", "eps", drop(*NORM, "params", "eps")),
+    ("block-missing-weight", "weight", drop(*NORM, "weights", "weight")),
+    ("id-mismatch", "id", put(*NORM, "id", value="m#1")),
+    ("id-duplicate", "m#0", lambda d: d["checkpoints"].append(d["checkpoints"][0])),
+    ("call-negative", "call", put(*NORM, "call", value=-1)),
+    ("call-float", "call", put(*NORM, "call", value=0.0)),
+    ("step-text", "step", put(*NORM, "step", value="0")),
+    ("axis-unknown", "axes", put(*NORM, "inputs", "x", "axes", value=["batch", "time", "channel"])),
+    ("axes-count", "axes", put(*NORM, "inputs", "x", "axes", value=["token", "channel"])),
+    ("axis-twice", "token", put(*NORM, "inputs", "x", "axes", value=["token", "token", "channel"])),
+    ("tensor-key-unknown", "t9", put(*NORM, "inputs", "x", "tensor", value="t9")),
+    ("tensor-key-odd", "x0", put(*NORM, "inputs", "x", "tensor", value="x0")),
+    ("weight-key-unknown", "w9", put(*NORM, "weights", "weight", value="w9")),
+    ("delta-key-unknown", "t9", put(*NORM, "outputs", "out", "delta", value="t9")),
+    ("delta-wrong-dtype", "delta", put(*NORM, "outputs", "out", "delta", value="t0")),
+    ("delta-missing", "delta", drop(*NORM, "outputs", "out", "delta")),
+    ("delta-null-with-error", "error", put(*NORM, "outputs", "out", "delta", value=None)),
+    ("error-wrong", "error", put(*NORM, "outputs", "out", "error", value=1e-3)),
+    ("error-negative", "error", put(*NORM, "outputs", "out", "error", value=-1.0)),
+    ("no-outputs", "outputs", put(*NORM, "outputs", value={})),
+    ("valid-not-bool", "valid",
+     put(*NORM, "outputs", "out", "valid", value={"tensor": "t2", "axes": list(HIDDEN)})),
+    ("valid-axis", "valid", put(*NORM, "outputs", "out", "valid", "axes", value=["batch", "head"])),
+    ("param-list-of-text", "params", put(*NORM, "params", "eps", value=["a"])),
+    ("table-dtype", "dtype", put("tensors", "t0", "dtype", value="bfloat16")),
+    ("table-dtype-differs", "t0", put("tensors", "t0", "dtype", value="f16")),
+    ("table-shape-differs", "t0", put("tensors", "t0", "shape", value=[1, 8, 3])),
+    ("table-shape-negative", "shape", put("tensors", "t0", "shape", value=[1, -3, -8])),
+    ("table-shape-huge", "shape", put("tensors", "t0", "shape", value=[2**62, 2**62, 8])),
+    ("table-rank-9", "shape", put("tensors", "t0", "shape", value=[1] * 7 + [3, 8])),
+    ("table-sha", "sha256", put("tensors", "t0", "sha256", value="0" * 64)),
+    ("table-sha-short", "sha256", put("tensors", "t0", "sha256", value="00")),
+    ("table-file-unknown", "file", put("tensors", "t0", "file", value="other")),
+    ("table-not-in-file", "t7", lambda d: d["tensors"].update(t7=d["tensors"]["t0"])),
+    ("weight-without-name", "name", drop("tensors", "w0", "name")),
+    ("weight-name-differs", "w0", put("tensors", "w0", "name", value="other.weight")),
+    ("network-shape", "shape",
+     put("network", 0, "parameters", "weight", "shape", value=[9])),
+    ("file-sha", "sha256", put("files", "tensors", "sha256", value="f" * 64)),
+    ("file-bytes", "bytes", put("files", "tensors", "bytes", value=1)),
+    ("file-missing", "path", put("files", "tensors", "path", value="nowhere.safetensors")),
+    ("path-two-up", "path", put("files", "tensors", "path", value="../../tensors.safetensors")),
+    ("path-absolute", "path", put("files", "tensors", "path", value="/etc/passwd")),
+    ("path-below", "path", put("files", "tensors", "path", value="sub/tensors.safetensors")),
+    ("path-nul", "path", put("files", "tensors", "path", value="tensors.safetensors\0x")),
+    ("path-parent", "path", put("files", "tensors", "path", value="..")),
+    ("path-folder", "path", put("files", "tensors", "path", value="../good")),
+    ("weights-not-listed", "weights", drop("files", "weights")),
+    ("created", "created", put("provenance", "created", value="yesterday")),
+]  # fmt: skip
+
+# name, word, what to do to the bytes of recording.json
+TEXTS: list[tuple[str, str, Callable[[bytes], bytes]]] = [
+    ("json-empty", "JSON", lambda text: b""),
+    ("json-truncated", "JSON", lambda text: text[:-40]),
+    ("json-trailing", "JSON", lambda text: text + b"{}"),
+    ("json-nul", "JSON", lambda text: text + b"\0"),
+    ("json-bom", "JSON", lambda text: b"\xef\xbb\xbf" + text),
+    ("json-not-utf8", "JSON", lambda text: text.replace(b"TestModel", b"Test\xffodel")),
+    ("json-surrogate", "JSON", lambda text: text.replace(b"TestModel", b"Test\\ud800")),
+    ("json-comment", "JSON", lambda text: text.replace(b'"config"', b'/* c */ "config"')),
+    ("json-nan", "JSON", lambda text: text.replace(b'"eps": 1e-05', b'"eps": NaN')),
+    ("json-infinity", "JSON", lambda text: text.replace(b'"eps": 1e-05', b'"eps": Infinity')),
+    ("json-overflow", "JSON", lambda text: text.replace(b'"eps": 1e-05', b'"eps": 1e400')),
+    ("json-big-integer", "JSON", lambda text: text.replace(b'"seed": 3', b'"seed": 1' + b"0" * 30)),
+    ("json-duplicate-key", "twice",
+     lambda text: text.replace(b'"version": 1', b'"version": 1, "version": 1')),
+    ("json-array", "object", lambda text: b"[" + text + b"]"),
+    ("json-deep", "", lambda text: text.replace(
+        b'"config": {}', b'"config": ' + b'{"a":' * 200 + b"1" + b"}" * 200)),
+]  # fmt: skip
+
+
+def header_change(change: Callable[[Json], Any]) -> Callable[[bytes], bytes]:
+    """A damage of a safetensors file's JSON header; length and padding follow."""
+
+    def damage(data: bytes) -> bytes:
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + length])
+        change(header)
+        return _with_header(json.dumps(header).encode(), data[8 + length :])
+
+    return damage
+
+
+def _with_header(text: bytes, payload: bytes) -> bytes:
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + payload
+
+
+def shift(tensor: str, begin: int, end: int) -> Callable[[bytes], bytes]:
+    """Moves a tensor's data_offsets."""
+
+    def change(header: Json) -> None:
+        offsets = header[tensor]["data_offsets"]
+        offsets[0], offsets[1] = offsets[0] + begin, offsets[1] + end
+
+    return header_change(change)
+
+
+def _length(value: int) -> Callable[[bytes], bytes]:
+    return lambda data: value.to_bytes(8, "little") + data[8:]
+
+
+def _flip(position: int) -> Callable[[bytes], bytes]:
+    def damage(data: bytes) -> bytes:
+        changed = bytearray(data)
+        changed[position] ^= 1
+        return bytes(changed)
+
+    return damage
+
+
+# name, word, damage to tensors.safetensors; size and SHA-256 of the file are made to fit
+FILES: list[tuple[str, str, Callable[[bytes], bytes]]] = [
+    ("file-empty", TENSORS, lambda data: b""),
+    ("file-seven-bytes", TENSORS, lambda data: data[:7]),
+    ("header-length-zero", TENSORS, _length(0)),
+    ("header-length-past-end", TENSORS, _length(1 << 20)),
+    ("header-length-2-63", TENSORS, _length(1 << 63)),
+    ("header-length-2-64", TENSORS, _length((1 << 64) - 1)),
+    ("header-length-wraps", TENSORS, _length((1 << 64) - 8)),
+    ("header-not-json", TENSORS, lambda data: data[:8] + b"[" + data[9:]),
+    ("header-not-utf8", TENSORS, lambda data: data.replace(b'"t0"', b'"t\xff"')),
+    ("header-duplicate-key", TENSORS, lambda data: data.replace(b'"t1"', b'"t0"')),
+    ("payload-truncated", TENSORS, lambda data: data[:-1]),
+    ("payload-trailing", TENSORS, lambda data: data + b"\0"),
+    ("payload-bit-flip", "sha256", _flip(-1)),
+    ("offsets-overlap", TENSORS, shift("t0", -2, -2)),
+    ("offsets-hole", TENSORS, shift("t0", 2, 2)),
+    ("offsets-reversed", TENSORS,
+     header_change(lambda h: h["t0"]["data_offsets"].reverse())),
+    ("offsets-past-end", TENSORS, shift("t0", 1 << 40, 1 << 40)),
+    ("offsets-negative", TENSORS, shift("t0", -(1 << 20), -(1 << 20))),
+    ("offsets-float", TENSORS, header_change(
+        lambda h: h["t0"].update(data_offsets=[float(x) for x in h["t0"]["data_offsets"]]))),
+    ("shape-wraps-to-zero", TENSORS,
+     header_change(lambda h: h["t0"].update(shape=[1 << 32, 1 << 32, 8]))),
+    ("shape-wraps-to-size", TENSORS,
+     header_change(lambda h: h["t0"].update(shape=[(1 << 62) + 3, 4, 2]))),
+    ("shape-negative", TENSORS, header_change(lambda h: h["t0"].update(shape=[1, -3, -8]))),
+    ("shape-not-bytes", TENSORS, header_change(lambda h: h["t0"].update(shape=[1, 3, 7]))),
+    ("dtype-unknown", TENSORS, header_change(lambda h: h["t0"].update(dtype="F4"))),
+    ("dtype-other", "t0", header_change(lambda h: h["t0"].update(dtype="F16"))),
+]  # fmt: skip
+
+
+def main() -> None:
+    """Writes everything anew."""
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    write_good(FOLDER / "good")
+    write_good(FOLDER / "good-shared", FOLDER / WEIGHTS)
+    small = FOLDER / "small"
+    write_small(small, FOLDER / WEIGHTS)
+    good = json.loads((small / "recording.json").read_text())
+    (small / TENSORS).rename(FOLDER / TENSORS)  # all bad ones share it
+    good["files"]["tensors"]["path"] = f"../{TENSORS}"
+    shutil.rmtree(small)
+    expected: dict[str, dict[str, str]] = {}
+    for name, word, change in DOCUMENTS:
+        document = copy.deepcopy(good)
+        change(document)
+        _write(name, json.dumps(document, separators=(",", ":")).encode())
+        expected[f"bad-{name}"] = {"field": word}
+    text = recording_text(good).encode()
+    for name, word, damage in TEXTS:
+        _write(name, damage(text))
+        expected[f"bad-{name}"] = {"field": word}
+    data = (FOLDER / TENSORS).read_bytes()
+    for name, word, damage in FILES:
+        damaged = damage(data)
+        document = copy.deepcopy(good)
+        digest = hashlib.sha256(damaged).hexdigest()
+        document["files"]["tensors"] = {"path": TENSORS, "bytes": len(damaged), "sha256": digest}
+        _write(name, json.dumps(document, separators=(",", ":")).encode())
+        (FOLDER / f"bad-{name}" / TENSORS).write_bytes(damaged)
+        expected[f"bad-{name}"] = {"field": word}
+    (FOLDER / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
+def _write(name: str, text: bytes) -> None:
+    folder = FOLDER / f"bad-{name}"
+    folder.mkdir()
+    (folder / "recording.json").write_bytes(text)
+
+
+if __name__ == "__main__":
+    main()

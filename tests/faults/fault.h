@@ -1,0 +1,42 @@
+// The table of named faults: what people get wrong in each block, and what the harness must see.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "blocks/params.h"
+#include "tests/faults/faulty_device.h"
+
+namespace plumb::testing {
+
+struct Fault {
+  std::string block;  // whose checkpoints must fail
+  std::string name;
+  Hooks hooks;
+  bool narrow_only = false;  // a matter of 16-bit roundings: nothing to see in f32
+  // Instead of hooks, for what a block computes on the host: other numbers than recorded. False
+  // where the fault does not apply.
+  std::function<bool(Params&)> numbers = {};
+};
+
+// One list per family of blocks.
+std::vector<Fault> embedding_faults();
+std::vector<Fault> rotary_frequencies_faults();
+std::vector<Fault> rotary_table_faults();
+std::vector<Fault> rotary_faults();
+std::vector<Fault> rms_norm_faults();
+std::vector<Fault> layer_norm_faults();
+std::vector<Fault> linear_faults();
+std::vector<Fault> activation_faults();
+std::vector<Fault> glu_activation_faults();
+std::vector<Fault> glu_mlp_faults();
+std::vector<Fault> softcap_faults();
+std::vector<Fault> lm_head_faults();
+std::vector<Fault> causal_mask_faults();
+std::vector<Fault> sdpa_faults();
+std::vector<Fault> kv_cache_faults();
+std::vector<Fault> attention_faults();
+std::vector<Fault> decoder_layer_faults();
+
+}  // namespace plumb::testing

@@ -1,0 +1,66 @@
+// Every named fault is seen by the harness, in the block that it is in, and nowhere else.
+#include <iomanip>
+#include <iostream>
+
+#include "tests/catch.h"
+#include "tests/faults/kills.h"
+
+namespace plumb::testing {
+namespace {
+
+constexpr size_t kFewestFaults = 10;
+
+void check_faults(const std::vector<Fault>& faults) {
+  CHECK(faults.size() >= kFewestFaults);
+  for (const Fault& fault : faults) {
+    INFO(fault.block << ": " << fault.name);
+    const Kills kills = kills_of(fault, false);
+    for (const std::string& text : kills.wrong) CHECK(text.empty());
+    CHECK(kills.reached > 0);
+    CHECK(kills.killed > 0);
+    for (const std::string& text : not_isolated(fault)) CHECK(text.empty());
+  }
+}
+
+void print_faults(const std::vector<Fault>& faults) {
+  for (const Fault& fault : faults) {
+    const Kills kills = kills_of(fault, true);
+    std::cout << std::left << std::setw(20) << fault.block << std::setw(58) << fault.name
+              << std::right << std::setw(4) << kills.killed << " of " << std::setw(3)
+              << kills.reached << "  " << kills.reason.substr(0, kills.reason.find('\n')) << '\n';
+  }
+}
+
+}  // namespace
+
+TEST_CASE("embedding faults are killed") { check_faults(embedding_faults()); }
+TEST_CASE("rotary_frequencies faults are killed") { check_faults(rotary_frequencies_faults()); }
+TEST_CASE("rotary_table faults are killed") { check_faults(rotary_table_faults()); }
+TEST_CASE("rotary faults are killed") { check_faults(rotary_faults()); }
+TEST_CASE("rms_norm faults are killed") { check_faults(rms_norm_faults()); }
+TEST_CASE("layer_norm faults are killed") { check_faults(layer_norm_faults()); }
+TEST_CASE("linear faults are killed") { check_faults(linear_faults()); }
+TEST_CASE("activation faults are killed") { check_faults(activation_faults()); }
+TEST_CASE("glu_activation faults are killed") { check_faults(glu_activation_faults()); }
+TEST_CASE("glu_mlp faults are killed") { check_faults(glu_mlp_faults()); }
+TEST_CASE("softcap faults are killed") { check_faults(softcap_faults()); }
+TEST_CASE("lm_head faults are killed") { check_faults(lm_head_faults()); }
+TEST_CASE("causal_mask faults are killed") { check_faults(causal_mask_faults()); }
+TEST_CASE("sdpa faults are killed") { check_faults(sdpa_faults()); }
+TEST_CASE("kv_cache faults are killed") { check_faults(kv_cache_faults()); }
+TEST_CASE("attention faults are killed") { check_faults(attention_faults()); }
+TEST_CASE("decoder_layer faults are killed") { check_faults(decoder_layer_faults()); }
+
+// `faults_test "[kills]"` prints how many of the checkpoints that a fault reaches see it.
+TEST_CASE("table of kills", "[.][kills]") {
+  for (const auto& faults :
+       {embedding_faults(), rotary_frequencies_faults(), rotary_table_faults(), rotary_faults(),
+        rms_norm_faults(), layer_norm_faults(), linear_faults(), activation_faults(),
+        glu_activation_faults(), glu_mlp_faults(), softcap_faults(), lm_head_faults(),
+        causal_mask_faults(), sdpa_faults(), kv_cache_faults(), attention_faults(),
+        decoder_layer_faults()}) {
+    print_faults(faults);
+  }
+}
+
+}  // namespace plumb::testing

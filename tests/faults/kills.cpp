@@ -1,0 +1,117 @@
+#include "tests/faults/kills.h"
+
+#include "harness/select.h"
+#include "kernels/error.h"
+
+namespace plumb::testing {
+namespace {
+
+bool is_narrow(const Case& c) { return size_of(c.recording->dtype()) == 2; }
+
+bool is_green(Status status) { return status == Status::pass || status == Status::blind; }
+
+std::string named(const Case& c, const CheckpointResult& result) {
+  return text(c.recording->name(), ' ', c.checkpoint->id, ": ", name_of(result.status), ", ",
+              result.reason);
+}
+
+}  // namespace
+
+Suite::Suite() : device_(open_device("cpu", 1)), oracle_(open_device("oracle")) {
+  for (const auto& folder : find_recordings(default_fixtures())) {
+    recordings_.push_back(Recording::open(folder));
+  }
+  std::map<std::string, std::vector<std::vector<Case>>> columns;
+  for (const Recording& recording : recordings_) {
+    std::map<std::string, std::vector<Case>> column;
+    for (const Checkpoint& c : recording.checkpoints()) column[c.block].push_back({&recording, &c});
+    for (auto& [block, cases] : column) columns[block].push_back(std::move(cases));
+  }
+  for (const auto& [block, lists] : columns) {
+    bool more = true;
+    for (size_t row = 0; more; ++row) {
+      more = false;
+      for (const std::vector<Case>& list : lists) {
+        if (row >= list.size()) continue;
+        by_block_[block].push_back(list[row]);
+        more = true;
+      }
+    }
+  }
+}
+
+std::vector<std::string> Suite::blocks() const {
+  std::vector<std::string> out;
+  for (const auto& [block, cases] : by_block_) out.push_back(block);
+  return out;
+}
+
+CheckpointResult Suite::run(const Case& c, Device& device) {
+  return Replayer(*c.recording, device, *oracle_, {}).run(*c.checkpoint);
+}
+
+const CheckpointResult& Suite::right(const Case& c) {
+  const auto found = right_.find(c.checkpoint);
+  if (found != right_.end()) return found->second;
+  return right_[c.checkpoint] = run(c, *device_);
+}
+
+Suite& suite() {
+  static Suite recordings;
+  return recordings;
+}
+
+Kills kills_of(const Fault& fault, bool all) {
+  Kills out;
+  FaultyDevice device(suite().device(), fault.hooks);
+  for (const Case& c : suite().cases(fault.block)) {
+    if (fault.narrow_only && !is_narrow(c)) continue;
+    const int64_t hits = device.ops().hits();
+    Checkpoint other;
+    Case wrong = c;
+    if (fault.numbers) {
+      other = *c.checkpoint;
+      const bool applies = fault.numbers(other.params);
+      if (!applies) continue;
+      wrong.checkpoint = &other;
+    }
+    const CheckpointResult result = suite().run(wrong, device);
+    if (!fault.numbers && device.ops().hits() == hits) {
+      if (!is_green(result.status)) out.wrong.push_back("not reached, yet " + named(c, result));
+      continue;
+    }
+    ++out.reached;
+    if (is_green(result.status)) continue;
+    if (result.status != Status::fail) out.wrong.push_back(named(c, result));
+    if (!is_green(suite().right(c).status)) {
+      out.wrong.push_back("without the fault: " + named(c, suite().right(c)));
+    }
+    if (out.killed++ == 0) {
+      out.first = c;
+      out.reason = result.reason;
+    }
+    if (!all) break;
+  }
+  return out;
+}
+
+std::vector<std::string> not_isolated(const Fault& fault) {
+  std::vector<std::string> out;
+  FaultyDevice device(suite().device(), fault.hooks);
+  for (const std::string& block : suite().blocks()) {
+    if (block == fault.block || fault.numbers) continue;
+    for (const bool narrow : {false, true}) {
+      for (const Case& c : suite().cases(block)) {
+        if (is_narrow(c) != narrow) continue;
+        const int64_t hits = device.ops().hits();
+        const CheckpointResult result = suite().run(c, device);
+        const bool touched = device.ops().hits() != hits;
+        if (!touched && !is_green(result.status)) out.push_back(named(c, result));
+        break;
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace plumb::testing

@@ -1,0 +1,124 @@
+#include "harness/conformance.h"
+
+#include "harness/verdict.h"
+#include "tests/catch.h"
+#include "tests/harness/judge_support.h"
+
+namespace plumb {
+namespace {
+
+using testing::case_of;
+using testing::kNan;
+using testing::rounded;
+using testing::tensor_of;
+
+std::vector<double> with_differences(std::vector<double> values, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) values[static_cast<size_t>(i)] *= 2;
+  return values;
+}
+
+Conformance run(int64_t n, int64_t differ, double accumulation = 0, double cascade = 0,
+                int64_t w = 0) {
+  const std::vector<double> model(static_cast<size_t>(n), 1);
+  return conformance(with_differences(model, differ), model,
+                     std::vector<uint8_t>(static_cast<size_t>(n), 1), accumulation, 0x1p-8, cascade,
+                     w);
+}
+
+}  // namespace
+
+TEST_CASE("the share of differing bits has a limit", "[conformance]") {
+  SECTION("eight in small outputs") {
+    CHECK(run(64, 8).limit == 8);
+    CHECK(run(64, 8).passed);
+    CHECK_FALSE(run(64, 9).passed);
+    CHECK(run(64, 9).first == 0);
+  }
+  SECTION("n q + 3 sqrt(n q) in large ones") {
+    const double q = 0.003 + 3 * 0x1p-16 / 0x1p-8;
+    const Conformance c = run(10000, 5, 0x1p-16);
+    CHECK(c.q == Approx(q));
+    CHECK(c.limit == Approx(10000 * q + 3 * std::sqrt(10000 * q)));
+    CHECK(run(10000, static_cast<int64_t>(c.limit), 0x1p-16).passed);
+    CHECK_FALSE(run(10000, static_cast<int64_t>(c.limit) + 1, 0x1p-16).passed);
+  }
+  SECTION("one upstream rounding feeds w outputs") {
+    CHECK(run(64, 24, 0, 0, 16).passed);
+    CHECK_FALSE(run(64, 25, 0, 0, 16).passed);
+  }
+  SECTION("cascaded stages add 2 sqrt(3 F_1 / u)") {
+    CHECK(run(1000, 0, 0, 0x1p-18).q == Approx(0.003 + 2 * std::sqrt(3 * 0x1p-10)));
+  }
+}
+
+TEST_CASE("equal values are equal whatever their bits", "[conformance]") {
+  const std::vector<double> y = {-0.0, kNan, 1, kNan}, model = {0.0, kNan, 1, 2};
+  CHECK(conformance(y, model, {1, 1, 1, 1}, 0, 0x1p-8, 0, 0).differ == 1);
+  CHECK(conformance(y, model, {1, 1, 1, 0}, 0, 0x1p-8, 0, 0).differ == 0);
+  CHECK(conformance(y, model, {1, 1, 1, 0}, 0, 0x1p-8, 0, 0).n == 3);
+}
+
+TEST_CASE("conformance is for 16-bit outputs of 64 elements", "[conformance]") {
+  CHECK(conformance_applies(DType::bf16, 64));
+  CHECK(conformance_applies(DType::f16, 1000));
+  CHECK_FALSE(conformance_applies(DType::bf16, 63));
+  CHECK_FALSE(conformance_applies(DType::f32, 1000));
+  CHECK_FALSE(conformance_applies(DType::f8_e4m3, 1000));
+}
+
+TEST_CASE("the bits name the contract that a kernel really has", "[conformance]") {
+  testing::Random random(5);
+  const std::vector<double> o = random.normals(40 * 64);
+  const std::vector<double> own = rounded(DType::bf16, o);
+  std::vector<double> other = own;
+  for (size_t i = 0; i < other.size(); i += 4) other[i] = round_to(DType::bf16, other[i] * 1.01);
+  OutputCase c = case_of({{40, 64}, {"token", "channel"}, DType::bf16}, own, own, o);
+  const auto candidate = [&](std::string name, const std::vector<double>& values) {
+    return Candidate{std::move(name), tensor_of(DType::bf16, {40, 64}, values)};
+  };
+  CHECK(classify(c, {candidate("HF eager", other), candidate("weight before cast", own)}) ==
+        "rounds like: weight before cast (0 % differ), not like: HF eager (25 %)");
+  CHECK(classify(c, {candidate("HF eager", other)}) == "rounds like none: HF eager (25 % differ)");
+  CHECK(classify(c, {candidate("a", own), candidate("b", own)}) ==
+        "rounds like: a (0 % differ), b (0 %)");
+}
+
+TEST_CASE("judge() compares with the model only where that decides", "[conformance]") {
+  testing::Random random(6);
+  const std::vector<double> o = random.normals(16 * 32);
+  const DType dtype = DType::bf16;
+  const std::vector<double> right = rounded(dtype, o);
+  std::vector<double> odd = right;  // one bit off in an eighth of the elements: below bf16 noise
+  for (size_t i = 0; i < odd.size(); i += 8) {
+    odd[i] = right[i] + (o[i] > right[i] ? 1 : -1) * 0x1p-7 *
+                            std::exp2(std::floor(std::log2(std::fabs(o[i]))));
+  }
+  OutputCase c = case_of({{16, 32}, {"token", "channel"}, dtype}, odd, right, o);
+  CHECK(judge(c).status == Status::pass);
+  CHECK_FALSE(judge(c).conformance.has_value());
+  c.model = tensor_of(dtype, {16, 32}, right);
+  const OutputVerdict v = judge(c);
+  CHECK(v.status == Status::fail);
+  CHECK(v.gates.back().name == "conformance");
+  CHECK(v.conformance->differ == 64);
+  CHECK(v.conformance->n == 512);
+  CHECK(v.reason.find("64 of 512 elements differ from the contract's rounded model") == 0);
+  CHECK(v.where->region == "channel mod 8 = 0");
+  c.cascade_outputs = 64;
+  CHECK(judge(c).status == Status::pass);
+  c.cascade_outputs = 0;
+  c.cascade_stages = {{1 << 14, {}}};
+  CHECK(judge(c).status == Status::pass);
+  c.cascade_stages.clear();
+  std::vector<double> mask(512, 1);
+  for (size_t i = 0; i < mask.size(); i += 8) mask[i] = i >= 64 ? 0 : 1;
+  c.valid = tensor_of(DType::boolean, {16, 32}, mask);
+  c.valid_axes = {"token", "channel"};
+  CHECK(judge(c).conformance->differ == 8);
+  CHECK(judge(c).status == Status::pass);
+  c.valid = Tensor();
+  c.conformance = false;
+  CHECK(judge(c).status == Status::pass);
+}
+
+}  // namespace plumb

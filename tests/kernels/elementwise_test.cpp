@@ -1,0 +1,266 @@
+// add, mul, scale, masked_add, activation, softcap, gated_activation.
+#include <cmath>
+#include <limits>
+
+#include "kernels/error.h"
+#include "tests/kernels/support.h"
+
+namespace plumb {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+double activate(Activation function, double x) {
+  switch (function) {
+    case Activation::silu: return x / (1 + std::exp(-x));
+    case Activation::gelu: return x / 2 * std::erfc(-x / std::sqrt(2.0));
+    case Activation::gelu_tanh: {
+      const double u = std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x);
+      return x / (1 + std::exp(-2 * u));
+    }
+    case Activation::tanh: return std::tanh(x);
+  }
+  return 0;
+}
+
+// How far float32 arithmetic may be from activate(), relative to it, in units of 2^-24: a few
+// roundings, and the rounding of the exponent's argument, which exp magnifies by its size.
+double activation_units(Activation function, double x) {
+  switch (function) {
+    case Activation::gelu_tanh: return 8 + 6 * std::fabs(x + 0.044715 * x * x * x);
+    case Activation::silu: return 8;
+    case Activation::gelu: return 8;
+    default: return 4;
+  }
+}
+
+// Whether a device's own version of a fused op rounds at its output only.
+bool rounds_once(const Ops& ops, OpId op, DType dtype) {
+  return ops.contract(op, dtype).points == RoundingPoints::fused;
+}
+
+struct Case {
+  std::unique_ptr<Device> device;
+  DType dtype;
+  Layout layout;
+};
+
+Case any_case() {
+  Case c;
+  c.device = open_test_device(GENERATE(from_range(test_devices())));
+  c.dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
+  c.layout = GENERATE(Layout::contiguous, Layout::padded, Layout::exchanged);
+  return c;
+}
+
+const std::vector<Shape>& shapes() {
+  static const std::vector<Shape> list = {{1},          {7},       {3, 5, 33},
+                                          {2, 3, 1031}, {4, 0, 3}, {1, 1, 1, 65}};
+  return list;
+}
+
+TEST_CASE("add, mul, scale: one rounding, any layout, in place") {
+  const Case c = any_case();
+  Ops& ops = c.device->ops();
+  const Shape shape = GENERATE(from_range(shapes()));
+  const int64_t n = shape.numel();
+  const Values a = random_values(c.dtype, n, 1), b = random_values(c.dtype, n, 2);
+  Guarded x(*c.device, c.dtype, shape, c.layout), y(*c.device, c.dtype, shape, Layout::contiguous);
+  Guarded out(*c.device, c.dtype, shape, c.layout);
+  x.set(a);
+  y.set(b);
+  const auto check = [&](const auto& f, const std::function<void()>& op) {
+    const Values result = run(*c.device, {&out}, op)[0];
+    Values model(a.size());
+    // Sum and product of two 16-bit values are exact in float64 and rounded once (float32 sums of
+    // bf16 values may round twice, which changes nothing but ties that are none).
+    for (size_t i = 0; i < a.size(); ++i) model[i] = round_to(c.dtype, f(a[i], b[i]));
+    if (c.dtype == DType::f32) REQUIRE(result == model);
+    require_conforms(c.dtype, result, model, {});
+    Values bound(a.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+      bound[i] = rounding_unit(c.dtype) * std::fabs(f(a[i], b[i])) + smallest_step(c.dtype);
+      model[i] = f(a[i], b[i]);
+    }
+    require_close(result, model, bound);
+  };
+  check([](double p, double q) { return p + q; }, [&] { ops.add(out, x, y); });
+  check([](double p, double q) { return p * q; }, [&] { ops.mul(out, x, y); });
+  check([](double p, double) { return p * 0.0625; }, [&] { ops.scale(out, x, 0.0625); });
+  check([](double p, double) { return p / 50; },
+        [&] { ops.scale(out, x, 50, ScaleOperation::divide); });
+  check([](double p, double q) { return p + q; },
+        [&] {
+          out.set(a);
+          ops.add(out, out, y);
+        });
+  check([](double p, double q) { return p * q; },
+        [&] {
+          out.set(b);
+          ops.mul(out, x, out);
+        });
+}
+
+TEST_CASE("add: infinities and NaN pass through, f64 is the oracle's alone") {
+  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
+  Guarded x(*device, dtype, {4}), y(*device, dtype, {4}), out(*device, dtype, {4});
+  x.set({kInfinity, -kInfinity, kInfinity, info(dtype).max});
+  y.set({1, -1, -kInfinity, info(dtype).max});
+  const Values result = run(*device, {&out}, [&] { device->ops().add(out, x, y); })[0];
+  require_close(result, {kInfinity, -kInfinity, std::nan(""), kInfinity}, Values(4, 0.0));
+  Guarded wide(*device, DType::f64, {4});
+  if (device->name() == "cpu") {
+    REQUIRE_THROWS_AS(device->ops().add(wide, wide, wide), Unsupported);
+  }
+}
+
+TEST_CASE("activation: every 16-bit value, and float32 over its range") {
+  const Case c = any_case();
+  const auto function =
+      GENERATE(Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::tanh);
+  Values x;
+  if (c.dtype == DType::f32) {
+    for (double v = 1e-30; v < 1e5; v *= 1.01) {
+      x.push_back(round_to(DType::f32, v));
+      x.push_back(round_to(DType::f32, -v));
+    }
+  } else {
+    for (uint32_t code = 0; code < 0x10000; ++code) {
+      const auto bits = static_cast<uint16_t>(code);
+      const double value = load(c.dtype, &bits);
+      if (std::isfinite(value)) x.push_back(value);
+    }
+  }
+  const int64_t n = static_cast<int64_t>(x.size());
+  Guarded in(*c.device, c.dtype, {1, 1, n}, c.layout), out(*c.device, c.dtype, {1, 1, n}, c.layout);
+  in.set(x);
+  const Values y =
+      run(*c.device, {&out}, [&] { c.device->ops().activation(out, in, function); })[0];
+  Values exact, model, bound;
+  for (const double v : x) {
+    exact.push_back(activate(function, v));
+    model.push_back(round_to(c.dtype, exact.back()));
+    const double units = activation_units(function, v) * kU32;
+    // Results near the smallest float32 may flush on the way.
+    bound.push_back(std::fabs(exact.back()) * (rounding_unit(c.dtype) + units) +
+                    smallest_step(c.dtype) + 0x1p-120);
+  }
+  require_close(y, exact, bound);
+  require_conforms(c.dtype, y, model, {});
+}
+
+TEST_CASE("activation: infinities and NaN as torch gives them") {
+  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
+  const auto function =
+      GENERATE(Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::tanh);
+  Guarded x(*device, dtype, {4}), out(*device, dtype, {4});
+  x.set({kInfinity, -kInfinity, std::nan(""), 0});
+  const Values y = run(*device, {&out}, [&] { device->ops().activation(out, x, function); })[0];
+  const bool bounded = function == Activation::tanh;
+  // x f(x) with f(-inf) = 0 is NaN.
+  require_close(y, {bounded ? 1 : kInfinity, bounded ? -1 : std::nan(""), std::nan(""), 0},
+                Values(4, 0.0));
+}
+
+TEST_CASE("gated_activation: rounds where its contract says, fused and composed") {
+  const Case c = any_case();
+  const auto function = GENERATE(Activation::silu, Activation::gelu, Activation::gelu_tanh);
+  const bool fused = GENERATE(true, false);
+  const Shape shape{2, 3, 1031};
+  const Values g = random_values(c.dtype, shape.numel(), 3, 2),
+               u = random_values(c.dtype, shape.numel(), 4);
+  Guarded gate(*c.device, c.dtype, shape, c.layout), up(*c.device, c.dtype, shape);
+  Guarded out(*c.device, c.dtype, shape, c.layout);
+  gate.set(g);
+  up.set(u);
+  Ops& ops = c.device->ops();
+  ops.set_fused(fused ? OpSet().set() : OpSet());
+  const bool once = fused && rounds_once(ops, OpId::gated_activation, c.dtype);
+  const Values y =
+      run(*c.device, {&out}, [&] { ops.gated_activation(out, gate, up, function); })[0];
+  Values exact, model, bound;
+  for (size_t i = 0; i < g.size(); ++i) {
+    const double activated = activate(function, g[i]);
+    exact.push_back(activated * u[i]);
+    model.push_back(round_to(c.dtype, (once ? activated : round_to(c.dtype, activated)) * u[i]));
+    const double units = 2.1 * rounding_unit(c.dtype) + activation_units(function, g[i]) * kU32;
+    bound.push_back(std::fabs(exact.back()) * units +
+                    smallest_step(c.dtype) * (1 + std::fabs(u[i])));
+  }
+  require_close(y, exact, bound);
+  require_conforms(c.dtype, y, model, {});
+  out.set(u);  // in place
+  ops.gated_activation(out, gate, out, function);
+  REQUIRE(out.get() == y);
+}
+
+TEST_CASE("softcap: rounds where its contract says, fused and composed") {
+  const Case c = any_case();
+  const bool fused = GENERATE(true, false);
+  const double cap = GENERATE(30.0, 50.0, 1.0);
+  const Shape shape{2, 3, 517};
+  const Values x = random_values(c.dtype, shape.numel(), 5, 2 * cap);
+  Guarded in(*c.device, c.dtype, shape, c.layout), out(*c.device, c.dtype, shape, c.layout);
+  in.set(x);
+  Ops& ops = c.device->ops();
+  ops.set_fused(fused ? OpSet().set() : OpSet());
+  const bool once = fused && rounds_once(ops, OpId::softcap, c.dtype);
+  const Values y = run(*c.device, {&out}, [&] { ops.softcap(out, in, cap); })[0];
+  Values exact, model, bound;
+  for (const double v : x) {
+    const auto r = [&](double z) { return round_to(c.dtype, z); };
+    exact.push_back(std::tanh(v / cap) * cap);
+    model.push_back(once ? r(exact.back()) : r(r(std::tanh(r(v / cap))) * cap));
+    // |z tanh'(z)| <= |tanh z|: the first rounding weighs no more than the others.
+    bound.push_back(std::fabs(exact.back()) * (3.2 * rounding_unit(c.dtype) + 4 * kU32) +
+                    (1 + 2 * cap) * smallest_step(c.dtype));
+  }
+  require_close(y, exact, bound);
+  require_conforms(c.dtype, y, model, {});
+  REQUIRE_THROWS_AS(ops.softcap(out, in, 0), UsageError);
+  out.set(x);
+  ops.softcap(out, out, cap);
+  REQUIRE(out.get() == y);
+}
+
+TEST_CASE("masked_add: broadcasts over batch and heads") {
+  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
+  const int64_t batch = GENERATE(1, 2), heads = GENERATE(1, 3);
+  const Shape shape{2, 3, 5, 37};
+  Guarded x(*device, dtype, shape, Layout::exchanged), mask(*device, dtype, {batch, heads, 5, 37});
+  Guarded out(*device, dtype, shape, Layout::padded);
+  const Values a = random_values(dtype, shape.numel(), 6);
+  Values m = random_values(dtype, batch * heads * 5 * 37, 7);
+  for (size_t i = 0; i < m.size(); i += 3) m[i] = i % 2 ? -info(dtype).max : -kInfinity;
+  x.set(a);
+  mask.set(m);
+  const Values y = run(*device, {&out}, [&] { device->ops().masked_add(out, x, mask); })[0];
+  Values model;
+  for (int64_t i = 0; i < shape.numel(); ++i) {
+    const int64_t b = i / (3 * 5 * 37) % batch, h = i / (5 * 37) % 3 % heads, rest = i % (5 * 37);
+    model.push_back(round_to(dtype, a[static_cast<size_t>(i)] +
+                                        m[static_cast<size_t>((b * heads + h) * 5 * 37 + rest)]));
+  }
+  if (dtype == DType::f32) REQUIRE(y == model);
+  require_conforms(dtype, y, model, {});
+  Guarded bad(*device, dtype, {1, 2, 5, 37});
+  REQUIRE_THROWS_AS(device->ops().masked_add(out, x, bad), UsageError);
+}
+
+TEST_CASE("elementwise ops refuse shapes and dtypes that disagree") {
+  const auto device = open_test_device("cpu");
+  Guarded a(*device, DType::f32, {2, 3}), b(*device, DType::f32, {3, 2}),
+      c(*device, DType::bf16, {2, 3});
+  Guarded whole(*device, DType::i32, {2, 3});
+  REQUIRE_THROWS_AS(device->ops().add(a, a, b), UsageError);
+  REQUIRE_THROWS_AS(device->ops().add(a, a, c), UsageError);
+  REQUIRE_THROWS_AS(device->ops().add(whole, whole, whole), UsageError);
+  const Tensor elsewhere = host_tensor(DType::f32, {2, 3});
+  REQUIRE_THROWS_AS(device->ops().add(a, a, elsewhere), UsageError);
+}
+
+}  // namespace
+}  // namespace plumb

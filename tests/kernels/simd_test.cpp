@@ -1,0 +1,237 @@
+// The row functions of every instruction set that runs here.
+#include "kernels/cpu/simd.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "kernels/cpu/isa.h"
+#include "kernels/dtype.h"
+#include "kernels/ops.h"
+#include "tests/kernels/support.h"
+
+namespace plumb::cpu {
+namespace {
+
+const Simd& any_simd() {
+  const std::vector<const Simd*> usable = usable_simds();
+  const auto at = GENERATE_COPY(range(size_t{0}, usable.size()));
+  return *usable[at];
+}
+
+std::vector<float> floats(int64_t n, uint32_t seed, double sigma = 1) {
+  const Values values = random_values(DType::f32, n, seed, sigma);
+  return std::vector<float>(values.begin(), values.end());
+}
+
+// Distance of y from the exact value in units of the last place of y's binade.
+double ulps(float y, double exact) {
+  const float rounded = static_cast<float>(exact);
+  if (y == rounded || (std::isnan(y) && std::isnan(exact))) return 0;
+  if (!std::isfinite(rounded) || !std::isfinite(y)) return std::numeric_limits<double>::infinity();
+  int exponent = 0;
+  std::frexp(exact, &exponent);
+  return std::fabs(y - exact) / std::ldexp(1.0, std::max(exponent - 24, -149));
+}
+
+TEST_CASE("simd: all 16-bit codes widen and come back, on every instruction set") {
+  const Simd& simd = any_simd();
+  INFO(simd.name);
+  std::vector<uint16_t> codes(0x10000), back(0x10000);
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint16_t>(i);
+  std::vector<float> wide(codes.size());
+  for (const int half : {0, 1}) {
+    simd.widen[half](wide.data(), codes.data(), 0x10000);
+    simd.narrow[half](back.data(), wide.data(), 0x10000);
+    for (size_t i = 0; i < codes.size(); ++i) {
+      const float expected = half ? bf16_to_f32(codes[i]) : f16_to_f32(codes[i]);
+      if (std::isnan(expected)) {
+        REQUIRE(std::isnan(wide[i]));
+        REQUIRE(std::isnan(half ? bf16_to_f32(back[i]) : f16_to_f32(back[i])));
+      } else {
+        REQUIRE(std::bit_cast<uint32_t>(wide[i]) == std::bit_cast<uint32_t>(expected));
+        REQUIRE(back[i] == codes[i]);
+      }
+    }
+  }
+}
+
+TEST_CASE("simd: narrowing equals the scalar conversion, ties included") {
+  const Simd& simd = any_simd();
+  INFO(simd.name);
+  std::mt19937 random(3);
+  std::vector<float> x;
+  for (int i = 0; i < 1'000'000; ++i)
+    x.push_back(std::bit_cast<float>(static_cast<uint32_t>(random())));
+  for (uint32_t code = 0; code < 0x10000; ++code) {
+    const uint32_t half = std::bit_cast<uint32_t>(f16_to_f32(static_cast<uint16_t>(code)));
+    for (const uint32_t add : {0x0fffu, 0x1000u, 0x1001u})
+      x.push_back(std::bit_cast<float>(half + add));
+    for (const uint32_t add : {0x7fffu, 0x8000u, 0x8001u}) {
+      x.push_back(std::bit_cast<float>((code << 16) + add));
+    }
+  }
+  const int64_t n = static_cast<int64_t>(x.size());
+  std::vector<uint16_t> narrow(x.size());
+  std::vector<float> rounded(x.size());
+  for (const int half : {0, 1}) {
+    simd.narrow[half](narrow.data(), x.data(), n);
+    simd.round[half](rounded.data(), x.data(), n);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const float wide = half ? bf16_to_f32(narrow[i]) : f16_to_f32(narrow[i]);
+      if (std::isnan(x[i])) {
+        if (!std::isnan(wide) || !std::isnan(rounded[i])) FAIL("NaN lost at " << i);
+        continue;
+      }
+      const uint16_t expected = half ? f32_to_bf16(x[i]) : f32_to_f16(x[i]);
+      if (narrow[i] != expected) FAIL(x[i] << " gives code " << narrow[i] << ", not " << expected);
+      if (std::bit_cast<uint32_t>(rounded[i]) != std::bit_cast<uint32_t>(wide))
+        FAIL("round " << x[i]);
+    }
+  }
+}
+
+TEST_CASE("simd: exp within 1.5 ulp, subnormals and limits included") {
+  const Simd& simd = any_simd();
+  INFO(simd.name);
+  std::vector<float> x;
+  for (double v = -104.5; v < 89.5; v += 0.00037) x.push_back(static_cast<float>(v));
+  for (float v = 1e-40f; v < 1; v *= 1.37f) {
+    x.push_back(v);
+    x.push_back(-v);
+  }
+  std::vector<float> y(x.size());
+  simd.exp_sum(y.data(), x.data(), 0, static_cast<int64_t>(x.size()));
+  double worst = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double error = ulps(y[i], std::exp(static_cast<double>(x[i])));
+    if (error > worst) worst = error;
+    if (error > 1.5) FAIL("exp(" << x[i] << ") is off by " << error << " ulp");
+  }
+  CAPTURE(worst);
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  const float special[5] = {-infinity, infinity, std::nanf(""), -1e30f, 1e30f};
+  float result[5];
+  simd.exp_sum(result, special, 0, 5);
+  REQUIRE(result[0] == 0);
+  REQUIRE(result[1] == infinity);
+  REQUIRE(std::isnan(result[2]));
+  REQUIRE(result[3] == 0);
+  REQUIRE(result[4] == infinity);
+}
+
+// Limits: exp 1.5 ulp, a division, product or sum 0.5, a polynomial 1.5.
+TEST_CASE("simd: tanh within 2 ulp, silu within 4, gelu within 6") {
+  const Simd& simd = any_simd();
+  INFO(simd.name);
+  const auto worst = [&](Activation function, const auto& exact, double limit) {
+    std::vector<float> x;
+    for (double v = -12; v < 12; v += 0.000113) x.push_back(static_cast<float>(v));
+    for (float v = 1e-30f; v < 1; v *= 1.19f) {
+      x.push_back(v);
+      x.push_back(-v);
+    }
+    std::vector<float> y(x.size());
+    simd.activation[static_cast<size_t>(function)](y.data(), x.data(),
+                                                   static_cast<int64_t>(x.size()));
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double error = ulps(y[i], exact(static_cast<double>(x[i])));
+      if (error > limit)
+        FAIL(name_of(function) << "(" << x[i] << ") is off by " << error << " ulp");
+    }
+  };
+  worst(
+      Activation::tanh, [](double v) { return std::tanh(v); }, 2);
+  worst(
+      Activation::silu, [](double v) { return v / (1 + std::exp(-v)); }, 4);
+  worst(
+      Activation::gelu, [](double v) { return v / 2 * std::erfc(-v / std::sqrt(2.0)); }, 6);
+}
+
+TEST_CASE("simd: reductions of every length, alike on every instruction set and alignment") {
+  const Simd& simd = any_simd();
+  INFO(simd.name);
+  const std::vector<float> a = floats(300, 1), b = floats(300, 2);
+  for (int64_t n = 0; n <= 257; ++n) {
+    double sum = 0, squares = 0, dot = 0, deviations = 0, magnitude = 0;
+    float max = -7;
+    for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+      sum += a[i];
+      squares += double{a[i]} * a[i];
+      dot += double{a[i]} * b[i];
+      deviations += (double{a[i]} - 0.5) * (double{a[i]} - 0.5);
+      magnitude += std::fabs(a[i]) + double{a[i]} * a[i] + std::fabs(double{a[i]} * b[i]) + 1;
+      max = std::max(max, a[i]);
+    }
+    // n / 32 additions in a lane, five to join the lanes, two roundings of a term.
+    const double allowed = (static_cast<double>(n) / kLanes + 8) * kU32 * magnitude;
+    REQUIRE(std::fabs(simd.sum(a.data(), n) - sum) <= allowed);
+    REQUIRE(std::fabs(simd.sum_squares(a.data(), n) - squares) <= allowed);
+    REQUIRE(std::fabs(simd.dot(a.data(), b.data(), n) - dot) <= allowed);
+    REQUIRE(std::fabs(simd.sum_squared_deviations(a.data(), 0.5f, n) - deviations) <= 2 * allowed);
+    REQUIRE(simd.max(a.data(), -7, n) == max);
+    REQUIRE(simd.sum(a.data(), n) == simd_baseline().sum(a.data(), n));
+    std::vector<float> shifted(static_cast<size_t>(n) + 1);
+    std::copy_n(a.begin(), n, shifted.begin() + 1);
+    REQUIRE(simd.dot(shifted.data() + 1, b.data(), n) == simd.dot(a.data(), b.data(), n));
+  }
+}
+
+TEST_CASE("simd: an element's result does not depend on its place in the row") {
+  const Simd& simd = any_simd();
+  INFO(simd.name);
+  const std::vector<float> x = floats(100, 5, 3);
+  for (const auto function :
+       {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::tanh}) {
+    const auto apply = simd.activation[static_cast<size_t>(function)];
+    std::vector<float> whole(100), piece(100);
+    apply(whole.data(), x.data(), 100);
+    for (int64_t begin = 0; begin < 20; ++begin) {
+      apply(piece.data(), x.data() + begin, 61);
+      for (size_t i = 0; i < 61; ++i) REQUIRE(piece[i] == whole[i + static_cast<size_t>(begin)]);
+    }
+  }
+}
+
+TEST_CASE("simd: the product's tile and its packing") {
+  const Simd& simd = any_simd();
+  INFO(simd.name);
+  const int64_t columns = simd.tile_columns, ldb = columns + 3, ldc = columns + 5;
+  REQUIRE(columns <= kMaxTileColumns);
+  const int64_t k = GENERATE(0, 1, 7, 64);
+  std::vector<float> a(static_cast<size_t>(k * kTileRows + 8)),
+      b(static_cast<size_t>(k * ldb + ldb));
+  for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i % 7) - 3;
+  for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(i % 5) - 2;
+  std::vector<float> c(static_cast<size_t>(kTileRows * ldc), 100.0f);
+  for (const bool accumulate : {false, true}) {
+    simd.tile(k, a.data(), b.data(), ldb, c.data(), ldc, accumulate);
+    for (int64_t i = 0; i < kTileRows; ++i) {
+      for (int64_t j = 0; j < ldc; ++j) {
+        float sum = 0;
+        for (int64_t p = 0; p < k; ++p) {
+          sum += a[static_cast<size_t>(p * kTileRows + i)] * b[static_cast<size_t>(p * ldb + j)];
+        }
+        const float expected = j >= columns ? 100 : accumulate ? 2 * sum : sum;
+        REQUIRE(c[static_cast<size_t>(i * ldc + j)] == expected);
+      }
+    }
+  }
+  const int64_t n = GENERATE(0, 1, 8, 21), stride = GENERATE(6, 8, 16);
+  const std::vector<float> source = floats(8 * 32, 6);
+  const float* rows[8];
+  for (int64_t i = 0; i < 8; ++i) rows[i] = source.data() + 32 * i;
+  std::vector<float> out(static_cast<size_t>(n * stride + 16), -1.0f);
+  simd.transpose8(out.data(), stride, rows, n);
+  for (int64_t p = 0; p < n; ++p) {
+    for (int64_t i = 0; i < std::min<int64_t>(stride, 8); ++i) {
+      REQUIRE(out[static_cast<size_t>(p * stride + i)] == rows[i][p]);
+    }
+  }
+  const int64_t end = n == 0 ? 0 : (n - 1) * stride + 8;
+  REQUIRE(out[static_cast<size_t>(end)] == -1);
+}
+
+}  // namespace
+}  // namespace plumb::cpu

@@ -1,0 +1,73 @@
+// Tensors between guard bytes, runs that show reads of unwritten memory, and comparisons whose
+// limits come from unit roundoffs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/device.h"
+#include "kernels/ops.h"
+#include "tests/kernels/test_devices.h"
+
+namespace plumb {
+
+using Values = std::vector<double>;
+
+// How a tensor lies in memory: one block; rows wider than the tensor that start off any alignment;
+// or, from rank 3 on, with its first two axes exchanged in memory.
+enum class Layout { contiguous, padded, exchanged };
+
+// A tensor on a device, surrounded by (and, where strided, interleaved with) bytes of a known
+// pattern.
+class Guarded {
+ public:
+  Guarded(Device& device, DType dtype, const Shape& shape, Layout layout = Layout::contiguous);
+
+  const Tensor& tensor() const { return tensor_; }
+  operator const Tensor&() const { return tensor_; }  // NOLINT: stands for its tensor in calls
+
+  void set(const Values& values);
+  Values get() const;
+  std::vector<uint8_t> bytes() const;  // of the elements, in order
+  void fill(uint8_t byte);             // all bytes of the elements
+  void require_guards() const;         // no byte outside the elements has changed
+
+ private:
+  template <class Visit>
+  void each_element(const Visit& visit) const;  // visit(byte offset into raw_)
+  std::vector<uint8_t> image() const;
+  void put(const std::vector<uint8_t>& image);
+
+  Device& device_;
+  Tensor raw_;
+  Tensor tensor_;
+};
+
+// The same sequence for the same seed everywhere: normal values, rounded to the dtype.
+Values random_values(DType dtype, int64_t count, uint32_t seed, double sigma = 1);
+
+// Calls `op` twice, with outputs and scratch full of 0xff (NaN) and full of 0, requires equal bits
+// and intact guards, and returns the outputs' values. `op` sets inputs itself where it works in
+// place.
+std::vector<Values> run(Device& device, const std::vector<Guarded*>& outputs,
+                        const std::function<void()>& op);
+
+// |y - exact| <= bound element by element; NaN and infinities must agree exactly.
+void require_close(const Values& y, const Values& exact, const Values& bound);
+
+// For 16-bit dtypes: the share of elements that differ from the model, which is exact but for the
+// roundings at a contract's rounding points, stays within 3 sigma of q = 0.003 + 3 F_acc / u
+// (verdicts: conformance), F_acc = sum over stages of 0.3 sqrt(terms) 2^-24. Nothing is required of
+// wider dtypes.
+void require_conforms(DType dtype, const Values& y, const Values& model,
+                      const std::vector<int64_t>& stages);
+
+inline constexpr double kU32 = 0x1p-24;
+// u of the dtype plus that of the float32 arithmetic before the rounding.
+double rounding_unit(DType dtype);
+// Half the distance of subnormal numbers.
+double smallest_step(DType dtype);
+
+}  // namespace plumb

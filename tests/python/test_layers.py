@@ -1,0 +1,125 @@
+"""ci/layers.py on small trees: each rule is seen to object, and each exception to be granted."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "ci" / "layers.py"
+
+
+def check(root: Path) -> tuple[int, str]:
+    done = subprocess.run([sys.executable, SCRIPT, root], capture_output=True, text=True)
+    assert not done.stderr
+    return done.returncode, done.stdout
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for folder in ("kernels", "blocks", "harness", "tests", "python_inspector", "ci"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "README.md").write_text("# What it is\n")
+    return tmp_path
+
+
+def add(tree: Path, path: str, text: str) -> None:
+    file = tree / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def test_a_clean_tree_passes(tree: Path) -> None:
+    add(tree, "kernels/ops.h", "#pragma once\n#include <vector>\n")
+    add(tree, "harness/judge.cpp", '#include "kernels/ops.h"\n#include <nlohmann/json.hpp>\n')
+    assert check(tree) == (0, "layers: 0 problems, 0 warnings\n")
+
+
+def test_a_folder_without_sources_is_an_error(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, SCRIPT, tmp_path], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "none of the folders" in done.stderr
+
+
+BAD = {
+    "include one layer up": (
+        "kernels/a.cpp",
+        '\n#include "blocks/sdpa.h"\n',
+        'kernels/a.cpp:2: kernels includes "blocks/sdpa.h"',
+    ),
+    "include two layers up": ("blocks/a.h", '#include "tests/x.h"\n', "a layer above it"),
+    "include beside the file": ("blocks/a.h", '#include "b.h"\n', "not spelled from the root"),
+    "include by a relative path": ("blocks/a.h", '#include "../kernels/b.h"\n', "from the root"),
+    "vendor header": ("harness/a.cpp", "#include <cuda_runtime.h>\n", "vendor header"),
+    "vendor header in a folder": ("kernels/cpu/a.cpp", "#include <hip/hip_runtime.h>\n", "vendor"),
+    "vendor header of shared GPU code": ("kernels/gpu/a.cu", "#include <cublasLt.h>\n", "vendor"),
+    "vendor call": (
+        "kernels/gpu/a.cu",
+        "\nvoid f() { cudaFree(p); }\n",
+        "a.cu:2: vendor name cuda",
+    ),
+    "HIP call": ("tests/kernels/a.cpp", "int x = hipSuccess;\n", "vendor name hipSuccess"),
+    "driver type": ("kernels/a.cpp", "CUdevice d; \n", "vendor name CUdevice"),
+    "driver call": ("kernels/a.cpp", "cuInit(0); \n", "vendor name cuInit"),
+    "vendor macro": ("kernels/a.h", "#ifdef __CUDACC__\n#endif\n", "vendor name __CUDACC__"),
+    "vendor name after a literal": ("blocks/a.cpp", 'auto x = f("a//", hipInit(0));\n', "hipInit"),
+    "JSON in a header": ("harness/a.h", "#include <nlohmann/json.hpp>\n", "in a header"),
+    "CLI11 in a header": ("tests/a.h", "  # include <CLI/CLI.hpp>\n", "in a header"),
+    "macro": ("kernels/a.cpp", "#pragma once\n#define MAX(a, b) a\n", "a.cpp:2: macro MAX"),
+    "macro in a test": ("tests/a.cpp", "#define FOR_ALL x\n", "macro FOR_ALL"),
+    "Catch2 switch outside tests": ("harness/a.h", "#define CATCH_CONFIG_MAIN\n", "macro CATCH"),
+    "macro beside a guard": ("kernels/a.h", "#ifndef A\n#define A\n#define B\n#endif\n", "macro B"),
+    "long C++ file": ("kernels/a.cpp", "//\n" * 501, "kernels/a.cpp:501: 501 lines, at most 500"),
+    "long Python file": ("python_inspector/a.py", "#\n" * 501, "501 lines"),
+    "long script": ("ci/do", "#!/bin/sh\n" + ":\n" * 500, "501 lines"),
+    "long README": ("blocks/README.md", "a\n" * 41, "blocks/README.md:41: 41 lines, at most 40"),
+    "no README": ("reports/a.py", "\n", "reports/README.md:1: missing"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_violation_is_named(tree: Path, name: str) -> None:
+    path, text, expected = BAD[name]
+    add(tree, path, text)
+    code, output = check(tree)
+    assert code == 1
+    assert expected in output
+    assert output.endswith("layers: 1 problems, 0 warnings\n")
+
+
+GOOD = {
+    "include down": ("tests/a.cpp", '#include "harness/x.h"\n#include "kernels/ops.h"\n'),
+    "include within a layer": ("blocks/a.h", '#include "blocks/b.h"\n'),
+    "commented include": (
+        "kernels/a.h",
+        '// #include "blocks/b.h"\n/*\n#include "tests/a.h"\n*/\n',
+    ),
+    "vendor name in prose": ("kernels/a.cpp", '// cudaMalloc\nauto s = "cudaMalloc";\n'),
+    "vendor name in raw text": ("kernels/a.cpp", 'auto s = R"(\nhipFree "\n)";\n'),
+    "device names": ("kernels/a.cpp", "int hip = 0, cuda = 1, hipster = 2, accumulate = 3;\n"),
+    "vendor name where it belongs": ("kernels/cuda/a.cpp", "#include <cuda.h>\nCUdevice d;\n"),
+    "neutral header": (
+        "kernels/gpu/gpu_hip.h",
+        "#include <hip/hip_runtime.h>\n#define X hipFree\n",
+    ),
+    "include guard": ("kernels/a.h", "// Text.\n#ifndef A_H\n#define A_H\n#endif\n"),
+    "Catch2 switch": ("tests/a.cpp", "#define CATCH_CONFIG_FAST_COMPILE\n"),
+    "JSON in a source": ("harness/a.cpp", "#include <nlohmann/json.hpp>\n"),
+    "test data": ("tests/data/a.cpp", "#define X\n"),
+    "README of 40 lines": ("blocks/README.md", "a\n" * 40),
+    "format specification": ("fixtures/README.md", "a\n" * 400),
+    "file of 400 lines": ("kernels/a.cpp", "//\n" * 400),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_what_is_allowed_passes(tree: Path, name: str) -> None:
+    add(tree, *GOOD[name])
+    assert check(tree) == (0, "layers: 0 problems, 0 warnings\n")
+
+
+def test_a_file_over_400_lines_is_a_warning(tree: Path) -> None:
+    add(tree, "kernels/a.cpp", "//\n" * 401)
+    code, output = check(tree)
+    assert code == 0
+    assert "kernels/a.cpp:401: warning: 401 lines" in output

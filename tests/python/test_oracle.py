@@ -1,0 +1,91 @@
+"""The recorded oracle against an independent float64 implementation of every block."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import reference
+import torch
+from recorded import DTYPES, Recording, recorded
+
+from python_inspector.validate import validate
+
+RUNS = [
+    ("llama-a1", "whole", "f32", "eager"),
+    ("llama-a1", "decode", "bf16", "eager"),
+    ("llama-a1", "padded-decode", "f16", "eager"),
+    ("llama-a1", "chunked", "bf16", "sdpa"),
+    ("llama-a1", "padded", "f32", "sdpa"),
+    ("llama-a2-mqa", "decode", "f32", "eager"),
+    ("llama-a2-mha", "padded-decode", "bf16", "sdpa"),
+    ("llama-a3-linear", "whole", "f32", "eager"),
+    ("llama-a3-llama3", "whole", "bf16", "eager"),
+    ("llama-a3-yarn", "whole", "f32", "eager"),
+    ("llama-a3-yarn-exact", "whole", "f32", "eager"),
+    ("llama-a3-yarn-long", "whole", "f32", "eager"),
+    ("llama-a3-yarn-mscale", "whole", "f16", "eager"),
+    ("llama-a3-longrope", "decode", "f32", "eager"),
+    ("llama-a3-dynamic", "decode", "f32", "eager"),
+    ("gemma2-a4", "whole", "f16", "eager"),
+    ("gemma2-a4", "decode", "f32", "eager"),
+    ("gemma2-a4", "chunked", "bf16", "eager"),
+    ("gemma2-a4", "padded-decode", "bf16", "eager"),
+    ("gemma2-a5-no-caps", "padded-decode", "bf16", "sdpa"),
+    ("gemma2-a5-c48", "whole", "bf16", "eager"),
+    ("llama-outliers", "whole", "bf16", "eager"),
+    ("blocks", "whole", "bf16", "eager"),
+    ("blocks", "whole", "f32", "sdpa"),
+]
+
+
+@pytest.fixture(params=RUNS, ids="-".join, scope="module")
+def run(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Recording, str]:
+    folder = tmp_path_factory.mktemp("run") / "recording"
+    recording = recorded(folder, *request.param)
+    assert validate(folder) == []
+    return recording, request.param[2]
+
+
+def test_oracle_is_the_block_in_float64(run: tuple[Recording, str]) -> None:
+    """|o - ours| <= 1e-12 max|o| + 2^-24 |delta|: delta is stored in f32."""
+    recording, dtype = run
+    seen: Counter[str] = Counter()
+    for checkpoint in recording.checkpoints:
+        block = checkpoint["block"]
+        tensors = recording.inputs(checkpoint), recording.weights(checkpoint)
+        if block == "causal_mask":
+            lowest = torch.finfo(DTYPES[dtype]).min
+            ours = reference.causal_mask(*tensors, checkpoint["params"], lowest)
+        else:
+            ours = reference.BLOCKS[block](*tensors, checkpoint["params"])
+        for name, output in checkpoint["outputs"].items():
+            o, valid = recording.oracle(checkpoint, name), recording.valid(checkpoint, name)
+            assert o.shape == ours[name].shape, (checkpoint["id"], name)
+            if not o.is_floating_point():
+                assert torch.equal(o, ours[name]), checkpoint["id"]
+                continue
+            delta = torch.zeros_like(o)
+            if output["delta"] is not None:
+                delta = recording.tensor(output["delta"])
+            limit = 1e-12 * o[valid].abs().max() + 2.0**-24 * delta.abs()
+            worst = ((o - ours[name]).abs() - limit)[valid].max()
+            assert worst <= 0, f"{checkpoint['id']} {name}: {worst:.3e} over the limit"
+        seen[block] += 1
+    assert seen["decoder_layer"] or seen["layer_norm"], "the run recorded next to nothing"
+
+
+def test_error_is_that_of_the_stored_delta(run: tuple[Recording, str]) -> None:
+    recording, _ = run
+    for checkpoint in recording.checkpoints:
+        for name, output in checkpoint["outputs"].items():
+            if output["delta"] is None:
+                assert output["error"] == 0
+                continue
+            valid = recording.valid(checkpoint, name)
+            delta = recording.tensor(output["delta"])[valid]
+            o = recording.oracle(checkpoint, name)[valid]
+            error = (delta.square().sum() / o.square().sum()).sqrt()
+            assert output["error"] == pytest.approx(float(error), rel=1e-6), checkpoint["id"]

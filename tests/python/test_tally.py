@@ -1,0 +1,95 @@
+"""ci/tally.py: what ci/test reports must count every failure and every skip."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "ci" / "tally.py"
+
+JUNIT = """<testsuites><testsuite>
+<testcase name="adds" classname="ops"/>
+<testcase name="multiplies" classname="ops"><failure message="1 != 2"/></testcase>
+<testcase name="ops.divides" classname="ops.divides"><error message="crashed"/></testcase>
+<testcase name="on hip"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>
+<system-out>Filters: x
+skipped: hip: no such device
+</system-out></testcase>
+<testcase name="on cuda"><skipped message="no driver"/></testcase>
+</testsuite></testsuites>
+"""
+
+
+def tally(folder: Path, *suites: tuple[str, str, str, str]) -> tuple[int, list[str]]:
+    listing = folder / "suites.tsv"
+    listing.write_text("".join("\t".join(suite) + "\n" for suite in suites))
+    done = subprocess.run([sys.executable, SCRIPT, listing], capture_output=True, text=True)
+    assert not done.stderr
+    return done.returncode, done.stdout.split("\n")[1:-1]
+
+
+def test_suites_without_a_report_count_as_one(tmp_path: Path) -> None:
+    code, lines = tally(tmp_path, ("ruff", "0", "-", ""), ("mypy", "0", "-", ""))
+    assert (code, lines) == (0, ["2 passed, 0 failed, 0 skipped"])
+
+
+def test_a_failed_suite_fails_the_run(tmp_path: Path) -> None:
+    code, lines = tally(tmp_path, ("ruff", "0", "-", ""), ("mypy", "2", "-", ""))
+    assert (code, lines) == (1, ["failed: mypy: exit code 2", "1 passed, 1 failed, 0 skipped"])
+
+
+def test_cases_of_a_report_are_counted_and_named(tmp_path: Path) -> None:
+    report = tmp_path / "ctest.xml"
+    report.write_text(JUNIT)
+    code, lines = tally(tmp_path, ("ctest", "8", str(report), ""))
+    assert code == 1
+    assert lines == [
+        "skipped: ctest: hip: no such device",
+        "skipped: ctest: no driver",
+        "failed: ctest: ops multiplies",
+        "failed: ctest: ops.divides",
+        "1 passed, 2 failed, 2 skipped",
+    ]
+
+
+def test_equal_reasons_are_shown_once(tmp_path: Path) -> None:
+    report = tmp_path / "verify.xml"
+    case = '<testcase name="a"><skipped message="blind: constant"/></testcase>'
+    report.write_text(f'<testsuite>{case * 3}<testcase name="b"/></testsuite>')
+    code, lines = tally(tmp_path, ("verify", "0", str(report), ""))
+    assert (code, lines) == (
+        0,
+        ["skipped: verify: blind: constant (x3)", "1 passed, 0 failed, 3 skipped"],
+    )
+
+
+def test_a_suite_that_was_not_run_is_a_skip(tmp_path: Path) -> None:
+    code, lines = tally(tmp_path, ("ruff", "0", "-", ""), ("cuda", "", "-", "no driver"))
+    assert (code, lines) == (0, ["skipped: cuda: no driver", "1 passed, 0 failed, 1 skipped"])
+
+
+@pytest.mark.parametrize("content", [None, "", "<testsuite><testcase"])
+@pytest.mark.parametrize("exit_code", ["0", "1"])
+def test_a_missing_or_broken_report_is_one_failure(
+    tmp_path: Path, content: str | None, exit_code: str
+) -> None:
+    report = tmp_path / "pytest.xml"
+    if content is not None:
+        report.write_text(content)
+    code, lines = tally(tmp_path, ("pytest", exit_code, str(report), ""))
+    assert code == 1
+    assert "no usable report" in lines[0]
+    assert lines[-1] == "0 passed, 1 failed, 0 skipped"
+
+
+def test_an_exit_code_without_a_failed_case_is_a_failure(tmp_path: Path) -> None:
+    report = tmp_path / "ctest.xml"
+    report.write_text('<testsuite><testcase name="adds"/></testsuite>')
+    code, lines = tally(tmp_path, ("ctest", "1", str(report), ""))
+    assert (code, lines[-1]) == (1, "1 passed, 1 failed, 0 skipped")
+
+
+def test_nothing_passed_is_a_failure(tmp_path: Path) -> None:
+    code, lines = tally(tmp_path, ("cuda", "", "-", "no driver"))
+    assert (code, lines[-1]) == (1, "0 passed, 0 failed, 1 skipped")
