@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""Checks the structure of the source tree: layers, vendor names, macros, private headers, sizes.
+
+usage: ci/layers.py [ROOT]
+
+Prints a line for each violation, "path:line: what is wrong"; the exit code is 1 when there is one.
+The rules are the tables and `check_*` functions below; each exception stands there with its reason.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+# An #include may name its own layer or one further left; "up" is to the right.
+LAYERS = ("kernels", "blocks", "harness", "tests")
+TOP_FOLDERS = (*LAYERS, "python_inspector", "reports", "fixtures", "ci")
+
+CPP_HEADERS = {".h", ".hpp", ".cuh"}
+CPP_SUFFIXES = CPP_HEADERS | {".cpp", ".cc", ".cu", ".hip"}
+SOURCE_SUFFIXES = CPP_SUFFIXES | {".py", ".sh", ".cmake", ".cl", ".comp"}
+SKIPPED_FOLDERS = {"build", "__pycache__", "data"}
+
+MAX_LINES, WARN_LINES, MAX_README_LINES = 500, 400, 40
+# The recording format itself: a specification that both sides implement, on one page of its own.
+LONG_READMES = {"fixtures/README.md"}
+
+VENDOR_FOLDERS = ("kernels/cuda/", "kernels/hip/")
+# Where vendor names become neutral ones.
+NEUTRAL_HEADER = re.compile(r"kernels/gpu/gpu[^/]*\.(h|cuh)")
+_VENDOR = (
+    "cuda|cublas|cublasLt|cudnn|curand|cufft|cusparse|nccl|nvml|nvrtc|"
+    "hip|hipblas|hipblaslt|miopen|rccl|rocblas"
+)
+VENDOR_HEADER = re.compile(
+    rf"(?:{_VENDOR}|cooperative_groups|cutlass|mma|rocwmma|hiprtc)(?=[_./A-Z0-9])"
+)
+VENDOR_NAME = re.compile(
+    rf"\b(?:(?:{_VENDOR})[A-Z_]\w*"  # cudaMalloc, hipblasCreate, cuda_runtime_api
+    r"|cu[A-Z]\w*|CU_\w+|CU[a-z]\w*"  # the driver API: cuInit, CU_STREAM_DEFAULT, CUdevice
+    r"|(?:CUDA|CUBLAS|HIP|HIPBLAS|ROCBLAS)_\w+"
+    r"|__(?:CUDA|HIP|nv_|hip_)\w+)"
+)
+PRIVATE_HEADER = re.compile(r"(?:nlohmann|CLI)/")  # slow to compile, and no caller's business
+
+# Catch2's own switches have to be macros.
+TEST_MACRO = re.compile(r"CATCH_\w+")
+
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
+DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
+GUARD = re.compile(
+    r"\A\s*#[ \t]*ifndef[ \t]+(\w+)\s*\n[ \t]*#[ \t]*define[ \t]+\1[ \t]*$", re.MULTILINE
+)
+NO_CODE = re.compile(
+    r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    path: str
+    line: int
+    text: str
+    fatal: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {'' if self.fatal else 'warning: '}{self.text}"
+
+
+def blank(match: re.Match[str]) -> str:
+    """A comment or literal without its text, line feeds kept so that line numbers stay right."""
+    return "\n" * match[0].count("\n") or (" " if match[0].startswith("/") else '""')
+
+
+def line_of(text: str, offset: int) -> int:
+    return text.count("\n", 0, offset) + 1
+
+
+def comments_blanked(text: str) -> str:
+    """C++ without comments; literals stay, so that includes can still be read."""
+    return NO_CODE.sub(lambda m: blank(m) if m[0].startswith("/") else m[0], text)
+
+
+def check_includes(path: str, text: str) -> Iterator[Problem]:
+    own = path.split("/")[0]
+    neutral = path.startswith(VENDOR_FOLDERS) or NEUTRAL_HEADER.fullmatch(path)
+    for match in INCLUDE.finditer(text):
+        line, quoted, name = (
+            line_of(text, match.start(1 if match[1] else 2)),
+            match[1],
+            match[1] or match[2],
+        )
+        layer = name.split("/")[0]
+        if quoted and (layer not in LAYERS or "/" not in name):
+            yield Problem(path, line, f'"{name}" is not spelled from the root, as "{own}/..."')
+        elif quoted and LAYERS.index(layer) > LAYERS.index(own):
+            yield Problem(
+                path,
+                line,
+                f'{own} includes "{name}", which is a layer above it ({" < ".join(LAYERS)})',
+            )
+        if VENDOR_HEADER.match(name) and not neutral:
+            yield Problem(
+                path,
+                line,
+                f"vendor header <{name}> outside kernels/gpu/gpu*.h, kernels/cuda, kernels/hip",
+            )
+        if PRIVATE_HEADER.match(name) and Path(path).suffix in CPP_HEADERS:
+            yield Problem(
+                path, line, f"<{name}> in a header; it may be included by .cpp files only"
+            )
+
+
+def check_vendor_names(path: str, code: str) -> Iterator[Problem]:
+    """code: without comments, literals and includes."""
+    if path.startswith(VENDOR_FOLDERS) or NEUTRAL_HEADER.fullmatch(path):
+        return
+    for match in VENDOR_NAME.finditer(code):
+        line = line_of(code, match.start())
+        yield Problem(
+            path,
+            line,
+            f"vendor name {match[0]} outside kernels/gpu/gpu*.h, kernels/cuda, kernels/hip",
+        )
+
+
+def check_macros(path: str, code: str) -> Iterator[Problem]:
+    if NEUTRAL_HEADER.fullmatch(path):
+        return
+    guard = GUARD.search(code)
+    for match in DEFINE.finditer(code):
+        if guard and match[1] == guard[1]:
+            continue
+        if path.startswith("tests/") and TEST_MACRO.fullmatch(match[1]):
+            continue
+        yield Problem(
+            path,
+            line_of(code, match.start(1)),
+            f"macro {match[1]}; write a function, constant or template",
+        )
+
+
+def check_size(path: str, text: str) -> Iterator[Problem]:
+    lines = text.count("\n")
+    if lines > MAX_LINES:
+        yield Problem(path, lines, f"{lines} lines, at most {MAX_LINES}: split it by subject")
+    elif lines > WARN_LINES:
+        yield Problem(path, lines, f"{lines} lines, {MAX_LINES} is the limit", fatal=False)
+
+
+def check_cpp(path: str, text: str) -> Iterator[Problem]:
+    yield from check_includes(path, comments_blanked(text))
+    code = INCLUDE.sub("", NO_CODE.sub(blank, text))
+    yield from check_vendor_names(path, code)
+    yield from check_macros(path, code)
+
+
+def check_readmes(root: Path) -> Iterator[Problem]:
+    for folder in TOP_FOLDERS:
+        if not (root / folder).is_dir():
+            continue
+        path = f"{folder}/README.md"
+        if not (root / path).is_file():
+            yield Problem(path, 1, "missing; each top folder says what it is and how to add to it")
+            continue
+        lines = (root / path).read_text().count("\n")
+        if lines > MAX_README_LINES and path not in LONG_READMES:
+            yield Problem(path, lines, f"{lines} lines, at most {MAX_README_LINES}")
+
+
+def is_source(path: Path) -> bool:
+    """By suffix, or a script without one that says what runs it."""
+    if path.suffix or not path.is_file():
+        return path.suffix in SOURCE_SUFFIXES
+    with path.open("rb") as file:
+        return file.read(2) == b"#!"
+
+
+def source_files(root: Path) -> Iterator[Path]:
+    for top in TOP_FOLDERS:
+        for folder, subfolders, names in os.walk(root / top):
+            subfolders[:] = sorted(
+                s for s in subfolders if s not in SKIPPED_FOLDERS and s[0] != "."
+            )
+            yield from (Path(folder) / n for n in sorted(names) if is_source(Path(folder) / n))
+
+
+def check_tree(root: Path) -> Iterator[Problem]:
+    yield from check_readmes(root)
+    for file in source_files(root):
+        path = file.relative_to(root).as_posix()
+        text = file.read_text(encoding="utf-8", errors="replace")
+        yield from check_size(path, text)
+        if file.suffix in CPP_SUFFIXES and path.split("/")[0] in LAYERS:
+            yield from check_cpp(path, text)
+
+
+def main(arguments: list[str]) -> int:
+    root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
+    if not any((root / layer).is_dir() for layer in LAYERS):
+        print(f"{root} has none of the folders {', '.join(LAYERS)}", file=sys.stderr)
+        return 2
+    problems = list(check_tree(root))
+    for problem in problems:
+        print(problem)
+    fatal = sum(problem.fatal for problem in problems)
+    print(f"layers: {fatal} problems, {len(problems) - fatal} warnings")
+    return 1 if fatal else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
