@@ -17,8 +17,8 @@ Attention Attention::load(const Weights& weights, const Params& params) {
   if (!params.is_null("cache")) a.cache = KvCache::load(params.object("cache"));
   for (const Linear* projection : {&a.q_proj, &a.k_proj, &a.v_proj}) {
     if (a.head_dim <= 0 || projection->rows() % a.head_dim != 0) {
-      throw BadInput(text(params.where(), ": head_dim is ", a.head_dim,
-                          ", a projection has ", projection->rows(), " rows"));
+      throw BadInput(text(params.where(), ": head_dim is ", a.head_dim, ", a projection has ",
+                          projection->rows(), " rows"));
     }
   }
   return a;

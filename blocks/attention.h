@@ -8,8 +8,8 @@
 
 namespace plumb {
 
-// Keys and values of one layer before and after a call. `before` is undefined while the cache is empty,
-// `after` when nobody wants to see it.
+// Keys and values of one layer before and after a call. `before` is undefined while the cache is
+// empty, `after` when nobody wants to see it.
 struct KvState {
   Tensor keys_before, values_before;
   Tensor keys_after, values_after;

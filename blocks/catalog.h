@@ -12,8 +12,8 @@
 
 namespace plumb {
 
-// One call of a block: operands by the names of fixtures/README.md, on the device of ctx. Outputs are
-// allocated by the caller with the recorded shapes; the block writes them.
+// One call of a block: operands by the names of fixtures/README.md, on the device of ctx. Outputs
+// are allocated by the caller with the recorded shapes; the block writes them.
 struct BlockCall {
   Context& ctx;
   const Params& params;
@@ -30,8 +30,8 @@ struct BlockCall {
 
 // How far the bits of a 16-bit output are determined by the contract (verdicts: conformance).
 enum class BitRule {
-  exact,    // equal to the rounded oracle, bit for bit, in every dtype
-  leaf,     // differs from the rounded model only where an accumulation straddles a rounding boundary
+  exact,  // equal to the rounded oracle, bit for bit, in every dtype
+  leaf,   // differs from the rounded model only where an accumulation straddles a rounding boundary
   cascade,  // flips feed a later sum: the share that differs grows with the square root
   none,     // judged by the gates alone; its sub-checkpoints are the sharp ones
 };

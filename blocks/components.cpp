@@ -33,9 +33,8 @@ void run_scale(const BlockCall& call) {
     throw BadInput(text(call.params.where(), ": operation is \"", operation,
                         "\", expected \"multiply\" or \"divide\""));
   }
-  call.ctx.ops.scale(
-      call.output("out"), call.input("x"), call.params.number("factor"),
-      operation == "multiply" ? ScaleOperation::multiply : ScaleOperation::divide);
+  call.ctx.ops.scale(call.output("out"), call.input("x"), call.params.number("factor"),
+                     operation == "multiply" ? ScaleOperation::multiply : ScaleOperation::divide);
 }
 
 void run_softcap(const BlockCall& call) {

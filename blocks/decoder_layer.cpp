@@ -8,12 +8,14 @@ DecoderLayer DecoderLayer::load(const Weights& weights, const Params& params) {
   DecoderLayer layer;
   const std::string& form = params.string("form");
   if (form != "pre_norm" && form != "sandwich") {
-    throw Unsupported(text(params.where(), ": decoder layer form \"", form,
-                           "\"; known: pre_norm, sandwich"));
+    throw Unsupported(
+        text(params.where(), ": decoder layer form \"", form, "\"; known: pre_norm, sandwich"));
   }
   layer.sandwich = form == "sandwich";
   const RmsNormParams norm = read_rms_norm_params(params.object("norm"));
-  const auto load_norm = [&](const char* name) { return RmsNorm{(weights / name)["weight"], norm}; };
+  const auto load_norm = [&](const char* name) {
+    return RmsNorm{(weights / name)["weight"], norm};
+  };
   layer.input_norm = load_norm("input_layernorm");
   layer.post_attention_norm = load_norm("post_attention_layernorm");
   if (layer.sandwich) {

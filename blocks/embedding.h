@@ -4,8 +4,8 @@
 
 namespace plumb {
 
-// Rows of a table, times a scale that the model has already rounded to its dtype (Gemma: sqrt(C); else 1).
-// ids i64 [B, T] -> out [B, T, C].
+// Rows of a table, times a scale that the model has already rounded to its dtype (Gemma: sqrt(C);
+// else 1). ids i64 [B, T] -> out [B, T, C].
 struct Embedding {
   Tensor weight;  // [V, C]
   double scale = 1;

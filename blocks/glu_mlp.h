@@ -4,8 +4,8 @@
 
 namespace plumb {
 
-// down(act(gate(x)) * up(x)): LlamaMLP, Gemma2MLP. Gate and up are two matrices or one packed one whose
-// first half is the gate (GLM, Zamba2). hidden [..., C] -> out [..., C].
+// down(act(gate(x)) * up(x)): LlamaMLP, Gemma2MLP. Gate and up are two matrices or one packed one
+// whose first half is the gate (GLM, Zamba2). hidden [..., C] -> out [..., C].
 struct GluMlp {
   Linear gate, up;  // up is empty when gate holds the packed pair
   Linear down;

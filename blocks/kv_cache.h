@@ -7,8 +7,8 @@
 
 namespace plumb {
 
-// A dynamic key-value cache of one layer: the new keys and values are appended; a sliding layer then
-// keeps the last window - 1 slots, while attention still sees everything. Copies only: exact.
+// A dynamic key-value cache of one layer: the new keys and values are appended; a sliding layer
+// then keeps the last window - 1 slots, while attention still sees everything. Copies only: exact.
 // HF: cache_utils.py, DynamicLayer and DynamicSlidingWindowLayer.
 struct KvCache {
   std::optional<int64_t> window;

@@ -1,5 +1,5 @@
-// Params: the numbers a block is given. A strict reader: a parameter nobody took is an error, so a new
-// switch in a recording can never be silently ignored.
+// Params: the numbers a block is given. A strict reader: a parameter nobody took is an error, so a
+// new switch in a recording can never be silently ignored.
 #pragma once
 
 #include <cstdint>

@@ -100,7 +100,8 @@ RotaryFrequencies longrope(const Params& params, double theta, int64_t dim) {
                         factors.size(), " entries, dim / 2 is ", out.inv_freq.size()));
   }
   for (size_t i = 0; i < factors.size(); ++i) {
-    out.inv_freq[i] /= static_cast<double>(static_cast<float>(factors[i]));  // HF's float32 constants
+    out.inv_freq[i] /=
+        static_cast<double>(static_cast<float>(factors[i]));  // HF's float32 constants
   }
   const double derived = factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(trained));
   out.attention_scaling = number_or(params, "attention_factor", derived);
@@ -135,8 +136,8 @@ RotaryStyle read_rotary_style(const Params& params) {
   const std::string& style = params.string("style");
   if (style == "half") return RotaryStyle::half;
   if (style == "interleaved") return RotaryStyle::interleaved;
-  throw BadInput(text(params.where(), ": style is \"", style,
-                      "\", expected \"half\" or \"interleaved\""));
+  throw BadInput(
+      text(params.where(), ": style is \"", style, "\", expected \"half\" or \"interleaved\""));
 }
 
 void run_rotary_frequencies(const BlockCall& call) {

@@ -10,8 +10,8 @@ FullyMasked read_fully_masked(const Params& params) {
   if (name == "uniform") return FullyMasked::uniform;
   if (name == "zero") return FullyMasked::zero;
   if (name == "excluded") return FullyMasked::excluded;
-  throw BadInput(text(params.where(), ": fully_masked is \"", name,
-                      "\", expected uniform, zero or excluded"));
+  throw BadInput(
+      text(params.where(), ": fully_masked is \"", name, "\", expected uniform, zero or excluded"));
 }
 
 }  // namespace

@@ -7,7 +7,9 @@ namespace {
 
 // What the whole block promises: the coarsest of what its ops promise.
 Contract block_contract(const std::vector<OpRecord>& records, DType dtype) {
-  Contract out{dtype, dtype, {dtype == DType::f64 ? 53 : 24, SumRounding::nearest, 1},
+  Contract out{dtype,
+               dtype,
+               {dtype == DType::f64 ? 53 : 24, SumRounding::nearest, 1},
                RoundingPoints::eager};
   for (const OpRecord& record : records) {
     const Contract& c = record.contract;
@@ -38,8 +40,8 @@ OpSet ops_with_single_rounding() {
   return out;
 }
 
-// The rounded model: the float64 block, rounded to the operands' dtype after every operation, but only
-// at the output of the `fused` ones.
+// The rounded model: the float64 block, rounded to the operands' dtype after every operation, but
+// only at the output of the `fused` ones.
 std::map<std::string, Tensor> rounded_model(const BlockEntry& block, const Checkpoint& checkpoint,
                                             const HostOperands& operands, Device& oracle,
                                             OpSet fused) {
@@ -113,8 +115,8 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
   const DType dtype = facts.dtype;
   const bool other_dtype = dtype != recording.dtype() && dtype != DType::f64;
   const auto recorded = recording.contracts().find(checkpoint.contract);
-  const bool recorded_eager = recorded != recording.contracts().end() &&
-                              recorded->second.points == RoundingPoints::eager;
+  const bool recorded_eager =
+      recorded != recording.contracts().end() && recorded->second.points == RoundingPoints::eager;
   const bool exact = block.bits == BitRule::exact;
   const bool from_model =
       !recorded_eager || facts.contract.points == RoundingPoints::fused || other_dtype;

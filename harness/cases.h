@@ -1,4 +1,5 @@
-// Cases: what the judge needs of a run, from the recording, from what the run did, and from the oracle.
+// Cases: what the judge needs of a run, from the recording, from what the run did, and from the
+// oracle.
 #pragma once
 
 #include <map>
@@ -13,15 +14,15 @@ namespace plumb {
 // The arithmetic of one run of a block, whoever ran it.
 struct RunFacts {
   DType dtype = DType::f32;
-  Contract contract;         // of the whole block: the coarsest of its ops
-  std::vector<Stage> stages; // the sums of its ops
-  OpSet single_rounding;     // fused ops that round once, at their output
+  Contract contract;          // of the whole block: the coarsest of its ops
+  std::vector<Stage> stages;  // the sums of its ops
+  OpSet single_rounding;      // fused ops that round once, at their output
 };
 
 RunFacts facts_of(const std::vector<OpRecord>& records, DType dtype);
 
-// The facts of a program that we did not see run: products in the storage dtype, float32 sums in any
-// order, rounded as `points` says.
+// The facts of a program that we did not see run: products in the storage dtype, float32 sums in
+// any order, rounded as `points` says.
 RunFacts facts_of_stranger(const BlockEntry& block, const Checkpoint& checkpoint,
                            const HostOperands& operands, Device& oracle, DType dtype,
                            RoundingPoints points);

@@ -220,6 +220,13 @@ std::string short_number(double x) {
   return number;
 }
 
+std::string seconds_text(double seconds) {
+  char buffer[400];
+  const auto end =
+      std::to_chars(buffer, buffer + sizeof(buffer), seconds, std::chars_format::fixed, 2);
+  return std::string(buffer, end.ptr);
+}
+
 std::string failure_text(const CheckpointResult& result, bool colour) {
   std::string lines = heading(result, colour) + '\n';
   const std::string gates = failed_gates(result);
@@ -261,7 +268,7 @@ std::string closing_text(const Outcome& outcome, bool colour) {
                       : outcome.exit_code == exit_code(Status::blind) ? Status::blind
                                                                       : Status::fail;
   return text(out, out.empty() ? "" : "\n", counted(outcome.counts.total(), "checkpoint"), " in ",
-              short_number(outcome.seconds), " s", counts.empty() ? "" : ": ", counts, "   ",
+              seconds_text(outcome.seconds), " s", counts.empty() ? "" : ": ", counts, "   ",
               painted(terminal_text(outcome.verdict), mood, colour), '\n');
 }
 

@@ -31,6 +31,9 @@ std::string closing_text(const Outcome& outcome, bool colour = false);
 // "3.1e-2", "0.75", "412": two or three digits, the same in every locale.
 std::string short_number(double x);
 
+// "1.53", "0.07": seconds with two decimals, the same in every locale.
+std::string seconds_text(double seconds);
+
 bool is_terminal(int descriptor);
 // On a terminal, unless NO_COLOR is set and not empty (no-color.org) or TERM is "dumb".
 bool colours_wanted(int descriptor);

@@ -9,7 +9,8 @@
 namespace plumb {
 namespace {
 
-// An additive mask's lowest finite number means "not allowed": it must stay the lowest of its dtype.
+// An additive mask's lowest finite number means "not allowed": it must stay the lowest of its
+// dtype.
 Tensor converted_mask(const Tensor& host, DType to) {
   const Tensor out = converted(host, to);
   if (!is_floating(host.dtype()) || host.dtype() == to) return out;
@@ -27,7 +28,8 @@ bool stays_f32(const Checkpoint& checkpoint, const std::string& name) {
   return name == "inv_freq" || checkpoint.block == "rotary_frequencies";
 }
 
-DType run_dtype(const Checkpoint& checkpoint, const std::string& name, DType recorded, DType dtype) {
+DType run_dtype(const Checkpoint& checkpoint, const std::string& name, DType recorded,
+                DType dtype) {
   if (!is_floating(recorded) || checkpoint.block == "causal_mask") return recorded;
   if (stays_f32(checkpoint, name)) return dtype == DType::f64 ? DType::f64 : recorded;
   return dtype;
@@ -81,10 +83,11 @@ class Placed {
   }
 
   const Tensor* original(const Buffer& buffer) const {
-    const auto& source = std::strcmp(buffer.role, "input") == 0 ? operands_.inputs : operands_.weights;
+    const auto& source =
+        std::strcmp(buffer.role, "input") == 0 ? operands_.inputs : operands_.weights;
     const auto found = source.find(buffer.name);
     return std::strcmp(buffer.role, "output") == 0 || found == source.end() ? nullptr
-                                                                             : &found->second;
+                                                                            : &found->second;
   }
 
   const HostOperands& operands_;
@@ -123,8 +126,8 @@ HostOperands read_operands(const Recording& recording, const Checkpoint& checkpo
   return out;
 }
 
-Execution execute(const BlockEntry& block, const Checkpoint& checkpoint, const HostOperands& operands,
-                  Device& device, const RunSetup& setup) {
+Execution execute(const BlockEntry& block, const Checkpoint& checkpoint,
+                  const HostOperands& operands, Device& device, const RunSetup& setup) {
   const Placed placed(device, operands, setup.poison);
   const Weights weights(std::make_shared<const Weights::Map>(placed.weights),
                         checkpoint.params.where());

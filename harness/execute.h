@@ -1,5 +1,5 @@
-// One run of one block on one device: operands placed between canaries, outputs poisoned, everything
-// that the block touched checked afterwards.
+// One run of one block on one device: operands placed between canaries, outputs poisoned,
+// everything that the block touched checked afterwards.
 #pragma once
 
 #include <map>
@@ -26,8 +26,9 @@ struct HostOperands {
   std::vector<OutputSpec> outputs;
 };
 
-// Reads and converts. Float tensors in the recording's dtype become `dtype`; tables that transformers
-// keeps in float32 stay so unless `dtype` is f64; ids, positions and masks keep theirs.
+// Reads and converts. Float tensors in the recording's dtype become `dtype`; tables that
+// transformers keeps in float32 stay so unless `dtype` is f64; ids, positions and masks keep
+// theirs.
 HostOperands read_operands(const Recording& recording, const Checkpoint& checkpoint, DType dtype);
 
 // A host tensor with every element converted by one rounding; the same tensor when nothing changes.
@@ -46,7 +47,7 @@ struct Execution {
 };
 
 // Throws what the block throws: BadInput, Unsupported, UsageError, DeviceError.
-Execution execute(const BlockEntry& block, const Checkpoint& checkpoint, const HostOperands& operands,
-                  Device& device, const RunSetup& setup);
+Execution execute(const BlockEntry& block, const Checkpoint& checkpoint,
+                  const HostOperands& operands, Device& device, const RunSetup& setup);
 
 }  // namespace plumb

@@ -30,7 +30,8 @@ class Finder {
     if (checkpoint_.block == "rms_norm" && size_of(recording_.dtype()) == 2) {
       seen("rounding_" + checkpoint_.params.string("rounding") + "_weight", true);
     }
-    // eps moves a row by eps / (2 mean square): visible beyond the unit roundoff where that is small.
+    // eps moves a row by eps / (2 mean square): visible beyond the unit roundoff where that is
+    // small.
     const Tensor x = input("x");
     double smallest = INFINITY;
     const int64_t width = x.dim(-1);
@@ -158,9 +159,15 @@ class Finder {
  private:
   bool has(const char* name) const { return checkpoint_.params.has(name); }
   double number(const char* name) const { return checkpoint_.params.number(name); }
-  const TensorRef& input_ref(const std::string& name) const { return need(checkpoint_.inputs, "input", name); }
-  const std::string& weight_key(const std::string& name) const { return need(checkpoint_.weights, "weight", name); }
-  const OutputRef& output_ref(const std::string& name) const { return need(checkpoint_.outputs, "output", name); }
+  const TensorRef& input_ref(const std::string& name) const {
+    return need(checkpoint_.inputs, "input", name);
+  }
+  const std::string& weight_key(const std::string& name) const {
+    return need(checkpoint_.weights, "weight", name);
+  }
+  const OutputRef& output_ref(const std::string& name) const {
+    return need(checkpoint_.outputs, "output", name);
+  }
   Tensor input(const std::string& name) const { return recording_.read(input_ref(name).tensor); }
   const Shape& shape(const std::string& name) const {
     return recording_.tensor_info(input_ref(name).tensor).shape;
@@ -170,7 +177,8 @@ class Finder {
     return recording_.tensor_info(weight_key(name)).shape;
   }
   template <class Map>
-  const typename Map::mapped_type& need(const Map& map, const char* role, const std::string& name) const {
+  const typename Map::mapped_type& need(const Map& map, const char* role,
+                                        const std::string& name) const {
     const auto found = map.find(name);
     if (found == map.end()) {
       throw BadInput(text(checkpoint_.params.where(), ": ", role, " \"", name, "\" is missing"));
@@ -223,8 +231,7 @@ const std::vector<Row>& table() {
       {"scale", [](Finder& f, const Checkpoint&) { f.scale_block(); }},
       {"causal_mask", [](Finder& f, const Checkpoint&) { f.causal_mask(); }},
       {"sdpa", [](Finder& f, const Checkpoint&) { f.sdpa(); }},
-      {"attention",
-       [](Finder& f, const Checkpoint& c) { f.attention_block(c.params, ""); }},
+      {"attention", [](Finder& f, const Checkpoint& c) { f.attention_block(c.params, ""); }},
       {"decoder_layer",
        [](Finder& f, const Checkpoint& c) {
          f.attention_block(c.params.object("attention"), "self_attn.");

@@ -1,5 +1,6 @@
-// Features: what a checkpoint can prove. A window that is never exceeded, a softcap whose knee is never
-// reached or norm weights that are all one let a wrong kernel pass; such a checkpoint is blind to them.
+// Features: what a checkpoint can prove. A window that is never exceeded, a softcap whose knee is
+// never reached or norm weights that are all one let a wrong kernel pass; such a checkpoint is
+// blind to them.
 #pragma once
 
 #include <string>
@@ -11,7 +12,8 @@ namespace plumb {
 
 struct Features {
   std::vector<std::string> exercised;
-  std::vector<std::string> blind;  // the checkpoint has the feature, but its result does not depend on it
+  std::vector<std::string>
+      blind;  // the checkpoint has the feature, but its result does not depend on it
 };
 
 // Reads the recorded operands that the answer depends on (weights, inputs).

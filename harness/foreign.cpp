@@ -9,10 +9,11 @@ namespace {
 // y in the dtype of the recorded output; throws BadInput when that is no rounding of floats.
 Tensor in_recorded_dtype(const Tensor& y, DType recorded, const std::string& where, bool& rounded) {
   if (y.dtype() == recorded) return y;
-  const bool wider = is_floating(y.dtype()) && is_floating(recorded) &&
-                     size_of(y.dtype()) > size_of(recorded);
+  const bool wider =
+      is_floating(y.dtype()) && is_floating(recorded) && size_of(y.dtype()) > size_of(recorded);
   if (!wider) {
-    throw BadInput(text(where, " is ", name_of(y.dtype()), ", the recording has ", name_of(recorded),
+    throw BadInput(text(where, " is ", name_of(y.dtype()), ", the recording has ",
+                        name_of(recorded),
                         "; give that dtype, or f32 or f64 numbers to be rounded to it"));
   }
   rounded = true;
@@ -25,7 +26,8 @@ CheckpointResult judge_foreign(const Recording& recording, const Checkpoint& che
                                const std::map<std::string, Tensor>& outputs, RoundingPoints points,
                                Device& oracle) {
   const BlockEntry* block = find_block(checkpoint.block);
-  if (!block) throw Unsupported(text("no native block \"", checkpoint.block, "\" to derive limits from"));
+  if (!block)
+    throw Unsupported(text("no native block \"", checkpoint.block, "\" to derive limits from"));
   bool rounded = false;
   std::map<std::string, Tensor> given;
   for (const auto& [name, ref] : checkpoint.outputs) {
@@ -71,9 +73,9 @@ CheckpointResult judge_foreign(const Recording& recording, const Checkpoint& che
   if (rounded) result.details.push_back("wider outputs were rounded to " + result.dtype);
   if (result.status == Status::fail && size_of(recording.dtype()) == 2) {
     for (const OutputCase& output : cases) {
-      result.details.push_back("bits: " + classify(output, rounding_candidates(*block, checkpoint,
-                                                                               operands, oracle,
-                                                                               output.name)));
+      result.details.push_back(
+          "bits: " +
+          classify(output, rounding_candidates(*block, checkpoint, operands, oracle, output.name)));
     }
   }
   return result;

@@ -4,14 +4,15 @@
 #include <map>
 #include <string>
 
-#include "harness/result.h"
 #include "harness/cases.h"
+#include "harness/result.h"
 
 namespace plumb {
 
-// The program's outputs of one checkpoint by name, in host memory: in the recording's dtype, or as f32 or
-// f64 numbers that are rounded to it here. `points`: where the program rounds (eager: after every
-// operation as HuggingFace; fused: once, at the output). BadInput when an output is missing or unknown.
+// The program's outputs of one checkpoint by name, in host memory: in the recording's dtype, or as
+// f32 or f64 numbers that are rounded to it here. `points`: where the program rounds (eager: after
+// every operation as HuggingFace; fused: once, at the output). BadInput when an output is missing
+// or unknown.
 CheckpointResult judge_foreign(const Recording& recording, const Checkpoint& checkpoint,
                                const std::map<std::string, Tensor>& outputs, RoundingPoints points,
                                Device& oracle);

@@ -1,5 +1,5 @@
-// Guarded buffers: device memory with canary bands on both sides, so that a write out of bounds is seen
-// even when the result is right.
+// Guarded buffers: device memory with canary bands on both sides, so that a write out of bounds is
+// seen even when the result is right.
 #pragma once
 
 #include <cstdint>

@@ -51,7 +51,7 @@ std::string attribute(const char* name, std::string_view value) {
   return text(' ', name, "=\"", xml_text(value), '"');
 }
 
-std::string seconds_text(double seconds) {
+std::string time_text(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) seconds = 0;
   char buffer[64];
   const auto end =
@@ -61,7 +61,7 @@ std::string seconds_text(double seconds) {
 
 std::string totals_text(const Totals& n, double seconds) {
   return text(" tests=\"", n.tests, "\" failures=\"", n.failures, "\" errors=\"", n.errors,
-              "\" skipped=\"", n.skipped, "\" time=\"", seconds_text(seconds), '"');
+              "\" skipped=\"", n.skipped, "\" time=\"", time_text(seconds), '"');
 }
 
 std::string properties(const RunInfo& run) {
@@ -100,7 +100,7 @@ std::string test_case(const CheckpointResult& result) {
   const std::string head =
       text("    <testcase", attribute("classname", result.recording + " on " + result.device),
            attribute("name", text(result.checkpoint, ' ', result.dtype)), " time=\"",
-           seconds_text(result.seconds), '"');
+           time_text(result.seconds), '"');
   return body.empty() ? head + "/>\n" : text(head, ">\n", body, "    </testcase>\n");
 }
 

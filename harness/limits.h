@@ -36,6 +36,8 @@ struct LimitConstants {
   double conformance_count = 8;
   double conformance_sigmas = 3;
   double conformance_cascade = 2;
+  double conformance_noise = 8;  // of float32, in its u, of the median element: x/2 (1 + erf) at -4
+  double conformance_undetermined = 32;  // ulp / noise below which one ulp may differ
 };
 inline constexpr LimitConstants kLimits;
 

@@ -30,7 +30,7 @@ fs::path behind_links(fs::path path) {
 
 }  // namespace
 
-LineFile::LineFile(const fs::path& path) : path_(behind_links(path)) {
+LineFile::LineFile(const fs::path& path) : path_(path) {
   require<Error>(path_.has_filename(), "write", path.string(), ": is not the name of a file");
   struct stat status {};
   const bool exists = ::stat(path_.c_str(), &status) == 0;
@@ -43,6 +43,7 @@ LineFile::LineFile(const fs::path& path) : path_(behind_links(path)) {
     if (descriptor_.number() < 0) fail("opened");
     return;
   }
+  path_ = behind_links(path_);
   const fs::path partial = path_.string() + ".partial";
   descriptor_ = Descriptor(
       ::open(partial.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));

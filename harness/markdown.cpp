@@ -121,7 +121,7 @@ std::string markdown_summary(const RunInfo& run, const std::vector<CheckpointRes
                              const Outcome& outcome) {
   std::string out = text("## ", outcome.exit_code == 0 ? "Verified" : "Not verified", "\n\n**",
                          markdown_text(outcome.verdict), "** (exit code ", outcome.exit_code,
-                         ")\n\n", counts(outcome), " in ", short_number(outcome.seconds), " s");
+                         ")\n\n", counts(outcome), " in ", seconds_text(outcome.seconds), " s");
   for (const std::string& device : run.devices) out += ", " + name(device);
   out += ".\n";
   if (!outcome.rows.empty()) out += "\n" + table(outcome);

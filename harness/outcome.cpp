@@ -35,6 +35,7 @@ bool judged(Status status) {
   return status == Status::pass || status == Status::fail || status == Status::nondeterministic;
 }
 
+// A block's rows are neighbours.
 std::vector<OverviewRow> rows_of(const std::vector<CheckpointResult>& results) {
   Ordered<std::tuple<std::string, std::string, std::string>, OverviewRow> rows;
   for (const CheckpointResult& result : results) {
@@ -44,7 +45,13 @@ std::vector<OverviewRow> rows_of(const std::vector<CheckpointResult>& results) {
     auto worst = worst_gate(result);
     if (worst && (!row.worst || worst->ratio > row.worst->ratio)) row.worst = std::move(worst);
   }
-  return rows.take();
+  std::vector<OverviewRow> all = rows.take();
+  std::map<std::string, size_t> place;
+  for (const OverviewRow& row : all) place.try_emplace(row.block, place.size());
+  std::stable_sort(all.begin(), all.end(), [&](const OverviewRow& a, const OverviewRow& b) {
+    return place.at(a.block) < place.at(b.block);
+  });
+  return all;
 }
 
 // Blocks of which something was run to a verdict, and nothing but blind came of it.
@@ -146,8 +153,10 @@ std::string blind_words(const Outcome& outcome) {
     if (it.everywhere())
       names.push_back(it.feature.empty() ? it.block : it.block + " " + it.feature);
   }
-  if (names.empty()) return text(outcome.counts[Status::blind], " checkpoints prove nothing");
-  return "no selected checkpoint can see: " + joined(names);
+  if (names.empty())
+    return text("nothing failed, but ", outcome.counts[Status::blind],
+                " checkpoints prove nothing");
+  return "nothing failed, but no selected checkpoint can see " + joined(names);
 }
 
 std::string words_for(const Outcome& outcome) {
@@ -158,8 +167,9 @@ std::string words_for(const Outcome& outcome) {
   if (outcome.exit_code == kExitUsage) return "nothing was selected, so nothing was verified";
   if (outcome.exit_code == 0) {
     const int64_t left = n[Status::blind] + n[Status::unsupported];
-    return text("pass: every gate of ", n[Status::pass], " checkpoints is within its limit",
-                left > 0 ? text("; ", left, " more were not judged and do not count") : "");
+    return text(
+        "pass: every gate of ", n[Status::pass], " checkpoints is within its limit",
+        left > 0 ? text("; ", left, " more are blind or unsupported and do not count") : "");
   }
   if (outcome.exit_code == exit_code(Status::blind)) return "blind: " + blind_words(outcome);
   if (outcome.exit_code == exit_code(Status::unsupported)) {
@@ -194,7 +204,7 @@ std::optional<WorstGate> worst_gate(const CheckpointResult& result) {
   std::optional<WorstGate> worst;
   for (const OutputVerdict& output : result.outputs) {
     for (const Gate& gate : output.gates) {
-      if (worst && !(ratio(gate) > worst->ratio)) continue;
+      if (worst && ratio(gate) < worst->ratio) continue;  // of equals the last, which says most
       worst = WorstGate{ratio(gate), gate.name, output.name, result.checkpoint, result.recording};
     }
   }

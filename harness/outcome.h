@@ -66,7 +66,7 @@ struct Request {
 
 struct Outcome {
   Counts counts;
-  std::vector<OverviewRow> rows;        // in order of first appearance
+  std::vector<OverviewRow> rows;        // in order of first appearance, a block's rows together
   std::vector<BlindFeature> blind;      // those blind everywhere first
   std::vector<ReasonGroup> not_judged;  // unsupported, then blind; in order of first appearance
   std::vector<std::string>

@@ -32,8 +32,8 @@ std::string digest(const std::map<std::string, Tensor>& outputs) {
   return sha256_hex(hashes.data(), static_cast<int64_t>(hashes.size()));
 }
 
-// The recording states the reference's error for people; a figure that its own tensors contradict means
-// that reference, delta or figure were tampered with.
+// The recording states the reference's error for people; a figure that its own tensors contradict
+// means that reference, delta or figure were tampered with.
 void require_recorded_error(const Checkpoint& checkpoint, const OutputVerdict& output) {
   const double stated = checkpoint.outputs.at(output.name).error, computed = output.recorded_error;
   const bool equal = stated == computed || (std::isnan(stated) && std::isnan(computed)) ||
@@ -45,8 +45,12 @@ void require_recorded_error(const Checkpoint& checkpoint, const OutputVerdict& o
 
 }  // namespace
 
-Replayer::Replayer(const Recording& recording, Device& device, Device& oracle, ReplayOptions options)
-    : recording_(recording), device_(device), oracle_(oracle), options_(std::move(options)),
+Replayer::Replayer(const Recording& recording, Device& device, Device& oracle,
+                   ReplayOptions options)
+    : recording_(recording),
+      device_(device),
+      oracle_(oracle),
+      options_(std::move(options)),
       dtype_(options_.dtype.value_or(device.name() == "oracle" ? DType::f64 : recording.dtype())) {}
 
 CheckpointResult Replayer::run(const Checkpoint& checkpoint) {
@@ -72,7 +76,8 @@ CheckpointResult Replayer::run(const Checkpoint& checkpoint) {
   } catch (const DeviceError& error) {
     give_up(Status::device_error, error.what());
   } catch (const UsageError& error) {
-    // The block was called as the recording says: operands that do not fit are the recording's fault.
+    // The block was called as the recording says: operands that do not fit are the recording's
+    // fault.
     give_up(Status::bad_input, text(checkpoint.params.where(), ": ", error.what()));
   } catch (const std::bad_alloc&) {
     give_up(Status::device_error, "out of host memory");
@@ -98,10 +103,10 @@ void Replayer::replay(const Checkpoint& checkpoint, CheckpointResult& result) {
   if (result.status == verdict.status) result.reason = verdict.reason;
   result.outputs = std::move(verdict.outputs);
   if (result.status == Status::fail) explain(*block, checkpoint, result);
-  result.again = text("harness --fixture ", options_.fixture, " --checkpoint '", checkpoint.id,
-                      "' --device ", device_.name(), options_.dtype ? " --dtype " : "",
-                      options_.dtype ? name_of(*options_.dtype) : "",
-                      options_.fuse ? "" : " --no-fuse");
+  result.again =
+      text("harness --fixture ", options_.fixture, " --checkpoint '", checkpoint.id, "' --device ",
+           device_.name(), options_.dtype ? " --dtype " : "",
+           options_.dtype ? name_of(*options_.dtype) : "", options_.fuse ? "" : " --no-fuse");
 }
 
 Verdict Replayer::verify(const BlockEntry& block, const Checkpoint& checkpoint, OpSet fused,
@@ -116,8 +121,9 @@ Verdict Replayer::verify(const BlockEntry& block, const Checkpoint& checkpoint, 
     if (damage.empty()) damage = other.damage;
     for (const auto& [name, y] : first.outputs) {
       if (!unstable.empty() || same_bytes(y, other.outputs.at(name))) continue;
-      unstable = text("output \"", name, "\" differs between run 1 (memory filled with NaN) and run ",
-                      k + 1, poison ? " (the same)" : " (memory filled with zeros: an uninitialised read)");
+      unstable = text(
+          "output \"", name, "\" differs between run 1 (memory filled with NaN) and run ", k + 1,
+          poison ? " (the same)" : " (memory filled with zeros: an uninitialised read)");
     }
   }
   std::vector<OutputVerdict> outputs;
@@ -156,17 +162,17 @@ void Replayer::explain(const BlockEntry& block, const Checkpoint& checkpoint,
   if (result.fused && options_.fuse) {
     const Verdict composed = verify(block, checkpoint, OpSet(), nullptr);
     const bool passes = composed.status == Status::pass || composed.status == Status::blind;
-    result.details.push_back(text(
-        "composed (--no-fuse): ", name_of(composed.status),
-        passes ? "  -> look at a fused op, not a primitive" : "  -> look at a primitive, not a fusion"));
+    result.details.push_back(text("composed (--no-fuse): ", name_of(composed.status),
+                                  passes ? "  -> look at a fused op, not a primitive"
+                                         : "  -> look at a primitive, not a fusion"));
   }
   if (size_of(dtype_) != 2 || block.bits == BitRule::exact) return;
   const HostOperands operands = read_operands(recording_, checkpoint, dtype_);
   const Execution again = execute(block, checkpoint, operands, device_,
                                   {options_.fuse ? OpSet().set() : OpSet(), 0xff});
   for (const OutputCase& output : cases(block, checkpoint, operands, again)) {
-    const std::string words = classify(
-        output, rounding_candidates(block, checkpoint, operands, oracle_, output.name));
+    const std::string words =
+        classify(output, rounding_candidates(block, checkpoint, operands, oracle_, output.name));
     if (!words.empty()) result.details.push_back("bits: " + words);
   }
 }

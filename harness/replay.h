@@ -12,8 +12,8 @@ namespace plumb {
 struct ReplayOptions {
   std::optional<DType> dtype;  // of the run; the recording's own when absent (f64 on the oracle)
   bool fuse = true;
-  int repeat = 2;              // runs whose bytes must agree; poisons alternate, so at least 2
-  std::string fixture;         // the recording as the user named it, for the repeat command
+  int repeat = 2;       // runs whose bytes must agree; poisons alternate, so at least 2
+  std::string fixture;  // the recording as the user named it, for the repeat command
 };
 
 class Replayer {

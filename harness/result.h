@@ -1,4 +1,5 @@
-// What a run of one checkpoint on one device found. Everything that is printed or written comes from here.
+// What a run of one checkpoint on one device found. Everything that is printed or written comes
+// from here.
 #pragma once
 
 #include <string>
@@ -11,34 +12,35 @@ namespace plumb {
 
 struct CheckpointResult {
   Status status = Status::pass;
-  std::string reason;         // one line: which gate by how much, or why it could not be judged
-  std::string block;          // "sdpa"
-  std::string checkpoint;     // "model.layers.0.self_attn:sdpa#0"
-  std::string recording;      // "llama-a1/decode-f32"
-  std::string fixture;        // the recording's folder as given on the command line
-  std::string device;         // "cpu"
-  std::string dtype;          // "bf16"
-  std::string contract;       // "bf16 acc24 fused"
-  std::string impl;           // "sdpa:avx2 linear:onednn"
-  bool fused = false;         // some op ran fused
+  std::string reason;      // one line: which gate by how much, or why it could not be judged
+  std::string block;       // "sdpa"
+  std::string checkpoint;  // "model.layers.0.self_attn:sdpa#0"
+  std::string recording;   // "llama-a1/decode-f32"
+  std::string fixture;     // the recording's folder as given on the command line
+  std::string device;      // "cpu"
+  std::string dtype;       // "bf16"
+  std::string contract;    // "bf16 acc24 fused"
+  std::string impl;        // "sdpa:avx2 linear:onednn"
+  bool fused = false;      // some op ran fused
   int64_t step = 0;
-  std::vector<OutputVerdict> outputs;     // one per output tensor, with every statistic and limit
-  std::vector<std::string> features;      // what this checkpoint exercises: "window", "gqa"
-  std::vector<std::string> blind_to;      // features it has but cannot see
-  std::vector<std::string> details;       // lines of a failure text, already in words
-  std::string again;                      // the command that repeats it
-  std::string output_sha256;              // over all outputs' bytes in order
-  std::string golden_sha256;              // of recording.json
-  double seconds = 0;                     // of one run of the block
+  std::vector<OutputVerdict> outputs;  // one per output tensor, with every statistic and limit
+  std::vector<std::string> features;   // what this checkpoint exercises: "window", "gqa"
+  std::vector<std::string> blind_to;   // features it has but cannot see
+  std::vector<std::string> details;    // lines of a failure text, already in words
+  std::string again;                   // the command that repeats it
+  std::string output_sha256;           // over all outputs' bytes in order
+  std::string golden_sha256;           // of recording.json
+  double seconds = 0;                  // of one run of the block
 };
 
 // First line of the JSON lines and head of every report.
 struct RunInfo {
   std::string command;
   std::string version;
-  std::string started;                                       // ISO 8601, UTC
-  std::vector<std::pair<std::string, std::string>> environment;  // "compiler" -> "GCC 12.2.0", "cpu" -> ...
-  std::vector<std::string> devices;                          // name: description
+  std::string started;  // ISO 8601, UTC
+  std::vector<std::pair<std::string, std::string>>
+      environment;                   // "compiler" -> "GCC 12.2.0", "cpu" -> ...
+  std::vector<std::string> devices;  // name: description
 };
 
 }  // namespace plumb

@@ -59,7 +59,8 @@ std::vector<size_t> selected_checkpoints(const Selection& selection, const Recor
 void require_known_block(const std::string& block) {
   if (block.empty() || block == "module" || find_block(block)) return;
   std::string known;
-  for (const BlockEntry& entry : block_catalog()) known += (known.empty() ? "" : ", ") + std::string(entry.name);
+  for (const BlockEntry& entry : block_catalog())
+    known += (known.empty() ? "" : ", ") + std::string(entry.name);
   throw UsageError(text("[--block] unknown block \"", block, "\"; known: ", known));
 }
 

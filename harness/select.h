@@ -12,7 +12,7 @@ namespace plumb {
 struct Selection {
   std::vector<std::string> fixtures;  // recordings or folders of them; empty: the project's own
   std::string block;                  // exact name; empty: all
-  std::string checkpoint;             // an id, or else a regular expression searched in ids; empty: all
+  std::string checkpoint;  // an id, or else a regular expression searched in ids; empty: all
 };
 
 // The project's own recordings: PLUMB_FIXTURES, else the source tree this was built from, else
@@ -25,7 +25,8 @@ std::vector<std::filesystem::path> selected_recordings(const Selection& selectio
 // Indices of the checkpoints that match. Throws UsageError for a malformed expression.
 std::vector<size_t> selected_checkpoints(const Selection& selection, const Recording& recording);
 
-// Throws UsageError that names the known blocks unless `block` is empty, in the catalog, or "module".
+// Throws UsageError that names the known blocks unless `block` is empty, in the catalog, or
+// "module".
 void require_known_block(const std::string& block);
 
 }  // namespace plumb

@@ -1,5 +1,5 @@
-// Arena: scratch memory of the ops of one device. Nothing is freed between blocks, so a steady state
-// allocates nothing.
+// Arena: scratch memory of the ops of one device. Nothing is freed between blocks, so a steady
+// state allocates nothing.
 #pragma once
 
 #include <optional>

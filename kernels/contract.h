@@ -1,4 +1,5 @@
-// Contract: what a kernel promises about its arithmetic. Limits are derived from it, never from a device.
+// Contract: what a kernel promises about its arithmetic. Limits are derived from it, never from a
+// device.
 #pragma once
 
 #include <cstdint>

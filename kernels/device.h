@@ -19,7 +19,8 @@ class Device {
   virtual std::string name() const = 0;      // "cpu", "cuda:0": what --device takes
   virtual std::string describe() const = 0;  // one line: hardware, instruction set, libraries
 
-  // A contiguous tensor with undefined contents, 64-byte aligned. Throws DeviceError when out of memory.
+  // A contiguous tensor with undefined contents, 64-byte aligned. Throws DeviceError when out of
+  // memory.
   virtual Tensor allocate(DType dtype, const Shape& shape) = 0;
   // Host bytes in the tensor's (contiguous) layout to the device and back.
   virtual void upload(const Tensor& to, const void* from) = 0;
@@ -36,7 +37,8 @@ class Device {
 struct DeviceStatus {
   std::string name;
   bool usable = false;
-  std::string text;  // description, or the reason and what to do
+  std::string text;        // description, or the reason and what to do
+  bool contestant = true;  // "auto" may choose it: not the referee, not an emulated device
 };
 
 // Every device that this binary knows, usable or not, in the order of preference of "auto".

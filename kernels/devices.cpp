@@ -6,6 +6,9 @@
 #include "kernels/error.h"
 #include "kernels/ops.h"
 #include "kernels/oracle/oracle_device.h"
+#if defined(PLUMB_HAS_EMU)
+#include "kernels/emu/emu_device.h"
+#endif
 
 namespace plumb {
 namespace {
@@ -13,12 +16,13 @@ namespace {
 struct Row {
   const char* name;
   std::function<std::unique_ptr<Device>(int threads)> open;
+  bool contestant;
 };
 
 const std::vector<Row>& table() {
   static const std::vector<Row> rows = {
-      {"cpu", open_cpu_device},
-      {"oracle", [](int) { return open_oracle_device(); }},
+      {"cpu", open_cpu_device, true},
+      {"oracle", [](int) { return open_oracle_device(); }, false},
   };
   return rows;
 }
@@ -27,16 +31,21 @@ const std::vector<Row>& table() {
 
 std::vector<DeviceStatus> list_devices() {
   std::vector<DeviceStatus> out = {
-      {"cuda", false, "this build has no CUDA backend"},
-      {"hip", false, "this build has no HIP backend"},
+      {"cuda", false, "this build has no CUDA backend", true},
+      {"hip", false, "this build has no HIP backend", true},
   };
   for (const Row& row : table()) {
     try {
-      out.push_back({row.name, true, row.open(0)->describe()});
+      out.push_back({row.name, true, row.open(0)->describe(), row.contestant});
     } catch (const Error& error) {
-      out.push_back({row.name, false, error.what()});
+      out.push_back({row.name, false, error.what(), row.contestant});
     }
   }
+#if defined(PLUMB_HAS_EMU)
+  for (const DeviceStatus& status : list_emu_devices()) out.push_back(status);
+#else
+  out.push_back({"emu", false, "this build has no emulated GPU (PLUMB_EMU)", false});
+#endif
   return out;
 }
 
@@ -45,6 +54,9 @@ std::unique_ptr<Device> open_device(const std::string& name, int threads) {
     if (name == row.name) return row.open(threads);
   }
   const std::string kind = name.substr(0, name.find(':'));
+#if defined(PLUMB_HAS_EMU)
+  if (kind == "emu" || kind == "emu-check") return open_emu_device(name);
+#endif
   std::string known;
   for (const DeviceStatus& status : list_devices()) {
     if (status.name == kind && !status.usable) {

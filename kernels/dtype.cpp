@@ -54,8 +54,8 @@ double decode(SmallFloat f, uint32_t bits) {
     return std::numeric_limits<double>::quiet_NaN();
   }
   if (exponent == 0) return sign * std::ldexp(mantissa, 1 - bias - f.mantissa_bits);
-  return sign * std::ldexp(mantissa + mantissa_mask + 1, static_cast<int>(exponent) - bias -
-                                                             f.mantissa_bits);
+  return sign * std::ldexp(mantissa + mantissa_mask + 1,
+                           static_cast<int>(exponent) - bias - f.mantissa_bits);
 }
 
 // x must already be a value of the format (see round_to), or NaN or infinity.
@@ -130,8 +130,7 @@ double load(DType dtype, const void* address) {
     case DType::bf16: std::memcpy(&half, address, 2); return bf16_to_f32(half);
     case DType::f16: std::memcpy(&half, address, 2); return f16_to_f32(half);
     case DType::f8_e4m3:
-    case DType::f8_e5m2:
-      return decode(small_float(dtype), *static_cast<const uint8_t*>(address));
+    case DType::f8_e5m2: return decode(small_float(dtype), *static_cast<const uint8_t*>(address));
     case DType::i8: return load_as<int8_t>(address);
     case DType::u8: return load_as<uint8_t>(address);
     case DType::i32: return load_as<int32_t>(address);
@@ -162,7 +161,8 @@ void store(DType dtype, void* address, double x) {
 float f16_to_f32(uint16_t bits) {
   const uint32_t sign = uint32_t{bits & 0x8000u} << 16;
   const uint32_t magnitude = bits & 0x7fffu;
-  if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
+  if (magnitude >= 0x7c00u)
+    return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
   if (magnitude >= 0x400u) return std::bit_cast<float>(sign | ((magnitude << 13) + (112u << 23)));
   const float subnormal = static_cast<float>(magnitude) * 0x1p-24f;
   return sign ? -subnormal : subnormal;

@@ -16,9 +16,9 @@ struct DTypeInfo {
   std::string_view name;  // as written in recordings: "bf16", "bool"
   int size;               // bytes
   bool floating;
-  int significand_bits;   // including the implicit one; 0 for integers
-  int min_exponent;       // of the smallest normal number, 2^min_exponent
-  double max;             // largest finite value
+  int significand_bits;  // including the implicit one; 0 for integers
+  int min_exponent;      // of the smallest normal number, 2^min_exponent
+  double max;            // largest finite value
 };
 
 const DTypeInfo& info(DType dtype);

@@ -108,8 +108,8 @@ void Ops::rms_norm(const Tensor& out, const Tensor& x, const Tensor& weight,
 
 void Ops::layer_norm(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias,
                      double eps) {
-  const DType storage = require_floats("layer_norm", device_,
-                                       {{"x", x}, {"out", out}, {"weight", weight}, {"bias", bias}});
+  const DType storage = require_floats(
+      "layer_norm", device_, {{"x", x}, {"out", out}, {"weight", weight}, {"bias", bias}});
   require_last("layer_norm", "weight", weight, x);
   if (bias.defined()) require_last("layer_norm", "bias", bias, x);
   require_shape("layer_norm", "out", out, x.shape());
@@ -119,8 +119,8 @@ void Ops::layer_norm(const Tensor& out, const Tensor& x, const Tensor& weight, c
 }
 
 void Ops::linear(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  const DType storage = require_floats("linear", device_,
-                                       {{"x", x}, {"out", out}, {"weight", weight}, {"bias", bias}});
+  const DType storage = require_floats(
+      "linear", device_, {{"x", x}, {"out", out}, {"weight", weight}, {"bias", bias}});
   require_rank("linear", "weight", weight, 2);
   require(weight.dim(1) == x.dim(-1), "linear", "weight has shape ", weight.shape(),
           ", x's last axis has ", x.dim(-1));
@@ -190,7 +190,8 @@ void Ops::matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool trans
 }
 
 void Ops::masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) {
-  const DType storage = require_floats("masked_add", device_, {{"x", x}, {"mask", mask}, {"out", out}});
+  const DType storage =
+      require_floats("masked_add", device_, {{"x", x}, {"mask", mask}, {"out", out}});
   require_rank("masked_add", "x", x, 4);
   require_rank("masked_add", "mask", mask, 4);
   require_shape("masked_add", "out", out, x.shape());
@@ -301,8 +302,8 @@ void Ops::softcap(const Tensor& out, const Tensor& x, double cap) {
   record(OpId::softcap, storage, {});
 }
 
-void Ops::add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x, const Tensor& residual,
-                       const Tensor& weight, const RmsNormParams& params) {
+void Ops::add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,
+                       const Tensor& residual, const Tensor& weight, const RmsNormParams& params) {
   const DType storage = require_floats(
       "add_rms_norm", device_,
       {{"x", x}, {"residual", residual}, {"sum", sum}, {"out", out}, {"weight", weight}});
@@ -320,20 +321,21 @@ void Ops::add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x, co
 
 void Ops::sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
                const AttentionMask& mask, const SdpaParams& params) {
-  const DType storage = require_floats("sdpa", device_, {{"q", q}, {"k", k}, {"v", v}, {"out", out}});
+  const DType storage =
+      require_floats("sdpa", device_, {{"q", q}, {"k", k}, {"v", v}, {"out", out}});
   require_rank("sdpa", "q", q, 4);
   require_rank("sdpa", "k", k, 4);
   require_rank("sdpa", "v", v, 4);
   const int64_t batch = q.dim(0), heads = q.dim(1), queries = q.dim(2), keys = k.dim(2);
-  require(k.dim(0) == batch && k.dim(1) > 0 && heads % k.dim(1) == 0 && k.dim(3) == q.dim(3), "sdpa",
-          "q has shape ", q.shape(), ", k ", k.shape(),
+  require(k.dim(0) == batch && k.dim(1) > 0 && heads % k.dim(1) == 0 && k.dim(3) == q.dim(3),
+          "sdpa", "q has shape ", q.shape(), ", k ", k.shape(),
           ": batch and head_dim must agree, heads be a multiple of k's");
   require(v.dim(0) == batch && v.dim(1) == k.dim(1) && v.dim(2) == keys, "sdpa", "v has shape ",
           v.shape(), ", k ", k.shape());
   require_shape("sdpa", "out", out, {batch, queries, heads, v.dim(3)});
   require(keys > 0, "sdpa", "no keys: k has shape ", k.shape());
-  require(!params.softcap || *params.softcap > 0, "sdpa", "softcap is ",
-          params.softcap.value_or(0), ", must be positive");
+  require(!params.softcap || *params.softcap > 0, "sdpa", "softcap is ", params.softcap.value_or(0),
+          ", must be positive");
   require_mask("sdpa", device_, mask, batch, keys);
   if (mask.explicit_mask.defined()) {
     const Tensor& m = mask.explicit_mask;

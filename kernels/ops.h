@@ -1,11 +1,12 @@
 // THE CONTRACT: every op that a device can offer, with formula, shapes and rounding points.
 //
-// Conventions. Outputs come first and have the right shape and dtype already. R() is a rounding to the
-// storage dtype, the dtype of the float tensors of a call, which all agree; everything between two R()
-// is computed in float32 or better (float64 on the oracle). The last axis of every tensor is contiguous,
-// the others may be strided. Elementwise ops may work in place. Ops never allocate and never synchronise;
-// a wrong shape or dtype is a UsageError, a case that a device lacks is Unsupported.
-// Axes: B batch, T query tokens, S key slots, H heads, Hkv key-value heads, D head_dim, C channels.
+// Conventions. Outputs come first and have the right shape and dtype already. R() is a rounding to
+// the storage dtype, the dtype of the float tensors of a call, which all agree; everything between
+// two R() is computed in float32 or better (float64 on the oracle). The last axis of every tensor
+// is contiguous, the others may be strided. Elementwise ops may work in place. Ops never allocate
+// and never synchronise; a wrong shape or dtype is a UsageError, a case that a device lacks is
+// Unsupported. Axes: B batch, T query tokens, S key slots, H heads, Hkv key-value heads, D
+// head_dim, C channels.
 #pragma once
 
 #include <bitset>
@@ -20,9 +21,26 @@
 namespace plumb {
 
 enum class OpId {
-  embedding, rms_norm, layer_norm, linear, activation, add, mul, scale, softmax, matmul, masked_add,
-  repeat_heads, rotary_table, rotary, causal_mask, copy,
-  gated_activation, softcap, add_rms_norm, sdpa,  // fused: these have a default composition
+  embedding,
+  rms_norm,
+  layer_norm,
+  linear,
+  activation,
+  add,
+  mul,
+  scale,
+  softmax,
+  matmul,
+  masked_add,
+  repeat_heads,
+  rotary_table,
+  rotary,
+  causal_mask,
+  copy,
+  gated_activation,
+  softcap,
+  add_rms_norm,
+  sdpa,  // fused: these have a default composition
 };
 inline constexpr int kOpCount = static_cast<int>(OpId::sdpa) + 1;
 using OpSet = std::bitset<kOpCount>;
@@ -47,8 +65,9 @@ enum class RotaryStyle { half, interleaved };
 // What a query row without an allowed key gives: HF eager the mean over all S values, HF sdpa zero.
 enum class FullyMasked { uniform, zero, excluded };
 
-// Which keys a query may see: slot q = query_offset + t may see slot k = key_offset + s when k <= q (if
-// causal), q - k < window (if any) and key_valid[b, s] (if given). An explicit mask replaces all of that.
+// Which keys a query may see: slot q = query_offset + t may see slot k = key_offset + s when k <= q
+// (if causal), q - k < window (if any) and key_valid[b, s] (if given). An explicit mask replaces
+// all of that.
 struct AttentionMask {
   bool causal = false;
   std::optional<int64_t> window;
@@ -79,8 +98,9 @@ class Ops {
   Ops(const Ops&) = delete;
   Ops& operator=(const Ops&) = delete;
 
-  // out[b, t, :] = R(weight[ids[b, t], :] * scale). ids i64 [...], weight [V, C], out [..., C]. No rounding
-  // happens when scale is 1. An id outside [0, V) throws UsageError. Gemma2TextScaledWordEmbedding.
+  // out[b, t, :] = R(weight[ids[b, t], :] * scale). ids i64 [...], weight [V, C], out [..., C]. No
+  // rounding happens when scale is 1. An id outside [0, V) throws UsageError.
+  // Gemma2TextScaledWordEmbedding.
   void embedding(const Tensor& out, const Tensor& ids, const Tensor& weight, double scale = 1);
 
   // n = x / sqrt(mean(x^2) + eps) over the last axis; before: R((offset + w) * R(n)), after:
@@ -105,7 +125,8 @@ class Ops {
   void scale(const Tensor& out, const Tensor& x, double factor,
              ScaleOperation operation = ScaleOperation::multiply);
 
-  // R(softmax over the last axis); the row's maximum is subtracted first; a row of -inf gives zeros.
+  // R(softmax over the last axis); the row's maximum is subtracted first; a row of -inf gives
+  // zeros.
   void softmax(const Tensor& out, const Tensor& x);
 
   // R(a b) or R(a b^T) per batch and head: a [B, H, M, K], b [B, Hkv, K, N] or [B, Hkv, N, K], out
@@ -118,8 +139,9 @@ class Ops {
   // out[b, h] = x[b, h / repeats]. x [B, Hkv, S, D], out [B, H, S, D]. repeat_kv.
   void repeat_heads(const Tensor& out, const Tensor& x);
 
-  // cos = R(cos(p w) * scaling), sin alike; pair i of r/2 fills columns i and i + r/2. positions i64
-  // [B, T], inv_freq [r/2] f32 (f64 on the oracle), cos, sin [B, T, r]. The angle is rounded to f32.
+  // cos = R(cos(p w) * scaling), sin alike; pair i of r/2 fills columns i and i + r/2. positions
+  // i64 [B, T], inv_freq [r/2] f32 (f64 on the oracle), cos, sin [B, T, r]. The angle is rounded to
+  // f32.
   void rotary_table(const Tensor& cos, const Tensor& sin, const Tensor& positions,
                     const Tensor& inv_freq, double attention_scaling);
 
@@ -129,16 +151,17 @@ class Ops {
   void rotary(const Tensor& out, const Tensor& x, const Tensor& cos, const Tensor& sin,
               RotaryStyle style);
 
-  // The mask as a tensor [B|1, 1, T, S]: bool (true = allowed), or additive in a float dtype: 0 or, where
-  // not allowed, the dtype's lowest finite number (minus infinity when fully_masked is zero). An explicit
-  // bool mask [B|1, H|1, T, S] becomes additive.
+  // The mask as a tensor [B|1, 1, T, S]: bool (true = allowed), or additive in a float dtype: 0 or,
+  // where not allowed, the dtype's lowest finite number (minus infinity when fully_masked is zero).
+  // An explicit bool mask [B|1, H|1, T, S] becomes additive.
   void causal_mask(const Tensor& out, const AttentionMask& mask);
 
   // out = x, any strides, equal shapes and dtypes.
   void copy(const Tensor& out, const Tensor& x);
 
   // R(R(f(gate)) * up). Default: activation, mul.
-  void gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up, Activation function);
+  void gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
+                        Activation function);
 
   // R(R(tanh(R(x / cap))) * cap). Default: scale, activation, scale. Gemma2's final softcap.
   void softcap(const Tensor& out, const Tensor& x, double cap);
@@ -160,7 +183,8 @@ class Ops {
 
   // Which fused ops may run in the device's own version; the rest run composed. All at the start.
   void set_fused(OpSet allowed) { fused_ = allowed; }
-  // Calls are appended to `records` until told otherwise (null); composed ops appear as their parts.
+  // Calls are appended to `records` until told otherwise (null); composed ops appear as their
+  // parts.
   void observe(std::vector<OpRecord>* records) { records_ = records; }
 
   Arena& arena() { return arena_; }
@@ -170,7 +194,8 @@ class Ops {
   // A do_* tells which variant ran, if the device has several.
   void used(std::string_view impl) { impl_ = impl; }
 
-  virtual void do_embedding(const Tensor& out, const Tensor& ids, const Tensor& weight, double scale) = 0;
+  virtual void do_embedding(const Tensor& out, const Tensor& ids, const Tensor& weight,
+                            double scale) = 0;
   virtual void do_rms_norm(const Tensor& out, const Tensor& x, const Tensor& weight,
                            const RmsNormParams&) = 0;
   virtual void do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& weight,

@@ -19,7 +19,8 @@ void Ops::do_softcap(const Tensor& out, const Tensor& x, double cap) {
 }
 
 void Ops::do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,
-                          const Tensor& residual, const Tensor& weight, const RmsNormParams& params) {
+                          const Tensor& residual, const Tensor& weight,
+                          const RmsNormParams& params) {
   add(sum, x, residual);
   rms_norm(out, sum, weight, params);
 }

@@ -7,20 +7,21 @@ namespace plumb {
 namespace {
 
 constexpr std::array<std::string_view, kOpCount> kOpNames = {
-    "embedding",    "rms_norm", "layer_norm",  "linear", "activation",   "add",  "mul",
-    "scale",        "softmax",  "matmul",      "masked_add", "repeat_heads",
-    "rotary_table", "rotary",   "causal_mask", "copy",
-    "gated_activation", "softcap", "add_rms_norm", "sdpa"};
+    "embedding",    "rms_norm", "layer_norm",  "linear", "activation",       "add",
+    "mul",          "scale",    "softmax",     "matmul", "masked_add",       "repeat_heads",
+    "rotary_table", "rotary",   "causal_mask", "copy",   "gated_activation", "softcap",
+    "add_rms_norm", "sdpa"};
 
 struct ActivationName {
   Activation function;
   std::string_view name;
 };
-constexpr std::array<ActivationName, 5> kActivationNames = {{{Activation::silu, "silu"},
-                                                             {Activation::gelu, "gelu"},
-                                                             {Activation::gelu_tanh, "gelu_pytorch_tanh"},
-                                                             {Activation::tanh, "tanh"},
-                                                             {Activation::silu, "swish"}}};
+constexpr std::array<ActivationName, 5> kActivationNames = {
+    {{Activation::silu, "silu"},
+     {Activation::gelu, "gelu"},
+     {Activation::gelu_tanh, "gelu_pytorch_tanh"},
+     {Activation::tanh, "tanh"},
+     {Activation::silu, "swish"}}};
 
 }  // namespace
 

@@ -63,7 +63,10 @@ std::shared_ptr<Storage> host_storage(int64_t bytes, const void* owner) {
 
 Tensor::Tensor(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape,
                int64_t byte_offset)
-    : storage_(std::move(storage)), dtype_(dtype), shape_(shape), strides_(shape),
+    : storage_(std::move(storage)),
+      dtype_(dtype),
+      shape_(shape),
+      strides_(shape),
       byte_offset_(byte_offset) {
   int64_t stride = 1;
   for (int i = shape.rank() - 1; i >= 0; --i) {
@@ -96,8 +99,8 @@ Tensor Tensor::view(const Shape& shape) const {
 
 Tensor Tensor::reinterpret(DType dtype, const Shape& shape) const {
   const Tensor out(storage_, dtype, shape, byte_offset_);
-  require(contiguous() && out.bytes() == bytes(), "reinterpret", shape, ' ', name_of(dtype), " has ",
-          out.bytes(), " bytes, the tensor ", bytes());
+  require(contiguous() && out.bytes() == bytes(), "reinterpret", shape, ' ', name_of(dtype),
+          " has ", out.bytes(), " bytes, the tensor ", bytes());
   return out;
 }
 
@@ -112,8 +115,8 @@ Tensor Tensor::slice(int axis, int64_t begin, int64_t end) const {
 
 Tensor Tensor::every(int axis, int64_t first, int64_t step) const {
   const int at = axis < 0 ? axis + rank() : axis;
-  require(at != rank() - 1 && step > 0 && 0 <= first && first < dim(axis), "every", "element ", first,
-          ", step ", step, " of axis ", axis, " of shape ", shape_);
+  require(at != rank() - 1 && step > 0 && 0 <= first && first < dim(axis), "every", "element ",
+          first, ", step ", step, " of axis ", axis, " of shape ", shape_);
   Tensor out = slice(axis, first, dim(axis));
   out.shape_.set(at, (dim(axis) - first + step - 1) / step);
   out.strides_.set(at, stride(axis) * step);

@@ -14,7 +14,8 @@ namespace plumb {
 
 inline constexpr int kMaxRank = 8;
 
-// Up to eight non-negative 64-bit extents, outermost first as in torch. Negative axes count from the end.
+// Up to eight non-negative 64-bit extents, outermost first as in torch. Negative axes count from
+// the end.
 class Shape {
  public:
   Shape() = default;
@@ -56,7 +57,8 @@ class Tensor {
  public:
   Tensor() = default;  // undefined: an absent optional argument
   // Contiguous, starting `byte_offset` into the storage; throws UsageError when it does not fit.
-  Tensor(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape, int64_t byte_offset = 0);
+  Tensor(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape,
+         int64_t byte_offset = 0);
 
   bool defined() const { return storage_ != nullptr; }
   DType dtype() const { return dtype_; }
@@ -75,7 +77,8 @@ class Tensor {
     return static_cast<T*>(raw());
   }
 
-  // The same elements under another shape; throws UsageError when not contiguous or the counts differ.
+  // The same elements under another shape; throws UsageError when not contiguous or the counts
+  // differ.
   Tensor view(const Shape& shape) const;
   // The same bytes as another dtype and shape of equal size; throws UsageError otherwise.
   Tensor reinterpret(DType dtype, const Shape& shape) const;

@@ -30,9 +30,9 @@ Action add_judge(CLI::App& app);
 // --fixture, --block, --checkpoint.
 void add_selection(CLI::App& app, const std::shared_ptr<Selection>& selection);
 
-// Opens what --device says: "auto" or a comma-separated list. A device that was named and cannot be used
-// is a DeviceError with its reason. `priority` orders auto: a list, or empty for PLUMB_DEVICES or the
-// built-in order. Says on stderr what auto took and why.
+// Opens what --device says: "auto" or a comma-separated list. A device that was named and cannot be
+// used is a DeviceError with its reason. `priority` orders auto: a list, or empty for PLUMB_DEVICES
+// or the built-in order. Says on stderr what auto took and why.
 std::vector<std::unique_ptr<Device>> open_devices(const std::string& devices,
                                                   const std::string& priority, int threads);
 

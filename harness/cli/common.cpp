@@ -26,8 +26,11 @@ std::string utc_now() {
 }
 
 std::string quoted(const std::string& word) {
-  const bool plain = !word.empty() && word.find_first_not_of(
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@%") == std::string::npos;
+  const bool plain =
+      !word.empty() &&
+      word.find_first_not_of(
+          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@%") ==
+          std::string::npos;
   if (plain) return word;
   std::string out = "'";
   for (char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -41,7 +44,7 @@ std::vector<std::string> auto_order(const std::string& priority) {
   if (environment && *environment) return split_list(environment);
   std::vector<std::string> out;
   for (const DeviceStatus& status : list_devices()) {
-    if (status.name != "oracle") out.push_back(status.name);  // the referee is not a contestant
+    if (status.contestant) out.push_back(status.name);
   }
   return out;
 }
@@ -93,7 +96,8 @@ std::vector<std::string> split_list(const std::string& text) {
 
 std::vector<std::unique_ptr<Device>> open_devices(const std::string& devices,
                                                   const std::string& priority, int threads) {
-  require(threads >= 0 && threads <= 1024, "--threads", threads, ", expected 0 (one per core) to 1024");
+  require(threads >= 0 && threads <= 1024, "--threads", threads,
+          ", expected 0 (one per core) to 1024");
   std::vector<std::unique_ptr<Device>> out;
   for (const std::string& name : split_list(devices)) {
     out.push_back(name == "auto" ? first_usable(priority, threads) : open_device(name, threads));
@@ -119,7 +123,8 @@ RunInfo run_info(const std::vector<std::unique_ptr<Device>>& devices) {
   out.started = utc_now();
   out.environment = {{"compiler", __VERSION__},
                      {"cores", std::to_string(std::thread::hardware_concurrency())}};
-  for (const auto& device : devices) out.devices.push_back(device->name() + ": " + device->describe());
+  for (const auto& device : devices)
+    out.devices.push_back(device->name() + ": " + device->describe());
   return out;
 }
 

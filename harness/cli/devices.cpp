@@ -8,15 +8,16 @@ namespace plumb {
 
 Action add_devices(CLI::App& app) {
   auto usable_only = std::make_shared<bool>(false);
-  app.add_flag("--usable", *usable_only,
-               "only the names of usable devices, one per line, without the oracle");
+  app.add_flag(
+      "--usable", *usable_only,
+      "only the names of usable devices, one per line, without the oracle and the emulated ones");
   return [usable_only] {
     for (const DeviceStatus& status : list_devices()) {
       if (*usable_only) {
-        if (status.usable && status.name != "oracle") std::cout << status.name << "\n";
+        if (status.usable && status.contestant) std::cout << status.name << "\n";
         continue;
       }
-      std::cout << std::left << std::setw(8) << status.name << std::setw(12)
+      std::cout << std::left << std::setw(13) << status.name << std::setw(12)
                 << (status.usable ? "usable" : "not usable") << status.text << "\n";
     }
     return 0;

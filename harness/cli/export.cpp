@@ -1,6 +1,7 @@
-// harness export RECORDING DIR: operands of checkpoints as plain files, for implementations of any kind.
-//   DIR/checkpoints.json     what to compute: block, params, operand names -> tensor keys, output shapes
-//   DIR/tensors.safetensors  the tensors under those keys
+// harness export RECORDING DIR: operands of checkpoints as plain files, for implementations of any
+// kind.
+//   DIR/checkpoints.json     what to compute: block, params, operand names -> tensor keys, output
+//   shapes DIR/tensors.safetensors  the tensors under those keys
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <filesystem>
@@ -54,7 +55,8 @@ std::vector<int64_t> extents(const Shape& shape) {
   return out;
 }
 
-Json describe(const Recording& recording, const Checkpoint& checkpoint, std::set<std::string>& keys) {
+Json describe(const Recording& recording, const Checkpoint& checkpoint,
+              std::set<std::string>& keys) {
   Json inputs = Json::object(), weights = Json::object(), outputs = Json::object();
   for (const auto& [name, ref] : checkpoint.inputs) {
     inputs[name] = {{"tensor", ref.tensor}, {"axes", ref.axes}};
@@ -66,16 +68,16 @@ Json describe(const Recording& recording, const Checkpoint& checkpoint, std::set
   }
   for (const auto& [name, ref] : checkpoint.outputs) {
     const TensorInfo& recorded = recording.tensor_info(ref.tensor);
-    outputs[name] = {{"dtype", name_of(recorded.dtype)}, {"shape", extents(recorded.shape)},
-                     {"axes", ref.axes}};
+    outputs[name] = {
+        {"dtype", name_of(recorded.dtype)}, {"shape", extents(recorded.shape)}, {"axes", ref.axes}};
   }
-  return {{"id", checkpoint.id}, {"block", checkpoint.block},
-          {"params", to_json(checkpoint.params)}, {"inputs", inputs}, {"weights", weights},
-          {"outputs", outputs}};
+  return {
+      {"id", checkpoint.id}, {"block", checkpoint.block}, {"params", to_json(checkpoint.params)},
+      {"inputs", inputs},    {"weights", weights},        {"outputs", outputs}};
 }
 
-int export_checkpoints(const std::string& folder, const std::string& out, const Selection& selection,
-                       bool upcast) {
+int export_checkpoints(const std::string& folder, const std::string& out,
+                       const Selection& selection, bool upcast) {
   const Recording recording = Recording::open(folder);
   const std::vector<size_t> indices = selected_checkpoints(selection, recording);
   require(!indices.empty(), "selection", "no checkpoint of ", folder, " matches");
@@ -94,12 +96,14 @@ int export_checkpoints(const std::string& folder, const std::string& out, const 
   require<Error>(!failure, "export", "cannot create ", out, ": ", failure.message());
   const std::filesystem::path target = out;
   write_safetensors(target / "tensors.safetensors", tensors);
-  const Json document = {{"recording", std::filesystem::absolute(folder).lexically_normal().string()},
-                         {"dtype", name_of(recording.dtype())},
-                         {"checkpoints", list}};
+  const Json document = {
+      {"recording", std::filesystem::absolute(folder).lexically_normal().string()},
+      {"dtype", name_of(recording.dtype())},
+      {"checkpoints", list}};
   write_file(target / "checkpoints.json", document.dump(1) + "\n");
-  std::cout << "wrote " << indices.size() << " checkpoint(s), " << tensors.size() << " tensor(s) to "
-            << out << "\nname outputs \"<checkpoint id>/<output name>\" in one safetensors file, then: "
+  std::cout << "wrote " << indices.size() << " checkpoint(s), " << tensors.size()
+            << " tensor(s) to " << out
+            << "\nname outputs \"<checkpoint id>/<output name>\" in one safetensors file, then: "
             << "harness judge " << folder << " OUTPUTS.safetensors\n";
   return 0;
 }

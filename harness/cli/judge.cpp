@@ -25,7 +25,8 @@ struct Options {
 
 using Outputs = std::map<std::string, std::map<std::string, Tensor>>;  // checkpoint -> output -> y
 
-// Tensors are named "<checkpoint id>/<output>"; with one checkpoint selected the output's name is enough.
+// Tensors are named "<checkpoint id>/<output>"; with one checkpoint selected the output's name is
+// enough.
 Outputs read_outputs(const SafetensorsFile& file, const Recording& recording,
                      const std::vector<size_t>& selected) {
   Outputs out;
@@ -34,9 +35,8 @@ Outputs read_outputs(const SafetensorsFile& file, const Recording& recording,
     const bool bare = slash == std::string::npos && selected.size() == 1;
     const std::string id = bare ? recording.checkpoints()[selected.front()].id
                                 : name.substr(0, slash == std::string::npos ? 0 : slash);
-    const bool known = std::any_of(selected.begin(), selected.end(), [&](size_t i) {
-      return recording.checkpoints()[i].id == id;
-    });
+    const bool known = std::any_of(selected.begin(), selected.end(),
+                                   [&](size_t i) { return recording.checkpoints()[i].id == id; });
     if (!known) {
       throw BadInput(text(file.file().name(), ": tensor ", printable(name),
                           " names no selected checkpoint of ", recording.folder().string(),
@@ -71,9 +71,8 @@ int judge_outputs(const Options& options) {
     const Checkpoint& checkpoint = recording.checkpoints()[i];
     const auto given = outputs.find(checkpoint.id);
     if (given == outputs.end()) continue;
-    CheckpointResult result =
-        judge_foreign(recording, checkpoint, given->second,
-                      points_for(options, recording, checkpoint), *oracle);
+    CheckpointResult result = judge_foreign(recording, checkpoint, given->second,
+                                            points_for(options, recording, checkpoint), *oracle);
     result.fixture = options.folder;
     result.again = text("harness judge ", options.folder, ' ', options.outputs, " --checkpoint '",
                         checkpoint.id, "'");
@@ -102,8 +101,9 @@ Action add_judge(CLI::App& app) {
   app.add_option("outputs", options->outputs,
                  "safetensors file; tensors named \"<checkpoint id>/<output name>\"")
       ->required();
-  app.add_option("--contract", options->points,
-                 "where your program rounds: eager (after every operation), fused (once), or recorded")
+  app.add_option(
+         "--contract", options->points,
+         "where your program rounds: eager (after every operation), fused (once), or recorded")
       ->check(CLI::IsMember({"eager", "fused", "recorded"}))
       ->capture_default_str();
   app.add_option("--block", options->selection.block, "only this kind of block");

@@ -1,4 +1,5 @@
-// harness: replays recorded transformer blocks on devices and says how wrong each one is, and where.
+// harness: replays recorded transformer blocks on devices and says how wrong each one is, and
+// where.
 #include <CLI/CLI.hpp>
 #include <iostream>
 
@@ -36,7 +37,8 @@ constexpr Subcommand kSubcommands[] = {
 };
 
 int run(int argc, char** argv) {
-  CLI::App app("Replays recorded transformer blocks on a device and judges every result.", "harness");
+  CLI::App app("Replays recorded transformer blocks on a device and judges every result.",
+               "harness");
   app.footer(kFooter);
   app.set_version_flag("--version", PLUMB_VERSION);
   std::string level = "warning", log_file;

@@ -68,7 +68,8 @@ void show_checkpoint(const Recording& recording, const Checkpoint& checkpoint) {
               << "  (" << joined(ref.axes) << ")\n";
   }
   for (const auto& [name, key] : checkpoint.weights) {
-    std::cout << "  weight  " << terminal_text(name) << "  " << describe(recording.read(key)) << "\n";
+    std::cout << "  weight  " << terminal_text(name) << "  " << describe(recording.read(key))
+              << "\n";
   }
   for (const auto& [name, ref] : checkpoint.outputs) {
     std::cout << "  output  " << terminal_text(name) << "  " << describe(recording.read(ref.tensor))
@@ -97,7 +98,8 @@ void show_recording(const Recording& recording) {
   std::map<std::string, int> counts;
   for (const Checkpoint& checkpoint : recording.checkpoints()) ++counts[checkpoint.block];
   for (const auto& [block, count] : counts) {
-    std::cout << "  " << std::setw(6) << std::right << count << "  " << terminal_text(block) << "\n";
+    std::cout << "  " << std::setw(6) << std::right << count << "  " << terminal_text(block)
+              << "\n";
   }
 }
 
@@ -108,7 +110,8 @@ Action add_show(CLI::App& app) {
   auto selection = std::make_shared<Selection>();
   app.add_option("recording", *folder, "folder of the recording")->required();
   app.add_option("--block", selection->block, "show the checkpoints of this block");
-  app.add_option("--checkpoint", selection->checkpoint, "show these checkpoints (id or expression)");
+  app.add_option("--checkpoint", selection->checkpoint,
+                 "show these checkpoints (id or expression)");
   return [folder, selection] {
     const Recording recording = Recording::open(*folder);
     if (selection->block.empty() && selection->checkpoint.empty()) {

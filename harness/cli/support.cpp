@@ -1,4 +1,5 @@
-// harness support: what each device can verify, found by running the smallest checkpoint of each block.
+// harness support: what each device can verify, found by running the smallest checkpoint of each
+// block.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <set>
@@ -20,8 +21,10 @@ struct Smallest {
 
 int64_t elements_of(const Recording& recording, const Checkpoint& checkpoint) {
   int64_t count = 0;
-  for (const auto& [name, ref] : checkpoint.inputs) count += recording.tensor_info(ref.tensor).shape.numel();
-  for (const auto& [name, key] : checkpoint.weights) count += recording.tensor_info(key).shape.numel();
+  for (const auto& [name, ref] : checkpoint.inputs)
+    count += recording.tensor_info(ref.tensor).shape.numel();
+  for (const auto& [name, key] : checkpoint.weights)
+    count += recording.tensor_info(key).shape.numel();
   return count;
 }
 

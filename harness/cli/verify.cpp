@@ -68,8 +68,10 @@ CheckpointResult unreadable(const Loaded& entry, const std::string& device) {
 class Run {
  public:
   explicit Run(const Options& options)
-      : options_(options), devices_(open_devices(options.devices, options.priority, options.threads)),
-        oracle_(open_device("oracle")), recordings_(load_all(*options.selection)),
+      : options_(options),
+        devices_(open_devices(options.devices, options.priority, options.threads)),
+        oracle_(open_device("oracle")),
+        recordings_(load_all(*options.selection)),
         info_(run_info(devices_)) {}
 
   int execute() {
@@ -110,8 +112,9 @@ class Run {
   void require_something() const {
     require(total() > 0, "selection", "no checkpoint matches",
             options_.selection->block.empty() ? "" : " --block " + options_.selection->block,
-            options_.selection->checkpoint.empty() ? ""
-                                                   : " --checkpoint " + options_.selection->checkpoint,
+            options_.selection->checkpoint.empty()
+                ? ""
+                : " --checkpoint " + options_.selection->checkpoint,
             " in ", recordings_.size(), " recording(s); harness list shows what there is");
   }
 
@@ -185,7 +188,8 @@ Action add_verify(CLI::App& app) {
   app.add_option("--repeat", options->repeat, "runs per checkpoint whose bytes must agree")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000000));
-  app.add_option("--threads", options->threads, "CPU threads; 0: one per core")->capture_default_str();
+  app.add_option("--threads", options->threads, "CPU threads; 0: one per core")
+      ->capture_default_str();
   app.add_option("--json", options->json, "write JSON lines to this file");
   app.add_option("--junit", options->junit, "write JUnit XML to this file");
   app.add_option("--markdown", options->markdown, "write a Markdown summary to this file");

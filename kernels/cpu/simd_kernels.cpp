@@ -114,11 +114,15 @@ void rotate(float* y1, float* y2, const float* x1, const float* x2, const float*
     const auto at = [=](const float* p) {
       return count == kWidth ? load(p + i) : load(p + i, count, 0.0f);
     };
+    const auto put = [=](float* p, F v) {
+      if (count == kWidth) store(p + i, v);
+      else store(p + i, v, count);
+    };
     const F a = at(x1), b = at(x2);
     const F first = r(r(a * at(c1)) - r(b * at(s1)));
     const F second = r(r(b * at(c2)) + r(a * at(s2)));
-    store(y1 + i, first, count);
-    store(y2 + i, second, count);
+    put(y1, first);
+    put(y2, second);
   }
 }
 
@@ -156,9 +160,12 @@ inline float reduce(int64_t n, float fill, Term term) {
       sums.part[j] = term(sums.part[j], [at](const float* x) { return load(x + at); });
     }
   }
-  for (int j = 0; i < n; i += kWidth, ++j) {
-    const int64_t count = n - i < kWidth ? n - i : kWidth;
-    sums.part[j] = term(sums.part[j], [=](const float* x) { return load(x + i, count, fill); });
+  int j = 0;
+  for (; i + kWidth <= n; i += kWidth, ++j) {
+    sums.part[j] = term(sums.part[j], [=](const float* x) { return load(x + i); });
+  }
+  if (i < n) {
+    sums.part[j] = term(sums.part[j], [=](const float* x) { return load(x + i, n - i, fill); });
   }
   return total(sums);
 }
@@ -194,11 +201,22 @@ float max(const float* x, float start, int64_t n) {
 float exp_sum(float* out, const float* x, float shift, int64_t n) {
   Partial sums = {};
   int64_t i = 0;
-  for (int j = 0; i < n; i += kWidth, j = (j + 1) % kParts) {
-    const int64_t count = n - i < kWidth ? n - i : kWidth;
-    const F v = count == kWidth ? load(x + i) : load(x + i, count, -__builtin_inff());
-    const F e = exponential(v - splat(shift));
-    store(out + i, e, count);
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int j = 0; j < kParts; ++j) {
+      const F e = exponential(load(x + i + j * kWidth) - splat(shift));
+      store(out + i + j * kWidth, e);
+      sums.part[j] += e;
+    }
+  }
+  int j = 0;
+  for (; i + kWidth <= n; i += kWidth, ++j) {
+    const F e = exponential(load(x + i) - splat(shift));
+    store(out + i, e);
+    sums.part[j] += e;
+  }
+  if (i < n) {
+    const F e = exponential(load(x + i, n - i, -__builtin_inff()) - splat(shift));
+    store(out + i, e, n - i);
     sums.part[j] += e;
   }
   return total(sums);

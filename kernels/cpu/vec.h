@@ -47,36 +47,60 @@ inline H load(const uint16_t* p) {
 inline void store(float* p, F v) { __builtin_memcpy(p, &v, sizeof v); }
 inline void store(uint16_t* p, H v) { __builtin_memcpy(p, &v, sizeof v); }
 
-// Up to 63 bytes in pieces of fixed sizes: faster than a loop or a call for the ends of rows.
+// Fewer than Size bytes in pieces of 16, 8, 4 and 2: faster than a loop or a call for the ends of
+// rows.
+template <int Size>
+inline void copy_piece(char*& to, const char*& from, int64_t bytes) {
+  if constexpr (Size >= 2) {
+    if (bytes & Size) {
+      __builtin_memcpy(to, from, Size);
+      to += Size;
+      from += Size;
+    }
+    copy_piece<Size / 2>(to, from, bytes);
+  }
+}
+template <int Size>
 inline void copy_bytes(void* to, const void* from, int64_t bytes) {
   char* out = static_cast<char*>(to);
   const char* in = static_cast<const char*>(from);
-  const auto piece = [&](auto size) {
-    if (!(bytes & size())) return;
-    __builtin_memcpy(out, in, size());
-    out += size();
-    in += size();
-  };
-  piece([] { return 32; });
-  piece([] { return 16; });
-  piece([] { return 8; });
-  piece([] { return 4; });
-  piece([] { return 2; });
+  copy_piece<Size / 2>(out, in, bytes);
 }
 
-// The first `count` elements, the others `fill`.
+// The first `count` < kWidth elements, the others `fill`. Lanes that are masked off are not
+// touched.
+#if defined(__AVX512F__)
+inline __mmask16 first(int64_t count) { return static_cast<__mmask16>((1u << count) - 1); }
+inline F load(const float* p, int64_t count, float fill) {
+  return (F)_mm512_mask_loadu_ps(_mm512_set1_ps(fill), first(count), p);
+}
+inline void store(float* p, F v, int64_t count) {
+  _mm512_mask_storeu_ps(p, first(count), (__m512)v);
+}
+#elif defined(__AVX2__)
+inline __m256i first(int64_t count) {
+  const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), lanes);
+}
+inline F load(const float* p, int64_t count, float fill) {
+  const __m256i mask = first(count);
+  return (F)_mm256_blendv_ps(_mm256_set1_ps(fill), _mm256_maskload_ps(p, mask), (__m256)mask);
+}
+inline void store(float* p, F v, int64_t count) { _mm256_maskstore_ps(p, first(count), (__m256)v); }
+#else
 inline F load(const float* p, int64_t count, float fill) {
   F v = splat(fill);
-  copy_bytes(&v, p, count * 4);
+  copy_bytes<sizeof v>(&v, p, count * 4);
   return v;
 }
+inline void store(float* p, F v, int64_t count) { copy_bytes<sizeof v>(p, &v, count * 4); }
+#endif
 inline H load(const uint16_t* p, int64_t count) {
   H v = {};
-  copy_bytes(&v, p, count * 2);
+  copy_bytes<sizeof v>(&v, p, count * 2);
   return v;
 }
-inline void store(float* p, F v, int64_t count) { copy_bytes(p, &v, count * 4); }
-inline void store(uint16_t* p, H v, int64_t count) { copy_bytes(p, &v, count * 2); }
+inline void store(uint16_t* p, H v, int64_t count) { copy_bytes<sizeof v>(p, &v, count * 2); }
 
 // a * b + c with one rounding where the hardware has it: for sums, never across an R().
 inline F multiply_add(F a, F b, F c) {

@@ -23,7 +23,8 @@ inline F exp_of_sum(F x, F low) {
   constexpr float q[] = {0x1.000000p-1f, 0x1.555554p-3f,  0x1.55548ep-5f,
                          0x1.111272p-7f, 0x1.6d8db0p-10f, 0x1.9f0810p-13f};
   x = x > splat(89.0f) ? splat(89.0f) : x;
-  x = x < splat(-104.0f) ? splat(-104.0f) : x;
+  const I vanishes = x < splat(-104.0f);  // masked scores: computed as exp(0), underflow is slow
+  x = vanishes ? F{} : x;
   const F magic = splat(0x1.8p23f);  // adding it rounds to an integer, kept in the low bits
   const F shifted = x * splat(0x1.715476p0f) + magic;
   const F n = shifted - magic;
@@ -34,7 +35,7 @@ inline F exp_of_sum(F x, F low) {
   const U half = (U)((I)exponent >> 1);
   const F scale1 = (F)((half + 127u) << 23);
   const F scale2 = (F)((exponent - half + 127u) << 23);
-  return p * scale1 * scale2;
+  return vanishes ? F{} : p * scale1 * scale2;
 }
 
 inline F exponential(F x) { return exp_of_sum(x, F{}); }

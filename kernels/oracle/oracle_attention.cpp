@@ -9,8 +9,8 @@ namespace {
 
 constexpr double kLowest = std::numeric_limits<double>::lowest();
 
-// The additive mask of one batch row and head in float64: 0, kLowest where not allowed, or an explicit
-// mask's own value (whose lowest finite number means "not allowed" as well).
+// The additive mask of one batch row and head in float64: 0, kLowest where not allowed, or an
+// explicit mask's own value (whose lowest finite number means "not allowed" as well).
 std::vector<double> additive_mask(const AttentionMask& mask, int64_t b, int64_t h, int64_t queries,
                                   int64_t keys) {
   std::vector<double> out;
@@ -25,8 +25,9 @@ std::vector<double> additive_mask(const AttentionMask& mask, int64_t b, int64_t 
     }
     return out;
   }
-  const std::vector<double> valid =
-      mask.key_valid.defined() ? values_of(mask.key_valid.slice(0, b, b + 1)) : std::vector<double>();
+  const std::vector<double> valid = mask.key_valid.defined()
+                                        ? values_of(mask.key_valid.slice(0, b, b + 1))
+                                        : std::vector<double>();
   for (int64_t t = 0; t < queries; ++t) {
     for (int64_t s = 0; s < keys; ++s) {
       const int64_t query = mask.query_offset + t, key = mask.key_offset + s;
@@ -67,7 +68,8 @@ void OracleOps::do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, con
   };
   for (int64_t b = 0; b < q.dim(0); ++b) {
     for (int64_t h = 0; h < heads; ++h) {
-      const std::vector<double> qs = at(q, b, h), ks = at(k, b, h / group), vs = at(v, b, h / group);
+      const std::vector<double> qs = at(q, b, h), ks = at(k, b, h / group),
+                                vs = at(v, b, h / group);
       const std::vector<double> additive = additive_mask(mask, b, h, queries, keys);
       std::vector<double> result(static_cast<size_t>(queries) * value_width, 0.0);
       std::vector<double> scores(static_cast<size_t>(keys));

@@ -12,7 +12,9 @@ class OracleDevice final : public Device {
  public:
   OracleDevice() : ops_(*this) {}
   std::string name() const override { return "oracle"; }
-  std::string describe() const override { return "float64 in plain loops, one thread: the referee"; }
+  std::string describe() const override {
+    return "float64 in plain loops, one thread: the referee";
+  }
   Tensor allocate(DType dtype, const Shape& shape) override {
     int64_t bytes = 0;
     require(!__builtin_mul_overflow(shape.numel(), size_of(dtype), &bytes), "allocate", shape,
@@ -41,7 +43,9 @@ std::unique_ptr<Device> open_oracle_device() { return std::make_unique<OracleDev
 
 Contract OracleOps::contract(OpId op, DType storage) const {
   const bool single_rounding = is_fused(op) && overrides(op);
-  return {storage, DType::f64, {53, SumRounding::nearest, 1},
+  return {storage,
+          DType::f64,
+          {53, SumRounding::nearest, 1},
           single_rounding ? RoundingPoints::fused : RoundingPoints::eager};
 }
 

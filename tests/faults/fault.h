@@ -38,5 +38,11 @@ std::vector<Fault> sdpa_faults();
 std::vector<Fault> kv_cache_faults();
 std::vector<Fault> attention_faults();
 std::vector<Fault> decoder_layer_faults();
+std::vector<Fault> add_faults();
+std::vector<Fault> scale_faults();
+std::vector<Fault> repeat_kv_faults();
+std::vector<Fault> matmul_faults();
+std::vector<Fault> masked_add_faults();
+std::vector<Fault> softmax_faults();
 
 }  // namespace plumb::testing

@@ -1,7 +1,9 @@
 // Every named fault is seen by the harness, in the block that it is in, and nowhere else.
 #include <iomanip>
 #include <iostream>
+#include <set>
 
+#include "blocks/catalog.h"
 #include "tests/catch.h"
 #include "tests/faults/kills.h"
 
@@ -20,6 +22,21 @@ void check_faults(const std::vector<Fault>& faults) {
     CHECK(kills.killed > 0);
     for (const std::string& text : not_isolated(fault)) CHECK(text.empty());
   }
+}
+
+std::vector<std::vector<Fault>> all_faults() {
+  return {embedding_faults(),      rotary_frequencies_faults(),
+          rotary_table_faults(),   rotary_faults(),
+          rms_norm_faults(),       layer_norm_faults(),
+          linear_faults(),         activation_faults(),
+          glu_activation_faults(), glu_mlp_faults(),
+          softcap_faults(),        lm_head_faults(),
+          causal_mask_faults(),    sdpa_faults(),
+          kv_cache_faults(),       attention_faults(),
+          decoder_layer_faults(),  add_faults(),
+          scale_faults(),          repeat_kv_faults(),
+          matmul_faults(),         masked_add_faults(),
+          softmax_faults()};
 }
 
 void print_faults(const std::vector<Fault>& faults) {
@@ -50,15 +67,33 @@ TEST_CASE("sdpa faults are killed") { check_faults(sdpa_faults()); }
 TEST_CASE("kv_cache faults are killed") { check_faults(kv_cache_faults()); }
 TEST_CASE("attention faults are killed") { check_faults(attention_faults()); }
 TEST_CASE("decoder_layer faults are killed") { check_faults(decoder_layer_faults()); }
+TEST_CASE("add faults are killed") { check_faults(add_faults()); }
+TEST_CASE("scale faults are killed") { check_faults(scale_faults()); }
+TEST_CASE("repeat_kv faults are killed") { check_faults(repeat_kv_faults()); }
+TEST_CASE("matmul faults are killed") { check_faults(matmul_faults()); }
+TEST_CASE("masked_add faults are killed") { check_faults(masked_add_faults()); }
+TEST_CASE("softmax faults are killed") { check_faults(softmax_faults()); }
+
+TEST_CASE("every block of the catalog has its faults") {
+  std::set<std::string> blocks;
+  for (const auto& faults : all_faults()) {
+    std::set<std::string> names;
+    for (const Fault& fault : faults) {
+      INFO(fault.block << ": " << fault.name);
+      CHECK(fault.block == faults.front().block);
+      CHECK(names.insert(fault.name).second);
+    }
+    CHECK(blocks.insert(faults.front().block).second);
+  }
+  for (const BlockEntry& entry : block_catalog()) {
+    INFO(entry.name);
+    CHECK(blocks.count(std::string(entry.name)) == 1);
+  }
+}
 
 // `faults_test "[kills]"` prints how many of the checkpoints that a fault reaches see it.
 TEST_CASE("table of kills", "[.][kills]") {
-  for (const auto& faults :
-       {embedding_faults(), rotary_frequencies_faults(), rotary_table_faults(), rotary_faults(),
-        rms_norm_faults(), layer_norm_faults(), linear_faults(), activation_faults(),
-        glu_activation_faults(), glu_mlp_faults(), softcap_faults(), lm_head_faults(),
-        causal_mask_faults(), sdpa_faults(), kv_cache_faults(), attention_faults(),
-        decoder_layer_faults()}) {
+  for (const auto& faults : all_faults()) {
     print_faults(faults);
   }
 }

@@ -28,6 +28,8 @@ TEST_CASE("classes of y, reference and round(o)", "[classes]") {
       {1, 1, 1, true, false},
       {kNan, 1, 1, false, false},
       {kInf, 1, 1, false, false},
+      {kNan, 1, kNan, false, false},
+      {kNan, kInf, kNan, false, false},
       {kNan, kNan, kNan, true, false},
       {1, kNan, kNan, false, false},
       {1, kNan, 1, true, true},  // the reference lost it to overflow

@@ -30,6 +30,12 @@ TEST_CASE("numbers are short") {
   for (const auto& [x, expected] : table) CHECK(short_number(x) == expected);
 }
 
+TEST_CASE("seconds have two decimals") {
+  CHECK(seconds_text(0.0671) == "0.07");
+  CHECK(seconds_text(63.5) == "63.50");
+  CHECK(seconds_text(kNan) == "nan");
+}
+
 TEST_CASE("a failure's text says by how much, where, and how to repeat it") {
   CHECK(
       failure_text(failing()) ==
@@ -135,13 +141,13 @@ TEST_CASE("the end of a run") {
         "unsupported\n"
         "  conv cpu bf16 (2 checkpoints): no conv\n"
         "\n"
-        "6 checkpoints in 1.5 s: 3 pass, 1 fail, 2 unsupported   "
+        "6 checkpoints in 1.50 s: 3 pass, 1 fail, 2 unsupported   "
         "fail: 1 of 6 checkpoints are worse than they may be\n");
 }
 
 TEST_CASE("an empty run is never green") {
   CHECK(closing_text(sample_outcome({})) ==
-        "0 checkpoints in 1.5 s   nothing was selected, so nothing was verified\n");
+        "0 checkpoints in 1.50 s   nothing was selected, so nothing was verified\n");
 }
 
 TEST_CASE("colours are on request only and do not move columns") {

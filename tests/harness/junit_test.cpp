@@ -98,7 +98,8 @@ TEST_CASE("a viewer is green only if the exit code is 0") {
   CHECK(balanced(xml));
   CHECK(contains(xml, "<testsuites name=\"harness\" tests=\"2\" failures=\"1\""));
   CHECK(contains(xml,
-                 "<failure type=\"exit code 8\" message=\"blind: no selected checkpoint can see: "
+                 "<failure type=\"exit code 8\" message=\"blind: nothing failed, but no selected "
+                 "checkpoint can see "
                  "sdpa window\">"));
   CHECK(contains(junit({}), "<failure type=\"exit code 2\""));
 }

@@ -30,7 +30,7 @@ TEST_CASE("the summary of a run") {
   CHECK(contains(
       all,
       "## Not verified\n\n**timeout: 1 of 5 checkpoints did not finish in time** (exit code 6)"));
-  CHECK(contains(all, "2 pass, 1 fail, 1 unsupported, 1 timeout in 1.5 s, cpu: 2 cores, avx2.\n"));
+  CHECK(contains(all, "2 pass, 1 fail, 1 unsupported, 1 timeout in 1.50 s, cpu: 2 cores, avx2.\n"));
   CHECK(contains(all,
                  "\n| sdpa | cpu | bf16 | 1 | 1 | 0 | 0 | 0 | 4.19 (tensor) | gemma2-a4/whole-bf16 "
                  "model.layers.0.self_attn:sdpa#0 |\n"));

@@ -69,7 +69,7 @@ TEST_CASE("a feature that every checkpoint is blind to is a blind selection") {
   CHECK(alone.blind[0].feature == "window");
   CHECK(alone.blind[0].blind == 2);
   CHECK(alone.blind[0].everywhere());
-  CHECK(alone.verdict == "blind: no selected checkpoint can see: sdpa window");
+  CHECK(alone.verdict == "blind: nothing failed, but no selected checkpoint can see sdpa window");
 
   const Outcome together = outcome_of({blind, seeing}, {});
   CHECK(together.exit_code == 0);
@@ -105,7 +105,7 @@ TEST_CASE("a block all of whose checkpoints are blind is a blind selection") {
   REQUIRE(outcome.blind.size() == 1);
   CHECK(outcome.blind[0].feature.empty());
   CHECK(outcome.blind[0].blind == 2);
-  CHECK(outcome.verdict == "blind: no selected checkpoint can see: linear");
+  CHECK(outcome.verdict == "blind: nothing failed, but no selected checkpoint can see linear");
 }
 
 TEST_CASE("what was asked for by name and is unsupported everywhere counts") {
@@ -146,7 +146,20 @@ TEST_CASE("rows hold counts and the gate nearest to its limit") {
   CHECK(row.worst->recording == "gemma2-a4/whole-bf16");
   CHECK(outcome.rows[1].worst->gate == "token");
   CHECK(outcome.rows[1].worst->ratio == 0.5);
+  CHECK(outcome.rows[2].block == "linear");
   CHECK_FALSE(outcome.rows[2].worst.has_value());
+}
+
+TEST_CASE("a block's rows are neighbours, and of equal gates the last one is named") {
+  CheckpointResult late = passing("sdpa");
+  late.dtype = "f32";
+  late.outputs[0].gates = {sample_gate("structure", 0, 0, 0), sample_gate("bits", 0, 0, 0)};
+  const Outcome outcome = outcome_of({passing("sdpa"), passing("linear"), late}, {});
+  REQUIRE(outcome.rows.size() == 3);
+  CHECK(outcome.rows[1].block == "sdpa");
+  CHECK(outcome.rows[1].dtype == "f32");
+  CHECK(outcome.rows[1].worst->gate == "bits");
+  CHECK(outcome.rows[2].block == "linear");
 }
 
 TEST_CASE("the ratio of a gate is finite only if it has a finite limit and statistic") {

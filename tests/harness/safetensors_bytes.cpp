@@ -19,7 +19,7 @@ std::string safetensors_file(const std::vector<RawTensor>& tensors) {
   for (const RawTensor& t : tensors) {
     std::string shape;
     for (const int64_t extent : t.shape)
-      shape += (shape.empty() ? "" : ",") + std::to_string(extent);
+      shape.append(shape.empty() ? "" : ",").append(std::to_string(extent));
     const size_t end = payload.size() + t.bytes.size();
     header += (header.size() > 1 ? ",\"" : "\"") + t.name + "\":{\"dtype\":\"" + t.dtype +
               "\",\"shape\":[" + shape + "],\"data_offsets\":[" + std::to_string(payload.size()) +

@@ -91,8 +91,7 @@ TEST_CASE("headers that are no plain JSON object are refused") {
 TEST_CASE("headers with very many values are refused within bounds") {
   std::string many = "{";
   for (int i = 0; i < 1'000'000; ++i) {
-    many +=
-        "\"" + std::to_string(i) + "\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},";
+    many += text('"', i) + "\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},";
   }
   many.back() = '}';
   CHECK(contains(error_of(safetensors_file(many, "")), "more than the 1000000 values"));

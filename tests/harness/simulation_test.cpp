@@ -90,6 +90,7 @@ struct Linear {
     Values out, terms(kInner);
     for (size_t t = 0; t < kRows; ++t) {
       for (size_t n = 0; n < kOuter; ++n) {
+        terms.resize(kInner);  // a wrong sum may have dropped some
         for (size_t k = 0; k < kInner; ++k) terms[k] = x[t * kInner + k] * weight[n * kInner + k];
         out.push_back(add_bias(total(terms), bias[n]));
       }

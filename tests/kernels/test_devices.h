@@ -1,6 +1,7 @@
 // The devices that every kernel test runs on.
 #pragma once
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,8 +11,12 @@
 
 namespace plumb {
 
+// "cpu" and "oracle", or the one that the environment variable PLUMB_TEST_DEVICES names.
 inline const std::vector<std::string>& test_devices() {
-  static const std::vector<std::string> names = {"cpu", "oracle"};
+  static const std::vector<std::string> names = [] {
+    const char* other = std::getenv("PLUMB_TEST_DEVICES");
+    return other ? std::vector<std::string>{other} : std::vector<std::string>{"cpu", "oracle"};
+  }();
   return names;
 }
 

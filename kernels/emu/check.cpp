@@ -1,0 +1,230 @@
+#include "kernels/emu/check.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+#include <mutex>
+
+#include "kernels/emu/memory.h"
+#include "kernels/emu/scheduler.h"
+#include "kernels/emu/source_line.h"
+#include "kernels/error.h"
+
+namespace plumb::emulator::check {
+namespace {
+
+// What is known of a byte. A stamp is epoch:38 | wave epoch:14 | who:12. Epochs count the stretches
+// between block barriers and grow for ever; wave epochs count the wave barriers of one wave. `who`
+// is a thread, several lanes of one wave, several threads, or an atomic operation. Write stamps
+// below kHost: 0 not allocated, kFresh never written; kHost itself: by the host.
+struct Record {
+  uint64_t write, read;
+  uint32_t write_code, read_code;  // lower halves of return addresses
+};
+constexpr int kEpochShift = 26, kWaveEpochShift = 12;
+constexpr uint64_t kFresh = 1, kHost = uint64_t{1} << kEpochShift;
+constexpr uint64_t kWhoMask = 0xfff, kWaveEpochMask = 0x3fff;
+constexpr uint64_t kSeveralLanes = 0x400, kSeveral = 0x800, kAtomic = 0x801;  // thread < 0x400
+
+uint64_t who_of(uint64_t stamp) { return stamp & kWhoMask; }
+uint64_t wave_epoch_of(uint64_t stamp) { return stamp >> kWaveEpochShift & kWaveEpochMask; }
+
+Record* records = nullptr;  // one per byte of the region
+uint64_t epoch = 2;
+
+// First stamps of the launch, of the block and of the stretch since its last barrier.
+struct Clock {
+  uint64_t launch = 0, block = 0, now = 0;
+  int wave_shift = 5;  // log2 of the wave width
+};
+Clock clock_now;
+
+// Whether a stamp is of an earlier stretch of this block.
+bool earlier_in_block(uint64_t stamp, const Clock& clock) {
+  return stamp - clock.block < clock.now - clock.block;
+}
+
+void map_records() {
+  map_region();
+  static const bool mapped = [] {
+    void* p = mmap(nullptr, kRegionBytes * sizeof(Record), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    require<DeviceError>(p != MAP_FAILED, "emu-check", "the system refuses ",
+                         kRegionBytes * sizeof(Record),
+                         " bytes of address space for the records of the checker (see ulimit -v)");
+    records = static_cast<Record*>(p);
+    return true;
+  }();
+  static_cast<void>(mapped);
+}
+
+void mark(const void* p, size_t bytes, uint64_t write) {
+  map_records();
+  Record* first = records + offset_of(p);
+  for (size_t i = 0; i < bytes; ++i) first[i] = {write, 0, 0, 0};
+}
+
+std::string who_text(uint64_t stamp) {
+  const uint64_t who = who_of(stamp);
+  if (who == kAtomic) return "an atomic operation";
+  if (who == kSeveral) return "several threads";
+  if (who >= kSeveralLanes) return text("several lanes of wave ", who - kSeveralLanes);
+  return text("thread ", who);
+}
+
+std::string memory_text(size_t offset, size_t bytes) {
+  return text(bytes, bytes == 1 ? " byte, " : " bytes, ", describe_address(region + offset));
+}
+
+// The other side of a race.
+struct Other {
+  const char* verb;
+  uint64_t stamp;
+  uint32_t code;
+};
+
+// The message is complete before the fiber is left for good: nothing that it allocated stays
+// behind.
+[[noreturn, gnu::noinline, gnu::cold]] void report(const char* verb, const char* problem,
+                                                   size_t offset, size_t bytes, const void* code,
+                                                   const Other* other = nullptr) {
+  std::string message = text(other ? "race: the " : "", verb, problem, " (",
+                             memory_text(offset, bytes), ") at ", source_line(code));
+  if (other) {
+    const bool same_block = other->stamp >= clock_now.block;
+    message += text(" and the ", other->verb, " at ", source_line_of_low_bits(other->code), " by ",
+                    who_text(other->stamp), same_block ? "" : " of another block",
+                    " have no barrier between them");
+  }
+  fault(std::move(message));
+}
+
+// Whether an access of this launch, or an older one, is unordered with one by `me` now.
+bool unordered(uint64_t stamp, uint64_t me, const Clock& clock) {
+  if (stamp < clock.launch || earlier_in_block(stamp, clock)) return false;
+  if (stamp < clock.block) return true;  // another block
+  const uint64_t who = who_of(stamp), own = who_of(me), wave = own >> clock.wave_shift;
+  if (who == own) return false;
+  const bool same_wave = who < kSeveralLanes ? who >> clock.wave_shift == wave
+                                             : who < kSeveral && who - kSeveralLanes == wave;
+  return !(same_wave && wave_epoch_of(stamp) != wave_epoch_of(me));
+}
+
+// The stamp that stands for earlier reads and one by `me`.
+uint64_t with_read(uint64_t stamp, uint64_t me, const Clock& clock) {
+  if (!unordered(stamp, me, clock)) return me;
+  if (stamp < clock.block) return (stamp & ~kWhoMask) | kSeveral;
+  const uint64_t who = who_of(stamp), wave = who_of(me) >> clock.wave_shift;
+  const bool same_wave = who < kSeveralLanes ? who >> clock.wave_shift == wave
+                                             : who < kSeveral && who - kSeveralLanes == wave;
+  return same_wave ? (me & ~kWhoMask) | kSeveralLanes | wave : clock.now | kSeveral;
+}
+
+// The full rules for one record; the first record of an access to `bytes` bytes is at `offset`.
+template <Access Kind>
+[[gnu::noinline]] void access_record(Record& r, size_t offset, size_t bytes, uint64_t me,
+                                     const void* code) {
+  const Clock& clock = clock_now;
+  constexpr const char* kVerbs[] = {"read", "write", "atomic operation"};
+  const char* verb = kVerbs[static_cast<int>(Kind)];
+  if (r.write == 0) report(verb, " out of bounds", offset, bytes, code);
+  if (Kind != Access::write && r.write == kFresh) {
+    report(verb, " of memory that was never written", offset, bytes, code);
+  }
+  const bool both_atomic = Kind == Access::atomic && who_of(r.write) == kAtomic;
+  if (r.write != me && !both_atomic && unordered(r.write, me, clock)) {
+    const Other other{"write", r.write, r.write_code};
+    report(verb, "", offset, bytes, code, &other);
+  }
+  const auto code_bits = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(code));
+  if (Kind == Access::read) {
+    r.read = with_read(r.read, me, clock);
+    r.read_code = code_bits;
+    return;
+  }
+  if (r.read != me && unordered(r.read, me, clock)) {
+    const Other other{"read", r.read, r.read_code};
+    report(verb, "", offset, bytes, code, &other);
+  }
+  r.write = Kind == Access::atomic ? (me & ~kWhoMask) | kAtomic : me;
+  r.write_code = code_bits;
+}
+
+}  // namespace
+
+void start_launch(int wave) {
+  map_records();
+  clock_now.launch = ++epoch << kEpochShift;
+  clock_now.wave_shift = wave == 64 ? 6 : 5;
+}
+
+void start_block() { clock_now.block = clock_now.now = ++epoch << kEpochShift; }
+
+void pass_block_barrier() { clock_now.now = ++epoch << kEpochShift; }
+
+void mark_fresh(const void* p, size_t bytes) { mark(p, bytes, kFresh); }
+
+void mark_written(const void* p, size_t bytes) { mark(p, bytes, kHost); }
+
+void mark_gone(const void* p, size_t bytes) {
+  map_records();
+  constexpr uintptr_t kPage = 4096;
+  char* first = reinterpret_cast<char*>(records + offset_of(p));
+  char* last = first + bytes * sizeof(Record);
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(first) + kPage - 1) / kPage * kPage;
+  const uintptr_t end = reinterpret_cast<uintptr_t>(last) / kPage * kPage;
+  if (begin >= end || offset_of(p) < kSharedBytes) {
+    std::memset(first, 0, static_cast<size_t>(last - first));
+    return;
+  }
+  // Whole pages go back to the system and read as zero.
+  std::memset(first, 0, begin - reinterpret_cast<uintptr_t>(first));
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  std::memset(reinterpret_cast<void*>(end), 0, reinterpret_cast<uintptr_t>(last) - end);
+}
+
+template <Access Kind>
+void access(const void* p, size_t bytes, const void* code) {
+  const size_t offset = offset_of(p);
+  if (offset >= kRegionBytes) return;
+  const Thread* thread = current;
+  if (!thread || !records) return host_access(code);
+  const Clock& clock = clock_now;
+  const uint64_t me =
+      clock.now | (wave_epoch(*thread) & kWaveEpochMask) << kWaveEpochShift | thread->linear;
+  Record* r = records + offset;
+  if (bytes > 1 && r[bytes - 1].write == 0) {
+    access_record<Kind>(r[bytes - 1], offset, bytes, me, code);
+  }
+  const size_t step = bytes > 1 && offset % 2 == 0 ? 2 : 1;
+  for (size_t i = 0; i < bytes; i += step) {
+    const uint64_t write = r[i].write, read = r[i].read;
+    const bool write_settled =
+        write == me || write - kHost < clock.launch - kHost || earlier_in_block(write, clock);
+    const bool read_settled = read == me || read < clock.launch || earlier_in_block(read, clock);
+    // The two common cases at once; access_record() has all of them.
+    if (Kind == Access::read && write_settled) {
+      if (read == me || read == (clock.now | kSeveral)) continue;
+      if (read_settled) {
+        r[i].read = me;
+        r[i].read_code = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(code));
+        continue;
+      }
+    }
+    if (Kind == Access::write && read_settled && (write_settled || write == kFresh)) {
+      r[i].write = me;
+      r[i].write_code = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(code));
+      continue;
+    }
+    const bool part_of_wider =
+        bytes == 1 && offset % 2 == 1 && write == kFresh && r[-1].write > kFresh;
+    if (part_of_wider) continue;
+    access_record<Kind>(r[i], offset, bytes, me, code);
+  }
+}
+
+template void access<Access::read>(const void*, size_t, const void*);
+template void access<Access::write>(const void*, size_t, const void*);
+template void access<Access::atomic>(const void*, size_t, const void*);
+
+}  // namespace plumb::emulator::check

@@ -1,0 +1,105 @@
+// What a compiler calls from code built with -fsanitize=thread and -fsanitize=bounds, answered by
+// check.h. The names and signatures are those of LLVM's compiler-rt, which GCC shares.
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/emu/check.h"
+#include "kernels/emu/emulator.h"
+#include "kernels/emu/source_line.h"
+#include "kernels/error.h"
+
+using plumb::emulator::check::Access;
+using plumb::emulator::check::access;
+
+// The compilers fix these names, one per size: macros keep the list readable.
+#define PLUMB_ACCESS(name, size, kind) \
+  void name(void* p) { access<Access::kind>(p, size, __builtin_return_address(0)); }
+#define PLUMB_ACCESSES(size)                              \
+  PLUMB_ACCESS(__tsan_read##size, size, read)             \
+  PLUMB_ACCESS(__tsan_write##size, size, write)           \
+  PLUMB_ACCESS(__tsan_unaligned_read##size, size, read)   \
+  PLUMB_ACCESS(__tsan_unaligned_write##size, size, write) \
+  PLUMB_ACCESS(__tsan_volatile_read##size, size, read)    \
+  PLUMB_ACCESS(__tsan_volatile_write##size, size, write)
+
+// Atomic operations, of kernels and of the host's code in the same files (shared_ptr).
+#define PLUMB_ATOMIC(type, name, parameters, result, operation)                                    \
+  result __tsan_atomic##name parameters {                                                          \
+    access<Access::atomic>(const_cast<const type*>(p), sizeof(type), __builtin_return_address(0)); \
+    return operation;                                                                              \
+  }
+#define PLUMB_ATOMIC_UPDATE(bits, type, name)                               \
+  PLUMB_ATOMIC(type, bits##_##name, (volatile type * p, type v, int), type, \
+               __atomic_##name(p, v, __ATOMIC_SEQ_CST))
+#define PLUMB_ATOMIC_COMPARE(bits, type, name, weak)                                    \
+  PLUMB_ATOMIC(                                                                         \
+      type, bits##_##name, (volatile type * p, type * expected, type v, int, int), int, \
+      __atomic_compare_exchange_n(p, expected, v, weak, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+#define PLUMB_ATOMICS(bits, type)                                             \
+  PLUMB_ATOMIC(type, bits##_load, (const volatile type* p, int), type,        \
+               __atomic_load_n(p, __ATOMIC_SEQ_CST))                          \
+  PLUMB_ATOMIC(type, bits##_store, (volatile type * p, type v, int), void,    \
+               __atomic_store_n(p, v, __ATOMIC_SEQ_CST))                      \
+  PLUMB_ATOMIC(type, bits##_exchange, (volatile type * p, type v, int), type, \
+               __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST))                   \
+  PLUMB_ATOMIC_UPDATE(bits, type, fetch_add)                                  \
+  PLUMB_ATOMIC_UPDATE(bits, type, fetch_sub)                                  \
+  PLUMB_ATOMIC_UPDATE(bits, type, fetch_and)                                  \
+  PLUMB_ATOMIC_UPDATE(bits, type, fetch_or)                                   \
+  PLUMB_ATOMIC_UPDATE(bits, type, fetch_xor)                                  \
+  PLUMB_ATOMIC_COMPARE(bits, type, compare_exchange_strong, false)            \
+  PLUMB_ATOMIC_COMPARE(bits, type, compare_exchange_weak, true)
+
+extern "C" {
+
+PLUMB_ACCESSES(1)
+PLUMB_ACCESSES(2)
+PLUMB_ACCESSES(4)
+PLUMB_ACCESSES(8)
+PLUMB_ACCESSES(16)
+
+void __tsan_read_range(void* p, size_t bytes) {
+  access<Access::read>(p, bytes, __builtin_return_address(0));
+}
+void __tsan_write_range(void* p, size_t bytes) {
+  access<Access::write>(p, bytes, __builtin_return_address(0));
+}
+void __tsan_vptr_read(void**) {}
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_init() {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+
+PLUMB_ATOMICS(8, uint8_t)
+PLUMB_ATOMICS(16, uint16_t)
+PLUMB_ATOMICS(32, uint32_t)
+PLUMB_ATOMICS(64, uint64_t)
+void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+void __tsan_atomic_signal_fence(int) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
+
+#if defined(PLUMB_EMU_BOUNDS)
+// compiler-rt's OutOfBoundsData begins with the source position.
+struct PlumbOutOfBounds {
+  const char* file;
+  uint32_t line, column;
+};
+void __ubsan_handle_out_of_bounds_abort(const PlumbOutOfBounds* where, uintptr_t index) {
+  const std::string file = where->file;
+  plumb::emulator::fault(plumb::text("index ", static_cast<intptr_t>(index),
+                                     " is outside its array at ", file.substr(file.rfind('/') + 1),
+                                     ":", where->line));
+}
+#endif
+
+}  // extern "C"
+
+namespace plumb::emulator {
+
+// The return address is the kernel's line only while nothing else inlines this.
+[[gnu::noinline]] void checked_copy(void* to, const void* from, size_t bytes) {
+  access<Access::read>(from, bytes, __builtin_return_address(0));
+  access<Access::write>(to, bytes, __builtin_return_address(0));
+  __builtin_memcpy(to, from, bytes);
+}
+
+}  // namespace plumb::emulator

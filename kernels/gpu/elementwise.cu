@@ -1,0 +1,209 @@
+// add, mul, scale, activation, gated_activation, softcap, masked_add, copy: out = R(f(inputs)).
+//
+// Memory-bound. A thread owns 16 bytes of the output (one element where alignment forbids more),
+// reads the same of every input and writes once; contiguous tensors are one long row. The fused ops
+// round to storage between their steps in registers, as HuggingFace's eager code does in memory.
+#include "kernels/gpu/functions.h"
+#include "kernels/gpu/gpu_ops.h"
+#include "kernels/gpu/rows.h"
+
+namespace plumb::PLUMB_GPU_VENDOR {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <class T, int Inputs>
+struct Operands {
+  T* out;
+  Rows out_rows;
+  const T* in[Inputs];
+  Rows in_rows[Inputs];
+  int64_t width;  // of a row, in vectors
+  int64_t total;  // vectors in all rows
+};
+
+template <class T, int N, int Inputs, class F>
+__global__ void __launch_bounds__(kThreads) elementwise(Operands<T, Inputs> p, F f) {
+  const int64_t step = int64_t{kThreads} * grid_size().x;
+  for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < p.total; i += step) {
+    const bool one_row = p.out_rows.count == 1;
+    const int64_t row = one_row ? 0 : i / p.width;
+    const int64_t column = (one_row ? i : i % p.width) * N;
+    Vector<T, N> x[Inputs], y;
+#pragma unroll
+    for (int j = 0; j < Inputs; ++j) {
+      x[j] = load_vector<N>(p.in[j] + p.in_rows[j].offset(row) + column);
+    }
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      if constexpr (Inputs == 1) {
+        y[k] = from_float<T>(f(to_float(x[0][k])));
+      } else {
+        y[k] = from_float<T>(f(to_float(x[0][k]), to_float(x[1][k])));
+      }
+    }
+    store_vector(p.out + p.out_rows.offset(row) + column, y);
+  }
+}
+
+template <class T, int Inputs, class F>
+void run(const char* op, Stream stream, const Tensor& out, const Tensor* const (&in)[Inputs], F f) {
+  if (out.numel() == 0) return;
+  bool contiguous = out.contiguous();
+  for (const Tensor* x : in) contiguous = contiguous && x->contiguous();
+  const auto flat = [&](const Tensor& t) { return contiguous ? t.view({t.numel()}) : t; };
+  Operands<T, Inputs> p{};
+  const Tensor to = flat(out);
+  p.out = to.data<T>();
+  p.out_rows = rows_of(op, to);
+  bool vectors = rows_are_vectors(to);
+  for (int j = 0; j < Inputs; ++j) {
+    const Tensor from = flat(*in[j]);
+    p.in[j] = from.data<T>();
+    p.in_rows[j] = rows_of(op, from);
+    vectors = vectors && rows_are_vectors(from);
+  }
+  const auto go = [&]<int N>() {
+    p.width = to.dim(-1) / N;
+    p.total = p.width * p.out_rows.count;
+    launch<elementwise<T, N, Inputs, F>>(op, {grid_for(p.total, kThreads)}, {kThreads}, 0, stream,
+                                         p, f);
+  };
+  if (vectors) {
+    go.template operator()<kVector<T>>();
+  } else {
+    go.template operator()<1>();
+  }
+}
+
+struct Add {
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+struct Multiply {
+  __device__ float operator()(float a, float b) const { return a * b; }
+};
+struct ScaleBy {
+  float factor;
+  __device__ float operator()(float x) const { return x * factor; }
+};
+struct DivideBy {
+  float divisor;
+  __device__ float operator()(float x) const { return x / divisor; }
+};
+template <Activation Function>
+struct Activate {
+  __device__ float operator()(float x) const { return activate<Function>(x); }
+};
+template <class T, Activation Function>
+struct Gate {
+  __device__ float operator()(float gate, float up) const {
+    return rounded<T>(activate<Function>(gate)) * up;
+  }
+};
+template <class T>
+struct Softcap {
+  float cap;
+  __device__ float operator()(float x) const {
+    return rounded<T>(tanhf(rounded<T>(x / cap))) * cap;
+  }
+};
+
+// Bytes of any dtype, moved as they are.
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads) copy_rows(Operands<T, 1> p) {
+  const int64_t step = int64_t{kThreads} * grid_size().x;
+  for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < p.total; i += step) {
+    const int64_t row = i / p.width, column = i % p.width * N;
+    store_vector(p.out + p.out_rows.offset(row) + column,
+                 load_vector<N>(p.in[0] + p.in_rows[0].offset(row) + column));
+  }
+}
+
+template <class T>
+void copy_as(Stream stream, const Tensor& out, const Tensor& x) {
+  Operands<T, 1> p{out.data<T>(), rows_of("copy", out), {x.data<T>()}, {rows_of("copy", x)}, 0, 0};
+  const auto go = [&]<int N>() {
+    p.width = out.dim(-1) / N;
+    p.total = p.width * p.out_rows.count;
+    launch<copy_rows<T, N>>("copy", {grid_for(p.total, kThreads)}, {kThreads}, 0, stream, p);
+  };
+  if (rows_are_vectors(out) && rows_are_vectors(x)) {
+    go.template operator()<16 / static_cast<int>(sizeof(T))>();
+  } else {
+    go.template operator()<1>();
+  }
+}
+
+}  // namespace
+
+void GpuOps::do_add(const Tensor& out, const Tensor& a, const Tensor& b) {
+  with_storage("add", out.dtype(), [&]<class T>(T) {
+    run<T, 2>("add", stream(), out, {&a, &b}, Add{});
+  });
+}
+
+void GpuOps::do_mul(const Tensor& out, const Tensor& a, const Tensor& b) {
+  with_storage("mul", out.dtype(), [&]<class T>(T) {
+    run<T, 2>("mul", stream(), out, {&a, &b}, Multiply{});
+  });
+}
+
+void GpuOps::do_masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) {
+  with_storage("masked_add", out.dtype(), [&]<class T>(T) {
+    run<T, 2>("masked_add", stream(), out, {&x, &mask}, Add{});
+  });
+}
+
+void GpuOps::do_scale(const Tensor& out, const Tensor& x, double factor, ScaleOperation operation) {
+  const float value = static_cast<float>(factor);
+  with_storage("scale", out.dtype(), [&]<class T>(T) {
+    if (operation == ScaleOperation::multiply) {
+      run<T, 1>("scale", stream(), out, {&x}, ScaleBy{value});
+    } else {
+      run<T, 1>("scale", stream(), out, {&x}, DivideBy{value});
+    }
+  });
+}
+
+void GpuOps::do_activation(const Tensor& out, const Tensor& x, Activation function) {
+  with_storage("activation", out.dtype(), [&]<class T>(T) {
+    with_activation(function, [&]<Activation F>() {
+      run<T, 1>("activation", stream(), out, {&x}, Activate<F>{});
+    });
+  });
+}
+
+void GpuOps::do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
+                                 Activation function) {
+  with_storage("gated_activation", out.dtype(), [&]<class T>(T) {
+    with_activation(function, [&]<Activation F>() {
+      run<T, 2>("gated_activation", stream(), out, {&gate, &up}, Gate<T, F>{});
+    });
+  });
+}
+
+void GpuOps::do_softcap(const Tensor& out, const Tensor& x, double cap) {
+  with_storage("softcap", out.dtype(), [&]<class T>(T) {
+    run<T, 1>("softcap", stream(), out, {&x}, Softcap<T>{static_cast<float>(cap)});
+  });
+}
+
+void GpuOps::do_copy(const Tensor& out, const Tensor& x) {
+  if (out.numel() == 0) return;
+  switch (size_of(out.dtype())) {
+    case 8: return copy_as<uint64_t>(stream(), out, x);
+    case 4: return copy_as<uint32_t>(stream(), out, x);
+    case 2: return copy_as<uint16_t>(stream(), out, x);
+    default: return copy_as<uint8_t>(stream(), out, x);
+  }
+}
+
+void GpuOps::do_repeat_heads(const Tensor& out, const Tensor& x) {
+  const int64_t repeats = out.dim(1) / x.dim(1);
+  for (int64_t r = 0; r < repeats; ++r) {
+    // Heads r, r + repeats, ... of the output are the heads of x in order: a strided copy.
+    do_copy(out.every(1, r, repeats), x);
+  }
+}
+
+}  // namespace plumb::PLUMB_GPU_VENDOR

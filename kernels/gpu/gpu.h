@@ -1,0 +1,128 @@
+// The neutral surface of the GPU kernels: the only vendor words that a file of kernels/gpu may use.
+// Three vendors, chosen by the compiler that reads the file: nvcc (cuda), hipcc (hip), or any host
+// C++20 compiler (emu: every GPU thread is a fiber on the CPU). Each vendor's code lives in a
+// namespace of its own, plumb::cuda, plumb::hip, plumb::emu, so that all of them fit into one
+// binary.
+//
+// A vendor header defines, in its namespace:
+//   Dim {x, y, z}; Stream
+//   thread_index() block_index() block_size() grid_size()        device side
+//   block_barrier() warp_barrier()
+//   shuffle<Wave>(v, lane) shuffle_xor<Wave>(v, mask) shuffle_down<Wave>(v, n) ballot<Wave>(bool)
+//   block_shared<T, Tag>() -> T&        one object of shared memory per type (trivially
+//   constructible) dynamic_shared<T>() -> T* atomic_add(p, v) -> the old value   int, unsigned,
+//   float reciprocal_sqrt(float) fused_multiply_add(a, b, c) detail::copy_aligned<Bytes>(to, from)
+//   launch<Kernel>(name, grid, block, shared_bytes, stream, arguments...)   host side; throws
+//   DeviceError with_wave(stream, [&]<int Wave>() {...})     calls with the wave width of the
+//   stream's device memory_allocate memory_free memory_fill copy_to_device copy_to_host use_device
+//   make_stream end_stream wait_for count_multiprocessors kExactMemory                  host side;
+//   what gpu_device.cu needs
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/dtype.h"
+
+#if defined(__HIPCC__)
+#include "kernels/gpu/gpu_hip.h"
+#elif defined(__CUDACC__)
+#include "kernels/gpu/gpu_cuda.h"
+#else
+#include "kernels/gpu/gpu_emu.h"
+#endif
+
+namespace plumb::PLUMB_GPU_VENDOR {
+
+// --- Elements: storage types and their conversions, round to nearest even, the same bits
+// everywhere.
+
+__host__ __device__ inline float to_float(float x) { return x; }
+__host__ __device__ inline float to_float(BFloat16 x) {
+  return __builtin_bit_cast(float, static_cast<uint32_t>(x.bits) << 16);
+}
+__host__ __device__ inline float to_float(Float16 x) {
+  const uint32_t sign = (x.bits & 0x8000u) << 16, magnitude = x.bits & 0x7fffu;
+  if (magnitude >= 0x7c00u) {
+    return __builtin_bit_cast(float, sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
+  }
+  // 2^112 moves the exponent from f16's bias to f32's, subnormals included.
+  const float scaled = __builtin_bit_cast(float, magnitude << 13) * 0x1p112f;
+  return __builtin_bit_cast(float, sign | __builtin_bit_cast(uint32_t, scaled));
+}
+
+template <class T>
+__host__ __device__ inline T from_float(float x) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, x), magnitude = bits & 0x7fffffffu;
+  if constexpr (std::is_same_v<T, float>) {
+    return x;
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    if (magnitude > 0x7f800000u) return {static_cast<uint16_t>((bits >> 16) | 0x40u)};
+    return {static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
+  } else {
+    const uint32_t sign = (bits >> 16) & 0x8000u;
+    if (magnitude > 0x7f800000u) return {static_cast<uint16_t>(sign | 0x7e00u)};
+    if (magnitude >= 0x477ff000u) return {static_cast<uint16_t>(sign | 0x7c00u)};
+    if (magnitude < 0x38800000u) {  // subnormal: the float adder rounds
+      const float aligned = __builtin_bit_cast(float, magnitude) + 0.5f;
+      return {static_cast<uint16_t>(sign | (__builtin_bit_cast(uint32_t, aligned) - 0x3f000000u))};
+    }
+    const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
+    return {static_cast<uint16_t>(sign | ((rounded - (112u << 23)) >> 13))};
+  }
+}
+
+// x as the storage type would hold it: an R() of ops.h in the middle of a kernel.
+template <class T>
+__host__ __device__ inline float rounded(float x) {
+  return to_float(from_float<T>(x));
+}
+
+// --- Vectors: one aligned access of up to 16 bytes.
+
+template <class T, int N>
+struct alignas(sizeof(T) * N) Vector {
+  T v[N];
+  __host__ __device__ T& operator[](int i) { return v[i]; }
+  __host__ __device__ const T& operator[](int i) const { return v[i]; }
+};
+
+template <class T>
+inline constexpr int kVector = 16 / static_cast<int>(sizeof(T));  // elements of a 16-byte access
+
+template <int N, class T>
+__device__ inline Vector<T, N> load_vector(const T* p PLUMB_SITE_PARAMETER) {
+  Vector<T, N> out;
+  detail::copy_aligned<sizeof(out)>(&out, p PLUMB_SITE_ARGUMENT);
+  return out;
+}
+template <int N, class T>
+__device__ inline void store_vector(T* p, const Vector<T, N>& value PLUMB_SITE_PARAMETER) {
+  detail::copy_aligned<sizeof(value)>(p, &value PLUMB_SITE_ARGUMENT);
+}
+
+// --- Reductions over one wave: the same butterfly, hence the same bits, for every vendor.
+
+template <int Wave>
+__device__ inline float warp_sum(float v PLUMB_SITE_PARAMETER) {
+#pragma unroll
+  for (int offset = Wave / 2; offset > 0; offset >>= 1) {
+    v += shuffle_xor<Wave>(v, offset PLUMB_SITE_ARGUMENT);
+  }
+  return v;
+}
+
+template <int Wave>
+__device__ inline float warp_max(float v PLUMB_SITE_PARAMETER) {
+#pragma unroll
+  for (int offset = Wave / 2; offset > 0; offset >>= 1) {
+    const float other = shuffle_xor<Wave>(v, offset PLUMB_SITE_ARGUMENT);
+    v = other > v || other != other ? other : v;  // NaN wins
+  }
+  return v;
+}
+
+}  // namespace plumb::PLUMB_GPU_VENDOR

@@ -1,0 +1,143 @@
+// gpu.h for nvcc. Wave width 32.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/error.h"
+
+#define PLUMB_GPU_VENDOR cuda
+#define PLUMB_SITE_PARAMETER
+#define PLUMB_SITE_ARGUMENT
+
+namespace plumb::cuda {
+
+struct Dim {
+  unsigned x = 1, y = 1, z = 1;
+};
+using Stream = cudaStream_t;
+
+// Throws DeviceError naming what was tried.
+inline void check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  throw DeviceError(
+      text("[", what, "] ", cudaGetErrorName(error), ": ", cudaGetErrorString(error)));
+}
+
+__device__ inline Dim thread_index() { return {threadIdx.x, threadIdx.y, threadIdx.z}; }
+__device__ inline Dim block_index() { return {blockIdx.x, blockIdx.y, blockIdx.z}; }
+__device__ inline Dim block_size() { return {blockDim.x, blockDim.y, blockDim.z}; }
+__device__ inline Dim grid_size() { return {gridDim.x, gridDim.y, gridDim.z}; }
+__device__ inline void block_barrier() { __syncthreads(); }
+__device__ inline void warp_barrier() { __syncwarp(); }
+
+template <int Wave, class T>
+__device__ inline T shuffle(T v, int lane) {
+  static_assert(Wave == 32);
+  return __shfl_sync(~0u, v, lane);
+}
+template <int Wave, class T>
+__device__ inline T shuffle_xor(T v, int mask) {
+  static_assert(Wave == 32);
+  return __shfl_xor_sync(~0u, v, mask);
+}
+template <int Wave, class T>
+__device__ inline T shuffle_down(T v, int n) {
+  static_assert(Wave == 32);
+  return __shfl_down_sync(~0u, v, n);
+}
+template <int Wave>
+__device__ inline uint64_t ballot(bool b) {
+  static_assert(Wave == 32);
+  return __ballot_sync(~0u, b);
+}
+
+template <class T, class Tag = void>
+__device__ inline T& block_shared() {
+  __shared__ T storage;
+  return storage;
+}
+template <class T>
+__device__ inline T* dynamic_shared() {
+  extern __shared__ uint4 plumb_dynamic_shared[];
+  return reinterpret_cast<T*>(plumb_dynamic_shared);
+}
+
+template <class T>  // int, unsigned, float; returns the old value
+__device__ inline T atomic_add(T* p, T v) {
+  return atomicAdd(p, v);
+}
+
+__device__ inline float reciprocal_sqrt(float x) { return 1.0f / sqrtf(x); }
+__device__ inline float fused_multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
+
+namespace detail {
+template <size_t Bytes>
+__device__ inline void copy_aligned(void* to, const void* from) {
+  if constexpr (Bytes == 16) {
+    *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
+  } else if constexpr (Bytes == 8) {
+    *static_cast<uint2*>(to) = *static_cast<const uint2*>(from);
+  } else if constexpr (Bytes == 4) {
+    *static_cast<uint32_t*>(to) = *static_cast<const uint32_t*>(from);
+  } else {
+    memcpy(to, from, Bytes);
+  }
+}
+}  // namespace detail
+
+template <auto Kernel, class... Arguments>
+void launch(const char* name, Dim grid, Dim block, size_t shared, Stream stream,
+            Arguments... arguments) {
+  if (shared > 48 * 1024) {
+    check(cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shared)),
+          name);
+  }
+  Kernel<<<dim3(grid.x, grid.y, grid.z), dim3(block.x, block.y, block.z), shared, stream>>>(
+      arguments...);
+  check(cudaGetLastError(), name);
+}
+
+template <class F>
+void with_wave(Stream, F f) {
+  f.template operator()<32>();
+}
+
+// --- Host side: memory, copies and the queue.
+
+inline constexpr bool kExactMemory = false;
+
+inline void* memory_allocate(size_t bytes) {
+  void* p = nullptr;
+  check(cudaMalloc(&p, bytes), text("cudaMalloc of ", bytes, " bytes").c_str());
+  return p;
+}
+inline void memory_free(void* p) {
+  cudaFree(p);
+}  // at the end of a device: nothing left to report to
+inline void memory_fill(void* p, uint8_t byte, size_t bytes, Stream stream) {
+  check(cudaMemsetAsync(p, byte, bytes, stream), "cudaMemset");
+}
+inline void copy_to_device(void* to, const void* from, size_t bytes, Stream stream) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream), "copy to the device");
+  check(cudaStreamSynchronize(stream), "copy to the device");
+}
+inline void copy_to_host(void* to, const void* from, size_t bytes, Stream stream) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream), "copy to the host");
+  check(cudaStreamSynchronize(stream), "copy to the host");
+}
+inline void use_device(int ordinal) { check(cudaSetDevice(ordinal), "cudaSetDevice"); }
+inline Stream make_stream() {
+  Stream stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  return stream;
+}
+inline void end_stream(Stream stream) { cudaStreamDestroy(stream); }
+inline void wait_for(Stream stream) { check(cudaStreamSynchronize(stream), "synchronize"); }
+inline int count_multiprocessors(int ordinal) {
+  int count = 0;
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, ordinal), "multiprocessors");
+  return count;
+}
+
+}  // namespace plumb::cuda

@@ -1,0 +1,119 @@
+#include "kernels/error.h"
+#include "kernels/gpu/gpu_device.h"
+
+namespace plumb::PLUMB_GPU_VENDOR {
+namespace {
+
+constexpr int64_t kGranule = 256;  // bytes
+
+class PooledStorage final : public Storage {
+ public:
+  PooledStorage(std::shared_ptr<MemoryPool> pool, void* data, int64_t bytes, int64_t held,
+                const void* owner)
+      : Storage(data, bytes, owner), pool_(std::move(pool)), held_(held) {}
+  ~PooledStorage() override { pool_->give(data, held_); }
+
+ private:
+  std::shared_ptr<MemoryPool> pool_;
+  int64_t held_;  // bytes, rounded up
+};
+
+}  // namespace
+
+MemoryPool::~MemoryPool() {
+  for (const auto& [bytes, p] : free_) memory_free(p);
+}
+
+void* MemoryPool::take(int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto found = free_.find(bytes);
+  if (found != free_.end()) {
+    void* p = found->second;
+    free_.erase(found);
+    return p;
+  }
+  ++allocations_;
+  try {
+    return memory_allocate(static_cast<size_t>(bytes));
+  } catch (const DeviceError&) {
+    if (free_.empty()) throw;
+  }
+  // What is kept may be what is missing.
+  for (const auto& [size, p] : free_) memory_free(p);
+  free_.clear();
+  return memory_allocate(static_cast<size_t>(bytes));
+}
+
+void MemoryPool::give(void* p, int64_t bytes) {
+  if (kExactMemory) return memory_free(p);
+  const std::lock_guard lock(mutex_);
+  free_.emplace(bytes, p);
+}
+
+GpuDevice::GpuDevice(std::string name, std::string description, int ordinal)
+    : name_(std::move(name)),
+      description_(std::move(description)),
+      ordinal_(ordinal),
+      pool_(std::make_shared<MemoryPool>()) {
+  use_device(ordinal_);
+  stream_ = make_stream();
+  error_flag_ = allocate(DType::i32, {1});
+  fill(error_flag_, 0);
+  ops_ = std::make_unique<GpuOps>(*this, stream_, error_flag_.data<int>(),
+                                  count_multiprocessors(ordinal_));
+  synchronize();
+  counters_ = {};
+}
+
+GpuDevice::~GpuDevice() {
+  ops_.reset();
+  end_stream(stream_);
+}
+
+Tensor GpuDevice::allocate(DType dtype, const Shape& shape) {
+  use_device(ordinal_);
+  int64_t bytes = 0;
+  require(!__builtin_mul_overflow(shape.numel(), size_of(dtype), &bytes) &&
+              bytes < INT64_MAX - kGranule,
+          "allocate", shape, ' ', name_of(dtype), " is larger than 2^63 bytes");
+  const int64_t held = kExactMemory ? bytes : (bytes / kGranule + 1) * kGranule;
+  void* data = pool_->take(held);
+  return Tensor(std::make_shared<PooledStorage>(pool_, data, bytes, held, this), dtype, shape);
+}
+
+void GpuDevice::upload(const Tensor& to, const void* from) {
+  use_device(ordinal_);
+  if (to.bytes() == 0) return;
+  ++counters_.copies;
+  copy_to_device(to.raw(), from, static_cast<size_t>(to.bytes()), stream_);
+}
+
+void GpuDevice::download(void* to, const Tensor& from) {
+  use_device(ordinal_);
+  if (from.bytes() == 0) return;
+  ++counters_.copies;
+  copy_to_host(to, from.raw(), static_cast<size_t>(from.bytes()), stream_);
+}
+
+void GpuDevice::fill(const Tensor& t, uint8_t byte) {
+  use_device(ordinal_);
+  if (t.bytes() > 0) memory_fill(t.raw(), byte, static_cast<size_t>(t.bytes()), stream_);
+}
+
+void GpuDevice::synchronize() {
+  use_device(ordinal_);
+  ++counters_.waits;
+  int code = 0;
+  copy_to_host(&code, error_flag_.raw(), sizeof code, stream_);
+  if (code == 0) return;
+  fill(error_flag_, 0);
+  require(code != kIdOutsideVocabulary, "embedding", "an id is outside the vocabulary");
+}
+
+DeviceCounters GpuDevice::counters() const {
+  DeviceCounters out = counters_;
+  out.allocations = pool_->allocations();
+  return out;
+}
+
+}  // namespace plumb::PLUMB_GPU_VENDOR

@@ -1,0 +1,66 @@
+// GpuDevice: memory and queue of one GPU (or of the emulator), the same for every vendor.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "kernels/gpu/gpu_ops.h"
+
+namespace plumb::PLUMB_GPU_VENDOR {
+
+// Freed blocks by size, kept for the next allocation: buffers of one size come and go with every
+// checkpoint, and an allocation waits for the whole GPU.
+class MemoryPool {
+ public:
+  ~MemoryPool();
+  void* take(int64_t bytes);  // 256-byte aligned; throws DeviceError when there is no memory
+  void give(void* p, int64_t bytes);
+  int64_t allocations() const { return allocations_; }  // that reached the driver
+
+ private:
+  std::mutex mutex_;
+  std::multimap<int64_t, void*> free_;
+  int64_t allocations_ = 0;
+};
+
+// How often a device did what must not happen inside a block.
+struct DeviceCounters {
+  int64_t allocations = 0;  // of the driver
+  int64_t copies = 0;       // between host and device
+  int64_t waits = 0;
+};
+
+class GpuDevice final : public Device {
+ public:
+  GpuDevice(std::string name, std::string description, int ordinal);
+  ~GpuDevice() override;
+
+  std::string name() const override { return name_; }
+  std::string describe() const override { return description_; }
+  Tensor allocate(DType dtype, const Shape& shape) override;
+  void upload(const Tensor& to, const void* from) override;
+  void download(void* to, const Tensor& from) override;
+  void fill(const Tensor& t, uint8_t byte) override;
+  void synchronize() override;
+  Ops& ops() override {
+    use_device(ordinal_);  // launches go to the current device
+    return *ops_;
+  }
+
+  DeviceCounters counters() const;
+  Stream stream() const { return stream_; }
+
+ private:
+  std::string name_, description_;
+  int ordinal_;
+  std::shared_ptr<MemoryPool> pool_;
+  Stream stream_{};
+  Tensor error_flag_;
+  std::unique_ptr<GpuOps> ops_;
+  DeviceCounters counters_;
+};
+
+}  // namespace plumb::PLUMB_GPU_VENDOR

@@ -1,0 +1,149 @@
+// gpu.h for hipcc. Wave width 64 (CDNA) or 32 (RDNA): asked of the device, never of the compiler,
+// whose host pass sees another constant than its device pass.
+#pragma once
+
+#include <hip/hip_runtime.h>
+
+#include "kernels/error.h"
+
+#define PLUMB_GPU_VENDOR hip
+#define PLUMB_SITE_PARAMETER
+#define PLUMB_SITE_ARGUMENT
+
+namespace plumb::hip {
+
+struct Dim {
+  unsigned x = 1, y = 1, z = 1;
+};
+using Stream = hipStream_t;
+
+// Throws DeviceError naming what was tried.
+inline void check(hipError_t error, const char* what) {
+  if (error == hipSuccess) return;
+  throw DeviceError(text("[", what, "] ", hipGetErrorName(error), ": ", hipGetErrorString(error)));
+}
+
+__device__ inline Dim thread_index() { return {threadIdx.x, threadIdx.y, threadIdx.z}; }
+__device__ inline Dim block_index() { return {blockIdx.x, blockIdx.y, blockIdx.z}; }
+__device__ inline Dim block_size() { return {blockDim.x, blockDim.y, blockDim.z}; }
+__device__ inline Dim grid_size() { return {gridDim.x, gridDim.y, gridDim.z}; }
+__device__ inline void block_barrier() { __syncthreads(); }
+__device__ inline void warp_barrier() {
+  __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+}
+
+template <int Wave, class T>
+__device__ inline T shuffle(T v, int lane) {
+  return __shfl(v, lane, Wave);
+}
+template <int Wave, class T>
+__device__ inline T shuffle_xor(T v, int mask) {
+  return __shfl_xor(v, mask, Wave);
+}
+template <int Wave, class T>
+__device__ inline T shuffle_down(T v, int n) {
+  return __shfl_down(v, n, Wave);
+}
+template <int Wave>
+__device__ inline uint64_t ballot(bool b) {
+  return __ballot(b);
+}
+
+template <class T, class Tag = void>
+__device__ inline T& block_shared() {
+  __shared__ T storage;
+  return storage;
+}
+template <class T>
+__device__ inline T* dynamic_shared() {
+  extern __shared__ uint4 plumb_dynamic_shared[];
+  return reinterpret_cast<T*>(plumb_dynamic_shared);
+}
+
+template <class T>  // int, unsigned, float; returns the old value
+__device__ inline T atomic_add(T* p, T v) {
+  return atomicAdd(p, v);
+}
+
+__device__ inline float reciprocal_sqrt(float x) { return 1.0f / sqrtf(x); }
+__device__ inline float fused_multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
+
+namespace detail {
+template <size_t Bytes>
+__device__ inline void copy_aligned(void* to, const void* from) {
+  if constexpr (Bytes == 16) {
+    *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
+  } else if constexpr (Bytes == 8) {
+    *static_cast<uint2*>(to) = *static_cast<const uint2*>(from);
+  } else if constexpr (Bytes == 4) {
+    *static_cast<uint32_t*>(to) = *static_cast<const uint32_t*>(from);
+  } else {
+    memcpy(to, from, Bytes);
+  }
+}
+
+inline int device_wave() {
+  int device = 0, width = 0;
+  check(hipGetDevice(&device), "hipGetDevice");
+  check(hipDeviceGetAttribute(&width, hipDeviceAttributeWarpSize, device), "wave width");
+  return width;
+}
+}  // namespace detail
+
+template <auto Kernel, class... Arguments>
+void launch(const char* name, Dim grid, Dim block, size_t shared, Stream stream,
+            Arguments... arguments) {
+  Kernel<<<dim3(grid.x, grid.y, grid.z), dim3(block.x, block.y, block.z), shared, stream>>>(
+      arguments...);
+  check(hipGetLastError(), name);
+}
+
+template <class F>
+void with_wave(Stream, F f) {  // the stream's device is the current one
+  if (detail::device_wave() == 64) {
+    f.template operator()<64>();
+  } else {
+    f.template operator()<32>();
+  }
+}
+
+// --- Host side: memory, copies and the queue.
+
+inline constexpr bool kExactMemory = false;
+
+inline void* memory_allocate(size_t bytes) {
+  void* p = nullptr;
+  check(hipMalloc(&p, bytes), text("hipMalloc of ", bytes, " bytes").c_str());
+  return p;
+}
+inline void memory_free(void* p) {
+  (void)hipFree(p);
+}  // at the end of a device: nothing left to report to
+inline void memory_fill(void* p, uint8_t byte, size_t bytes, Stream stream) {
+  check(hipMemsetAsync(p, byte, bytes, stream), "hipMemset");
+}
+inline void copy_to_device(void* to, const void* from, size_t bytes, Stream stream) {
+  check(hipMemcpyAsync(to, from, bytes, hipMemcpyHostToDevice, stream), "copy to the device");
+  check(hipStreamSynchronize(stream), "copy to the device");
+}
+inline void copy_to_host(void* to, const void* from, size_t bytes, Stream stream) {
+  check(hipMemcpyAsync(to, from, bytes, hipMemcpyDeviceToHost, stream), "copy to the host");
+  check(hipStreamSynchronize(stream), "copy to the host");
+}
+inline void use_device(int ordinal) { check(hipSetDevice(ordinal), "hipSetDevice"); }
+inline Stream make_stream() {
+  Stream stream = nullptr;
+  check(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking), "hipStreamCreate");
+  return stream;
+}
+inline void end_stream(Stream stream) { (void)hipStreamDestroy(stream); }
+inline void wait_for(Stream stream) { check(hipStreamSynchronize(stream), "synchronize"); }
+inline int count_multiprocessors(int ordinal) {
+  int count = 0;
+  check(hipDeviceGetAttribute(&count, hipDeviceAttributeMultiprocessorCount, ordinal),
+        "multiprocessors");
+  return count;
+}
+
+}  // namespace plumb::hip

@@ -1,0 +1,76 @@
+// GpuOps: the ops of ops.h on a GPU vendor, one source for all. What a vendor library does better
+// sits behind library_linear and library_sdpa.
+#pragma once
+
+#include <memory>
+
+#include "kernels/gpu/gpu.h"
+#include "kernels/ops.h"
+
+namespace plumb::PLUMB_GPU_VENDOR {
+
+// Codes that a kernel leaves in the error flag; the next synchronize() throws for them.
+inline constexpr int kIdOutsideVocabulary = 1;
+
+class GpuOps final : public Ops {
+ public:
+  // error_flag: one int of device memory; multiprocessors: for how many blocks are worth launching.
+  GpuOps(Device& device, Stream stream, int* error_flag, int multiprocessors)
+      : Ops(device), stream_(stream), error_flag_(error_flag), multiprocessors_(multiprocessors) {}
+
+  Contract contract(OpId op, DType storage) const override;
+  bool overrides(OpId op) const override { return is_fused(op); }
+
+ protected:
+  void do_embedding(const Tensor& out, const Tensor& ids, const Tensor& weight,
+                    double scale) override;
+  void do_rms_norm(const Tensor& out, const Tensor& x, const Tensor& weight,
+                   const RmsNormParams& params) override;
+  void do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                     double eps) override;
+  void do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
+                 const Tensor& bias) override;
+  void do_activation(const Tensor& out, const Tensor& x, Activation function) override;
+  void do_add(const Tensor& out, const Tensor& a, const Tensor& b) override;
+  void do_mul(const Tensor& out, const Tensor& a, const Tensor& b) override;
+  void do_scale(const Tensor& out, const Tensor& x, double factor, ScaleOperation) override;
+  void do_softmax(const Tensor& out, const Tensor& x) override;
+  void do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) override;
+  void do_masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) override;
+  void do_repeat_heads(const Tensor& out, const Tensor& x) override;
+  void do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor& positions,
+                       const Tensor& inv_freq, double attention_scaling) override;
+  void do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, const Tensor& sin,
+                 RotaryStyle style) override;
+  void do_causal_mask(const Tensor& out, const AttentionMask& mask) override;
+  void do_copy(const Tensor& out, const Tensor& x) override;
+  void do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
+                           Activation function) override;
+  void do_softcap(const Tensor& out, const Tensor& x, double cap) override;
+  void do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,
+                       const Tensor& residual, const Tensor& weight,
+                       const RmsNormParams& params) override;
+  void do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+               const AttentionMask& mask, const SdpaParams& params) override;
+
+ private:
+  Stream stream() const { return stream_; }
+  int* error_flag() const { return error_flag_; }
+  int64_t multiprocessors() const { return multiprocessors_; }
+
+  // The vendor's own way, where it has one for this case: true when it did the work. Defined per
+  // vendor in kernels/cuda, kernels/hip, kernels/emu.
+  bool library_linear(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias);
+  bool library_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+                    const AttentionMask& mask, const SdpaParams& params);
+  // The accumulator of library_linear for a storage dtype, or the kernels' own.
+  Accumulator linear_accumulator(DType storage) const;
+
+  struct Library;  // handles and plans of the vendor's library, made when first used
+  std::shared_ptr<Library> library_;
+  Stream stream_;
+  int* error_flag_;
+  int multiprocessors_;
+};
+
+}  // namespace plumb::PLUMB_GPU_VENDOR

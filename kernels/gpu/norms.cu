@@ -1,0 +1,229 @@
+// rms_norm, add_rms_norm (Zhang and Sennrich 2019) and layer_norm over the last axis. x [..., C],
+// weight [C].
+//
+// Memory-bound: a block owns a row and reads it once; each thread keeps Own vectors of 16 bytes of
+// it in registers (Own = 0: rows too long for that are read again). Rounds where ops.h says: R(n)
+// before the weight (LLaMA), or only after it (Gemma).
+#include "kernels/gpu/gpu_ops.h"
+#include "kernels/gpu/reduce.h"
+#include "kernels/gpu/rows.h"
+
+namespace plumb::PLUMB_GPU_VENDOR {
+namespace {
+
+constexpr int kMostThreads = 512;
+
+template <class T>
+struct NormOperands {
+  T* out;
+  Rows out_rows;
+  const T* x;
+  Rows x_rows;
+  const T* residual;  // null: none
+  Rows residual_rows;
+  T* sum;  // x + residual
+  Rows sum_rows;
+  const T* weight;
+  const T* bias;  // null: none
+  int64_t columns;
+  float eps, weight_offset;
+  bool round_before;  // R() between the norm and the weight
+};
+
+// One row as seen by one thread: vectors first, first + step, ... of it.
+template <class T, int N, int Own>
+struct Slice {
+  const NormOperands<T>& p;
+  int64_t row;
+  float kept[Own > 0 ? Own : 1][N];
+
+  __device__ static int64_t first() { return int64_t{thread_index().x} * N; }
+  __device__ static int64_t step() { return int64_t{block_size().x} * N; }
+
+  // x, or R(x + residual), which is stored on the first reading.
+  __device__ void read(int64_t column, float (&v)[N], bool store) const {
+    const auto x = load_vector<N>(p.x + p.x_rows.offset(row) + column);
+#pragma unroll
+    for (int i = 0; i < N; ++i) v[i] = to_float(x[i]);
+    if (!p.residual) return;
+    const auto r = load_vector<N>(p.residual + p.residual_rows.offset(row) + column);
+    Vector<T, N> sum;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      sum[i] = from_float<T>(v[i] + to_float(r[i]));
+      v[i] = to_float(sum[i]);
+    }
+    if (store) store_vector(p.sum + p.sum_rows.offset(row) + column, sum);
+  }
+
+  // Calls f(column, values) for every vector of this thread; `start`: for the first time.
+  template <class F>
+  __device__ void each(bool start, F f) {
+    if constexpr (Own > 0) {
+#pragma unroll
+      for (int j = 0; j < Own; ++j) {
+        const int64_t column = first() + j * step();
+        if (column >= p.columns) continue;
+        if (start) read(column, kept[j], true);
+        f(column, kept[j]);
+      }
+    } else {
+      for (int64_t column = first(); column < p.columns; column += step()) {
+        float v[N];
+        read(column, v, start);
+        f(column, v);
+      }
+    }
+  }
+};
+
+template <class T, int Wave, int N, int Own>
+__global__ void __launch_bounds__(kMostThreads) rms_norm_rows(NormOperands<T> p) {
+  for (int64_t row = block_index().x; row < p.x_rows.count; row += grid_size().x) {
+    Slice<T, N, Own> slice{p, row, {}};
+    float squares = 0;
+    slice.each(true, [&](int64_t, const float(&v)[N]) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) squares += v[i] * v[i];
+    });
+    const float mean = block_sum<Wave>(squares) / static_cast<float>(p.columns);
+    const float factor = reciprocal_sqrt(mean + p.eps);
+    T* out = p.out + p.out_rows.offset(row);
+    slice.each(false, [&](int64_t column, const float(&v)[N]) {
+      const auto w = load_vector<N>(p.weight + column);
+      Vector<T, N> y;
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        float n = v[i] * factor;
+        if (p.round_before) n = rounded<T>(n);
+        y[i] = from_float<T>((p.weight_offset + to_float(w[i])) * n);
+      }
+      store_vector(out + column, y);
+    });
+  }
+}
+
+template <class T, int Wave, int N, int Own>
+__global__ void __launch_bounds__(kMostThreads) layer_norm_rows(NormOperands<T> p) {
+  for (int64_t row = block_index().x; row < p.x_rows.count; row += grid_size().x) {
+    Slice<T, N, Own> slice{p, row, {}};
+    const float count = static_cast<float>(p.columns);
+    float sum = 0;
+    slice.each(true, [&](int64_t, const float(&v)[N]) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) sum += v[i];
+    });
+    const float mean = block_sum<Wave>(sum) / count;
+    float squares = 0;
+    slice.each(false, [&](int64_t, const float(&v)[N]) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) squares += (v[i] - mean) * (v[i] - mean);
+    });
+    const float factor = reciprocal_sqrt(block_sum<Wave>(squares) / count + p.eps);
+    T* out = p.out + p.out_rows.offset(row);
+    slice.each(false, [&](int64_t column, const float(&v)[N]) {
+      const auto w = load_vector<N>(p.weight + column);
+      Vector<T, N> b{};
+      if (p.bias) b = load_vector<N>(p.bias + column);
+      Vector<T, N> y;
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        y[i] =
+            from_float<T>((v[i] - mean) * factor * to_float(w[i]) + (p.bias ? to_float(b[i]) : 0));
+      }
+      store_vector(out + column, y);
+    });
+  }
+}
+
+template <class T>
+void set_rows(const char* op, const Tensor& t, T*& pointer, Rows& rows) {
+  pointer = t.data<std::remove_const_t<T>>();
+  rows = rows_of(op, t);
+}
+
+bool is_vector(const Tensor& weight) {
+  return !weight.defined() || reinterpret_cast<uintptr_t>(weight.raw()) % 16 == 0;
+}
+
+// Threads and vectors per thread for a row, then go.operator()<Wave, N, Own>(threads).
+template <class T, class Go>
+void choose(Stream stream, int64_t columns, bool vectors, Go go) {
+  with_wave(stream, [&]<int Wave>() {
+    const auto with_width = [&]<int N>() {
+      const int64_t pieces = (columns + N - 1) / N;
+      int64_t threads = (pieces + Wave - 1) / Wave * Wave;
+      if (threads > 256) threads = 256;
+      const int64_t own = (pieces + threads - 1) / threads;
+      if (own <= 1) {
+        go.template operator()<Wave, N, 1>(threads);
+      } else if (own <= 2) {
+        go.template operator()<Wave, N, 2>(threads);
+      } else if (own <= 4) {
+        go.template operator()<Wave, N, 4>(threads);
+      } else {
+        go.template operator()<Wave, N, 0>(int64_t{kMostThreads});
+      }
+    };
+    if (vectors) {
+      with_width.template operator()<kVector<T>>();
+    } else {
+      with_width.template operator()<1>();
+    }
+  });
+}
+
+}  // namespace
+
+void GpuOps::do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,
+                             const Tensor& residual, const Tensor& weight,
+                             const RmsNormParams& params) {
+  if (x.numel() == 0) return;
+  with_storage("rms_norm", x.dtype(), [&]<class T>(T) {
+    NormOperands<T> p{};
+    set_rows("rms_norm", out, p.out, p.out_rows);
+    set_rows("rms_norm", x, p.x, p.x_rows);
+    bool vectors = rows_are_vectors(out) && rows_are_vectors(x) && is_vector(weight);
+    if (residual.defined()) {
+      set_rows("rms_norm", residual, p.residual, p.residual_rows);
+      set_rows("rms_norm", sum, p.sum, p.sum_rows);
+      vectors = vectors && rows_are_vectors(residual) && rows_are_vectors(sum);
+    }
+    p.weight = weight.data<T>();
+    p.columns = x.dim(-1);
+    p.eps = static_cast<float>(params.eps);
+    p.weight_offset = static_cast<float>(params.weight_offset);
+    p.round_before = params.rounding == WeightRounding::before;
+    choose<T>(stream(), p.columns, vectors, [&]<int Wave, int N, int Own>(int64_t threads) {
+      launch<rms_norm_rows<T, Wave, N, Own>>("rms_norm", {grid_for(p.x_rows.count, 1)},
+                                             {static_cast<unsigned>(threads)}, 0, stream(), p);
+    });
+  });
+}
+
+void GpuOps::do_rms_norm(const Tensor& out, const Tensor& x, const Tensor& weight,
+                         const RmsNormParams& params) {
+  GpuOps::do_add_rms_norm({}, out, x, {}, weight, params);
+}
+
+void GpuOps::do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& weight,
+                           const Tensor& bias, double eps) {
+  if (x.numel() == 0) return;
+  with_storage("layer_norm", x.dtype(), [&]<class T>(T) {
+    NormOperands<T> p{};
+    set_rows("layer_norm", out, p.out, p.out_rows);
+    set_rows("layer_norm", x, p.x, p.x_rows);
+    p.weight = weight.data<T>();
+    p.bias = bias.defined() ? bias.data<T>() : nullptr;
+    p.columns = x.dim(-1);
+    p.eps = static_cast<float>(eps);
+    const bool vectors =
+        rows_are_vectors(out) && rows_are_vectors(x) && is_vector(weight) && is_vector(bias);
+    choose<T>(stream(), p.columns, vectors, [&]<int Wave, int N, int Own>(int64_t threads) {
+      launch<layer_norm_rows<T, Wave, N, Own>>("layer_norm", {grid_for(p.x_rows.count, 1)},
+                                               {static_cast<unsigned>(threads)}, 0, stream(), p);
+    });
+  });
+}
+
+}  // namespace plumb::PLUMB_GPU_VENDOR

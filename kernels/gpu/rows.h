@@ -1,0 +1,79 @@
+// Rows: where the rows of a strided tensor start, in a form that a kernel can take by value.
+#pragma once
+
+#include "kernels/error.h"
+#include "kernels/gpu/gpu.h"
+#include "kernels/tensor.h"
+
+namespace plumb::PLUMB_GPU_VENDOR {
+
+// Offsets, in elements, of the rows (last axes) of a tensor with up to three outer axes.
+struct Rows {
+  int64_t count = 1;
+  int64_t inner = 1, innermost = 1;  // extents of the last two outer axes
+  int64_t stride0 = 0, stride1 = 0, stride2 = 0;
+
+  __host__ __device__ int64_t offset(int64_t row) const {
+    if (count == 1) return 0;
+    const int64_t k = row % innermost, rest = row / innermost;
+    return rest / inner * stride0 + rest % inner * stride1 + k * stride2;
+  }
+};
+
+// Outer axes that lie densely are merged first; throws Unsupported when more than three remain.
+inline Rows rows_of(const char* op, const Tensor& t) {
+  int64_t extents[kMaxRank] = {}, strides[kMaxRank] = {};
+  int axes = 0;
+  for (int i = 0; i + 1 < t.rank(); ++i) {
+    if (t.dim(i) == 1) continue;
+    if (axes > 0 && strides[axes - 1] == t.stride(i) * t.dim(i)) {
+      extents[axes - 1] *= t.dim(i);
+      strides[axes - 1] = t.stride(i);
+    } else {
+      extents[axes] = t.dim(i);
+      strides[axes++] = t.stride(i);
+    }
+  }
+  require<Unsupported>(axes <= 3, op, "a tensor of shape ", t.shape(), " with ", axes,
+                       " separate outer strides; at most 3 are implemented: make it contiguous");
+  Rows out;
+  out.innermost = axes > 0 ? extents[axes - 1] : 1;
+  out.stride2 = axes > 0 ? strides[axes - 1] : 0;
+  out.inner = axes > 1 ? extents[axes - 2] : 1;
+  out.stride1 = axes > 1 ? strides[axes - 2] : 0;
+  out.stride0 = axes > 2 ? strides[axes - 3] : 0;
+  out.count = t.rank() > 0 && t.dim(-1) > 0 ? t.numel() / t.dim(-1) : 0;
+  return out;
+}
+
+// Whether every row of the tensor starts at a multiple of 16 bytes and has a whole number of them.
+inline bool rows_are_vectors(const Tensor& t) {
+  if (reinterpret_cast<uintptr_t>(t.raw()) % 16 != 0) return false;
+  const int64_t size = size_of(t.dtype());
+  if (t.dim(-1) * size % 16 != 0) return false;
+  for (int i = 0; i + 1 < t.rank(); ++i) {
+    if (t.dim(i) != 1 && t.stride(i) * size % 16 != 0) return false;
+  }
+  return true;
+}
+
+// Blocks of a grid-stride loop over `items` of `per_block` each; any remainder is looped over.
+inline unsigned grid_for(int64_t items, int64_t per_block) {
+  constexpr int64_t kMost = int64_t{1} << 30;  // grid.x may have 2^31 - 1 blocks
+  const int64_t blocks = (items + per_block - 1) / per_block;
+  return static_cast<unsigned>(blocks < 1 ? 1 : blocks < kMost ? blocks : kMost);
+}
+
+// Calls f with a value of the storage type; throws Unsupported for other dtypes.
+template <class F>
+void with_storage(const char* op, DType dtype, F f) {
+  switch (dtype) {
+    case DType::f32: return f(float{});
+    case DType::bf16: return f(BFloat16{});
+    case DType::f16: return f(Float16{});
+    default:
+      throw Unsupported(text('[', op, "] ", name_of(dtype), " on a GPU; known: f32, f16, bf16"));
+  }
+}
+
+}  // namespace plumb::PLUMB_GPU_VENDOR

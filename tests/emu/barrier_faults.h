@@ -1,0 +1,163 @@
+// Planted faults of order: barriers, wave operations, races. Good: the repaired twin.
+#pragma once
+
+#include "tests/emu/bench.h"
+
+namespace plumb::PLUMB_GPU_VENDOR {
+
+template <bool Good, int Step>
+__global__ void neighbour(float* out, const float* in) {
+  auto& s = block_shared<float[256]>();
+  s[thread()] = in[thread()];
+  if (Good) block_barrier();
+  out[thread()] = s[(thread() + Step + 256) % 256];
+}
+template <bool Good, int Step>
+bool missing_block_barrier(int wave, uint64_t seed) {
+  Bench b(wave, seed);
+  launch<neighbour<Good, Step>>("neighbour", {1}, {256}, 0, b.stream(), b.out(), b.in());
+  return b.gives(256, [](int i) { return (i + Step + 256) % 256 + 1; });
+}
+
+template <bool Good>
+__global__ void tile_loop(float* out, const float* in, int tiles) {
+  auto& s = block_shared<float[64]>();
+  float sum = 0;
+  for (int k = 0; k < tiles; ++k) {
+    s[thread()] = in[k * 64 + thread()];
+    block_barrier();
+    for (int j = 0; j < 64; ++j) sum += s[j] * static_cast<float>(j + 1);
+    if (Good) block_barrier();
+  }
+  out[thread()] = sum;
+}
+template <bool Good>
+bool missing_barrier_at_end_of_tile(int wave, uint64_t seed) {
+  Bench b(wave, seed);
+  launch<tile_loop<Good>>("tile_loop", {1}, {64}, 0, b.stream(), b.out(), b.in(), 4);
+  float sum = 0;
+  for (int i = 0; i < 256; ++i) sum += static_cast<float>((i + 1) * (i % 64 + 1));
+  return b.gives(64, [&](int) { return sum; });
+}
+
+template <bool Good>
+__global__ void lock_step(float* out, const float* in) {
+  auto& s = block_shared<float[64]>();
+  s[thread()] = in[thread()];
+  if (Good) warp_barrier();
+  out[thread()] = s[thread() ^ 1];
+}
+template <bool Good>
+bool missing_wave_barrier(int wave, uint64_t seed) {
+  Bench b(wave, seed);
+  launch<lock_step<Good>>("lock_step", {1}, {64}, 0, b.stream(), b.out(), b.in());
+  return b.gives(64, [](int i) { return (i ^ 1) + 1; });
+}
+
+template <bool Good, int Wave>
+__global__ void shuffle_in_branch(float* out, const float* in) {
+  const float v = in[thread()];
+  float y = 0;
+  if (Good) {
+    const float x = shuffle_xor<Wave>(v, 1);
+    if (thread() % 4 < 2) y = x;
+  } else if (thread() % 4 < 2) {
+    y = shuffle_xor<Wave>(v, 1);
+  }
+  out[thread()] = y;
+}
+template <bool Good>
+bool divergent_shuffle(int wave, uint64_t seed) {
+  Bench b(wave, seed);
+  with_wave(b.stream(), [&]<int Wave>() {
+    launch<shuffle_in_branch<Good, Wave>>("shuffle_in_branch", {1}, {64}, 0, b.stream(), b.out(),
+                                          b.in());
+  });
+  return b.gives(64, [](int i) { return i % 4 < 2 ? (i ^ 1) + 1 : 0; });
+}
+
+template <bool Good>
+__global__ void leave_early(float* out, const float* in, int n) {
+  auto& s = block_shared<float[64]>();
+  if (!Good && thread() >= n) return;
+  if (thread() < n) s[thread()] = in[thread()];
+  block_barrier();
+  if (thread() < n) out[thread()] = s[(thread() + 1) % n];
+}
+template <bool Good>
+bool exit_before_barrier(int wave, uint64_t seed) {
+  Bench b(wave, seed);
+  launch<leave_early<Good>>("leave_early", {1}, {64}, 0, b.stream(), b.out(), b.in(), 50);
+  return b.gives(50, [](int i) { return (i + 1) % 50 + 1; });
+}
+
+template <bool Good>
+__global__ void barrier_per_branch(float* out, const float* in) {
+  auto& s = block_shared<float[64]>();
+  s[thread()] = in[thread()];
+  if (Good) {
+    block_barrier();
+  } else if (thread() < 32) {
+    block_barrier();
+  } else {
+    block_barrier();
+  }
+  out[thread()] = s[63 - thread()];
+}
+template <bool Good>
+bool two_barriers_in_a_branch(int wave, uint64_t seed) {
+  Bench b(wave, seed);
+  launch<barrier_per_branch<Good>>("barrier_per_branch", {1}, {64}, 0, b.stream(), b.out(), b.in());
+  return b.gives(64, [](int i) { return 64 - i; });
+}
+
+// The same value from two threads: the result is right in every order.
+template <bool Good>
+__global__ void write_twice(float* out, const float* in) {
+  if (Good ? thread() == 0 : thread() < 2) out[0] = in[0];
+  if (thread() > 1) out[thread()] = in[thread()];
+}
+template <bool Good>
+bool device_memory_race(int wave, uint64_t seed) {
+  Bench b(wave, seed);
+  launch<write_twice<Good>>("write_twice", {1}, {64}, 0, b.stream(), b.out(), b.in());
+  return b.gives(1, [](int) { return 1; });
+}
+template <bool Good>
+__global__ void share_twice(float* out, const float* in) {
+  auto& s = block_shared<float[1]>();
+  if (!Good || thread() == 0) s[0] = in[0];
+  block_barrier();
+  out[thread()] = s[0] + in[thread()];
+}
+template <bool Good>
+bool shared_memory_race(int wave, uint64_t seed) {
+  Bench b(wave, seed);
+  launch<share_twice<Good>>("share_twice", {1}, {64}, 0, b.stream(), b.out(), b.in());
+  return b.gives(64, [](int i) { return i + 2; });
+}
+
+template <bool Good>
+__global__ void count_blocks(int* count, float* sum) {
+  if (Good) {
+    atomic_add(count, 1);
+    atomic_add(sum, 0.5f);
+  } else {
+    *count = *count + 1;
+    *sum = *sum + 0.5f;
+  }
+}
+template <bool Good>
+bool race_between_blocks(int wave, uint64_t seed) {
+  Bench b(wave, seed);
+  int* count = b.array(std::vector<int>(1));
+  float* sum = b.array(std::vector<float>(1));
+  launch<count_blocks<Good>>("count_blocks", {64}, {1}, 0, b.stream(), count, sum);
+  int counted = 0;
+  float summed = 0;
+  copy_to_host(&counted, count, sizeof counted, b.stream());
+  copy_to_host(&summed, sum, sizeof summed, b.stream());
+  return counted == 64 && summed == 32.0f;
+}
+
+}  // namespace plumb::PLUMB_GPU_VENDOR

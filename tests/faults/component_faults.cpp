@@ -1,0 +1,343 @@
+// Faults of the operations that attention and a layer are made of, each of which is a block of its
+// own.
+#include <algorithm>
+#include <cmath>
+
+#include "tests/faults/fault.h"
+#include "tests/faults/wrong_ops.h"
+
+namespace plumb::testing {
+namespace {
+
+// A change of a right result; `t` tells its shape.
+using Edit = std::function<void(Values&, const Tensor& t)>;
+
+void last_column_zero(Values& v, const Tensor& t) {
+  const auto width = static_cast<size_t>(t.dim(-1));
+  for (size_t i = width - 1; i < v.size(); i += width) v[i] = 0;
+}
+
+void last_row_stale(Values& v, const Tensor& t) {
+  const auto width = static_cast<size_t>(t.dim(-1));
+  for (size_t i = v.size() - width; i < v.size() && i >= width; ++i) v[i] = v[i - width];
+}
+
+void second_batch_row_from_first(Values& v, const Tensor&) {
+  for (size_t i = v.size() / 2; i < v.size(); ++i) v[i] = v[i - v.size() / 2];
+}
+
+void in_bf16(Values& v, const Tensor&) {
+  for (double& x : v) x = round_to(DType::bf16, x);
+}
+
+void one_percent(Values& v, const Tensor&) {
+  for (double& x : v) x *= 1.01;
+}
+
+void shifted(Values& v, const Tensor&) { std::rotate(v.begin(), v.begin() + 1, v.end()); }
+
+struct NamedEdit {
+  const char* name;
+  Edit change;
+};
+
+std::vector<NamedEdit> edits() {
+  return {{"last column missing", last_column_zero},
+          {"last row stale", last_row_stale},
+          {"second batch row from the first", second_batch_row_from_first},
+          {"in bf16", in_bf16},
+          {"1 % too large", one_percent},
+          {"shifted by one element", shifted}};
+}
+
+// Element i of the result from the i-th of both operands.
+Fault add_fault(const char* name, const std::function<double(double a, double b)>& f,
+                bool truncate = false) {
+  return {"add",
+          name,
+          {.add =
+               [=](Call&, auto& out, auto& a, auto& b) {
+                 Values v = values_of(a);
+                 const Values other = values_of(b);
+                 for (size_t i = 0; i < v.size(); ++i) v[i] = f(v[i], other[i]);
+                 (truncate ? put_truncated : put)(out, v);
+               }},
+          truncate};
+}
+
+Fault scale_fault(const char* name, const std::function<double(double x, double factor)>& f,
+                  bool truncate = false) {
+  return {"scale",
+          name,
+          {.scale =
+               [=](Call&, auto& out, auto& x, double factor, ScaleOperation operation) {
+                 const double by = operation == ScaleOperation::multiply ? factor : 1 / factor;
+                 Values v = values_of(x);
+                 for (double& value : v) value = f(value, by);
+                 (truncate ? put_truncated : put)(out, v);
+               }},
+          truncate};
+}
+
+// Head h of the result is head pick(h, heads, kv_heads) of x.
+Fault heads_fault(const char* name,
+                  const std::function<int64_t(int64_t h, int64_t heads, int64_t kv_heads)>& pick) {
+  return {"repeat_kv", name, {.repeat_heads = [pick](Call& c, auto& out, auto& x) {
+            for (int64_t h = 0; h < out.dim(1); ++h) {
+              const int64_t from = pick(h, out.dim(1), x.dim(1));
+              c.ops.copy(out.slice(1, h, h + 1), x.slice(1, from, from + 1));
+            }
+          }}};
+}
+
+// Rows of probabilities from rows of scores.
+Fault softmax_fault(const char* name,
+                    const std::function<void(double* row, size_t n, DType storage)>& f,
+                    bool truncate = false, bool narrow_only = false) {
+  return {"softmax",
+          name,
+          {.softmax =
+               [=](Call&, auto& out, auto& x) {
+                 Values v = values_of(x);
+                 const auto n = static_cast<size_t>(x.dim(-1));
+                 for (size_t row = 0; row < v.size(); row += n) f(v.data() + row, n, x.dtype());
+                 (truncate ? put_truncated : put)(out, v);
+               }},
+          narrow_only};
+}
+
+// exp(temperature (x - max)) and their sum.
+double exponentials(double* row, size_t n, double temperature = 1) {
+  const double largest = *std::max_element(row, row + n);
+  double sum = 0;
+  for (size_t i = 0; i < n; ++i) sum += row[i] = std::exp(temperature * (row[i] - largest));
+  return sum;
+}
+
+void divide(double* row, size_t n, double by) {
+  for (size_t i = 0; i < n; ++i) row[i] /= by;
+}
+
+// Products of the right shape of other operands.
+Fault matmul_fault(
+    const char* name,
+    const std::function<void(Call&, Tensor& a, Tensor& b, bool transposed)>& change) {
+  return {
+      "matmul", name, {.matmul = [change](Call& c, auto& out, auto& a, auto& b, bool transposed) {
+        Tensor first = a, second = b;
+        change(c, first, second, transposed);
+        c.ops.matmul(out, first, second, transposed);
+      }}};
+}
+
+Hooks matmul_sums(bool storage_sums, bool truncate) {
+  return {.matmul = [=](Call&, auto& out, auto& a, auto& b, bool transposed) {
+    const Values x = values_of(a), y = values_of(b);
+    const auto columns = static_cast<size_t>(out.dim(3)), depth = static_cast<size_t>(a.dim(3));
+    const auto rows = static_cast<size_t>(a.dim(2)),
+               group = static_cast<size_t>(a.dim(1) / b.dim(1));
+    Values v;
+    for (size_t row = 0; row * depth < x.size(); ++row) {
+      const size_t matrix = row / rows / group * depth * columns;
+      for (size_t j = 0; j < columns; ++j) {
+        double sum = 0;
+        for (size_t p = 0; p < depth; ++p) {
+          const size_t at = transposed ? j * depth + p : p * columns + j;
+          sum = round_if(storage_sums, out.dtype(), sum + x[row * depth + p] * y[matrix + at]);
+        }
+        v.push_back(sum);
+      }
+    }
+    (truncate ? put_truncated : put)(out, v);
+  }};
+}
+
+// The mask, already expanded to [B, H, T, S].
+Fault mask_fault(const char* name, const Edit& change) {
+  return {"masked_add", name, {.masked_add = [change](Call& c, auto& out, auto& x, auto& mask) {
+            c.ops.masked_add(out, x, changed(c.ops, mask, [&](Values& v) { change(v, mask); }));
+          }}};
+}
+
+Tensor in_bf16(Call& c, const Tensor& x) {
+  return mapped(c.ops, x, [](double v) { return round_to(DType::bf16, v); });
+}
+
+}  // namespace
+
+std::vector<Fault> add_faults() {
+  std::vector<Fault> out = {
+      add_fault("first operand lost", [](double, double b) { return b; }),
+      add_fault("second operand lost", [](double a, double) { return a; }),
+      add_fault("difference", [](double a, double b) { return a - b; }),
+      add_fault("second operand twice", [](double a, double b) { return a + 2 * b; }),
+      add_fault("mean", [](double a, double b) { return (a + b) / 2; }),
+      add_fault(
+          "truncating store", [](double a, double b) { return a + b; }, true),
+  };
+  for (const auto& [name, change] : edits()) {
+    out.push_back({"add", name, {.add = [change](Call& c, auto& t, auto& a, auto& b) {
+                     c.ops.add(t, a, b);
+                     edit(t, [&](Values& v) { change(v, t); });
+                   }}});
+  }
+  return out;
+}
+
+std::vector<Fault> scale_faults() {
+  std::vector<Fault> out = {
+      scale_fault("missing", [](double x, double) { return x; }),
+      scale_fault("multiplied for divided and the reverse",
+                  [](double x, double f) { return x / f; }),
+      scale_fault("twice", [](double x, double f) { return x * f * f; }),
+      scale_fault("added", [](double x, double f) { return x + f; }),
+      scale_fault("factor in bf16",
+                  [](double x, double f) { return x * round_to(DType::bf16, f); }),
+      scale_fault(
+          "truncating store", [](double x, double f) { return x * f; }, true),
+  };
+  for (const auto& [name, change] : edits()) {
+    out.push_back(
+        {"scale", name, {.scale = [change](Call& c, auto& t, auto& x, double f, auto operation) {
+           c.ops.scale(t, x, f, operation);
+           edit(t, [&](Values& v) { change(v, t); });
+         }}});
+  }
+  return out;
+}
+
+std::vector<Fault> repeat_kv_faults() {
+  std::vector<Fault> out = {
+      heads_fault("tiled", [](int64_t h, int64_t, int64_t kv) { return h % kv; }),
+      heads_fault("first head for all", [](int64_t, int64_t, int64_t) { return int64_t{0}; }),
+      heads_fault("in reverse",
+                  [](int64_t h, int64_t n, int64_t kv) { return kv - 1 - h / (n / kv); }),
+      heads_fault("off by one", [](int64_t h, int64_t n,
+                                   int64_t kv) { return std::min((h + 1) / (n / kv), kv - 1); }),
+  };
+  for (const auto& [name, change] : edits()) {
+    out.push_back({"repeat_kv", name, {.repeat_heads = [change](Call& c, auto& t, auto& x) {
+                     c.ops.repeat_heads(t, x);
+                     edit(t, [&](Values& v) { change(v, t); });
+                   }}});
+  }
+  return out;
+}
+
+std::vector<Fault> matmul_faults() {
+  std::vector<Fault> out = {
+      matmul_fault("last term dropped",
+                   [](Call&, Tensor& a, Tensor& b, bool transposed) {
+                     const int64_t depth = a.dim(3);
+                     if (depth < 2) return;
+                     a = a.slice(3, 0, depth - 1);
+                     b = b.slice(transposed ? 3 : 2, 0, depth - 1);
+                   }),
+      matmul_fault("operands in bf16", [](Call& c, Tensor& a, Tensor& b,
+                                          bool) { a = in_bf16(c, a), b = in_bf16(c, b); }),
+      matmul_fault("first head for all",
+                   [](Call&, Tensor&, Tensor& b, bool) { b = b.slice(1, 0, 1); }),
+      {"matmul", "sums in the storage dtype", matmul_sums(true, false), true},
+      {"matmul", "truncating store", matmul_sums(false, true), true},
+  };
+  for (const auto& [name, change] : edits()) {
+    out.push_back(
+        {"matmul", name, {.matmul = [change](Call& c, auto& t, auto& a, auto& b, bool transposed) {
+           c.ops.matmul(t, a, b, transposed);
+           edit(t, [&](Values& v) { change(v, t); });
+         }}});
+  }
+  return out;
+}
+
+// Elements that the mask hides are judged for being finite only: what is wrong must touch others.
+std::vector<Fault> masked_add_faults() {
+  std::vector<Fault> out = {
+      mask_fault("mask shifted by one key", shifted),
+      mask_fault("mask inverted",
+                 [](Values& v, const Tensor& t) {
+                   for (double& x : v) x = x == 0 ? -info(t.dtype()).max : 0;
+                 }),
+      mask_fault("mask twice: infinite",
+                 [](Values& v, const Tensor&) {
+                   for (double& x : v) x *= 2;
+                 }),
+      mask_fault("allowed is 1 instead of 0",
+                 [](Values& v, const Tensor&) {
+                   for (double& x : v) x = x == 0 ? 1 : x;
+                 }),
+      {"masked_add",
+       "scores lost",
+       {.masked_add = [](Call& c, auto& out, auto&,
+                         auto& mask) { c.ops.copy(out, copied(c.ops, mask)); }}},
+  };
+  for (const auto& [name, change] : edits()) {
+    out.push_back(
+        {"masked_add", name, {.masked_add = [change](Call& c, auto& t, auto& x, auto& mask) {
+           c.ops.masked_add(t, changed(c.ops, x, [&](Values& v) { change(v, t); }), mask);
+         }}});
+  }
+  return out;
+}
+
+std::vector<Fault> softmax_faults() {
+  return {
+      softmax_fault("base 2", [](double* row, size_t n,
+                                 DType) { divide(row, n, exponentials(row, n, std::log(2.0))); }),
+      softmax_fault(
+          "temperature 1 % off",
+          [](double* row, size_t n, DType) { divide(row, n, exponentials(row, n, 1.01)); }),
+      softmax_fault("not normalised", [](double* row, size_t n, DType) { exponentials(row, n); }),
+      softmax_fault("last key not in the sum",
+                    [](double* row, size_t n, DType) {
+                      const double sum = exponentials(row, n);
+                      divide(row, n, n > 1 ? std::fmax(sum - row[n - 1], 1e-6) : sum);
+                    }),
+      softmax_fault("1 added to the sum",
+                    [](double* row, size_t n, DType) { divide(row, n, 1 + exponentials(row, n)); }),
+      softmax_fault("masked keys leak",
+                    [](double* row, size_t n, DType) {
+                      const double sum = exponentials(row, n);
+                      for (size_t i = 0; i < n; ++i) row[i] = std::fmax(row[i] / sum, 1e-4);
+                    }),
+      softmax_fault("logarithm",
+                    [](double* row, size_t n, DType) {
+                      divide(row, n, exponentials(row, n));
+                      for (size_t i = 0; i < n; ++i) row[i] = std::fmax(std::log(row[i]), -1e4);
+                    }),
+      softmax_fault("shared by pairs of keys",
+                    [](double* row, size_t n, DType) {
+                      divide(row, n, exponentials(row, n));
+                      for (size_t i = 0; i + 1 < n; i += 2)
+                        row[i] = row[i + 1] = (row[i] + row[i + 1]) / 2;
+                    }),
+      softmax_fault("in bf16",
+                    [](double* row, size_t n, DType) {
+                      divide(row, n, exponentials(row, n));
+                      for (size_t i = 0; i < n; ++i) row[i] = round_to(DType::bf16, row[i]);
+                    }),
+      softmax_fault(
+          "sum in the storage dtype",
+          [](double* row, size_t n, DType storage) {
+            exponentials(row, n);
+            double sum = 0;
+            for (size_t i = 0; i < n; ++i) sum = round_to(storage, sum + row[i]);
+            divide(row, n, sum);
+          },
+          false, true),
+      softmax_fault(
+          "exponentials rounded to storage",
+          [](double* row, size_t n, DType storage) {
+            exponentials(row, n);
+            double sum = 0;
+            for (size_t i = 0; i < n; ++i) sum += row[i] = round_to(storage, row[i]);
+            divide(row, n, sum);
+          },
+          false, true),
+      softmax_fault(
+          "truncating store",
+          [](double* row, size_t n, DType) { divide(row, n, exponentials(row, n)); }, true, true),
+  };
+}
+
+}  // namespace plumb::testing
