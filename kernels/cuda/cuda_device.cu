@@ -1,0 +1,109 @@
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/error.h"
+#include "kernels/gpu/gpu_device.h"
+
+namespace plumb {
+namespace {
+
+std::string version_text(int version) { return text(version / 1000, '.', version % 1000 / 10); }
+
+// Why the runtime finds no GPU, and what to do about it.
+std::string explain(cudaError_t error) {
+  int driver = 0, runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  switch (error) {
+    case cudaErrorNoDevice:
+      return "no NVIDIA GPU is visible; see nvidia-smi and CUDA_VISIBLE_DEVICES";
+    case cudaErrorInsufficientDriver:
+      if (driver == 0)
+        return "no NVIDIA driver is installed (libcuda.so.1); install one, see nvidia-smi";
+      return text("the NVIDIA driver supports CUDA ", version_text(driver), ", this build needs ",
+                  version_text(runtime),
+                  ": update the driver, or build with an older CUDA toolkit");
+    default: return text(cudaGetErrorName(error), ": ", cudaGetErrorString(error));
+  }
+}
+
+__global__ void probe_kernel(int* out) { *out = 42; }
+
+// "" when kernels of this build run on the GPU, else why not.
+std::string kernel_problem(int ordinal, const cudaDeviceProp& properties) {
+  int previous = 0;
+  cudaGetDevice(&previous);
+  std::string problem;
+  int* out = nullptr;
+  cudaError_t error = cudaSetDevice(ordinal);
+  if (error == cudaSuccess) error = cudaMalloc(&out, sizeof *out);
+  if (error == cudaSuccess) {
+    probe_kernel<<<1, 1>>>(out);
+    error = cudaGetLastError();
+    if (error == cudaSuccess) error = cudaDeviceSynchronize();
+  }
+  if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction) {
+    problem = text("this build has no code for compute capability ", properties.major, '.',
+                   properties.minor, ": build with -DCMAKE_CUDA_ARCHITECTURES=", properties.major,
+                   properties.minor);
+  } else if (error != cudaSuccess) {
+    problem = explain(error);
+  }
+  cudaFree(out);
+  cudaGetLastError();  // a failed probe must not be the next call's error
+  cudaSetDevice(previous);
+  return problem;
+}
+
+DeviceStatus status_of(int ordinal) {
+  DeviceStatus out;
+  out.name = text("cuda:", ordinal);
+  cudaDeviceProp properties{};
+  if (const cudaError_t error = cudaGetDeviceProperties(&properties, ordinal);
+      error != cudaSuccess) {
+    out.text = explain(error);
+    return out;
+  }
+  const std::string problem = kernel_problem(ordinal, properties);
+  out.usable = problem.empty();
+  int driver = 0;
+  cudaDriverGetVersion(&driver);
+  out.text =
+      text(properties.name, ", ", properties.totalGlobalMem >> 20, " MiB, compute capability ",
+           properties.major, '.', properties.minor, ", ", properties.multiProcessorCount,
+           " multiprocessors, driver for CUDA ", version_text(driver));
+  if (!problem.empty()) out.text += "; " + problem;
+  return out;
+}
+
+}  // namespace
+
+std::vector<DeviceStatus> list_cuda_devices() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess) return {{"cuda", false, explain(error)}};
+  if (count == 0) return {{"cuda", false, explain(cudaErrorNoDevice)}};
+  std::vector<DeviceStatus> out;
+  for (int i = 0; i < count; ++i) out.push_back(status_of(i));
+  return out;
+}
+
+std::unique_ptr<Device> open_cuda_device(const std::string& name) {
+  int ordinal = 0;
+  if (name != "cuda") {
+    const std::string digits = name.substr(name.find(':') + 1);
+    require(!digits.empty() && digits.size() <= 4 &&
+                digits.find_first_not_of("0123456789") == std::string::npos,
+            "device", '"', name, "\": expected cuda or cuda:N");
+    ordinal = std::stoi(digits);
+  }
+  const std::vector<DeviceStatus> all = list_cuda_devices();
+  if (all.front().name == "cuda") throw DeviceError(text("[device] cuda: ", all.front().text));
+  require<DeviceError>(ordinal < static_cast<int>(all.size()), "device", name,
+                       ": the ordinal is out of range, this machine has ", all.size(), " GPU(s)");
+  const DeviceStatus& status = all[static_cast<size_t>(ordinal)];
+  require<DeviceError>(status.usable, "device", status.name, ": ", status.text);
+  return std::make_unique<cuda::GpuDevice>(status.name, status.text, ordinal);
+}
+
+}  // namespace plumb

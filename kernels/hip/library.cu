@@ -1,0 +1,19 @@
+// No vendor library here: every op runs in the shared kernels.
+#include "kernels/gpu/gpu_ops.h"
+
+namespace plumb::hip {
+
+struct GpuOps::Library {};
+
+bool GpuOps::library_linear(const Tensor&, const Tensor&, const Tensor&, const Tensor&) {
+  return false;
+}
+
+bool GpuOps::library_sdpa(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                          const AttentionMask&, const SdpaParams&) {
+  return false;
+}
+
+Accumulator GpuOps::linear_accumulator(DType) const { return {24, SumRounding::nearest, 1}; }
+
+}  // namespace plumb::hip
