@@ -9,6 +9,12 @@
 #if defined(PLUMB_HAS_EMU)
 #include "kernels/emu/emu_device.h"
 #endif
+#if defined(PLUMB_HAS_CUDA)
+#include "kernels/cuda/cuda_device.h"
+#endif
+#if defined(PLUMB_HAS_HIP)
+#include "kernels/hip/hip_device.h"
+#endif
 
 namespace plumb {
 namespace {
@@ -30,10 +36,17 @@ const std::vector<Row>& table() {
 }  // namespace
 
 std::vector<DeviceStatus> list_devices() {
-  std::vector<DeviceStatus> out = {
-      {"cuda", false, "this build has no CUDA backend", true},
-      {"hip", false, "this build has no HIP backend", true},
-  };
+  std::vector<DeviceStatus> out;
+#if defined(PLUMB_HAS_CUDA)
+  for (const DeviceStatus& status : list_cuda_devices()) out.push_back(status);
+#else
+  out.push_back({"cuda", false, "this build has no CUDA backend; build with --preset cuda"});
+#endif
+#if defined(PLUMB_HAS_HIP)
+  for (const DeviceStatus& status : list_hip_devices()) out.push_back(status);
+#else
+  out.push_back({"hip", false, "this build has no HIP backend; build with --preset hip"});
+#endif
   for (const Row& row : table()) {
     try {
       out.push_back({row.name, true, row.open(0)->describe(), row.contestant});
@@ -56,6 +69,12 @@ std::unique_ptr<Device> open_device(const std::string& name, int threads) {
   const std::string kind = name.substr(0, name.find(':'));
 #if defined(PLUMB_HAS_EMU)
   if (kind == "emu" || kind == "emu-check") return open_emu_device(name);
+#endif
+#if defined(PLUMB_HAS_CUDA)
+  if (kind == "cuda") return open_cuda_device(name);
+#endif
+#if defined(PLUMB_HAS_HIP)
+  if (kind == "hip") return open_hip_device(name);
 #endif
   std::string known;
   for (const DeviceStatus& status : list_devices()) {

@@ -1,7 +1,8 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/cuda_device.h"
-#include "kernels/error.h"
+#include "kernels/cuda/cublaslt.h"
+#include "kernels/gpu/device_list.h"
 #include "kernels/gpu/gpu_device.h"
 
 namespace plumb {
@@ -71,7 +72,7 @@ DeviceStatus status_of(int ordinal) {
   out.text =
       text(properties.name, ", ", properties.totalGlobalMem >> 20, " MiB, compute capability ",
            properties.major, '.', properties.minor, ", ", properties.multiProcessorCount,
-           " multiprocessors, driver for CUDA ", version_text(driver));
+           " multiprocessors, driver for CUDA ", version_text(driver), ", ", cublaslt_text());
   if (!problem.empty()) out.text += "; " + problem;
   return out;
 }
@@ -89,20 +90,9 @@ std::vector<DeviceStatus> list_cuda_devices() {
 }
 
 std::unique_ptr<Device> open_cuda_device(const std::string& name) {
-  int ordinal = 0;
-  if (name != "cuda") {
-    const std::string digits = name.substr(name.find(':') + 1);
-    require(!digits.empty() && digits.size() <= 4 &&
-                digits.find_first_not_of("0123456789") == std::string::npos,
-            "device", '"', name, "\": expected cuda or cuda:N");
-    ordinal = std::stoi(digits);
-  }
   const std::vector<DeviceStatus> all = list_cuda_devices();
-  if (all.front().name == "cuda") throw DeviceError(text("[device] cuda: ", all.front().text));
-  require<DeviceError>(ordinal < static_cast<int>(all.size()), "device", name,
-                       ": the ordinal is out of range, this machine has ", all.size(), " GPU(s)");
+  const int ordinal = usable_gpu(all, name);
   const DeviceStatus& status = all[static_cast<size_t>(ordinal)];
-  require<DeviceError>(status.usable, "device", status.name, ": ", status.text);
   return std::make_unique<cuda::GpuDevice>(status.name, status.text, ordinal);
 }
 

@@ -3,12 +3,11 @@
 // linear is row-major out [M, N] = x [M, K] w [N, K]^T. Column-major cuBLASLt sees out^T [N, M] =
 // w^T^T x^T: A = w as [K, N] transposed, B = x as [K, M]. The bias is added in float32 before the
 // one rounding.
+#include "kernels/cuda/cublaslt.h"
 #include "kernels/gpu/gpu_ops.h"
 #include "kernels/gpu/rows.h"
 
 #if defined(PLUMB_CUBLASLT)
-#include <cublasLt.h>
-
 #include <map>
 #include <tuple>
 #endif
@@ -26,8 +25,8 @@ namespace {
 constexpr size_t kWorkspace = size_t{32} << 20;
 
 void check_lt(cublasStatus_t status, const char* what) {
-  require<DeviceError>(status == CUBLAS_STATUS_SUCCESS, "cublasLt", what, " failed with status ",
-                       static_cast<int>(status));
+  require<DeviceError>(status == CUBLAS_STATUS_SUCCESS, "cublasLt", what, " failed: ",
+                       cublaslt()->status_name(status));
 }
 
 cudaDataType_t data_type(DType dtype) {
@@ -49,9 +48,9 @@ struct Plan {
   bool found = false;
 
   ~Plan() {
-    if (operation) cublasLtMatmulDescDestroy(operation);
+    if (operation) cublaslt()->desc_destroy(operation);
     for (cublasLtMatrixLayout_t layout : {weight, x, out}) {
-      if (layout) cublasLtMatrixLayoutDestroy(layout);
+      if (layout) cublaslt()->layout_destroy(layout);
     }
   }
 };
@@ -62,8 +61,8 @@ struct GpuOps::Library {
   cublasLtHandle_t handle = nullptr;
   std::map<decltype(Shape3{}.key()), std::unique_ptr<Plan>> plans;
 
-  Library() { check_lt(cublasLtCreate(&handle), "cublasLtCreate"); }
-  ~Library() { cublasLtDestroy(handle); }
+  Library() { check_lt(cublaslt()->create(&handle), "cublasLtCreate"); }
+  ~Library() { cublaslt()->destroy(handle); }
 
   Plan& plan(const Shape3& s) {
     std::unique_ptr<Plan>& slot = plans[s.key()];
@@ -74,33 +73,33 @@ struct GpuOps::Library {
   std::unique_ptr<Plan> make_plan(const Shape3& s) {
     auto p = std::make_unique<Plan>();
     const cudaDataType_t type = data_type(s.dtype);
-    check_lt(cublasLtMatmulDescCreate(&p->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "descriptor");
+    check_lt(cublaslt()->desc_create(&p->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "descriptor");
     const cublasOperation_t transposed = CUBLAS_OP_T;
-    check_lt(cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+    check_lt(cublaslt()->desc_set(p->operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
                                             sizeof transposed),
              "transpose");
     if (s.bias) {
       const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-      check_lt(cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
+      check_lt(cublaslt()->desc_set(p->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
                                               &epilogue, sizeof epilogue),
                "epilogue");
-      check_lt(cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+      check_lt(cublaslt()->desc_set(p->operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
                                               &type, sizeof type),
                "bias type");
     }
     const auto rows = [](int64_t v) { return static_cast<uint64_t>(v); };
-    check_lt(cublasLtMatrixLayoutCreate(&p->weight, type, rows(s.k), rows(s.n), s.k), "layout");
-    check_lt(cublasLtMatrixLayoutCreate(&p->x, type, rows(s.k), rows(s.m), s.x_stride), "layout");
-    check_lt(cublasLtMatrixLayoutCreate(&p->out, type, rows(s.n), rows(s.m), s.n), "layout");
+    check_lt(cublaslt()->layout_create(&p->weight, type, rows(s.k), rows(s.n), s.k), "layout");
+    check_lt(cublaslt()->layout_create(&p->x, type, rows(s.k), rows(s.m), s.x_stride), "layout");
+    check_lt(cublaslt()->layout_create(&p->out, type, rows(s.n), rows(s.m), s.n), "layout");
     cublasLtMatmulPreference_t preference = nullptr;
-    check_lt(cublasLtMatmulPreferenceCreate(&preference), "preference");
-    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+    check_lt(cublaslt()->preference_create(&preference), "preference");
+    cublaslt()->preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                          &kWorkspace, sizeof kWorkspace);
     cublasLtMatmulHeuristicResult_t result{};
     int count = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+    const cublasStatus_t status = cublaslt()->heuristic(
         handle, p->operation, p->weight, p->x, p->out, p->out, preference, 1, &result, &count);
-    cublasLtMatmulPreferenceDestroy(preference);
+    cublaslt()->preference_destroy(preference);
     p->found = status == CUBLAS_STATUS_SUCCESS && count > 0;
     p->algorithm = result.algo;
     return p;
@@ -120,6 +119,7 @@ bool GpuOps::library_linear(const Tensor& out, const Tensor& x, const Tensor& we
       !rows_are_vectors(out) || !rows_are_vectors(weight) || (bias.defined() && !aligned(bias))) {
     return false;
   }
+  if (!cublaslt()) return false;
   if (!library_) library_ = std::make_shared<Library>();
   const int64_t stride = rows.count > 1 ? rows.stride2 : x.dim(-1);
   Plan& plan = library_->plan(
@@ -127,14 +127,14 @@ bool GpuOps::library_linear(const Tensor& out, const Tensor& x, const Tensor& we
   if (!plan.found) return false;
   if (bias.defined()) {
     const void* pointer = bias.raw();
-    check_lt(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+    check_lt(cublaslt()->desc_set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                             &pointer, sizeof pointer),
              "bias");
   }
   Arena::Scope scope(arena());
   const Tensor workspace = arena().take(DType::u8, Shape({static_cast<int64_t>(kWorkspace)}));
   const float one = 1, zero = 0;
-  check_lt(cublasLtMatmul(library_->handle, plan.operation, &one, weight.raw(), plan.weight,
+  check_lt(cublaslt()->matmul(library_->handle, plan.operation, &one, weight.raw(), plan.weight,
                           x.raw(), plan.x, &zero, out.raw(), plan.out, out.raw(), plan.out,
                           &plan.algorithm, workspace.raw(), kWorkspace, stream()),
            "cublasLtMatmul");
@@ -144,7 +144,7 @@ bool GpuOps::library_linear(const Tensor& out, const Tensor& x, const Tensor& we
 
 // Tensor cores truncate: blocks of 16 products, as measured on an H200 (verdicts: conformance).
 Accumulator GpuOps::linear_accumulator(DType storage) const {
-  if (storage == DType::f32) return {24, SumRounding::nearest, 1};
+  if (storage == DType::f32 || !cublaslt()) return {24, SumRounding::nearest, 1};
   return {24, SumRounding::toward_zero, 16};
 }
 
