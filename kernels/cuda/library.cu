@@ -109,13 +109,12 @@ struct GpuOps::Library {
 bool GpuOps::library_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
                             const Tensor& bias) {
   const Rows rows = rows_of("linear", x);
-  const bool one_stride = rows.inner == 1 && rows.count == rows.innermost;
   // cuBLASLt promises its algorithms for 16-byte aligned operands; the rest takes the shared
   // kernels.
   const auto aligned = [](const Tensor& t) {
     return reinterpret_cast<uintptr_t>(t.raw()) % 16 == 0;
   };
-  if (!one_stride || !out.contiguous() || !weight.contiguous() || !rows_are_vectors(x) ||
+  if (!rows.evenly_spaced() || !out.contiguous() || !weight.contiguous() || !rows_are_vectors(x) ||
       !rows_are_vectors(out) || !rows_are_vectors(weight) || (bias.defined() && !aligned(bias))) {
     return false;
   }

@@ -18,7 +18,7 @@ struct Operands {
   Rows out_rows;
   const T* in[Inputs];
   Rows in_rows[Inputs];
-  int64_t width;  // of a row, in vectors
+  Divisor width;  // of a row, in vectors
   int64_t total;  // vectors in all rows
 };
 
@@ -27,8 +27,8 @@ __global__ void __launch_bounds__(kThreads) elementwise(Operands<T, Inputs> p, F
   const int64_t step = int64_t{kThreads} * grid_size().x;
   for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < p.total; i += step) {
     const bool one_row = p.out_rows.count == 1;
-    const int64_t row = one_row ? 0 : i / p.width;
-    const int64_t column = (one_row ? i : i % p.width) * N;
+    const Division at = one_row ? Division{0, i} : divide(i, p.width);
+    const int64_t row = at.quotient, column = at.remainder * N;
     Vector<T, N> x[Inputs], y;
 #pragma unroll
     for (int j = 0; j < Inputs; ++j) {
@@ -64,8 +64,8 @@ void run(const char* op, Stream stream, const Tensor& out, const Tensor* const (
     vectors = vectors && rows_are_vectors(from);
   }
   const auto go = [&]<int N>() {
-    p.width = to.dim(-1) / N;
-    p.total = p.width * p.out_rows.count;
+    p.width = Divisor(to.dim(-1) / N);
+    p.total = to.numel() / N;
     launch<elementwise<T, N, Inputs, F>>(op, {grid_for(p.total, kThreads)}, {kThreads}, 0, stream,
                                          p, f);
   };
@@ -86,25 +86,26 @@ struct ScaleBy {
   float factor;
   __device__ float operator()(float x) const { return x * factor; }
 };
+template <class T>
 struct DivideBy {
   float divisor;
-  __device__ float operator()(float x) const { return x / divisor; }
+  __device__ float operator()(float x) const { return quotient<T>(x, divisor); }
 };
-template <Activation Function>
+template <class T, Activation Function>
 struct Activate {
-  __device__ float operator()(float x) const { return activate<Function>(x); }
+  __device__ float operator()(float x) const { return activate<T, Function>(x); }
 };
 template <class T, Activation Function>
 struct Gate {
   __device__ float operator()(float gate, float up) const {
-    return rounded<T>(activate<Function>(gate)) * up;
+    return rounded<T>(activate<T, Function>(gate)) * up;
   }
 };
 template <class T>
 struct Softcap {
   float cap;
   __device__ float operator()(float x) const {
-    return rounded<T>(tanhf(rounded<T>(x / cap))) * cap;
+    return rounded<T>(hyperbolic_tangent<T>(rounded<T>(quotient<T>(x, cap)))) * cap;
   }
 };
 
@@ -113,7 +114,8 @@ template <class T, int N>
 __global__ void __launch_bounds__(kThreads) copy_rows(Operands<T, 1> p) {
   const int64_t step = int64_t{kThreads} * grid_size().x;
   for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < p.total; i += step) {
-    const int64_t row = i / p.width, column = i % p.width * N;
+    const Division at = divide(i, p.width);
+    const int64_t row = at.quotient, column = at.remainder * N;
     store_vector(p.out + p.out_rows.offset(row) + column,
                  load_vector<N>(p.in[0] + p.in_rows[0].offset(row) + column));
   }
@@ -121,10 +123,10 @@ __global__ void __launch_bounds__(kThreads) copy_rows(Operands<T, 1> p) {
 
 template <class T>
 void copy_as(Stream stream, const Tensor& out, const Tensor& x) {
-  Operands<T, 1> p{out.data<T>(), rows_of("copy", out), {x.data<T>()}, {rows_of("copy", x)}, 0, 0};
+  Operands<T, 1> p{out.data<T>(), rows_of("copy", out), {x.data<T>()}, {rows_of("copy", x)}, {}, 0};
   const auto go = [&]<int N>() {
-    p.width = out.dim(-1) / N;
-    p.total = p.width * p.out_rows.count;
+    p.width = Divisor(out.dim(-1) / N);
+    p.total = out.numel() / N;
     launch<copy_rows<T, N>>("copy", {grid_for(p.total, kThreads)}, {kThreads}, 0, stream, p);
   };
   if (rows_are_vectors(out) && rows_are_vectors(x)) {
@@ -160,7 +162,7 @@ void GpuOps::do_scale(const Tensor& out, const Tensor& x, double factor, ScaleOp
     if (operation == ScaleOperation::multiply) {
       run<T, 1>("scale", stream(), out, {&x}, ScaleBy{value});
     } else {
-      run<T, 1>("scale", stream(), out, {&x}, DivideBy{value});
+      run<T, 1>("scale", stream(), out, {&x}, DivideBy<T>{value});
     }
   });
 }
@@ -168,7 +170,7 @@ void GpuOps::do_scale(const Tensor& out, const Tensor& x, double factor, ScaleOp
 void GpuOps::do_activation(const Tensor& out, const Tensor& x, Activation function) {
   with_storage("activation", out.dtype(), [&]<class T>(T) {
     with_activation(function, [&]<Activation F>() {
-      run<T, 1>("activation", stream(), out, {&x}, Activate<F>{});
+      run<T, 1>("activation", stream(), out, {&x}, Activate<T, F>{});
     });
   });
 }
@@ -199,10 +201,20 @@ void GpuOps::do_copy(const Tensor& out, const Tensor& x) {
 }
 
 void GpuOps::do_repeat_heads(const Tensor& out, const Tensor& x) {
-  const int64_t repeats = out.dim(1) / x.dim(1);
-  for (int64_t r = 0; r < repeats; ++r) {
-    // Heads r, r + repeats, ... of the output are the heads of x in order: a strided copy.
-    do_copy(out.every(1, r, repeats), x);
+  const int64_t heads = x.dim(1), repeats = out.dim(1) / heads;
+  const auto expanded = [&](const Tensor& o, const Tensor& i) {
+    // [heads, repeats, S, D], the input's second axis repeated by a stride of 0: one strided copy.
+    do_copy(o.view({heads, repeats, x.dim(2), x.dim(3)}), i.transpose(0, 1).expand(1, repeats));
+  };
+  for (int64_t b = 0; b < x.dim(0); ++b) {
+    if (out.contiguous()) {
+      expanded(out.slice(0, b, b + 1), x.slice(0, b, b + 1));
+    } else {
+      for (int64_t r = 0; r < repeats; ++r) {
+        // Heads r, r + repeats, ... of the output are the heads of x in order.
+        do_copy(out.slice(0, b, b + 1).every(1, r, repeats), x.slice(0, b, b + 1));
+      }
+    }
   }
 }
 

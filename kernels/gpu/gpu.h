@@ -9,14 +9,19 @@
 //   thread_index() block_index() block_size() grid_size()        device side
 //   block_barrier() warp_barrier()
 //   shuffle<Wave>(v, lane) shuffle_xor<Wave>(v, mask) shuffle_down<Wave>(v, n) ballot<Wave>(bool)
-//   block_shared<T, Tag>() -> T&        one object of shared memory per type (trivially
-//   constructible) dynamic_shared<T>() -> T* atomic_add(p, v) -> the old value   int, unsigned,
-//   float reciprocal_sqrt(float) fused_multiply_add(a, b, c) detail::copy_aligned<Bytes>(to, from)
-//   launch<Kernel>(name, grid, block, shared_bytes, stream, arguments...)   host side; throws
-//   DeviceError with_wave(stream, [&]<int Wave>() {...})     calls with the wave width of the
-//   stream's device memory_allocate memory_free memory_fill copy_to_device copy_to_host use_device
-//   make_stream end_stream wait_for count_multiprocessors kExactMemory                  host side;
-//   what gpu_device.cu needs
+//   block_shared<T, Tag>() -> T&     one object of shared memory per type, trivially constructible
+//   dynamic_shared<T>() -> T*
+//   atomic_add(p, v) -> the old value                            int, unsigned, float
+//   reciprocal_sqrt(x) fused_multiply_add(a, b, c)
+//   approximate_exp(x) approximate_quotient(a, b)                relative error below 2^-20 near 1
+//   detail::copy_aligned<Bytes>(to, from)
+//   and, with PLUMB_DEVICE_CONVERSIONS, detail::to_float(Float16) detail::from_float<T>(x): the
+//   hardware's conversions, with the bits of those below (but for NaN payloads)
+// host side:
+//   launch<Kernel>(name, grid, block, shared_bytes, stream, arguments...)   throws DeviceError
+//   with_wave(stream, [&]<int Wave>() {...})     calls with the wave width of the stream's device
+//   memory_allocate memory_free memory_fill copy_to_device copy_to_host use_device make_stream
+//   end_stream wait_for count_multiprocessors kExactMemory       what gpu_device.cu needs
 #pragma once
 
 #include <bit>
@@ -45,6 +50,9 @@ __host__ __device__ inline float to_float(BFloat16 x) {
   return __builtin_bit_cast(float, static_cast<uint32_t>(x.bits) << 16);
 }
 __host__ __device__ inline float to_float(Float16 x) {
+#if defined(PLUMB_DEVICE_CONVERSIONS)
+  return detail::to_float(x);
+#else
   const uint32_t sign = (x.bits & 0x8000u) << 16, magnitude = x.bits & 0x7fffu;
   if (magnitude >= 0x7c00u) {
     return __builtin_bit_cast(float, sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
@@ -52,10 +60,14 @@ __host__ __device__ inline float to_float(Float16 x) {
   // 2^112 moves the exponent from f16's bias to f32's, subnormals included.
   const float scaled = __builtin_bit_cast(float, magnitude << 13) * 0x1p112f;
   return __builtin_bit_cast(float, sign | __builtin_bit_cast(uint32_t, scaled));
+#endif
 }
 
 template <class T>
 __host__ __device__ inline T from_float(float x) {
+#if defined(PLUMB_DEVICE_CONVERSIONS)
+  return detail::from_float<T>(x);
+#else
   const uint32_t bits = __builtin_bit_cast(uint32_t, x), magnitude = bits & 0x7fffffffu;
   if constexpr (std::is_same_v<T, float>) {
     return x;
@@ -73,6 +85,7 @@ __host__ __device__ inline T from_float(float x) {
     const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
     return {static_cast<uint16_t>(sign | ((rounded - (112u << 23)) >> 13))};
   }
+#endif
 }
 
 // x as the storage type would hold it: an R() of ops.h in the middle of a kernel.

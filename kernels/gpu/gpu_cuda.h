@@ -3,6 +3,9 @@
 
 #include <cuda_runtime.h>
 
+#include <type_traits>
+
+#include "kernels/dtype.h"
 #include "kernels/error.h"
 
 #define PLUMB_GPU_VENDOR cuda
@@ -70,7 +73,38 @@ __device__ inline T atomic_add(T* p, T v) {
 __device__ inline float reciprocal_sqrt(float x) { return 1.0f / sqrtf(x); }
 __device__ inline float fused_multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 
+// Exact to two units in the last place of float32 for moderate arguments, and several times faster.
+__device__ inline float approximate_exp(float x) { return __expf(x); }
+__device__ inline float approximate_quotient(float a, float b) {
+  float reciprocal;  // unlike __fdividef right up to the largest b
+  asm("rcp.approx.f32 %0, %1;" : "=f"(reciprocal) : "f"(b));
+  return a * reciprocal;
+}
+
 namespace detail {
+#if __CUDA_ARCH__ >= 800
+#define PLUMB_DEVICE_CONVERSIONS
+__device__ inline float to_float(Float16 x) {
+  float out;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(out) : "h"(x.bits));
+  return out;
+}
+template <class T>
+__device__ inline T from_float(float x) {
+  if constexpr (std::is_same_v<T, float>) {
+    return x;
+  } else {
+    T out;
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(out.bits) : "f"(x));
+    } else {
+      asm("cvt.rn.f16.f32 %0, %1;" : "=h"(out.bits) : "f"(x));
+    }
+    return out;
+  }
+}
+#endif
+
 template <size_t Bytes>
 __device__ inline void copy_aligned(void* to, const void* from) {
   if constexpr (Bytes == 16) {

@@ -149,6 +149,8 @@ inline float atomic_add(float* p, float v) {
 
 inline float reciprocal_sqrt(float x) { return 1.0f / std::sqrt(x); }
 inline float fused_multiply_add(float a, float b, float c) { return a * b + c; }
+inline float approximate_exp(float x) { return std::exp(x); }
+inline float approximate_quotient(float a, float b) { return a / b; }
 
 template <auto Kernel, class... Arguments>
 void launch(const char* name, Dim grid, Dim block, size_t shared, Stream stream,

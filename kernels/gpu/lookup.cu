@@ -1,4 +1,5 @@
-// embedding: out[row] = R(weight[ids[row]] * scale); and causal_mask. One thread per element.
+// embedding: out[row] = R(weight[ids[row]] * scale); and causal_mask. A thread owns 16 bytes of the
+// output.
 //
 // An id outside the vocabulary cannot be reported from a kernel: it raises a flag in device memory
 // that the next synchronize() turns into an error, and gives zeros.
@@ -14,11 +15,12 @@ constexpr int kThreads = 256;
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     embedding_rows(T* out, Rows out_rows, const int64_t* ids, const T* weight, int64_t vocab,
-                   int64_t channels, float scale, int* error) {
-  const int64_t width = channels / N, total = out_rows.count * width;
+                   Divisor width, float scale, int* error) {
+  const int64_t channels = width.value() * N, total = out_rows.count * width.value();
   const int64_t step = int64_t{kThreads} * grid_size().x;
   for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < total; i += step) {
-    const int64_t row = i / width, column = i % width * N, id = ids[row];
+    const Division at = divide(i, width);
+    const int64_t row = at.quotient, column = at.remainder * N, id = ids[row];
     Vector<T, N> y{};
     if (id >= 0 && id < vocab) {
       y = load_vector<N>(weight + id * channels + column);
@@ -33,15 +35,25 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class T>
+template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
-    mask_rows(T* out, Rows out_rows, int64_t heads, int64_t queries, int64_t keys, MaskView mask,
-              T allowed, T masked) {
-  const int64_t total = out_rows.count * keys, step = int64_t{kThreads} * grid_size().x;
+    mask_rows(T* out, Rows out_rows, Divisor heads, Divisor queries, int64_t keys, Divisor width,
+              MaskView mask, T allowed, T masked) {
+  const int64_t total = out_rows.count * width.value(), step = int64_t{kThreads} * grid_size().x;
   for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < total; i += step) {
-    const int64_t row = i / keys, key = i % keys;
-    const int64_t t = row % queries, h = row / queries % heads, b = row / queries / heads;
-    out[out_rows.offset(row) + key] = mask.allows(b, h, t, key) ? allowed : masked;
+    const Division at = divide(i, width), by_query = divide(at.quotient, queries);
+    const Division by_head = divide(by_query.quotient, heads);
+    const int64_t t = by_query.remainder, key = at.remainder * N;
+    const int64_t first = mask.first_key(t), last = mask.last_key(t, keys);
+    const bool ranges_only = !mask.explicit_bool && !mask.key_valid;
+    Vector<T, N> y;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      const bool may = key + k >= first && key + k < last &&
+                       (ranges_only || mask.allows(by_head.quotient, by_head.remainder, t, key + k));
+      y[k] = may ? allowed : masked;
+    }
+    store_vector(out + out_rows.offset(at.quotient) + key, y);
   }
 }
 
@@ -59,7 +71,7 @@ void GpuOps::do_embedding(const Tensor& out, const Tensor& ids, const Tensor& we
                                    0, stream(), out.data<T>(), to,
                                    static_cast<const int64_t*>(ids.data<int64_t>()),
                                    static_cast<const T*>(weight.data<T>()), weight.dim(0),
-                                   weight.dim(1), static_cast<float>(scale), error_flag());
+                                   Divisor(weight.dim(1) / N), static_cast<float>(scale), error_flag());
     };
     if (rows_are_vectors(out) && rows_are_vectors(weight)) {
       go.template operator()<kVector<T>>();
@@ -72,10 +84,19 @@ void GpuOps::do_embedding(const Tensor& out, const Tensor& ids, const Tensor& we
 void GpuOps::do_causal_mask(const Tensor& out, const AttentionMask& mask) {
   if (out.numel() == 0) return;
   const MaskView view = mask_view(mask);
+  const Rows rows = rows_of("causal_mask", out);
   const auto go = [&]<class T>(T allowed, T masked) {
-    launch<mask_rows<T>>("causal_mask", {grid_for(out.numel(), kThreads)}, {kThreads}, 0, stream(),
-                         out.data<T>(), rows_of("causal_mask", out), out.dim(1), out.dim(2),
-                         out.dim(3), view, allowed, masked);
+    const auto with_width = [&]<int N>() {
+      launch<mask_rows<T, N>>("causal_mask", {grid_for(out.numel() / N, kThreads)}, {kThreads}, 0,
+                              stream(), out.data<T>(), rows, Divisor(out.dim(1)),
+                              Divisor(out.dim(2)), out.dim(3), Divisor(out.dim(3) / N), view,
+                              allowed, masked);
+    };
+    if (rows_are_vectors(out)) {
+      with_width.template operator()<kVector<T>>();
+    } else {
+      with_width.template operator()<1>();
+    }
   };
   if (out.dtype() == DType::boolean) return go(uint8_t{1}, uint8_t{0});
   with_storage("causal_mask", out.dtype(), [&]<class T>(T) {

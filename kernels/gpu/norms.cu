@@ -1,17 +1,15 @@
 // rms_norm, add_rms_norm (Zhang and Sennrich 2019) and layer_norm over the last axis. x [..., C],
 // weight [C].
 //
-// Memory-bound: a block owns a row and reads it once; each thread keeps Own vectors of 16 bytes of
-// it in registers (Own = 0: rows too long for that are read again). Rounds where ops.h says: R(n)
+// Memory-bound: a block owns a row and reads it once, see row_slice.h. Rounds where ops.h says: R(n)
 // before the weight (LLaMA), or only after it (Gemma).
 #include "kernels/gpu/gpu_ops.h"
 #include "kernels/gpu/reduce.h"
+#include "kernels/gpu/row_slice.h"
 #include "kernels/gpu/rows.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
 namespace {
-
-constexpr int kMostThreads = 512;
 
 template <class T>
 struct NormOperands {
@@ -30,18 +28,13 @@ struct NormOperands {
   bool round_before;  // R() between the norm and the weight
 };
 
-// One row as seen by one thread: vectors first, first + step, ... of it.
-template <class T, int N, int Own>
-struct Slice {
+// x, or R(x + residual), which is stored as well.
+template <class T, int N>
+struct ReadRow {
   const NormOperands<T>& p;
   int64_t row;
-  float kept[Own > 0 ? Own : 1][N];
 
-  __device__ static int64_t first() { return int64_t{thread_index().x} * N; }
-  __device__ static int64_t step() { return int64_t{block_size().x} * N; }
-
-  // x, or R(x + residual), which is stored on the first reading.
-  __device__ void read(int64_t column, float (&v)[N], bool store) const {
+  __device__ void operator()(int64_t column, float (&v)[N], bool first) const {
     const auto x = load_vector<N>(p.x + p.x_rows.offset(row) + column);
 #pragma unroll
     for (int i = 0; i < N; ++i) v[i] = to_float(x[i]);
@@ -53,43 +46,24 @@ struct Slice {
       sum[i] = from_float<T>(v[i] + to_float(r[i]));
       v[i] = to_float(sum[i]);
     }
-    if (store) store_vector(p.sum + p.sum_rows.offset(row) + column, sum);
-  }
-
-  // Calls f(column, values) for every vector of this thread; `start`: for the first time.
-  template <class F>
-  __device__ void each(bool start, F f) {
-    if constexpr (Own > 0) {
-#pragma unroll
-      for (int j = 0; j < Own; ++j) {
-        const int64_t column = first() + j * step();
-        if (column >= p.columns) continue;
-        if (start) read(column, kept[j], true);
-        f(column, kept[j]);
-      }
-    } else {
-      for (int64_t column = first(); column < p.columns; column += step()) {
-        float v[N];
-        read(column, v, start);
-        f(column, v);
-      }
-    }
+    if (first) store_vector(p.sum + p.sum_rows.offset(row) + column, sum);
   }
 };
 
 template <class T, int Wave, int N, int Own>
-__global__ void __launch_bounds__(kMostThreads) rms_norm_rows(NormOperands<T> p) {
+__global__ void __launch_bounds__(kMostRowThreads) rms_norm_rows(NormOperands<T> p) {
   for (int64_t row = block_index().x; row < p.x_rows.count; row += grid_size().x) {
-    Slice<T, N, Own> slice{p, row, {}};
+    RowSlice<N, Own> slice{p.columns, {}};
+    const ReadRow<T, N> read{p, row};
     float squares = 0;
-    slice.each(true, [&](int64_t, const float(&v)[N]) {
+    slice.each(true, read, [&](int64_t, const float(&v)[N]) {
 #pragma unroll
       for (int i = 0; i < N; ++i) squares += v[i] * v[i];
     });
     const float mean = block_sum<Wave>(squares) / static_cast<float>(p.columns);
     const float factor = reciprocal_sqrt(mean + p.eps);
     T* out = p.out + p.out_rows.offset(row);
-    slice.each(false, [&](int64_t column, const float(&v)[N]) {
+    slice.each(false, read, [&](int64_t column, const float(&v)[N]) {
       const auto w = load_vector<N>(p.weight + column);
       Vector<T, N> y;
 #pragma unroll
@@ -104,24 +78,25 @@ __global__ void __launch_bounds__(kMostThreads) rms_norm_rows(NormOperands<T> p)
 }
 
 template <class T, int Wave, int N, int Own>
-__global__ void __launch_bounds__(kMostThreads) layer_norm_rows(NormOperands<T> p) {
+__global__ void __launch_bounds__(kMostRowThreads) layer_norm_rows(NormOperands<T> p) {
   for (int64_t row = block_index().x; row < p.x_rows.count; row += grid_size().x) {
-    Slice<T, N, Own> slice{p, row, {}};
+    RowSlice<N, Own> slice{p.columns, {}};
+    const ReadRow<T, N> read{p, row};
     const float count = static_cast<float>(p.columns);
     float sum = 0;
-    slice.each(true, [&](int64_t, const float(&v)[N]) {
+    slice.each(true, read, [&](int64_t, const float(&v)[N]) {
 #pragma unroll
       for (int i = 0; i < N; ++i) sum += v[i];
     });
     const float mean = block_sum<Wave>(sum) / count;
     float squares = 0;
-    slice.each(false, [&](int64_t, const float(&v)[N]) {
+    slice.each(false, read, [&](int64_t, const float(&v)[N]) {
 #pragma unroll
       for (int i = 0; i < N; ++i) squares += (v[i] - mean) * (v[i] - mean);
     });
     const float factor = reciprocal_sqrt(block_sum<Wave>(squares) / count + p.eps);
     T* out = p.out + p.out_rows.offset(row);
-    slice.each(false, [&](int64_t column, const float(&v)[N]) {
+    slice.each(false, read, [&](int64_t column, const float(&v)[N]) {
       const auto w = load_vector<N>(p.weight + column);
       Vector<T, N> b{};
       if (p.bias) b = load_vector<N>(p.bias + column);
@@ -146,33 +121,6 @@ bool is_vector(const Tensor& weight) {
   return !weight.defined() || reinterpret_cast<uintptr_t>(weight.raw()) % 16 == 0;
 }
 
-// Threads and vectors per thread for a row, then go.operator()<Wave, N, Own>(threads).
-template <class T, class Go>
-void choose(Stream stream, int64_t columns, bool vectors, Go go) {
-  with_wave(stream, [&]<int Wave>() {
-    const auto with_width = [&]<int N>() {
-      const int64_t pieces = (columns + N - 1) / N;
-      int64_t threads = (pieces + Wave - 1) / Wave * Wave;
-      if (threads > 256) threads = 256;
-      const int64_t own = (pieces + threads - 1) / threads;
-      if (own <= 1) {
-        go.template operator()<Wave, N, 1>(threads);
-      } else if (own <= 2) {
-        go.template operator()<Wave, N, 2>(threads);
-      } else if (own <= 4) {
-        go.template operator()<Wave, N, 4>(threads);
-      } else {
-        go.template operator()<Wave, N, 0>(int64_t{kMostThreads});
-      }
-    };
-    if (vectors) {
-      with_width.template operator()<kVector<T>>();
-    } else {
-      with_width.template operator()<1>();
-    }
-  });
-}
-
 }  // namespace
 
 void GpuOps::do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,
@@ -194,9 +142,9 @@ void GpuOps::do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor&
     p.eps = static_cast<float>(params.eps);
     p.weight_offset = static_cast<float>(params.weight_offset);
     p.round_before = params.rounding == WeightRounding::before;
-    choose<T>(stream(), p.columns, vectors, [&]<int Wave, int N, int Own>(int64_t threads) {
+    with_row_slices<T>(stream(), p.columns, vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
       launch<rms_norm_rows<T, Wave, N, Own>>("rms_norm", {grid_for(p.x_rows.count, 1)},
-                                             {static_cast<unsigned>(threads)}, 0, stream(), p);
+                                             {threads}, 0, stream(), p);
     });
   });
 }
@@ -219,9 +167,9 @@ void GpuOps::do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& wei
     p.eps = static_cast<float>(eps);
     const bool vectors =
         rows_are_vectors(out) && rows_are_vectors(x) && is_vector(weight) && is_vector(bias);
-    choose<T>(stream(), p.columns, vectors, [&]<int Wave, int N, int Own>(int64_t threads) {
+    with_row_slices<T>(stream(), p.columns, vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
       launch<layer_norm_rows<T, Wave, N, Own>>("layer_norm", {grid_for(p.x_rows.count, 1)},
-                                               {static_cast<unsigned>(threads)}, 0, stream(), p);
+                                               {threads}, 0, stream(), p);
     });
   });
 }

@@ -98,22 +98,32 @@ __global__ void __launch_bounds__(kThreads) product_tiles(ProductOperands<T> p) 
 
 template <class T, int Wave, int M>
 __global__ void __launch_bounds__(kThreads) few_rows(ProductOperands<T> p) {
-  constexpr int N = kVector<T>;
+  constexpr int N = kVector<T>, kInFlight = 4;  // loads of weights before the first use
   const int lane = static_cast<int>(thread_index().x) % Wave;
   const int64_t waves = int64_t{grid_size().x} * (kThreads / Wave);
   int64_t column = int64_t{block_index().x} * (kThreads / Wave) + thread_index().x / Wave;
   for (; column < p.columns; column += waves) {
     const T* w = p.b + column * p.b_column;
     float sum[M] = {};
-    for (int64_t k = int64_t{lane} * N; k < p.inner; k += int64_t{Wave} * N) {
-      const auto weights = load_vector<N>(w + k);
+    for (int64_t k0 = int64_t{lane} * N; k0 < p.inner; k0 += int64_t{kInFlight} * Wave * N) {
+      Vector<T, N> weights[kInFlight];
 #pragma unroll
-      for (int m = 0; m < M; ++m) {
-        if (m >= p.rows) continue;
-        const auto x = load_vector<N>(p.a + p.a_rows.offset(m) + k);
+      for (int j = 0; j < kInFlight; ++j) {
+        const int64_t k = k0 + int64_t{j} * Wave * N;
+        weights[j] = k < p.inner ? load_vector<N>(w + k) : Vector<T, N>{};
+      }
 #pragma unroll
-        for (int i = 0; i < N; ++i) {
-          sum[m] = fused_multiply_add(to_float(x[i]), to_float(weights[i]), sum[m]);
+      for (int j = 0; j < kInFlight; ++j) {
+        const int64_t k = k0 + int64_t{j} * Wave * N;
+        if (k >= p.inner) break;
+#pragma unroll
+        for (int m = 0; m < M; ++m) {
+          if (m >= p.rows) continue;
+          const auto x = load_vector<N>(p.a + p.a_rows.offset(m) + k);
+#pragma unroll
+          for (int i = 0; i < N; ++i) {
+            sum[m] = fused_multiply_add(to_float(x[i]), to_float(weights[j][i]), sum[m]);
+          }
         }
       }
     }
@@ -200,7 +210,8 @@ void GpuOps::do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool
     p.out_head = out.stride(1);
     const auto rows_along = [](int64_t count, int64_t stride) {
       Rows rows;
-      rows.count = rows.innermost = count;
+      rows.count = count;
+      rows.innermost = Divisor(count);
       rows.stride2 = stride;
       return rows;
     };

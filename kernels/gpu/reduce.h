@@ -5,9 +5,10 @@
 
 namespace plumb::PLUMB_GPU_VENDOR {
 
-// The sum of v over all threads (a whole number of waves, at most 1024), in every thread.
-template <int Wave>
-__device__ inline float block_sum(float v) {
+// v of all threads (a whole number of waves, at most 1024) reduced in every thread: `over_wave`
+// reduces a wave, `combine` two partial results.
+template <int Wave, class OverWave, class Combine>
+__device__ inline float block_reduce(float v, OverWave over_wave, Combine combine) {
   struct Partial {
     float of_wave[1024 / Wave];
   };
@@ -15,14 +16,28 @@ __device__ inline float block_sum(float v) {
   const int lane = static_cast<int>(thread_index().x) % Wave;
   const int wave = static_cast<int>(thread_index().x) / Wave;
   const int waves = static_cast<int>(block_size().x) / Wave;
-  v = warp_sum<Wave>(v);
+  v = over_wave(v);
   if (waves == 1) return v;
   block_barrier();  // the partial sums of an earlier call have been read
   if (lane == 0) partial.of_wave[wave] = v;
   block_barrier();
-  float total = 0;
-  for (int w = 0; w < waves; ++w) total += partial.of_wave[w];
+  float total = partial.of_wave[0];
+  for (int w = 1; w < waves; ++w) total = combine(total, partial.of_wave[w]);
   return total;
+}
+
+template <int Wave>
+__device__ inline float block_sum(float v) {
+  return block_reduce<Wave>(
+      v, [](float x) { return warp_sum<Wave>(x); }, [](float a, float b) { return a + b; });
+}
+
+// NaN wins.
+template <int Wave>
+__device__ inline float block_max(float v) {
+  return block_reduce<Wave>(
+      v, [](float x) { return warp_max<Wave>(x); },
+      [](float a, float b) { return b > a || b != b ? b : a; });
 }
 
 }  // namespace plumb::PLUMB_GPU_VENDOR

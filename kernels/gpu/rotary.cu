@@ -1,8 +1,9 @@
 // rotary_table and rotary. Roundings: three per rotated element, as apply_rotary_pos_emb in storage
 // dtype.
 //
-// rotary: a thread owns one pair of a row of x [B, H, T, D]; the rest of the row is copied by the
-// same block.
+// rotary: memory-bound. A thread owns 16 bytes of each half of a row of x [B, H, T, D] (or 32
+// adjacent bytes where pairs are interleaved), and reads the tables as wide; rows are taken in the
+// order in which they lie in memory.
 #include "kernels/gpu/gpu_ops.h"
 #include "kernels/gpu/rows.h"
 
@@ -11,16 +12,18 @@ namespace {
 
 constexpr int kThreads = 256;
 
+// A thread owns a pair: columns i and i + half.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    rotary_table_elements(T* cos_out, T* sin_out, const int64_t* positions, const float* inv_freq,
-                          int64_t rows, int64_t half, float scaling) {
-  const int64_t total = rows * 2 * half, step = int64_t{kThreads} * grid_size().x;
+    rotary_table_pairs(T* cos_out, T* sin_out, const int64_t* positions, const float* inv_freq,
+                       int64_t rows, Divisor half, float scaling) {
+  const int64_t total = rows * half.value(), step = int64_t{kThreads} * grid_size().x;
   for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < total; i += step) {
-    const int64_t row = i / (2 * half), pair = i % (2 * half) % half;
-    const float angle = static_cast<float>(positions[row]) * inv_freq[pair];
-    cos_out[i] = from_float<T>(cosf(angle) * scaling);
-    sin_out[i] = from_float<T>(sinf(angle) * scaling);
+    const Division at = divide(i, half);
+    const float angle = static_cast<float>(positions[at.quotient]) * inv_freq[at.remainder];
+    const int64_t first = i + at.quotient * half.value(), second = first + half.value();
+    cos_out[first] = cos_out[second] = from_float<T>(cosf(angle) * scaling);
+    sin_out[first] = sin_out[second] = from_float<T>(sinf(angle) * scaling);
   }
 }
 
@@ -30,36 +33,61 @@ struct RotaryOperands {
   const T* x;
   const T* cos_table;
   const T* sin_table;
-  int64_t out_stride[3], x_stride[3];  // batch, head, token
-  int64_t table_batch_stride, table_token_stride;
-  int64_t heads, tokens, rows, width, rotated;
-  bool halves;
+  // Rows as [outer, middle, inner]: batch, then head and token in memory order.
+  int64_t out_stride[3], x_stride[3], table_stride[3];
+  Divisor middle, inner;
+  int64_t rows;
+  Divisor work;          // vectors (pairs of them up to `rotated`) per row
+  int64_t pairs, width;  // rotated columns / 2, all columns
 };
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) rotary_pairs(RotaryOperands<T> p) {
-  const int64_t pairs = p.rotated / 2, work = pairs + (p.width - p.rotated);
-  const int64_t total = p.rows * work, step = int64_t{kThreads} * grid_size().x;
+// N pairs of a row: a and b hold the elements, c and s the tables' values.
+template <class T, int N, bool Halves>
+__device__ inline void rotate(const Vector<T, N> (&x)[2], const Vector<T, N> (&c)[2],
+                              const Vector<T, N> (&s)[2], Vector<T, N> (&y)[2]) {
+#pragma unroll
+  for (int k = 0; k < N; ++k) {
+    // Where the pair's two elements are: in the two halves, or side by side in 2 N elements.
+    const int i0 = Halves ? 0 : 2 * k / N, j0 = Halves ? k : 2 * k % N;
+    const int i1 = Halves ? 1 : (2 * k + 1) / N, j1 = Halves ? k : (2 * k + 1) % N;
+    const int t1 = Halves ? 1 : 0;  // the second element's table entry
+    const float a = to_float(x[i0][j0]), b = to_float(x[i1][j1]);
+    const float cos_a = rounded<T>(a * to_float(c[0][k])), sin_b = rounded<T>(b * to_float(s[0][k]));
+    const float cos_b = rounded<T>(b * to_float(c[t1][k]));
+    const float sin_a = rounded<T>(a * to_float(s[t1][k]));
+    y[i0][j0] = from_float<T>(cos_a - sin_b);
+    y[i1][j1] = from_float<T>(cos_b + sin_a);
+  }
+}
+
+template <class T, int N, bool Halves>
+__global__ void __launch_bounds__(kThreads) rotary_rows(RotaryOperands<T> p) {
+  const int64_t total = p.rows * p.work.value(), step = int64_t{kThreads} * grid_size().x;
   for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < total; i += step) {
-    const int64_t row = i / work, item = i % work;
-    const int64_t t = row % p.tokens, h = row / p.tokens % p.heads, b = row / p.tokens / p.heads;
-    const T* x = p.x + b * p.x_stride[0] + h * p.x_stride[1] + t * p.x_stride[2];
-    T* out = p.out + b * p.out_stride[0] + h * p.out_stride[1] + t * p.out_stride[2];
-    if (item >= pairs) {
-      const int64_t column = p.rotated + item - pairs;
-      out[column] = x[column];
+    const Division in_row = divide(i, p.work), low = divide(in_row.quotient, p.inner);
+    const Division high = divide(low.quotient, p.middle);
+    const auto offset = [&](const int64_t(&stride)[3]) {
+      return high.quotient * stride[0] + high.remainder * stride[1] + low.remainder * stride[2];
+    };
+    const T* from = p.x + offset(p.x_stride);
+    T* to = p.out + offset(p.out_stride);
+    const int64_t pair = in_row.remainder * N;
+    if (pair >= p.pairs) {  // beyond the rotated columns: a copy
+      const int64_t column = pair + p.pairs;
+      store_vector(to + column, load_vector<N>(from + column));
       continue;
     }
-    const int64_t table = b * p.table_batch_stride + t * p.table_token_stride;
-    const int64_t first = p.halves ? item : 2 * item, second = p.halves ? item + pairs : first + 1;
-    const int64_t table_second = p.halves ? item + pairs : item;
-    const float a = to_float(x[first]), c = to_float(x[second]);
-    const float cos_a = rounded<T>(a * to_float(p.cos_table[table + item]));
-    const float sin_c = rounded<T>(c * to_float(p.sin_table[table + item]));
-    const float cos_c = rounded<T>(c * to_float(p.cos_table[table + table_second]));
-    const float sin_a = rounded<T>(a * to_float(p.sin_table[table + table_second]));
-    out[first] = from_float<T>(cos_a - sin_c);
-    out[second] = from_float<T>(cos_c + sin_a);
+    const int64_t first = Halves ? pair : 2 * pair, second = first + (Halves ? p.pairs : N);
+    const T* cos = p.cos_table + offset(p.table_stride) + pair;
+    const T* sin = p.sin_table + offset(p.table_stride) + pair;
+    const int64_t other = Halves ? p.pairs : 0;
+    const Vector<T, N> x[2] = {load_vector<N>(from + first), load_vector<N>(from + second)};
+    const Vector<T, N> c[2] = {load_vector<N>(cos), load_vector<N>(cos + other)};
+    const Vector<T, N> s[2] = {load_vector<N>(sin), load_vector<N>(sin + other)};
+    Vector<T, N> y[2];
+    rotate<T, N, Halves>(x, c, s, y);
+    store_vector(to + first, y[0]);
+    store_vector(to + second, y[1]);
   }
 }
 
@@ -71,11 +99,13 @@ void GpuOps::do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor&
   require<Unsupported>(cos.contiguous() && sin.contiguous() && positions.contiguous(),
                        "rotary_table", "cos, sin and positions must be contiguous");
   with_storage("rotary_table", cos.dtype(), [&]<class T>(T) {
-    launch<rotary_table_elements<T>>(
-        "rotary_table", {grid_for(cos.numel(), kThreads)}, {kThreads}, 0, stream(), cos.data<T>(),
-        sin.data<T>(), static_cast<const int64_t*>(positions.data<int64_t>()),
-        static_cast<const float*>(inv_freq.data<float>()), positions.numel(), inv_freq.dim(0),
-        static_cast<float>(attention_scaling));
+    const int64_t pairs = positions.numel() * inv_freq.dim(0);
+    launch<rotary_table_pairs<T>>("rotary_table", {grid_for(pairs, kThreads)}, {kThreads}, 0,
+                                  stream(), cos.data<T>(), sin.data<T>(),
+                                  static_cast<const int64_t*>(positions.data<int64_t>()),
+                                  static_cast<const float*>(inv_freq.data<float>()),
+                                  positions.numel(), Divisor(inv_freq.dim(0)),
+                                  static_cast<float>(attention_scaling));
   });
 }
 
@@ -90,20 +120,33 @@ void GpuOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, co
     p.x = x.data<T>();
     p.cos_table = cos.data<T>();
     p.sin_table = sin.data<T>();
-    for (int axis = 0; axis < 3; ++axis) {
-      p.out_stride[axis] = out.stride(axis);
-      p.x_stride[axis] = x.stride(axis);
+    const bool heads_inside = x.stride(1) < x.stride(2);
+    const int axes[3] = {0, heads_inside ? 2 : 1, heads_inside ? 1 : 2};
+    for (int i = 0; i < 3; ++i) {
+      p.out_stride[i] = out.stride(axes[i]);
+      p.x_stride[i] = x.stride(axes[i]);
+      p.table_stride[i] = axes[i] == 1 ? 0 : cos.stride(axes[i] == 0 ? 0 : 1);
     }
-    p.table_batch_stride = cos.stride(0);
-    p.table_token_stride = cos.stride(1);
-    p.heads = x.dim(1);
-    p.tokens = x.dim(2);
+    p.middle = Divisor(x.dim(axes[1]));
+    p.inner = Divisor(x.dim(axes[2]));
     p.rows = x.dim(0) * x.dim(1) * x.dim(2);
     p.width = x.dim(3);
-    p.rotated = cos.dim(2);
-    p.halves = style == RotaryStyle::half;
-    const int64_t work = p.rows * (p.width - p.rotated / 2);
-    launch<rotary_pairs<T>>("rotary", {grid_for(work, kThreads)}, {kThreads}, 0, stream(), p);
+    p.pairs = cos.dim(2) / 2;
+    const auto go = [&]<int N>() {
+      p.work = Divisor((p.width - p.pairs) / N);
+      const Dim grid{grid_for(p.rows * p.work.value(), kThreads)};
+      if (style == RotaryStyle::half) {
+        launch<rotary_rows<T, N, true>>("rotary", grid, {kThreads}, 0, stream(), p);
+      } else {
+        launch<rotary_rows<T, N, false>>("rotary", grid, {kThreads}, 0, stream(), p);
+      }
+    };
+    if (p.pairs % kVector<T> == 0 && rows_are_vectors(x) && rows_are_vectors(out) &&
+        rows_are_vectors(cos) && rows_are_vectors(sin)) {
+      go.template operator()<kVector<T>>();
+    } else {
+      go.template operator()<1>();
+    }
   });
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/error.h"
-#include "kernels/gpu/gpu.h"
+#include "kernels/gpu/divisor.h"
 #include "kernels/tensor.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
@@ -10,13 +10,15 @@ namespace plumb::PLUMB_GPU_VENDOR {
 // Offsets, in elements, of the rows (last axes) of a tensor with up to three outer axes.
 struct Rows {
   int64_t count = 1;
-  int64_t inner = 1, innermost = 1;  // extents of the last two outer axes
+  Divisor inner, innermost;  // extents of the last two outer axes
   int64_t stride0 = 0, stride1 = 0, stride2 = 0;
 
+  bool evenly_spaced() const { return count == innermost.value(); }
+
   __host__ __device__ int64_t offset(int64_t row) const {
-    if (count == 1) return 0;
-    const int64_t k = row % innermost, rest = row / innermost;
-    return rest / inner * stride0 + rest % inner * stride1 + k * stride2;
+    if (count == innermost.value()) return row * stride2;
+    const Division last = divide(row, innermost), first = divide(last.quotient, inner);
+    return first.quotient * stride0 + first.remainder * stride1 + last.remainder * stride2;
   }
 };
 
@@ -37,9 +39,9 @@ inline Rows rows_of(const char* op, const Tensor& t) {
   require<Unsupported>(axes <= 3, op, "a tensor of shape ", t.shape(), " with ", axes,
                        " separate outer strides; at most 3 are implemented: make it contiguous");
   Rows out;
-  out.innermost = axes > 0 ? extents[axes - 1] : 1;
+  out.innermost = Divisor(axes > 0 ? extents[axes - 1] : 1);
   out.stride2 = axes > 0 ? strides[axes - 1] : 0;
-  out.inner = axes > 1 ? extents[axes - 2] : 1;
+  out.inner = Divisor(axes > 1 ? extents[axes - 2] : 1);
   out.stride1 = axes > 1 ? strides[axes - 2] : 0;
   out.stride0 = axes > 2 ? strides[axes - 3] : 0;
   out.count = t.rank() > 0 && t.dim(-1) > 0 ? t.numel() / t.dim(-1) : 0;

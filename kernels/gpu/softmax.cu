@@ -1,38 +1,55 @@
 // softmax over the last axis: R(exp(x - max) / sum). A row of minus infinity gives zeros.
 //
-// A wave owns a row and reads it three times, from cache after the first: this is the composed
-// path, where the scores exist anyway; attention in one go is sdpa.cu.
+// Memory-bound: a block owns a row and reads it once, see row_slice.h. This is the composed path,
+// where the scores exist anyway; attention in one go is sdpa.cu.
+#include "kernels/gpu/functions.h"
 #include "kernels/gpu/gpu_ops.h"
+#include "kernels/gpu/reduce.h"
+#include "kernels/gpu/row_slice.h"
 #include "kernels/gpu/rows.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
 namespace {
 
-constexpr int kWaves = 4;  // rows per block
-
-template <class T, int Wave>
-__global__ void __launch_bounds__(kWaves* Wave)
+template <class T, int Wave, int N, int Own>
+__global__ void __launch_bounds__(kMostRowThreads)
     softmax_rows(T* out, Rows out_rows, const T* x, Rows x_rows, int64_t columns) {
-  const int lane = static_cast<int>(thread_index().x) % Wave;
-  const int64_t first = int64_t{block_index().x} * kWaves + thread_index().x / Wave;
-  for (int64_t row = first; row < x_rows.count; row += int64_t{grid_size().x} * kWaves) {
-    const T* in = x + x_rows.offset(row);
-    T* to = out + out_rows.offset(row);
+  for (int64_t row = block_index().x; row < x_rows.count; row += grid_size().x) {
+    RowSlice<N, Own> slice{columns, {}};
+    const T* from = x + x_rows.offset(row);
+    const auto read = [&](int64_t column, float(&v)[N], bool) {
+      const auto vector = load_vector<N>(from + column);
+#pragma unroll
+      for (int i = 0; i < N; ++i) v[i] = to_float(vector[i]);
+    };
     float largest = -INFINITY;
-    for (int64_t c = lane; c < columns; c += Wave) {
-      const float v = to_float(in[c]);
-      largest = v > largest || v != v ? v : largest;
-    }
-    largest = warp_max<Wave>(largest);
+    slice.each(true, read, [&](int64_t, const float(&v)[N]) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) largest = v[i] > largest || v[i] != v[i] ? v[i] : largest;
+    });
+    largest = block_max<Wave>(largest);
     // Nothing to subtract from a row of minus infinity: exp(-inf - 0) = 0 for every element.
     const float shift = largest == -INFINITY ? 0.0f : largest;
     float sum = 0;
-    for (int64_t c = lane; c < columns; c += Wave) sum += expf(to_float(in[c]) - shift);
-    sum = warp_sum<Wave>(sum);
-    const float divisor = sum == 0 ? 1.0f : sum;
-    for (int64_t c = lane; c < columns; c += Wave) {
-      to[c] = from_float<T>(expf(to_float(in[c]) - shift) / divisor);
-    }
+    slice.each(false, read, [&](int64_t, float(&v)[N]) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        v[i] = exponential<T>(v[i] - shift);
+        sum += v[i];
+      }
+    });
+    sum = block_sum<Wave>(sum);
+    const float factor = sum == 0 ? 1.0f : 1.0f / sum;
+    T* to = out + out_rows.offset(row);
+    slice.each(false, read, [&](int64_t column, const float(&v)[N]) {
+      Vector<T, N> y;
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        // Values that are read again have not been through the exponential.
+        y[i] = from_float<T>((Own > 0 ? v[i] : exponential<T>(v[i] - shift)) * factor);
+      }
+      store_vector(to + column, y);
+    });
   }
 }
 
@@ -42,10 +59,11 @@ void GpuOps::do_softmax(const Tensor& out, const Tensor& x) {
   if (x.numel() == 0) return;
   with_storage("softmax", x.dtype(), [&]<class T>(T) {
     const Rows to = rows_of("softmax", out), from = rows_of("softmax", x);
-    with_wave(stream(), [&]<int Wave>() {
-      launch<softmax_rows<T, Wave>>("softmax", {grid_for(from.count, kWaves)}, {kWaves * Wave}, 0,
-                                    stream(), out.data<T>(), to, static_cast<const T*>(x.data<T>()),
-                                    from, x.dim(-1));
+    const bool vectors = rows_are_vectors(out) && rows_are_vectors(x);
+    with_row_slices<T>(stream(), x.dim(-1), vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
+      launch<softmax_rows<T, Wave, N, Own>>("softmax", {grid_for(from.count, 1)}, {threads}, 0,
+                                            stream(), out.data<T>(), to,
+                                            static_cast<const T*>(x.data<T>()), from, x.dim(-1));
     });
   });
 }
