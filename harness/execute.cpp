@@ -140,9 +140,11 @@ Execution execute(const BlockEntry& block, const Checkpoint& checkpoint,
   const auto stop = [&] { ops.observe(nullptr); };
   Context ctx{ops};
   checkpoint.params.rewind();
+  const DeviceCounters before = device.counters().value_or(DeviceCounters{});
   const auto start = std::chrono::steady_clock::now();
   try {
     block.run({ctx, checkpoint.params, weights, placed.inputs, placed.outputs});
+    out.counters = device.counters().value_or(DeviceCounters{}) - before;
     device.synchronize();
   } catch (...) {
     stop();

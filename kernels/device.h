@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,18 @@
 namespace plumb {
 
 class Ops;
+
+// How often a device did what must not happen inside a block.
+struct DeviceCounters {
+  int64_t allocations = 0;  // that reached the driver
+  int64_t copies = 0;       // between host and device
+  int64_t waits = 0;        // of the host for the device
+
+  bool operator==(const DeviceCounters&) const = default;
+  DeviceCounters operator-(const DeviceCounters& before) const {
+    return {allocations - before.allocations, copies - before.copies, waits - before.waits};
+  }
+};
 
 class Device {
  public:
@@ -31,6 +44,9 @@ class Device {
   virtual void synchronize() = 0;
 
   virtual Ops& ops() = 0;
+
+  // Since the device was opened; nothing where memory is the host's.
+  virtual std::optional<DeviceCounters> counters() const { return {}; }
 };
 
 // Why a device cannot be used here, or that it can.

@@ -1,7 +1,7 @@
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/cuda_device.h"
 #include "kernels/gpu/device_list.h"
 #include "kernels/gpu/gpu_device.h"
 

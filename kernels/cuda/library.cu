@@ -25,8 +25,8 @@ namespace {
 constexpr size_t kWorkspace = size_t{32} << 20;
 
 void check_lt(cublasStatus_t status, const char* what) {
-  require<DeviceError>(status == CUBLAS_STATUS_SUCCESS, "cublasLt", what, " failed: ",
-                       cublaslt()->status_name(status));
+  require<DeviceError>(status == CUBLAS_STATUS_SUCCESS, "cublasLt", what,
+                       " failed: ", cublaslt()->status_name(status));
 }
 
 cudaDataType_t data_type(DType dtype) {
@@ -76,15 +76,15 @@ struct GpuOps::Library {
     check_lt(cublaslt()->desc_create(&p->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "descriptor");
     const cublasOperation_t transposed = CUBLAS_OP_T;
     check_lt(cublaslt()->desc_set(p->operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
-                                            sizeof transposed),
+                                  sizeof transposed),
              "transpose");
     if (s.bias) {
       const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-      check_lt(cublaslt()->desc_set(p->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
-                                              &epilogue, sizeof epilogue),
+      check_lt(cublaslt()->desc_set(p->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                    sizeof epilogue),
                "epilogue");
-      check_lt(cublaslt()->desc_set(p->operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
-                                              &type, sizeof type),
+      check_lt(cublaslt()->desc_set(p->operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type,
+                                    sizeof type),
                "bias type");
     }
     const auto rows = [](int64_t v) { return static_cast<uint64_t>(v); };
@@ -93,8 +93,8 @@ struct GpuOps::Library {
     check_lt(cublaslt()->layout_create(&p->out, type, rows(s.n), rows(s.m), s.n), "layout");
     cublasLtMatmulPreference_t preference = nullptr;
     check_lt(cublaslt()->preference_create(&preference), "preference");
-    cublaslt()->preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                         &kWorkspace, sizeof kWorkspace);
+    cublaslt()->preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspace,
+                               sizeof kWorkspace);
     cublasLtMatmulHeuristicResult_t result{};
     int count = 0;
     const cublasStatus_t status = cublaslt()->heuristic(
@@ -126,16 +126,16 @@ bool GpuOps::library_linear(const Tensor& out, const Tensor& x, const Tensor& we
   if (!plan.found) return false;
   if (bias.defined()) {
     const void* pointer = bias.raw();
-    check_lt(cublaslt()->desc_set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                            &pointer, sizeof pointer),
+    check_lt(cublaslt()->desc_set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &pointer,
+                                  sizeof pointer),
              "bias");
   }
   Arena::Scope scope(arena());
   const Tensor workspace = arena().take(DType::u8, Shape({static_cast<int64_t>(kWorkspace)}));
   const float one = 1, zero = 0;
   check_lt(cublaslt()->matmul(library_->handle, plan.operation, &one, weight.raw(), plan.weight,
-                          x.raw(), plan.x, &zero, out.raw(), plan.out, out.raw(), plan.out,
-                          &plan.algorithm, workspace.raw(), kWorkspace, stream()),
+                              x.raw(), plan.x, &zero, out.raw(), plan.out, out.raw(), plan.out,
+                              &plan.algorithm, workspace.raw(), kWorkspace, stream()),
            "cublasLtMatmul");
   used("cublaslt");
   return true;

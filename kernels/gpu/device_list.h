@@ -9,9 +9,9 @@
 
 namespace plumb {
 
-// The number of the GPU that `name` means; the kind alone means the first. `all` is one row per GPU,
-// or a single row named by the kind with the reason why there is none. Throws UsageError for a name
-// that is none, DeviceError for a GPU that does not exist or cannot be used.
+// The number of the GPU that `name` means; the kind alone means the first. `all` is one row per
+// GPU, or a single row named by the kind with the reason why there is none. Throws UsageError for a
+// name that is none, DeviceError for a GPU that does not exist or cannot be used.
 inline int usable_gpu(const std::vector<DeviceStatus>& all, const std::string& name) {
   const size_t colon = name.find(':');
   const std::string kind = name.substr(0, colon);

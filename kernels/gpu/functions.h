@@ -1,8 +1,8 @@
 // Activation functions in float32, without the cancellation of the textbook forms at negative x.
 //
 // T is the storage type of the result. For 16-bit ones the hardware's approximate exponential and
-// quotient do: their errors, 2^-20, are far below a rounding to 11 bits, and IEEE versions would make
-// these kernels bound by arithmetic instead of memory.
+// quotient do: their errors, 2^-20, are far below a rounding to 11 bits, and IEEE versions would
+// make these kernels bound by arithmetic instead of memory.
 #pragma once
 
 #include "kernels/gpu/gpu.h"

@@ -143,7 +143,15 @@ inline constexpr bool kExactMemory = false;
 
 inline void* memory_allocate(size_t bytes) {
   void* p = nullptr;
-  check(cudaMalloc(&p, bytes), text("cudaMalloc of ", bytes, " bytes").c_str());
+  const cudaError_t error = cudaMalloc(&p, bytes);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // this is no lasting error: the next call must not report it
+    size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    throw DeviceError(text("[memory] ", bytes, " bytes asked for, ", free, " of ", total,
+                           " are free on this GPU: use a smaller case, or end what else uses it"));
+  }
+  check(error, "cudaMalloc");
   return p;
 }
 inline void memory_free(void* p) {

@@ -110,7 +110,7 @@ void GpuDevice::synchronize() {
   require(code != kIdOutsideVocabulary, "embedding", "an id is outside the vocabulary");
 }
 
-DeviceCounters GpuDevice::counters() const {
+std::optional<DeviceCounters> GpuDevice::counters() const {
   DeviceCounters out = counters_;
   out.allocations = pool_->allocations();
   return out;

@@ -26,13 +26,6 @@ class MemoryPool {
   int64_t allocations_ = 0;
 };
 
-// How often a device did what must not happen inside a block.
-struct DeviceCounters {
-  int64_t allocations = 0;  // of the driver
-  int64_t copies = 0;       // between host and device
-  int64_t waits = 0;
-};
-
 class GpuDevice final : public Device {
  public:
   GpuDevice(std::string name, std::string description, int ordinal);
@@ -50,7 +43,7 @@ class GpuDevice final : public Device {
     return *ops_;
   }
 
-  DeviceCounters counters() const;
+  std::optional<DeviceCounters> counters() const override;
   Stream stream() const { return stream_; }
 
  private:

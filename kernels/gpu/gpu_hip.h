@@ -118,7 +118,15 @@ inline constexpr bool kExactMemory = false;
 
 inline void* memory_allocate(size_t bytes) {
   void* p = nullptr;
-  check(hipMalloc(&p, bytes), text("hipMalloc of ", bytes, " bytes").c_str());
+  const hipError_t error = hipMalloc(&p, bytes);
+  if (error == hipErrorOutOfMemory) {
+    (void)hipGetLastError();  // this is no lasting error: the next call must not report it
+    size_t free = 0, total = 0;
+    (void)hipMemGetInfo(&free, &total);
+    throw DeviceError(text("[memory] ", bytes, " bytes asked for, ", free, " of ", total,
+                           " are free on this GPU: use a smaller case, or end what else uses it"));
+  }
+  check(error, "hipMalloc");
   return p;
 }
 inline void memory_free(void* p) {

@@ -49,8 +49,9 @@ __global__ void __launch_bounds__(kThreads)
     Vector<T, N> y;
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      const bool may = key + k >= first && key + k < last &&
-                       (ranges_only || mask.allows(by_head.quotient, by_head.remainder, t, key + k));
+      const bool may =
+          key + k >= first && key + k < last &&
+          (ranges_only || mask.allows(by_head.quotient, by_head.remainder, t, key + k));
       y[k] = may ? allowed : masked;
     }
     store_vector(out + out_rows.offset(at.quotient) + key, y);
@@ -67,11 +68,11 @@ void GpuOps::do_embedding(const Tensor& out, const Tensor& ids, const Tensor& we
   with_storage("embedding", out.dtype(), [&]<class T>(T) {
     const Rows to = rows_of("embedding", out);
     const auto go = [&]<int N>() {
-      launch<embedding_rows<T, N>>("embedding", {grid_for(out.numel() / N, kThreads)}, {kThreads},
-                                   0, stream(), out.data<T>(), to,
-                                   static_cast<const int64_t*>(ids.data<int64_t>()),
-                                   static_cast<const T*>(weight.data<T>()), weight.dim(0),
-                                   Divisor(weight.dim(1) / N), static_cast<float>(scale), error_flag());
+      launch<embedding_rows<T, N>>(
+          "embedding", {grid_for(out.numel() / N, kThreads)}, {kThreads}, 0, stream(),
+          out.data<T>(), to, static_cast<const int64_t*>(ids.data<int64_t>()),
+          static_cast<const T*>(weight.data<T>()), weight.dim(0), Divisor(weight.dim(1) / N),
+          static_cast<float>(scale), error_flag());
     };
     if (rows_are_vectors(out) && rows_are_vectors(weight)) {
       go.template operator()<kVector<T>>();

@@ -52,7 +52,8 @@ __device__ inline void rotate(const Vector<T, N> (&x)[2], const Vector<T, N> (&c
     const int i1 = Halves ? 1 : (2 * k + 1) / N, j1 = Halves ? k : (2 * k + 1) % N;
     const int t1 = Halves ? 1 : 0;  // the second element's table entry
     const float a = to_float(x[i0][j0]), b = to_float(x[i1][j1]);
-    const float cos_a = rounded<T>(a * to_float(c[0][k])), sin_b = rounded<T>(b * to_float(s[0][k]));
+    const float cos_a = rounded<T>(a * to_float(c[0][k])),
+                sin_b = rounded<T>(b * to_float(s[0][k]));
     const float cos_b = rounded<T>(b * to_float(c[t1][k]));
     const float sin_a = rounded<T>(a * to_float(s[t1][k]));
     y[i0][j0] = from_float<T>(cos_a - sin_b);
@@ -100,12 +101,11 @@ void GpuOps::do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor&
                        "rotary_table", "cos, sin and positions must be contiguous");
   with_storage("rotary_table", cos.dtype(), [&]<class T>(T) {
     const int64_t pairs = positions.numel() * inv_freq.dim(0);
-    launch<rotary_table_pairs<T>>("rotary_table", {grid_for(pairs, kThreads)}, {kThreads}, 0,
-                                  stream(), cos.data<T>(), sin.data<T>(),
-                                  static_cast<const int64_t*>(positions.data<int64_t>()),
-                                  static_cast<const float*>(inv_freq.data<float>()),
-                                  positions.numel(), Divisor(inv_freq.dim(0)),
-                                  static_cast<float>(attention_scaling));
+    launch<rotary_table_pairs<T>>(
+        "rotary_table", {grid_for(pairs, kThreads)}, {kThreads}, 0, stream(), cos.data<T>(),
+        sin.data<T>(), static_cast<const int64_t*>(positions.data<int64_t>()),
+        static_cast<const float*>(inv_freq.data<float>()), positions.numel(),
+        Divisor(inv_freq.dim(0)), static_cast<float>(attention_scaling));
   });
 }
 

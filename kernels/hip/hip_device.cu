@@ -1,9 +1,8 @@
-#include "kernels/hip/hip_device.h"
-
 #include <hip/hip_runtime.h>
 
 #include "kernels/gpu/device_list.h"
 #include "kernels/gpu/gpu_device.h"
+#include "kernels/hip/hip_device.h"
 
 namespace plumb {
 namespace {

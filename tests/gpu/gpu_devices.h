@@ -1,0 +1,32 @@
+// The GPUs that these tests run on: real ones, and the emulated one, on which they are small.
+#pragma once
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "kernels/device.h"
+#include "tests/catch.h"
+
+namespace plumb {
+
+inline bool is_emulated(const std::string& device) { return device.rfind("emu", 0) == 0; }
+
+// One usable device of each kind. Those that are absent are named, so that a skip is never silent.
+inline std::vector<std::string> gpu_devices() {
+  std::vector<std::string> out;
+  for (const DeviceStatus& status : list_devices()) {
+    const std::string kind = status.name.substr(0, status.name.find(':'));
+    if (kind != "cuda" && kind != "hip" && kind != "emu") continue;
+    const bool have = !out.empty() && out.back().rfind(kind, 0) == 0;
+    if (!status.usable) {
+      std::cout << "not run on " << status.name << ": " << status.text << '\n';
+    } else if (!have) {
+      out.push_back(status.name);
+    }
+  }
+  if (out.empty()) std::cout << "skipped: no GPU, and no emulated one in this build\n";
+  return out;
+}
+
+}  // namespace plumb
