@@ -90,8 +90,10 @@ void members(Replayed& x, Each each) {
 
 // Numbers, enumerations, and structs of nothing else: their bytes are their value.
 template <class T>
-concept Plain = std::is_trivially_copyable_v<T> && !std::is_same_v<T, std::string_view> &&
-                !requires(T& x) { members(x, [](auto&...) {}); };
+concept Plain =
+    std::is_trivially_copyable_v<T> && !std::is_same_v<T, std::string_view> && !requires(T & x) {
+  members(x, [](auto&...) {});
+};
 
 // Names of gates and families are views of literals; a received one is kept as long as the program.
 std::string_view kept(std::string_view name) {
@@ -126,7 +128,8 @@ class Packer {
     const uint64_t size = list.size();
     put(size);
     if constexpr (Plain<T>) put_bytes(list.data(), list.size() * sizeof(T));
-    else for (T& x : list) put(x);
+    else
+      for (T& x : list) put(x);
   }
   template <class T>
   void put(std::optional<T>& x) {
@@ -146,7 +149,9 @@ class Packer {
     }
   }
   template <class T>
-    requires requires(T& x) { members(x, [](auto&...) {}); }
+  requires requires(T& x) {
+    members(x, [](auto&...) {});
+  }
   void put(T& x) {
     members(x, [this](auto&... parts) { (*this)(parts...); });
   }
@@ -196,7 +201,8 @@ class Unpacker {
   void get(std::vector<T>& list) {
     list.resize(get_size(Plain<T> ? sizeof(T) : 1));
     if constexpr (Plain<T>) get_bytes(list.data(), list.size() * sizeof(T));
-    else for (T& x : list) get(x);
+    else
+      for (T& x : list) get(x);
   }
   template <class T>
   void get(std::optional<T>& x) {
@@ -216,7 +222,9 @@ class Unpacker {
     }
   }
   template <class T>
-    requires requires(T& x) { members(x, [](auto&...) {}); }
+  requires requires(T& x) {
+    members(x, [](auto&...) {});
+  }
   void get(T& x) {
     members(x, [this](auto&... parts) { (*this)(parts...); });
   }

@@ -36,9 +36,7 @@ bool still_works(Device& device) {
   }
 }
 
-std::string ended(const std::string& how) {
-  return how.empty() ? "ended without a result" : how;
-}
+std::string ended(const std::string& how) { return how.empty() ? "ended without a result" : how; }
 
 }  // namespace
 
@@ -63,10 +61,10 @@ std::vector<DeviceStatus> probe_devices() {
     const Channel::Event event = process.channel().receive(message, deadline);
     if (event == Channel::Event::message) return message;
     const bool late = event == Channel::Event::late;
-    throw DeviceError(text("[devices] the process that looks for devices ",
-                           late ? text("found none in ", kProbeTime.count(), " s")
-                                : ended(process.end(kGrace)),
-                           "; name one with --device, e.g. --device cpu"));
+    throw DeviceError(
+        text("[devices] the process that looks for devices ",
+             late ? text("found none in ", kProbeTime.count(), " s") : ended(process.end(kGrace)),
+             "; name one with --device, e.g. --device cpu"));
   };
   std::vector<DeviceStatus> out(std::stoul(outcome_of_attempt(receive())));
   for (DeviceStatus& status : out) {
@@ -93,10 +91,7 @@ struct Worker::Station {
 };
 
 Worker::Worker(std::string name, Open open, std::vector<Job> jobs, WorkerOptions options)
-    : name_(std::move(name)),
-      open_(std::move(open)),
-      jobs_(std::move(jobs)),
-      options_(options) {
+    : name_(std::move(name)), open_(std::move(open)), jobs_(std::move(jobs)), options_(options) {
   if (options_.own_process) {
     launch();
     return;
@@ -107,9 +102,11 @@ Worker::Worker(std::string name, Open open, std::vector<Job> jobs, WorkerOptions
 }
 
 Worker::~Worker() {
-  if (!process_ || at_ < end_) return;  // it is in the middle of something that nobody wants: killed
+  if (!process_ || at_ < end_)
+    return;  // it is in the middle of something that nobody wants: killed
   const std::string how = process_->end(kGrace);
-  if (!how.empty()) log(LogLevel::warning, name_, ": the worker process ", how, " when it closed the device");
+  if (!how.empty())
+    log(LogLevel::warning, name_, ": the worker process ", how, " when it closed the device");
 }
 
 std::optional<Channel::Clock::time_point> Worker::deadline() const {
@@ -226,8 +223,8 @@ Replayed Worker::next() {
     return out;
   }
   const bool late = event == Channel::Event::late;
-  const std::string how = late ? text("gave no result within ", options_.timeout, " s")
-                               : ended(process_->end(kGrace));
+  const std::string how =
+      late ? text("gave no result within ", options_.timeout, " s") : ended(process_->end(kGrace));
   process_.reset();
   Replayed out = lost(job, late ? Status::timeout : Status::device_error,
                       text("the worker process ", how, late ? " (--timeout)" : ""));

@@ -50,9 +50,10 @@ class Worker {
   // The next result. A job whose worker
   //   died of it is a device_error that names the signal or exit code,
   //   gave no result in time is a timeout,
-  // and the jobs after it run in a new worker. So they do after a device_error that stays: one after
-  // which the device cannot even synchronise. Ten workers in a row that came to such an end, or a
-  // device that cannot be opened again, end it: every further job is a device_error, "not run: ...".
+  // and the jobs after it run in a new worker. So they do after a device_error that stays: one
+  // after which the device cannot even synchronise. Ten workers in a row that came to such an end,
+  // or a device that cannot be opened again, end it: every further job is a device_error, "not run:
+  // ...".
   Replayed next();
   bool gave_up() const { return !given_up_.empty(); }
 

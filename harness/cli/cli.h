@@ -31,9 +31,9 @@ Action add_judge(CLI::App& app);
 // --fixture, --block, --checkpoint.
 void add_selection(CLI::App& app, const std::shared_ptr<Selection>& selection);
 
-// The names in --device, a comma-separated list; "auto" in it becomes the first usable device, which
-// is said on stderr with the reason. `priority` orders auto: a list, or empty for PLUMB_DEVICES or
-// the built-in order. Opens nothing in this process.
+// The names in --device, a comma-separated list; "auto" in it becomes the first usable device,
+// which is said on stderr with the reason. `priority` orders auto: a list, or empty for
+// PLUMB_DEVICES or the built-in order. Opens nothing in this process.
 std::vector<std::string> device_names(const std::string& devices, const std::string& priority);
 
 // --no-worker and --timeout.
