@@ -60,6 +60,11 @@ std::string how_it_ended(int status) {
 
 }  // namespace
 
+void Channel::close() {
+  ::shutdown(socket_.number(), SHUT_RDWR);
+  socket_ = Descriptor();
+}
+
 bool Channel::send(std::string_view message) const {
   const uint64_t size = message.size();
   std::string frame(reinterpret_cast<const char*>(&size), sizeof size);
@@ -125,7 +130,7 @@ Process::~Process() { end(milliseconds(0)); }
 
 std::string Process::end(milliseconds grace) {
   if (pid_ < 0) return {};
-  channel_ = Channel(Descriptor());
+  channel_.close();
   const pid_t pid = std::exchange(pid_, -1);
   int status = 0;
   const auto gone_within = [&](milliseconds time) {

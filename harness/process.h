@@ -21,6 +21,8 @@ class Channel {
   using Clock = std::chrono::steady_clock;
   enum class Event { message, closed, late };
 
+  // Both ends are at an end, even where a child that was made later has a copy of this one.
+  void close();
   // False when the other end is gone.
   bool send(std::string_view message) const;
   // Waits for a message, at most until `deadline` (none: as long as it takes).

@@ -50,6 +50,16 @@ TEST_CASE("messages of any size and content arrive in order") {
   CHECK(no_child_is_left());
 }
 
+TEST_CASE("an older child is told to end though a younger one has a copy of its channel") {
+  const auto wait = [](const Channel& channel) {
+    std::string message;
+    channel.receive(message);
+  };
+  Process older(wait);
+  const Process younger(wait);
+  CHECK(older.end(kLong).empty());
+}
+
 TEST_CASE("how a child ended") {
   CHECK(end_of([](const Channel&) {}).empty());
   CHECK(end_of([](const Channel&) { ::_exit(3); }) == "exited with code 3");
