@@ -43,7 +43,34 @@ void require_recorded_error(const Checkpoint& checkpoint, const OutputVerdict& o
                       ", reference and delta give ", computed, "; record it again"));
 }
 
+DType dtype_of_run(const Recording& recording, const std::string& device,
+                   const ReplayOptions& options) {
+  return options.dtype.value_or(device == "oracle" ? DType::f64 : recording.dtype());
+}
+
+std::string repeat_command(const Checkpoint& checkpoint, const std::string& device,
+                           const ReplayOptions& options) {
+  return text("harness --fixture ", options.fixture, " --checkpoint '", checkpoint.id,
+              "' --device ", device, options.dtype ? " --dtype " : "",
+              options.dtype ? name_of(*options.dtype) : "", options.fuse ? "" : " --no-fuse");
+}
+
 }  // namespace
+
+CheckpointResult result_to_be(const Recording& recording, const Checkpoint& checkpoint,
+                              const std::string& device, const ReplayOptions& options) {
+  CheckpointResult result;
+  result.block = checkpoint.block;
+  result.checkpoint = checkpoint.id;
+  result.recording = recording.name();
+  result.fixture = options.fixture;
+  result.device = device;
+  result.dtype = name_of(dtype_of_run(recording, device, options));
+  result.step = checkpoint.step;
+  result.golden_sha256 = recording.sha256();
+  result.again = repeat_command(checkpoint, device, options);
+  return result;
+}
 
 Replayer::Replayer(const Recording& recording, Device& device, Device& oracle,
                    ReplayOptions options)
@@ -51,24 +78,16 @@ Replayer::Replayer(const Recording& recording, Device& device, Device& oracle,
       device_(device),
       oracle_(oracle),
       options_(std::move(options)),
-      dtype_(options_.dtype.value_or(device.name() == "oracle" ? DType::f64 : recording.dtype())) {}
+      dtype_(dtype_of_run(recording, device.name(), options_)) {}
 
-CheckpointResult Replayer::run(const Checkpoint& checkpoint) {
-  CheckpointResult result;
-  result.block = checkpoint.block;
-  result.checkpoint = checkpoint.id;
-  result.recording = recording_.name();
-  result.fixture = options_.fixture;
-  result.device = device_.name();
-  result.dtype = name_of(dtype_);
-  result.step = checkpoint.step;
-  result.golden_sha256 = recording_.sha256();
+Replayed Replayer::run_and_keep(const Checkpoint& checkpoint) {
+  Replayed replayed{result_to_be(recording_, checkpoint, device_.name(), options_), {}};
   const auto give_up = [&](Status status, const std::string& reason) {
-    result.status = status;
-    result.reason = reason;
+    replayed.result.status = status;
+    replayed.result.reason = reason;
   };
   try {
-    replay(checkpoint, result);
+    replay(checkpoint, replayed);
   } catch (const BadInput& error) {
     give_up(Status::bad_input, error.what());
   } catch (const Unsupported& error) {
@@ -84,10 +103,11 @@ CheckpointResult Replayer::run(const Checkpoint& checkpoint) {
   } catch (const std::exception& error) {
     give_up(Status::internal_error, error.what());
   }
-  return result;
+  return replayed;
 }
 
-void Replayer::replay(const Checkpoint& checkpoint, CheckpointResult& result) {
+void Replayer::replay(const Checkpoint& checkpoint, Replayed& replayed) {
+  CheckpointResult& result = replayed.result;
   const BlockEntry* block = find_block(checkpoint.block);
   if (!block) throw Unsupported(text("no native block \"", checkpoint.block, "\""));
   if (!checkpoint.reserved.empty()) {
@@ -98,19 +118,15 @@ void Replayer::replay(const Checkpoint& checkpoint, CheckpointResult& result) {
   result.features = features.exercised;
   result.blind_to = features.blind;
 
-  Verdict verdict = verify(*block, checkpoint, options_.fuse ? OpSet().set() : OpSet(), &result);
+  Verdict verdict = verify(*block, checkpoint, options_.fuse ? OpSet().set() : OpSet(), &replayed);
   result.status = worse(result.status, verdict.status);
   if (result.status == verdict.status) result.reason = verdict.reason;
   result.outputs = std::move(verdict.outputs);
   if (result.status == Status::fail) explain(*block, checkpoint, result);
-  result.again =
-      text("harness --fixture ", options_.fixture, " --checkpoint '", checkpoint.id, "' --device ",
-           device_.name(), options_.dtype ? " --dtype " : "",
-           options_.dtype ? name_of(*options_.dtype) : "", options_.fuse ? "" : " --no-fuse");
 }
 
 Verdict Replayer::verify(const BlockEntry& block, const Checkpoint& checkpoint, OpSet fused,
-                         CheckpointResult* result) {
+                         Replayed* replayed) {
   const HostOperands operands = read_operands(recording_, checkpoint, dtype_);
   const Execution first = execute(block, checkpoint, operands, device_, {fused, 0xff});
   std::string damage = first.damage;
@@ -140,13 +156,15 @@ Verdict Replayer::verify(const BlockEntry& block, const Checkpoint& checkpoint, 
     verdict.status = worse(verdict.status, Status::fail);
     verdict.reason = damage;
   }
-  if (result) {
-    result->contract = to_string(facts_of(first.records, dtype_).contract);
-    result->impl = implementations(first.records);
-    result->fused = std::any_of(first.records.begin(), first.records.end(),
-                                [](const OpRecord& r) { return is_fused(r.op); });
-    result->seconds = first.seconds;
-    result->output_sha256 = digest(first.outputs);
+  if (replayed) {
+    CheckpointResult& result = replayed->result;
+    result.contract = to_string(facts_of(first.records, dtype_).contract);
+    result.impl = implementations(first.records);
+    result.fused = std::any_of(first.records.begin(), first.records.end(),
+                               [](const OpRecord& r) { return is_fused(r.op); });
+    result.seconds = first.seconds;
+    result.output_sha256 = digest(first.outputs);
+    replayed->outputs = first.outputs;
   }
   return verdict;
 }

@@ -1,6 +1,7 @@
 // Replay: a checkpoint run on a device and judged.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 
@@ -16,18 +17,29 @@ struct ReplayOptions {
   std::string fixture;  // the recording as the user named it, for the repeat command
 };
 
+// What came of one checkpoint.
+struct Replayed {
+  CheckpointResult result;
+  std::map<std::string, Tensor> outputs;  // of the first run, in host memory, where they are wanted
+};
+
+// What is known of a result before anything has run: what it is of, and how to repeat it.
+CheckpointResult result_to_be(const Recording& recording, const Checkpoint& checkpoint,
+                              const std::string& device, const ReplayOptions& options);
+
 class Replayer {
  public:
   // `oracle` is a second device ("oracle"), which may be `device` itself.
   Replayer(const Recording& recording, Device& device, Device& oracle, ReplayOptions options);
 
   // Never throws for what the checkpoint or the device does: that becomes the result's status.
-  CheckpointResult run(const Checkpoint& checkpoint);
+  CheckpointResult run(const Checkpoint& checkpoint) { return run_and_keep(checkpoint).result; }
+  Replayed run_and_keep(const Checkpoint& checkpoint);  // with the outputs, where it came so far
 
  private:
-  void replay(const Checkpoint& checkpoint, CheckpointResult& result);
+  void replay(const Checkpoint& checkpoint, Replayed& replayed);
   Verdict verify(const BlockEntry& block, const Checkpoint& checkpoint, OpSet fused,
-                 CheckpointResult* result);
+                 Replayed* replayed);
   std::vector<OutputCase> cases(const BlockEntry& block, const Checkpoint& checkpoint,
                                 const HostOperands& operands, const Execution& execution);
   void explain(const BlockEntry& block, const Checkpoint& checkpoint, CheckpointResult& result);

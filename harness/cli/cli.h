@@ -8,6 +8,7 @@
 
 #include "harness/result.h"
 #include "harness/select.h"
+#include "harness/worker.h"
 #include "kernels/device.h"
 
 namespace CLI {
@@ -30,9 +31,20 @@ Action add_judge(CLI::App& app);
 // --fixture, --block, --checkpoint.
 void add_selection(CLI::App& app, const std::shared_ptr<Selection>& selection);
 
-// Opens what --device says: "auto" or a comma-separated list. A device that was named and cannot be
-// used is a DeviceError with its reason. `priority` orders auto: a list, or empty for PLUMB_DEVICES
-// or the built-in order. Says on stderr what auto took and why.
+// The names in --device, a comma-separated list; "auto" in it becomes the first usable device,
+// which is said on stderr with the reason. `priority` orders auto: a list, or empty for
+// PLUMB_DEVICES or the built-in order. Opens nothing in this process.
+std::vector<std::string> device_names(const std::string& devices, const std::string& priority);
+
+// --no-worker and --timeout.
+void add_worker_options(CLI::App& app, WorkerOptions& options);
+// A worker for each of the named devices, which have opened them. A device that cannot be used is a
+// DeviceError with its reason, one that is named twice a UsageError.
+std::vector<std::unique_ptr<Worker>> open_workers(const std::vector<std::string>& names,
+                                                  int threads, const std::vector<Job>& jobs,
+                                                  const WorkerOptions& options);
+
+// Opens what --device says in this process, which then must not make workers.
 std::vector<std::unique_ptr<Device>> open_devices(const std::string& devices,
                                                   const std::string& priority, int threads);
 
@@ -41,7 +53,7 @@ std::vector<std::string> split_list(const std::string& text);  // "a,b" -> a b
 // Throws UsageError unless the name is a float dtype.
 DType parse_dtype(const std::string& name);
 
-RunInfo run_info(const std::vector<std::unique_ptr<Device>>& devices);
+RunInfo run_info(const std::vector<std::unique_ptr<Worker>>& workers);
 // The command line as it was typed, quoted where a shell needs it.
 void remember_command(int argc, char** argv);
 

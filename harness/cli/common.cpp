@@ -38,36 +38,51 @@ std::string quoted(const std::string& word) {
 }
 
 // The order in which auto looks for a device.
-std::vector<std::string> auto_order(const std::string& priority) {
+std::vector<std::string> auto_order(const std::string& priority,
+                                    const std::vector<DeviceStatus>& all) {
   if (!priority.empty()) return split_list(priority);
   const char* environment = std::getenv("PLUMB_DEVICES");
   if (environment && *environment) return split_list(environment);
   std::vector<std::string> out;
-  for (const DeviceStatus& status : list_devices()) {
+  for (const DeviceStatus& status : all) {
     if (status.contestant) out.push_back(status.name);
   }
   return out;
 }
 
-std::unique_ptr<Device> first_usable(const std::string& priority, int threads) {
-  const std::vector<DeviceStatus> all = list_devices();
+// "cuda:1" is the row of that name or, where there is none, the row "cuda" that says why.
+bool is_named(const DeviceStatus& status, const std::string& name) {
+  return status.name == name || status.name == name.substr(0, name.find(':'));
+}
+
+std::string first_usable(const std::string& priority) {
+  const std::vector<DeviceStatus> all = probe_devices();
   std::string passed_over;
-  for (const std::string& name : auto_order(priority)) {
-    const auto status = std::find_if(all.begin(), all.end(), [&](const DeviceStatus& s) {
-      return s.name == name || s.name == name.substr(0, name.find(':'));
-    });
+  for (const std::string& name : auto_order(priority, all)) {
+    const auto status = std::find_if(all.begin(), all.end(),
+                                     [&](const DeviceStatus& s) { return is_named(s, name); });
     require(status != all.end(), "device", "unknown device \"", name,
             "\" in the priority list; harness devices shows all");
     if (!status->usable) {
       passed_over += text(passed_over.empty() ? "; " : ", ", status->name, ": ", status->text);
       continue;
     }
-    auto device = open_device(name, threads);
-    std::cerr << "device: " << device->name() << " (" << device->describe() << ")" << passed_over
-              << "\n";
-    return device;
+    std::cerr << "device: " << name << " (" << status->text << ")" << passed_over << "\n";
+    return name;
   }
   throw DeviceError(text("[device] auto found no usable device", passed_over));
+}
+
+void require_threads(int threads) {
+  require(threads >= 0 && threads <= 1024, "--threads", threads,
+          ", expected 0 (one per core) to 1024");
+}
+
+template <class T>
+void require_new(const std::vector<std::unique_ptr<T>>& all) {
+  for (size_t i = 0; i + 1 < all.size(); ++i) {
+    require(all[i]->name() != all.back()->name(), "--device", all[i]->name(), " is named twice");
+  }
 }
 
 }  // namespace
@@ -94,18 +109,45 @@ std::vector<std::string> split_list(const std::string& text) {
   return out;
 }
 
-std::vector<std::unique_ptr<Device>> open_devices(const std::string& devices,
-                                                  const std::string& priority, int threads) {
-  require(threads >= 0 && threads <= 1024, "--threads", threads,
-          ", expected 0 (one per core) to 1024");
-  std::vector<std::unique_ptr<Device>> out;
+std::vector<std::string> device_names(const std::string& devices, const std::string& priority) {
+  std::vector<std::string> out;
   for (const std::string& name : split_list(devices)) {
-    out.push_back(name == "auto" ? first_usable(priority, threads) : open_device(name, threads));
-    for (size_t i = 0; i + 1 < out.size(); ++i) {
-      require(out[i]->name() != out.back()->name(), "--device", out[i]->name(), " is named twice");
-    }
+    out.push_back(name == "auto" ? first_usable(priority) : name);
   }
   require(!out.empty(), "--device", "names no device; try auto, or see harness devices");
+  return out;
+}
+
+void add_worker_options(CLI::App& app, WorkerOptions& options) {
+  app.add_option("--timeout", options.timeout,
+                 "seconds after which a checkpoint without a result is given up; 0: never")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e6));
+  app.add_flag("!--no-worker", options.own_process,
+               "run devices in this process: for debuggers; a crash then ends the run");
+}
+
+std::vector<std::unique_ptr<Worker>> open_workers(const std::vector<std::string>& names,
+                                                  int threads, const std::vector<Job>& jobs,
+                                                  const WorkerOptions& options) {
+  require_threads(threads);
+  std::vector<std::unique_ptr<Worker>> out;
+  for (const std::string& name : names) {
+    const auto open = [name, threads] { return open_device(name, threads); };
+    out.push_back(std::make_unique<Worker>(name, open, jobs, options));
+    require_new(out);
+  }
+  return out;
+}
+
+std::vector<std::unique_ptr<Device>> open_devices(const std::string& devices,
+                                                  const std::string& priority, int threads) {
+  require_threads(threads);
+  std::vector<std::unique_ptr<Device>> out;
+  for (const std::string& name : device_names(devices, priority)) {
+    out.push_back(open_device(name, threads));
+    require_new(out);
+  }
   return out;
 }
 
@@ -116,15 +158,15 @@ DType parse_dtype(const std::string& name) {
   return *dtype;
 }
 
-RunInfo run_info(const std::vector<std::unique_ptr<Device>>& devices) {
+RunInfo run_info(const std::vector<std::unique_ptr<Worker>>& workers) {
   RunInfo out;
   out.command = command_line();
   out.version = PLUMB_VERSION;
   out.started = utc_now();
   out.environment = {{"compiler", __VERSION__},
                      {"cores", std::to_string(std::thread::hardware_concurrency())}};
-  for (const auto& device : devices)
-    out.devices.push_back(device->name() + ": " + device->describe());
+  for (const auto& worker : workers)
+    out.devices.push_back(worker->name() + ": " + worker->description());
   return out;
 }
 

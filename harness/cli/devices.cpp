@@ -12,7 +12,7 @@ Action add_devices(CLI::App& app) {
       "--usable", *usable_only,
       "only the names of usable devices, one per line, without the oracle and the emulated ones");
   return [usable_only] {
-    for (const DeviceStatus& status : list_devices()) {
+    for (const DeviceStatus& status : probe_devices()) {
       if (*usable_only) {
         if (status.usable && status.contestant) std::cout << status.name << "\n";
         continue;

@@ -22,6 +22,7 @@ struct Options {
   std::string devices = "auto", priority, dtype;
   bool no_fuse = false, fail_fast = false, strict = false, verbose = false;
   int repeat = 2, threads = 0;
+  WorkerOptions worker;
   std::string json, junit, markdown;
 };
 
@@ -30,23 +31,38 @@ struct Loaded {
   std::optional<Recording> recording;
   std::vector<size_t> checkpoints;
   std::string error;  // why it could not be opened
+  ReplayOptions replay = {};
 };
 
-std::vector<Loaded> load_all(const Selection& selection) {
+std::vector<Loaded> load_all(const Options& options) {
   std::vector<Loaded> out;
-  for (const auto& folder : selected_recordings(selection)) {
+  for (const auto& folder : selected_recordings(*options.selection)) {
     Loaded entry;
     // A path below the working folder is shorter to read and to type.
     const auto relative = folder.lexically_relative(std::filesystem::current_path());
     const bool below = !relative.empty() && *relative.begin() != "..";
     entry.fixture = (below ? relative : folder).string();
+    if (!options.dtype.empty()) entry.replay.dtype = parse_dtype(options.dtype);
+    entry.replay.fuse = !options.no_fuse;
+    entry.replay.repeat = options.repeat;
+    entry.replay.fixture = entry.fixture;
     try {
       entry.recording = Recording::open(folder);
-      entry.checkpoints = selected_checkpoints(selection, *entry.recording);
+      entry.checkpoints = selected_checkpoints(*options.selection, *entry.recording);
     } catch (const BadInput& error) {
       entry.error = error.what();
     }
     out.push_back(std::move(entry));
+  }
+  return out;
+}
+
+std::vector<Job> jobs_of(const std::vector<Loaded>& recordings) {
+  std::vector<Job> out;
+  for (const Loaded& entry : recordings) {
+    for (size_t index : entry.checkpoints) {
+      out.push_back({&*entry.recording, &entry.recording->checkpoints()[index], &entry.replay});
+    }
   }
   return out;
 }
@@ -69,20 +85,22 @@ class Run {
  public:
   explicit Run(const Options& options)
       : options_(options),
-        devices_(open_devices(options.devices, options.priority, options.threads)),
-        oracle_(open_device("oracle")),
-        recordings_(load_all(*options.selection)),
-        info_(run_info(devices_)) {}
+        names_(device_names(options.devices, options.priority)),
+        recordings_(load_all(options)),
+        jobs_(jobs_of(recordings_)) {}
 
   int execute() {
     const auto start = std::chrono::steady_clock::now();
     require_something();
+    workers_ = open_workers(names_, options_.threads, jobs_, options_.worker);
+    const RunInfo info = run_info(workers_);
     std::optional<ResultsWriter> json;
-    if (!options_.json.empty()) json.emplace(options_.json, info_);
+    if (!options_.json.empty()) json.emplace(options_.json, info);
     Progress progress(std::cerr, is_terminal(2), total(), terminal_columns(2));
-    for (const auto& device : devices_) {
+    for (const auto& worker : workers_) {
+      worker->start(0, jobs_.size());
       for (const Loaded& entry : recordings_) {
-        if (!run_one(*device, entry, progress, json)) break;
+        if (!run_one(*worker, entry, progress, json)) break;
       }
       if (stopped_) break;
     }
@@ -91,9 +109,9 @@ class Run {
     outcome.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (json) json->finish(outcome);
-    if (!options_.junit.empty()) write_file(options_.junit, junit_xml(info_, results_, outcome));
+    if (!options_.junit.empty()) write_file(options_.junit, junit_xml(info, results_, outcome));
     if (!options_.markdown.empty()) {
-      write_file(options_.markdown, markdown_summary(info_, results_, outcome));
+      write_file(options_.markdown, markdown_summary(info, results_, outcome));
     }
     std::cout << closing_text(outcome, colours_wanted(1));
     if (stopped_) std::cout << "stopped at the first failure (--fail-fast)\n";
@@ -106,7 +124,7 @@ class Run {
     for (const Loaded& entry : recordings_) {
       count += entry.error.empty() ? static_cast<int64_t>(entry.checkpoints.size()) : 1;
     }
-    return count * static_cast<int64_t>(devices_.size());
+    return count * static_cast<int64_t>(names_.size());
   }
 
   void require_something() const {
@@ -119,24 +137,18 @@ class Run {
   }
 
   // False when the run is to stop.
-  bool run_one(Device& device, const Loaded& entry, Progress& progress,
+  bool run_one(Worker& worker, const Loaded& entry, Progress& progress,
                std::optional<ResultsWriter>& json) {
     if (!entry.error.empty()) {
-      return report(unreadable(entry, device.name()), progress, json);
+      return report(unreadable(entry, worker.name()), progress, json);
     }
-    ReplayOptions replay;
-    if (!options_.dtype.empty()) replay.dtype = parse_dtype(options_.dtype);
-    replay.fuse = !options_.no_fuse;
-    replay.repeat = options_.repeat;
-    replay.fixture = entry.fixture;
-    Replayer replayer(*entry.recording, device, *oracle_, replay);
-    log(LogLevel::info, device.name(), ": ", entry.fixture, ", ", entry.checkpoints.size(),
+    log(LogLevel::info, worker.name(), ": ", entry.fixture, ", ", entry.checkpoints.size(),
         " checkpoint(s)");
     for (size_t index : entry.checkpoints) {
       const Checkpoint& checkpoint = entry.recording->checkpoints()[index];
       progress.show(static_cast<int64_t>(results_.size()), checkpoint.id, failures_);
-      log(LogLevel::debug, device.name(), ": ", checkpoint.id);
-      if (!report(replayer.run(checkpoint), progress, json)) return false;
+      log(LogLevel::debug, worker.name(), ": ", checkpoint.id);
+      if (!report(worker.next().result, progress, json)) return false;
     }
     return true;
   }
@@ -157,16 +169,16 @@ class Run {
     Request out;
     out.strict = options_.strict;
     if (!options_.selection->block.empty()) out.blocks = {options_.selection->block};
-    for (const auto& device : devices_) out.devices.push_back(device->name());
+    for (const auto& worker : workers_) out.devices.push_back(worker->name());
     if (!options_.dtype.empty()) out.dtypes = {options_.dtype};
     return out;
   }
 
   const Options& options_;
-  std::vector<std::unique_ptr<Device>> devices_;
-  std::unique_ptr<Device> oracle_;
+  std::vector<std::string> names_;
   std::vector<Loaded> recordings_;
-  RunInfo info_;
+  std::vector<Job> jobs_;
+  std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<CheckpointResult> results_;
   int64_t failures_ = 0;
   bool stopped_ = false;
@@ -190,6 +202,7 @@ Action add_verify(CLI::App& app) {
       ->check(CLI::Range(1, 1000000));
   app.add_option("--threads", options->threads, "CPU threads; 0: one per core")
       ->capture_default_str();
+  add_worker_options(app, options->worker);
   app.add_option("--json", options->json, "write JSON lines to this file");
   app.add_option("--junit", options->junit, "write JUnit XML to this file");
   app.add_option("--markdown", options->markdown, "write a Markdown summary to this file");

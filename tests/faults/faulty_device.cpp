@@ -137,7 +137,7 @@ Tensor FaultyDevice::allocate(DType dtype, const Shape& shape) {
 }
 
 void FaultyDevice::synchronize() {
-  if (synchronize_fails_) {
+  if (synchronize_fails_ || lost_) {
     synchronize_fails_ = false;
     throw DeviceError("[synchronize] the device was lost");
   }

@@ -115,6 +115,8 @@ class FaultyDevice final : public Device {
   // The allocation that many calls from now throws DeviceError, and the next synchronisation, once.
   void fail_allocation(int calls_from_now) { allocations_left_ = calls_from_now; }
   void fail_synchronize() { synchronize_fails_ = true; }
+  // Every synchronisation from now on throws DeviceError.
+  void lose() { lost_ = true; }
 
   std::string name() const override { return inner_.name(); }
   std::string describe() const override { return "faulty " + inner_.describe(); }
@@ -129,7 +131,7 @@ class FaultyDevice final : public Device {
   Device& inner_;
   FaultyOps ops_;
   int allocations_left_ = -1;
-  bool synchronize_fails_ = false;
+  bool synchronize_fails_ = false, lost_ = false;
 };
 
 }  // namespace plumb::testing

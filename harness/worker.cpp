@@ -1,0 +1,235 @@
+#include "harness/worker.h"
+
+#include <cstring>
+#include <iostream>
+#include <thread>
+
+#include "harness/attempt.h"
+#include "harness/log.h"
+#include "harness/packed.h"
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kMostEndsInARow = 10;
+constexpr milliseconds kGrace{5000};  // for a process that has nothing left to do but to go
+constexpr milliseconds kPauses[] = {milliseconds(0), milliseconds(200), milliseconds(1000)};
+constexpr std::chrono::seconds kProbeTime{60};
+
+// A result's first byte: whether the worker has others, or ends because its device is lost.
+enum More : char { goes_on = '+', ends = '.' };
+
+struct Range {
+  uint64_t first, count;
+};
+
+// After some errors every further call fails, whatever it is.
+bool still_works(Device& device) {
+  try {
+    device.synchronize();
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+std::string ended(const std::string& how) { return how.empty() ? "ended without a result" : how; }
+
+}  // namespace
+
+std::vector<DeviceStatus> probe_devices() {
+  Process process([](const Channel& channel) {
+    std::vector<DeviceStatus> found;
+    const std::string answer = attempt([&] {
+      found = list_devices();
+      return std::to_string(found.size());
+    });
+    channel.send(answer);
+    for (const DeviceStatus& status : found) {
+      channel.send(status.name);
+      channel.send(status.text);
+      channel.send({status.usable ? "u" : "-", 1});
+      channel.send({status.contestant ? "c" : "-", 1});
+    }
+  });
+  const auto deadline = Channel::Clock::now() + kProbeTime;
+  const auto receive = [&] {
+    std::string message;
+    const Channel::Event event = process.channel().receive(message, deadline);
+    if (event == Channel::Event::message) return message;
+    const bool late = event == Channel::Event::late;
+    throw DeviceError(
+        text("[devices] the process that looks for devices ",
+             late ? text("found none in ", kProbeTime.count(), " s") : ended(process.end(kGrace)),
+             "; name one with --device, e.g. --device cpu"));
+  };
+  std::vector<DeviceStatus> out(std::stoul(outcome_of_attempt(receive())));
+  for (DeviceStatus& status : out) {
+    status.name = receive();
+    status.text = receive();
+    status.usable = receive() == "u";
+    status.contestant = receive() == "c";
+  }
+  return out;
+}
+
+// The device and the referee in the process where they work.
+struct Worker::Station {
+  explicit Station(const Open& open) : device(open()), oracle(open_device("oracle")) {}
+
+  Replayed run(const Job& job, bool keep_outputs) const {
+    Replayer replayer(*job.recording, *device, *oracle, *job.options);
+    Replayed out = replayer.run_and_keep(*job.checkpoint);
+    if (!keep_outputs) out.outputs.clear();
+    return out;
+  }
+
+  std::unique_ptr<Device> device, oracle;
+};
+
+Worker::Worker(std::string name, Open open, std::vector<Job> jobs, WorkerOptions options)
+    : name_(std::move(name)), open_(std::move(open)), jobs_(std::move(jobs)), options_(options) {
+  if (options_.own_process) {
+    launch();
+    return;
+  }
+  here_ = std::make_unique<Station>(open_);
+  name_ = here_->device->name();
+  description_ = here_->device->describe();
+}
+
+Worker::~Worker() {
+  if (!process_ || at_ < end_)
+    return;  // it is in the middle of something that nobody wants: killed
+  const std::string how = process_->end(kGrace);
+  if (!how.empty())
+    log(LogLevel::warning, name_, ": the worker process ", how, " when it closed the device");
+}
+
+std::optional<Channel::Clock::time_point> Worker::deadline() const {
+  if (options_.timeout <= 0) return std::nullopt;
+  return Channel::Clock::now() + milliseconds(static_cast<int64_t>(1000 * options_.timeout));
+}
+
+void Worker::serve(const Channel& channel) const {
+  std::unique_ptr<Station> station;
+  const std::string answer = attempt([&] {
+    station = std::make_unique<Station>(open_);
+    return station->device->name() + '\n' + station->device->describe();
+  });
+  channel.send(answer);
+  std::string message;
+  while (station && channel.receive(message) == Channel::Event::message) {
+    Range range{};
+    std::memcpy(&range, message.data(), sizeof range);
+    for (uint64_t i = range.first; i < range.first + range.count; ++i) {
+      bool lost = false;
+      const std::string result = attempt([&] {
+        Replayed done = station->run(jobs_[i], options_.keep_outputs);
+        lost = done.result.status == Status::device_error && !still_works(*station->device);
+        return static_cast<char>(lost ? ends : goes_on) + packed(std::move(done));
+      });
+      std::cout.flush();
+      std::fflush(stdout);  // what a kernel printed comes before what is said about it
+      if (!channel.send(result) || lost) return;
+    }
+  }
+}
+
+void Worker::launch() {
+  process_ = std::make_unique<Process>([this](const Channel& channel) { serve(channel); });
+  std::string message;
+  const Channel::Event event = process_->channel().receive(message, deadline());
+  if (event == Channel::Event::message) {
+    const std::string words = outcome_of_attempt(message);
+    const size_t cut = words.find('\n');
+    name_ = words.substr(0, cut);
+    description_ = words.substr(cut + 1);
+    return;
+  }
+  const std::string how = event == Channel::Event::late
+                              ? text("had not opened the device after ", options_.timeout, " s")
+                              : ended(process_->end(kGrace)) + " while it opened the device";
+  process_.reset();
+  throw DeviceError(text("[", name_, "] the worker process ", how));
+}
+
+void Worker::relaunch() {
+  log(LogLevel::info, name_, ": the rest goes on in a new worker process");
+  std::string reason;
+  for (const milliseconds pause : kPauses) {  // a driver may need a moment to clean up
+    std::this_thread::sleep_for(pause);
+    try {
+      return launch();
+    } catch (const std::exception& error) {
+      reason = error.what();
+      process_.reset();
+    }
+  }
+  given_up_ = "the device could not be opened again: " + reason;
+}
+
+void Worker::start(size_t first, size_t count) {
+  at_ = first;
+  end_ = first + count;
+  if (process_) ask();
+}
+
+void Worker::ask() {
+  const Range range{at_, end_ - at_};
+  // If this fails, the worker is dead, which next() finds out.
+  process_->channel().send({reinterpret_cast<const char*>(&range), sizeof range});
+}
+
+Replayed Worker::lost(const Job& job, Status status, const std::string& reason) const {
+  Replayed out{result_to_be(*job.recording, *job.checkpoint, name_, *job.options), {}};
+  out.result.status = status;
+  out.result.reason = reason;
+  if (!gave_up()) {
+    out.result.details = {text("in a debugger: gdb --args ", out.result.again, " --no-worker")};
+  }
+  return out;
+}
+
+void Worker::count_end(const std::string& how) {
+  if (++ends_in_a_row_ < kMostEndsInARow) return;
+  given_up_ = text("each of the last ", kMostEndsInARow, " worker processes ", how);
+}
+
+Replayed Worker::next() {
+  const Job& job = jobs_.at(at_);
+  if (here_) return ++at_, here_->run(job, options_.keep_outputs);
+  if (!process_ && !gave_up()) {
+    relaunch();
+    if (process_) ask();
+  }
+  ++at_;
+  if (gave_up()) return lost(job, Status::device_error, "not run: " + given_up_);
+
+  std::string message;
+  const Channel::Event event = process_->channel().receive(message, deadline());
+  if (event == Channel::Event::message) {
+    const std::string answer = outcome_of_attempt(message);
+    Replayed out = unpacked(std::string_view(answer).substr(1));
+    if (answer.front() == ends) {
+      process_.reset();
+      count_end("lost the device");
+    } else {
+      ends_in_a_row_ = 0;
+    }
+    return out;
+  }
+  const bool late = event == Channel::Event::late;
+  const std::string how =
+      late ? text("gave no result within ", options_.timeout, " s") : ended(process_->end(kGrace));
+  process_.reset();
+  Replayed out = lost(job, late ? Status::timeout : Status::device_error,
+                      text("the worker process ", how, late ? " (--timeout)" : ""));
+  count_end(how);
+  return out;
+}
+
+}  // namespace plumb

@@ -1,0 +1,82 @@
+// A device in a process of its own, so that a crash, a hang or an error that stays costs one
+// checkpoint and not the run.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "harness/process.h"
+#include "harness/replay.h"
+#include "kernels/device.h"
+
+namespace plumb {
+
+// What is to run, all of it loaded before the worker is made and there as long as it is.
+struct Job {
+  const Recording* recording;
+  const Checkpoint* checkpoint;
+  const ReplayOptions* options;
+};
+
+struct WorkerOptions {
+  bool own_process = true;    // false: here, for debuggers; then a crash is a crash of the program
+  double timeout = 600;       // seconds without a result after which a worker is killed; 0: never
+  bool keep_outputs = false;  // results come with the outputs' values
+};
+
+// Every device (cpu and emulated ones too) as this binary lists them, looked for in another process
+// since what a driver leaves behind would be of no use in a fork. Throws DeviceError when that
+// process crashes, or finds nothing for a minute.
+std::vector<DeviceStatus> probe_devices();
+
+class Worker {
+ public:
+  using Open = std::function<std::unique_ptr<Device>()>;
+
+  // Opens the device; throws what `open` throws, and DeviceError where opening it crashes or hangs.
+  // `name` is what it was called on the command line. The caller must have no other threads.
+  Worker(std::string name, Open open, std::vector<Job> jobs, WorkerOptions options);
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  const std::string& name() const { return name_; }  // the device's own: "cuda:0"
+  const std::string& description() const { return description_; }
+
+  // Asks for the results of jobs first, first + 1, ..., first + count - 1, which next() then gives.
+  void start(size_t first, size_t count);
+  // The next result. A job whose worker
+  //   died of it is a device_error that names the signal or exit code,
+  //   gave no result in time is a timeout,
+  // and the jobs after it run in a new worker. So they do after a device_error that stays: one
+  // after which the device cannot even synchronise. Ten workers in a row that came to such an end,
+  // or a device that cannot be opened again, end it: every further job is a device_error, "not run:
+  // ...".
+  Replayed next();
+  bool gave_up() const { return !given_up_.empty(); }
+
+ private:
+  struct Station;
+
+  void launch();
+  void relaunch();
+  void serve(const Channel& channel) const;
+  void ask();
+  Replayed lost(const Job& job, Status status, const std::string& reason) const;
+  void count_end(const std::string& how);
+  std::optional<Channel::Clock::time_point> deadline() const;
+
+  std::string name_, description_;
+  Open open_;
+  std::vector<Job> jobs_;
+  WorkerOptions options_;
+  std::unique_ptr<Station> here_;  // the device, where it is in this process
+  std::unique_ptr<Process> process_;
+  size_t at_ = 0, end_ = 0;  // jobs asked for and not given yet
+  int ends_in_a_row_ = 0;
+  std::string given_up_;  // why; "" as long as it works
+};
+
+}  // namespace plumb
