@@ -10,14 +10,12 @@
 namespace plumb {
 namespace {
 
-// "linear:onednn sdpa:avx2", each once, in order of first use.
-std::string implementations(const std::vector<OpRecord>& records) {
-  std::string out;
+// "linear/onednn", "sdpa/avx2": each once, in order of first use.
+std::vector<std::string> implementations(const std::vector<OpRecord>& records) {
+  std::vector<std::string> out;
   for (const OpRecord& record : records) {
-    const std::string word = text(name_of(record.op), record.impl.empty() ? "" : ":", record.impl);
-    if ((" " + out + " ").find(" " + word + " ") == std::string::npos) {
-      out += (out.empty() ? "" : " ") + word;
-    }
+    std::string name = to_string(record.op, record.impl);
+    if (std::find(out.begin(), out.end(), name) == out.end()) out.push_back(std::move(name));
   }
   return out;
 }
@@ -51,7 +49,9 @@ Replayer::Replayer(const Recording& recording, Device& device, Device& oracle,
       device_(device),
       oracle_(oracle),
       options_(std::move(options)),
-      dtype_(options_.dtype.value_or(device.name() == "oracle" ? DType::f64 : recording.dtype())) {}
+      dtype_(options_.dtype.value_or(device.name() == "oracle" ? DType::f64 : recording.dtype())) {
+  device_.ops().force(options_.impl);
+}
 
 CheckpointResult Replayer::run(const Checkpoint& checkpoint) {
   CheckpointResult result;
@@ -106,7 +106,8 @@ void Replayer::replay(const Checkpoint& checkpoint, CheckpointResult& result) {
   result.again =
       text("harness --fixture ", options_.fixture, " --checkpoint '", checkpoint.id, "' --device ",
            device_.name(), options_.dtype ? " --dtype " : "",
-           options_.dtype ? name_of(*options_.dtype) : "", options_.fuse ? "" : " --no-fuse");
+           options_.dtype ? name_of(*options_.dtype) : "", options_.fuse ? "" : " --no-fuse",
+           options_.impl.empty() ? "" : " --impl '" + options_.impl + "'");
 }
 
 Verdict Replayer::verify(const BlockEntry& block, const Checkpoint& checkpoint, OpSet fused,

@@ -19,7 +19,7 @@ namespace {
 
 struct Options {
   std::shared_ptr<Selection> selection = std::make_shared<Selection>();
-  std::string devices = "auto", priority, dtype;
+  std::string devices = "auto", priority, dtype, impl;
   bool no_fuse = false, fail_fast = false, strict = false, verbose = false;
   int repeat = 2, threads = 0;
   std::string json, junit, markdown;
@@ -127,6 +127,7 @@ class Run {
     ReplayOptions replay;
     if (!options_.dtype.empty()) replay.dtype = parse_dtype(options_.dtype);
     replay.fuse = !options_.no_fuse;
+    replay.impl = options_.impl;
     replay.repeat = options_.repeat;
     replay.fixture = entry.fixture;
     Replayer replayer(*entry.recording, device, *oracle_, replay);
@@ -185,6 +186,9 @@ Action add_verify(CLI::App& app) {
   app.add_option("--dtype", options->dtype, "run in this dtype instead of the recording's");
   app.add_flag("--no-fuse", options->no_fuse,
                "run fused ops as compositions with HuggingFace's eager rounding points");
+  app.add_option("--impl", options->impl,
+                 "only implementations in whose name this regular expression is found, for ops of "
+                 "which it is found in any; harness support --impl lists them");
   app.add_option("--repeat", options->repeat, "runs per checkpoint whose bytes must agree")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000000));

@@ -61,16 +61,17 @@ void GpuOps::do_embedding(const Tensor& out, const Tensor& ids, const Tensor& we
                                    static_cast<const T*>(weight.data<T>()), weight.dim(0),
                                    weight.dim(1), static_cast<float>(scale), error_flag());
     };
-    if (rows_are_vectors(out) && rows_are_vectors(weight)) {
-      go.template operator()<kVector<T>>();
-    } else {
-      go.template operator()<1>();
+    if (rows_are_vectors(out) && rows_are_vectors(weight) && choose("vectors")) {
+      return go.template operator()<kVector<T>>();
     }
+    settle_for("scalars");
+    go.template operator()<1>();
   });
 }
 
 void GpuOps::do_causal_mask(const Tensor& out, const AttentionMask& mask) {
   if (out.numel() == 0) return;
+  settle_for("elements");
   const MaskView view = mask_view(mask);
   const auto go = [&]<class T>(T allowed, T masked) {
     launch<mask_rows<T>>("causal_mask", {grid_for(out.numel(), kThreads)}, {kThreads}, 0, stream(),

@@ -148,28 +148,28 @@ bool is_vector(const Tensor& weight) {
 
 // Threads and vectors per thread for a row, then go.operator()<Wave, N, Own>(threads).
 template <class T, class Go>
-void choose(Stream stream, int64_t columns, bool vectors, Go go) {
-  with_wave(stream, [&]<int Wave>() {
-    const auto with_width = [&]<int N>() {
+void with_shape(GpuOps& ops, int64_t columns, bool vectors, Go go) {
+  with_wave(ops.stream(), [&]<int Wave>() {
+    const auto launched = [&]<int N>(std::string_view kernel) {
       const int64_t pieces = (columns + N - 1) / N;
       int64_t threads = (pieces + Wave - 1) / Wave * Wave;
       if (threads > 256) threads = 256;
       const int64_t own = (pieces + threads - 1) / threads;
-      if (own <= 1) {
+      if (own <= 1 && ops.choose(kernel, "own1")) {
         go.template operator()<Wave, N, 1>(threads);
-      } else if (own <= 2) {
+      } else if (own <= 2 && ops.choose(kernel, "own2")) {
         go.template operator()<Wave, N, 2>(threads);
-      } else if (own <= 4) {
+      } else if (own <= 4 && ops.choose(kernel, "own4")) {
         go.template operator()<Wave, N, 4>(threads);
-      } else {
+      } else if (ops.choose(kernel, "reread")) {
         go.template operator()<Wave, N, 0>(int64_t{kMostThreads});
+      } else {
+        return false;
       }
+      return true;
     };
-    if (vectors) {
-      with_width.template operator()<kVector<T>>();
-    } else {
-      with_width.template operator()<1>();
-    }
+    if (vectors && launched.template operator()<kVector<T>>("vectors")) return;
+    if (!launched.template operator()<1>("scalars")) ops.choice().exhausted();
   });
 }
 
@@ -194,7 +194,7 @@ void GpuOps::do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor&
     p.eps = static_cast<float>(params.eps);
     p.weight_offset = static_cast<float>(params.weight_offset);
     p.round_before = params.rounding == WeightRounding::before;
-    choose<T>(stream(), p.columns, vectors, [&]<int Wave, int N, int Own>(int64_t threads) {
+    with_shape<T>(*this, p.columns, vectors, [&]<int Wave, int N, int Own>(int64_t threads) {
       launch<rms_norm_rows<T, Wave, N, Own>>("rms_norm", {grid_for(p.x_rows.count, 1)},
                                              {static_cast<unsigned>(threads)}, 0, stream(), p);
     });
@@ -219,7 +219,7 @@ void GpuOps::do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& wei
     p.eps = static_cast<float>(eps);
     const bool vectors =
         rows_are_vectors(out) && rows_are_vectors(x) && is_vector(weight) && is_vector(bias);
-    choose<T>(stream(), p.columns, vectors, [&]<int Wave, int N, int Own>(int64_t threads) {
+    with_shape<T>(*this, p.columns, vectors, [&]<int Wave, int N, int Own>(int64_t threads) {
       launch<layer_norm_rows<T, Wave, N, Own>>("layer_norm", {grid_for(p.x_rows.count, 1)},
                                                {static_cast<unsigned>(threads)}, 0, stream(), p);
     });

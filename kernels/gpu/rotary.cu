@@ -70,6 +70,7 @@ void GpuOps::do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor&
   if (cos.numel() == 0) return;
   require<Unsupported>(cos.contiguous() && sin.contiguous() && positions.contiguous(),
                        "rotary_table", "cos, sin and positions must be contiguous");
+  settle_for("elements");
   with_storage("rotary_table", cos.dtype(), [&]<class T>(T) {
     launch<rotary_table_elements<T>>(
         "rotary_table", {grid_for(cos.numel(), kThreads)}, {kThreads}, 0, stream(), cos.data<T>(),
@@ -84,6 +85,7 @@ void GpuOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, co
   if (x.numel() == 0) return;
   require<Unsupported>(cos.stride(0) == sin.stride(0) && cos.stride(1) == sin.stride(1), "rotary",
                        "cos and sin must have equal strides");
+  settle_for("pairs");
   with_storage("rotary", x.dtype(), [&]<class T>(T) {
     RotaryOperands<T> p{};
     p.out = out.data<T>();
