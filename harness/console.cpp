@@ -237,6 +237,7 @@ std::string failure_text(const CheckpointResult& result, bool colour) {
   for (const std::string& detail : result.details) {
     lines += text(kIndent, terminal_text(detail), '\n');
   }
+  if (!result.impl.empty()) lines += text(kIndent, "ran: ", joined(result.impl), '\n');
   if (!result.again.empty()) lines += text(kIndent, "again: ", terminal_text(result.again), '\n');
   return lines;
 }

@@ -10,14 +10,12 @@
 namespace plumb {
 namespace {
 
-// "linear:onednn sdpa:avx2", each once, in order of first use.
-std::string implementations(const std::vector<OpRecord>& records) {
-  std::string out;
+// "linear/onednn", "sdpa/avx2": each once, in order of first use.
+std::vector<std::string> implementations(const std::vector<OpRecord>& records) {
+  std::vector<std::string> out;
   for (const OpRecord& record : records) {
-    const std::string word = text(name_of(record.op), record.impl.empty() ? "" : ":", record.impl);
-    if ((" " + out + " ").find(" " + word + " ") == std::string::npos) {
-      out += (out.empty() ? "" : " ") + word;
-    }
+    std::string name = to_string(record.op, record.impl);
+    if (std::find(out.begin(), out.end(), name) == out.end()) out.push_back(std::move(name));
   }
   return out;
 }
@@ -52,7 +50,8 @@ std::string repeat_command(const Checkpoint& checkpoint, const std::string& devi
                            const ReplayOptions& options) {
   return text("harness --fixture ", options.fixture, " --checkpoint '", checkpoint.id,
               "' --device ", device, options.dtype ? " --dtype " : "",
-              options.dtype ? name_of(*options.dtype) : "", options.fuse ? "" : " --no-fuse");
+              options.dtype ? name_of(*options.dtype) : "", options.fuse ? "" : " --no-fuse",
+              options.impl.empty() ? "" : " --impl '" + options.impl + "'");
 }
 
 }  // namespace
@@ -78,7 +77,9 @@ Replayer::Replayer(const Recording& recording, Device& device, Device& oracle,
       device_(device),
       oracle_(oracle),
       options_(std::move(options)),
-      dtype_(dtype_of_run(recording, device.name(), options_)) {}
+      dtype_(dtype_of_run(recording, device.name(), options_)) {
+  device_.ops().force(options_.impl);
+}
 
 Replayed Replayer::run_and_keep(const Checkpoint& checkpoint) {
   Replayed replayed{result_to_be(recording_, checkpoint, device_.name(), options_), {}};

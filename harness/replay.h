@@ -14,6 +14,7 @@ struct ReplayOptions {
   std::optional<DType> dtype;  // of the run; the recording's own when absent (f64 on the oracle)
   bool fuse = true;
   int repeat = 2;       // runs whose bytes must agree; poisons alternate, so at least 2
+  std::string impl;     // --impl: a regular expression, or empty
   std::string fixture;  // the recording as the user named it, for the repeat command
 };
 
@@ -30,6 +31,7 @@ CheckpointResult result_to_be(const Recording& recording, const Checkpoint& chec
 class Replayer {
  public:
   // `oracle` is a second device ("oracle"), which may be `device` itself.
+  // Throws UsageError when options.impl names nothing on the device.
   Replayer(const Recording& recording, Device& device, Device& oracle, ReplayOptions options);
 
   // Never throws for what the checkpoint or the device does: that becomes the result's status.

@@ -74,9 +74,12 @@ void require_mask(const char* op, const Device& device, const AttentionMask& mas
 
 }  // namespace
 
+void Ops::force(const std::string& regex) { choice_.force(regex, device_.name()); }
+
 void Ops::record(OpId op, DType storage, std::initializer_list<int64_t> sums) {
   if (!records_) return;
-  OpRecord row{op, contract(op, storage), {}, impl_};
+  choice_.require_declared();
+  OpRecord row{op, contract(op, storage), {}, choice_.chosen()};
   for (int64_t terms : sums) row.stages.push_back({terms, row.contract.accumulator});
   records_->push_back(std::move(row));
 }
@@ -90,7 +93,7 @@ void Ops::embedding(const Tensor& out, const Tensor& ids, const Tensor& weight, 
               out.numel() == ids.numel() * weight.dim(1),
           "embedding", "out has shape ", out.shape(), ", expected ids ", ids.shape(), " x ",
           weight.dim(1));
-  impl_ = {};
+  choice_.begin(OpId::embedding);
   do_embedding(out, ids, weight, scale);
   record(OpId::embedding, storage, {});
 }
@@ -101,7 +104,7 @@ void Ops::rms_norm(const Tensor& out, const Tensor& x, const Tensor& weight,
       require_floats("rms_norm", device_, {{"x", x}, {"out", out}, {"weight", weight}});
   require_last("rms_norm", "weight", weight, x);
   require_shape("rms_norm", "out", out, x.shape());
-  impl_ = {};
+  choice_.begin(OpId::rms_norm);
   do_rms_norm(out, x, weight, params);
   record(OpId::rms_norm, storage, {x.dim(-1)});
 }
@@ -113,7 +116,7 @@ void Ops::layer_norm(const Tensor& out, const Tensor& x, const Tensor& weight, c
   require_last("layer_norm", "weight", weight, x);
   if (bias.defined()) require_last("layer_norm", "bias", bias, x);
   require_shape("layer_norm", "out", out, x.shape());
-  impl_ = {};
+  choice_.begin(OpId::layer_norm);
   do_layer_norm(out, x, weight, bias, eps);
   record(OpId::layer_norm, storage, {x.dim(-1), x.dim(-1)});
 }
@@ -126,7 +129,7 @@ void Ops::linear(const Tensor& out, const Tensor& x, const Tensor& weight, const
           ", x's last axis has ", x.dim(-1));
   if (bias.defined()) require_shape("linear", "bias", bias, {weight.dim(0)});
   require_shape("linear", "out", out, with_last(x.shape(), weight.dim(0)));
-  impl_ = {};
+  choice_.begin(OpId::linear);
   do_linear(out, x, weight, bias);
   record(OpId::linear, storage, {x.dim(-1)});
 }
@@ -134,7 +137,7 @@ void Ops::linear(const Tensor& out, const Tensor& x, const Tensor& weight, const
 void Ops::activation(const Tensor& out, const Tensor& x, Activation function) {
   const DType storage = require_floats("activation", device_, {{"x", x}, {"out", out}});
   require_shape("activation", "out", out, x.shape());
-  impl_ = {};
+  choice_.begin(OpId::activation);
   do_activation(out, x, function);
   record(OpId::activation, storage, {});
 }
@@ -143,7 +146,7 @@ void Ops::add(const Tensor& out, const Tensor& a, const Tensor& b) {
   const DType storage = require_floats("add", device_, {{"a", a}, {"b", b}, {"out", out}});
   require_shape("add", "b", b, a.shape());
   require_shape("add", "out", out, a.shape());
-  impl_ = {};
+  choice_.begin(OpId::add);
   do_add(out, a, b);
   record(OpId::add, storage, {});
 }
@@ -152,7 +155,7 @@ void Ops::mul(const Tensor& out, const Tensor& a, const Tensor& b) {
   const DType storage = require_floats("mul", device_, {{"a", a}, {"b", b}, {"out", out}});
   require_shape("mul", "b", b, a.shape());
   require_shape("mul", "out", out, a.shape());
-  impl_ = {};
+  choice_.begin(OpId::mul);
   do_mul(out, a, b);
   record(OpId::mul, storage, {});
 }
@@ -160,7 +163,7 @@ void Ops::mul(const Tensor& out, const Tensor& a, const Tensor& b) {
 void Ops::scale(const Tensor& out, const Tensor& x, double factor, ScaleOperation operation) {
   const DType storage = require_floats("scale", device_, {{"x", x}, {"out", out}});
   require_shape("scale", "out", out, x.shape());
-  impl_ = {};
+  choice_.begin(OpId::scale);
   do_scale(out, x, factor, operation);
   record(OpId::scale, storage, {});
 }
@@ -168,7 +171,7 @@ void Ops::scale(const Tensor& out, const Tensor& x, double factor, ScaleOperatio
 void Ops::softmax(const Tensor& out, const Tensor& x) {
   const DType storage = require_floats("softmax", device_, {{"x", x}, {"out", out}});
   require_shape("softmax", "out", out, x.shape());
-  impl_ = {};
+  choice_.begin(OpId::softmax);
   do_softmax(out, x);
   record(OpId::softmax, storage, {x.dim(-1)});
 }
@@ -184,7 +187,7 @@ void Ops::matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool trans
   require(a.dim(0) == b.dim(0) && b.dim(1) > 0 && a.dim(1) % b.dim(1) == 0, "matmul", "a has ",
           a.dim(0), " x ", a.dim(1), " heads, b ", b.dim(0), " x ", b.dim(1));
   require_shape("matmul", "out", out, {a.dim(0), a.dim(1), a.dim(2), columns});
-  impl_ = {};
+  choice_.begin(OpId::matmul);
   do_matmul(out, a, b, transpose_b);
   record(OpId::matmul, storage, {inner});
 }
@@ -200,7 +203,7 @@ void Ops::masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) {
   }
   require(mask.dim(2) == x.dim(2) && mask.dim(3) == x.dim(3), "masked_add", "mask has shape ",
           mask.shape(), ", x ", x.shape());
-  impl_ = {};
+  choice_.begin(OpId::masked_add);
   do_masked_add(out, x, mask.expand(0, x.dim(0)).expand(1, x.dim(1)));
   record(OpId::masked_add, storage, {});
 }
@@ -212,7 +215,7 @@ void Ops::repeat_heads(const Tensor& out, const Tensor& x) {
   require(x.dim(1) > 0 && out.dim(1) % x.dim(1) == 0, "repeat_heads", "out has ", out.dim(1),
           " heads, x ", x.dim(1));
   require_shape("repeat_heads", "out", out, {x.dim(0), out.dim(1), x.dim(2), x.dim(3)});
-  impl_ = {};
+  choice_.begin(OpId::repeat_heads);
   do_repeat_heads(out, x);
   record(OpId::repeat_heads, storage, {});
 }
@@ -229,7 +232,7 @@ void Ops::rotary_table(const Tensor& cos, const Tensor& sin, const Tensor& posit
   const Shape expected{positions.dim(0), positions.dim(1), 2 * inv_freq.dim(0)};
   require_shape("rotary_table", "cos", cos, expected);
   require_shape("rotary_table", "sin", sin, expected);
-  impl_ = {};
+  choice_.begin(OpId::rotary_table);
   do_rotary_table(cos, sin, positions, inv_freq, attention_scaling);
   record(OpId::rotary_table, storage, {});
 }
@@ -246,7 +249,7 @@ void Ops::rotary(const Tensor& out, const Tensor& x, const Tensor& cos, const Te
   require(cos.dim(1) == x.dim(2) && cos.dim(2) <= x.dim(3) && cos.dim(2) % 2 == 0, "rotary",
           "cos has shape ", cos.shape(), ", x ", x.shape(),
           ": tokens must agree and the rotated columns be even and at most head_dim");
-  impl_ = {};
+  choice_.begin(OpId::rotary);
   do_rotary(out, x, cos.expand(0, x.dim(0)), sin.expand(0, x.dim(0)), style);
   record(OpId::rotary, storage, {});
 }
@@ -264,7 +267,7 @@ void Ops::causal_mask(const Tensor& out, const AttentionMask& mask) {
     require(out.dim(1) == 1, "causal_mask", "out has shape ", out.shape(), ", expected one head");
   }
   require_mask("causal_mask", device_, mask, out.dim(0), out.dim(3));
-  impl_ = {};
+  choice_.begin(OpId::causal_mask);
   do_causal_mask(out, mask);
   record(OpId::causal_mask, is_floating(out.dtype()) ? out.dtype() : DType::f32, {});
 }
@@ -273,7 +276,7 @@ void Ops::copy(const Tensor& out, const Tensor& x) {
   require_placed("copy", device_, {{"out", out}, {"x", x}});
   require_dtype("copy", "out", out, x.dtype());
   require_shape("copy", "out", out, x.shape());
-  impl_ = {};
+  choice_.begin(OpId::copy);
   do_copy(out, x);
   record(OpId::copy, is_floating(x.dtype()) ? x.dtype() : DType::f32, {});
 }
@@ -287,7 +290,7 @@ void Ops::gated_activation(const Tensor& out, const Tensor& gate, const Tensor& 
   if (!runs_fused(OpId::gated_activation)) {
     return Ops::do_gated_activation(out, gate, up, function);
   }
-  impl_ = {};
+  choice_.begin(OpId::gated_activation);
   do_gated_activation(out, gate, up, function);
   record(OpId::gated_activation, storage, {});
 }
@@ -297,7 +300,7 @@ void Ops::softcap(const Tensor& out, const Tensor& x, double cap) {
   require_shape("softcap", "out", out, x.shape());
   require(cap > 0, "softcap", "cap is ", cap, ", must be positive");
   if (!runs_fused(OpId::softcap)) return Ops::do_softcap(out, x, cap);
-  impl_ = {};
+  choice_.begin(OpId::softcap);
   do_softcap(out, x, cap);
   record(OpId::softcap, storage, {});
 }
@@ -314,7 +317,7 @@ void Ops::add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,
   if (!runs_fused(OpId::add_rms_norm)) {
     return Ops::do_add_rms_norm(sum, out, x, residual, weight, params);
   }
-  impl_ = {};
+  choice_.begin(OpId::add_rms_norm);
   do_add_rms_norm(sum, out, x, residual, weight, params);
   record(OpId::add_rms_norm, storage, {x.dim(-1)});
 }
@@ -351,7 +354,7 @@ void Ops::sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor
             "an explicit mask replaces causal, window and key_valid, which must be off");
   }
   if (!runs_fused(OpId::sdpa)) return Ops::do_sdpa(out, q, k, v, mask, params);
-  impl_ = {};
+  choice_.begin(OpId::sdpa);
   do_sdpa(out, q, k, v, mask, params);
   record(OpId::sdpa, storage, {q.dim(3), keys, keys});
 }

@@ -9,44 +9,16 @@
 // head_dim, C channels.
 #pragma once
 
-#include <bitset>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 #include "kernels/arena.h"
 #include "kernels/contract.h"
+#include "kernels/implementations.h"
 #include "kernels/tensor.h"
 
 namespace plumb {
-
-enum class OpId {
-  embedding,
-  rms_norm,
-  layer_norm,
-  linear,
-  activation,
-  add,
-  mul,
-  scale,
-  softmax,
-  matmul,
-  masked_add,
-  repeat_heads,
-  rotary_table,
-  rotary,
-  causal_mask,
-  copy,
-  gated_activation,
-  softcap,
-  add_rms_norm,
-  sdpa,  // fused: these have a default composition
-};
-inline constexpr int kOpCount = static_cast<int>(OpId::sdpa) + 1;
-using OpSet = std::bitset<kOpCount>;
-
-std::string_view name_of(OpId op);
-bool is_fused(OpId op);  // has a default composition
 
 enum class Activation { silu, gelu, gelu_tanh, tanh };
 std::optional<Activation> activation_from_name(std::string_view hf_name);  // "gelu_pytorch_tanh"
@@ -88,12 +60,14 @@ struct OpRecord {
   OpId op;
   Contract contract;
   std::vector<Stage> stages;
-  std::string_view impl;  // "avx2", "onednn": which of the device's variants ran
+  ImplName impl;  // which of the device's implementations ran
 };
 
 class Ops {
  public:
-  explicit Ops(Device& device) : device_(device), arena_(device) {}
+  // `implementations`: every one compiled into the device; an op without any runs unnamed.
+  explicit Ops(Device& device, std::vector<Implementation> implementations = {})
+      : device_(device), arena_(device), choice_(std::move(implementations)) {}
   virtual ~Ops() = default;
   Ops(const Ops&) = delete;
   Ops& operator=(const Ops&) = delete;
@@ -183,6 +157,9 @@ class Ops {
 
   // Which fused ops may run in the device's own version; the rest run composed. All at the start.
   void set_fused(OpSet allowed) { fused_ = allowed; }
+  const std::vector<Implementation>& implementations() const { return choice_.all(); }
+  // Restricts them to those in whose names the regular expression is found: ImplChoice::force.
+  void force(const std::string& regex);
   // Calls are appended to `records` until told otherwise (null); composed ops appear as their
   // parts.
   void observe(std::vector<OpRecord>* records) { records_ = records; }
@@ -191,8 +168,15 @@ class Ops {
   Device& device() { return device_; }
 
  protected:
-  // A do_* tells which variant ran, if the device has several.
-  void used(std::string_view impl) { impl_ = impl; }
+  // A do_* asks before it takes one of the device's implementations, the fastest one first.
+  bool choose(std::string_view kernel, std::string_view variant = {}) {
+    return choice_.choose({kernel, variant});
+  }
+  // The same for the last that is left; throws Unsupported when --impl excludes it.
+  void settle_for(std::string_view kernel, std::string_view variant = {}) {
+    if (!choose(kernel, variant)) choice_.exhausted();
+  }
+  const ImplChoice& choice() const { return choice_; }
 
   virtual void do_embedding(const Tensor& out, const Tensor& ids, const Tensor& weight,
                             double scale) = 0;
@@ -234,7 +218,7 @@ class Ops {
   Arena arena_;
   OpSet fused_ = OpSet().set();
   std::vector<OpRecord>* records_ = nullptr;
-  std::string_view impl_;
+  ImplChoice choice_;
 };
 
 }  // namespace plumb

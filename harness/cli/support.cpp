@@ -8,6 +8,7 @@
 #include "harness/cli/cli.h"
 #include "harness/escape.h"
 #include "harness/features.h"
+#include "harness/impl_coverage.h"
 #include "harness/replay.h"
 
 namespace plumb {
@@ -112,18 +113,42 @@ int print_coverage(const Selection& selection) {
   return gap ? exit_code(Status::blind) : 0;
 }
 
+// Implementation x dtype: how many checkpoints ran it; one that none ran is a gap.
+int print_implementations(const Selection& selection, const std::string& device_names) {
+  const auto devices = open_devices(device_names, "", 0);
+  const auto oracle = open_device("oracle");
+  std::vector<SelectedRecording> selected;
+  for (const auto& folder : selected_recordings(selection)) {
+    Recording recording = Recording::open(folder);
+    std::vector<size_t> checkpoints = selected_checkpoints(selection, recording);
+    selected.push_back({std::move(recording), std::move(checkpoints)});
+  }
+  bool complete = true;
+  for (const auto& device : devices) {
+    const ImplCoverage coverage = impl_coverage(selected, *device, *oracle);
+    complete = complete && coverage.complete();
+    std::cout << device->name() << ": " << device->describe() << "\n" << to_text(coverage);
+  }
+  return complete ? 0 : exit_code(Status::fail);
+}
+
 }  // namespace
 
 Action add_support(CLI::App& app) {
   auto selection = std::make_shared<Selection>();
   auto devices = std::make_shared<std::string>("auto");
   auto coverage = std::make_shared<bool>(false);
+  auto impl = std::make_shared<bool>(false);
   add_selection(app, selection);
   app.add_option("--device", *devices, "as for verifying")->capture_default_str();
   app.add_flag("--coverage", *coverage,
                "feature x recording instead; exits 8 when no recording sees a feature");
-  return [selection, devices, coverage] {
+  app.add_flag("--impl", *impl,
+               "the implementations compiled into each device instead, with the number of "
+               "checkpoints that run them; exits 1 when one is run by none or fails");
+  return [selection, devices, coverage, impl] {
     require_known_block(selection->block);
+    if (*impl) return print_implementations(*selection, *devices);
     return *coverage ? print_coverage(*selection) : print_support(*selection, *devices);
   };
 }

@@ -19,7 +19,7 @@ namespace {
 
 struct Options {
   std::shared_ptr<Selection> selection = std::make_shared<Selection>();
-  std::string devices = "auto", priority, dtype;
+  std::string devices = "auto", priority, dtype, impl;
   bool no_fuse = false, fail_fast = false, strict = false, verbose = false;
   int repeat = 2, threads = 0;
   WorkerOptions worker;
@@ -44,6 +44,7 @@ std::vector<Loaded> load_all(const Options& options) {
     entry.fixture = (below ? relative : folder).string();
     if (!options.dtype.empty()) entry.replay.dtype = parse_dtype(options.dtype);
     entry.replay.fuse = !options.no_fuse;
+    entry.replay.impl = options.impl;
     entry.replay.repeat = options.repeat;
     entry.replay.fixture = entry.fixture;
     try {
@@ -197,6 +198,9 @@ Action add_verify(CLI::App& app) {
   app.add_option("--dtype", options->dtype, "run in this dtype instead of the recording's");
   app.add_flag("--no-fuse", options->no_fuse,
                "run fused ops as compositions with HuggingFace's eager rounding points");
+  app.add_option("--impl", options->impl,
+                 "only implementations in whose name this regular expression is found, for ops of "
+                 "which it is found in any; harness support --impl lists them");
   app.add_option("--repeat", options->repeat, "runs per checkpoint whose bytes must agree")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000000));

@@ -9,11 +9,11 @@ namespace plumb::cpu {
 
 void CpuOps::do_causal_mask(const Tensor& out, const AttentionMask& mask) {
   const bool boolean = out.dtype() == DType::boolean;
-  const Format storage = boolean ? Format(simd_, DType::f32) : format("causal_mask", out);
-  used(simd_.name);
+  if (boolean) settle_for_simd();
+  const Format storage = boolean ? Format(*simd_, DType::f32) : format("causal_mask", out);
   if (out.numel() == 0) return;
   const int64_t heads = out.dim(1), queries = out.dim(2), keys = out.dim(3);
-  const MaskRows rows(mask, simd_, keys);
+  const MaskRows rows(mask, *simd_, keys);
   constexpr float infinity = std::numeric_limits<float>::infinity();
   const float masked = mask.fully_masked == FullyMasked::zero
                            ? -infinity

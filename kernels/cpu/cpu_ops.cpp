@@ -1,8 +1,56 @@
 #include "kernels/cpu/cpu_ops.h"
 
+#include <algorithm>
+
+#include "kernels/cpu/isa.h"
 #include "kernels/error.h"
 
 namespace plumb::cpu {
+namespace {
+
+// One per instruction set for every op, but for those that only move bytes; linear has three
+// kernels.
+std::vector<Implementation> compiled(bool use_onednn) {
+  const std::vector<const Simd*> usable = usable_simds();
+  std::vector<Implementation> out;
+  const auto per_simd = [&](OpId op, std::string_view kernel) {
+    for (const Simd* simd : compiled_simds()) {
+      const bool here = std::find(usable.begin(), usable.end(), simd) != usable.end();
+      const ImplName name =
+          kernel.empty() ? ImplName{simd->name, {}} : ImplName{kernel, simd->name};
+      out.push_back({op, name, here ? "" : "this processor lacks the instruction set"});
+    }
+  };
+  for (int i = 0; i < kOpCount; ++i) {
+    const auto op = static_cast<OpId>(i);
+    if (op == OpId::copy || op == OpId::repeat_heads) {
+      out.push_back({op, {"memmove", {}}});
+    } else if (op == OpId::linear) {
+      per_simd(op, "few_rows");
+      per_simd(op, "blocked");
+      if (use_onednn) out.push_back({op, {"onednn", {}}});
+    } else {
+      per_simd(op, {});
+    }
+  }
+  return out;
+}
+
+std::vector<const Simd*> in_order(const Simd& first) {
+  std::vector<const Simd*> out = usable_simds();
+  std::reverse(out.begin(), out.end());
+  std::stable_partition(out.begin(), out.end(), [&](const Simd* simd) { return simd == &first; });
+  return out;
+}
+
+}  // namespace
+
+CpuOps::CpuOps(Device& device, const Simd& simd, int threads, bool use_onednn)
+    : Ops(device, compiled(use_onednn)),
+      simds_(in_order(simd)),
+      simd_(&simd),
+      pool_(threads),
+      use_onednn_(use_onednn) {}
 
 // Products of two 16-bit values are exact in float32, and all sums are float32. The fused ops keep
 // the rounding points of their composition in registers; only sdpa rounds nothing before its
@@ -11,12 +59,32 @@ Contract CpuOps::contract(OpId op, DType storage) const {
   return {storage, storage, {}, op == OpId::sdpa ? RoundingPoints::fused : RoundingPoints::eager};
 }
 
-Format CpuOps::format(const char* op, const Tensor& t) {
+void CpuOps::require_storage(const char* op, const Tensor& t) const {
   const DType dtype = t.dtype();
   require<Unsupported>(dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16, op,
                        "the cpu device computes in f32, f16 and bf16, not in ", name_of(dtype));
-  used(simd_.name);
-  return Format(simd_, dtype);
+}
+
+void CpuOps::settle_for_simd() {
+  for (const Simd* simd : simds_) {
+    simd_ = simd;
+    if (choose(simd->name)) return;
+  }
+  choice().exhausted();
+}
+
+bool CpuOps::choose_simd(std::string_view kernel) {
+  for (const Simd* simd : simds_) {
+    simd_ = simd;
+    if (choose(kernel, simd->name)) return true;
+  }
+  return false;
+}
+
+Format CpuOps::format(const char* op, const Tensor& t) {
+  require_storage(op, t);
+  settle_for_simd();
+  return Format(*simd_, t.dtype());
 }
 
 }  // namespace plumb::cpu

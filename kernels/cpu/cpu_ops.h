@@ -10,8 +10,8 @@ namespace plumb::cpu {
 
 class CpuOps final : public Ops {
  public:
-  CpuOps(Device& device, const Simd& simd, int threads, bool use_onednn)
-      : Ops(device), simd_(simd), pool_(threads), use_onednn_(use_onednn) {}
+  // `simd` is what runs unless --impl says otherwise.
+  CpuOps(Device& device, const Simd& simd, int threads, bool use_onednn);
 
   Contract contract(OpId op, DType storage) const override;
   bool overrides(OpId op) const override { return is_fused(op); }
@@ -49,13 +49,19 @@ class CpuOps final : public Ops {
 
  private:
   // The storage format of a call; throws Unsupported for other dtypes than f32, f16 and bf16.
+  // For ops with one kernel, which is named after the instruction set alone: settles for one.
   Format format(const char* op, const Tensor& t);
+  void settle_for_simd();
+  // For ops with several: sets simd_, the default one first; false when --impl excludes them all.
+  bool choose_simd(std::string_view kernel);
+  void require_storage(const char* op, const Tensor& t) const;
   // out = R(f(inputs...)) element by element; f(row, input rows, n) fills a piece in float32.
   template <int Inputs, class Function>
   void elementwise(const char* op, const Tensor& out,
                    const std::array<const Tensor*, Inputs>& inputs, double cost, const Function& f);
 
-  const Simd& simd_;
+  std::vector<const Simd*> simds_;  // that run here, the default one first
+  const Simd* simd_;                // of the op that runs
   ThreadPool pool_;
   const bool use_onednn_;
 };

@@ -58,57 +58,57 @@ using Two = std::array<const float*, 2>;
 void CpuOps::do_add(const Tensor& out, const Tensor& a, const Tensor& b) {
   elementwise<2>(
       "add", out, {&a, &b}, kCheap,
-      [&](const Format&, float* y, const Two& x, int64_t n) { simd_.add(y, x[0], x[1], n); });
+      [&](const Format&, float* y, const Two& x, int64_t n) { simd_->add(y, x[0], x[1], n); });
 }
 
 void CpuOps::do_mul(const Tensor& out, const Tensor& a, const Tensor& b) {
   elementwise<2>(
       "mul", out, {&a, &b}, kCheap,
-      [&](const Format&, float* y, const Two& x, int64_t n) { simd_.mul(y, x[0], x[1], n); });
+      [&](const Format&, float* y, const Two& x, int64_t n) { simd_->mul(y, x[0], x[1], n); });
 }
 
 void CpuOps::do_masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) {
   elementwise<2>(
       "masked_add", out, {&x, &mask}, kCheap,
-      [&](const Format&, float* y, const Two& in, int64_t n) { simd_.add(y, in[0], in[1], n); });
+      [&](const Format&, float* y, const Two& in, int64_t n) { simd_->add(y, in[0], in[1], n); });
 }
 
 void CpuOps::do_scale(const Tensor& out, const Tensor& x, double factor, ScaleOperation operation) {
-  const auto apply = operation == ScaleOperation::multiply ? simd_.scale : simd_.divide;
+  const auto apply = operation == ScaleOperation::multiply ? &Simd::scale : &Simd::divide;
   const float value = static_cast<float>(factor);
-  elementwise<1>(
-      "scale", out, {&x}, kCheap,
-      [&](const Format&, float* y, const One& in, int64_t n) { apply(y, in[0], value, n); });
+  elementwise<1>("scale", out, {&x}, kCheap,
+                 [&](const Format&, float* y, const One& in, int64_t n) {
+                   (simd_->*apply)(y, in[0], value, n);
+                 });
 }
 
 void CpuOps::do_activation(const Tensor& out, const Tensor& x, Activation function) {
-  const auto apply = simd_.activation[static_cast<size_t>(function)];
   elementwise<1>("activation", out, {&x}, kDear,
-                 [&](const Format&, float* y, const One& in, int64_t n) { apply(y, in[0], n); });
+                 [&](const Format&, float* y, const One& in, int64_t n) {
+                   simd_->activation[static_cast<size_t>(function)](y, in[0], n);
+                 });
 }
 
 void CpuOps::do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
                                  Activation function) {
-  const auto apply = simd_.activation[static_cast<size_t>(function)];
   elementwise<2>("gated_activation", out, {&gate, &up}, kDear,
                  [&](const Format& storage, float* y, const Two& x, int64_t n) {
                    float activated[kPiece];  // y may be x[1] itself
-                   apply(activated, x[0], n);
+                   simd_->activation[static_cast<size_t>(function)](activated, x[0], n);
                    storage.round(activated, n);
-                   simd_.mul(y, activated, x[1], n);
+                   simd_->mul(y, activated, x[1], n);
                  });
 }
 
 void CpuOps::do_softcap(const Tensor& out, const Tensor& x, double cap) {
-  const auto tanh = simd_.activation[static_cast<size_t>(Activation::tanh)];
   const float value = static_cast<float>(cap);
   elementwise<1>("softcap", out, {&x}, kDear,
                  [&](const Format& storage, float* y, const One& in, int64_t n) {
-                   simd_.divide(y, in[0], value, n);
+                   simd_->divide(y, in[0], value, n);
                    storage.round(y, n);
-                   tanh(y, y, n);
+                   simd_->activation[static_cast<size_t>(Activation::tanh)](y, y, n);
                    storage.round(y, n);
-                   simd_.scale(y, y, value, n);
+                   simd_->scale(y, y, value, n);
                  });
 }
 

@@ -25,6 +25,14 @@ bool has_f16c() {  // clang 14's __builtin_cpu_supports does not know it
 
 }  // namespace
 
+std::vector<const Simd*> compiled_simds() {
+#ifdef PLUMB_X86_SIMD
+  return {&simd_baseline(), &simd_avx2(), &simd_avx512()};
+#else
+  return {&simd_baseline()};
+#endif
+}
+
 std::vector<const Simd*> usable_simds() {
   std::vector<const Simd*> usable = {&simd_baseline()};
 #ifdef PLUMB_X86_SIMD

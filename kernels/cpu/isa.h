@@ -8,6 +8,8 @@
 
 namespace plumb::cpu {
 
+// All tables of this binary, from the narrowest to the widest.
+std::vector<const Simd*> compiled_simds();
 // The tables that run here, from the narrowest to the widest.
 std::vector<const Simd*> usable_simds();
 

@@ -25,17 +25,17 @@ void CpuOps::do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& wei
       }
     };
     double sum = 0, squares = 0;
-    pieces([&](int64_t, int64_t n, const float* piece) { sum += simd_.sum(piece, n); });
+    pieces([&](int64_t, int64_t n, const float* piece) { sum += simd_->sum(piece, n); });
     const float mean = static_cast<float>(sum / static_cast<double>(channels));
     pieces([&](int64_t, int64_t n, const float* piece) {
-      squares += simd_.sum_squared_deviations(piece, mean, n);
+      squares += simd_->sum_squared_deviations(piece, mean, n);
     });
     const double variance = squares / static_cast<double>(channels);
     const float factor = static_cast<float>(1 / std::sqrt(variance + eps));
     pieces([&](int64_t begin, int64_t n, const float* piece) {
       const float* w = storage.read(storage.at(weight, begin), weights, n);
       const float* b = bias.defined() ? storage.read(storage.at(bias, begin), biases, n) : nullptr;
-      simd_.normalised(buffer, piece, mean, factor, w, b, n);
+      simd_->normalised(buffer, piece, mean, factor, w, b, n);
       storage.write(storage.at(target, begin), buffer, n);
     });
   });

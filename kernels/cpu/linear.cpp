@@ -69,9 +69,10 @@ void library(const Simd& simd, ThreadPool& pool, Arena& arena, const Format& sto
 
 void CpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
                        const Tensor& bias) {
-  const Format storage = format("linear", x);
+  require_storage("linear", x);
   if (out.numel() == 0) return;
   const RowOffsets x_rows(x), out_rows(out);
+  const Format storage(*simds_.front(), x.dtype());
   const Product product{x_rows.count(),
                         weight.dim(0),
                         weight.dim(1),
@@ -84,18 +85,21 @@ void CpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
                         static_cast<char*>(out.raw()),
                         &out_rows};
   Arena::Scope scope(arena());
-  if (product.m <= kFewRows) return few_rows(simd_, pool_, arena(), storage, product);
+  if (product.m <= kFewRows && choose_simd("few_rows")) {
+    return few_rows(*simd_, pool_, arena(), {*simd_, x.dtype()}, product);
+  }
   const double products =
       static_cast<double>(product.m * product.n) * static_cast<double>(product.k);
   // oneDNN wants rows at equal distances that do not overlap.
   const bool regular =
       x_rows.uniform() && x_rows.stride() >= product.k && product.b_stride >= product.k;
-  if (use_onednn_ && onednn::multiplies(x.dtype()) && product.m >= kOnednnRows && product.k > 0 &&
-      products >= kOnednnProducts && regular) {
-    used("onednn");
-    return library(simd_, pool_, arena(), storage, x.dtype(), product);
+  const bool can = use_onednn_ && onednn::multiplies(x.dtype()) && product.k > 0 && regular;
+  const bool pays = product.m >= kOnednnRows && products >= kOnednnProducts;
+  if (can && (pays || choice().forced()) && choose("onednn")) {
+    return library(*simds_.front(), pool_, arena(), storage, x.dtype(), product);
   }
-  blocked(simd_, pool_, arena(), storage, product);
+  if (!choose_simd("blocked")) choice().exhausted();
+  blocked(*simd_, pool_, arena(), {*simd_, x.dtype()}, product);
 }
 
 }  // namespace plumb::cpu

@@ -8,7 +8,7 @@ void CpuOps::do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool
   const Format storage = format("matmul", a);
   if (out.numel() == 0) return;
   const int64_t heads = a.dim(1), group = heads / b.dim(1);
-  const BlockedProduct blocked(simd_, storage, a.dim(2), out.dim(3), a.dim(3));
+  const BlockedProduct blocked(*simd_, storage, a.dim(2), out.dim(3), a.dim(3));
   const auto one_head = [](const Tensor& t) { return t.slice(0, 0, 1).slice(1, 0, 1); };
   const RowOffsets a_rows(one_head(a)), out_rows(one_head(out));
   Arena::Scope scope(arena());

@@ -46,7 +46,7 @@ void CpuOps::do_rms_norm(const Tensor& out, const Tensor& x, const Tensor& weigh
                          const RmsNormParams& params) {
   const Format storage = format("rms_norm", x);
   if (x.numel() == 0) return;
-  const RmsNorm norm{simd_, storage, storage.at(weight, 0), x.dim(-1), params};
+  const RmsNorm norm{*simd_, storage, storage.at(weight, 0), x.dim(-1), params};
   const RowOffsets to(out), from(x);
   pool_.for_each(from.count(), static_cast<double>(norm.channels), [&](int64_t row, int) {
     const char* source = storage.at(x, from[row]);
@@ -62,7 +62,7 @@ void CpuOps::do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor&
                              const RmsNormParams& params) {
   const Format storage = format("add_rms_norm", x);
   if (x.numel() == 0) return;
-  const RmsNorm norm{simd_, storage, storage.at(weight, 0), x.dim(-1), params};
+  const RmsNorm norm{*simd_, storage, storage.at(weight, 0), x.dim(-1), params};
   const RowOffsets to(out), total(sum), a(x), b(residual);
   pool_.for_each(a.count(), 1.5 * static_cast<double>(norm.channels), [&](int64_t row, int) {
     const char* first = storage.at(x, a[row]);
@@ -73,8 +73,8 @@ void CpuOps::do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor&
       float one[kPiece], two[kPiece];
       char* target = storage.at(added, begin);
       float* y = storage.target(target, one);
-      simd_.add(y, storage.read(storage.at(first, begin), one, n),
-                storage.read(storage.at(second, begin), two, n), n);
+      simd_->add(y, storage.read(storage.at(first, begin), one, n),
+                 storage.read(storage.at(second, begin), two, n), n);
       storage.write(target, y, n);
     }
     norm.row(storage.at(static_cast<char*>(out.raw()), to[row]),

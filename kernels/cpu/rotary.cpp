@@ -88,7 +88,7 @@ void CpuOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, co
         return b * tensor.stride(0) + h * tensor.stride(1) + t * tensor.stride(2);
       };
       storage.widen(row, storage.at(x, offset(x)), width);
-      rotate_row(simd_, storage.index(), row, c, s, r, style, row + width + 2 * r);
+      rotate_row(*simd_, storage.index(), row, c, s, r, style, row + width + 2 * r);
       storage.write(storage.at(static_cast<char*>(out.raw()), offset(out)), row, width);
     }
   });

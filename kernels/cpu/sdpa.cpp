@@ -244,7 +244,7 @@ void CpuOps::do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const 
                      const AttentionMask& mask, const SdpaParams& params) {
   const Format storage = format("sdpa", q);
   if (out.numel() == 0) return;
-  const Attention attention(simd_, storage, out, q, k, v, mask, params);
+  const Attention attention(*simd_, storage, out, q, k, v, mask, params);
   Arena::Scope scope(arena());
   const int64_t floats = attention.scratch_floats();
   const Tensor scratch = arena().take(DType::f32, {pool_.size(), floats});

@@ -25,16 +25,16 @@ void CpuOps::do_softmax(const Tensor& out, const Tensor& x) {
     };
     constexpr float lowest = -std::numeric_limits<float>::infinity();
     float max = lowest;
-    pieces([&](int64_t, int64_t n, const float* piece) { max = simd_.max(piece, max, n); });
+    pieces([&](int64_t, int64_t n, const float* piece) { max = simd_->max(piece, max, n); });
     const float shift = max == lowest ? 0 : max;  // NaN has been passed over, and shows in the sum
     double sum = 0;
     pieces([&](int64_t, int64_t n, const float* piece) {
-      sum += simd_.exp_sum(exponentials, piece, shift, n);
+      sum += simd_->exp_sum(exponentials, piece, shift, n);
     });
     const float divisor = sum == 0 ? 1 : static_cast<float>(sum);
     pieces([&](int64_t begin, int64_t n, const float* piece) {
-      simd_.exp_sum(exponentials, piece, shift, n);
-      simd_.divide(exponentials, exponentials, divisor, n);
+      simd_->exp_sum(exponentials, piece, shift, n);
+      simd_->divide(exponentials, exponentials, divisor, n);
       storage.write(storage.at(target, begin), exponentials, n);
     });
   });

@@ -123,7 +123,7 @@ bool GpuOps::library_linear(const Tensor& out, const Tensor& x, const Tensor& we
   const int64_t stride = rows.count > 1 ? rows.stride2 : x.dim(-1);
   Plan& plan = library_->plan(
       {rows.count, weight.dim(0), weight.dim(1), stride, out.dtype(), bias.defined()});
-  if (!plan.found) return false;
+  if (!plan.found || !choose("cublaslt")) return false;
   if (bias.defined()) {
     const void* pointer = bias.raw();
     check_lt(cublaslt()->desc_set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &pointer,
@@ -137,8 +137,11 @@ bool GpuOps::library_linear(const Tensor& out, const Tensor& x, const Tensor& we
                               x.raw(), plan.x, &zero, out.raw(), plan.out, out.raw(), plan.out,
                               &plan.algorithm, workspace.raw(), kWorkspace, stream()),
            "cublasLtMatmul");
-  used("cublaslt");
   return true;
+}
+
+std::vector<Implementation> GpuOps::library_implementations() {
+  return {{OpId::linear, {"cublaslt", {}}}};
 }
 
 // Tensor cores truncate: blocks of 16 products, as measured on an H200 (verdicts: conformance).
@@ -154,6 +157,8 @@ struct GpuOps::Library {};
 bool GpuOps::library_linear(const Tensor&, const Tensor&, const Tensor&, const Tensor&) {
   return false;
 }
+
+std::vector<Implementation> GpuOps::library_implementations() { return {}; }
 
 Accumulator GpuOps::linear_accumulator(DType) const { return {24, SumRounding::nearest, 1}; }
 

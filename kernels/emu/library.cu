@@ -14,6 +14,8 @@ bool GpuOps::library_sdpa(const Tensor&, const Tensor&, const Tensor&, const Ten
   return false;
 }
 
+std::vector<Implementation> GpuOps::library_implementations() { return {}; }
+
 Accumulator GpuOps::linear_accumulator(DType) const { return {24, SumRounding::nearest, 1}; }
 
 }  // namespace plumb::PLUMB_GPU_VENDOR

@@ -47,7 +47,8 @@ __global__ void __launch_bounds__(kThreads) elementwise(Operands<T, Inputs> p, F
 }
 
 template <class T, int Inputs, class F>
-void run(const char* op, Stream stream, const Tensor& out, const Tensor* const (&in)[Inputs], F f) {
+void run(GpuOps& ops, const char* op, const Tensor& out, const Tensor* const (&in)[Inputs], F f,
+         std::string_view variant = {}) {
   if (out.numel() == 0) return;
   bool contiguous = out.contiguous();
   for (const Tensor* x : in) contiguous = contiguous && x->contiguous();
@@ -66,14 +67,12 @@ void run(const char* op, Stream stream, const Tensor& out, const Tensor* const (
   const auto go = [&]<int N>() {
     p.width = Divisor(to.dim(-1) / N);
     p.total = to.numel() / N;
-    launch<elementwise<T, N, Inputs, F>>(op, {grid_for(p.total, kThreads)}, {kThreads}, 0, stream,
-                                         p, f);
+    launch<elementwise<T, N, Inputs, F>>(op, {grid_for(p.total, kThreads)}, {kThreads}, 0,
+                                         ops.stream(), p, f);
   };
-  if (vectors) {
-    go.template operator()<kVector<T>>();
-  } else {
-    go.template operator()<1>();
-  }
+  if (vectors && ops.choose("vectors", variant)) return go.template operator()<kVector<T>>();
+  ops.settle_for("scalars", variant);
+  go.template operator()<1>();
 }
 
 struct Add {
@@ -122,37 +121,37 @@ __global__ void __launch_bounds__(kThreads) copy_rows(Operands<T, 1> p) {
 }
 
 template <class T>
-void copy_as(Stream stream, const Tensor& out, const Tensor& x) {
+void copy_as(GpuOps& ops, std::string_view variant, const Tensor& out, const Tensor& x) {
   Operands<T, 1> p{out.data<T>(), rows_of("copy", out), {x.data<T>()}, {rows_of("copy", x)}, {}, 0};
   const auto go = [&]<int N>() {
     p.width = Divisor(out.dim(-1) / N);
     p.total = out.numel() / N;
-    launch<copy_rows<T, N>>("copy", {grid_for(p.total, kThreads)}, {kThreads}, 0, stream, p);
+    launch<copy_rows<T, N>>("copy", {grid_for(p.total, kThreads)}, {kThreads}, 0, ops.stream(), p);
   };
-  if (rows_are_vectors(out) && rows_are_vectors(x)) {
-    go.template operator()<16 / static_cast<int>(sizeof(T))>();
-  } else {
-    go.template operator()<1>();
+  if (rows_are_vectors(out) && rows_are_vectors(x) && ops.choose("vectors", variant)) {
+    return go.template operator()<16 / static_cast<int>(sizeof(T))>();
   }
+  ops.settle_for("scalars", variant);
+  go.template operator()<1>();
 }
 
 }  // namespace
 
 void GpuOps::do_add(const Tensor& out, const Tensor& a, const Tensor& b) {
   with_storage("add", out.dtype(), [&]<class T>(T) {
-    run<T, 2>("add", stream(), out, {&a, &b}, Add{});
+    run<T, 2>(*this, "add", out, {&a, &b}, Add{});
   });
 }
 
 void GpuOps::do_mul(const Tensor& out, const Tensor& a, const Tensor& b) {
   with_storage("mul", out.dtype(), [&]<class T>(T) {
-    run<T, 2>("mul", stream(), out, {&a, &b}, Multiply{});
+    run<T, 2>(*this, "mul", out, {&a, &b}, Multiply{});
   });
 }
 
 void GpuOps::do_masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) {
   with_storage("masked_add", out.dtype(), [&]<class T>(T) {
-    run<T, 2>("masked_add", stream(), out, {&x, &mask}, Add{});
+    run<T, 2>(*this, "masked_add", out, {&x, &mask}, Add{});
   });
 }
 
@@ -160,9 +159,9 @@ void GpuOps::do_scale(const Tensor& out, const Tensor& x, double factor, ScaleOp
   const float value = static_cast<float>(factor);
   with_storage("scale", out.dtype(), [&]<class T>(T) {
     if (operation == ScaleOperation::multiply) {
-      run<T, 1>("scale", stream(), out, {&x}, ScaleBy{value});
+      run<T, 1>(*this, "scale", out, {&x}, ScaleBy{value}, "multiply");
     } else {
-      run<T, 1>("scale", stream(), out, {&x}, DivideBy<T>{value});
+      run<T, 1>(*this, "scale", out, {&x}, DivideBy<T>{value}, "divide");
     }
   });
 }
@@ -170,7 +169,7 @@ void GpuOps::do_scale(const Tensor& out, const Tensor& x, double factor, ScaleOp
 void GpuOps::do_activation(const Tensor& out, const Tensor& x, Activation function) {
   with_storage("activation", out.dtype(), [&]<class T>(T) {
     with_activation(function, [&]<Activation F>() {
-      run<T, 1>("activation", stream(), out, {&x}, Activate<T, F>{});
+      run<T, 1>(*this, "activation", out, {&x}, Activate<T, F>{}, name_of(F));
     });
   });
 }
@@ -179,24 +178,24 @@ void GpuOps::do_gated_activation(const Tensor& out, const Tensor& gate, const Te
                                  Activation function) {
   with_storage("gated_activation", out.dtype(), [&]<class T>(T) {
     with_activation(function, [&]<Activation F>() {
-      run<T, 2>("gated_activation", stream(), out, {&gate, &up}, Gate<T, F>{});
+      run<T, 2>(*this, "gated_activation", out, {&gate, &up}, Gate<T, F>{}, name_of(F));
     });
   });
 }
 
 void GpuOps::do_softcap(const Tensor& out, const Tensor& x, double cap) {
   with_storage("softcap", out.dtype(), [&]<class T>(T) {
-    run<T, 1>("softcap", stream(), out, {&x}, Softcap<T>{static_cast<float>(cap)});
+    run<T, 1>(*this, "softcap", out, {&x}, Softcap<T>{static_cast<float>(cap)});
   });
 }
 
 void GpuOps::do_copy(const Tensor& out, const Tensor& x) {
   if (out.numel() == 0) return;
   switch (size_of(out.dtype())) {
-    case 8: return copy_as<uint64_t>(stream(), out, x);
-    case 4: return copy_as<uint32_t>(stream(), out, x);
-    case 2: return copy_as<uint16_t>(stream(), out, x);
-    default: return copy_as<uint8_t>(stream(), out, x);
+    case 8: return copy_as<uint64_t>(*this, "b8", out, x);
+    case 4: return copy_as<uint32_t>(*this, "b4", out, x);
+    case 2: return copy_as<uint16_t>(*this, "b2", out, x);
+    default: return copy_as<uint8_t>(*this, "b1", out, x);
   }
 }
 

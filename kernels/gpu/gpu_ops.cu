@@ -1,6 +1,59 @@
 #include "kernels/gpu/gpu_ops.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
+namespace {
+
+// The kernels of each op; "vectors" are 16-byte accesses, "scalars" single elements. own1, own2,
+// own4: vectors of a row that a thread keeps; reread: rows too long for that. m: rows. d: head_dim.
+// b: bytes of an element.
+struct Row {
+  OpId op;
+  std::vector<std::string_view> kernels;
+  std::vector<std::string_view> variants = {""};
+};
+
+const std::vector<Row>& rows() {
+  static const std::vector<std::string_view> widths = {"vectors", "scalars"};
+  static const std::vector<std::string_view> owned = {"own1", "own2", "own4", "reread"};
+  static const std::vector<std::string_view> functions = {"silu", "gelu", "gelu_pytorch_tanh",
+                                                          "tanh"};
+  static const std::vector<Row> rows = {
+      {OpId::embedding, widths},
+      {OpId::rms_norm, widths, owned},
+      {OpId::layer_norm, widths, owned},
+      {OpId::linear, {"few_rows"}, {"m1", "m4", "m8"}},
+      {OpId::linear, {"tiles"}},
+      {OpId::activation, widths, functions},
+      {OpId::add, widths},
+      {OpId::mul, widths},
+      {OpId::scale, widths, {"multiply", "divide"}},
+      {OpId::softmax, widths, owned},
+      {OpId::matmul, {"tiles"}},
+      {OpId::masked_add, widths},
+      {OpId::repeat_heads, widths, {"b2", "b4"}},
+      {OpId::rotary_table, {"pairs"}},
+      {OpId::rotary, widths, {"half", "interleaved"}},
+      {OpId::causal_mask, widths, {"bool", "additive"}},
+      {OpId::copy, widths, {"b1", "b2", "b4", "b8"}},
+      {OpId::gated_activation, widths, functions},
+      {OpId::softcap, widths},
+      {OpId::add_rms_norm, widths, owned},
+      {OpId::sdpa, {"tiles", "split_keys"}, {"d32", "d64", "d96", "d128", "d256"}},
+  };
+  return rows;
+}
+
+}  // namespace
+
+std::vector<Implementation> GpuOps::compiled() {
+  std::vector<Implementation> out = library_implementations();
+  for (const Row& row : rows()) {
+    for (std::string_view kernel : row.kernels) {
+      for (std::string_view variant : row.variants) out.push_back({row.op, {kernel, variant}});
+    }
+  }
+  return out;
+}
 
 Contract GpuOps::contract(OpId op, DType storage) const {
   Contract out{storage, storage, {24, SumRounding::nearest, 1}, RoundingPoints::eager};

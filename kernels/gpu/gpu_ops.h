@@ -16,10 +16,19 @@ class GpuOps final : public Ops {
  public:
   // error_flag: one int of device memory; multiprocessors: for how many blocks are worth launching.
   GpuOps(Device& device, Stream stream, int* error_flag, int multiprocessors)
-      : Ops(device), stream_(stream), error_flag_(error_flag), multiprocessors_(multiprocessors) {}
+      : Ops(device, compiled()),
+        stream_(stream),
+        error_flag_(error_flag),
+        multiprocessors_(multiprocessors) {}
 
   Contract contract(OpId op, DType storage) const override;
   bool overrides(OpId op) const override { return is_fused(op); }
+
+  // For the functions behind the ops.
+  using Ops::choice;
+  using Ops::choose;
+  using Ops::settle_for;
+  Stream stream() const { return stream_; }
 
  protected:
   void do_embedding(const Tensor& out, const Tensor& ids, const Tensor& weight,
@@ -54,7 +63,6 @@ class GpuOps final : public Ops {
                const AttentionMask& mask, const SdpaParams& params) override;
 
  private:
-  Stream stream() const { return stream_; }
   int* error_flag() const { return error_flag_; }
   int64_t multiprocessors() const { return multiprocessors_; }
 
@@ -63,6 +71,9 @@ class GpuOps final : public Ops {
   bool library_linear(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias);
   bool library_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
                     const AttentionMask& mask, const SdpaParams& params);
+  static std::vector<Implementation> library_implementations();
+  // Every implementation of this device: those of kernels/gpu and the library's.
+  static std::vector<Implementation> compiled();
   // The accumulator of library_linear for a storage dtype, or the kernels' own.
   Accumulator linear_accumulator(DType storage) const;
 

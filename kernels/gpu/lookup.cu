@@ -74,11 +74,11 @@ void GpuOps::do_embedding(const Tensor& out, const Tensor& ids, const Tensor& we
           static_cast<const T*>(weight.data<T>()), weight.dim(0), Divisor(weight.dim(1) / N),
           static_cast<float>(scale), error_flag());
     };
-    if (rows_are_vectors(out) && rows_are_vectors(weight)) {
-      go.template operator()<kVector<T>>();
-    } else {
-      go.template operator()<1>();
+    if (rows_are_vectors(out) && rows_are_vectors(weight) && choose("vectors")) {
+      return go.template operator()<kVector<T>>();
     }
+    settle_for("scalars");
+    go.template operator()<1>();
   });
 }
 
@@ -86,6 +86,7 @@ void GpuOps::do_causal_mask(const Tensor& out, const AttentionMask& mask) {
   if (out.numel() == 0) return;
   const MaskView view = mask_view(mask);
   const Rows rows = rows_of("causal_mask", out);
+  const std::string_view variant = out.dtype() == DType::boolean ? "bool" : "additive";
   const auto go = [&]<class T>(T allowed, T masked) {
     const auto with_width = [&]<int N>() {
       launch<mask_rows<T, N>>("causal_mask", {grid_for(out.numel() / N, kThreads)}, {kThreads}, 0,
@@ -93,11 +94,11 @@ void GpuOps::do_causal_mask(const Tensor& out, const AttentionMask& mask) {
                               Divisor(out.dim(2)), out.dim(3), Divisor(out.dim(3) / N), view,
                               allowed, masked);
     };
-    if (rows_are_vectors(out)) {
-      with_width.template operator()<kVector<T>>();
-    } else {
-      with_width.template operator()<1>();
+    if (rows_are_vectors(out) && choose("vectors", variant)) {
+      return with_width.template operator()<kVector<T>>();
     }
+    settle_for("scalars", variant);
+    with_width.template operator()<1>();
   };
   if (out.dtype() == DType::boolean) return go(uint8_t{1}, uint8_t{0});
   with_storage("causal_mask", out.dtype(), [&]<class T>(T) {

@@ -142,11 +142,10 @@ void GpuOps::do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor&
     p.eps = static_cast<float>(params.eps);
     p.weight_offset = static_cast<float>(params.weight_offset);
     p.round_before = params.rounding == WeightRounding::before;
-    with_row_slices<T>(stream(), p.columns, vectors,
-                       [&]<int Wave, int N, int Own>(unsigned threads) {
-                         launch<rms_norm_rows<T, Wave, N, Own>>(
-                             "rms_norm", {grid_for(p.x_rows.count, 1)}, {threads}, 0, stream(), p);
-                       });
+    with_row_slices<T>(*this, p.columns, vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
+      launch<rms_norm_rows<T, Wave, N, Own>>("rms_norm", {grid_for(p.x_rows.count, 1)}, {threads}, 0,
+                                             stream(), p);
+    });
   });
 }
 
@@ -168,11 +167,10 @@ void GpuOps::do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& wei
     p.eps = static_cast<float>(eps);
     const bool vectors =
         rows_are_vectors(out) && rows_are_vectors(x) && is_vector(weight) && is_vector(bias);
-    with_row_slices<T>(
-        stream(), p.columns, vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
-          launch<layer_norm_rows<T, Wave, N, Own>>("layer_norm", {grid_for(p.x_rows.count, 1)},
-                                                   {threads}, 0, stream(), p);
-        });
+    with_row_slices<T>(*this, p.columns, vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
+      launch<layer_norm_rows<T, Wave, N, Own>>("layer_norm", {grid_for(p.x_rows.count, 1)}, {threads}, 0,
+                                             stream(), p);
+    });
   });
 }
 

@@ -12,7 +12,6 @@ namespace plumb::PLUMB_GPU_VENDOR {
 namespace {
 
 constexpr int kTile = 64, kDepth = 16, kThreads = 256, kOwn = 4;
-constexpr int kFewRows = 8;
 
 template <class T>
 struct ProductOperands {
@@ -165,24 +164,18 @@ void GpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
     p.columns = weight.dim(0);
     p.inner = weight.dim(1);
     p.batches = p.heads = p.group = 1;
-    if (p.rows <= kFewRows && rows_are_vectors(x) && rows_are_vectors(weight)) {
-      used("few_rows");
+    const auto go = [&]<int M>() {
       with_wave(stream(), [&]<int Wave>() {
-        const auto go = [&]<int M>() {
-          launch<few_rows<T, Wave, M>>("linear", {grid_for(p.columns, kThreads / Wave)}, {kThreads},
-                                       0, stream(), p);
-        };
-        if (p.rows == 1) {
-          go.template operator()<1>();
-        } else if (p.rows <= 4) {
-          go.template operator()<4>();
-        } else {
-          go.template operator()<kFewRows>();
-        }
+        launch<few_rows<T, Wave, M>>("linear", {grid_for(p.columns, kThreads / Wave)}, {kThreads},
+                                     0, stream(), p);
       });
-      return;
+    };
+    if (rows_are_vectors(x) && rows_are_vectors(weight)) {
+      if (p.rows == 1 && choose("few_rows", "m1")) return go.template operator()<1>();
+      if (p.rows <= 4 && choose("few_rows", "m4")) return go.template operator()<4>();
+      if (p.rows <= 8 && choose("few_rows", "m8")) return go.template operator()<8>();
     }
-    used("tiles");
+    settle_for("tiles");
     launch_tiles("linear", stream(), p);
   });
 }
@@ -217,7 +210,7 @@ void GpuOps::do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool
     };
     p.a_rows = rows_along(p.rows, a.stride(2));
     p.out_rows = rows_along(p.rows, out.stride(2));
-    used("tiles");
+    settle_for("tiles");
     launch_tiles("matmul", stream(), p);
   });
 }

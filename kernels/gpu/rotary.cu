@@ -99,6 +99,7 @@ void GpuOps::do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor&
   if (cos.numel() == 0) return;
   require<Unsupported>(cos.contiguous() && sin.contiguous() && positions.contiguous(),
                        "rotary_table", "cos, sin and positions must be contiguous");
+  settle_for("pairs");
   with_storage("rotary_table", cos.dtype(), [&]<class T>(T) {
     const int64_t pairs = positions.numel() * inv_freq.dim(0);
     launch<rotary_table_pairs<T>>(
@@ -132,21 +133,23 @@ void GpuOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, co
     p.rows = x.dim(0) * x.dim(1) * x.dim(2);
     p.width = x.dim(3);
     p.pairs = cos.dim(2) / 2;
+    const bool halves = style == RotaryStyle::half;
+    const std::string_view variant = halves ? "half" : "interleaved";
     const auto go = [&]<int N>() {
       p.work = Divisor((p.width - p.pairs) / N);
       const Dim grid{grid_for(p.rows * p.work.value(), kThreads)};
-      if (style == RotaryStyle::half) {
+      if (halves) {
         launch<rotary_rows<T, N, true>>("rotary", grid, {kThreads}, 0, stream(), p);
       } else {
         launch<rotary_rows<T, N, false>>("rotary", grid, {kThreads}, 0, stream(), p);
       }
     };
     if (p.pairs % kVector<T> == 0 && rows_are_vectors(x) && rows_are_vectors(out) &&
-        rows_are_vectors(cos) && rows_are_vectors(sin)) {
-      go.template operator()<kVector<T>>();
-    } else {
-      go.template operator()<1>();
+        rows_are_vectors(cos) && rows_are_vectors(sin) && choose("vectors", variant)) {
+      return go.template operator()<kVector<T>>();
     }
+    settle_for("scalars", variant);
+    go.template operator()<1>();
   });
 }
 

@@ -4,7 +4,7 @@
 // with Own = 0 (rows too long for that) they are read again each time.
 #pragma once
 
-#include "kernels/gpu/gpu.h"
+#include "kernels/gpu/gpu_ops.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
 
@@ -44,28 +44,28 @@ struct RowSlice {
 // Threads and vectors per thread for rows of `columns`, then go.operator()<Wave, N, Own>(threads).
 // Several vectors per thread keep more loads in flight and leave fewer threads to reduce over.
 template <class T, class Go>
-void with_row_slices(Stream stream, int64_t columns, bool vectors, Go go) {
-  with_wave(stream, [&]<int Wave>() {
-    const auto with_width = [&]<int N>() {
+void with_row_slices(GpuOps& ops, int64_t columns, bool vectors, Go go) {
+  with_wave(ops.stream(), [&]<int Wave>() {
+    const auto launched = [&]<int N>(std::string_view kernel) {
       const int64_t pieces = (columns + N - 1) / N;
       const auto threads = [&](int64_t own) {
         return static_cast<unsigned>(((pieces + own - 1) / own + Wave - 1) / Wave * Wave);
       };
-      if (pieces <= Wave) {
+      if (pieces <= Wave && ops.choose(kernel, "own1")) {
         go.template operator()<Wave, N, 1>(threads(1));
-      } else if (pieces <= 4 * Wave) {
+      } else if (pieces <= 4 * Wave && ops.choose(kernel, "own2")) {
         go.template operator()<Wave, N, 2>(threads(2));
-      } else if (pieces <= 4 * kMostRowThreads) {
+      } else if (pieces <= 4 * kMostRowThreads && ops.choose(kernel, "own4")) {
         go.template operator()<Wave, N, 4>(threads(4));
-      } else {
+      } else if (ops.choose(kernel, "reread")) {
         go.template operator()<Wave, N, 0>(unsigned{kMostRowThreads});
+      } else {
+        return false;
       }
+      return true;
     };
-    if (vectors) {
-      with_width.template operator()<kVector<T>>();
-    } else {
-      with_width.template operator()<1>();
-    }
+    if (vectors && launched.template operator()<kVector<T>>("vectors")) return;
+    if (!launched.template operator()<1>("scalars")) ops.choice().exhausted();
   });
 }
 

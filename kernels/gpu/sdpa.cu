@@ -270,6 +270,16 @@ SdpaOperands<T> operands(const Tensor& out, const Tensor& q, const Tensor& k, co
   return p;
 }
 
+// The smallest head_dim that the kernel is compiled for, holds `width` and may run; 0: none.
+int64_t choose_dim(GpuOps& ops, std::string_view kernel, int64_t width) {
+  constexpr std::pair<int64_t, std::string_view> kDims[] = {
+      {32, "d32"}, {64, "d64"}, {96, "d96"}, {128, "d128"}, {256, "d256"}};
+  for (const auto& [dim, variant] : kDims) {
+    if (width <= dim && ops.choose(kernel, variant)) return dim;
+  }
+  return 0;
+}
+
 }  // namespace
 
 void GpuOps::do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -285,34 +295,37 @@ void GpuOps::do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const 
     const int64_t rows = p.group * p.queries, row_tiles = (rows + kRows - 1) / kRows;
     const int64_t blocks = row_tiles * p.batch * p.kv_heads;
     int64_t splits = blocks < multiprocessors() ? 2 * multiprocessors() / blocks : 1;
+    if (choice().forced()) splits = kMostSplits;
     splits = std::min({splits, (p.keys + kKeysPerSplit - 1) / kKeysPerSplit, int64_t{kMostSplits}});
     if (splits > 1) {
       const int64_t per_split = (p.keys + splits - 1) / splits;
       p.keys_per_split = (per_split + kKeys - 1) / kKeys * kKeys;
       p.splits = (p.keys + p.keys_per_split - 1) / p.keys_per_split;
     }
+    int64_t dim = p.splits > 1 ? choose_dim(*this, "split_keys", width) : 0;
+    if (dim == 0) {
+      p.splits = 1;
+      p.keys_per_split = p.keys;
+      dim = choose_dim(*this, "tiles", width);
+      if (dim == 0) choice().exhausted();
+    }
     if (p.splits > 1) {
       const int64_t states = p.batch * p.kv_heads * p.splits * rows;
       p.partial = arena().take(DType::f32, Shape({states, p.value_width})).data<float>();
       p.state = arena().take(DType::f32, Shape({states, int64_t{2}})).data<float>();
     }
-    used(p.splits > 1 ? "split_keys" : "tiles");
     const bool vectors = rows_are_vectors(k) && rows_are_vectors(v);
     with_wave(stream(), [&]<int Wave>() {
       const auto go = [&]<int Dim>() {
         launch<sdpa_tiles<T, Wave, Dim>>("sdpa", {grid_for(blocks * p.splits, 1)}, {kThreads},
                                          sizeof(SdpaTiles<T, Dim>), stream(), p, vectors);
       };
-      if (width <= 32) {
-        go.template operator()<32>();
-      } else if (width <= 64) {
-        go.template operator()<64>();
-      } else if (width <= 96) {
-        go.template operator()<96>();
-      } else if (width <= 128) {
-        go.template operator()<128>();
-      } else {
-        go.template operator()<256>();
+      switch (dim) {
+        case 32: return go.template operator()<32>();
+        case 64: return go.template operator()<64>();
+        case 96: return go.template operator()<96>();
+        case 128: return go.template operator()<128>();
+        default: return go.template operator()<256>();
       }
     });
     if (p.splits > 1) {

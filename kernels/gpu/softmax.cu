@@ -60,12 +60,11 @@ void GpuOps::do_softmax(const Tensor& out, const Tensor& x) {
   with_storage("softmax", x.dtype(), [&]<class T>(T) {
     const Rows to = rows_of("softmax", out), from = rows_of("softmax", x);
     const bool vectors = rows_are_vectors(out) && rows_are_vectors(x);
-    with_row_slices<T>(
-        stream(), x.dim(-1), vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
-          launch<softmax_rows<T, Wave, N, Own>>(
-              "softmax", {grid_for(from.count, 1)}, {threads}, 0, stream(), out.data<T>(), to,
-              static_cast<const T*>(x.data<T>()), from, x.dim(-1));
-        });
+    with_row_slices<T>(*this, x.dim(-1), vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
+      launch<softmax_rows<T, Wave, N, Own>>("softmax", {grid_for(from.count, 1)}, {threads}, 0,
+                                            stream(), out.data<T>(), to,
+                                            static_cast<const T*>(x.data<T>()), from, x.dim(-1));
+    });
   });
 }
 

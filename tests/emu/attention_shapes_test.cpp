@@ -76,7 +76,7 @@ Values attention(const std::string& name, DType dtype, const Sizes& s, Mask kind
   device->synchronize();
   device->ops().observe(nullptr);
   if (variants) {
-    for (const OpRecord& record : records) variants->emplace_back(record.impl);
+    for (const OpRecord& record : records) variants->emplace_back(record.impl.kernel);
   }
   std::vector<uint8_t> bytes(static_cast<size_t>(out.bytes()));
   device->download(bytes.data(), out);

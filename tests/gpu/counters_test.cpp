@@ -17,8 +17,8 @@ std::string describe(const DeviceCounters& c) {
 void require_quiet(const Recording& recording, Device& device, OpSet fused) {
   for (const Checkpoint& checkpoint : recording.checkpoints()) {
     // Frequencies are computed on the host, from a config.
-    if (checkpoint.kind == "rotary_frequencies") continue;
-    const BlockEntry& block = *find_block(checkpoint.kind);
+    if (checkpoint.block == "rotary_frequencies") continue;
+    const BlockEntry& block = *find_block(checkpoint.block);
     const HostOperands operands = read_operands(recording, checkpoint, recording.dtype());
     RunSetup setup;
     setup.fused = fused;

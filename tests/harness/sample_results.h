@@ -40,7 +40,7 @@ inline CheckpointResult sample_result(std::string block, Status status,
   result.device = std::move(device);
   result.dtype = "bf16";
   result.contract = "bf16 multiply bf16 acc 24 nearest fused";
-  result.impl = "sdpa:avx2";
+  result.impl = {"sdpa/avx2"};
   result.output_sha256 = std::string(64, 'a');
   result.golden_sha256 = std::string(64, '0');
   result.seconds = 0.25;
@@ -91,10 +91,10 @@ inline CheckpointResult hostile(CheckpointResult result) {
   for (std::string CheckpointResult::*member :
        {&CheckpointResult::reason, &CheckpointResult::block, &CheckpointResult::checkpoint,
         &CheckpointResult::recording, &CheckpointResult::fixture, &CheckpointResult::device,
-        &CheckpointResult::dtype, &CheckpointResult::contract, &CheckpointResult::impl,
-        &CheckpointResult::again}) {
+        &CheckpointResult::dtype, &CheckpointResult::contract, &CheckpointResult::again}) {
     result.*member = kHostile;
   }
+  result.impl = {kHostile};
   result.features = {kHostile + "seen"};
   result.blind_to = {kHostile};
   result.details = {kHostile};

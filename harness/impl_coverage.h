@@ -1,0 +1,41 @@
+// Coverage of implementations: which of a device's kernels the selected checkpoints run.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "harness/recording.h"
+#include "harness/replay.h"
+
+namespace plumb {
+
+struct ImplCoverage {
+  struct Row {
+    std::string name;                                // "linear/few_rows.m4"
+    std::string absent;                              // why this machine cannot run it, or empty
+    std::map<DType, std::set<std::string>> ran;      // checkpoints, by the dtype of the run
+    std::map<DType, std::set<std::string>> failing;  // those of them that did not pass
+    bool forced = false;                             // nothing runs it unless --impl does
+    bool covered() const { return !ran.empty(); }
+  };
+  std::vector<Row> rows;  // in the order of the device's own list
+
+  // Every implementation that can run here did, and all that ran passed.
+  bool complete() const;
+};
+
+// Runs the checkpoints in f32, f16 and bf16, fused and composed; what nothing ran is then forced.
+// A recording is named with the indices of its selected checkpoints.
+struct SelectedRecording {
+  Recording recording;
+  std::vector<size_t> checkpoints;
+};
+ImplCoverage impl_coverage(const std::vector<SelectedRecording>& selected, Device& device,
+                           Device& oracle);
+
+// One line per implementation, then what is missing.
+std::string to_text(const ImplCoverage& coverage);
+
+}  // namespace plumb

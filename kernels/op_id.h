@@ -1,0 +1,37 @@
+// The names of the ops of ops.h, and sets of them.
+#pragma once
+
+#include <bitset>
+#include <string_view>
+
+namespace plumb {
+
+enum class OpId {
+  embedding,
+  rms_norm,
+  layer_norm,
+  linear,
+  activation,
+  add,
+  mul,
+  scale,
+  softmax,
+  matmul,
+  masked_add,
+  repeat_heads,
+  rotary_table,
+  rotary,
+  causal_mask,
+  copy,
+  gated_activation,
+  softcap,
+  add_rms_norm,
+  sdpa,  // fused: these have a default composition
+};
+inline constexpr int kOpCount = static_cast<int>(OpId::sdpa) + 1;
+using OpSet = std::bitset<kOpCount>;
+
+std::string_view name_of(OpId op);
+bool is_fused(OpId op);  // has a default composition
+
+}  // namespace plumb
