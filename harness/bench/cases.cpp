@@ -56,10 +56,12 @@ using Cases = std::vector<BenchCase>;
 void add_rows(const Maker& m, Cases& out) {
   const BenchShape& s = m.shape;
   const double scale = s.gemma ? round_to(m.sizes.dtype, std::sqrt(s.hidden)) : 1;
+  BenchOperand table = m.weight("weight", s.vocab, s.hidden);
+  table.shared = true;
   out.push_back({"embedding",
                  "embedding",
                  {m.out("out", m.hidden()),
-                  m.weight("weight", s.vocab, s.hidden),
+                  table,
                   {"ids", DType::i64, {1, m.sizes.tokens}, {Fill::ids, 0, 0, s.vocab}}},
                  [scale](const Operands& t) -> Call {
                    return [e = Embedding{t.at("weight"), scale}, y = t.at("out"),

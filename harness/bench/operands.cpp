@@ -73,12 +73,13 @@ OperandSets::OperandSets(Device& device, const std::vector<BenchOperand>& operan
     : operands_(operands) {
   double one = 0;
   for (const BenchOperand& operand : operands) {
-    one += static_cast<double>(operand.shape.numel() * size_of(operand.dtype));
+    if (!operand.shared) one += static_cast<double>(operand.shape.numel() * size_of(operand.dtype));
   }
   count_ = std::clamp(static_cast<int64_t>(std::ceil(bytes / one)), int64_t{1}, kMostSets);
   int64_t start = 0;
   for (const BenchOperand& operand : operands) {
-    slabs_.push_back(device.allocate(operand.dtype, with_sets(count_, operand.shape)));
+    const int64_t copies = operand.shared ? 1 : count_;
+    slabs_.push_back(device.allocate(operand.dtype, with_sets(copies, operand.shape)));
     if (operand.fill.kind == Fill::output) {
       device.fill(slabs_.back(), 0xff);  // NaN: what a kernel leaves out shows
       continue;
@@ -86,7 +87,7 @@ OperandSets::OperandSets(Device& device, const std::vector<BenchOperand>& operan
     const bool normal = operand.fill.kind == Fill::normal;
     const Tensor host = host_tensor(operand.dtype, operand.shape);
     const Tensor pool = normal ? pool_of(operand) : Tensor();
-    for (int64_t i = 0; i < count_; ++i) {
+    for (int64_t i = 0; i < copies; ++i) {
       start += 7919;
       if (normal) fill_normal(host, pool, start);
       else if (operand.fill.kind == Fill::frequencies) fill_frequencies(host);
@@ -99,7 +100,8 @@ OperandSets::OperandSets(Device& device, const std::vector<BenchOperand>& operan
 BenchOperands OperandSets::set(int64_t index) const {
   BenchOperands out;
   for (size_t i = 0; i < operands_.size(); ++i) {
-    out[operands_[i].name] = slabs_[i].slice(0, index, index + 1).view(operands_[i].shape);
+    const int64_t at = operands_[i].shared ? 0 : index;
+    out[operands_[i].name] = slabs_[i].slice(0, at, at + 1).view(operands_[i].shape);
   }
   return out;
 }
