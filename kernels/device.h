@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,6 +43,9 @@ class Device {
   virtual void fill(const Tensor& t, uint8_t byte) = 0;
   // Waits for all work queued so far; throws DeviceError if any of it failed.
   virtual void synchronize() = 0;
+  // Seconds that the work queued by `queue_work` takes, by the device's own clock where it has one;
+  // waits for it.
+  virtual double time(const std::function<void()>& queue_work);
 
   virtual Ops& ops() = 0;
 

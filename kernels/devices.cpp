@@ -1,4 +1,5 @@
 // The explicit list of compiled-in devices, in the order of preference of "auto".
+#include <chrono>
 #include <functional>
 
 #include "kernels/cpu/cpu_device.h"
@@ -34,6 +35,15 @@ const std::vector<Row>& table() {
 }
 
 }  // namespace
+
+double Device::time(const std::function<void()>& queue_work) {
+  using Clock = std::chrono::steady_clock;
+  synchronize();
+  const auto start = Clock::now();
+  queue_work();
+  synchronize();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 std::vector<DeviceStatus> list_devices() {
   std::vector<DeviceStatus> out;

@@ -27,6 +27,7 @@ Action add_support(CLI::App& app);
 Action add_show(CLI::App& app);
 Action add_export(CLI::App& app);
 Action add_judge(CLI::App& app);
+Action add_bench(CLI::App& app);
 
 // --fixture, --block, --checkpoint.
 void add_selection(CLI::App& app, const std::shared_ptr<Selection>& selection);

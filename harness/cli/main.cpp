@@ -34,6 +34,7 @@ constexpr Subcommand kSubcommands[] = {
     {"show", "show a recording, or one checkpoint's operands", add_show},
     {"export", "write a checkpoint's operands as plain safetensors + JSON", add_export},
     {"judge", "judge outputs that another program computed", add_judge},
+    {"bench", "measure blocks of a model's shape, judged before and after", add_bench},
 };
 
 int run(int argc, char** argv) {

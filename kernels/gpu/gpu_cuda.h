@@ -176,6 +176,22 @@ inline Stream make_stream() {
 }
 inline void end_stream(Stream stream) { cudaStreamDestroy(stream); }
 inline void wait_for(Stream stream) { check(cudaStreamSynchronize(stream), "synchronize"); }
+// Seconds between two events around the work.
+template <class Work>
+double seconds_on(Stream stream, const Work& work) {
+  struct Event {
+    cudaEvent_t event = nullptr;
+    Event() { check(cudaEventCreate(&event), "cudaEventCreate"); }
+    ~Event() { cudaEventDestroy(event); }
+  } begin, end;
+  check(cudaEventRecord(begin.event, stream), "cudaEventRecord");
+  work();
+  check(cudaEventRecord(end.event, stream), "cudaEventRecord");
+  check(cudaEventSynchronize(end.event), "cudaEventSynchronize");
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, begin.event, end.event), "cudaEventElapsedTime");
+  return 1e-3 * static_cast<double>(milliseconds);
+}
 inline int count_multiprocessors(int ordinal) {
   int count = 0;
   check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, ordinal), "multiprocessors");

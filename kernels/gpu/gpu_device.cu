@@ -110,6 +110,13 @@ void GpuDevice::synchronize() {
   require(code != kIdOutsideVocabulary, "embedding", "an id is outside the vocabulary");
 }
 
+double GpuDevice::time(const std::function<void()>& queue_work) {
+  synchronize();
+  const double seconds = seconds_on(stream_, queue_work);
+  synchronize();
+  return seconds;
+}
+
 std::optional<DeviceCounters> GpuDevice::counters() const {
   DeviceCounters out = counters_;
   out.allocations = pool_->allocations();

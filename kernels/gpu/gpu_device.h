@@ -38,6 +38,7 @@ class GpuDevice final : public Device {
   void download(void* to, const Tensor& from) override;
   void fill(const Tensor& t, uint8_t byte) override;
   void synchronize() override;
+  double time(const std::function<void()>& queue_work) override;
   Ops& ops() override {
     use_device(ordinal_);  // launches go to the current device
     return *ops_;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <source_location>
@@ -192,6 +193,12 @@ inline void use_device(int wave) { emulated_wave = wave; }
 inline Stream make_stream() { return emulator::make_queue(emulated_wave, detail::kChecked); }
 inline void end_stream(Stream stream) { delete stream; }
 inline void wait_for(Stream) {}
+template <class Work>
+double seconds_on(Stream, const Work& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 inline int count_multiprocessors(int) { return 4; }
 
 }  // namespace plumb::PLUMB_GPU_VENDOR

@@ -151,6 +151,22 @@ inline Stream make_stream() {
 }
 inline void end_stream(Stream stream) { (void)hipStreamDestroy(stream); }
 inline void wait_for(Stream stream) { check(hipStreamSynchronize(stream), "synchronize"); }
+// Seconds between two events around the work.
+template <class Work>
+double seconds_on(Stream stream, const Work& work) {
+  struct Event {
+    hipEvent_t event = nullptr;
+    Event() { check(hipEventCreate(&event), "hipEventCreate"); }
+    ~Event() { (void)hipEventDestroy(event); }
+  } begin, end;
+  check(hipEventRecord(begin.event, stream), "hipEventRecord");
+  work();
+  check(hipEventRecord(end.event, stream), "hipEventRecord");
+  check(hipEventSynchronize(end.event), "hipEventSynchronize");
+  float milliseconds = 0;
+  check(hipEventElapsedTime(&milliseconds, begin.event, end.event), "hipEventElapsedTime");
+  return 1e-3 * static_cast<double>(milliseconds);
+}
 inline int count_multiprocessors(int ordinal) {
   int count = 0;
   check(hipDeviceGetAttribute(&count, hipDeviceAttributeMultiprocessorCount, ordinal),

@@ -1,0 +1,210 @@
+#include "harness/bench/bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "harness/bench/observed_ops.h"
+#include "harness/bench/operands.h"
+#include "harness/sha256.h"
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Call = std::function<void(Context&)>;
+
+constexpr double kBatchSeconds = 0.002;  // long enough for an event's resolution
+constexpr int kFewestBatches = 3;
+constexpr int64_t kMostCalls = 2000;  // per batch
+
+double elapsed_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// "linear:onednn sdpa:avx2", each once, in order of first use.
+std::string implementations(const std::vector<OpRecord>& records) {
+  std::vector<std::string> words;
+  for (const OpRecord& record : records) {
+    std::string word = text(name_of(record.op), record.impl.empty() ? "" : ":", record.impl);
+    if (std::find(words.begin(), words.end(), word) == words.end()) words.push_back(word);
+  }
+  std::string out;
+  for (const std::string& word : words) out += (out.empty() ? "" : " ") + word;
+  return out;
+}
+
+// The bytes of chosen rows of every output of a set.
+std::string fingerprint(Device& device, const BenchCase& bench_case, const BenchOperands& set) {
+  std::string bytes;
+  for (const BenchOperand& operand : bench_case.operands) {
+    if (operand.fill.kind != Fill::output) continue;
+    const Tensor t = set.at(operand.name);
+    const Tensor rows = gather(device.ops(), picked(t, -2, picks(t.dim(-2), 16)));
+    bytes += sha256_hex(rows.raw(), rows.bytes());
+  }
+  return bytes;
+}
+
+// Runs the calls in turn; remembers where it stopped.
+class Rotation {
+ public:
+  Rotation(Device& device, std::vector<Call> calls)
+      : device_(device), context_{device.ops()}, calls_(std::move(calls)) {}
+
+  // Seconds of one call in a queue of `count`.
+  double time(int64_t count) {
+    const double seconds = device_.time([&] {
+      for (int64_t i = 0; i < count; ++i) {
+        calls_[next_](context_);
+        next_ = (next_ + 1) % calls_.size();
+      }
+    });
+    return seconds / static_cast<double>(count);
+  }
+
+ private:
+  Device& device_;
+  Context context_;
+  std::vector<Call> calls_;
+  size_t next_ = 0;
+};
+
+void time_calls(Rotation& rotation, const BenchOptions& options, BenchResult& out) {
+  const auto start = Clock::now();
+  double one = rotation.time(1);  // also the warm-up
+  one = std::min(one, rotation.time(2));
+  const auto count = std::clamp(static_cast<int64_t>(std::ceil(kBatchSeconds / one)), int64_t{1},
+                                kMostCalls);
+  rotation.time(count);
+  std::vector<double> batches;
+  while (static_cast<int>(batches.size()) < std::max(options.batches, kFewestBatches)) {
+    if (static_cast<int>(batches.size()) >= kFewestBatches &&
+        elapsed_since(start) > options.seconds) {
+      break;
+    }
+    batches.push_back(rotation.time(count));
+  }
+  out.calls = count * static_cast<int64_t>(batches.size());
+  std::sort(batches.begin(), batches.end());
+  out.median = quantile(batches, 0.5);
+  out.p10 = quantile(batches, 0.1);
+  out.p90 = quantile(batches, 0.9);
+}
+
+// Judges the case on one set; false when it is wrong.
+bool judge_set(const Call& call, Device& device, Device& oracle, const char* when,
+               BenchResult& out) {
+  ObservedOps observed(device, oracle);
+  Context context{observed};
+  call(context);
+  out.cost = observed.cost();
+  out.impl = implementations(observed.records());
+  out.status = observed.status();
+  if (out.status != Status::pass) out.reason = text(when, " timing: ", observed.reason());
+  return out.status == Status::pass;
+}
+
+void measure(const BenchCase& bench_case, Device& device, Device& oracle,
+             const BenchOptions& options, BenchResult& out) {
+  const OperandSets sets(device, bench_case.operands, options.rotate_bytes);
+  out.sets = sets.count();
+  std::vector<Call> calls;
+  for (int64_t i = 0; i < sets.count(); ++i) calls.push_back(bench_case.bind(sets.set(i)));
+  if (!judge_set(calls[0], device, oracle, "before", out)) return;
+  {
+    Rotation rotation(device, calls);
+    time_calls(rotation, options, out);
+  }
+  const std::string timed = fingerprint(device, bench_case, sets.set(0));
+  if (!judge_set(calls[0], device, oracle, "after", out)) return;
+  if (fingerprint(device, bench_case, sets.set(0)) == timed) return;
+  out.status = Status::nondeterministic;
+  out.reason = "the timed calls left other bytes than the judged one";
+}
+
+// Seconds of one call in a queue, the work growing until a call is long enough to measure.
+template <class Work>
+double fastest(Device& device, const Work& work) {
+  device.time(work);
+  double best = device.time(work);
+  for (int i = 0; i < 4; ++i) best = std::min(best, device.time(work));
+  return best;
+}
+
+}  // namespace
+
+double quantile(const std::vector<double>& sorted, double q) {
+  require(!sorted.empty(), "quantile", "of nothing");
+  const double at = q * static_cast<double>(sorted.size() - 1);
+  const auto low = static_cast<size_t>(at);
+  const size_t high = std::min(low + 1, sorted.size() - 1);
+  return sorted[low] + (at - static_cast<double>(low)) * (sorted[high] - sorted[low]);
+}
+
+Ceilings measure_ceilings(Device& device, DType dtype) {
+  constexpr double kLongEnough = 0.03;
+  constexpr int64_t kLargestCopy = int64_t{1} << 30, kLargestSide = 8192;
+  Ceilings out;
+  for (int64_t bytes = int64_t{1} << 20; bytes <= kLargestCopy; bytes *= 4) {
+    const Tensor from = device.allocate(DType::f32, {1, bytes / 4});
+    const Tensor to = device.allocate(DType::f32, {1, bytes / 4});
+    device.fill(from, 0);
+    const double seconds = fastest(device, [&] { device.ops().copy(to, from); });
+    out.copy = 2 * static_cast<double>(bytes) / seconds;
+    if (seconds > kLongEnough) break;
+  }
+  for (int64_t n = 256; n <= kLargestSide; n *= 2) {
+    const auto matrix = [&](const char* name, Fill::Kind kind) {
+      return BenchOperand{name, dtype, {n, n}, {kind, 0, 1}};
+    };
+    const OperandSets sets(device,
+                           {matrix("out", Fill::output), matrix("x", Fill::normal),
+                            matrix("weight", Fill::normal)},
+                           0);
+    const BenchOperands t = sets.set(0);
+    const double seconds =
+        fastest(device, [&] { device.ops().linear(t.at("out"), t.at("x"), t.at("weight")); });
+    out.matrix = 2 * std::pow(static_cast<double>(n), 3) / seconds;
+    if (seconds > kLongEnough) break;
+  }
+  return out;
+}
+
+Share share_of_ceiling(const BenchResult& result, const Ceilings& ceilings) {
+  const double moving = result.cost.bytes / ceilings.copy;
+  const double computing = result.cost.flops / ceilings.matrix;
+  return {std::max(moving, computing) / result.median, computing > moving};
+}
+
+BenchResult run_bench(const BenchCase& bench_case, const BenchShape& shape,
+                      const BenchSizes& sizes, Device& device, Device& oracle,
+                      const BenchOptions& options) {
+  BenchResult out;
+  out.block = bench_case.block;
+  out.name = bench_case.name;
+  out.shape = shape.name;
+  out.tokens = sizes.tokens;
+  out.context = sizes.context;
+  out.dtype = sizes.dtype;
+  const auto give_up = [&](Status status, const std::string& reason) {
+    out.status = status;
+    out.reason = reason;
+  };
+  try {
+    device.ops().set_fused(options.fuse ? OpSet().set() : OpSet());
+    measure(bench_case, device, oracle, options, out);
+  } catch (const Unsupported& error) {
+    give_up(Status::unsupported, error.what());
+  } catch (const DeviceError& error) {
+    give_up(Status::device_error, error.what());
+  } catch (const std::bad_alloc&) {
+    give_up(Status::device_error, "out of host memory");
+  } catch (const std::exception& error) {
+    give_up(Status::internal_error, error.what());
+  }
+  return out;
+}
+
+}  // namespace plumb

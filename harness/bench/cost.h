@@ -1,0 +1,38 @@
+// What an op has to move and to compute, from its contract: every input element read once, every
+// output element written once.
+#pragma once
+
+#include <vector>
+
+#include "kernels/ops.h"
+
+namespace plumb {
+
+struct Cost {
+  double bytes = 0;
+  double flops = 0;
+
+  Cost& operator+=(const Cost& other) {
+    bytes += other.bytes;
+    flops += other.flops;
+    return *this;
+  }
+};
+
+// Of any op but sdpa; undefined tensors cost nothing. Of an embedding's table only the rows that
+// are asked for count. A product of M x K by K x N has 2 M N K flops; elsewhere every operation of
+// the formula in kernels/ops.h counts as one per element, and so does a function (exp, tanh, erf).
+Cost cost_of(OpId op, const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs);
+
+// Of attention: two products over the pairs of query and key that the mask allows, 4 D flops per
+// pair and head; of keys and values only the slots that some query may see are read.
+Cost cost_of_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+                  const AttentionMask& mask);
+
+// The slots [begin, end) that query t may see under causal and window.
+struct KeyRange {
+  int64_t begin = 0, end = 0;
+};
+KeyRange visible_keys(const AttentionMask& mask, int64_t query, int64_t keys);
+
+}  // namespace plumb

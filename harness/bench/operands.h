@@ -1,0 +1,25 @@
+// Operand sets of a benchmark: many copies of the same operands with different contents, so that a
+// call finds nothing of its own in a cache.
+#pragma once
+
+#include "harness/bench/cases.h"
+#include "kernels/device.h"
+
+namespace plumb {
+
+class OperandSets {
+ public:
+  // As many sets as fill `bytes`, at least one and at most 4096. Normal numbers come from one pool,
+  // each operand of each set starting elsewhere in it.
+  OperandSets(Device& device, const std::vector<BenchOperand>& operands, double bytes);
+
+  int64_t count() const { return count_; }
+  BenchOperands set(int64_t index) const;
+
+ private:
+  std::vector<BenchOperand> operands_;
+  std::vector<Tensor> slabs_;  // [count, ...] per operand
+  int64_t count_ = 1;
+};
+
+}  // namespace plumb

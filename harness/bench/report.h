@@ -1,0 +1,20 @@
+// The figures of a benchmark as JSON lines and as a table.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/bench/bench.h"
+#include "kernels/device.h"
+
+namespace plumb {
+
+// {"type": "ceilings", ...}: what every share is a share of.
+std::string ceilings_json(const Device& device, DType dtype, const Ceilings& ceilings);
+// {"type": "bench", ...}; without figures unless the status is pass.
+std::string bench_json(const BenchResult& result, const Device& device, const Ceilings& ceilings);
+
+// A table for a terminal, a line per result, then the reasons of those without figures.
+std::string bench_table(const std::vector<BenchResult>& results, const Ceilings& ceilings);
+
+}  // namespace plumb

@@ -1,0 +1,106 @@
+// harness bench: how fast blocks of a model's shape are, if they are right.
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "harness/bench/report.h"
+#include "harness/cli/cli.h"
+#include "harness/line_file.h"
+#include "harness/results_json.h"
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+struct Options {
+  std::string block = "all", device = "auto", shape, dtype = "bf16", json;
+  int64_t tokens = 4096, context = 0;
+  int threads = 0;
+  bool no_fuse = false;
+  BenchOptions bench;
+};
+
+std::vector<BenchCase> selected_cases(const Options& options, const BenchShape& shape,
+                                      const BenchSizes& sizes) {
+  std::vector<BenchCase> out;
+  std::string known;
+  for (BenchCase& one : bench_cases(shape, sizes)) {
+    known += text(known.empty() ? "" : ", ", one.name);
+    if (options.block == "all" || options.block == one.block || options.block == one.name) {
+      out.push_back(std::move(one));
+    }
+  }
+  require(!out.empty(), "--block", "nothing to measure for \"", options.block,
+          "\" at this shape; known: all, ", known);
+  return out;
+}
+
+int run(const Options& options) {
+  const BenchShape& shape = find_bench_shape(options.shape);
+  const BenchSizes sizes{options.tokens, options.context ? options.context : options.tokens,
+                         parse_dtype(options.dtype)};
+  require(sizes.context >= sizes.tokens, "--context", "is ", sizes.context,
+          " keys in all, fewer than --tokens ", sizes.tokens);
+  BenchOptions bench = options.bench;
+  bench.fuse = !options.no_fuse;
+  const std::vector<BenchCase> cases = selected_cases(options, shape, sizes);
+  const auto devices = open_devices(options.device, "", options.threads);
+  require(devices.size() == 1, "--device", "names ", devices.size(),
+          " devices; a benchmark runs on one");
+  Device& device = *devices[0];
+  const auto oracle = open_device("oracle");
+
+  std::optional<LineFile> json;
+  if (!options.json.empty()) json.emplace(options.json);
+  const auto write = [&](const std::string& line) {
+    if (json) json->write(line);
+  };
+  write(run_json(run_info(devices)));
+  const Ceilings ceilings = measure_ceilings(device, sizes.dtype);
+  write(ceilings_json(device, sizes.dtype, ceilings));
+  std::vector<BenchResult> results;
+  std::vector<Status> statuses;
+  for (const BenchCase& one : cases) {
+    std::cerr << one.name << "\n";
+    results.push_back(run_bench(one, shape, sizes, device, *oracle, bench));
+    statuses.push_back(results.back().status);
+    write(bench_json(results.back(), device, ceilings));
+  }
+  if (json) json->commit();
+  std::cout << device.name() << ": " << device.describe() << "\n"
+            << shape.name << ", " << sizes.tokens << " tokens, " << sizes.context << " keys, "
+            << name_of(sizes.dtype) << "\n"
+            << bench_table(results, ceilings);
+  return run_exit_code(statuses, false);
+}
+
+}  // namespace
+
+Action add_bench(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  std::string shapes;
+  for (const BenchShape& shape : bench_shapes()) shapes += text(shapes.empty() ? "" : ", ", shape.name);
+  app.add_option("--block", options->block, "a block, one case of it (linear.q_proj), or all")
+      ->capture_default_str();
+  app.add_option("--device", options->device, "one device, as harness devices names them")
+      ->capture_default_str();
+  app.add_option("--shape", options->shape, shapes)->required();
+  app.add_option("--tokens", options->tokens, "new tokens per call")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  app.add_option("--context", options->context, "keys in all; 0: as many as tokens")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
+  app.add_option("--dtype", options->dtype, "f32, f16 or bf16")->capture_default_str();
+  app.add_option("--repeat", options->bench.batches, "timed batches of calls, at most")
+      ->capture_default_str()
+      ->check(CLI::Range(3, 100000));
+  app.add_option("--seconds", options->bench.seconds, "time per case, which may end it earlier")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 3600.0));
+  app.add_option("--threads", options->threads, "CPU threads; 0: one per core")
+      ->capture_default_str();
+  app.add_flag("--no-fuse", options->no_fuse, "run fused ops as compositions");
+  app.add_option("--json", options->json, "write JSON lines to this file");
+  return [options] { return run(*options); };
+}
+
+}  // namespace plumb
