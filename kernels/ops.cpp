@@ -1,6 +1,8 @@
 // Argument checks and dispatch, written once for all devices.
 #include "kernels/ops.h"
 
+#include <utility>
+
 #include "kernels/error.h"
 
 namespace plumb {
@@ -75,8 +77,9 @@ void require_mask(const char* op, const Device& device, const AttentionMask& mas
 }  // namespace
 
 void Ops::record(OpId op, DType storage, std::initializer_list<int64_t> sums) {
+  const std::optional<Contract> ran_with = std::exchange(ran_with_, std::nullopt);
   if (!records_) return;
-  OpRecord row{op, contract(op, storage), {}, impl_};
+  OpRecord row{op, ran_with.value_or(contract(op, storage)), {}, impl_};
   for (int64_t terms : sums) row.stages.push_back({terms, row.contract.accumulator});
   records_->push_back(std::move(row));
 }

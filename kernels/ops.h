@@ -193,6 +193,8 @@ class Ops {
  protected:
   // A do_* tells which variant ran, if the device has several.
   void used(std::string_view impl) { impl_ = impl; }
+  // And that variant's contract, where it is not what contract() says.
+  void ran_with(const Contract& contract) { ran_with_ = contract; }
 
   virtual void do_embedding(const Tensor& out, const Tensor& ids, const Tensor& weight,
                             double scale) = 0;
@@ -235,6 +237,7 @@ class Ops {
   OpSet fused_ = OpSet().set();
   std::vector<OpRecord>* records_ = nullptr;
   std::string_view impl_;
+  std::optional<Contract> ran_with_;
 };
 
 }  // namespace plumb

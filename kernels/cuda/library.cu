@@ -14,11 +14,6 @@
 
 namespace plumb::cuda {
 
-bool GpuOps::library_sdpa(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                          const AttentionMask&, const SdpaParams&) {
-  return false;
-}
-
 #if defined(PLUMB_CUBLASLT)
 namespace {
 
