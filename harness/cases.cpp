@@ -1,5 +1,7 @@
 #include "harness/cases.h"
 
+#include <algorithm>
+
 #include "kernels/error.h"
 
 namespace plumb {
@@ -18,7 +20,7 @@ Contract block_contract(const std::vector<OpRecord>& records, DType dtype) {
         c.accumulator.rounding == SumRounding::toward_zero) {
       out.accumulator = c.accumulator;
     }
-    if (c.points == RoundingPoints::fused) out.points = RoundingPoints::fused;
+    out.points = std::max(out.points, c.points);  // eager, fused, flash
   }
   return out;
 }
@@ -90,7 +92,7 @@ OutputCase recorded_case(const Recording& recording, const Checkpoint& checkpoin
 RunFacts facts_of(const std::vector<OpRecord>& records, DType dtype) {
   RunFacts out{dtype, block_contract(records, dtype), all_stages(records), {}};
   for (const OpRecord& record : records) {
-    if (is_fused(record.op) && record.contract.points == RoundingPoints::fused) {
+    if (is_fused(record.op) && record.contract.points != RoundingPoints::eager) {
       out.single_rounding.set(static_cast<size_t>(record.op));
     }
   }
@@ -119,7 +121,7 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
       recorded != recording.contracts().end() && recorded->second.points == RoundingPoints::eager;
   const bool exact = block.bits == BitRule::exact;
   const bool from_model =
-      !recorded_eager || facts.contract.points == RoundingPoints::fused || other_dtype;
+      !recorded_eager || facts.contract.points != RoundingPoints::eager || other_dtype;
   // Attention in one go rounds its probabilities against a running maximum: no model has its bits.
   const bool conforms = size_of(dtype) == 2 && facts.single_rounding.none() &&
                         (block.bits == BitRule::leaf || block.bits == BitRule::cascade);

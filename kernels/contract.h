@@ -13,8 +13,9 @@ namespace plumb {
 enum class SumRounding { nearest, toward_zero };
 
 // Where values are rounded to the storage dtype: after every operation as HuggingFace's eager code
-// does, or once, at the output of a fused op.
-enum class RoundingPoints { eager, fused };
+// does; once, at the output of a fused op; or as flash attention does, there and in the weights
+// that multiply the values (against a running maximum).
+enum class RoundingPoints { eager, fused, flash };
 
 struct Accumulator {
   int bits = 24;  // significand bits; u_acc = 2^-bits

@@ -1,6 +1,8 @@
 // Argument checks and dispatch, written once for all devices.
 #include "kernels/ops.h"
 
+#include <utility>
+
 #include "kernels/error.h"
 
 namespace plumb {
@@ -77,9 +79,10 @@ void require_mask(const char* op, const Device& device, const AttentionMask& mas
 void Ops::force(const std::string& regex) { choice_.force(regex, device_.name()); }
 
 void Ops::record(OpId op, DType storage, std::initializer_list<int64_t> sums) {
+  const std::optional<Contract> ran_with = std::exchange(ran_with_, std::nullopt);
   if (!records_) return;
   choice_.require_declared();
-  OpRecord row{op, contract(op, storage), {}, choice_.chosen()};
+  OpRecord row{op, ran_with.value_or(contract(op, storage)), {}, choice_.chosen()};
   for (int64_t terms : sums) row.stages.push_back({terms, row.contract.accumulator});
   records_->push_back(std::move(row));
 }

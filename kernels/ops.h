@@ -177,6 +177,8 @@ class Ops {
     if (!choose(kernel, variant)) choice_.exhausted();
   }
   const ImplChoice& choice() const { return choice_; }
+  // The contract of the one chosen, where it is not what contract() says.
+  void ran_with(const Contract& contract) { ran_with_ = contract; }
 
   virtual void do_embedding(const Tensor& out, const Tensor& ids, const Tensor& weight,
                             double scale) = 0;
@@ -219,6 +221,7 @@ class Ops {
   OpSet fused_ = OpSet().set();
   std::vector<OpRecord>* records_ = nullptr;
   ImplChoice choice_;
+  std::optional<Contract> ran_with_;
 };
 
 }  // namespace plumb

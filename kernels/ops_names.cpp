@@ -48,7 +48,12 @@ std::string to_string(const Contract& contract) {
   if (contract.multiply != contract.storage) out += text(" multiply ", name_of(contract.multiply));
   const Accumulator& acc = contract.accumulator;
   out += text(" acc", acc.bits, acc.rounding == SumRounding::nearest ? "" : text("rz", acc.block));
-  return out + (contract.points == RoundingPoints::eager ? " eager" : " fused");
+  switch (contract.points) {
+    case RoundingPoints::eager: return out + " eager";
+    case RoundingPoints::fused: return out + " fused";
+    case RoundingPoints::flash: return out + " flash";
+  }
+  return out;
 }
 
 }  // namespace plumb

@@ -4,6 +4,7 @@
 // w^T^T x^T: A = w as [K, N] transposed, B = x as [K, M]. The bias is added in float32 before the
 // one rounding.
 #include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/sdpa.h"
 #include "kernels/gpu/gpu_ops.h"
 #include "kernels/gpu/rows.h"
 
@@ -13,11 +14,6 @@
 #endif
 
 namespace plumb::cuda {
-
-bool GpuOps::library_sdpa(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                          const AttentionMask&, const SdpaParams&) {
-  return false;
-}
 
 #if defined(PLUMB_CUBLASLT)
 namespace {
@@ -140,10 +136,6 @@ bool GpuOps::library_linear(const Tensor& out, const Tensor& x, const Tensor& we
   return true;
 }
 
-std::vector<Implementation> GpuOps::library_implementations() {
-  return {{OpId::linear, {"cublaslt", {}}}};
-}
-
 // Tensor cores truncate: blocks of 16 products, as measured on an H200 (verdicts: conformance).
 Accumulator GpuOps::linear_accumulator(DType storage) const {
   if (storage == DType::f32 || !cublaslt()) return {24, SumRounding::nearest, 1};
@@ -158,10 +150,17 @@ bool GpuOps::library_linear(const Tensor&, const Tensor&, const Tensor&, const T
   return false;
 }
 
-std::vector<Implementation> GpuOps::library_implementations() { return {}; }
-
 Accumulator GpuOps::linear_accumulator(DType) const { return {24, SumRounding::nearest, 1}; }
 
 #endif
+
+std::vector<Implementation> GpuOps::library_implementations() {
+  std::vector<Implementation> out = sdpa_implementations();
+#if defined(PLUMB_CUBLASLT)
+  const std::string_view absent = cublaslt() ? "" : "libcublasLt is not on this machine";
+  out.push_back({OpId::linear, {"cublaslt", {}}, absent});
+#endif
+  return out;
+}
 
 }  // namespace plumb::cuda
