@@ -83,20 +83,31 @@ struct Other {
   uint32_t code;
 };
 
-// The message is complete before the fiber is left for good: nothing that it allocated stays
-// behind.
-[[noreturn, gnu::noinline, gnu::cold]] void report(const char* verb, const char* problem,
-                                                   size_t offset, size_t bytes, const void* code,
-                                                   const Other* other = nullptr) {
-  std::string message = text(other ? "race: the " : "", verb, problem, " (",
-                             memory_text(offset, bytes), ") at ", source_line(code));
-  if (other) {
-    const bool same_block = other->stamp >= clock_now.block;
-    message += text(" and the ", other->verb, " at ", source_line_of_low_bits(other->code), " by ",
-                    who_text(other->stamp), same_block ? "" : " of another block",
-                    " have no barrier between them");
-  }
-  fault(std::move(message));
+std::string access_text(const char* verb, const char* problem, size_t offset, size_t bytes,
+                        const void* code) {
+  return text(verb, problem, " (", memory_text(offset, bytes), ") at ", source_line(code));
+}
+
+[[noreturn, gnu::noinline, gnu::cold]] void report_bounds(const char* verb, size_t offset,
+                                                          size_t bytes, const void* code) {
+  fault(access_text(verb, " out of bounds", offset, bytes, code));
+}
+
+// The write may be just late: a missing barrier, which the write itself will report.
+[[gnu::noinline, gnu::cold]] void suspect_unwritten(const char* verb, size_t offset, size_t bytes,
+                                                    const void* code) {
+  if (scheduler().is_suspicious()) return;
+  scheduler().suspect(access_text(verb, " of memory that was never written", offset, bytes, code));
+}
+
+[[noreturn, gnu::noinline, gnu::cold]] void report_race(const char* verb, size_t offset,
+                                                        size_t bytes, const void* code,
+                                                        const Other& other) {
+  scheduler().clear_suspicion();
+  const bool same_block = other.stamp >= clock_now.block;
+  fault(text("race: the ", access_text(verb, "", offset, bytes, code), " and the ", other.verb,
+             " at ", source_line_of_low_bits(other.code), " by ", who_text(other.stamp),
+             same_block ? "" : " of another block", " have no barrier between them"));
 }
 
 // Whether an access of this launch, or an older one, is unordered with one by `me` now.
@@ -127,14 +138,11 @@ template <Access Kind>
   const Clock& clock = clock_now;
   constexpr const char* kVerbs[] = {"read", "write", "atomic operation"};
   const char* verb = kVerbs[static_cast<int>(Kind)];
-  if (r.write == 0) report(verb, " out of bounds", offset, bytes, code);
-  if (Kind != Access::write && r.write == kFresh) {
-    report(verb, " of memory that was never written", offset, bytes, code);
-  }
+  if (r.write == 0) report_bounds(verb, offset, bytes, code);
+  if (Kind != Access::write && r.write == kFresh) suspect_unwritten(verb, offset, bytes, code);
   const bool both_atomic = Kind == Access::atomic && who_of(r.write) == kAtomic;
   if (r.write != me && !both_atomic && unordered(r.write, me, clock)) {
-    const Other other{"write", r.write, r.write_code};
-    report(verb, "", offset, bytes, code, &other);
+    report_race(verb, offset, bytes, code, {"write", r.write, r.write_code});
   }
   const auto code_bits = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(code));
   if (Kind == Access::read) {
@@ -143,8 +151,7 @@ template <Access Kind>
     return;
   }
   if (r.read != me && unordered(r.read, me, clock)) {
-    const Other other{"read", r.read, r.read_code};
-    report(verb, "", offset, bytes, code, &other);
+    report_race(verb, offset, bytes, code, {"read", r.read, r.read_code});
   }
   r.write = Kind == Access::atomic ? (me & ~kWhoMask) | kAtomic : me;
   r.write_code = code_bits;

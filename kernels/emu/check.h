@@ -6,7 +6,8 @@
 // (the compiler's own runtime is not linked). Every byte of the emulated memory has a record of its
 // last write and of its reads: which thread, between which two barriers, and where in the code. Two
 // accesses of different threads, one of them a write, race unless a block barrier (or, within a
-// wave, a wave barrier) or the end of a launch lies between.
+// wave, a wave barrier) or the end of a launch lies between. A read of memory that nobody has
+// written becomes a fault at the next barrier: until then a write may still turn it into a race.
 //
 // Accesses of two bytes and more look at the records of even bytes only: a race of an access to an
 // odd byte with a wider one is not seen. Orders made by fences and flags are unknown and look like

@@ -8,12 +8,6 @@
 namespace plumb {
 namespace {
 
-#if defined(PLUMB_HAS_EMU_CHECK)
-constexpr bool kHasCheck = true;
-#else
-constexpr bool kHasCheck = false;
-#endif
-
 struct Row {
   const char* name;
   const char* alias;
@@ -26,9 +20,6 @@ constexpr Row kRows[] = {{"emu:32", "emu", 32, false},
                          {"emu-check:64", "", 64, true}};
 
 std::string describe(const Row& row) {
-  if (row.checked && !kHasCheck) {
-    return "not in this build: PLUMB_SANITIZE has thread; configure without it";
-  }
   const char* seed = std::getenv("PLUMB_EMU_SEED");
   return text("the GPU kernels on the CPU, ", row.wave, " lanes a wave",
               row.checked ? ", every access checked" : "", seed && *seed ? ", seed " : "",
@@ -39,20 +30,14 @@ std::string describe(const Row& row) {
 
 std::vector<DeviceStatus> list_emu_devices() {
   std::vector<DeviceStatus> out;
-  for (const Row& row : kRows)
-    out.push_back({row.name, !row.checked || kHasCheck, describe(row), false});
+  for (const Row& row : kRows) out.push_back({row.name, true, describe(row), false});
   return out;
 }
 
 std::unique_ptr<Device> open_emu_device(const std::string& name) {
   for (const Row& row : kRows) {
     if (name != row.name && (name != row.alias || name.empty())) continue;
-    if (!row.checked) return emu::open(row.name, describe(row), row.wave);
-#if defined(PLUMB_HAS_EMU_CHECK)
-    return emu_check::open(row.name, describe(row), row.wave);
-#else
-    throw DeviceError(text("[device] ", row.name, ": ", describe(row)));
-#endif
+    return (row.checked ? emu_check::open : emu::open)(row.name, describe(row), row.wave);
   }
   throw UsageError(text("[device] unknown device \"", name,
                         "\"; the emulated ones are emu:32, emu:64, emu-check:32 and emu-check:64"));

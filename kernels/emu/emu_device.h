@@ -11,11 +11,10 @@
 
 namespace plumb {
 
-// The four devices, with the reason for those that this build does not have.
+// The four devices.
 std::vector<DeviceStatus> list_emu_devices();
 
-// Throws UsageError for a name that is none of them, and for a PLUMB_EMU_SEED that is no number;
-// DeviceError for one that this build does not have.
+// Throws UsageError for a name that is none of them, and for a PLUMB_EMU_SEED that is no number.
 std::unique_ptr<Device> open_emu_device(const std::string& name);
 
 }  // namespace plumb

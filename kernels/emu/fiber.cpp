@@ -20,7 +20,6 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-#if defined(__x86_64__) && defined(__ELF__)
 // Saves the registers that a call preserves, changes stacks, restores. The entry is where a new
 // fiber's first switch returns to: it calls the address in rbx and ends the stack for debuggers.
 extern "C" void plumb_fiber_switch(void** save, void* to);
@@ -61,23 +60,8 @@ plumb_fiber_entry:
 .size plumb_fiber_entry,.-plumb_fiber_entry
 .popsection
 )");
-#else
-#include <ucontext.h>
-#define PLUMB_FIBER_UCONTEXT 1
-#endif
 
 namespace plumb::emulator {
-
-#if defined(PLUMB_FIBER_UCONTEXT)
-struct Fiber::Context {
-  ucontext_t value;
-};
-#else
-struct Fiber::Context {};
-#endif
-
-Fiber::Fiber() = default;
-Fiber::~Fiber() = default;
 
 void Fiber::adopt_host_stack() {
 #if defined(PLUMB_FIBER_ASAN)
@@ -89,9 +73,6 @@ void Fiber::adopt_host_stack() {
   }
   stack_ = static_cast<char*>(lowest);
 #endif
-#if defined(PLUMB_FIBER_UCONTEXT)
-  if (!context_) context_ = std::make_unique<Context>();
-#endif
 }
 
 void Fiber::start(void (*entry)(), char* stack, size_t bytes) {
@@ -101,14 +82,6 @@ void Fiber::start(void (*entry)(), char* stack, size_t bytes) {
   stack_ = stack;
   bytes_ = bytes;
   fake_stack_ = nullptr;
-#if defined(PLUMB_FIBER_UCONTEXT)
-  if (!context_) context_ = std::make_unique<Context>();
-  getcontext(&context_->value);
-  context_->value.uc_stack.ss_sp = stack;
-  context_->value.uc_stack.ss_size = bytes;
-  context_->value.uc_link = nullptr;
-  makecontext(&context_->value, entry, 0);
-#else
   // Tops staggered by cache lines, or all stacks would fight over the same cache sets.
   const size_t stagger = reinterpret_cast<uintptr_t>(stack) / 4096 % 32 * 128;
   void** top = reinterpret_cast<void**>(stack + bytes - 64 - stagger);
@@ -117,7 +90,6 @@ void Fiber::start(void (*entry)(), char* stack, size_t bytes) {
   *--top = reinterpret_cast<void*>(entry);       // rbx
   for (int i = 0; i < 4; ++i) *--top = nullptr;  // r12 to r15
   stack_pointer_ = top;
-#endif
 }
 
 void Fiber::arrived() {
@@ -130,11 +102,7 @@ void Fiber::switch_to(Fiber& next) {
 #if defined(PLUMB_FIBER_ASAN)
   __sanitizer_start_switch_fiber(&fake_stack_, next.stack_, next.bytes_);
 #endif
-#if defined(PLUMB_FIBER_UCONTEXT)
-  swapcontext(&context_->value, &next.context_->value);
-#else
   plumb_fiber_switch(&stack_pointer_, next.stack_pointer_);
-#endif
 #if defined(PLUMB_FIBER_ASAN)
   __sanitizer_finish_switch_fiber(fake_stack_, nullptr, nullptr);
 #endif
@@ -144,11 +112,7 @@ void Fiber::leave_for(Fiber& next) {
 #if defined(PLUMB_FIBER_ASAN)
   __sanitizer_start_switch_fiber(nullptr, next.stack_, next.bytes_);
 #endif
-#if defined(PLUMB_FIBER_UCONTEXT)
-  setcontext(&next.context_->value);
-#else
   plumb_fiber_switch(&stack_pointer_, next.stack_pointer_);
-#endif
   std::abort();  // nobody switches back
 }
 

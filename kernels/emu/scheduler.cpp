@@ -167,6 +167,7 @@ void Scheduler::run_block(Dim index) {
     failed_ = true;
     message_ = diagnose();
   }
+  if (is_suspicious()) message_ = suspicion_;
   if (message_.empty()) {
     message_ = shared_memory().find_overrun();
     if (!message_.empty())
@@ -179,6 +180,7 @@ std::string Scheduler::run(const Launch& launch) {
   total_ = launch.block.x * launch.block.y * launch.block.z;
   order_ = RandomOrder(launch.queue.seed);
   message_.clear();
+  suspicion_.clear();
   host_.adopt_host_stack();
   map_region();
   if (launch.queue.checked) check::start_launch(launch.queue.wave);
@@ -225,11 +227,15 @@ std::string Scheduler::diagnose() const {
 void Scheduler::fail(std::string message) {
   GpuThread& me = running();
   failed_ = true;
-  message_ = text(message, ", ", describe(me));
+  message_ = is_suspicious() ? suspicion_ : text(message, ", ", describe(me));
   message.clear();
   message.shrink_to_fit();
   current = nullptr;
   me.fiber.leave_for(host_);
+}
+
+void Scheduler::suspect(const std::string& message) {
+  suspicion_ = text(message, ", ", describe(*current));
 }
 
 void Scheduler::block_barrier(Site site) {
@@ -242,6 +248,7 @@ void Scheduler::block_barrier(Site site) {
   }
   me.state = State::at_barrier;
   if (++at_barrier_ == total_) {
+    if (is_suspicious()) fail({});
     at_barrier_ = 0;
     if (launch_->queue.checked) check::pass_block_barrier();
     make_all_ready();

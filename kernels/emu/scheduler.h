@@ -55,6 +55,11 @@ class Scheduler {
   void* shared_object(const void* key, size_t bytes, size_t alignment, Site site);
   void* dynamic_shared(Site site);
   [[noreturn]] void fail(std::string message);
+  // What looks like a fault of the running thread, but may be the first half of another one. It is
+  // reported at the next block barrier, at the end of the block, and in place of any other fault.
+  void suspect(const std::string& message);
+  bool is_suspicious() const { return !suspicion_.empty(); }
+  void clear_suspicion() { suspicion_.clear(); }
   // For a signal handler: whether an address is below the running thread's stack.
   bool is_stack_overflow(const void* p) const { return stacks_.is_guard(p); }
 
@@ -88,7 +93,7 @@ class Scheduler {
   void* dynamic_ = nullptr;
   size_t static_bytes_ = 0;
   bool failed_ = false;
-  std::string message_;
+  std::string message_, suspicion_;
 };
 
 // The one of the process. Launches take turns.

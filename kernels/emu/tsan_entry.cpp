@@ -77,19 +77,17 @@ PLUMB_ATOMICS(64, uint64_t)
 void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 void __tsan_atomic_signal_fence(int) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
 
-#if defined(PLUMB_EMU_BOUNDS)
 // compiler-rt's OutOfBoundsData begins with the source position.
 struct PlumbOutOfBounds {
   const char* file;
   uint32_t line, column;
 };
-void __ubsan_handle_out_of_bounds_abort(const PlumbOutOfBounds* where, uintptr_t index) {
+void __ubsan_handle_out_of_bounds(const PlumbOutOfBounds* where, uintptr_t index) {
   const std::string file = where->file;
   plumb::emulator::fault(plumb::text("index ", static_cast<intptr_t>(index),
                                      " is outside its array at ", file.substr(file.rfind('/') + 1),
                                      ":", where->line));
 }
-#endif
 
 }  // extern "C"
 

@@ -1,4 +1,5 @@
-// Planted faults of order: barriers, wave operations, races. Good: the repaired twin.
+// Planted faults of order: barriers, wave operations, races. Good: the repaired twin. The lines
+// that a report may name are marked.
 #pragma once
 
 #include "tests/emu/bench.h"
@@ -8,9 +9,9 @@ namespace plumb::PLUMB_GPU_VENDOR {
 template <bool Good, int Step>
 __global__ void neighbour(float* out, const float* in) {
   auto& s = block_shared<float[256]>();
-  s[thread()] = in[thread()];
+  s[thread()] = in[thread()];  // fault
   if (Good) block_barrier();
-  out[thread()] = s[(thread() + Step + 256) % 256];
+  out[thread()] = s[(thread() + Step + 256) % 256];  // fault
 }
 template <bool Good, int Step>
 bool missing_block_barrier(int wave, uint64_t seed) {
@@ -24,9 +25,9 @@ __global__ void tile_loop(float* out, const float* in, int tiles) {
   auto& s = block_shared<float[64]>();
   float sum = 0;
   for (int k = 0; k < tiles; ++k) {
-    s[thread()] = in[k * 64 + thread()];
+    s[thread()] = in[k * 64 + thread()];  // fault
     block_barrier();
-    for (int j = 0; j < 64; ++j) sum += s[j] * static_cast<float>(j + 1);
+    for (int j = 0; j < 64; ++j) sum += s[j] * static_cast<float>(j + 1);  // fault
     if (Good) block_barrier();
   }
   out[thread()] = sum;
@@ -43,9 +44,9 @@ bool missing_barrier_at_end_of_tile(int wave, uint64_t seed) {
 template <bool Good>
 __global__ void lock_step(float* out, const float* in) {
   auto& s = block_shared<float[64]>();
-  s[thread()] = in[thread()];
+  s[thread()] = in[thread()];  // fault
   if (Good) warp_barrier();
-  out[thread()] = s[thread() ^ 1];
+  out[thread()] = s[thread() ^ 1];  // fault
 }
 template <bool Good>
 bool missing_wave_barrier(int wave, uint64_t seed) {
@@ -62,7 +63,7 @@ __global__ void shuffle_in_branch(float* out, const float* in) {
     const float x = shuffle_xor<Wave>(v, 1);
     if (thread() % 4 < 2) y = x;
   } else if (thread() % 4 < 2) {
-    y = shuffle_xor<Wave>(v, 1);
+    y = shuffle_xor<Wave>(v, 1);  // fault
   }
   out[thread()] = y;
 }
@@ -81,7 +82,7 @@ __global__ void leave_early(float* out, const float* in, int n) {
   auto& s = block_shared<float[64]>();
   if (!Good && thread() >= n) return;
   if (thread() < n) s[thread()] = in[thread()];
-  block_barrier();
+  block_barrier();  // fault
   if (thread() < n) out[thread()] = s[(thread() + 1) % n];
 }
 template <bool Good>
@@ -98,9 +99,9 @@ __global__ void barrier_per_branch(float* out, const float* in) {
   if (Good) {
     block_barrier();
   } else if (thread() < 32) {
-    block_barrier();
+    block_barrier();  // fault
   } else {
-    block_barrier();
+    block_barrier();  // fault
   }
   out[thread()] = s[63 - thread()];
 }
@@ -114,7 +115,7 @@ bool two_barriers_in_a_branch(int wave, uint64_t seed) {
 // The same value from two threads: the result is right in every order.
 template <bool Good>
 __global__ void write_twice(float* out, const float* in) {
-  if (Good ? thread() == 0 : thread() < 2) out[0] = in[0];
+  if (Good ? thread() == 0 : thread() < 2) out[0] = in[0];  // fault
   if (thread() > 1) out[thread()] = in[thread()];
 }
 template <bool Good>
@@ -126,7 +127,7 @@ bool device_memory_race(int wave, uint64_t seed) {
 template <bool Good>
 __global__ void share_twice(float* out, const float* in) {
   auto& s = block_shared<float[1]>();
-  if (!Good || thread() == 0) s[0] = in[0];
+  if (!Good || thread() == 0) s[0] = in[0];  // fault
   block_barrier();
   out[thread()] = s[0] + in[thread()];
 }
@@ -143,7 +144,7 @@ __global__ void count_blocks(int* count, float* sum) {
     atomic_add(count, 1);
     atomic_add(sum, 0.5f);
   } else {
-    *count = *count + 1;
+    *count = *count + 1;  // fault
     *sum = *sum + 0.5f;
   }
 }

@@ -1,4 +1,5 @@
-// Planted faults of addresses and wave width. Good: the repaired twin.
+// Planted faults of addresses and wave width. Good: the repaired twin. The lines that a report may
+// name are marked.
 #pragma once
 
 #include "tests/emu/bench.h"
@@ -10,7 +11,7 @@ __global__ void read_next_shared(float* out, const float* in) {
   float* s = dynamic_shared<float>();
   s[thread()] = in[thread()];
   block_barrier();
-  out[thread()] = s[Good ? (thread() + 1) % 64 : thread() + 1];
+  out[thread()] = s[Good ? (thread() + 1) % 64 : thread() + 1];  // fault
 }
 template <bool Good>
 bool shared_read_over(int wave, uint64_t seed) {
@@ -23,7 +24,7 @@ bool shared_read_over(int wave, uint64_t seed) {
 template <bool Good>
 __global__ void write_next_shared(float* out, const float* in) {
   float* s = block_shared<float[64]>();
-  s[thread() + (Good ? 0 : 1)] = in[thread()];
+  s[thread() + (Good ? 0 : 1)] = in[thread()];  // fault
   block_barrier();
   out[thread()] = Good || thread() > 0 ? s[thread()] : 0.0f;
 }
@@ -36,7 +37,7 @@ bool shared_write_over(int wave, uint64_t seed) {
 
 template <bool Good>
 __global__ void read_next(float* out, const float* in) {
-  out[thread()] = in[thread() + (Good ? 0 : 1)];
+  out[thread()] = in[thread() + (Good ? 0 : 1)];  // fault
 }
 template <bool Good>
 bool device_read_over(int wave, uint64_t seed) {
@@ -47,7 +48,7 @@ bool device_read_over(int wave, uint64_t seed) {
 
 template <bool Good>
 __global__ void write_next(BFloat16* out, const float* in) {
-  out[thread() + (Good ? 0 : 1)] = from_float<BFloat16>(in[thread()]);
+  out[thread() + (Good ? 0 : 1)] = from_float<BFloat16>(in[thread()]);  // fault
 }
 template <bool Good>
 bool device_write_over(int wave, uint64_t seed) {
@@ -72,7 +73,7 @@ __global__ void compare_unwritten(float* out, const float* in, int never) {
   s[thread()] = static_cast<int>(in[thread()]);
   if (Good && thread() == 0) s[64] = 0;
   block_barrier();
-  out[thread()] = static_cast<float>(s[thread()] + (s[64] == never ? 1 : 0));
+  out[thread()] = static_cast<float>(s[thread()] + (s[64] == never ? 1 : 0));  // fault
 }
 template <bool Good>
 bool uninitialised_shared(int wave, uint64_t seed) {
@@ -82,7 +83,7 @@ bool uninitialised_shared(int wave, uint64_t seed) {
   return b.gives(64, [](int i) { return i + 1; });
 }
 __global__ inline void compare(float* out, const float* in, const float* scratch) {
-  out[thread()] = in[thread()] + (scratch[thread()] == in[thread()] + 0.5f ? 1.0f : 0.0f);
+  out[thread()] = in[thread()] + (scratch[thread()] == in[thread()] + 0.5f ? 1.0f : 0.0f);  // fault
 }
 template <bool Good>
 bool uninitialised_device(int wave, uint64_t seed) {
@@ -94,7 +95,7 @@ bool uninitialised_device(int wave, uint64_t seed) {
 
 template <bool Good>
 __global__ void load_four(float* out, const float* in) {
-  if (thread() < 8) out[thread()] = load_vector<4>(in + (Good ? 4 : 1))[thread() % 4];
+  if (thread() < 8) out[thread()] = load_vector<4>(in + (Good ? 4 : 1))[thread() % 4];  // fault
 }
 template <bool Good>
 bool misaligned_vector(int wave, uint64_t seed) {
@@ -107,7 +108,7 @@ template <bool Good>
 __global__ void index_local(float* out, const float* in, int at) {
   float a[8];
   for (int i = 0; i < 8; ++i) a[i] = in[thread()] + static_cast<float>(i);
-  out[thread()] = a[at - (Good ? 1 : 0)];
+  out[thread()] = a[at - (Good ? 1 : 0)];  // fault
 }
 template <bool Good>
 bool local_array_over(int wave, uint64_t seed) {
@@ -118,7 +119,7 @@ bool local_array_over(int wave, uint64_t seed) {
 
 template <bool Good, int Wave>
 __global__ void read_last_lane(float* out, const float* in) {
-  out[thread()] = shuffle<Wave>(in[thread()], Good ? 0 : Wave - 1);
+  out[thread()] = shuffle<Wave>(in[thread()], Good ? 0 : Wave - 1);  // fault
 }
 template <bool Good>
 bool absent_lane(int wave, uint64_t seed) {
@@ -131,7 +132,8 @@ bool absent_lane(int wave, uint64_t seed) {
 
 template <bool Good, int Wave>
 __global__ void sum_wave(float* out, const float* in) {
-  out[thread()] = warp_sum < Good ? Wave : 32 > (in[thread()]);
+  constexpr int kWidth = Good ? Wave : 32;
+  out[thread()] = warp_sum<kWidth>(in[thread()]);  // fault
 }
 // Legal code: half of a wave of 64 is summed.
 template <bool Good, int Wave>

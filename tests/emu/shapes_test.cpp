@@ -168,11 +168,11 @@ TEST_CASE("emu-check: products, rows and columns off the tile") {
     };
     check([](Ops& ops, const Tensor& y, const auto& v) { ops.linear(y, v[0], v[1]); });
     check([](Ops& ops, const Tensor& y, const auto& v) { ops.linear(y, v[0], v[1], v[2]); });
-    const Operand a{dtype, {2, 4, m, k}, 4, pad};
+    const Operand a{dtype, {2, 2, m, k}, 4, pad};
     for (const bool transpose : {false, true}) {
-      const Operand b{dtype, transpose ? Shape{2, 2, n, k} : Shape{2, 2, k, n}, 5, pad};
+      const Operand b{dtype, transpose ? Shape{2, 1, n, k} : Shape{2, 1, k, n}, 5, pad};
       require_agreement(
-          device, {dtype, {2, 4, m, n}, 0}, {a, b}, inner + 4, 4 * inner, 1,
+          device, {dtype, {2, 2, m, n}, 0}, {a, b}, inner + 4, 4 * inner, 1,
           [&](Ops& ops, const Tensor& y, const auto& v) { ops.matmul(y, v[0], v[1], transpose); });
     }
   }
