@@ -10,6 +10,7 @@ namespace plumb {
 namespace {
 
 constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
+constexpr size_t kForcedRuns = 20;  // checkpoints, in each dtype, of what must be forced
 
 // A regular expression for exactly these names, whose only special characters are dots.
 std::string expression_for(const std::vector<ImplCoverage::Row*>& rows) {
@@ -32,10 +33,10 @@ class Survey {
   }
 
   ImplCoverage run() {
-    run_all("");
+    run_all("", {});
     // An op runs the first that can of those it is forced to, so the rest need further rounds.
     for (std::vector<ImplCoverage::Row*> rest = missing(); !rest.empty();) {
-      run_all(expression_for(rest));
+      run_all(expression_for(rest), rest);
       std::vector<ImplCoverage::Row*> still = missing();
       for (ImplCoverage::Row* row : rest) row->forced = row->covered();
       if (still.size() == rest.size()) break;
@@ -54,26 +55,40 @@ class Survey {
     return out;
   }
 
-  void run_all(const std::string& impl) {
+  void run_all(const std::string& impl, const std::vector<ImplCoverage::Row*>& forced) {
     for (const DType dtype : kDTypes) {
       for (const bool fuse : {true, false}) {
         ReplayOptions options;
         options.dtype = dtype;
         options.fuse = fuse;
         options.impl = impl;
-        for (const SelectedRecording& it : selected_) run_recording(it, options);
+        for (const SelectedRecording& it : selected_) run_recording(it, options, forced);
       }
     }
   }
 
-  void run_recording(const SelectedRecording& selected, const ReplayOptions& options) {
+  // Whether the checkpoint has an op of which a forced implementation has not run often enough.
+  bool worth_running(const std::string& id, DType dtype,
+                     const std::vector<ImplCoverage::Row*>& forced) {
+    return std::any_of(forced.begin(), forced.end(), [&](const ImplCoverage::Row* row) {
+      const auto ran = row->ran.find(dtype);
+      return (ran == row->ran.end() || ran->second.size() < kForcedRuns) &&
+             ops_of_[id].count(row->name.substr(0, row->name.find('/'))) > 0;
+    });
+  }
+
+  void run_recording(const SelectedRecording& selected, const ReplayOptions& options,
+                     const std::vector<ImplCoverage::Row*>& forced) {
     Replayer replayer(selected.recording, device_, oracle_, options);
     for (const size_t index : selected.checkpoints) {
-      const CheckpointResult result = replayer.run(selected.recording.checkpoints()[index]);
+      const Checkpoint& checkpoint = selected.recording.checkpoints()[index];
+      const std::string id = selected.recording.name() + ' ' + checkpoint.id;
+      if (!forced.empty() && !worth_running(id, *options.dtype, forced)) continue;
+      const CheckpointResult result = replayer.run(checkpoint);
       for (const std::string& name : result.impl) {
+        ops_of_[id].insert(name.substr(0, name.find('/')));
         const auto found = by_name_.find(name);
         if (found == by_name_.end()) continue;
-        const std::string id = result.recording + ' ' + result.checkpoint;
         found->second->ran[*options.dtype].insert(id);
         if (result.status != Status::pass && result.status != Status::blind) {
           found->second->failing[*options.dtype].insert(id);
@@ -87,6 +102,7 @@ class Survey {
   Device& oracle_;
   ImplCoverage coverage_;
   std::map<std::string, ImplCoverage::Row*> by_name_;
+  std::map<std::string, std::set<std::string>> ops_of_;  // that a checkpoint runs
 };
 
 std::string remark(const ImplCoverage::Row& row) {

@@ -26,7 +26,8 @@ struct ImplCoverage {
   bool complete() const;
 };
 
-// Runs the checkpoints in f32, f16 and bf16, fused and composed; what nothing ran is then forced.
+// Runs the checkpoints in f32, f16 and bf16, fused and composed; what nothing ran is then forced,
+// for some of the checkpoints that have the op.
 // A recording is named with the indices of its selected checkpoints.
 struct SelectedRecording {
   Recording recording;
