@@ -54,7 +54,7 @@ std::vector<std::string> split_list(const std::string& text);  // "a,b" -> a b
 // Throws UsageError unless the name is a float dtype.
 DType parse_dtype(const std::string& name);
 
-RunInfo run_info(const std::vector<std::unique_ptr<Worker>>& workers);
+RunInfo run_info(const std::vector<std::string>& devices);
 // The command line as it was typed, quoted where a shell needs it.
 void remember_command(int argc, char** argv);
 

@@ -158,15 +158,14 @@ DType parse_dtype(const std::string& name) {
   return *dtype;
 }
 
-RunInfo run_info(const std::vector<std::unique_ptr<Worker>>& workers) {
+RunInfo run_info(const std::vector<std::string>& devices) {
   RunInfo out;
   out.command = command_line();
   out.version = PLUMB_VERSION;
   out.started = utc_now();
   out.environment = {{"compiler", __VERSION__},
                      {"cores", std::to_string(std::thread::hardware_concurrency())}};
-  for (const auto& worker : workers)
-    out.devices.push_back(worker->name() + ": " + worker->description());
+  out.devices = devices;
   return out;
 }
 

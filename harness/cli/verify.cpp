@@ -94,7 +94,9 @@ class Run {
     const auto start = std::chrono::steady_clock::now();
     require_something();
     workers_ = open_workers(names_, options_.threads, jobs_, options_.worker);
-    const RunInfo info = run_info(workers_);
+    std::vector<std::string> devices;
+    for (const auto& w : workers_) devices.push_back(w->name() + ": " + w->description());
+    const RunInfo info = run_info(devices);
     std::optional<ResultsWriter> json;
     if (!options_.json.empty()) json.emplace(options_.json, info);
     Progress progress(std::cerr, is_terminal(2), total(), terminal_columns(2));

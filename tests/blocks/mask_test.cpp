@@ -3,7 +3,7 @@
 #include "kernels/error.h"
 #include "tests/blocks/support.h"
 
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 namespace plumb::testing {
 namespace {
