@@ -88,6 +88,7 @@ std::string access_text(const char* verb, const char* problem, size_t offset, si
   return text(verb, problem, " (", memory_text(offset, bytes), ") at ", source_line(code));
 }
 
+// The fiber is left for good: nothing that still owns memory may be on its stack.
 [[noreturn, gnu::noinline, gnu::cold]] void report_bounds(const char* verb, size_t offset,
                                                           size_t bytes, const void* code) {
   fault(access_text(verb, " out of bounds", offset, bytes, code));
@@ -100,14 +101,19 @@ std::string access_text(const char* verb, const char* problem, size_t offset, si
   scheduler().suspect(access_text(verb, " of memory that was never written", offset, bytes, code));
 }
 
+std::string race_text(const char* verb, size_t offset, size_t bytes, const void* code,
+                      const Other& other) {
+  const bool same_block = other.stamp >= clock_now.block;
+  return text("race: the ", access_text(verb, "", offset, bytes, code), " and the ", other.verb,
+              " at ", source_line_of_low_bits(other.code), " by ", who_text(other.stamp),
+              same_block ? "" : " of another block", " have no barrier between them");
+}
+
 [[noreturn, gnu::noinline, gnu::cold]] void report_race(const char* verb, size_t offset,
                                                         size_t bytes, const void* code,
                                                         const Other& other) {
   scheduler().clear_suspicion();
-  const bool same_block = other.stamp >= clock_now.block;
-  fault(text("race: the ", access_text(verb, "", offset, bytes, code), " and the ", other.verb,
-             " at ", source_line_of_low_bits(other.code), " by ", who_text(other.stamp),
-             same_block ? "" : " of another block", " have no barrier between them"));
+  fault(race_text(verb, offset, bytes, code, other));
 }
 
 // Whether an access of this launch, or an older one, is unordered with one by `me` now.

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <map>
+#include <mutex>
 
 #include "kernels/error.h"
 
@@ -64,9 +66,7 @@ int search_image(dl_phdr_info* image, size_t, void* argument) {
   return 0;
 }
 
-}  // namespace
-
-std::string source_line(const void* return_address) {
+std::string find_source_line(const void* return_address) {
   const auto at = reinterpret_cast<uintptr_t>(return_address) - 1;
   Dl_info image{};
   void* extra = nullptr;
@@ -88,6 +88,18 @@ std::string source_line(const void* return_address) {
     return text(image.dli_sname, "+", at - reinterpret_cast<uintptr_t>(image.dli_saddr));
   }
   return text(without_folder(image.dli_fname), "+", at - load);
+}
+
+}  // namespace
+
+// A fault that every checkpoint meets asks for the same line each time, and addr2line is slow.
+std::string source_line(const void* return_address) {
+  static std::mutex mutex;
+  static std::map<const void*, std::string> known;
+  const std::lock_guard lock(mutex);
+  const auto [found, added] = known.try_emplace(return_address);
+  if (added) found->second = find_source_line(return_address);
+  return found->second;
 }
 
 std::string source_line_of_low_bits(uint32_t low_bits) {

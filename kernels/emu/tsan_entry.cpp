@@ -2,6 +2,7 @@
 // check.h. The names and signatures are those of LLVM's compiler-rt, which GCC shares.
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/emu/check.h"
 #include "kernels/emu/emulator.h"
@@ -83,9 +84,9 @@ struct PlumbOutOfBounds {
   uint32_t line, column;
 };
 void __ubsan_handle_out_of_bounds(const PlumbOutOfBounds* where, uintptr_t index) {
-  const std::string file = where->file;
+  const char* slash = std::strrchr(where->file, '/');
   plumb::emulator::fault(plumb::text("index ", static_cast<intptr_t>(index),
-                                     " is outside its array at ", file.substr(file.rfind('/') + 1),
+                                     " is outside its array at ", slash ? slash + 1 : where->file,
                                      ":", where->line));
 }
 
