@@ -44,13 +44,22 @@ def harness_binary() -> str:
     return found
 
 
-@pytest.fixture(scope="module")
-def lines(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+@pytest.fixture(
+    scope="module",
+    params=[
+        ["--device", "cpu", "--block", "rms_norm"],
+        ["compare-devices", "--device", "cpu,oracle", "--block", "kv_cache"],
+    ],
+    ids=["verify", "compare-devices"],
+)
+def lines(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, Any]]:
     binary = harness_binary()
     if not any((ROOT / "fixtures").rglob("recording.json")):
         pytest.skip("no recordings in fixtures/")
     out = tmp_path_factory.mktemp("results") / "results.jsonl"
-    command = [binary, "--device", "cpu", "--block", "rms_norm", "--json", str(out)]
+    command = [binary, *request.param, "--json", str(out)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert out.is_file(), run.stdout + run.stderr
     text = out.read_text(encoding="utf-8")
