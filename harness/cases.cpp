@@ -71,6 +71,8 @@ double max_abs_score(const Checkpoint& checkpoint) {
   return params->number_or_null("max_abs_score").value_or(0);
 }
 
+}  // namespace
+
 OutputCase recorded_case(const Recording& recording, const Checkpoint& checkpoint,
                          const std::string& output) {
   const OutputRef& ref = checkpoint.outputs.at(output);
@@ -86,8 +88,6 @@ OutputCase recorded_case(const Recording& recording, const Checkpoint& checkpoin
   out.max_abs_score = max_abs_score(checkpoint);
   return out;
 }
-
-}  // namespace
 
 RunFacts facts_of(const std::vector<OpRecord>& records, DType dtype) {
   RunFacts out{dtype, block_contract(records, dtype), all_stages(records), {}};

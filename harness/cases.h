@@ -27,6 +27,10 @@ RunFacts facts_of_stranger(const BlockEntry& block, const Checkpoint& checkpoint
                            const HostOperands& operands, Device& oracle, DType dtype,
                            RoundingPoints points);
 
+// What the recording says of one output: reference, delta and valid elements, but no y.
+OutputCase recorded_case(const Recording& recording, const Checkpoint& checkpoint,
+                         const std::string& output);
+
 // One case per output, `outputs` being what the run made. Runs the block on the oracle where the
 // verdict needs its rounded model or, for a dtype other than the recording's, the oracle itself.
 std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoint& checkpoint,

@@ -165,6 +165,41 @@ std::string checkpoint_json(const CheckpointResult& result) {
                {"again", result.again}});
 }
 
+std::string comparison_json(const Comparison& c) {
+  std::vector<std::string> devices;
+  Json results = Json::array(), look_at = Json::array(), pairs = Json::array();
+  for (const CheckpointResult& r : c.results) {
+    devices.push_back(r.device);
+    results.push_back({{"device", r.device},
+                       {"status", std::string(name_of(r.status))},
+                       {"contract", r.contract}});
+  }
+  for (const size_t i : c.look_at) look_at.push_back(devices[i]);
+  for (const Pair& p : c.pairs) {
+    pairs.push_back({{"devices", {devices[p.a], devices[p.b]}},
+                     {"agree", p.agree},
+                     {"gate", p.worst.name},
+                     {"output", p.output},
+                     {"statistic", number(p.worst.statistic)},
+                     {"limit", number(p.worst.limit)},
+                     {"where", p.worst.where},
+                     {"same_contract", p.same_contract},
+                     {"elements", p.elements},
+                     {"equal_bits", p.equal_bits}});
+  }
+  const CheckpointResult& first = c.results.front();
+  return line({{"type", "comparison"},
+               {"finding", std::string(name_of(c.finding))},
+               {"look_at", look_at},
+               {"words", c.words},
+               {"block", first.block},
+               {"checkpoint", first.checkpoint},
+               {"recording", first.recording},
+               {"fixture", first.fixture},
+               {"results", results},
+               {"pairs", pairs}});
+}
+
 std::string summary_json(const Outcome& outcome) {
   Json by_status = Json::object();
   for (int i = 0; i < kStatusCount; ++i) {

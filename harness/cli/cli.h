@@ -23,6 +23,7 @@ using Action = std::function<int()>;  // returns the exit code
 Action add_verify(CLI::App& app);
 Action add_list(CLI::App& app);
 Action add_devices(CLI::App& app);
+Action add_compare_devices(CLI::App& app);
 Action add_support(CLI::App& app);
 Action add_show(CLI::App& app);
 Action add_export(CLI::App& app);

@@ -30,6 +30,8 @@ struct Subcommand {
 constexpr Subcommand kSubcommands[] = {
     {"list", "list recordings and their checkpoints, or --blocks", add_list},
     {"devices", "list devices, usable or not, with the reason", add_devices},
+    {"compare-devices", "the same checkpoints on several devices: which one stands alone",
+     add_compare_devices},
     {"support", "what each device can verify: block x device x dtype", add_support},
     {"show", "show a recording, or one checkpoint's operands", add_show},
     {"export", "write a checkpoint's operands as plain safetensors + JSON", add_export},

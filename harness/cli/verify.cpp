@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "harness/cli/cli.h"
+#include "harness/cli/replay_command.h"
 #include "harness/console.h"
 #include "harness/file.h"
 #include "harness/junit.h"
@@ -17,70 +18,10 @@
 namespace plumb {
 namespace {
 
-struct Options {
-  std::shared_ptr<Selection> selection = std::make_shared<Selection>();
-  std::string devices = "auto", priority, dtype, impl;
-  bool no_fuse = false, fail_fast = false, strict = false, verbose = false;
-  int repeat = 2, threads = 0;
-  WorkerOptions worker;
+struct Options : ReplayCommand {
+  bool fail_fast = false, strict = false, verbose = false;
   std::string json, junit, markdown;
 };
-
-struct Loaded {
-  std::string fixture;  // as it was found: what the repeat command names
-  std::optional<Recording> recording;
-  std::vector<size_t> checkpoints;
-  std::string error;  // why it could not be opened
-  ReplayOptions replay = {};
-};
-
-std::vector<Loaded> load_all(const Options& options) {
-  std::vector<Loaded> out;
-  for (const auto& folder : selected_recordings(*options.selection)) {
-    Loaded entry;
-    // A path below the working folder is shorter to read and to type.
-    const auto relative = folder.lexically_relative(std::filesystem::current_path());
-    const bool below = !relative.empty() && *relative.begin() != "..";
-    entry.fixture = (below ? relative : folder).string();
-    if (!options.dtype.empty()) entry.replay.dtype = parse_dtype(options.dtype);
-    entry.replay.fuse = !options.no_fuse;
-    entry.replay.impl = options.impl;
-    entry.replay.repeat = options.repeat;
-    entry.replay.fixture = entry.fixture;
-    try {
-      entry.recording = Recording::open(folder);
-      entry.checkpoints = selected_checkpoints(*options.selection, *entry.recording);
-    } catch (const BadInput& error) {
-      entry.error = error.what();
-    }
-    out.push_back(std::move(entry));
-  }
-  return out;
-}
-
-std::vector<Job> jobs_of(const std::vector<Loaded>& recordings) {
-  std::vector<Job> out;
-  for (const Loaded& entry : recordings) {
-    for (size_t index : entry.checkpoints) {
-      out.push_back({&*entry.recording, &entry.recording->checkpoints()[index], &entry.replay});
-    }
-  }
-  return out;
-}
-
-CheckpointResult unreadable(const Loaded& entry, const std::string& device) {
-  CheckpointResult out;
-  out.status = Status::bad_input;
-  out.reason = entry.error;
-  out.block = "(recording)";
-  out.checkpoint = "(all)";
-  out.recording = entry.fixture;
-  out.fixture = entry.fixture;
-  out.device = device;
-  out.dtype = "-";
-  out.again = text("harness --fixture ", entry.fixture, " --device ", device);
-  return out;
-}
 
 class Run {
  public:
@@ -92,7 +33,7 @@ class Run {
 
   int execute() {
     const auto start = std::chrono::steady_clock::now();
-    require_something();
+    require_checkpoints(total(), options_, recordings_.size());
     workers_ = open_workers(names_, options_.threads, jobs_, options_.worker);
     std::vector<std::string> devices;
     for (const auto& w : workers_) devices.push_back(w->name() + ": " + w->description());
@@ -108,7 +49,7 @@ class Run {
       if (stopped_) break;
     }
     progress.erase();
-    Outcome outcome = outcome_of(results_, request());
+    Outcome outcome = outcome_of(results_, request_of(options_, workers_, options_.strict));
     outcome.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (json) json->finish(outcome);
@@ -128,15 +69,6 @@ class Run {
       count += entry.error.empty() ? static_cast<int64_t>(entry.checkpoints.size()) : 1;
     }
     return count * static_cast<int64_t>(names_.size());
-  }
-
-  void require_something() const {
-    require(total() > 0, "selection", "no checkpoint matches",
-            options_.selection->block.empty() ? "" : " --block " + options_.selection->block,
-            options_.selection->checkpoint.empty()
-                ? ""
-                : " --checkpoint " + options_.selection->checkpoint,
-            " in ", recordings_.size(), " recording(s); harness list shows what there is");
   }
 
   // False when the run is to stop.
@@ -168,15 +100,6 @@ class Run {
     return !stopped_;
   }
 
-  Request request() const {
-    Request out;
-    out.strict = options_.strict;
-    if (!options_.selection->block.empty()) out.blocks = {options_.selection->block};
-    for (const auto& worker : workers_) out.devices.push_back(worker->name());
-    if (!options_.dtype.empty()) out.dtypes = {options_.dtype};
-    return out;
-  }
-
   const Options& options_;
   std::vector<std::string> names_;
   std::vector<Loaded> recordings_;
@@ -191,24 +114,8 @@ class Run {
 
 Action add_verify(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  add_selection(app, options->selection);
-  app.add_option("--device", options->devices,
-                 "auto (the first usable of cuda, hip, cpu), or names: cpu,oracle")
-      ->capture_default_str();
-  app.add_option("--priority", options->priority,
-                 "order in which auto looks, e.g. cpu,cuda (also PLUMB_DEVICES)");
-  app.add_option("--dtype", options->dtype, "run in this dtype instead of the recording's");
-  app.add_flag("--no-fuse", options->no_fuse,
-               "run fused ops as compositions with HuggingFace's eager rounding points");
-  app.add_option("--impl", options->impl,
-                 "only implementations in whose name this regular expression is found, for ops of "
-                 "which it is found in any; harness support --impl lists them");
-  app.add_option("--repeat", options->repeat, "runs per checkpoint whose bytes must agree")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1000000));
-  app.add_option("--threads", options->threads, "CPU threads; 0: one per core")
-      ->capture_default_str();
-  add_worker_options(app, options->worker);
+  options->devices = "auto";
+  add_replay_options(app, options);
   app.add_option("--json", options->json, "write JSON lines to this file");
   app.add_option("--junit", options->junit, "write JUnit XML to this file");
   app.add_option("--markdown", options->markdown, "write a Markdown summary to this file");
@@ -216,8 +123,7 @@ Action add_verify(CLI::App& app) {
   app.add_flag("--strict", options->strict, "blind and unsupported checkpoints fail the run");
   app.add_flag("-v,--verbose", options->verbose, "a line per checkpoint");
   return [options] {
-    require_known_block(options->selection->block);
-    if (!options->dtype.empty()) parse_dtype(options->dtype);
+    check(*options);
     return Run(*options).execute();
   };
 }

@@ -44,13 +44,12 @@ def harness_binary() -> str:
     return found
 
 
-@pytest.fixture(scope="module")
-def lines(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def written(out: Path, *words: str) -> list[dict[str, Any]]:
+    """What the harness writes with --json."""
     binary = harness_binary()
     if not any((ROOT / "fixtures").rglob("recording.json")):
         pytest.skip("no recordings in fixtures/")
-    out = tmp_path_factory.mktemp("results") / "results.jsonl"
-    command = [binary, "--device", "cpu", "--block", "rms_norm", "--json", str(out)]
+    command = [binary, *words, "--json", str(out)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert out.is_file(), run.stdout + run.stderr
     text = out.read_text(encoding="utf-8")
@@ -58,6 +57,12 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     parsed = [json.loads(line, parse_constant=pytest.fail) for line in text[:-1].split("\n")]
     assert parsed[-1]["exit_code"] == run.returncode
     return parsed
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    out = tmp_path_factory.mktemp("results") / "results.jsonl"
+    return written(out, "--device", "cpu", "--block", "rms_norm")
 
 
 def test_the_schema_is_a_schema() -> None:
@@ -68,6 +73,15 @@ def test_every_line_is_what_the_schema_says(lines: list[dict[str, Any]]) -> None
     check = validator()
     for line in lines:
         errors = [f"{e.json_path}: {e.message}" for e in best_errors(check, line)]
+        assert not errors, errors
+
+
+def test_comparisons_are_what_the_schema_says(tmp_path: Path) -> None:
+    words = ("compare-devices", "--device", "cpu,oracle", "--block", "kv_cache")
+    lines = written(tmp_path / "results.jsonl", *words)
+    assert [line["type"] for line in lines[1:4]] == ["checkpoint", "checkpoint", "comparison"]
+    for line in lines:
+        errors = [f"{e.json_path}: {e.message}" for e in best_errors(validator(), line)]
         assert not errors, errors
 
 

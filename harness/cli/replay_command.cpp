@@ -1,0 +1,101 @@
+#include "harness/cli/replay_command.h"
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+
+#include "kernels/error.h"
+
+namespace plumb {
+
+void add_replay_options(CLI::App& app, const std::shared_ptr<ReplayCommand>& options) {
+  add_selection(app, options->selection);
+  app.add_option("--device", options->devices,
+                 "auto (the first usable of cuda, hip, cpu), or names: cpu,oracle")
+      ->capture_default_str();
+  app.add_option("--priority", options->priority,
+                 "order in which auto looks, e.g. cpu,cuda (also PLUMB_DEVICES)");
+  app.add_option("--dtype", options->dtype, "run in this dtype instead of the recording's");
+  app.add_flag("--no-fuse", options->no_fuse,
+               "run fused ops as compositions with HuggingFace's eager rounding points");
+  app.add_option("--impl", options->impl,
+                 "only implementations in whose name this regular expression is found, for ops of "
+                 "which it is found in any; harness support --impl lists them");
+  app.add_option("--repeat", options->repeat, "runs per checkpoint whose bytes must agree")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--threads", options->threads, "CPU threads; 0: one per core")
+      ->capture_default_str();
+  add_worker_options(app, options->worker);
+}
+
+void check(const ReplayCommand& options) {
+  require_known_block(options.selection->block);
+  if (!options.dtype.empty()) parse_dtype(options.dtype);
+}
+
+std::vector<Loaded> load_all(const ReplayCommand& options) {
+  std::vector<Loaded> out;
+  for (const auto& folder : selected_recordings(*options.selection)) {
+    Loaded entry;
+    // A path below the working folder is shorter to read and to type.
+    const auto relative = folder.lexically_relative(std::filesystem::current_path());
+    const bool below = !relative.empty() && *relative.begin() != "..";
+    entry.fixture = (below ? relative : folder).string();
+    if (!options.dtype.empty()) entry.replay.dtype = parse_dtype(options.dtype);
+    entry.replay.fuse = !options.no_fuse;
+    entry.replay.impl = options.impl;
+    entry.replay.repeat = options.repeat;
+    entry.replay.fixture = entry.fixture;
+    try {
+      entry.recording = Recording::open(folder);
+      entry.checkpoints = selected_checkpoints(*options.selection, *entry.recording);
+    } catch (const BadInput& error) {
+      entry.error = error.what();
+    }
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
+std::vector<Job> jobs_of(const std::vector<Loaded>& recordings) {
+  std::vector<Job> out;
+  for (const Loaded& entry : recordings) {
+    for (size_t index : entry.checkpoints) {
+      out.push_back({&*entry.recording, &entry.recording->checkpoints()[index], &entry.replay});
+    }
+  }
+  return out;
+}
+
+CheckpointResult unreadable(const Loaded& entry, const std::string& device) {
+  CheckpointResult out;
+  out.status = Status::bad_input;
+  out.reason = entry.error;
+  out.block = "(recording)";
+  out.checkpoint = "(all)";
+  out.recording = entry.fixture;
+  out.fixture = entry.fixture;
+  out.device = device;
+  out.dtype = "-";
+  out.again = text("harness --fixture ", entry.fixture, " --device ", device);
+  return out;
+}
+
+void require_checkpoints(int64_t count, const ReplayCommand& options, size_t recordings) {
+  const Selection& s = *options.selection;
+  require(count > 0, "selection", "no checkpoint matches", s.block.empty() ? "" : " --block ",
+          s.block, s.checkpoint.empty() ? "" : " --checkpoint ", s.checkpoint, " in ", recordings,
+          " recording(s); harness list shows what there is");
+}
+
+Request request_of(const ReplayCommand& options,
+                   const std::vector<std::unique_ptr<Worker>>& workers, bool strict) {
+  Request out;
+  out.strict = strict;
+  if (!options.selection->block.empty()) out.blocks = {options.selection->block};
+  for (const auto& worker : workers) out.devices.push_back(worker->name());
+  if (!options.dtype.empty()) out.dtypes = {options.dtype};
+  return out;
+}
+
+}  // namespace plumb

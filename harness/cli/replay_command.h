@@ -1,0 +1,44 @@
+// What the commands that replay recordings on devices share: their options, and what they work on.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/cli/cli.h"
+#include "harness/outcome.h"
+#include "harness/worker.h"
+
+namespace plumb {
+
+struct ReplayCommand {
+  std::shared_ptr<Selection> selection = std::make_shared<Selection>();
+  std::string devices, priority, dtype, impl;
+  bool no_fuse = false;
+  int repeat = 2, threads = 0;
+  WorkerOptions worker;
+};
+
+void add_replay_options(CLI::App& app, const std::shared_ptr<ReplayCommand>& options);
+// Throws UsageError for an unknown block or dtype.
+void check(const ReplayCommand& options);
+
+struct Loaded {
+  std::string fixture;  // as it was found: what the repeat command names
+  std::optional<Recording> recording;
+  std::vector<size_t> checkpoints;
+  std::string error;  // why it could not be opened
+  ReplayOptions replay = {};
+};
+
+std::vector<Loaded> load_all(const ReplayCommand& options);
+std::vector<Job> jobs_of(const std::vector<Loaded>& recordings);
+// The result of a recording that could not be opened.
+CheckpointResult unreadable(const Loaded& entry, const std::string& device);
+// Throws UsageError when nothing was selected.
+void require_checkpoints(int64_t count, const ReplayCommand& options, size_t recordings);
+Request request_of(const ReplayCommand& options,
+                   const std::vector<std::unique_ptr<Worker>>& workers, bool strict);
+
+}  // namespace plumb
