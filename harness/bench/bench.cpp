@@ -23,11 +23,11 @@ double elapsed_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// "linear:onednn sdpa:avx2", each once, in order of first use.
+// "linear/onednn sdpa/avx2", each once, in order of first use.
 std::string implementations(const std::vector<OpRecord>& records) {
   std::vector<std::string> words;
   for (const OpRecord& record : records) {
-    std::string word = text(name_of(record.op), record.impl.empty() ? "" : ":", record.impl);
+    std::string word = to_string(record.op, record.impl);
     if (std::find(words.begin(), words.end(), word) == words.end()) words.push_back(word);
   }
   std::string out;

@@ -29,7 +29,6 @@ void FaultyOps::call(OpId op, const Hook& hook, Right right, const Arguments&...
   const int index = calls_[static_cast<size_t>(op)]++;
   if (!hook) return (inner_.*right)(arguments...);
   ++hits_;
-  used("faulty");
   Call call{inner_, arena(), index, kept_};
   hook(call, arguments...);
 }
