@@ -136,7 +136,8 @@ std::vector<DeviceStatus> list_devices() {
   out.push_back({"emu", false, "this build has no emulated GPU (PLUMB_EMU)", false});
 #endif
   for (const auto& plugin : plugins()) {
-    if (plugin->memory()) out.push_back({plugin->device(), true, "plugin " + plugin->file(), false});
+    if (plugin->memory())
+      out.push_back({plugin->device(), true, "plugin " + plugin->file(), false});
   }
   return out;
 }

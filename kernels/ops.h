@@ -179,10 +179,10 @@ class Ops {
   }
   // The contract of the one chosen, where it is not what contract() says.
   void ran_with(const Contract& contract) { ran_with_ = contract; }
-  // What a device within this one chose for the op.
-  void note(const Ops& inner) {
-    choice_.note(inner.choice_.chosen());
-    ran_with_ = inner.ran_with_;
+  // What a device within this one did for the op.
+  void note(const OpRecord& inner) {
+    choice_.note(inner.impl);
+    ran_with_ = inner.contract;
   }
 
   virtual void do_embedding(const Tensor& out, const Tensor& ids, const Tensor& weight,

@@ -42,7 +42,8 @@ PluginLibrary::PluginLibrary(const std::filesystem::path& path)
   if (!library) reject(text("cannot be loaded: ", error_of_dl()));
   void* symbol = dlsym(library, kEntry);
   if (!symbol) {
-    reject(text("has no symbol ", kEntry, ": define it as kernels/plugin.h declares it, extern \"C\""));
+    reject(text("has no symbol ", kEntry,
+                ": define it as kernels/plugin.h declares it, extern \"C\""));
   }
   plugin_ = reinterpret_cast<const plumb_plugin* (*)()>(symbol)();
   if (!plugin_) reject(text(kEntry, " returned null"));
@@ -79,7 +80,8 @@ void PluginLibrary::check_memory() const {
       {"upload", m.upload != nullptr},     {"download", m.download != nullptr},
       {"fill", m.fill != nullptr},         {"synchronize", m.synchronize != nullptr}};
   for (const auto& [name, given] : functions) {
-    if (!given) reject(text("memory.", name, " is null; a device of its own needs all six functions"));
+    if (!given)
+      reject(text("memory.", name, " is null; a device of its own needs all six functions"));
   }
 }
 

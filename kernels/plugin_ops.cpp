@@ -87,14 +87,17 @@ std::vector<Implementation> all_names(const Ops* inner, const PluginLibraries& p
       if (plugin->op(op)) out.push_back({op, {plugin->impl(), {}}});
     }
   }
-  if (inner) out.insert(out.end(), inner->implementations().begin(), inner->implementations().end());
+  if (inner)
+    out.insert(out.end(), inner->implementations().begin(), inner->implementations().end());
   return out;
 }
 
 }  // namespace
 
 PluginOps::PluginOps(Device& device, Ops* inner, PluginLibraries plugins)
-    : Ops(device, all_names(inner, plugins)), inner_(inner), plugins_(std::move(plugins)) {}
+    : Ops(device, all_names(inner, plugins)), inner_(inner), plugins_(std::move(plugins)) {
+  if (inner_) inner_->observe(&inner_records_);
+}
 
 const PluginLibrary* PluginOps::plugin_for(OpId op) const {
   for (const auto& plugin : plugins_) {
@@ -154,8 +157,9 @@ void PluginOps::run(OpId op, const plumb_params& params, Tensors tensors, Own ow
   if (plugin && choose(plugin->impl())) return call(*plugin, op, params, tensors);
   require<Unsupported>(inner_ != nullptr, std::string(name_of(op)).c_str(), "device ",
                        device().name(), " has no such op");
+  inner_records_.clear();
   own(*inner_);
-  note(*inner_);
+  if (!inner_records_.empty()) note(inner_records_.back());
 }
 
 void PluginOps::do_embedding(const Tensor& out, const Tensor& ids, const Tensor& weight,

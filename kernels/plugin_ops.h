@@ -61,6 +61,7 @@ class PluginOps final : public Ops {
   void call(const PluginLibrary& plugin, OpId op, const plumb_params& params, Tensors tensors);
 
   Ops* inner_;
+  std::vector<OpRecord> inner_records_;  // of the call that runs
   PluginLibraries plugins_;
 };
 

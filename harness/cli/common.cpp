@@ -109,7 +109,8 @@ std::vector<std::string> split_list(const std::string& text) {
   return out;
 }
 
-// Throws UsageError when a plugin is for none of the devices: nothing would run it. "emu" is "emu:32".
+// Throws UsageError when a plugin is for none of the devices: nothing would run it. "emu" is
+// "emu:32".
 void require_plugins_run(const std::vector<std::string>& devices) {
   for (const LoadedPlugin& plugin : loaded_plugins()) {
     const bool runs = std::any_of(devices.begin(), devices.end(), [&](const std::string& name) {

@@ -57,12 +57,11 @@ void norm(const plumb_call& call) {
   int64_t rows = 1;
   for (int axis = 0; axis + 1 < x.rank; ++axis) rows *= x.shape[axis];
   if (rows == 0) return;
-  launch<norm_rows<T>>("rms_norm", {static_cast<unsigned>(rows)}, {kThreads}, 0,
-                       static_cast<Stream>(call.stream), static_cast<T*>(out.data),
-                       static_cast<const T*>(x.data), static_cast<const T*>(weight.data),
-                       x.shape[x.rank - 1], static_cast<float>(call.params.eps),
-                       static_cast<float>(call.params.weight_offset),
-                       call.params.weight_after_rounding != 0);
+  launch<norm_rows<T>>(
+      "rms_norm", {static_cast<unsigned>(rows)}, {kThreads}, 0, static_cast<Stream>(call.stream),
+      static_cast<T*>(out.data), static_cast<const T*>(x.data), static_cast<const T*>(weight.data),
+      x.shape[x.rank - 1], static_cast<float>(call.params.eps),
+      static_cast<float>(call.params.weight_offset), call.params.weight_after_rounding != 0);
 }
 
 int rms_norm(const plumb_call* call) {
@@ -85,6 +84,7 @@ int rms_norm(const plumb_call* call) {
 
 extern "C" const plumb_plugin* plumb_plugin_entry() {
   static const plumb_op ops[] = {{"rms_norm", plumb::PLUMB_GPU_VENDOR::rms_norm, {24, 0, 0}}};
-  static const plumb_plugin plugin = {PLUMB_PLUGIN_VERSION, "gpu_norm", SAMPLE_DEVICE, nullptr, 1, ops};
+  static const plumb_plugin plugin = {
+      PLUMB_PLUGIN_VERSION, "gpu_norm", SAMPLE_DEVICE, nullptr, 1, ops};
   return &plugin;
 }

@@ -2,54 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
+from harness_runs import ROOT, Run, verify
 
-ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "tests" / "plugin"
 REPLACED = "rms_norm/plugin:my_norm"
 
 
-@dataclass(frozen=True)
-class Run:
-    """One run of the harness with a plugin."""
-
-    code: int
-    stdout: str
-    stderr: str
-    results: list[dict[str, Any]]
-
-
-def harness() -> str:
-    for preset in ("cpu", "emu"):
-        built = ROOT / "build" / preset / "bin" / "harness"
-        if built.is_file():
-            return str(built)
-    found = shutil.which("harness")
-    if not found:
-        pytest.skip("the harness is not built")
-    return found
-
-
 def judge(plugin: Path, tmp_path: Path, *options: str) -> Run:
-    results = tmp_path / "results.jsonl"
-    command = [harness(), "--plugin", str(plugin), "--json", str(results), *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    lines = results.read_text().splitlines() if results.is_file() else []
-    records = [json.loads(line) for line in lines]
-    return Run(
-        done.returncode,
-        done.stdout,
-        done.stderr,
-        [record for record in records if record["type"] == "checkpoint"],
-    )
+    return verify(tmp_path, "--plugin", str(plugin), *options)
 
 
 @pytest.fixture(scope="session")
