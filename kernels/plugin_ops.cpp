@@ -10,6 +10,13 @@ namespace {
 
 constexpr int64_t kErrorBytes = 512;
 
+// What is passed as a number is the same number on both sides of the border.
+static_assert(static_cast<int>(Activation::gelu_tanh) == PLUMB_GELU_TANH &&
+              static_cast<int>(Activation::tanh) == PLUMB_TANH);
+static_assert(static_cast<int>(FullyMasked::zero) == PLUMB_ZERO &&
+              static_cast<int>(FullyMasked::excluded) == PLUMB_EXCLUDED);
+static_assert(kMaxRank == PLUMB_MAX_RANK);
+
 int32_t code_of(DType dtype) {
   switch (dtype) {
     case DType::f64: return PLUMB_F64;

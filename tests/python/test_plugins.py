@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from harness_runs import ROOT, Run, verify
+from harness_runs import ROOT, Run, harness, verify
 
 SAMPLES = ROOT / "tests" / "plugin"
 REPLACED = "rms_norm/plugin:my_norm"
@@ -147,3 +147,37 @@ def test_two_plugins_for_one_op(plugins: Path, tmp_path: Path) -> None:
     run = judge(plugins / "rms_norm_right.so", tmp_path, "--plugin", other, *NORMS)
     assert run.code == 3
     assert "rms_norm is replaced by" in run.stderr
+
+
+@pytest.fixture(scope="session")
+def gpu_plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The GPU samples for the checked emulator, built against the project's headers."""
+    devices = subprocess.run([harness(), "devices"], capture_output=True, text=True, check=True)
+    if not re.search(r"^emu-check:64 +usable", devices.stdout, re.MULTILINE):
+        pytest.skip("this build of the harness has no emu-check:64")
+    out = tmp_path_factory.mktemp("gpu_plugins")
+    for command in (
+        ["cmake", "-S", str(SAMPLES), "-B", str(out), f"-DPLUMBLINE={ROOT}", "-DGPU=ON"],
+        ["cmake", "--build", str(out), "--target", "gpu_rms_norm_right", "gpu_rms_norm_race"],
+    ):
+        subprocess.run(command, check=True, capture_output=True)
+    return out
+
+
+GPU_NORMS = (
+    "--device", "emu-check:64", "--block", "rms_norm", "--repeat", "1",
+    "--fixture", "fixtures/llama-a1/decode-bf16",
+)  # fmt: skip
+
+
+def test_a_gpu_kernel_passes_under_the_checked_emulator(gpu_plugins: Path, tmp_path: Path) -> None:
+    run = judge(gpu_plugins / "gpu_rms_norm_right.so", tmp_path, *GPU_NORMS)
+    assert run.code == 0, run.stdout + run.stderr
+    assert all(result["impl"] == ["rms_norm/plugin:gpu_norm"] for result in run.results)
+
+
+def test_the_checked_emulator_finds_its_race(gpu_plugins: Path, tmp_path: Path) -> None:
+    run = judge(gpu_plugins / "gpu_rms_norm_race.so", tmp_path, *GPU_NORMS)
+    assert run.code == 5
+    assert "race: the read" in run.results[0]["reason"]
+    assert "gpu_rms_norm.cu:" in run.results[0]["reason"]
