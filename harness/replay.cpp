@@ -48,10 +48,13 @@ DType dtype_of_run(const Recording& recording, const std::string& device,
 
 std::string repeat_command(const Checkpoint& checkpoint, const std::string& device,
                            const ReplayOptions& options) {
-  return text("harness --fixture ", options.fixture, " --checkpoint '", checkpoint.id,
-              "' --device ", device, options.dtype ? " --dtype " : "",
-              options.dtype ? name_of(*options.dtype) : "", options.fuse ? "" : " --no-fuse",
-              options.impl.empty() ? "" : " --impl '" + options.impl + "'");
+  std::string out =
+      text("harness --fixture ", options.fixture, " --checkpoint '", checkpoint.id, "' --device ",
+           device, options.dtype ? " --dtype " : "", options.dtype ? name_of(*options.dtype) : "",
+           options.fuse ? "" : " --no-fuse",
+           options.impl.empty() ? "" : " --impl '" + options.impl + "'");
+  for (const LoadedPlugin& plugin : loaded_plugins()) out += " --plugin '" + plugin.file + "'";
+  return out;
 }
 
 }  // namespace

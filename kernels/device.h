@@ -48,6 +48,8 @@ class Device {
   virtual double time(const std::function<void()>& queue_work);
 
   virtual Ops& ops() = 0;
+  // A GPU's stream, where ops of a plugin queue their work; null where ops run at once.
+  virtual void* queue() { return nullptr; }
 
   // Since the device was opened; nothing where memory is the host's.
   virtual std::optional<DeviceCounters> counters() const { return {}; }
@@ -67,5 +69,15 @@ std::vector<DeviceStatus> list_devices();
 // Opens a device by name ("cpu", "oracle", "cuda:0"); throws UsageError for an unknown name and
 // DeviceError with the reason for one that cannot be used here. `threads` 0 means one per core.
 std::unique_ptr<Device> open_device(const std::string& name, int threads = 0);
+
+// Loads somebody's own kernels (kernels/plugin.h): devices opened later have its ops, or it is a
+// device itself. Throws BadInput naming the file and what is wrong with it. Call it before the
+// first device is opened; it is not thread-safe.
+void load_plugin(const std::string& file);
+
+struct LoadedPlugin {
+  std::string file, device;
+};
+std::vector<LoadedPlugin> loaded_plugins();
 
 }  // namespace plumb

@@ -1,12 +1,15 @@
 // The explicit list of compiled-in devices, in the order of preference of "auto".
+#include <algorithm>
 #include <chrono>
 #include <functional>
+#include <iterator>
 
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/device.h"
 #include "kernels/error.h"
 #include "kernels/ops.h"
 #include "kernels/oracle/oracle_device.h"
+#include "kernels/plugin_device.h"
 #if defined(PLUMB_HAS_EMU)
 #include "kernels/emu/emu_device.h"
 #endif
@@ -34,7 +37,70 @@ const std::vector<Row>& table() {
   return rows;
 }
 
+PluginLibraries& plugins() {
+  static PluginLibraries loaded;
+  return loaded;
+}
+
+PluginLibraries plugins_for(const std::string& device) {
+  PluginLibraries out;
+  std::copy_if(plugins().begin(), plugins().end(), std::back_inserter(out),
+               [&](const auto& plugin) { return plugin->device() == device; });
+  return out;
+}
+
+bool is_known(const std::string& device) {
+  const std::vector<DeviceStatus> all = list_devices();
+  return std::any_of(all.begin(), all.end(), [&](const DeviceStatus& status) {
+    return device == status.name || device.substr(0, device.find(':')) == status.name;
+  });
+}
+
+// Throws BadInput when the plugin contradicts the devices, or another plugin.
+void require_fitting(const PluginLibrary& plugin) {
+  const std::string device = plugin.device();
+  const bool known = is_known(device);
+  const std::string where = text("[plugin] ", plugin.file(), ": device \"", device, '"');
+  if (plugin.memory() && known) {
+    throw BadInput(where + " exists already; give a device of its own another name");
+  }
+  if (!plugin.memory() && !known) {
+    throw BadInput(where + " is unknown, see harness devices; a device of its own needs memory");
+  }
+  for (const auto& other : plugins_for(device)) {
+    for (int i = 0; i < kOpCount; ++i) {
+      const auto op = static_cast<OpId>(i);
+      if (!plugin.op(op) || !other->op(op)) continue;
+      throw BadInput(text(where, ": ", name_of(op), " is replaced by ", other->file(), " already"));
+    }
+  }
+}
+
+std::unique_ptr<Device> open_own_device(const std::string& name, int threads);
+
 }  // namespace
+
+void load_plugin(const std::string& file) {
+  auto plugin = std::make_shared<const PluginLibrary>(file);
+  require_fitting(*plugin);
+  plugins().push_back(std::move(plugin));
+}
+
+std::vector<LoadedPlugin> loaded_plugins() {
+  std::vector<LoadedPlugin> out;
+  for (const auto& plugin : plugins()) out.push_back({plugin->file(), plugin->device()});
+  return out;
+}
+
+std::unique_ptr<Device> open_device(const std::string& name, int threads) {
+  for (const auto& plugin : plugins()) {
+    if (plugin->memory() && plugin->device() == name) return open_plugin_device(plugin);
+  }
+  std::unique_ptr<Device> device = open_own_device(name, threads);
+  PluginLibraries replacing = plugins_for(device->name());
+  return replacing.empty() ? std::move(device)
+                           : replace_ops(std::move(device), std::move(replacing));
+}
 
 double Device::time(const std::function<void()>& queue_work) {
   using Clock = std::chrono::steady_clock;
@@ -69,10 +135,17 @@ std::vector<DeviceStatus> list_devices() {
 #else
   out.push_back({"emu", false, "this build has no emulated GPU (PLUMB_EMU)", false});
 #endif
+  for (const auto& plugin : plugins()) {
+    if (plugin->memory())
+      out.push_back({plugin->device(), true, "plugin " + plugin->file(), false});
+  }
   return out;
 }
 
-std::unique_ptr<Device> open_device(const std::string& name, int threads) {
+namespace {
+
+// One of this binary's own.
+std::unique_ptr<Device> open_own_device(const std::string& name, int threads) {
   for (const Row& row : table()) {
     if (name == row.name) return row.open(threads);
   }
@@ -95,5 +168,7 @@ std::unique_ptr<Device> open_device(const std::string& name, int threads) {
   }
   throw UsageError(text("[device] unknown device \"", name, "\"; known: ", known));
 }
+
+}  // namespace
 
 }  // namespace plumb

@@ -1,5 +1,6 @@
 #include "kernels/implementations.h"
 
+#include <algorithm>
 #include <regex>
 
 #include "kernels/error.h"
@@ -30,9 +31,17 @@ void ImplChoice::force(const std::string& regex, const std::string& device) {
   regex_ = regex;
 }
 
-bool ImplChoice::allows(ImplName name) const {
+bool ImplChoice::finds(const std::string& regex) const {
+  const std::regex expression(regex);
+  return std::any_of(all_.begin(), all_.end(), [&](const Implementation& it) {
+    return std::regex_search(to_string(it.op, it.name), expression);
+  });
+}
+
+bool ImplChoice::allows(OpId op, ImplName name) const {
+  if (!forced_[static_cast<size_t>(op)]) return true;
   for (size_t i = 0; i < all_.size(); ++i) {
-    if (all_[i].op == op_ && all_[i].name == name) return allowed_[i];
+    if (all_[i].op == op && all_[i].name == name) return allowed_[i];
   }
   return false;
 }

@@ -49,11 +49,17 @@ class ImplChoice {
   bool forced() const { return forced_[static_cast<size_t>(op_)]; }
   // Whether this one may compute the op that runs; notes it as the one that does.
   bool choose(ImplName name) {
-    if (forced() && !allows(name)) return false;
+    if (forced() && !allows(op_, name)) return false;
     chosen_ = name;
     return true;
   }
+  // What a device within this one chose.
+  void note(ImplName name) { chosen_ = name; }
   ImplName chosen() const { return chosen_; }
+  // Whether --impl leaves it.
+  bool allows(OpId op, ImplName name) const;
+  // Whether the regular expression is found in any name.
+  bool finds(const std::string& regex) const;
 
   // Throws Unsupported: none of those that --impl leaves can compute this case.
   [[noreturn]] void exhausted() const;
@@ -62,8 +68,6 @@ class ImplChoice {
   void require_declared() const;
 
  private:
-  bool allows(ImplName name) const;
-
   std::vector<Implementation> all_;
   std::vector<bool> allowed_;  // parallel to all_
   OpSet forced_;

@@ -159,7 +159,8 @@ class Ops {
   void set_fused(OpSet allowed) { fused_ = allowed; }
   const std::vector<Implementation>& implementations() const { return choice_.all(); }
   // Restricts them to those in whose names the regular expression is found: ImplChoice::force.
-  void force(const std::string& regex);
+  virtual void force(const std::string& regex);
+  const ImplChoice& choice() const { return choice_; }
   // Calls are appended to `records` until told otherwise (null); composed ops appear as their
   // parts.
   void observe(std::vector<OpRecord>* records) { records_ = records; }
@@ -176,9 +177,13 @@ class Ops {
   void settle_for(std::string_view kernel, std::string_view variant = {}) {
     if (!choose(kernel, variant)) choice_.exhausted();
   }
-  const ImplChoice& choice() const { return choice_; }
   // The contract of the one chosen, where it is not what contract() says.
   void ran_with(const Contract& contract) { ran_with_ = contract; }
+  // What a device within this one did for the op.
+  void note(const OpRecord& inner) {
+    choice_.note(inner.impl);
+    ran_with_ = inner.contract;
+  }
 
   virtual void do_embedding(const Tensor& out, const Tensor& ids, const Tensor& weight,
                             double scale) = 0;

@@ -29,12 +29,7 @@ enum plumb_dtype {
   PLUMB_U8 = 7
 };
 
-enum plumb_activation {
-  PLUMB_SILU = 0,
-  PLUMB_GELU = 1,
-  PLUMB_GELU_TANH = 2,
-  PLUMB_TANH = 3
-};
+enum plumb_activation { PLUMB_SILU = 0, PLUMB_GELU = 1, PLUMB_GELU_TANH = 2, PLUMB_TANH = 3 };
 
 /* What a query row without an allowed key gives: the mean of all values, zeros, anything. */
 enum plumb_fully_masked { PLUMB_UNIFORM = 0, PLUMB_ZERO = 1, PLUMB_EXCLUDED = 2 };

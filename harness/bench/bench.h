@@ -25,7 +25,7 @@ struct BenchResult {
   DType dtype = DType::bf16;
   Status status = Status::pass;  // figures only when pass
   std::string reason;
-  std::string impl;       // "linear:onednn sdpa:avx2"
+  std::string impl;       // "linear/onednn sdpa/avx2"
   int64_t sets = 0;       // of operands, used in turn
   int64_t calls = 0;      // timed
   double median = 0, p10 = 0, p90 = 0;  // seconds per call, over the batches

@@ -109,12 +109,25 @@ std::vector<std::string> split_list(const std::string& text) {
   return out;
 }
 
+// Throws UsageError when a plugin is for none of the devices: nothing would run it. "emu" is
+// "emu:32".
+void require_plugins_run(const std::vector<std::string>& devices) {
+  for (const LoadedPlugin& plugin : loaded_plugins()) {
+    const bool runs = std::any_of(devices.begin(), devices.end(), [&](const std::string& name) {
+      return plugin.device == name || plugin.device.rfind(name + ":", 0) == 0;
+    });
+    require(runs, "--plugin", plugin.file, " is for device ", plugin.device,
+            ", which this run does not use: add --device ", plugin.device);
+  }
+}
+
 std::vector<std::string> device_names(const std::string& devices, const std::string& priority) {
   std::vector<std::string> out;
   for (const std::string& name : split_list(devices)) {
     out.push_back(name == "auto" ? first_usable(priority) : name);
   }
   require(!out.empty(), "--device", "names no device; try auto, or see harness devices");
+  require_plugins_run(out);
   return out;
 }
 

@@ -25,19 +25,25 @@ struct Subcommand {
   const char* name;
   const char* summary;
   Action (*add)(CLI::App&);
+  bool runs = false;  // devices: takes --plugin
 };
 
 constexpr Subcommand kSubcommands[] = {
     {"list", "list recordings and their checkpoints, or --blocks", add_list},
-    {"devices", "list devices, usable or not, with the reason", add_devices},
+    {"devices", "list devices, usable or not, with the reason", add_devices, true},
     {"compare-devices", "the same checkpoints on several devices: which one stands alone",
-     add_compare_devices},
-    {"support", "what each device can verify: block x device x dtype", add_support},
+     add_compare_devices, true},
+    {"support", "what each device can verify: block x device x dtype", add_support, true},
     {"show", "show a recording, or one checkpoint's operands", add_show},
     {"export", "write a checkpoint's operands as plain safetensors + JSON", add_export},
     {"judge", "judge outputs that another program computed", add_judge},
-    {"bench", "measure blocks of a model's shape, judged before and after", add_bench},
+    {"bench", "measure blocks of a model's shape, judged before and after", add_bench, true},
 };
+
+void add_plugins(CLI::App& app, std::vector<std::string>& files) {
+  app.add_option("--plugin", files,
+                 "a library of your own kernels (kernels/plugin.h); may be given again");
+}
 
 int run(int argc, char** argv) {
   CLI::App app("Replays recorded transformer blocks on a device and judges every result.",
@@ -48,10 +54,13 @@ int run(int argc, char** argv) {
   app.add_option("--log-level", level, "error, warning, info or debug")->capture_default_str();
   app.add_option("--log", log_file, "append the log to this file instead of stderr");
   const Action verify = add_verify(app);
+  std::vector<std::string> plugins;
+  add_plugins(app, plugins);
   std::vector<std::pair<CLI::App*, Action>> actions;
   for (const Subcommand& row : kSubcommands) {
     CLI::App* sub = app.add_subcommand(row.name, row.summary);
     actions.emplace_back(sub, row.add(*sub));
+    if (row.runs) add_plugins(*sub, plugins);
   }
   app.require_subcommand(0, 1);
   try {
@@ -63,6 +72,7 @@ int run(int argc, char** argv) {
   require(parsed.has_value(), "--log-level", "unknown level \"", level,
           "\"; known: error, warning, info, debug");
   configure_log(*parsed, log_file);
+  for (const std::string& file : plugins) load_plugin(file);
   for (const auto& [sub, action] : actions) {
     if (sub->parsed()) return action();
   }

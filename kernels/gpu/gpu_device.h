@@ -45,6 +45,7 @@ class GpuDevice final : public Device {
   }
 
   std::optional<DeviceCounters> counters() const override;
+  void* queue() override { return stream_; }
   Stream stream() const { return stream_; }
 
  private:

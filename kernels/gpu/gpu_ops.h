@@ -25,7 +25,6 @@ class GpuOps final : public Ops {
   bool overrides(OpId op) const override { return is_fused(op); }
 
   // For the functions behind the ops.
-  using Ops::choice;
   using Ops::choose;
   using Ops::settle_for;
   Stream stream() const { return stream_; }

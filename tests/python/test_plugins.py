@@ -1,0 +1,183 @@
+"""Somebody's own kernels: built from the header alone, judged by the harness."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from harness_runs import ROOT, Run, harness, verify
+
+SAMPLES = ROOT / "tests" / "plugin"
+REPLACED = "rms_norm/plugin:my_norm"
+
+
+def judge(plugin: Path, tmp_path: Path, *options: str) -> Run:
+    return verify(tmp_path, "--plugin", str(plugin), *options)
+
+
+@pytest.fixture(scope="session")
+def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The samples, built against a copy of the header alone."""
+    headers = tmp_path_factory.mktemp("include") / "kernels"
+    headers.mkdir()
+    shutil.copy(ROOT / "kernels" / "plugin.h", headers)
+    out = tmp_path_factory.mktemp("plugins")
+    for command in (
+        ["cmake", "-S", str(SAMPLES), "-B", str(out), f"-DPLUMBLINE={headers.parent}"],
+        ["cmake", "--build", str(out)],
+    ):
+        subprocess.run(command, check=True, capture_output=True)
+    return out
+
+
+NORMS = ("--device", "cpu", "--block", "rms_norm", "--dtype", "f32")
+
+
+def test_a_right_kernel_passes_all_recordings(plugins: Path, tmp_path: Path) -> None:
+    run = judge(plugins / "rms_norm_right.so", tmp_path, *NORMS)
+    assert run.code == 0, run.stdout + run.stderr
+    assert len(run.results) > 100
+    assert {result["status"] for result in run.results} == {"pass"}
+    assert all(result["impl"] == [REPLACED] for result in run.results)
+
+
+def test_a_wrong_kernel_fails(plugins: Path, tmp_path: Path) -> None:
+    run = judge(plugins / "rms_norm_wrong.so", tmp_path, *NORMS)
+    assert run.code == 1
+    assert any(result["status"] == "fail" for result in run.results)
+    assert f"ran: {REPLACED}" in run.stdout
+    assert f"--plugin '{plugins / 'rms_norm_wrong.so'}'" in run.stdout
+
+
+def test_the_kernel_of_the_readme(tmp_path: Path) -> None:
+    section = (ROOT / "README.md").read_text().split("### Your own kernel in the harness")[1]
+    source = re.search(r"```c\n(.*?)```", section, re.DOTALL)
+    commands = re.search(r"```\n(cc .*?)\n(harness .*?)\n```", section)
+    assert source and commands
+    (tmp_path / "my_norm.c").write_text(source[1])
+    compile_it = commands[1].replace("-I .", f"-I {ROOT}")
+    subprocess.run(["bash", "-c", compile_it], cwd=tmp_path, check=True)
+    options = commands[2].split()[3:]
+    run = judge(tmp_path / "my_norm.so", tmp_path, *options)
+    assert run.code == 0, run.stdout + run.stderr
+    assert all(result["impl"] == [REPLACED] for result in run.results)
+
+
+def test_impl_chooses_between_the_plugin_and_the_device(plugins: Path, tmp_path: Path) -> None:
+    wrong = plugins / "rms_norm_wrong.so"
+    own = judge(wrong, tmp_path, *NORMS, "--impl", "rms_norm/baseline")
+    assert own.code == 0
+    assert all(result["impl"] == ["rms_norm/baseline"] for result in own.results)
+    assert judge(wrong, tmp_path, *NORMS, "--impl", "plugin:").code == 1
+
+
+def test_other_dtypes_are_unsupported(plugins: Path, tmp_path: Path) -> None:
+    options = ("--device", "cpu", "--block", "rms_norm", "--dtype", "bf16")
+    run = judge(plugins / "rms_norm_right.so", tmp_path, *options)
+    assert run.code == 4
+    assert "only f32 is implemented" in run.stdout
+
+
+def test_a_device_of_its_own(plugins: Path, tmp_path: Path) -> None:
+    device = plugins / "tiny_device.so"
+    options = ("--device", "tiny:0", "--dtype", "f32")
+    run = judge(device, tmp_path, *options, "--block", "rms_norm")
+    assert run.code == 0, run.stdout + run.stderr
+    assert {result["device"] for result in run.results} == {"tiny:0"}
+    assert all(result["impl"] == ["rms_norm/plugin:tiny"] for result in run.results)
+    lacking = judge(device, tmp_path, *options, "--block", "linear")
+    assert lacking.code == 4
+    assert "[linear] device tiny:0 has no such op" in lacking.stdout
+
+
+@pytest.mark.parametrize(
+    ("library", "words"),
+    [
+        ("no_entry", "has no symbol plumb_plugin_entry"),
+        ("hostile_null", "plumb_plugin_entry returned null"),
+        ("hostile_version", "version is 9, this harness takes 1"),
+        ("hostile_unknown_op", 'ops[0].name is "rms_morn", which is no op; known: embedding'),
+        ("hostile_no_run", "ops[0] (rms_norm): run is null"),
+        ("hostile_twice", "ops[1]: rms_norm is there twice"),
+        ("hostile_oracle", 'device is "oracle", which is the referee'),
+        ("hostile_bits", "contract.accumulator_bits is 0, expected 2 to 53"),
+        ("CMakeCache.txt", "cannot be loaded"),
+        ("absent", "is not a file"),
+    ],
+)
+def test_what_is_no_plugin_is_refused(
+    plugins: Path, tmp_path: Path, library: str, words: str
+) -> None:
+    file = plugins / (library if "." in library else f"{library}.so")
+    run = judge(file, tmp_path, *NORMS)
+    assert run.code == 3
+    assert run.stderr.startswith(f"harness: [plugin] {file}: ")
+    assert words in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("case", "code", "status", "words"),
+    [
+        ("fails", 5, "device_error", "hostile_fails.so: no rows today"),
+        ("silent", 5, "device_error", "hostile_silent.so: returned 7 without a message"),
+        ("overrun", 1, "fail", 'wrote out of bounds: byte 0 past the end of output "'),
+    ],
+)
+def test_what_goes_wrong_in_a_call(
+    plugins: Path, tmp_path: Path, case: str, code: int, status: str, words: str
+) -> None:
+    options = (*NORMS, "--fixture", "fixtures/llama-a1/whole-f32", "--repeat", "1")
+    run = judge(plugins / f"hostile_{case}.so", tmp_path, *options)
+    assert run.code == code
+    assert {result["status"] for result in run.results} == {status}
+    assert all(words in result["reason"] for result in run.results)
+
+
+def test_a_plugin_that_nothing_would_run(plugins: Path, tmp_path: Path) -> None:
+    run = judge(plugins / "rms_norm_right.so", tmp_path, "--device", "oracle")
+    assert run.code == 2
+    assert "is for device cpu, which this run does not use: add --device cpu" in run.stderr
+
+
+def test_two_plugins_for_one_op(plugins: Path, tmp_path: Path) -> None:
+    other = str(plugins / "rms_norm_wrong.so")
+    run = judge(plugins / "rms_norm_right.so", tmp_path, "--plugin", other, *NORMS)
+    assert run.code == 3
+    assert "rms_norm is replaced by" in run.stderr
+
+
+@pytest.fixture(scope="session")
+def gpu_plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The GPU samples for the checked emulator, built against the project's headers."""
+    devices = subprocess.run([harness(), "devices"], capture_output=True, text=True, check=True)
+    if not re.search(r"^emu-check:64 +usable", devices.stdout, re.MULTILINE):
+        pytest.skip("this build of the harness has no emu-check:64")
+    out = tmp_path_factory.mktemp("gpu_plugins")
+    for command in (
+        ["cmake", "-S", str(SAMPLES), "-B", str(out), f"-DPLUMBLINE={ROOT}", "-DGPU=ON"],
+        ["cmake", "--build", str(out), "--target", "gpu_rms_norm_right", "gpu_rms_norm_race"],
+    ):
+        subprocess.run(command, check=True, capture_output=True)
+    return out
+
+
+GPU_NORMS = (
+    "--device", "emu-check:64", "--block", "rms_norm", "--repeat", "1",
+    "--fixture", "fixtures/llama-a1/decode-bf16",
+)  # fmt: skip
+
+
+def test_a_gpu_kernel_passes_under_the_checked_emulator(gpu_plugins: Path, tmp_path: Path) -> None:
+    run = judge(gpu_plugins / "gpu_rms_norm_right.so", tmp_path, *GPU_NORMS)
+    assert run.code == 0, run.stdout + run.stderr
+    assert all(result["impl"] == ["rms_norm/plugin:gpu_norm"] for result in run.results)
+
+
+def test_the_checked_emulator_finds_its_race(gpu_plugins: Path, tmp_path: Path) -> None:
+    run = judge(gpu_plugins / "gpu_rms_norm_race.so", tmp_path, *GPU_NORMS)
+    assert run.code == 5
+    assert "race: the read" in run.results[0]["reason"]
+    assert "gpu_rms_norm.cu:" in run.results[0]["reason"]
