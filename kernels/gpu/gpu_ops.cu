@@ -4,8 +4,8 @@ namespace plumb::PLUMB_GPU_VENDOR {
 namespace {
 
 // The kernels of each op; "vectors" are 16-byte accesses, "scalars" single elements. own1, own2,
-// own4: vectors of a row that a thread keeps; reread: rows too long for that. m: rows. d: head_dim.
-// b: bytes of an element.
+// own4: vectors of a row that a thread keeps; reread: rows too long for that. m, r: rows. d:
+// head_dim. b: bytes of an element.
 struct Row {
   OpId op;
   std::vector<std::string_view> kernels;
@@ -38,6 +38,9 @@ const std::vector<Row>& rows() {
       {OpId::gated_activation, widths, functions},
       {OpId::softcap, widths},
       {OpId::add_rms_norm, widths, owned},
+      {OpId::sdpa,
+       {"decode"},
+       {"d64r2", "d64r4", "d64r8", "d128r2", "d128r4", "d128r8", "d256r2", "d256r4", "d256r8"}},
       {OpId::sdpa, {"tiles", "split_keys"}, {"d32", "d64", "d96", "d128", "d256"}},
   };
   return rows;

@@ -70,6 +70,9 @@ class GpuOps final : public Ops {
   bool library_linear(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias);
   bool library_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
                     const AttentionMask& mask, const SdpaParams& params);
+  // Few query tokens over many keys: true when it did the work.
+  bool decode_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+                   const AttentionMask& mask, const SdpaParams& params);
   static std::vector<Implementation> library_implementations();
   // Every implementation of this device: those of kernels/gpu and the library's.
   static std::vector<Implementation> compiled();

@@ -4,7 +4,7 @@
 // The rows of a block are 16 (query token, head of the group) pairs that share one key-value head,
 // so that grouped heads read K and V once. 128 threads: eight per row. Keys pass through shared
 // memory in tiles of 32; a thread scores four of them for its row and owns every eighth channel of
-// the output. T x S scores never exist. Few rows over many keys (decode) are split along the keys:
+// the output. T x S scores never exist. Few rows over many keys are split along the keys:
 // partial sums go to scratch, and sdpa_combine adds them in order. head_dim and the values' width
 // up to 256.
 #include <algorithm>
@@ -285,7 +285,7 @@ int64_t choose_dim(GpuOps& ops, std::string_view kernel, int64_t width) {
 void GpuOps::do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
                      const AttentionMask& mask, const SdpaParams& params) {
   if (out.numel() == 0) return;
-  if (library_sdpa(out, q, k, v, mask, params)) return;
+  if (library_sdpa(out, q, k, v, mask, params) || decode_sdpa(out, q, k, v, mask, params)) return;
   const int64_t width = q.dim(3) > v.dim(3) ? q.dim(3) : v.dim(3);
   require<Unsupported>(width <= 256, "sdpa", "head_dim ", width,
                        " is above 256, the most of the fused kernel; run it with --no-fuse");

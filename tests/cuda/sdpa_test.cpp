@@ -1,5 +1,5 @@
-// Attention on a GPU: the tensor cores' version and the shared kernel's, each against float64, at
-// the edges of their tiles. Skipped where no such GPU is.
+// Attention on a GPU: the tensor cores' version, that for few query tokens and the general one,
+// each against float64, at the edges of their tiles. Skipped where there is no GPU.
 #include <array>
 #include <cmath>
 #include <optional>
@@ -102,23 +102,39 @@ Values attend(Device& device, DType dtype, const Case& c, const Inputs& in,
   Guarded out(device, dtype, {kBatch, c.queries, c.heads, c.width});
   std::vector<OpRecord> records;
   device.ops().observe(&records);
-  const Values y = run(device, {&out}, [&] {
-    device.ops().sdpa(out, in.q, in.k, in.v, mask, params_of(c));
-  })[0];
+  const Values y =
+      run(device, {&out}, [&] { device.ops().sdpa(out, in.q, in.k, in.v, mask, params_of(c)); })[0];
   device.ops().observe(nullptr);
   if (variant) *variant = text(records.at(0).impl.kernel, '.', records.at(0).impl.variant);
   return y;
 }
 
-// The same call with a mask of valid keys, all of which are: not a case for the tensor cores.
+Values attend_exactly(const Case& c, const Values& q, const Values& k, const Values& v) {
+  const std::unique_ptr<Device> oracle = open_device("oracle");
+  Case plain = c;
+  plain.views = false;
+  const Inputs in(*oracle, DType::f64, plain, q, k, v);
+  Guarded out(*oracle, DType::f64, {kBatch, c.queries, c.heads, c.width});
+  oracle->ops().sdpa(out, in.q, in.k, in.v, mask_of(c), params_of(c));
+  return out.get();
+}
+
+// The same call with a mask that lists every pair: not a case for the faster versions.
 Values attend_shared(Device& device, DType dtype, const Case& c, const Inputs& in) {
-  Guarded valid(device, DType::boolean, {kBatch, c.keys});
-  valid.set(Values(static_cast<size_t>(kBatch * c.keys), 1.0));
-  AttentionMask mask = mask_of(c);
-  mask.key_valid = valid;
+  Guarded listed(device, DType::boolean, {1, 1, c.queries, c.keys});
+  Values allowed;
+  for (int64_t t = 0; t < c.queries; ++t) {
+    for (int64_t s = 0; s < c.keys; ++s) {
+      const int64_t back = t + c.keys - c.queries - s;  // how far before the query the key is
+      allowed.push_back((!c.causal || back >= 0) && (!c.window || back < c.window));
+    }
+  }
+  listed.set(allowed);
+  AttentionMask mask;
+  mask.explicit_mask = listed;
   std::string variant;
   Values y = attend(device, dtype, c, in, mask, &variant);
-  REQUIRE(variant.rfind("sm90", 0) == std::string::npos);
+  REQUIRE((variant.rfind("tiles", 0) == 0 || variant.rfind("split_keys", 0) == 0));
   return y;
 }
 
@@ -133,8 +149,9 @@ double relative_rms(const Values& y, const Values& exact) {
 
 // Edges of tiles (64 and 128 queries, 80 and 128 keys), then one of each feature in turn.
 std::vector<Case> cases(int64_t width) {
-  constexpr std::array<std::array<int64_t, 2>, 12> kSizes = {{{1, 1},
+  constexpr std::array<std::array<int64_t, 2>, 13> kSizes = {{{1, 1},
                                                               {1, 1000},
+                                                              {16, 257},
                                                               {17, 17},
                                                               {63, 63},
                                                               {64, 65},
@@ -162,8 +179,9 @@ std::vector<Case> cases(int64_t width) {
 }
 
 void require_variant(const Device& device, const Case& c, const std::string& variant) {
-  if (!is_hopper(device) || c.queries < 17) return;
-  REQUIRE(variant == "sm90.d" + std::to_string(c.width));
+  const std::string width = std::to_string(c.width);
+  if (c.queries <= 16) REQUIRE(variant.rfind("decode.d" + width, 0) == 0);
+  else if (is_hopper(device)) REQUIRE(variant == "sm90.d" + width);
 }
 
 // The error of weights rounded to the storage dtype, and of the output's rounding, within the
@@ -173,7 +191,6 @@ TEST_CASE("cuda: attention of random values, against float64 and the shared kern
   const DType dtype = GENERATE(DType::bf16, DType::f16);
   const std::unique_ptr<Device> gpu = open_gpu();
   if (!gpu) return;
-  const std::unique_ptr<Device> oracle = open_device("oracle");
   const double allowed = 2 * 0.43 * unit_roundoff(dtype);
   for (const Case& c : cases(width)) {
     INFO(c);
@@ -184,10 +201,7 @@ TEST_CASE("cuda: attention of random values, against float64 and the shared kern
     std::string variant;
     const Values y = attend(*gpu, dtype, c, in, mask_of(c), &variant);
     require_variant(*gpu, c, variant);
-    Case plain = c;
-    plain.views = false;
-    const Values exact = attend(*oracle, DType::f64, plain,
-                                Inputs(*oracle, DType::f64, plain, q, k, v), mask_of(c));
+    const Values exact = attend_exactly(c, q, k, v);
     CHECK(relative_rms(y, exact) <= allowed);
     CHECK(relative_rms(attend_shared(*gpu, dtype, c, in), exact) <= allowed);
   }

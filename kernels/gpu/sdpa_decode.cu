@@ -1,0 +1,228 @@
+// Attention of a few query tokens over many keys, 16-bit types: bound by reading K and V.
+//
+// The rows of a block are up to eight (query token, head of the group) pairs that share one
+// key-value head, so that grouped heads read K and V once. Its keys are one split of those that the
+// mask leaves. `Lanes` neighbouring lanes read a key, 16 bytes each; they hold their eight channels
+// of every row's query and output in registers, and sum a score with shuffles. A wave takes kAhead
+// keys per lane group at a time, all loads first. Waves, then splits (sdpa_decode_combine), are
+// added up in order: the same shape gives the same bits.
+#include <algorithm>
+#include <numbers>
+#include <string_view>
+
+#include "kernels/gpu/gpu_ops.h"
+#include "kernels/gpu/rows.h"
+#include "kernels/gpu/sdpa_decode_rows.h"
+
+namespace plumb::PLUMB_GPU_VENDOR {
+namespace {
+
+using namespace decode;
+
+constexpr int64_t kMostQueries = 16;
+constexpr int64_t kBlocksPerMultiprocessor = 3;
+constexpr int64_t kMostSlots = int64_t{1} << 28;  // slots, and their differences, stay within int
+constexpr int64_t kMostSplits = 128, kFewestKeys = 64;  // of a split
+
+// Blocks: [z, split, chunk of R rows]; those that read the same keys are neighbours.
+template <class T, int Wave, int Lanes, int R>
+__global__ void __launch_bounds__(kThreads) sdpa_decode(DecodeOperands<T> p) {
+  const int thread = static_cast<int>(thread_index().x), lane = thread % Wave;
+  const int channel = lane % Lanes * kChannels;
+  const int64_t chunks = (p.rows + R - 1) / R, row0 = block_index().x % chunks * R;
+  const int64_t slice = block_index().x / chunks, z = slice / p.splits;
+  const int64_t kv_head = z % p.kv_heads, batch = z / p.kv_heads;
+  const int first = p.first + static_cast<int>(slice % p.splits) * p.keys_per_split;
+  const bool active = channel < p.width;
+  const int from = active ? channel : 0;
+  KeyGroup<T, Wave, Lanes, R> group{
+      p,
+      p.k + batch * p.k_stride[0] + kv_head * p.k_stride[1] + from,
+      p.v + batch * p.v_stride[0] + kv_head * p.v_stride[1] + from,
+      p.mask.key_valid ? p.mask.key_valid + batch * p.mask.valid_stride : nullptr,
+      first,
+      first + p.keys_per_split < p.last ? first + p.keys_per_split : p.last,
+      active,
+      {},
+      {}};
+  RowStates<R> states;
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+    const int64_t row = row0 + r < p.rows ? row0 + r : p.rows - 1, token = row / p.group;
+    const int64_t head = kv_head * p.group + row % p.group;
+    group.slots[r] = static_cast<int>(p.mask.query_offset - p.mask.key_offset + token);
+    const auto query = load_vector<kChannels>(p.q + batch * p.q_stride[0] + head * p.q_stride[1] +
+                                              token * p.q_stride[2] + from);
+    states.best[r] = -INFINITY;
+    states.total[r] = 0;
+#pragma unroll
+    for (int i = 0; i < kChannels; ++i) {
+      group.query[r][i] = to_float(query[i]);
+      states.out[r][i] = 0;
+    }
+  }
+  constexpr int kGroups = Wave / Lanes, kAhead = kAheadOf<R>, kStep = kThreads / Lanes * kAhead;
+  const int start = group.first + thread / Wave * (kGroups * kAhead) + lane / Lanes;
+  // Lanes of a wave shuffle together: the loop's length must not depend on the lane.
+  for (int key = start; key - lane / Lanes < group.last; key += kStep) {
+    group.attend(states, key);
+  }
+  merge_groups<Wave, Lanes>(states);
+  merge_waves<T, Wave, Lanes>(p, states, row0, slice);
+}
+
+// A block per (z, row), a thread per channel: the partial sums, in order of the splits.
+template <class T>
+__global__ void __launch_bounds__(256) sdpa_decode_combine(DecodeOperands<T> p) {
+  struct Weights {
+    float best[kMostSplits], weight[kMostSplits];
+  };
+  Weights& shared = block_shared<Weights>();
+  const int d = static_cast<int>(thread_index().x), threads = static_cast<int>(block_size().x);
+  const int64_t row = block_index().x % p.rows, z = block_index().x / p.rows;
+  const auto at = [&](int split) { return (z * p.splits + split) * p.rows + row; };
+  for (int s = d; s < p.splits; s += threads) shared.best[s] = p.state[2 * at(s)];
+  block_barrier();
+  float best = -INFINITY, total = 0, sum = 0;
+  for (int s = 0; s < p.splits; ++s) best = fmaxf(best, shared.best[s]);
+  for (int s = d; s < p.splits; s += threads) {
+    shared.weight[s] = weight_of(shared.best[s], best) * p.state[2 * at(s) + 1];
+  }
+  block_barrier();
+  for (int s = 0; s < p.splits; ++s) total += shared.weight[s];
+  if (d >= p.width) return;
+#pragma unroll 8
+  for (int s = 0; s < p.splits; ++s) {
+    const float factor = weight_of(shared.best[s], best);
+    sum = fused_multiply_add(factor, p.partial[at(s) * p.width + d], sum);
+  }
+  const int64_t kv_head = z % p.kv_heads, b = z / p.kv_heads;
+  float y = sum / total;
+  if (total == 0) {  // no key allowed: the largest score weighs one
+    y = 0;
+    if (p.uniform) {
+      const T* v = p.v + b * p.v_stride[0] + kv_head * p.v_stride[1];
+      for (int64_t s = 0; s < p.keys; ++s) y += to_float(v[s * p.v_stride[2] + d]);
+      y /= static_cast<float>(p.keys);
+    }
+  }
+  const int64_t token = row / p.group, head = kv_head * p.group + row % p.group;
+  p.out[b * p.out_stride[0] + token * p.out_stride[1] + head * p.out_stride[2] + d] =
+      from_float<T>(y);
+}
+
+template <class T>
+DecodeOperands<T> operands(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+                           const AttentionMask& mask, const SdpaParams& params) {
+  DecodeOperands<T> p{};
+  p.out = out.data<T>();
+  p.q = q.data<T>();
+  p.k = k.data<T>();
+  p.v = v.data<T>();
+  for (int axis = 0; axis < 3; ++axis) {
+    p.q_stride[axis] = q.stride(axis);
+    p.k_stride[axis] = k.stride(axis);
+    p.v_stride[axis] = v.stride(axis);
+    p.out_stride[axis] = out.stride(axis);
+  }
+  p.kv_heads = k.dim(1);
+  p.group = q.dim(1) / k.dim(1);
+  p.rows = p.group * q.dim(2);
+  p.keys = k.dim(2);
+  p.width = q.dim(3);
+  const double cap = params.softcap.value_or(0);
+  p.scale = static_cast<float>(params.scale * (cap > 0 ? 1 / cap : std::numbers::log2e));
+  p.cap = static_cast<float>(cap * std::numbers::log2e);
+  p.mask = mask_view(mask);
+  p.one_token = q.dim(2) == 1;
+  p.uniform = mask.fully_masked == FullyMasked::uniform;
+  p.window = static_cast<int>(std::min(p.mask.window, 4 * kMostSlots));
+  const int64_t first = std::min(p.mask.first_key(0), p.keys);
+  p.first = static_cast<int>(first);
+  p.last = static_cast<int>(std::max(p.mask.last_key(q.dim(2) - 1, p.keys), first));
+  return p;
+}
+
+// Splits so that every multiprocessor has its blocks, of at least kFewestKeys.
+template <class T>
+void split(DecodeOperands<T>& p, int64_t blocks, int64_t multiprocessors) {
+  const int64_t keys = std::max<int64_t>(p.last - p.first, 1);
+  int64_t splits = std::max<int64_t>(kBlocksPerMultiprocessor * multiprocessors / blocks, 1);
+  splits = std::min({splits, (keys + kFewestKeys - 1) / kFewestKeys, kMostSplits});
+  p.keys_per_split = static_cast<int>((keys + splits - 1) / splits);
+  p.splits = static_cast<int>((keys + p.keys_per_split - 1) / p.keys_per_split);
+}
+
+bool takes(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask) {
+  const auto near = [](int64_t slot) { return slot > -kMostSlots && slot < kMostSlots; };
+  return size_of(q.dtype()) == 2 && q.dim(2) <= kMostQueries && q.dim(3) <= 256 &&
+         v.dim(3) == q.dim(3) && !mask.explicit_mask.defined() && near(mask.query_offset) &&
+         near(mask.key_offset) && near(k.dim(2)) && rows_are_vectors(q) && rows_are_vectors(k) &&
+         rows_are_vectors(v);
+}
+
+// What the kernel is compiled for: head_dim up to `dim`, rows that share their reads.
+struct Variant {
+  int dim, rows;
+  std::string_view name;
+};
+constexpr Variant kVariants[] = {{64, 2, "d64r2"},   {64, 4, "d64r4"},   {64, 8, "d64r8"},
+                                 {128, 2, "d128r2"}, {128, 4, "d128r4"}, {128, 8, "d128r8"},
+                                 {256, 2, "d256r2"}, {256, 4, "d256r4"}, {256, 8, "d256r8"}};
+
+// The smallest that holds head_dim and all rows (or as many as possible) and may run; null: none.
+const Variant* choose_variant(GpuOps& ops, int64_t width, int64_t rows) {
+  for (const Variant& v : kVariants) {
+    const bool fits = width <= v.dim && (rows <= v.rows || v.rows == kMostRows);
+    if ((fits || (ops.choice().forced() && width <= v.dim)) && ops.choose("decode", v.name)) {
+      return &v;
+    }
+  }
+  return nullptr;
+}
+
+// Calls f.operator()<Element, Lanes, Rows>().
+template <class F>
+void with_variant(DType dtype, const Variant& v, F f) {
+  const auto with_rows = [&]<class T, int Lanes>() {
+    if (v.rows == 2) f.template operator()<T, Lanes, 2>();
+    else if (v.rows == 4) f.template operator()<T, Lanes, 4>();
+    else f.template operator()<T, Lanes, kMostRows>();
+  };
+  const auto with_lanes = [&]<class T>() {
+    if (v.dim == 64) with_rows.template operator()<T, 8>();
+    else if (v.dim == 128) with_rows.template operator()<T, 16>();
+    else with_rows.template operator()<T, 32>();
+  };
+  if (dtype == DType::bf16) with_lanes.template operator()<BFloat16>();
+  else with_lanes.template operator()<Float16>();
+}
+
+}  // namespace
+
+bool GpuOps::decode_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+                         const AttentionMask& mask, const SdpaParams& params) {
+  if (!takes(q, k, v, mask)) return false;
+  const Variant* variant = choose_variant(*this, q.dim(3), q.dim(1) / k.dim(1) * q.dim(2));
+  if (!variant) return false;
+  Arena::Scope scope(arena());
+  with_variant(q.dtype(), *variant, [&]<class T, int Lanes, int R>() {
+    DecodeOperands<T> p = operands<T>(out, q, k, v, mask, params);
+    const int64_t slices = q.dim(0) * p.kv_heads, chunks = (p.rows + R - 1) / R;
+    split(p, slices * chunks, multiprocessors());
+    const int64_t states = slices * p.splits * p.rows;
+    p.partial = arena().take(DType::f32, Shape({states, p.width})).template data<float>();
+    p.state = arena().take(DType::f32, Shape({states, int64_t{2}})).template data<float>();
+    with_wave(stream(), [&]<int Wave>() {
+      launch<sdpa_decode<T, Wave, Lanes, R>>("sdpa", {grid_for(slices * p.splits * chunks, 1)},
+                                             {kThreads}, sizeof(WaveStates<Wave, Lanes, R>),
+                                             stream(), p);
+    });
+    launch<sdpa_decode_combine<T>>("sdpa", {grid_for(slices * p.rows, 1)},
+                                   {static_cast<unsigned>((p.width + 63) / 64 * 64)}, 0, stream(),
+                                   p);
+  });
+  return true;
+}
+
+}  // namespace plumb::PLUMB_GPU_VENDOR
