@@ -1,0 +1,57 @@
+"""python -m reports: rivals (measures PyTorch) and table (puts it beside `harness bench`)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from reports.shapes import SHAPES, Sizes
+from reports.table import markdown, read_lines
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m reports", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    rivals = commands.add_parser("rivals", help="measure PyTorch's ways of the same cases")
+    rivals.add_argument("--shape", required=True, choices=SHAPES)
+    rivals.add_argument("--tokens", type=int, default=4096)
+    rivals.add_argument("--context", type=int, default=0, help="keys in all; 0: as many as tokens")
+    rivals.add_argument("--dtype", default="bf16", choices=("f32", "f16", "bf16"))
+    rivals.add_argument("--device", default="cpu", help="cpu or cuda")
+    rivals.add_argument("--block", default="all")
+    rivals.add_argument("--quick", action="store_true", help="leave out what is slow to compile")
+    rivals.add_argument("--seconds", type=float, default=0.1, help="per way")
+    rivals.add_argument("--threads", type=int, default=0)
+    rivals.add_argument("--out", type=Path, required=True)
+    table = commands.add_parser("table", help="a Markdown table of JSON lines of both")
+    table.add_argument("files", type=Path, nargs="+")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs a command; the exit code."""
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    if options.command == "table":
+        try:
+            print(markdown(read_lines(options.files)), end="")
+        except (OSError, ValueError) as error:
+            print(f"reports: {error}", file=sys.stderr)
+            return 3
+        return 0
+    context = options.context or options.tokens
+    if not 1 <= options.tokens <= context:
+        parser.error(f"--tokens {options.tokens}, --context {context}: need 1 <= tokens <= context")
+    from reports import rivals  # torch only where it is needed
+
+    sizes = Sizes(options.tokens, context, options.dtype, options.device)
+    return rivals.run(
+        SHAPES[options.shape], sizes, options.out, options.block, options.quick, options.seconds,
+        options.threads,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

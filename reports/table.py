@@ -1,0 +1,92 @@
+"""A Markdown table of `harness bench` beside PyTorch: best rival, ratio, share of the ceiling."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+Line = dict[str, Any]
+KEY = ("case", "shape", "tokens", "context", "dtype", "device")
+
+
+def read_lines(paths: Iterable[Path]) -> list[Line]:
+    """The objects of JSON-lines files; ValueError naming file and line for what is not one."""
+    out: list[Line] = []
+    for path in paths:
+        for number, text in enumerate(path.read_text().splitlines(), 1):
+            try:
+                line = json.loads(text)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{path}:{number}: not JSON: {error}") from error
+            if not isinstance(line, dict) or "type" not in line:
+                raise ValueError(f"{path}:{number}: not an object with a type")
+            out.append(line)
+    return out
+
+
+def key_of(line: Line) -> tuple[Any, ...]:
+    """What makes two measurements the same; cuda:0 and cuda are one device."""
+    values = [line[name] for name in KEY]
+    values[-1] = values[-1].split(":")[0]
+    return tuple(values)
+
+
+def microseconds(value: float) -> str:
+    """Three significant digits and more above 100, without an exponent."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def share_cell(ours: Line) -> str:
+    """`81 % of copy`."""
+    return f"{100 * ours['share']:.0f} % of {ours['share_of']}"
+
+
+def named_gaps(rivals: list[Line]) -> str:
+    """The ways that failed, each with its reason; those that were not asked for are left out."""
+    gaps = (r for r in rivals if r.get("gap") not in (None, "quick run"))
+    return "; ".join(f"{r['way']}: {r['gap'][:60]}" for r in gaps).replace("|", "/")
+
+
+def row(ours: Line, rivals: list[Line]) -> list[str]:
+    """One measurement of ours beside the best rival; no figure for one that is wrong."""
+    sizes = f"{ours['tokens']} / {ours['context']}"
+    head = [ours["shape"], ours["case"], sizes, ours["dtype"]]
+    if ours["status"] != "pass":
+        return [*head, ours["status"], "", "", "", "", ours["reason"][:80].replace("|", "/")]
+    measured = [r for r in rivals if r.get("median_us") is not None]
+    us = microseconds(ours["median_us"])
+    if not measured:
+        return [*head, us, "none", "", "", share_cell(ours), named_gaps(rivals)]
+    best = min(measured, key=lambda r: r["median_us"])
+    ratio = f"{best['median_us'] / ours['median_us']:.2f}x"
+    beside = [us, microseconds(best["median_us"]), best["way"], ratio, share_cell(ours)]
+    return [*head, *beside, named_gaps(rivals)]
+
+
+TITLES = (
+    "shape", "case", "tokens / keys", "dtype", "ours us", "best rival us", "rival", "speedup",
+    "share", "gaps",
+)  # fmt: skip
+
+
+def ceiling_text(line: Line) -> str:
+    """What a device reaches at best, by whom it was measured."""
+    who = "PyTorch" if line["type"] == "rival_ceilings" else "Plumbline"
+    return (
+        f"{who} on {line['device']}, {line['dtype']}: copy {line['copy_gb_per_s']:.0f} GB/s, "
+        f"matrix {line['matrix_tflop_per_s']:.3g} TFLOP/s"
+    )
+
+
+def markdown(lines: list[Line]) -> str:
+    """The ceilings that shares refer to, then the table. Speedup above 1: ours is faster."""
+    rivals: dict[tuple[Any, ...], list[Line]] = {}
+    for line in lines:
+        if line["type"] == "rival":
+            rivals.setdefault(key_of(line), []).append(line)
+    ceilings = [ceiling_text(x) for x in lines if x["type"] in ("ceilings", "rival_ceilings")]
+    rows = [row(x, rivals.get(key_of(x), [])) for x in lines if x["type"] == "bench"]
+    table = [TITLES, ("---",) * len(TITLES), *rows]
+    return "\n".join([*ceilings, "", *("| " + " | ".join(cells) + " |" for cells in table)]) + "\n"

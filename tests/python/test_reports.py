@@ -1,0 +1,62 @@
+"""reports: the table beside PyTorch, and that every case of a small shape has a rival."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from reports import rivals
+from reports.__main__ import main
+from reports.shapes import SHAPES, Sizes
+from reports.table import markdown, read_lines
+
+KEY = {"case": "rms_norm", "shape": "tiny", "tokens": 5, "context": 5, "dtype": "f32"}
+OURS = {"type": "bench", **KEY, "device": "cuda:0", "status": "pass", "reason": "",
+        "median_us": 10.0, "share": 0.8, "share_of": "copy"}  # fmt: skip
+
+
+def rival(way: str, us: float | None, gap: str | None = None) -> dict[str, object]:
+    return {"type": "rival", **KEY, "device": "cuda", "way": way, "median_us": us, "gap": gap}
+
+
+def test_best_rival_with_its_ratio() -> None:
+    text = markdown(
+        [OURS, rival("eager", 40.0), rival("compile", 20.0), rival("x", None, "no gcc")]
+    )
+    assert "| 10 | 20 | compile | 2.00x | 80 % of copy | x: no gcc |" in text
+
+
+def test_wrong_kernel_gets_no_figure() -> None:
+    wrong = {key: value for key, value in OURS.items() if key not in ("median_us", "share")}
+    text = markdown([{**wrong, "status": "fail", "reason": "rms_norm: token"}, rival("eager", 4.0)])
+    assert "| fail |" in text and "rms_norm: token" in text and "x |" not in text
+
+
+def test_rivals_of_other_sizes_do_not_count() -> None:
+    assert "| none |" in markdown([OURS, {**rival("eager", 4.0), "tokens": 6}])
+
+
+def test_a_broken_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "bench.jsonl"
+    path.write_text('{"type": "run"}\n{"type": \n')
+    with pytest.raises(ValueError, match=r"bench\.jsonl:2"):
+        read_lines([path])
+    assert main(["table", str(path)]) == 3
+
+
+@pytest.mark.parametrize("shape", ["tiny", "tiny-gemma2"])
+def test_every_case_of_a_small_shape_is_measured(
+    shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "rivals.jsonl"
+    monkeypatch.setattr(rivals, "ROTATE_BYTES", 1)
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)  # minutes otherwise
+    rivals.run(SHAPES[shape], Sizes(3, 12, "f32", "cpu"), out, seconds=0)
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    measured = {line["case"] for line in lines if line.get("median_us")}
+    assert measured == {line["case"] for line in lines if line["type"] == "rival"}
+    assert ("sdpa.window" in measured) == (shape == "tiny-gemma2")
+    assert len(measured) >= 26
