@@ -12,8 +12,6 @@ double unit_of(const Accumulator& accumulator) { return std::ldexp(1.0, -accumul
 
 bool is_narrow(DType storage) { return size_of(storage) <= 2; }
 
-double c_of(DType storage) { return is_narrow(storage) ? kLimits.c_narrow : kLimits.c_f32; }
-
 // S(y) <= c kappa max(S(reference), floor).
 Gate ratio_gate(std::string name, double y, double c, double kappa, double reference, double floor,
                 std::string where) {
@@ -61,6 +59,8 @@ Floors floors(const Contract& contract, const std::vector<Stage>& stages, double
   out.element = u_store + kLimits.element_accumulation * out.accumulation;
   return out;
 }
+
+double c_of(DType storage) { return is_narrow(storage) ? kLimits.c_narrow : kLimits.c_f32; }
 
 double kappa(int64_t group_size, int64_t groups) {
   const auto n = static_cast<double>(std::max<int64_t>(group_size, 1));

@@ -52,6 +52,9 @@ double accumulation_floor(const std::vector<Stage>& stages);
 // max_abs_score: largest |score| of an attention (0: none), which costs u_acc max_abs_score in exp.
 Floors floors(const Contract& contract, const std::vector<Stage>& stages, double max_abs_score);
 
+// The factor c of a limit.
+double c_of(DType storage);
+
 // 1 + 3 / sqrt(n (1 + 2 ln G)): the largest RMS of G groups of n elements lies above the typical
 // one.
 double kappa(int64_t group_size, int64_t groups);
