@@ -36,10 +36,19 @@ enum class BitRule {
   none,     // judged by the gates alone; its sub-checkpoints are the sharp ones
 };
 
+// What one token's row of an output depends on: whether some rows can be computed without the
+// others. Inputs share the output's token axis by its name.
+enum class RowRule {
+  own,      // that token's row of every input that has the axis
+  queries,  // the same and all keys: a query's place in the mask moves with params' query_offset
+  all,      // other tokens' rows, too: nothing can be left out
+};
+
 struct BlockEntry {
   std::string_view name;
   void (*run)(const BlockCall&);
   BitRule bits;
+  RowRule rows;
   std::string_view summary;  // one line for `harness list --blocks`
 };
 

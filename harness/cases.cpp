@@ -1,7 +1,10 @@
 #include "harness/cases.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "harness/oracle_runs.h"
+#include "harness/result.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -42,26 +45,6 @@ OpSet ops_with_single_rounding() {
   return out;
 }
 
-// The rounded model: the float64 block, rounded to the operands' dtype after every operation, but
-// only at the output of the `fused` ones.
-std::map<std::string, Tensor> rounded_model(const BlockEntry& block, const Checkpoint& checkpoint,
-                                            const HostOperands& operands, Device& oracle,
-                                            OpSet fused) {
-  return execute(block, checkpoint, operands, oracle, {fused, 0xff}).outputs;
-}
-
-std::map<std::string, Tensor> float64_outputs(const BlockEntry& block, const Checkpoint& checkpoint,
-                                              HostOperands operands, Device& oracle) {
-  for (auto& [name, t] : operands.inputs) {
-    if (is_floating(t.dtype())) t = converted(t, DType::f64);
-  }
-  for (auto& [name, t] : operands.weights) t = converted(t, DType::f64);
-  for (OutputSpec& spec : operands.outputs) {
-    if (is_floating(spec.dtype) && block.name != "causal_mask") spec.dtype = DType::f64;
-  }
-  return execute(block, checkpoint, operands, oracle, {OpSet().set(), 0xff}).outputs;
-}
-
 // The largest |score| that the recording states for an attention, or 0.
 double max_abs_score(const Checkpoint& checkpoint) {
   const Params* params = &checkpoint.params;
@@ -89,6 +72,46 @@ OutputCase recorded_case(const Recording& recording, const Checkpoint& checkpoin
   return out;
 }
 
+namespace {
+
+// Whether values of one dtype are exact in another.
+bool holds(DType wide, DType narrow) {
+  return unit_roundoff(wide) <= unit_roundoff(narrow) && info(wide).max >= info(narrow).max;
+}
+
+std::vector<double> doubles(const Tensor& t) {
+  return {t.data<double>(), t.data<double>() + t.numel()};
+}
+
+// Chosen rows of the run's whole output into the case, and what there is to know of the others.
+void sample_rows(OutputCase& out, const Recording& recording, const Checkpoint& checkpoint,
+                 const Tensor& y, DType dtype) {
+  const OutputRef& ref = checkpoint.outputs.at(out.name);
+  const Shape expected = recording.output_shape(ref);
+  require<BadInput>(y.shape() == expected, "judge", "output ", out.name, " is ", y.shape(),
+                    ", expected ", expected);
+  const Layout layout = layout_of(y.shape(), ref.axes);
+  const std::vector<double> matrix = to_matrix(y, layout);
+  RowSample sample;
+  sample.tokens = chosen_tokens(recording, checkpoint, out.name);
+  sample.of = ref.sampled->of;
+  sample.y = sketch_rows(matrix, layout.rows, layout.columns);
+  sample.reference = doubles(recording.read(ref.sampled->reference));
+  sample.oracle = doubles(recording.read(ref.sampled->oracle));
+  sample.rms = doubles(recording.read(ref.sampled->rms));
+  sample.comparable = holds(dtype, recording.dtype());
+  for (size_t i = 0; i < matrix.size(); ++i) {
+    if (std::isfinite(matrix[i])) continue;
+    if (sample.not_finite++ == 0) {
+      sample.first_bad_row = static_cast<int64_t>(i) / layout.columns;
+    }
+  }
+  out.y = take_rows(y, token_axis(ref.axes), sample.tokens);
+  out.sample = std::move(sample);
+}
+
+}  // namespace
+
 RunFacts facts_of(const std::vector<OpRecord>& records, DType dtype) {
   RunFacts out{dtype, block_contract(records, dtype), all_stages(records), {}};
   for (const OpRecord& record : records) {
@@ -99,12 +122,12 @@ RunFacts facts_of(const std::vector<OpRecord>& records, DType dtype) {
   return out;
 }
 
-RunFacts facts_of_stranger(const BlockEntry& block, const Checkpoint& checkpoint,
-                           const HostOperands& operands, Device& oracle, DType dtype,
-                           RoundingPoints points) {
+RunFacts facts_of_stranger(const Recording& recording, const BlockEntry& block,
+                           const Checkpoint& checkpoint, const HostOperands& operands,
+                           Device& oracle, DType dtype, RoundingPoints points) {
   const OpSet fused = points == RoundingPoints::fused ? ops_with_single_rounding() : OpSet();
-  const Execution seen = execute(block, checkpoint, operands, oracle, {fused, 0xff});
-  RunFacts out = facts_of(seen.records, dtype);
+  OracleRuns runs(recording, checkpoint, block, operands, oracle);
+  RunFacts out = facts_of(runs.records(fused), dtype);
   out.contract = {dtype, dtype, {}, points};
   for (Stage& stage : out.stages) stage.accumulator = out.contract.accumulator;
   return out;
@@ -126,27 +149,28 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
   const bool conforms = size_of(dtype) == 2 && facts.single_rounding.none() &&
                         (block.bits == BitRule::leaf || block.bits == BitRule::cascade);
 
-  std::map<std::string, Tensor> model, float64;
-  if (!exact && dtype != DType::f64 && (from_model || conforms)) {
-    model = rounded_model(block, checkpoint, operands, oracle, facts.single_rounding);
-  }
-  if (other_dtype) float64 = float64_outputs(block, checkpoint, operands, oracle);
-
+  OracleRuns runs(recording, checkpoint, block, operands, oracle);
   std::vector<OutputCase> out;
   for (const auto& [name, y] : outputs) {
     OutputCase output = recorded_case(recording, checkpoint, name);
-    output.y = y;
+    if (checkpoint.outputs.at(name).sampled) {
+      sample_rows(output, recording, checkpoint, y, dtype);
+    } else {
+      output.y = y;
+    }
     output.contract = facts.contract;
     output.contract.storage = is_floating(y.dtype()) ? y.dtype() : dtype;
     output.stages = facts.stages;
     output.exact = exact;
     output.conformance = conforms;
-    if (model.count(name)) {
-      output.model = model.at(name);
+    // Without its model a sampled output is held to the reference.
+    const bool modelled = !exact && dtype != DType::f64 && (from_model || conforms);
+    if (modelled && (runs.possible(name) || other_dtype)) {
+      output.model = runs.rounded(name, facts.single_rounding);
       output.reference_is_model = from_model;
     }
-    if (float64.count(name) && float64.at(name).dtype() == DType::f64) {
-      output.oracle = float64.at(name);
+    if (const Tensor o = other_dtype ? runs.float64(name) : Tensor(); o.defined()) {
+      output.oracle = o;
       output.reference = {};
       output.delta = {};
     }
@@ -159,12 +183,24 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
   return out;
 }
 
-std::vector<Candidate> rounding_candidates(const BlockEntry& block, const Checkpoint& checkpoint,
+void note_sample(const OutputCase& output, CheckpointResult& result) {
+  if (!output.sample) return;
+  const bool other_model = output.reference_is_model || output.conformance;
+  const bool lacks_model = other_model && !output.model.defined() && !output.exact;
+  result.details.push_back(text("output \"", output.name, "\" judged from ",
+                                words_of(*output.sample),
+                                lacks_model ? ", without its rounded model" : ""));
+}
+
+std::vector<Candidate> rounding_candidates(const Recording& recording, const BlockEntry& block,
+                                           const Checkpoint& checkpoint,
                                            const HostOperands& operands, Device& oracle,
                                            const std::string& output) {
   std::vector<Candidate> out;
+  if (!OracleRuns(recording, checkpoint, block, operands, oracle).possible(output)) return out;
   const auto add = [&](const std::string& name, const Checkpoint& variant, OpSet fused) {
-    out.push_back({name, rounded_model(block, variant, operands, oracle, fused).at(output)});
+    OracleRuns runs(recording, variant, block, operands, oracle);
+    out.push_back({name, runs.rounded(output, fused)});
   };
   add("HF eager", checkpoint, OpSet());
   if (block.name == "rms_norm") {

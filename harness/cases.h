@@ -23,23 +23,27 @@ RunFacts facts_of(const std::vector<OpRecord>& records, DType dtype);
 
 // The facts of a program that we did not see run: products in the storage dtype, float32 sums in
 // any order, rounded as `points` says.
-RunFacts facts_of_stranger(const BlockEntry& block, const Checkpoint& checkpoint,
-                           const HostOperands& operands, Device& oracle, DType dtype,
-                           RoundingPoints points);
+RunFacts facts_of_stranger(const Recording& recording, const BlockEntry& block,
+                           const Checkpoint& checkpoint, const HostOperands& operands,
+                           Device& oracle, DType dtype, RoundingPoints points);
 
 // What the recording says of one output: reference, delta and valid elements, but no y.
 OutputCase recorded_case(const Recording& recording, const Checkpoint& checkpoint,
                          const std::string& output);
 
 // One case per output, `outputs` being what the run made. Runs the block on the oracle where the
-// verdict needs its rounded model or, for a dtype other than the recording's, the oracle itself.
+// verdict needs its rounded model or, for a dtype other than the recording's, the oracle itself; of
+// a sampled output, on the chosen rows only. Where those cannot be computed alone, the reference
+// stands for the model, and another dtype is Unsupported.
 std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoint& checkpoint,
                                      const BlockEntry& block, const HostOperands& operands,
                                      const std::map<std::string, Tensor>& outputs,
                                      const RunFacts& facts, Device& oracle);
 
-// Ways to round this block, for telling which one some bits follow.
-std::vector<Candidate> rounding_candidates(const BlockEntry& block, const Checkpoint& checkpoint,
+// Ways to round this block, for telling which one some bits follow; none where the oracle cannot
+// compute the output's rows.
+std::vector<Candidate> rounding_candidates(const Recording& recording, const BlockEntry& block,
+                                           const Checkpoint& checkpoint,
                                            const HostOperands& operands, Device& oracle,
                                            const std::string& output);
 

@@ -82,6 +82,7 @@ Conformance conformance(const std::vector<double>& y, const std::vector<double>&
 }
 
 std::string classify(const OutputCase& output, const std::vector<Candidate>& candidates) {
+  if (candidates.empty()) return {};
   const Layout layout = layout_of(output.y.shape(), output.axes);
   const std::vector<double> y = to_matrix(output.y, layout);
   const std::vector<uint8_t> valid = to_mask(output.valid, output.valid_axes, layout);

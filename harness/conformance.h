@@ -36,7 +36,7 @@ struct Candidate {
 };
 
 // "rounds like: weight before cast (0.02 % differ), not like: HF eager (26 %)"; "rounds like none:
-// ..." when no candidate is within the limit of conformance.
+// ..." when no candidate is within the limit of conformance; "" without candidates.
 std::string classify(const OutputCase& output, const std::vector<Candidate>& candidates);
 
 }  // namespace plumb

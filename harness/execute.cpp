@@ -121,7 +121,7 @@ HostOperands read_operands(const Recording& recording, const Checkpoint& checkpo
   for (const auto& [name, ref] : checkpoint.outputs) {
     const TensorInfo& recorded = recording.tensor_info(ref.tensor);
     out.outputs.push_back(
-        {name, run_dtype(checkpoint, name, recorded.dtype, dtype), recorded.shape});
+        {name, run_dtype(checkpoint, name, recorded.dtype, dtype), recording.output_shape(ref)});
   }
   return out;
 }

@@ -92,7 +92,7 @@ class Finder {
   }
 
   void cache() {
-    const int64_t total = recording_.tensor_info(output_ref("keys").tensor).shape[2];
+    const int64_t total = recording_.output_shape(output_ref("keys"))[2];
     seen("append", checkpoint_.inputs.count("keys_before") > 0);
     if (const auto window = checkpoint_.params.integer_or_null("window")) {
       seen("eviction", total > *window - 1);

@@ -59,13 +59,16 @@ CheckpointResult judge_foreign(const Recording& recording, const Checkpoint& che
 
   const HostOperands operands = read_operands(recording, checkpoint, recording.dtype());
   const RunFacts facts =
-      facts_of_stranger(*block, checkpoint, operands, oracle, recording.dtype(), points);
+      facts_of_stranger(recording, *block, checkpoint, operands, oracle, recording.dtype(), points);
   result.contract = to_string(facts.contract);
   result.fused = points == RoundingPoints::fused;
   const std::vector<OutputCase> cases =
       output_cases(recording, checkpoint, *block, operands, given, facts, oracle);
   std::vector<OutputVerdict> verdicts;
-  for (const OutputCase& output : cases) verdicts.push_back(judge(output));
+  for (const OutputCase& output : cases) {
+    verdicts.push_back(judge(output));
+    note_sample(output, result);
+  }
   Verdict verdict = combine(std::move(verdicts));
   result.status = verdict.status;
   result.reason = verdict.reason;
@@ -73,9 +76,10 @@ CheckpointResult judge_foreign(const Recording& recording, const Checkpoint& che
   if (rounded) result.details.push_back("wider outputs were rounded to " + result.dtype);
   if (result.status == Status::fail && size_of(recording.dtype()) == 2) {
     for (const OutputCase& output : cases) {
-      result.details.push_back(
-          "bits: " +
-          classify(output, rounding_candidates(*block, checkpoint, operands, oracle, output.name)));
+      const std::string words = classify(
+          output,
+          rounding_candidates(recording, *block, checkpoint, operands, oracle, output.name));
+      if (!words.empty()) result.details.push_back("bits: " + words);
     }
   }
   return result;

@@ -9,6 +9,8 @@ namespace plumb {
 namespace {
 
 constexpr int64_t kTileSide = 8;
+// Columns of a tile where some rows are missing: eight elements of one row are often all small.
+constexpr int64_t kSparseTileColumns = 64;
 
 int find_axis(const std::vector<std::string>& axes, std::string_view name) {
   const auto at = std::find(axes.begin(), axes.end(), name);
@@ -65,6 +67,12 @@ void append(std::string& words, const std::string& part) {
   words += part;
 }
 
+// The i-th token, as a range of token indices.
+Range token_range(const Layout& layout, int64_t i) {
+  const int64_t token = layout.token_at(i);
+  return {token, token + 1};
+}
+
 std::string row_words(const Layout& layout, int64_t batch, Range tokens) {
   std::string words;
   if (layout.batch_axis >= 0 && extent(layout, layout.batch_axis) > 1) {
@@ -112,23 +120,52 @@ std::vector<int64_t> multiples(int64_t count, int64_t step) {
   return out;
 }
 
+// The tile that each token of one batch entry lies in, counted without those that have none.
+struct TileRows {
+  std::vector<int64_t> of_token;
+  std::vector<Range> tokens;  // per tile: indices in the whole output
+};
+
+TileRows tile_rows(const Layout& layout) {
+  TileRows out;
+  for (int64_t i = 0; i < layout.tokens; ++i) {
+    const int64_t token = layout.token_at(i);
+    if (out.tokens.empty() || out.tokens.back().begin / kTileSide != token / kTileSide) {
+      out.tokens.push_back({layout.chosen.empty() ? token / kTileSide * kTileSide : token, token});
+    }
+    out.tokens.back().end = token + 1;
+    out.of_token.push_back(static_cast<int64_t>(out.tokens.size()) - 1);
+  }
+  return out;
+}
+
+int64_t tile_columns(const Layout& layout) {
+  return layout.chosen.empty() ? kTileSide : kSparseTileColumns;
+}
+
+int64_t tiles_across(const Layout& layout) {
+  return (layout.columns + tile_columns(layout) - 1) / tile_columns(layout);
+}
+
 Partition tiles(const Layout& layout) {
-  const int64_t across = (layout.columns + kTileSide - 1) / kTileSide;
-  const int64_t down = (layout.tokens + kTileSide - 1) / kTileSide;
+  const TileRows tiles = tile_rows(layout);
+  const auto down = static_cast<int64_t>(tiles.tokens.size());
+  const int64_t across = tiles_across(layout);
   Partition out{"tile", multiples(layout.rows, 0), multiples(layout.columns, 0), 0};
   for (int64_t row = 0; row < layout.rows; ++row) {
-    const int64_t tile_row = row / layout.tokens * down + row % layout.tokens / kTileSide;
-    out.row_part[static_cast<size_t>(row)] = tile_row * across;
+    const int64_t tile = tiles.of_token[static_cast<size_t>(row % layout.tokens)];
+    out.row_part[static_cast<size_t>(row)] = (row / layout.tokens * down + tile) * across;
   }
   for (int64_t c = 0; c < layout.columns; ++c)
-    out.column_part[static_cast<size_t>(c)] = c / kTileSide;
+    out.column_part[static_cast<size_t>(c)] = c / tile_columns(layout);
   out.groups = layout.rows / std::max<int64_t>(layout.tokens, 1) * down * across;
   return out;
 }
 
 }  // namespace
 
-Layout layout_of(const Shape& shape, const std::vector<std::string>& axes) {
+Layout layout_of(const Shape& shape, const std::vector<std::string>& axes,
+                 std::vector<int64_t> chosen) {
   require<BadInput>(axes.size() == static_cast<size_t>(shape.rank()), "axes", axes.size(),
                     " axis names for shape ", shape, " of rank ", shape.rank());
   Layout out;
@@ -144,6 +181,9 @@ Layout layout_of(const Shape& shape, const std::vector<std::string>& axes) {
   }
   out.tokens = extent(out, out.token_axis);
   out.rows = extent(out, out.batch_axis) * out.tokens;
+  require(chosen.empty() || static_cast<int64_t>(chosen.size()) == out.tokens, "judge",
+          chosen.size(), " chosen tokens beside a tensor of shape ", shape);
+  out.chosen = std::move(chosen);
   return out;
 }
 
@@ -235,32 +275,30 @@ Partition along_axis(const Layout& layout, int axis) {
 std::string element_name(const Layout& layout, int64_t position) {
   const int64_t row = position / layout.columns;
   const int64_t column = position % layout.columns;
-  const int64_t token = row % layout.tokens;
-  return joined(row_words(layout, row / layout.tokens, {token, token + 1}),
+  return joined(row_words(layout, row / layout.tokens, token_range(layout, row % layout.tokens)),
                 column_words(layout, {column, column + 1}));
 }
 
 std::string group_name(const Layout& layout, const Partition& family, int64_t group) {
   if (family.name == "channel") return column_words(layout, {group, group + 1});
   if (family.name == "token") {
-    const int64_t token = group % layout.tokens;
-    return row_words(layout, group / layout.tokens, {token, token + 1});
+    return row_words(layout, group / layout.tokens, token_range(layout, group % layout.tokens));
   }
   if (family.name == "token x head") {
     const int head = head_axis(layout);
     const int64_t heads = extent(layout, head);
     const int64_t row = group / heads;
-    const int64_t token = row % layout.tokens;
-    return joined(row_words(layout, row / layout.tokens, {token, token + 1}),
+    return joined(row_words(layout, row / layout.tokens, token_range(layout, row % layout.tokens)),
                   axis_range(layout, head, {group % heads, group % heads + 1}));
   }
-  const int64_t across = (layout.columns + kTileSide - 1) / kTileSide;
-  const int64_t down = (layout.tokens + kTileSide - 1) / kTileSide;
-  const int64_t token = group / across % down * kTileSide;
-  const int64_t column = group % across * kTileSide;
+  const int64_t across = tiles_across(layout);
+  const std::vector<Range> tokens = tile_rows(layout).tokens;
+  const auto down = static_cast<int64_t>(tokens.size());
+  const int64_t width = tile_columns(layout);
+  const int64_t column = group % across * width;
   return joined(
-      row_words(layout, group / across / down, {token, std::min(token + kTileSide, layout.tokens)}),
-      column_words(layout, {column, std::min(column + kTileSide, layout.columns)}));
+      row_words(layout, group / across / down, tokens[static_cast<size_t>(group / across % down)]),
+      column_words(layout, {column, std::min(column + width, layout.columns)}));
 }
 
 }  // namespace plumb

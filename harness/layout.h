@@ -21,12 +21,16 @@ struct Layout {
   int64_t rows = 1;
   int64_t columns = 1;
   int64_t tokens = 1;  // rows of one batch entry
+  // Where only some tokens are here: the index of each in the whole output, ascending. Empty: all.
+  std::vector<int64_t> chosen;
 
+  int64_t token_at(int64_t i) const { return chosen.empty() ? i : chosen[static_cast<size_t>(i)]; }
   int64_t size() const { return rows * columns; }
 };
 
 // Throws BadInput unless there is one axis name per dimension.
-Layout layout_of(const Shape& shape, const std::vector<std::string>& axes);
+Layout layout_of(const Shape& shape, const std::vector<std::string>& axes,
+                 std::vector<int64_t> chosen = {});
 
 // The elements of a host tensor of the layout's shape (strided or not) as doubles, [rows, columns].
 std::vector<double> to_matrix(const Tensor& t, const Layout& layout);
@@ -45,7 +49,8 @@ struct Partition {
 };
 
 // The group families of the gates: token, token x head, channel (one column), tile (8 rows of one
-// batch entry x 8 columns). A family whose axis is missing is left out.
+// batch entry x 8 columns; where some rows are missing, those that are here x 64 columns). A family
+// whose axis is missing is left out.
 std::vector<Partition> error_families(const Layout& layout);
 // One group per index of an axis (number `axis` of layout.axes).
 Partition along_axis(const Layout& layout, int axis);

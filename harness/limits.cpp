@@ -12,16 +12,6 @@ double unit_of(const Accumulator& accumulator) { return std::ldexp(1.0, -accumul
 
 bool is_narrow(DType storage) { return size_of(storage) <= 2; }
 
-double c_of(DType storage) { return is_narrow(storage) ? kLimits.c_narrow : kLimits.c_f32; }
-
-// S(y) <= c kappa max(S(reference), floor).
-Gate ratio_gate(std::string name, double y, double c, double kappa, double reference, double floor,
-                std::string where) {
-  return make_gate(std::move(name), y, c * kappa * std::max(reference, floor),
-                   {{"c", c}, {"kappa", kappa}, {"reference", reference}, {"floor", floor}},
-                   std::move(where));
-}
-
 Gate gain_gate(const Statistics& y, const Statistics& reference, const ReferenceScales& scales,
                double floor) {
   const auto rows = static_cast<double>(scales.valid_rows);
@@ -59,8 +49,11 @@ Floors floors(const Contract& contract, const std::vector<Stage>& stages, double
   out.accumulation = accumulation_floor(stages) + unit_of(contract.accumulator) * max_abs_score;
   out.norm = kLimits.rounding * u_store + out.accumulation;
   out.element = u_store + kLimits.element_accumulation * out.accumulation;
+  if (contract.points == RoundingPoints::flash) out.roundings = std::sqrt(2.0);
   return out;
 }
+
+double c_of(DType storage) { return is_narrow(storage) ? kLimits.c_narrow : kLimits.c_f32; }
 
 double kappa(int64_t group_size, int64_t groups) {
   const auto n = static_cast<double>(std::max<int64_t>(group_size, 1));
@@ -75,12 +68,21 @@ Gate make_gate(std::string name, double statistic, double limit, std::vector<Ter
   return out;
 }
 
+Gate ratio_gate(std::string name, double y, double c, double kappa, double r, double reference,
+                double floor, std::string where) {
+  std::vector<Term> terms = {
+      {"c", c}, {"kappa", kappa}, {"reference", reference}, {"floor", floor}};
+  if (r != 1) terms.push_back({"roundings", r});
+  return make_gate(std::move(name), y, c * kappa * r * std::max(reference, floor), std::move(terms),
+                   std::move(where));
+}
+
 std::vector<Gate> statistic_gates(const Statistics& y, const Statistics& reference,
                                   const ReferenceScales& scales, const Floors& floors) {
   const double c = c_of(scales.storage);
   std::vector<Gate> out;
-  out.push_back(
-      ratio_gate("tensor", y.tensor, c, kappa(scales.n, 1), reference.tensor, floors.norm, {}));
+  out.push_back(ratio_gate("tensor", y.tensor, c, kappa(scales.n, 1), floors.roundings,
+                           reference.tensor, floors.norm, {}));
   for (size_t a = 0; a < scales.families.size(); ++a) {
     const FamilyScales& family = scales.families[a];
     if (family.counted == 0) continue;
@@ -89,17 +91,17 @@ std::vector<Gate> statistic_gates(const Statistics& y, const Statistics& referen
         worst.value == 0 ? "" : group_name(scales.layout, family.partition, worst.worst);
     const std::string name(family.partition.name);
     if (family.uniform) {
-      out.push_back(ratio_gate(name, worst.value, c, worst.worst_kappa, reference.families[a].value,
-                               floors.norm, where));
+      out.push_back(ratio_gate(name, worst.value, c, worst.worst_kappa, floors.roundings,
+                               reference.families[a].value, floors.norm, where));
     } else {
       // v_g / kappa_g <= c max(max_g v_g(reference) / kappa_g, F), both sides times the worst
       // kappa_g.
-      out.push_back(ratio_gate(name, worst.worst_value, c, worst.worst_kappa,
+      out.push_back(ratio_gate(name, worst.worst_value, c, worst.worst_kappa, floors.roundings,
                                reference.families[a].normalised, floors.norm, where));
     }
   }
-  out.push_back(ratio_gate("element", y.element, c, kappa(1, scales.n), reference.element,
-                           floors.element,
+  out.push_back(ratio_gate("element", y.element, c, kappa(1, scales.n), floors.roundings,
+                           reference.element, floors.element,
                            y.element_at < 0 ? "" : element_name(scales.layout, y.element_at)));
   if (!scales.constant) out.push_back(gain_gate(y, reference, scales, floors.norm));
   return out;

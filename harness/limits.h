@@ -45,12 +45,18 @@ struct Floors {
   double accumulation = 0;  // F_acc
   double norm = 0;          // F_T = F_A = 0.43 u_store + F_acc
   double element = 0;       // F_E = u_store + 4 F_acc
+  // What a contract rounds more than its rounded model, as a factor of errors: flash attention rounds
+  // its weights too, by as much as the output and independently, hence sqrt(2).
+  double roundings = 1;
 };
 
 // F_acc of the stages alone.
 double accumulation_floor(const std::vector<Stage>& stages);
 // max_abs_score: largest |score| of an attention (0: none), which costs u_acc max_abs_score in exp.
 Floors floors(const Contract& contract, const std::vector<Stage>& stages, double max_abs_score);
+
+// The factor c of a limit.
+double c_of(DType storage);
 
 // 1 + 3 / sqrt(n (1 + 2 ln G)): the largest RMS of G groups of n elements lies above the typical
 // one.
@@ -73,6 +79,9 @@ struct Gate {
 };
 Gate make_gate(std::string name, double statistic, double limit, std::vector<Term> derivation = {},
                std::string where = {});
+// S(y) <= c kappa r max(S(reference), floor), r: Floors::roundings.
+Gate ratio_gate(std::string name, double y, double c, double kappa, double r, double reference,
+                double floor, std::string where);
 
 // The gates on the decisive statistics of y, `reference` being the same statistics of the
 // reference: S(y) <= c kappa max(S(reference), F). Where the groups of a family differ in size, the

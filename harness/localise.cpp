@@ -47,15 +47,26 @@ std::vector<size_t> fewest(const std::vector<double>& energy, double share) {
   return order;
 }
 
+// The axis that is looked at. Where only some tokens are here, `labels` are their indices in the
+// whole output; nothing periodic can be said of them.
+struct Axis {
+  std::string name;
+  size_t n = 0;
+  std::vector<int64_t> labels;
+
+  int64_t label(size_t i) const { return labels.empty() ? static_cast<int64_t>(i) : labels[i]; }
+};
+
 // Some indices of an axis, in words.
 struct Selection {
   std::string words;
   std::vector<uint8_t> chosen;  // per index
 };
 
-std::string listed(const std::vector<size_t>& indices) {
+template <class Indices, class Label>
+std::string listed(const Indices& indices, Label label) {
   std::string out;
-  for (const size_t i : indices) out += (out.empty() ? "" : ", ") + std::to_string(i);
+  for (const size_t i : indices) out += (out.empty() ? "" : ", ") + std::to_string(label(i));
   return out;
 }
 
@@ -66,18 +77,17 @@ Selection select(std::string words, size_t n, Choose choose) {
   return out;
 }
 
-std::optional<Selection> as_range(const std::string& axis, size_t n,
-                                  const std::vector<size_t>& in) {
-  const size_t first = in.front(), last = in.back(), span = last - first + 1;
+std::optional<Selection> as_range(const Axis& axis, const std::vector<size_t>& in) {
+  const size_t first = in.front(), last = in.back(), span = last - first + 1, n = axis.n;
   if (span == n || 2 * in.size() < span) return std::nullopt;
   std::string words;
-  const bool ordered = axis == "token" || axis == "kv_token";
+  const bool ordered = axis.name == "token" || axis.name == "kv_token";
   if (ordered && last == n - 1) {
-    words = text(axis, " >= ", first);
+    words = text(axis.name, " >= ", axis.label(first));
   } else if (ordered && first == 0) {
-    words = text(axis, " < ", last + 1);
+    words = text(axis.name, " < ", axis.label(last) + 1);
   } else {
-    words = text(axis, ' ', first, "..", last);
+    words = text(axis.name, ' ', axis.label(first), "..", axis.label(last));
     if (last == n - 1) words += text(" (last ", span, ')');
     if (first == 0) words += text(" (first ", span, ')');
   }
@@ -109,30 +119,33 @@ std::optional<Selection> as_period(const std::string& axis, const std::vector<do
     const std::vector<size_t> residues = fewest(modulo(energy, period), share);
     if (4 * residues.size() > period || in.size() < 2 * residues.size()) continue;
     const bool one = residues.size() == 1;
-    return select(
-        text(axis, " mod ", period, one ? " = " : " in ", listed(residues)), n,
-        [&](size_t i) { return std::binary_search(residues.begin(), residues.end(), i % period); });
+    return select(text(axis, " mod ", period, one ? " = " : " in ",
+                       listed(residues, [](size_t i) { return i; })),
+                  n, [&](size_t i) {
+                    return std::binary_search(residues.begin(), residues.end(), i % period);
+                  });
   }
   return std::nullopt;
 }
 
 // The smallest describable set of indices that holds `share` of the energy; nothing when it is the
 // axis.
-std::optional<Selection> narrow(const std::string& axis, const std::vector<double>& energy,
-                                double share) {
-  const size_t n = energy.size();
+std::optional<Selection> narrow(const Axis& axis, const std::vector<double>& energy, double share) {
+  const size_t n = axis.n;
+  const bool whole = axis.labels.empty();
+  const auto label = [&](size_t i) { return axis.label(i); };
   if (n < 2) return std::nullopt;
   const std::vector<size_t> in = fewest(energy, share);
   const auto chosen = [&](size_t i) { return std::binary_search(in.begin(), in.end(), i); };
   if (in.size() == n) return std::nullopt;
-  if (in.size() == 1) return select(text(axis, ' ', in[0]), n, chosen);
-  if (auto pair = as_pair(axis, n, in)) return pair;
-  if (auto parity = as_parity(axis, n, in)) return parity;
-  if (auto range = as_range(axis, n, in)) return range;
-  if (auto period = as_period(axis, energy, in, share)) return period;
+  if (in.size() == 1) return select(text(axis.name, ' ', label(in[0])), n, chosen);
+  if (auto pair = as_pair(axis.name, n, in)) return pair;
+  if (auto parity = as_parity(axis.name, n, in); parity && whole) return parity;
+  if (auto range = as_range(axis, in)) return range;
+  if (auto period = as_period(axis.name, energy, in, share); period && whole) return period;
   if (2 * in.size() > n) return std::nullopt;
-  if (in.size() <= kLongestList) return select(axis + ' ' + listed(in), n, chosen);
-  return select(text(in.size(), " of ", n, ' ', axis, 's'), n, chosen);
+  if (in.size() <= kLongestList) return select(axis.name + ' ' + listed(in, label), n, chosen);
+  return select(text(in.size(), " of ", n, ' ', axis.name, 's'), n, chosen);
 }
 
 std::string worst_of(const std::vector<Gate>& gates) {
@@ -162,7 +175,7 @@ std::vector<ErrorMap> error_maps(const std::vector<double>& energy, const Layout
     if (name == "head_dim" && along.size() % 2 == 0) {
       out.push_back({"head_dim pair", modulo(along, along.size() / 2)});
     }
-    if (static_cast<int>(axis) != layout.token_axis) continue;
+    if (static_cast<int>(axis) != layout.token_axis || !layout.chosen.empty()) continue;
     for (const size_t period : kPeriods) {
       if (along.size() >= 2 * period)
         out.push_back({text(name, " mod ", period), modulo(along, period)});
@@ -217,7 +230,10 @@ Localisation localise(const std::vector<double>& energy, const Layout& layout,
       1 - (1 - kShare) / static_cast<double>(std::max<size_t>(layout.axes.size(), 1));
   for (size_t axis = 0; axis < layout.axes.size(); ++axis) {
     const Partition along = along_axis(layout, static_cast<int>(axis));
-    const auto selection = narrow(layout.axes[axis], fold(energy, along), share);
+    const bool token = static_cast<int>(axis) == layout.token_axis;
+    const Axis named{layout.axes[axis], static_cast<size_t>(along.groups),
+                     token ? layout.chosen : std::vector<int64_t>()};
+    const auto selection = narrow(named, fold(energy, along), share);
     if (!selection) continue;
     out.region += (out.region.empty() ? "" : ", ") + selection->words;
     size_t i = 0;

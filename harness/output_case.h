@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "harness/sampled.h"
 #include "kernels/contract.h"
 #include "kernels/tensor.h"
 
@@ -22,6 +24,9 @@ struct OutputCase {
   Tensor model;      // rounded model m; undefined: no conformance
   Tensor valid;      // bool; undefined: all
   std::vector<std::string> valid_axes;
+  // Where the recording has some rows only: what is known of all. The tensors above hold those
+  // tokens of the output.
+  std::optional<RowSample> sample;
   Contract contract;
   std::vector<Stage> stages;          // the sums on the way to an element
   double max_abs_score = 0;           // attention only

@@ -106,6 +106,14 @@ const std::map<std::string, Contract>& Recording::contracts() const {
   return state_->header.contracts;
 }
 
+int token_axis(const std::vector<std::string>& axes) {
+  for (const char* name : {"token", "kv_token"}) {
+    const auto found = std::find(axes.begin(), axes.end(), name);
+    if (found != axes.end()) return static_cast<int>(found - axes.begin());
+  }
+  return -1;
+}
+
 const TensorInfo& Recording::tensor_info(const std::string& key) const {
   const auto found = state_->header.tensors.find(key);
   if (found == state_->header.tensors.end()) {
@@ -115,19 +123,26 @@ const TensorInfo& Recording::tensor_info(const std::string& key) const {
   return found->second;
 }
 
+Shape Recording::output_shape(const OutputRef& output) const {
+  Shape shape = tensor_info(output.tensor).shape;
+  if (output.sampled) shape.set(token_axis(output.axes), output.sampled->of);
+  return shape;
+}
+
 Tensor Recording::read(const std::string& key) const {
   const TensorInfo& info = tensor_info(key);
-  if (info.file.empty()) {
-    throw Unsupported(text(state_->document->name(), ": tensors.", key,
-                           ": has a generator and no payload, which this reader cannot produce"));
-  }
   if (const Tensor cached = state_->cache.find(key); cached.defined()) return cached;
-  const SafetensorsFile& file = state_->files.at(info.file);
-  const Tensor tensor = file.read(info.name);
+  const Tensor tensor = info.generator ? generate(*info.generator, info.dtype, info.shape)
+                                       : state_->files.at(info.file).read(info.name);
   const std::string hash = sha256_hex(tensor.raw(), tensor.bytes());
+  const std::string field = text(state_->document->name(), ": tensors.", key, ".sha256");
+  if (hash != info.sha256 && info.generator) {
+    throw BadInput(text(field, " is ", info.sha256, ", but the generator gives ", hash,
+                        ": the recording was changed, or made by another version; record again"));
+  }
   if (hash != info.sha256) {
-    throw BadInput(text(file.file().name(), ": the tensor ", printable(info.name), " has SHA-256 ",
-                        hash, ", but ", state_->document->name(), ": tensors.", key, ".sha256 is ",
+    throw BadInput(text(state_->files.at(info.file).file().name(), ": the tensor ",
+                        printable(info.name), " has SHA-256 ", hash, ", but ", field, " is ",
                         info.sha256, ": the file was changed; fetch it again, or record again"));
   }
   state_->cache.add(key, tensor);

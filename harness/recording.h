@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "blocks/params.h"
+#include "harness/generator.h"
 #include "harness/json.h"
 #include "kernels/contract.h"
 #include "kernels/tensor.h"
@@ -22,16 +23,30 @@ struct TensorRef {
   std::vector<std::string> axes;
 };
 
+// An output of which only some tokens are stored (harness/sampled.h).
+struct SampledRef {
+  std::string tokens;     // i64 [n]: indices along the token axis, ascending
+  int64_t of = 0;         // extent of that axis in the whole output
+  std::string reference;  // f64 [rows, 16]: sketch of the reference
+  std::string oracle;     // the same of the oracle
+  std::string rms;        // f64 [rows]: of the oracle's rows
+};
+
 // The reference `tensor`, and how far it is from the float64 oracle. `delta` (f32, same shape) is
 // oracle - reference; absent, they are equal. `valid` (bool) has axes among this one's and
-// broadcasts; elements that it calls false are judged only for being finite.
+// broadcasts; elements that it calls false are judged only for being finite. Where `sampled` is
+// set, tensor and delta hold the chosen tokens only, and there is no `valid`.
 struct OutputRef {
   std::string tensor;
   std::vector<std::string> axes;
   std::optional<std::string> delta;
   double error = 0;  // as recorded, for people; may be nan or inf
   std::optional<TensorRef> valid;
+  std::optional<SampledRef> sampled;
 };
+
+// The position of `token`, or else `kv_token`, among axis names; -1: neither.
+int token_axis(const std::vector<std::string>& axes);
 
 struct Checkpoint {
   std::string id;        // <path>[:<function>]#<call>
@@ -51,11 +66,12 @@ struct Checkpoint {
 };
 
 struct TensorInfo {
-  std::string file;  // "tensors" or "weights"; empty for one that has no payload (reserved)
+  std::string file;  // "tensors" or "weights"; empty for one that is generated
   std::string name;  // inside the safetensors file
   DType dtype = DType::f32;
   Shape shape;
-  std::string sha256;  // of the payload's bytes
+  std::string sha256;                  // of the payload's bytes
+  std::optional<Generator> generator;  // instead of a payload
 };
 
 // A recording whose files have been checked against each other: every reference resolves, and every
@@ -82,7 +98,11 @@ class Recording {
   // BadInput for a key that the table does not have.
   const TensorInfo& tensor_info(const std::string& key) const;
 
-  // The tensor in host memory; BadInput where its bytes do not have the recorded SHA-256. Tensors
+  // The shape of a whole output, whose tensor may hold chosen rows only.
+  Shape output_shape(const OutputRef& output) const;
+
+  // The tensor in host memory, generated where the recording says so; BadInput where its bytes do
+  // not have the recorded SHA-256. Tensors
   // read recently are kept and shared between callers: never write to what this returns.
   Tensor read(const std::string& key) const;
 

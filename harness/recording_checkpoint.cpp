@@ -6,6 +6,7 @@
 
 #include "harness/printable.h"
 #include "harness/recording_fields.h"
+#include "harness/sampled.h"
 
 namespace plumb {
 namespace {
@@ -24,7 +25,10 @@ constexpr std::array<std::string_view, 24> kBlocks = {"embedding",      "rotary_
                                                       "lm_head",        "module"};
 constexpr std::array<std::string_view, 5> kReserved = {"direction", "quant", "shard", "margins",
                                                        "amplification"};
-constexpr std::array<std::string_view, 3> kReservedInOutput = {"chained_delta", "rows", "sketch"};
+constexpr std::string_view kReservedInOutput = "chained_delta";
+
+constexpr int64_t kMostTokens = int64_t{1} << 24;
+constexpr int64_t kMostElements = int64_t{1} << 31;  // of an output, though few rows are stored
 
 class CheckpointReader {
  public:
@@ -38,6 +42,8 @@ class CheckpointReader {
   OutputRef read_output(const std::string& name, JsonValue value);
   void check_delta(JsonValue field, const TensorInfo& output);
   void check_valid(JsonValue field, const TensorRef& valid, const OutputRef& output);
+  std::string read_table(JsonValue key, DType dtype, const Shape& shape);
+  SampledRef read_sampled(JsonValue output, const OutputRef& ref, const Shape& shape);
 
   JsonValue value_;
   const RecordingHeader& header_;
@@ -49,13 +55,6 @@ const TensorInfo& CheckpointReader::resolve(JsonValue key) {
   const auto found = header_.tensors.find(name);
   if (found == header_.tensors.end()) {
     key.fail("is ", printable(name), ", which the table of tensors does not have");
-  }
-  if (found->second.file.empty()) {
-    const std::string field = "tensors." + name + ".generator";
-    std::vector<std::string>& reserved = checkpoint_.reserved;
-    if (std::find(reserved.begin(), reserved.end(), field) == reserved.end()) {
-      reserved.push_back(field);
-    }
   }
   return found->second;
 }
@@ -99,10 +98,48 @@ void CheckpointReader::check_valid(JsonValue field, const TensorRef& valid,
   }
 }
 
+// The key of a tensor that must have this dtype and shape.
+std::string CheckpointReader::read_table(JsonValue key, DType dtype, const Shape& shape) {
+  const TensorInfo& info = resolve(key);
+  if (info.dtype != dtype || !(info.shape == shape)) {
+    key.fail("is ", key.string(), ", ", name_of(info.dtype), ' ', info.shape, ", expected ",
+             name_of(dtype), ' ', shape);
+  }
+  return std::string(key.string());
+}
+
+// `rows` and `sketch` of an output whose tensor has the shape `shape`.
+SampledRef CheckpointReader::read_sampled(JsonValue output, const OutputRef& ref,
+                                          const Shape& shape) {
+  const JsonValue rows = output.at("rows"), sketch = output.at("sketch");
+  rows.only({"tensor", "of"});
+  sketch.only({"reference", "oracle", "rms"});
+  if (const auto valid = output.find("valid")) valid->fail("stands beside rows, which need none");
+  const int axis = token_axis(ref.axes);
+  if (axis < 0) rows.fail("needs an axis token or kv_token, the output has none");
+  SampledRef out;
+  const int64_t chosen = shape[axis];
+  out.tokens = read_table(rows.at("tensor"), DType::i64, {chosen});
+  if (shape.numel() == 0) rows.fail("chooses rows of an output of ", shape, ", which is empty");
+  out.of = rows.at("of").integer(chosen, kMostTokens);
+  const auto batch = std::find(ref.axes.begin(), ref.axes.end(), "batch");
+  const int64_t entries =
+      batch == ref.axes.end() ? 1 : shape[static_cast<int>(batch - ref.axes.begin())];
+  if (shape.numel() / chosen > kMostElements / out.of) {
+    rows.at("of").fail("is ", out.of, ", which makes an output of more than ", kMostElements,
+                       " elements of ", shape);
+  }
+  const int64_t all = entries * out.of;
+  out.reference = read_table(sketch.at("reference"), DType::f64, {all, kSketchWidth});
+  out.oracle = read_table(sketch.at("oracle"), DType::f64, {all, kSketchWidth});
+  out.rms = read_table(sketch.at("rms"), DType::f64, {all});
+  return out;
+}
+
 OutputRef CheckpointReader::read_output(const std::string& name, JsonValue value) {
   value.only({"tensor", "delta", "error", "axes", "valid", "chained_delta", "rows", "sketch"});
-  for (const std::string_view field : kReservedInOutput) {
-    if (value.find(field)) checkpoint_.reserved.push_back(text("outputs.", name, '.', field));
+  if (value.find(kReservedInOutput)) {
+    checkpoint_.reserved.push_back(text("outputs.", name, '.', kReservedInOutput));
   }
   OutputRef output;
   const JsonValue tensor = value.at("tensor");
@@ -117,6 +154,9 @@ OutputRef CheckpointReader::read_output(const std::string& name, JsonValue value
   const JsonValue error = value.at("error");
   output.error = error.number_or_name();
   if (output.error < 0) error.fail("is ", output.error, ", expected at least 0");
+  if (value.find("rows") || value.find("sketch")) {
+    output.sampled = read_sampled(value, output, info.shape);
+  }
   if (const auto valid = value.find("valid")) {
     output.valid = read_ref(*valid);
     check_valid(*valid, *output.valid, output);

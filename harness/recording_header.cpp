@@ -150,6 +150,28 @@ RecordedFile read_file(JsonValue value) {
   return {value, std::string(path.string()), value.at("bytes").integer(0)};
 }
 
+constexpr std::string_view kGenerator = "splitmix64";
+
+Generator read_generator(JsonValue value, const TensorInfo& tensor) {
+  value.only({"kind", "seed", "exponent", "offset"});
+  const JsonValue kind = value.at("kind");
+  if (kind.string() != kGenerator) {
+    kind.fail("is ", printable(kind.string()), ", expected \"", kGenerator, '"');
+  }
+  if (tensor.dtype != DType::f32 && tensor.dtype != DType::f16 && tensor.dtype != DType::bf16) {
+    value.fail("makes f32, f16 or bf16, but the tensor is ", name_of(tensor.dtype));
+  }
+  const int64_t bytes = tensor.shape.numel() * size_of(tensor.dtype);
+  if (bytes > kLargestGenerated) {
+    value.fail("would make ", bytes, " bytes, the limit is ", kLargestGenerated);
+  }
+  Generator out;
+  out.seed = value.at("seed").integer(0);
+  out.exponent = static_cast<int>(value.at("exponent").integer(-40, 0));
+  out.offset = static_cast<float>(value.at("offset").integer(0, 1));
+  return out;
+}
+
 // t<number> is a tensor of the run, w<number> a weight.
 TensorInfo read_tensor(const JsonMember& member, const std::map<std::string, RecordedFile>& files) {
   const auto& [key, value] = member;
@@ -167,8 +189,11 @@ TensorInfo read_tensor(const JsonMember& member, const std::map<std::string, Rec
   info.dtype = read_recorded_dtype(value.at("dtype"));
   info.shape = read_extents(value.at("shape"));
   info.sha256 = read_sha256(value.at("sha256"));
-  const bool generated = value.find("generator").has_value();
-  if (generated && !value.find("file")) return info;
+  if (const auto generator = value.find("generator")) {
+    if (const auto file = value.find("file")) file->fail("stands beside a generator");
+    info.generator = read_generator(*generator, info);
+    return info;
+  }
   const JsonValue file = value.at("file");
   const std::string_view expected = weight ? "weights" : "tensors";
   if (file.string() != expected) {
@@ -177,7 +202,7 @@ TensorInfo read_tensor(const JsonMember& member, const std::map<std::string, Rec
   if (files.find(std::string(expected)) == files.end()) {
     file.fail("is \"", expected, "\", which files does not list");
   }
-  if (!generated) info.file = expected;
+  info.file = expected;
   return info;
 }
 

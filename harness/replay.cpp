@@ -149,6 +149,7 @@ Verdict Replayer::verify(const BlockEntry& block, const Checkpoint& checkpoint, 
   std::vector<OutputVerdict> outputs;
   for (const OutputCase& output : cases(block, checkpoint, operands, first)) {
     outputs.push_back(judge(output));
+    if (result) note_sample(output, *result);
     if (dtype_ == recording_.dtype()) require_recorded_error(checkpoint, outputs.back());
   }
   Verdict verdict = combine(std::move(outputs));
@@ -193,8 +194,8 @@ void Replayer::explain(const BlockEntry& block, const Checkpoint& checkpoint,
   const Execution again = execute(block, checkpoint, operands, device_,
                                   {options_.fuse ? OpSet().set() : OpSet(), 0xff});
   for (const OutputCase& output : cases(block, checkpoint, operands, again)) {
-    const std::string words =
-        classify(output, rounding_candidates(block, checkpoint, operands, oracle_, output.name));
+    const std::string words = classify(
+        output, rounding_candidates(recording_, block, checkpoint, operands, oracle_, output.name));
     if (!words.empty()) result.details.push_back("bits: " + words);
   }
 }

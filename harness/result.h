@@ -33,6 +33,9 @@ struct CheckpointResult {
   double seconds = 0;                  // of one run of the block
 };
 
+// Adds to the details that an output was judged from some of its rows, if it was.
+void note_sample(const OutputCase& output, CheckpointResult& result);
+
 // First line of the JSON lines and head of every report.
 struct RunInfo {
   std::string command;

@@ -6,6 +6,7 @@
 
 #include "harness/distribution.h"
 #include "harness/layout.h"
+#include "harness/sample_gates.h"
 #include "harness/sums.h"
 #include "harness/verdict_text.h"
 #include "kernels/error.h"
@@ -52,7 +53,7 @@ void check_case(const OutputCase& c) {
 
 Arrays load_arrays(const OutputCase& c) {
   Arrays a;
-  a.layout = layout_of(c.y.shape(), c.axes);
+  a.layout = layout_of(c.y.shape(), c.axes, c.sample ? c.sample->tokens : std::vector<int64_t>());
   a.y = to_matrix(c.y, a.layout);
   if (c.reference.defined()) a.r = to_matrix(c.reference, a.layout);
   if (c.delta.defined()) a.delta = to_matrix(c.delta, a.layout);
@@ -169,6 +170,29 @@ void statistics_gates(OutputVerdict& v, const OutputCase& c, const Arrays& a,
                               place(a.layout, v.conformance->first)));
 }
 
+double token_error(const Statistics& statistics) {
+  for (const GroupStatistic& family : statistics.families) {
+    if (family.family == "token") return family.value;
+  }
+  return statistics.tensor;
+}
+
+// What all rows of a sampled output are held to.
+SampleRule sample_rule(const OutputVerdict& v, const OutputCase& c, const ReferenceScales& scales,
+                       Rule rule) {
+  using Kind = SampleRule::Kind;
+  SampleRule out;
+  out.kind = rule == Rule::bits      ? Kind::reference
+             : rule == Rule::float64 ? Kind::oracle
+                                     : Kind::error;
+  out.storage = scales.storage;
+  out.floor = v.floors.norm;
+  out.roundings = v.floors.roundings;
+  out.max_abs = scales.max_abs;
+  if (c.reference_is_model) out.token_error = token_error(v.reference);
+  return out;
+}
+
 bool failed(const OutputVerdict& v, std::string_view gate) {
   return std::any_of(v.gates.begin(), v.gates.end(),
                      [&](const Gate& g) { return g.name == gate && !g.passed; });
@@ -262,7 +286,20 @@ OutputVerdict judge(const OutputCase& c) {
     case Rule::float64: v.gates.push_back(float64_gate(a, scales, skipped)); break;
     case Rule::gates: statistics_gates(v, c, a, scales); break;
   }
+  const size_t chosen = v.gates.size();
+  if (c.sample) {
+    for (Gate& gate : sample_gates(*c.sample, a.layout, sample_rule(v, c, scales, rule))) {
+      v.gates.push_back(std::move(gate));
+    }
+  }
   settle(v, a, scales, outcomes, expected);
+  const bool elsewhere =
+      std::all_of(v.gates.begin(), v.gates.begin() + static_cast<std::ptrdiff_t>(chosen),
+                  [](const Gate& gate) { return gate.passed; });
+  if (v.status == Status::fail && elsewhere) {
+    v.where = localise_rows(*c.sample, a.layout, sample_rule(v, c, scales, rule), v.gates);
+    v.reason = failure_text(v, a.y, expected);
+  }
   return v;
 }
 

@@ -69,6 +69,13 @@ std::string gate_text(const OutputVerdict& v, const Gate& gate, const std::vecto
                 "model, allowed ",
                 std::floor(gate.limit));
   }
+  if (gate.name == "rows finite") {
+    return text(gate.statistic, " elements are not finite, the first", at(gate));
+  }
+  if (gate.name == "sketch" && std::isnan(term(gate, "reference"))) {
+    return text("sketch of a row differs ", short_number(gate.statistic), " times what is allowed",
+                at(gate));
+  }
   if (gate.name == "float64 agreement") {
     return text("float64 error ", short_number(gate.statistic), " times what is allowed", at(gate));
   }

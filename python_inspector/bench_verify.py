@@ -22,12 +22,12 @@ GOAL = 0.1
 
 
 def run_forwards() -> None:
-    """The forwards of every committed recording, without recording them."""
+    """The forwards of every committed recording of a model, without recording them."""
     from python_inspector import run
-    from python_inspector.cases import BATCH, CASES
+    from python_inspector.cases import BATCH, MODEL_CASES
     from python_inspector.inputs import run_model
 
-    for case in CASES:
+    for case in MODEL_CASES:
         model = run.load_model(case.source)
         ids = functools.partial(run.random_run_ids, case.source, model, BATCH)
         run_model(model, case.plan(ids))

@@ -17,6 +17,7 @@ from python_inspector.format import TensorRef
 
 if TYPE_CHECKING:
     from python_inspector.recorder import Recorder
+    from python_inspector.sampled import Sampling
 
 Named = tuple[torch.Tensor, tuple[str, ...]]
 """A tensor and one axis name per dimension."""
@@ -61,6 +62,8 @@ class Options:
     internals: bool = True
     force: bool = False
     masked_rows: Literal["excluded", "judged"] = "excluded"
+    sampling: Sampling | None = None
+    direct: bool = False
 
     @property
     def operations(self) -> bool:

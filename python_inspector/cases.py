@@ -8,24 +8,26 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from python_inspector import run
+from python_inspector import border_cases, run
+from python_inspector.border_cases import BORDER_CASES, BorderCase
 from python_inspector.format import FormatError
+from python_inspector.folders import replace_folder
 from python_inspector.inputs import RunPlan, pad_left
 from python_inspector.run import Source, What, Where
 from python_inspector.show import format_bytes
 from python_inspector.strict_json import load_json
 from python_inspector.validate import RECORDING, find_recordings, validate
-from python_inspector.writer import replace_folder
+from python_inspector.writer import Summary
 
 CASE_LIMIT = 2_500_000
-TOTAL_LIMIT = 20_000_000
+TOTAL_LIMIT = 30_000_000
 """Bytes of one recording, and of all with their weights: the folder travels with the repository."""
 
 BATCH, TOKENS, PREFILL, STEPS = 2, 15, 11, 4
@@ -51,6 +53,14 @@ class Case:
     @property
     def source(self) -> Source:
         return Source(run.TINY + self.model, self.dtype, self.attention)
+
+    def record(self, where: Where) -> Summary:
+        model = run.load_model(self.source)
+        plan = self.plan(lambda tokens: run.random_run_ids(self.source, model, BATCH, tokens))
+        weights = where.out.parent / f"weights-{self.dtype}.safetensors"
+        return run.record_run(
+            model, self.source, plan, self.what, replace(where, weights_path=weights)
+        )
 
 
 def whole(tokens: int = TOKENS) -> Plan:
@@ -162,10 +172,11 @@ def _all_cases() -> Iterator[Case]:
         yield Case(f"{model}/whole-{dtype}", about, model, dtype, whole(), what=_TWO_LAYERS)
 
 
-CASES: tuple[Case, ...] = tuple(_all_cases())
+MODEL_CASES: tuple[Case, ...] = tuple(_all_cases())
+CASES: tuple[Case | BorderCase, ...] = (*MODEL_CASES, *BORDER_CASES)
 
 
-def select(only: str | None) -> list[Case]:
+def select(only: str | None) -> list[Case | BorderCase]:
     """The cases whose name matches the regular expression; FormatError if there is none."""
     found = [case for case in CASES if only is None or re.search(only, case.name)]
     if not found:
@@ -185,7 +196,8 @@ def generate(out: Path, only: str | None = None) -> None:
         made = Path(scratch)
         for case in cases:
             _record(case, made)
-            _check_size(case.name, _folder_bytes(made / case.name), CASE_LIMIT)
+            limit = border_cases.LIMIT if isinstance(case, BorderCase) else CASE_LIMIT
+            _check_size(case.name, _folder_bytes(made / case.name), limit)
         _check_weights(out, made, cases)
         for case in cases:
             _install(case, made, out)
@@ -209,27 +221,11 @@ def check(out: Path, only: str | None = None) -> int:
     return differing
 
 
-def _record(case: Case, out: Path, *, quiet: bool = False) -> None:
+def _record(case: Case | BorderCase, out: Path, *, quiet: bool = False) -> None:
+    folder = out / case.name
+    command = f"inspector fixtures --only '^{case.name}$'"
     with _one_thread():
-        model = run.load_model(case.source)
-        plan = case.plan(lambda tokens: run.random_run_ids(case.source, model, BATCH, tokens))
-        folder = out / case.name
-        with run.progress_bar(plan.calls, quiet=quiet) as (after_call, progress):
-            summary = run.record_run(
-                model,
-                case.source,
-                plan,
-                case.what,
-                Where(
-                    folder,
-                    f"inspector fixtures --only '^{case.name}$'",
-                    case.name,
-                    folder.parent / f"weights-{case.dtype}.safetensors",
-                    _created(),
-                    progress,
-                    after_call,
-                ),
-            )
+        summary = case.record(Where(folder, command, case.name, created=_created()))
     if findings := validate(folder):
         raise FormatError(f"{case.name} is invalid: {findings[0]} (of {len(findings)})")
     if not quiet:
@@ -259,7 +255,7 @@ def _created() -> str | None:
     return datetime.fromtimestamp(int(epoch), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _check_weights(out: Path, made: Path, cases: list[Case]) -> None:
+def _check_weights(out: Path, made: Path, cases: list[Case | BorderCase]) -> None:
     """New weights may replace old ones only if every recording that shares them is made anew."""
     names = {case.name for case in cases}
     for new in made.glob("*/weights-*.safetensors"):
@@ -276,7 +272,7 @@ def _check_weights(out: Path, made: Path, cases: list[Case]) -> None:
                 )
 
 
-def _install(case: Case, made: Path, out: Path) -> None:
+def _install(case: Case | BorderCase, made: Path, out: Path) -> None:
     old, new = out / case.name, made / case.name
     if old.exists() and _difference(old, new) is None:
         return

@@ -86,6 +86,7 @@ def build_parser() -> argparse.ArgumentParser:
     fixtures.add_argument("--check", action="store_true", help="compare instead of writing")
     fixtures.add_argument("--list", action="store_true", help="list the cases")
     fixtures.set_defaults(run=_fixtures)
+    _add_layer(commands.add_parser("layer", help="record one layer at published size"))
     commands.add_parser("bench", help="what recording (or: bench verify) costs")
     return parser
 
@@ -123,6 +124,20 @@ def _add_record(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--weights", type=Path, metavar="FILE", help="shared file beside DIR")
     parser.add_argument("--name", help="of the recording (default: last two folders of DIR)")
+
+
+def _add_layer(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_layer)
+    parser.description = (
+        "Records one decoder layer of a published size and the blocks in it, each alone, on "
+        "generated weights and inputs; of the outputs chosen rows and a sketch are stored."
+    )
+    parser.add_argument("--shape", required=True, help="llama3-8b, llama3.2-1b or gemma2-2b")
+    parser.add_argument("--dtype", choices=("f32", "bf16", "f16"), default="bf16")
+    parser.add_argument("--attn", choices=("eager", "sdpa"), default="eager")
+    parser.add_argument("--tokens", type=int, default=4096, metavar="N")
+    parser.add_argument("--device", default="cpu", help="a torch device: cpu, cuda, cuda:1")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
 
 
 def _integers(text: str) -> tuple[int, ...]:
@@ -280,6 +295,31 @@ def _fixtures(options: argparse.Namespace) -> int:
     if options.check:
         return BAD_INPUT if cases.check(options.out, options.only) else 0
     cases.generate(options.out, options.only)
+    return 0
+
+
+def _layer(options: argparse.Namespace) -> int:
+    import torch
+
+    from python_inspector import run
+    from python_inspector.border_cases import full_layer
+    from python_inspector.show import format_bytes
+
+    _quiet_transformers()
+    if options.tokens < 2:
+        raise UsageError(f"--tokens {options.tokens}, expected at least 2")
+    if torch.device(options.device).type == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"--device {options.device}, but this torch sees no GPU")
+    case = full_layer(options.shape, options.dtype, options.tokens, options.device, options.attn)
+    with run.progress_bar(len(case.steps)) as (after_call, progress):
+        summary = case.record(
+            run.Where(options.out, options.command_line, progress=progress, after_call=after_call)
+        )
+    print(
+        f"{summary.path}: {summary.checkpoints} checkpoints, {format_bytes(summary.total_bytes)} "
+        f"(JSON {format_bytes(summary.json_bytes)})"
+    )
+    print(f"verify it: harness --fixture {shlex.quote(str(options.out))}")
     return 0
 
 

@@ -54,12 +54,29 @@ class TensorRef:
 
 
 @dataclass
+class SampledRef:
+    """Keys of the tokens that are stored and of what is known of every row; `of` counts tokens."""
+
+    tokens: str
+    of: int
+    reference: str
+    oracle: str
+    rms: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "rows": {"tensor": self.tokens, "of": self.of},
+            "sketch": {"reference": self.reference, "oracle": self.oracle, "rms": self.rms},
+        }
+
+
+@dataclass
 class OutputRef:
     """A reference `r`, and how far it is from the float64 oracle `o`.
 
     `delta` is the key of `o - r` in f32, or None for exactly zero; `error` is
     sqrt(sum delta^2 / sum o^2) over the valid elements. Elements that `valid` marks false are
-    judged only for being finite.
+    judged only for being finite. Where it is `sampled`, these hold the chosen rows only.
     """
 
     tensor: str
@@ -67,15 +84,18 @@ class OutputRef:
     delta: str | None
     error: float
     valid: TensorRef | None = None
+    sampled: SampledRef | None = None
 
     def to_json(self) -> dict[str, Any]:
-        entry = {
+        entry: dict[str, Any] = {
             "tensor": self.tensor,
             "delta": self.delta,
             "error": plain(self.error, "error"),
             "axes": list(self.axes),
         }
-        return entry if self.valid is None else entry | {"valid": self.valid.to_json()}
+        if self.valid is not None:
+            entry["valid"] = self.valid.to_json()
+        return entry if self.sampled is None else entry | self.sampled.to_json()
 
 
 @dataclass

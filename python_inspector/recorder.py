@@ -20,14 +20,23 @@ from python_inspector.capture import (
     Frame,
     Named,
     Options,
+    RecordError,
     bound_arguments,
     by_dimensions,
     difference,
 )
-from python_inspector.format import Checkpoint, Contract, OutputRef, TensorRef, checkpoint_id
+from python_inspector.format import (
+    Checkpoint,
+    Contract,
+    OutputRef,
+    SampledRef,
+    TensorRef,
+    checkpoint_id,
+)
 from python_inspector.lift import LiftError, looks_float32
 from python_inspector.masks import Visibility
 from python_inspector.oracle import Lifted, aside, is_aside, run_lifted
+from python_inspector.sampled import choose_tokens, is_sampled, sketch, take, token_axis
 from python_inspector.taps import Taps
 from python_inspector.taps.common import FunctionTap, ModuleTap
 from python_inspector.writer import RecordingWriter, Summary
@@ -268,6 +277,8 @@ class Recorder:
     ) -> OutputRef:
         r, axes = named
         valid = block.valid.get(key)
+        if oracle is not None and is_sampled(r, axes, self.options.sampling):
+            return self._sampled_output(where, key, block, named, oracle[key][0])
         delta, error = None, 0.0
         if oracle is not None:
             o = oracle[key][0]
@@ -281,6 +292,30 @@ class Recorder:
                 self.warn(f"{where}: the oracle's values all fit float32; was it computed there?")
         reference = None if valid is None else TensorRef(self.key(valid[0]), valid[1])
         return OutputRef(self.key(r), axes, delta, error, reference)
+
+    def _sampled_output(
+        self, where: str, key: str, block: Block, named: Named, o: torch.Tensor
+    ) -> OutputRef:
+        """Chosen rows of the output with their deltas, and a sketch of all rows."""
+        r, axes = named
+        sampling, axis = self.options.sampling, token_axis(axes)
+        assert sampling is not None and axis is not None
+        if key in block.valid:
+            raise RecordError(f"[{where}] {key} has excluded rows; such an output is stored whole")
+        whole = sketch(r, o, axes, f"{where}: {key}")
+        window = (block.params.get("attention") or block.params).get("window")
+        tokens = choose_tokens(o, axes, sampling, window)
+        r, o = take(r, axes, tokens), take(o, axes, tokens)
+        result = difference(r, o, None, where)
+        tables = (torch.tensor(tokens), whole.reference, whole.oracle, whole.rms)
+        indices, *sketches = (self.writer.tensor(table) for table in tables)
+        return OutputRef(
+            self.writer.tensor(r),
+            axes,
+            None if result.delta is None else self.writer.tensor(result.delta),
+            result.error,
+            sampled=SampledRef(indices, named[0].shape[axis], *sketches),
+        )
 
     def key(self, tensor: torch.Tensor) -> str:
         """The tensor's key; one that lives on unchanged is not hashed again."""
@@ -297,6 +332,8 @@ class Recorder:
         return {name: TensorRef(self.key(t), axes) for name, (t, axes) in inputs.items()}
 
     def _wanted(self, kind: str, path: str) -> bool:
+        if self.options.direct and len(self.stack) != 1:
+            return False
         return self.options.wants(kind, path)
 
     def _declare(self, name: str) -> None:

@@ -16,6 +16,7 @@ from python_inspector.capture import Options, RecordError
 from python_inspector.internals import OperationMode
 from python_inspector.patches import function_patches
 from python_inspector.recorder import Recorder
+from python_inspector.sampled import Sampling
 from python_inspector.taps import taps_for
 from python_inspector.writer import Progress, RecordingWriter
 
@@ -33,6 +34,8 @@ def record(
     internals: bool = True,
     force: bool = False,
     masked_rows: Literal["excluded", "judged"] = "excluded",
+    sampling: Sampling | None = None,
+    direct: bool = False,
     weights_path: Path | str | None = None,
     progress: Progress | None = None,
     name: str | None = None,
@@ -53,6 +56,8 @@ def record(
     (delta is null then, and the recording says so); "leaves" records no composite blocks and no
     single operations, which is faster. `internals`: single torch operations inside functions.
     `masked_rows`: attention rows without any allowed key are "excluded" from judging or "judged".
+    `sampling`: of large outputs only chosen rows and a sketch of all are stored (sampled.py).
+    `direct`: only what the model's own forward calls, not what runs inside that.
     `weights_path`: a weights file beside `out` that several recordings of the model share.
     `source`, `seed`, `revision`, `run`, `command`, `created`: for the provenance; `run` overrides
     what is seen. `force`: records what a guard would refuse, with a warning.
@@ -62,7 +67,7 @@ def record(
     """
     _check_options(model, blocks, layers, oracle, masked_rows)
     out = Path(out)
-    options = Options(blocks, layers, oracle, internals, force, masked_rows)
+    options = Options(blocks, layers, oracle, internals, force, masked_rows, sampling, direct)
     taps = taps_for(model)
     warnings = guards.check_model(model, taps, force)
     shared = None if weights_path is None else Path(weights_path)

@@ -95,6 +95,9 @@ def _detail(recording: Json, checkpoint: Json) -> Iterator[str]:
     for name, output in checkpoint["outputs"].items():
         error = as_number(output["error"])
         yield f"  output  {name:16} {_tensor(table, output)}  error {error:.3e}"
+        if "rows" in output:
+            rows = output["rows"]
+            yield f"          rows             {table[rows['tensor']]['shape'][0]} of {rows['of']}"
         if "valid" in output:
             yield f"          valid            {_tensor(table, output['valid'])}"
 

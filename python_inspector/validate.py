@@ -7,6 +7,7 @@ both are tested on tests/data/recordings.
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -16,8 +17,17 @@ from typing import Any
 import torch
 
 from python_inspector.block_table import BLOCKS, split_names
-from python_inspector.format import FormatError, as_number, checkpoint_id
+from python_inspector.format import (
+    ITEM_SIZES,
+    TORCH_DTYPES,
+    FormatError,
+    as_number,
+    checkpoint_id,
+)
+from python_inspector.generator import MOST_BYTES, Generator, generate
+from python_inspector.payload import tensor_bytes
 from python_inspector.safetensors_file import SafetensorsFile, read_header
+from python_inspector.sampled import WIDTH, token_axis
 from python_inspector.strict_json import load_json
 
 RECORDING = "recording.json"
@@ -161,6 +171,38 @@ def _output_findings(
             yield f"{where}.delta: {entry['dtype']} {entry['shape']}, expected f32 {shape}"
     if "valid" in output:
         yield from _valid_findings(f"{where}.valid", output, table)
+    if "rows" in output:
+        yield from _sampled_findings(where, output, table)
+
+
+def _sampled_findings(
+    where: str, output: Mapping[str, Any], table: Mapping[str, Any]
+) -> Iterator[str]:
+    """Dtypes and shapes of what a sampled output says of all its rows."""
+    rows, sketch = output["rows"], output["sketch"]
+    axis = token_axis(output["axes"])
+    if "valid" in output:
+        yield f"{where}.valid: stands beside rows, which need none"
+    if axis is None:
+        yield f"{where}.rows: the output has no axis token or kv_token"
+        return
+    sizes = dict(zip(output["axes"], table[output["tensor"]]["shape"], strict=True))
+    chosen, of = sizes[output["axes"][axis]], rows["of"]
+    if not 0 < chosen <= of:
+        yield f"{where}.rows.of: {of}, but {chosen} rows are stored"
+    every = sizes.get("batch", 1) * of
+    expected: dict[str, tuple[str, str, list[int]]] = {
+        "rows.tensor": (rows["tensor"], "i64", [chosen]),
+        "sketch.reference": (sketch["reference"], "f64", [every, WIDTH]),
+        "sketch.oracle": (sketch["oracle"], "f64", [every, WIDTH]),
+        "sketch.rms": (sketch["rms"], "f64", [every]),
+    }
+    for name, (key, dtype, shape) in expected.items():
+        entry = table.get(key)
+        if entry is None:
+            yield f"{where}.{name}: tensor {key} is not in the table"
+        elif (entry["dtype"], entry["shape"]) != (dtype, shape):
+            yield f"{where}.{name}: {entry['dtype']} {entry['shape']}, expected {dtype} {shape}"
 
 
 def _valid_findings(
@@ -240,7 +282,8 @@ def _table_findings(
     folder: Path, table: Mapping[str, Any], files: Mapping[str, SafetensorsFile]
 ) -> Iterator[str]:
     for key, entry in table.items():
-        if "file" not in entry:
+        if "generator" in entry:
+            yield from _generated_findings(f"{folder / RECORDING}: tensors.{key}", entry)
             continue
         file, name = files[entry["file"]], entry.get("name", key)
         where = f"{folder / RECORDING}: tensors.{key}"
@@ -257,6 +300,29 @@ def _table_findings(
             yield f"{where}.sha256: {entry['sha256']}, the payload's is {digest}"
 
 
+def _generated_findings(where: str, entry: Mapping[str, Any]) -> Iterator[str]:
+    """A rule that cannot be followed, or gives something else than was recorded."""
+    size = math.prod(entry["shape"]) * ITEM_SIZES[entry["dtype"]]
+    if size > MOST_BYTES:
+        yield f"{where}.generator: would make {size} bytes, the limit is {MOST_BYTES}"
+        return
+    rule = {name: value for name, value in entry["generator"].items() if name != "kind"}
+    try:
+        made = generate(Generator(**rule), TORCH_DTYPES[entry["dtype"]], tuple(entry["shape"]))
+    except FormatError as error:
+        yield f"{where}.generator: {error}"
+        return
+    digest = hashlib.sha256(tensor_bytes(made)).hexdigest()
+    if digest != entry["sha256"]:
+        yield f"{where}.sha256: {entry['sha256']}, the generator gives {digest}"
+
+
+def _token_findings(where: str, tokens: torch.Tensor, of: int) -> Iterator[str]:
+    values = tokens.tolist()
+    if sorted(set(values)) != values or not 0 <= values[0] <= values[-1] < of:
+        yield f"{where}: {values}, expected ascending tokens of 0 to {of - 1}"
+
+
 def _figure_findings(
     folder: Path, recording: Mapping[str, Any], files: Mapping[str, SafetensorsFile]
 ) -> Iterator[str]:
@@ -267,6 +333,10 @@ def _figure_findings(
     stored = {key for key, entry in recording["tensors"].items() if "file" in entry}
     for checkpoint in recording["checkpoints"]:
         for name, output in checkpoint["outputs"].items():
+            if "rows" in output:
+                where = f"{folder / RECORDING}: {checkpoint['id']}: outputs.{name}.rows"
+                rows = output["rows"]
+                yield from _token_findings(where, read(rows["tensor"]), rows["of"])
             if output["delta"] is None or not {output["tensor"], output["delta"]} <= stored:
                 continue
             valid = output.get("valid")

@@ -6,7 +6,7 @@ exception, Ctrl-C or a full disk leaves what was there before.
 
 from __future__ import annotations
 
-import glob
+import hashlib
 import json
 import os
 import shutil
@@ -27,9 +27,12 @@ from python_inspector.format import (
     Contract,
     FormatError,
     TensorRef,
+    dtype_name,
     plain,
 )
-from python_inspector.payload import OutputFile, Payload, Spool
+from python_inspector.folders import replace_folder, sweep
+from python_inspector.generator import Generator
+from python_inspector.payload import OutputFile, Payload, Spool, tensor_bytes
 from python_inspector.safetensors_file import read_header
 
 RECORDING = "recording.json"
@@ -72,6 +75,17 @@ class _Weight:
     source: torch.Tensor
     """Kept alive, so that its address stays its own."""
     identity: tuple[Any, ...]
+    generator: Generator | None = None
+
+
+@dataclass
+class _Generated:
+    payload: Payload
+    generator: Generator
+    source: torch.Tensor
+    identity: tuple[Any, ...]
+    key: str | None = None
+    """As a tensor of the run; None until it is used as one."""
 
 
 class RecordingWriter:
@@ -93,7 +107,7 @@ class RecordingWriter:
         self._progress = progress
         self.out.parent.mkdir(parents=True, exist_ok=True)
         self._partial = self.out.parent / f".{self.out.name}.partial-{os.getpid()}"
-        _sweep(self.out)
+        sweep(self.out)
         self._partial.mkdir()
         self._spool = Spool(self._partial / ".payloads")
         self._weight_spool = Spool(self._partial / ".weights")
@@ -101,6 +115,8 @@ class RecordingWriter:
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._weights: dict[str, _Weight] = {}
         self._weight_places: dict[tuple[Any, ...], _Weight] = {}
+        self._generated: dict[tuple[Any, ...], _Generated] = {}
+        self._rules: dict[str, _Generated] = {}
         self._contracts: dict[str, Contract] = {}
         self._checkpoints: dict[str, dict[str, Any]] = {}
         self._notes: dict[str, Any] = {}
@@ -120,29 +136,44 @@ class RecordingWriter:
     ) -> None:
         self.abort()
 
+    def generated(self, t: torch.Tensor, generator: Generator) -> None:
+        """Declares that `generator` makes `t`: where this very tensor is used, its payload is not
+        stored. The writer keeps it alive."""
+        digest = hashlib.sha256(tensor_bytes(t)).hexdigest()
+        payload = Payload(dtype_name(t.dtype), tuple(t.shape), digest, 0, 0)
+        self._generated[_place(t)] = _Generated(payload, generator, t, _identity(t))
+
     def tensor(self, t: torch.Tensor) -> str:
         """The key of `t`'s content in this run's file; stores it if it is new."""
+        made = self._find_generated(t)
+        if made is not None:
+            if made.key is None:
+                made.key = f"t{len(self._tensors) + len(self._rules)}"
+                self._rules[made.key] = made
+                self._shapes[made.key] = made.payload.shape
+            return made.key
         start = time.perf_counter()
         payload, new = self._spool.add(t)
         self._seconds += time.perf_counter() - start
         if new:
-            self._tensors[payload] = key = f"t{len(self._tensors)}"
+            self._tensors[payload] = key = f"t{len(self._tensors) + len(self._rules)}"
             self._shapes[key] = payload.shape
             self._advance(payload.bytes)
         return self._tensors[payload]
 
     def weight(self, name: str, t: torch.Tensor) -> str:
         """The key of a weight by its full HF name; a tied one gets the key of its first name."""
-        version = 0 if t.is_inference() else t._version
-        place = (t.data_ptr(), t.dtype, tuple(t.shape), t.stride())
+        place, identity = _place(t), _identity(t)
         known = self._weights.get(name) or self._weight_places.get(place)
-        if known is not None and known.identity == (*place, version):
+        if known is not None and known.identity == identity:
             return known.key
         start = time.perf_counter()
-        payload, new = self._weight_spool.add(t)
+        made = self._find_generated(t)
+        payload, new = (made.payload, False) if made else self._weight_spool.add(t)
         self._seconds += time.perf_counter() - start
         if known is None:
-            known = _Weight(f"w{len(self._weights)}", name, payload, t, (*place, version))
+            rule = made.generator if made else None
+            known = _Weight(f"w{len(self._weights)}", name, payload, t, identity, rule)
             self._weights[name] = self._weight_places[place] = known
             self._shapes[known.key] = payload.shape
             self._advance(payload.bytes if new else 0)
@@ -174,6 +205,9 @@ class RecordingWriter:
                 self._check_key(f"{c.id}: output {name}: delta", output.delta)
             if output.valid is not None:
                 self._check_ref(f"{c.id}: output {name}: valid", output.valid)
+            if (s := output.sampled) is not None:
+                for key in (s.tokens, s.reference, s.oracle, s.rms):
+                    self._check_key(f"{c.id}: output {name}: rows and sketch", key)
         self._checkpoints[c.id] = c.to_json()
         self._advance(0)
 
@@ -232,6 +266,10 @@ class RecordingWriter:
             self._close_spools()
             shutil.rmtree(self._partial, ignore_errors=True)
 
+    def _find_generated(self, t: torch.Tensor) -> _Generated | None:
+        made = self._generated.get(_place(t))
+        return made if made is not None and made.identity == _identity(t) else None
+
     def _check_target(self) -> None:
         if self.weights_path.parent not in (self.out, self.out.parent):
             raise FormatError(
@@ -267,9 +305,13 @@ class RecordingWriter:
 
     def _save_weights(self) -> tuple[dict[str, Any] | None, bool]:
         """The entry of the weights file, and whether a file in place already holds the weights."""
-        if not self._weights:
+        payloads = {
+            name: weight.payload
+            for name, weight in sorted(self._weights.items())
+            if weight.generator is None
+        }
+        if not payloads:
             return None, False
-        payloads = {name: weight.payload for name, weight in sorted(self._weights.items())}
         inside = self.weights_path.parent == self.out
         path = self.weights_path.name if inside else f"../{self.weights_path.name}"
         if not inside and self.weights_path.exists():
@@ -287,8 +329,14 @@ class RecordingWriter:
             key: {"file": "tensors", "dtype": p.dtype, "shape": list(p.shape), "sha256": p.sha256}
             for p, key in self._tensors.items()
         } | {
-            w.key: {"file": "weights", "name": w.name, "dtype": w.payload.dtype,
-                    "shape": list(w.payload.shape), "sha256": w.payload.sha256}
+            key: {"generator": made.generator.to_json(), "dtype": made.payload.dtype,
+                  "shape": list(made.payload.shape), "sha256": made.payload.sha256}
+            for key, made in self._rules.items()
+        } | {
+            w.key: ({"file": "weights"} if w.generator is None
+                    else {"generator": w.generator.to_json()})
+            | {"name": w.name, "dtype": w.payload.dtype,
+               "shape": list(w.payload.shape), "sha256": w.payload.sha256}
             for w in self._weights.values()
         }  # fmt: skip
         recording = {
@@ -320,6 +368,16 @@ class RecordingWriter:
     def _close_spools(self) -> None:
         self._spool.close()
         self._weight_spool.close()
+
+
+def _place(t: torch.Tensor) -> tuple[Any, ...]:
+    """Where and how a tensor lies in memory."""
+    return t.data_ptr(), t.dtype, tuple(t.shape), t.stride()
+
+
+def _identity(t: torch.Tensor) -> tuple[Any, ...]:
+    """Its place and version: the same as long as nothing was written to it."""
+    return *_place(t), 0 if t.is_inference() else t._version
 
 
 def recording_text(recording: dict[str, Any]) -> str:
@@ -358,40 +416,3 @@ def _require_same_weights(path: Path, payloads: dict[str, Payload]) -> tuple[int
                 f"{payload.sha256[:12]}; {advice}"
             )
     return header.size, header.file_sha256()
-
-
-def _sweep(out: Path) -> None:
-    """Clears what a killed process left beside `out`; a recording it moved away returns."""
-    for kind in ("partial", "old"):
-        for path in out.parent.glob(f".{glob.escape(out.name)}.{kind}-*"):
-            number = path.name.rpartition("-")[2]
-            if number.isdigit() and (int(number) == os.getpid() or not _is_running(int(number))):
-                if kind == "old" and not out.exists():
-                    path.rename(out)
-                else:
-                    shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
-
-
-def replace_folder(partial: Path, out: Path) -> None:
-    """Puts the folder `partial` at `out`; what was there is gone only after that succeeded."""
-    if not out.exists():
-        partial.rename(out)
-        return
-    old = out.parent / f".{out.name}.old-{os.getpid()}"
-    out.rename(old)
-    try:
-        partial.rename(out)
-    except BaseException:
-        old.rename(out)
-        raise
-    shutil.rmtree(old, ignore_errors=True)

@@ -82,8 +82,11 @@ __device__ inline void copy_aligned(void* to, const void* from) {
     *static_cast<uint2*>(to) = *static_cast<const uint2*>(from);
   } else if constexpr (Bytes == 4) {
     *static_cast<uint32_t*>(to) = *static_cast<const uint32_t*>(from);
+  } else if constexpr (Bytes == 2) {
+    *static_cast<uint16_t*>(to) = *static_cast<const uint16_t*>(from);
   } else {
-    memcpy(to, from, Bytes);
+    static_assert(Bytes == 1);
+    *static_cast<uint8_t*>(to) = *static_cast<const uint8_t*>(from);
   }
 }
 

@@ -19,12 +19,15 @@ from typing import Any
 
 import torch
 
-from python_inspector.format import Checkpoint, Contract, OutputRef, TensorRef
+from python_inspector.format import Checkpoint, Contract, OutputRef, SampledRef, TensorRef
+from python_inspector.generator import UNIT, Generator, generate
+from python_inspector.sampled import sketch, take
 from python_inspector.writer import RecordingWriter, recording_text
 
 FOLDER = Path(__file__).parent / "recordings"
 TENSORS = "tensors.safetensors"
 WEIGHTS = "weights.safetensors"
+ROWS = "rows.safetensors"
 HIDDEN = ("batch", "token", "channel")
 Json = dict[str, Any]
 
@@ -40,6 +43,34 @@ def write_good(out: Path, weights_path: Path | None = None) -> None:
             Checkpoint("m:add#0", "add", "m", "add", 0, 0, "eager", {}, inputs, {}, {"out": added})
         )
         writer.note(limit=float("inf"))
+        writer.commit(_header(out.name))
+
+
+def write_sampled(out: Path) -> None:
+    """An rms_norm of generated tensors in bf16, of which two of five rows are stored."""
+    rules = {"x": Generator(1, UNIT), "weight": Generator(2, UNIT - 2, 1)}
+    x = generate(rules["x"], torch.bfloat16, (1, 5, 8))
+    weight = generate(rules["weight"], torch.bfloat16, (8,))
+    accumulator = {"bits": 24, "rounding": "nearest"}
+    r, o = rms_norm(x, weight), rms_norm(x.double(), weight.double())
+    whole, tokens = sketch(r, o, HIDDEN, "test"), [0, 4]
+    with RecordingWriter(out) as writer:
+        writer.contract("eager", Contract("bf16", "f32", accumulator, "eager"))
+        writer.generated(x, rules["x"])
+        writer.generated(weight, rules["weight"])
+        inputs = {"x": _ref(writer, x)}
+        output = _output(writer, take(r, HIDDEN, tokens), take(o, HIDDEN, tokens))
+        tables = (torch.tensor(tokens), whole.reference, whole.oracle, whole.rms)
+        indices, *sketches = (writer.tensor(table) for table in tables)
+        output.sampled = SampledRef(indices, 5, *sketches)
+        writer.tensor(torch.tensor([4, 0]))  # for a fault
+        writer.checkpoint(
+            Checkpoint(
+                "m#0", "rms_norm", "m", None, 0, 0, "eager",
+                {"eps": 1e-5, "weight_offset": 0, "rounding": "before"},
+                inputs, {"weight": writer.weight("m.weight", weight)}, {"out": output},
+            )
+        )  # fmt: skip
         writer.commit(_header(out.name))
 
 
@@ -225,6 +256,38 @@ DOCUMENTS: list[tuple[str, str, Callable[[Json], Any]]] = [
     ("created", "created", put("provenance", "created", value="yesterday")),
 ]  # fmt: skip
 
+OUT = (*NORM, "outputs", "out")
+RULE = ("tensors", "t0", "generator")
+
+# the same for the recording with generated tensors and a sampled output: t0 is x, t1 the rows of r,
+# t2 of delta, t3 the tokens, t4 and t5 sketches, t6 the sizes of rows, t7 tokens out of order
+SAMPLED: list[tuple[str, str, Callable[[Json], Any]]] = [
+    ("generator-kind", "generator", put(*RULE, "kind", value="mersenne")),
+    ("generator-seed-negative", "generator", put(*RULE, "seed", value=-1)),
+    ("generator-seed-other", "sha256", put(*RULE, "seed", value=3)),
+    ("generator-exponent", "generator", put(*RULE, "exponent", value=-41)),
+    ("generator-offset", "generator", put(*RULE, "offset", value=2)),
+    ("generator-unknown-field", "generator", put(*RULE, "scale", value=1)),
+    ("generator-dtype", "generator", put("tensors", "t0", "dtype", value="f64")),
+    ("generator-too-large", "generator",
+     put("tensors", "t0", "shape", value=[1 << 20, 1 << 12, 8])),
+    ("generator-beside-file", "t0", put("tensors", "t0", "file", value="tensors")),
+    ("rows-without-sketch", "sketch", drop(*OUT, "sketch")),
+    ("sketch-without-rows", "rows", drop(*OUT, "rows")),
+    ("rows-not-integers", "rows", put(*OUT, "rows", "tensor", value="t6")),
+    ("rows-key-unknown", "t99", put(*OUT, "rows", "tensor", value="t99")),
+    ("rows-of-fewer", "rows.of", put(*OUT, "rows", "of", value=1)),
+    ("rows-of-other", "sketch", put(*OUT, "rows", "of", value=6)),
+    ("rows-of-huge", "of", put(*OUT, "rows", "of", value=1 << 40)),
+    ("rows-descending", "rows", put(*OUT, "rows", "tensor", value="t7")),
+    ("rows-without-token", "rows", put(*OUT, "axes", value=["batch", "head", "channel"])),
+    ("rows-beside-valid", "valid",
+     put(*OUT, "valid", value={"tensor": "t0", "axes": list(HIDDEN)})),
+    ("sketch-shape", "sketch.oracle", put(*OUT, "sketch", "oracle", value="t6")),
+    ("sketch-rms-shape", "sketch.rms", put(*OUT, "sketch", "rms", value="t5")),
+    ("sketch-unknown-field", "sketch", put(*OUT, "sketch", "seed", value=1)),
+]  # fmt: skip
+
 # name, word, what to do to the bytes of recording.json
 TEXTS: list[tuple[str, str, Callable[[bytes], bytes]]] = [
     ("json-empty", "JSON", lambda text: b""),
@@ -332,9 +395,14 @@ def main() -> None:
     (small / TENSORS).rename(FOLDER / TENSORS)  # all bad ones share it
     good["files"]["tensors"]["path"] = f"../{TENSORS}"
     shutil.rmtree(small)
+    write_sampled(FOLDER / "good-sampled")
+    sampled = json.loads((FOLDER / "good-sampled" / "recording.json").read_text())
+    shutil.copy(FOLDER / "good-sampled" / TENSORS, FOLDER / ROWS)
+    sampled["files"]["tensors"]["path"] = f"../{ROWS}"
     expected: dict[str, dict[str, str]] = {}
-    for name, word, change in DOCUMENTS:
-        document = copy.deepcopy(good)
+    changes = [(good, *row) for row in DOCUMENTS] + [(sampled, *row) for row in SAMPLED]
+    for base, name, word, change in changes:
+        document = copy.deepcopy(base)
         change(document)
         _write(name, json.dumps(document, separators=(",", ":")).encode())
         expected[f"bad-{name}"] = {"field": word}

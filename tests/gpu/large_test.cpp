@@ -3,11 +3,11 @@
 //
 // Inputs repeat a short pattern of rows, so that every output row must have the bits of the same op
 // on the pattern alone: an index that wraps lands on another row of the pattern.
+#include <cmath>
 #include <random>
 
 #include "kernels/ops.h"
 #include "tests/gpu/gpu_devices.h"
-#include "tests/kernels/support.h"
 
 namespace plumb {
 namespace {
@@ -22,6 +22,19 @@ int64_t many_rows(const Device& device, int64_t width) {
 }
 int64_t row_width(const Device& device) { return is_emulated(device.name()) ? 64 : 4096; }
 
+using Values = std::vector<double>;
+
+// Normal values, the same for the same seed.
+Values random_values(int64_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  Values out(static_cast<size_t>(count));
+  for (double& v : out) {  // a sum of twelve uniform numbers
+    for (int i = 0; i < 12; ++i) v += static_cast<double>(random()) * 0x1p-32;
+    v -= 6;
+  }
+  return out;
+}
+
 Tensor upload(Device& device, DType dtype, const Shape& shape, const Values& values) {
   const Tensor host = host_tensor(dtype, shape);
   for (size_t i = 0; i < values.size(); ++i) {
@@ -33,13 +46,13 @@ Tensor upload(Device& device, DType dtype, const Shape& shape, const Values& val
 }
 
 Tensor random_rows(Device& device, int64_t width, uint32_t seed, int64_t rows = kPeriod) {
-  return upload(device, DType::bf16, {rows, width}, random_values(DType::bf16, rows * width, seed));
+  return upload(device, DType::bf16, {rows, width}, random_values(rows * width, seed));
 }
 
 // Small integers: sums of their products are exact in any order.
 Tensor integer_rows(Device& device, int64_t rows, int64_t width, uint32_t seed) {
-  Values values = random_values(DType::f32, rows * width, seed, 1.5);
-  for (double& v : values) v = std::round(v);
+  Values values = random_values(rows * width, seed);
+  for (double& v : values) v = std::round(1.5 * v);
   return upload(device, DType::f16, {rows, width}, values);
 }
 

@@ -81,8 +81,6 @@ Outcome outcome_of(const fs::path& folder) {
     for (const char c : std::string(error.what())) {
       if (static_cast<unsigned char>(c) < 0x20) outcome.wrong = "a control character in an error";
     }
-  } catch (const Unsupported&) {
-    ++outcome.refused;  // a "generator" came into being
   } catch (const std::exception& error) {
     outcome.wrong = error.what();
   }

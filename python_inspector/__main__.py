@@ -1,0 +1,8 @@
+"""`python -m python_inspector` is the `inspector` command."""
+
+import sys
+
+from python_inspector.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,234 @@
+"""The committed border recordings, and a whole layer of published size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from python_inspector import border_steps as do
+from python_inspector.border import Step, Subject, record_parts
+from python_inspector.run import Where
+from python_inspector.sampled import Sampling
+from python_inspector.writer import Summary
+
+LIMIT = 1_500_000
+"""Bytes of one border recording."""
+
+LENGTHS = (63, 64, 65, 127, 129, 257)
+"""Tokens and keys around the tiles of kernels: 64, 128 and 256, one less and one more."""
+
+
+@dataclass(frozen=True)
+class BorderCase:
+    """One recording, `<folder>/<mode>-<dtype>[-<what is special>]`."""
+
+    name: str
+    about: str
+    subject: Subject
+    steps: Sequence[Step]
+    tokens: int
+    sampling: Sampling = field(default_factory=Sampling)
+
+    @property
+    def dtype(self) -> str:
+        return self.subject.dtype
+
+    @property
+    def mode(self) -> str:
+        return self.name.rpartition("/")[2].partition("-")[0]
+
+    def record(self, where: Where) -> Summary:
+        run: dict[str, Any] = {"mode": self.mode, "tokens": self.tokens}
+        if self.mode != "whole":
+            run["cache"] = "dynamic"
+        return record_parts(self.subject, self.steps, where, run, self.sampling)
+
+
+def _each(step: Any, *lengths: int, **options: Any) -> list[Step]:
+    return [step(n, **options) for n in lengths]
+
+
+def _decoding(kv_heads: int) -> list[Step]:
+    """One query, every number of keys."""
+    return [do.sdpa(1, keys, kv_heads) for keys in LENGTHS]
+
+
+def _chunk(kv_heads: int) -> list[Step]:
+    return [do.sdpa(65, 129, kv_heads), do.sdpa(63, 257, kv_heads), do.sdpa(2, 65, kv_heads)]
+
+
+def _llama(shape: str, dtype: str, attention: str = "eager") -> Iterator[BorderCase]:
+    """Whole, decode and chunked recordings of a LLaMA shape."""
+    folder, kv_heads = f"border-{shape.replace('.', '')}", 8
+    special = "" if attention == "eager" else f"-{attention}"
+    parts = ("norm", "rotary_emb", "layer_norm", "embedding")[: 2 if special else 4]
+    about = f"{shape}: tile borders"
+    whole = Subject(shape, dtype, parts, attention)
+    tail = [] if special else [do.part("layer_norm", 63), do.embedding(65)]
+    yield BorderCase(
+        f"{folder}/whole-{dtype}{special}",
+        f"{about}, blocks alone",
+        whole,
+        [
+            do.part("norm", 65),
+            do.rotary(65),
+            *_each(do.sdpa, *LENGTHS),
+            do.sdpa(65, kv_heads=kv_heads),
+            *tail,
+        ],
+        65,
+    )
+    alone = Subject(shape, dtype, ("norm",), attention)
+    yield BorderCase(
+        f"{folder}/decode-{dtype}{special}",
+        f"{about}, one query",
+        alone,
+        [do.part("norm", 1), *_decoding(kv_heads)],
+        1,
+    )
+    yield BorderCase(
+        f"{folder}/chunked-{dtype}{special}",
+        f"{about}, queries behind cached keys",
+        alone,
+        [do.part("norm", 2), *_chunk(1)],
+        65,
+    )
+
+
+def _composites() -> Iterator[BorderCase]:
+    """Projections and blocks made of blocks; the inner size of MLPs is cut, off the tile."""
+    sizes = {"intermediate_size": 520}
+    small = Subject("llama3.2-1b", "bf16", ("self_attn", "mlp", "rotary_emb"), sizes=sizes)
+    yield BorderCase(
+        "border-llama32-1b/chunked-bf16",
+        "llama3.2-1b: attention and MLP",
+        small,
+        [do.attention(65, 129), do.part("mlp", 65)],
+        65,
+    )
+    layer = Subject("llama3.2-1b", "f32", ("layer", "rotary_emb"), sizes=sizes)
+    yield BorderCase(
+        "border-llama32-1b/decode-f32-layer",
+        "llama3.2-1b: a layer, one token behind 64",
+        layer,
+        [do.attention(1, 65, name="layer"), do.attention(3, 129, name="layer")],
+        1,
+    )
+    fused = Subject("llama3.2-1b", "f16", ("self_attn", "rotary_emb", "mlp"), "sdpa", sizes)
+    yield BorderCase(
+        "border-llama32-1b/whole-f16-attention",
+        "llama3.2-1b: fused attention with its projections",
+        fused,
+        [do.attention(65), do.part("mlp", 63)],
+        65,
+    )
+    window = {"sliding_window": 64, "intermediate_size": 264}
+    gemma = Subject(
+        "gemma2-2b", "bf16", ("layer", "rotary_emb", "causal_lm"),
+        sizes=window | {"num_hidden_layers": 1},
+    )  # fmt: skip
+    yield BorderCase(
+        "border-gemma2-2b/decode-bf16-layer",
+        "gemma2-2b: a layer with a window of 64, one token behind 64",
+        gemma,
+        [do.attention(1, 65, name="layer"), do.attention(3, 65, name="layer"), do.logits(3)],
+        1,
+    )
+
+
+def _gemma2(dtype: str) -> Iterator[BorderCase]:
+    sizes = {"sliding_window": 64, "intermediate_size": 264}
+    parts = ("norm", "rotary_emb", "mlp")
+    folder = "border-gemma2-2b"
+    about = "gemma2-2b: tile borders, a window of 64, softcap"
+    subject = Subject("gemma2-2b", dtype, parts, sizes=sizes)
+    yield BorderCase(
+        f"{folder}/whole-{dtype}",
+        f"{about}, blocks alone",
+        subject,
+        [
+            do.part("norm", 65),
+            do.rotary(65),
+            do.part("mlp", 65),
+            *_each(do.sdpa, *LENGTHS, sharp=4),
+            do.sdpa(65, kv_heads=4, sharp=4),
+        ],
+        65,
+    )
+    yield BorderCase(
+        f"{folder}/decode-{dtype}",
+        f"{about}, one query and chunks",
+        Subject("gemma2-2b", dtype, ("norm",), sizes=sizes),
+        [do.part("norm", 1), *_decoding(4), *_chunk(1)],
+        1,
+    )
+
+
+def _odd(dtype: str, width: int | None) -> Iterator[BorderCase]:
+    """Sizes off every tile and vector width, and head sizes between the powers of two."""
+    parts = ("odd_linear", "wide_linear", "odd_norm", "odd_layer_norm", "silu", "gelu", "gelu_tanh")
+    yield BorderCase(
+        f"border-odd/whole-{dtype}",
+        "inner and outer sizes off the tile",
+        Subject("llama3.2-1b", dtype, parts),
+        [
+            *_each(do.part_of("odd_linear", 1031), 1, 63, 64, 65, 129),
+            *_each(do.part_of("wide_linear", 4104), 1, 17),
+            *[do.part(name, 65, 1031) for name in parts[2:]],
+        ],
+        65,
+    )
+    if width is not None:
+        sizes = {"head_dim": width}
+        yield BorderCase(
+            f"border-odd/decode-{dtype}-d{width}",
+            f"heads of {width}",
+            Subject("llama3.2-1b", dtype, ("norm", "rotary_emb"), sizes=sizes),
+            [
+                do.part("norm", 1),
+                do.rotary(65),
+                *_each(do.sdpa, *LENGTHS),
+                *_decoding(1),
+                *_chunk(1),
+            ],
+            65,
+        )
+
+
+def _all_cases() -> Iterator[BorderCase]:
+    yield from _llama("llama3-8b", "bf16")
+    yield from _llama("llama3-8b", "f32", "sdpa")
+    yield from _llama("llama3.2-1b", "f32")
+    yield from _llama("llama3.2-1b", "f16", "sdpa")
+    yield from _composites()
+    yield from _gemma2("bf16")
+    yield from _gemma2("f32")
+    for dtype, width in (("f32", 80), ("f16", None), ("bf16", 96)):
+        yield from _odd(dtype, width)
+
+
+BORDER_CASES: tuple[BorderCase, ...] = tuple(_all_cases())
+
+
+def full_layer(
+    shape: str, dtype: str, tokens: int, device: str, attention: str = "eager"
+) -> BorderCase:
+    """One layer at full size: the layer, its attention, MLP, norm and attention function."""
+    subject = Subject(shape, dtype, ("layer", "norm", "rotary_emb"), attention, device=device)
+    return BorderCase(
+        f"{shape}/whole-{dtype}",
+        f"one layer of {shape}, {tokens} tokens",
+        subject,
+        [
+            do.part("norm", tokens),
+            do.part("layer.mlp.gate_proj", tokens),
+            do.part("layer.mlp", tokens),
+            do.rotary(tokens, 0),
+            do.sdpa(tokens, kv_heads=None),
+            do.attention(tokens, name="layer.self_attn"),
+            do.attention(tokens, name="layer"),
+        ],
+        tokens,
+        Sampling(random=8),
+    )
