@@ -149,7 +149,7 @@ Verdict Replayer::verify(const BlockEntry& block, const Checkpoint& checkpoint, 
   std::vector<OutputVerdict> outputs;
   for (const OutputCase& output : cases(block, checkpoint, operands, first)) {
     outputs.push_back(judge(output));
-    if (result) note_sample(output, *result);
+    if (replayed) note_sample(output, replayed->result);
     if (dtype_ == recording_.dtype()) require_recorded_error(checkpoint, outputs.back());
   }
   Verdict verdict = combine(std::move(outputs));

@@ -54,7 +54,7 @@ int run(const Options& options) {
   const auto write = [&](const std::string& line) {
     if (json) json->write(line);
   };
-  write(run_json(run_info({device.name() + ": " + device.describe()})));
+  write(run_json(run_info(std::vector<std::string>{device.name() + ": " + device.describe()})));
   const Ceilings ceilings = measure_ceilings(device, sizes.dtype);
   write(ceilings_json(device, sizes.dtype, ceilings));
   std::vector<BenchResult> results;

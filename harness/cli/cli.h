@@ -55,7 +55,9 @@ std::vector<std::string> split_list(const std::string& text);  // "a,b" -> a b
 // Throws UsageError unless the name is a float dtype.
 DType parse_dtype(const std::string& name);
 
-RunInfo run_info(const std::vector<std::string>& devices);
+// `devices`: one line each, "cpu: AMD EPYC, avx2".
+RunInfo run_info(std::vector<std::string> devices);
+RunInfo run_info(const std::vector<std::unique_ptr<Worker>>& workers);
 // The command line as it was typed, quoted where a shell needs it.
 void remember_command(int argc, char** argv);
 

@@ -171,15 +171,23 @@ DType parse_dtype(const std::string& name) {
   return *dtype;
 }
 
-RunInfo run_info(const std::vector<std::string>& devices) {
+RunInfo run_info(std::vector<std::string> devices) {
   RunInfo out;
   out.command = command_line();
   out.version = PLUMB_VERSION;
   out.started = utc_now();
   out.environment = {{"compiler", __VERSION__},
                      {"cores", std::to_string(std::thread::hardware_concurrency())}};
-  out.devices = devices;
+  out.devices = std::move(devices);
   return out;
+}
+
+RunInfo run_info(const std::vector<std::unique_ptr<Worker>>& workers) {
+  std::vector<std::string> devices;
+  for (const auto& worker : workers) {
+    devices.push_back(worker->name() + ": " + worker->description());
+  }
+  return run_info(std::move(devices));
 }
 
 }  // namespace plumb

@@ -62,7 +62,7 @@ int judge_outputs(const Options& options) {
   const SafetensorsFile file(File::open(options.outputs));
   const Outputs outputs = read_outputs(file, recording, selected);
   const auto oracle = open_device("oracle");
-  const RunInfo info = run_info({});
+  const RunInfo info = run_info(std::vector<std::string>());
   std::optional<ResultsWriter> json;
   if (!options.json.empty()) json.emplace(options.json, info);
 
