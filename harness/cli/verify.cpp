@@ -35,9 +35,7 @@ class Run {
     const auto start = std::chrono::steady_clock::now();
     require_checkpoints(total(), options_, recordings_.size());
     workers_ = open_workers(names_, options_.threads, jobs_, options_.worker);
-    std::vector<std::string> devices;
-    for (const auto& w : workers_) devices.push_back(w->name() + ": " + w->description());
-    const RunInfo info = run_info(devices);
+    const RunInfo info = run_info(workers_);
     std::optional<ResultsWriter> json;
     if (!options_.json.empty()) json.emplace(options_.json, info);
     Progress progress(std::cerr, is_terminal(2), total(), terminal_columns(2));
