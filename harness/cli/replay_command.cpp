@@ -88,6 +88,12 @@ void require_checkpoints(int64_t count, const ReplayCommand& options, size_t rec
           " recording(s); harness list shows what there is");
 }
 
+RunInfo run_info(const std::vector<std::unique_ptr<Worker>>& workers) {
+  std::vector<std::string> devices;
+  for (const auto& w : workers) devices.push_back(w->name() + ": " + w->description());
+  return run_info(devices);
+}
+
 Request request_of(const ReplayCommand& options,
                    const std::vector<std::unique_ptr<Worker>>& workers, bool strict) {
   Request out;

@@ -38,6 +38,7 @@ std::vector<Job> jobs_of(const std::vector<Loaded>& recordings);
 CheckpointResult unreadable(const Loaded& entry, const std::string& device);
 // Throws UsageError when nothing was selected.
 void require_checkpoints(int64_t count, const ReplayCommand& options, size_t recordings);
+RunInfo run_info(const std::vector<std::unique_ptr<Worker>>& workers);
 Request request_of(const ReplayCommand& options,
                    const std::vector<std::unique_ptr<Worker>>& workers, bool strict);
 
