@@ -149,7 +149,10 @@ inline float atomic_add(float* p, float v) {
 }
 
 inline float reciprocal_sqrt(float x) { return 1.0f / std::sqrt(x); }
-inline float fused_multiply_add(float a, float b, float c) { return a * b + c; }
+// The product is exact in float64, as in a fused operation; not all hosts have one.
+inline float fused_multiply_add(float a, float b, float c) {
+  return static_cast<float>(static_cast<double>(a) * b + c);
+}
 inline float approximate_exp(float x) { return std::exp(x); }
 inline float approximate_quotient(float a, float b) { return a / b; }
 
