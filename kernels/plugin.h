@@ -7,6 +7,7 @@
 #ifndef PLUMB_PLUGIN_H
 #define PLUMB_PLUGIN_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
