@@ -17,8 +17,8 @@ import torch
 
 from python_inspector import border_cases, run
 from python_inspector.border_cases import BORDER_CASES, BorderCase
-from python_inspector.format import FormatError
 from python_inspector.folders import replace_folder
+from python_inspector.format import FormatError
 from python_inspector.inputs import RunPlan, pad_left
 from python_inspector.run import Source, What, Where
 from python_inspector.show import format_bytes

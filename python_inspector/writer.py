@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from python_inspector.folders import replace_folder, sweep
 from python_inspector.format import (
     AXES,
     FORMAT,
@@ -30,7 +31,6 @@ from python_inspector.format import (
     dtype_name,
     plain,
 )
-from python_inspector.folders import replace_folder, sweep
 from python_inspector.generator import Generator
 from python_inspector.payload import OutputFile, Payload, Spool, tensor_bytes
 from python_inspector.safetensors_file import read_header

@@ -67,9 +67,9 @@ Json describe(const Recording& recording, const Checkpoint& checkpoint,
     keys.insert(key);
   }
   for (const auto& [name, ref] : checkpoint.outputs) {
-    const TensorInfo& recorded = recording.tensor_info(ref.tensor);
-    outputs[name] = {
-        {"dtype", name_of(recorded.dtype)}, {"shape", extents(recorded.shape)}, {"axes", ref.axes}};
+    outputs[name] = {{"dtype", name_of(recording.tensor_info(ref.tensor).dtype)},
+                     {"shape", extents(recording.output_shape(ref))},
+                     {"axes", ref.axes}};
   }
   return {
       {"id", checkpoint.id}, {"block", checkpoint.block}, {"params", to_json(checkpoint.params)},

@@ -74,7 +74,9 @@ void show_checkpoint(const Recording& recording, const Checkpoint& checkpoint) {
   for (const auto& [name, ref] : checkpoint.outputs) {
     std::cout << "  output  " << terminal_text(name) << "  " << describe(recording.read(ref.tensor))
               << "  (" << joined(ref.axes) << ")  error of the reference "
-              << short_number(ref.error) << "\n";
+              << short_number(ref.error);
+    if (ref.sampled) std::cout << "  (some rows of " << ref.sampled->of << ", and a sketch of all)";
+    std::cout << "\n";
   }
   const Features features = features_of(recording, checkpoint);
   std::cout << "  sees    " << joined(features.exercised) << "\n";

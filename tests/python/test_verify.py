@@ -256,3 +256,25 @@ def test_several_outputs_are_judged_by_name(harness: Path) -> None:
 def test_nothing_selected_is_an_error(harness: Path) -> None:
     with pytest.raises(HarnessError):
         python_inspector.verify(rms_norm, FIXTURE, "no such checkpoint", harness=harness)
+
+
+def test_a_row_that_is_not_stored_is_judged_by_its_sketch(harness: Path) -> None:
+    fixture = FIXTURE.parents[1] / "border-odd" / "whole-f32"
+    checkpoint = r"odd_linear#3$"
+
+    def linear(inputs: Any, weights: Any, params: Any) -> Any:
+        return torch.nn.functional.linear(inputs["x"], weights["weight"], weights["bias"])
+
+    def one_row_wrong(inputs: Any, weights: Any, params: Any) -> Any:
+        out = linear(inputs, weights, params)
+        out[0, 20, 64:128] = 0
+        return out
+
+    (verdict,) = python_inspector.verify(linear, fixture, checkpoint, harness=harness)
+    assert verdict.passed
+    assert "65 rows and a sketch of all" in verdict.figures["details"][0]
+    (verdict,) = python_inspector.verify(one_row_wrong, fixture, checkpoint, harness=harness)
+    assert verdict.status == "fail"
+    failed = [gate["name"] for gate in verdict.figures["outputs"][0]["gates"] if not gate["passed"]]
+    assert failed == ["sketch"]
+    assert verdict.reason.endswith("where: token 20")
