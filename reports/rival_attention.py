@@ -127,7 +127,7 @@ def flex_way(m: Maker, window: int | None) -> Way:
             enable_gqa=m.shape.heads != m.shape.kv_heads,
         )
 
-    return Way("flex_attention", call)
+    return Way("flex_attention", call, slow_to_compile=m.sizes.device == "cpu")
 
 
 def backend_ways(m: Maker, mask: Tensor | None, causal: bool) -> list[Way]:

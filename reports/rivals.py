@@ -159,9 +159,10 @@ def measure_way(
 def measure_cases(
     shape: Shape, sizes: Sizes, wanted: str, quick: bool, seconds: float
 ) -> Iterator[Rival]:
-    """Every way of every wanted case ("all", a case, or a block: the part before a dot)."""
+    """Every way of every wanted case: "all", or cases and blocks (the part before a dot), "a,b"."""
+    names = wanted.split(",")
     for case in all_cases(shape, sizes):
-        if wanted not in ("all", case.name, case.name.split(".")[0]):
+        if not {"all", case.name, case.name.split(".")[0]} & set(names):
             continue
         try:
             sets = operand_sets(case, sizes)

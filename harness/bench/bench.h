@@ -13,8 +13,8 @@
 namespace plumb {
 
 struct BenchOptions {
-  int batches = 20;       // timed batches at most
-  double seconds = 0.5;   // per case, which may end the batches early (3 are always timed)
+  int batches = 20;      // timed batches at most
+  double seconds = 0.5;  // per case, which may end the batches early (3 are always timed)
   bool fuse = true;
   double rotate_bytes = 256.0 * (1 << 20);  // operands in all: more than any cache holds
 };
@@ -25,9 +25,9 @@ struct BenchResult {
   DType dtype = DType::bf16;
   Status status = Status::pass;  // figures only when pass
   std::string reason;
-  std::string impl;       // "linear/onednn sdpa/avx2"
-  int64_t sets = 0;       // of operands, used in turn
-  int64_t calls = 0;      // timed
+  std::string impl;                     // "linear/onednn sdpa/avx2"
+  int64_t sets = 0;                     // of operands, used in turn
+  int64_t calls = 0;                    // timed
   double median = 0, p10 = 0, p90 = 0;  // seconds per call, over the batches
   Cost cost;
 };
@@ -48,9 +48,8 @@ Share share_of_ceiling(const BenchResult& result, const Ceilings& ceilings);
 
 // Judges samples of the case, times it, judges again and compares with what the timed calls left.
 // Does not throw for what the device does: that becomes the status.
-BenchResult run_bench(const BenchCase& bench_case, const BenchShape& shape,
-                      const BenchSizes& sizes, Device& device, Device& oracle,
-                      const BenchOptions& options);
+BenchResult run_bench(const BenchCase& bench_case, const BenchShape& shape, const BenchSizes& sizes,
+                      Device& device, Device& oracle, const BenchOptions& options);
 
 // Quantile 0 <= q <= 1 of a sorted, not empty list, linear between its elements.
 double quantile(const std::vector<double>& sorted, double q);

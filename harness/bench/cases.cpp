@@ -2,56 +2,20 @@
 
 #include <cmath>
 
-#include "blocks/decoder_layer.h"
 #include "blocks/embedding.h"
+#include "blocks/kv_cache.h"
 #include "blocks/lm_head.h"
+#include "blocks/norms.h"
+#include "blocks/sdpa.h"
+#include "harness/bench/maker.h"
 
 namespace plumb {
 namespace {
 
 using Operands = BenchOperands;
 using Call = std::function<void(Context&)>;
-
-// Makes the operands of one shape, batch 1.
-struct Maker {
-  const BenchShape& shape;
-  const BenchSizes& sizes;
-
-  int64_t past() const { return sizes.context - sizes.tokens; }
-
-  BenchOperand out(const std::string& name, const Shape& s) const {
-    return {name, sizes.dtype, s, {}};
-  }
-  BenchOperand in(const std::string& name, const Shape& s, double deviation = 1) const {
-    return {name, sizes.dtype, s, {Fill::normal, 0, deviation}};
-  }
-  // Rows of such a matrix times a vector of normal elements give normal elements.
-  BenchOperand weight(const std::string& name, int64_t rows, int64_t columns) const {
-    return in(name, {rows, columns}, 1 / std::sqrt(static_cast<double>(columns)));
-  }
-  BenchOperand norm_weight(const std::string& name) const {
-    return {name, sizes.dtype, {shape.hidden}, {Fill::normal, shape.gemma ? 0.0 : 1.0, 0.2}};
-  }
-  Shape hidden() const { return {1, sizes.tokens, shape.hidden}; }
-  Shape heads(int64_t count, int64_t slots) const { return {1, count, slots, shape.head_dim}; }
-  Shape scores() const { return {1, shape.heads, sizes.tokens, sizes.context}; }
-
-  RmsNormParams norm() const {
-    return shape.gemma ? RmsNormParams{1e-6, 1, WeightRounding::after}
-                       : RmsNormParams{1e-5, 0, WeightRounding::before};
-  }
-  AttentionMask mask() const {
-    AttentionMask mask;
-    mask.causal = true;
-    mask.query_offset = past();
-    return mask;
-  }
-  SdpaParams sdpa() const {
-    return {1 / std::sqrt(static_cast<double>(shape.head_dim)), shape.attention_softcap};
-  }
-};
-
 using Cases = std::vector<BenchCase>;
+using Maker = BenchMaker;
 
 void add_rows(const Maker& m, Cases& out) {
   const BenchShape& s = m.shape;
@@ -187,15 +151,15 @@ void add_attention_parts(const Maker& m, Cases& out) {
                      ctx.ops.scale(y, x, factor);
                    };
                  }});
-  out.push_back({"masked_add",
-                 "masked_add",
-                 {m.out("out", m.scores()), m.in("x", m.scores()),
-                  m.in("mask", {1, 1, tokens, context})},
-                 [](const Operands& t) -> Call {
-                   return [y = t.at("out"), x = t.at("x"), mask = t.at("mask")](Context& ctx) {
-                     ctx.ops.masked_add(y, x, mask);
-                   };
-                 }});
+  out.push_back(
+      {"masked_add",
+       "masked_add",
+       {m.out("out", m.scores()), m.in("x", m.scores()), m.in("mask", {1, 1, tokens, context})},
+       [](const Operands& t) -> Call {
+         return [y = t.at("out"), x = t.at("x"), mask = t.at("mask")](Context& ctx) {
+           ctx.ops.masked_add(y, x, mask);
+         };
+       }});
   out.push_back({"softmax",
                  "softmax",
                  {m.out("out", m.scores()), m.in("x", m.scores())},
@@ -213,29 +177,28 @@ void add_sdpa(const Maker& m, Cases& out, const char* name, const AttentionMask&
                  {m.out("out", {1, m.sizes.tokens, s.heads, s.head_dim}),
                   m.in("q", m.heads(s.heads, m.sizes.tokens), 3), m.in("k", kv), m.in("v", kv)},
                  [mask, params = m.sdpa()](const Operands& t) -> Call {
-                   return [sdpa = Sdpa{params, mask}, y = t.at("out"), q = t.at("q"),
-                           k = t.at("k"), v = t.at("v")](Context& ctx) { sdpa(ctx, y, q, k, v); };
+                   return [sdpa = Sdpa{params, mask}, y = t.at("out"), q = t.at("q"), k = t.at("k"),
+                           v = t.at("v")](Context& ctx) { sdpa(ctx, y, q, k, v); };
                  }});
 }
 
 void add_cache(const Maker& m, Cases& out) {
   const Shape fresh = m.heads(m.shape.kv_heads, m.sizes.tokens);
   const Shape all = m.heads(m.shape.kv_heads, m.sizes.context);
-  BenchCase kv{"kv_cache",
-               "kv_cache",
-               {m.out("keys", all), m.out("values", all), m.in("k", fresh), m.in("v", fresh)},
-               [](const Operands& t) -> Call {
-                 const auto before = [&](const char* name) {
-                   return t.count(name) ? t.at(name) : Tensor();
-                 };
-                 return [k = t.at("k"), v = t.at("v"), keys = t.at("keys"),
-                         values = t.at("values"), old_keys = before("keys_before"),
-                         old_values = before("values_before")](Context& ctx) {
-                   const KvCache cache;
-                   cache.append(ctx, keys, old_keys, k);
-                   cache.append(ctx, values, old_values, v);
-                 };
-               }};
+  BenchCase kv{
+      "kv_cache",
+      "kv_cache",
+      {m.out("keys", all), m.out("values", all), m.in("k", fresh), m.in("v", fresh)},
+      [](const Operands& t) -> Call {
+        const auto before = [&](const char* name) { return t.count(name) ? t.at(name) : Tensor(); };
+        return
+            [k = t.at("k"), v = t.at("v"), keys = t.at("keys"), values = t.at("values"),
+             old_keys = before("keys_before"), old_values = before("values_before")](Context& ctx) {
+              const KvCache cache;
+              cache.append(ctx, keys, old_keys, k);
+              cache.append(ctx, values, old_values, v);
+            };
+      }};
   if (m.past() > 0) {
     const Shape before = m.heads(m.shape.kv_heads, m.past());
     kv.operands.push_back(m.in("keys_before", before));
@@ -264,114 +227,18 @@ void add_activations(const Maker& m, Cases& out) {
                  }});
 }
 
-std::vector<BenchOperand> mlp_weights(const Maker& m, const std::string& prefix) {
-  const BenchShape& s = m.shape;
-  return {m.weight(prefix + "gate_proj", s.intermediate, s.hidden),
-          m.weight(prefix + "up_proj", s.intermediate, s.hidden),
-          m.weight(prefix + "down_proj", s.hidden, s.intermediate)};
-}
-
-GluMlp make_mlp(const Operands& t, const std::string& prefix, Activation function) {
-  const auto linear = [&](const char* name) { return Linear{t.at(prefix + name), {}}; };
-  return {linear("gate_proj"), linear("up_proj"), linear("down_proj"), function};
-}
-
-std::vector<BenchOperand> attention_operands(const Maker& m, const std::string& prefix) {
-  const BenchShape& s = m.shape;
-  const int64_t q = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim;
-  const Shape angles{1, m.sizes.tokens, s.head_dim};
-  std::vector<BenchOperand> out = {m.weight(prefix + "q_proj", q, s.hidden),
-                                   m.weight(prefix + "k_proj", kv, s.hidden),
-                                   m.weight(prefix + "v_proj", kv, s.hidden),
-                                   m.weight(prefix + "o_proj", s.hidden, q),
-                                   m.in("cos", angles, 0.7),
-                                   m.in("sin", angles, 0.7)};
-  if (m.past() > 0) {
-    out.push_back(m.in("keys_before", m.heads(s.kv_heads, m.past())));
-    out.push_back(m.in("values_before", m.heads(s.kv_heads, m.past())));
-  }
-  return out;
-}
-
-Attention make_attention(const Maker& m, const Operands& t, const std::string& prefix) {
-  const auto linear = [&](const char* name) { return Linear{t.at(prefix + name), {}}; };
-  Attention out;
-  out.q_proj = linear("q_proj");
-  out.k_proj = linear("k_proj");
-  out.v_proj = linear("v_proj");
-  out.o_proj = linear("o_proj");
-  out.head_dim = m.shape.head_dim;
-  out.sdpa = {m.sdpa(), m.mask()};
-  if (m.past() > 0) out.cache = KvCache{};
-  return out;
-}
-
-KvState state_of(const Operands& t) {
-  if (!t.count("keys_before")) return {};
-  return {t.at("keys_before"), t.at("values_before"), {}, {}};
-}
-
-void append(std::vector<BenchOperand>& to, std::vector<BenchOperand> more) {
-  for (BenchOperand& operand : more) to.push_back(std::move(operand));
-}
-
-void add_composites(const Maker& m, Cases& out) {
-  const BenchShape& s = m.shape;
-  const std::vector<BenchOperand> ends = {m.out("out", m.hidden()), m.in("hidden", m.hidden())};
-  BenchCase mlp{"glu_mlp", "glu_mlp", ends, [f = s.activation](const Operands& t) -> Call {
-                  return [mlp = make_mlp(t, "", f), y = t.at("out"),
-                          x = t.at("hidden")](Context& ctx) { mlp(ctx, y, x); };
-                }};
-  append(mlp.operands, mlp_weights(m, ""));
-  BenchCase attention{
-      "attention", "attention", ends, [shape = s, sizes = m.sizes](const Operands& t) -> Call {
-        return [a = make_attention({shape, sizes}, t, ""), state = state_of(t), y = t.at("out"),
-                x = t.at("hidden"), c = t.at("cos"),
-                n = t.at("sin")](Context& ctx) { a(ctx, y, x, c, n, state); };
-      }};
-  append(attention.operands, attention_operands(m, ""));
-  BenchCase layer{"decoder_layer", "decoder_layer", ends,
-                  [shape = s, sizes = m.sizes](const Operands& t) -> Call {
-                    const Maker maker{shape, sizes};
-                    const auto norm = [&](const char* name) {
-                      return t.count(name) ? RmsNorm{t.at(name), maker.norm()} : RmsNorm{};
-                    };
-                    const DecoderLayer layer{norm("input_norm"),
-                                             norm("post_attention_norm"),
-                                             norm("pre_feedforward_norm"),
-                                             norm("post_feedforward_norm"),
-                                             make_attention(maker, t, "self_attn."),
-                                             make_mlp(t, "mlp.", shape.activation),
-                                             shape.gemma};
-                    return [layer, state = state_of(t), y = t.at("out"), x = t.at("hidden"),
-                            c = t.at("cos"), n = t.at("sin")](Context& ctx) {
-                      layer(ctx, y, x, c, n, state);
-                    };
-                  }};
-  append(layer.operands, attention_operands(m, "self_attn."));
-  append(layer.operands, mlp_weights(m, "mlp."));
-  append(layer.operands, {m.norm_weight("input_norm"), m.norm_weight("post_attention_norm")});
-  if (s.gemma) {
-    append(layer.operands,
-           {m.norm_weight("pre_feedforward_norm"), m.norm_weight("post_feedforward_norm")});
-  }
-  out.push_back(std::move(mlp));
-  out.push_back(std::move(attention));
-  out.push_back(std::move(layer));
-}
-
 // Logits of one token, as in generation.
 void add_logits(const Maker& m, Cases& out) {
   const BenchShape& s = m.shape;
   const Shape logits{1, 1, s.vocab};
-  out.push_back({"lm_head",
-                 "lm_head",
-                 {m.out("out", logits), m.in("hidden", m.hidden()),
-                  m.weight("weight", s.vocab, s.hidden)},
-                 [cap = s.final_softcap](const Operands& t) -> Call {
-                   return [head = LmHead{{t.at("weight"), {}}, 1, cap}, y = t.at("out"),
-                           x = t.at("hidden")](Context& ctx) { head(ctx, y, x); };
-                 }});
+  out.push_back(
+      {"lm_head",
+       "lm_head",
+       {m.out("out", logits), m.in("hidden", m.hidden()), m.weight("weight", s.vocab, s.hidden)},
+       [cap = s.final_softcap](const Operands& t) -> Call {
+         return [head = LmHead{{t.at("weight"), {}}, 1, cap}, y = t.at("out"),
+                 x = t.at("hidden")](Context& ctx) { head(ctx, y, x); };
+       }});
   const Shape all{1, m.sizes.tokens, s.vocab};
   if (!s.final_softcap) return;
   out.push_back({"softcap",
@@ -401,7 +268,7 @@ std::vector<BenchCase> bench_cases(const BenchShape& shape, const BenchSizes& si
     add_sdpa(m, out, "sdpa.window", mask);
   }
   add_activations(m, out);
-  add_composites(m, out);
+  for (BenchCase& one : composite_cases(m)) out.push_back(std::move(one));
   add_logits(m, out);
   return out;
 }

@@ -23,7 +23,7 @@ struct BenchOperand {
   DType dtype;
   Shape shape;
   Fill fill;
-  bool shared = false;  // one for all sets: a table of which a call reads few rows
+  bool shared = false;  // one for all sets: outputs, a table of which a call reads few rows
 };
 
 using BenchOperands = std::map<std::string, Tensor>;

@@ -38,7 +38,8 @@ double value(const Tensor& host, int64_t i) {
 double largest_product(const Tensor& q, const Tensor& k) {
   const int64_t width = q.dim(3);
   double largest = 0;
-  const Tensor wide_q = host_tensor(DType::f32, q.shape()), wide_k = host_tensor(DType::f32, k.shape());
+  const Tensor wide_q = host_tensor(DType::f32, q.shape()),
+               wide_k = host_tensor(DType::f32, k.shape());
   for (int64_t i = 0; i < q.numel(); ++i) wide_q.data<float>()[i] = static_cast<float>(value(q, i));
   for (int64_t i = 0; i < k.numel(); ++i) wide_k.data<float>()[i] = static_cast<float>(value(k, i));
   for (int64_t t = 0; t < q.dim(2); ++t) {
@@ -53,14 +54,12 @@ double largest_product(const Tensor& q, const Tensor& k) {
   return largest;
 }
 
-Tensor one_head(const Tensor& t, int64_t head) {
-  return t.slice(0, 0, 1).slice(1, head, head + 1);
-}
+Tensor one_head(const Tensor& t, int64_t head) { return t.slice(0, 0, 1).slice(1, head, head + 1); }
 
 }  // namespace
 
 ObservedOps::ObservedOps(Device& device, Device& oracle)
-    : Ops(device), inner_(device.ops()), oracle_(oracle) {}
+    : Ops(device.ops().device()), inner_(device.ops()), oracle_(oracle) {}  // whose the tensors are
 
 void ObservedOps::forward(const Cost& cost, const std::function<void(Ops&)>& call) {
   cost_ += cost;
@@ -135,9 +134,10 @@ void ObservedOps::do_embedding(const Tensor& out, const Tensor& ids, const Tenso
 
 void ObservedOps::do_rms_norm(const Tensor& out, const Tensor& x, const Tensor& weight,
                               const RmsNormParams& params) {
-  row_op(OpId::rms_norm, {out}, {x, weight}, [params](Ops& ops, const Tensors& y, const Tensors& a) {
-    ops.rms_norm(y[0], a[0], a[1], params);
-  });
+  row_op(OpId::rms_norm, {out}, {x, weight},
+         [params](Ops& ops, const Tensors& y, const Tensors& a) {
+           ops.rms_norm(y[0], a[0], a[1], params);
+         });
 }
 
 void ObservedOps::do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& weight,
@@ -152,8 +152,7 @@ void ObservedOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& we
                             const Tensor& bias) {
   const Picks rows = picks(x.dim(-2), kRows), columns = picks(weight.dim(0), kColumns);
   SampledOp sampled;
-  sampled.inputs = {gather(inner_, picked(x, -2, rows)),
-                    gather(inner_, picked(weight, 0, columns)),
+  sampled.inputs = {gather(inner_, picked(x, -2, rows)), gather(inner_, picked(weight, 0, columns)),
                     picked_columns(gather(inner_, bias), columns)};
   forward(cost_of(OpId::linear, {out}, {x, weight, bias}),
           [&](Ops& ops) { ops.linear(out, x, weight, bias); });
@@ -182,9 +181,10 @@ void ObservedOps::do_mul(const Tensor& out, const Tensor& a, const Tensor& b) {
 
 void ObservedOps::do_scale(const Tensor& out, const Tensor& x, double factor,
                            ScaleOperation operation) {
-  row_op(OpId::scale, {out}, {x}, [factor, operation](Ops& ops, const Tensors& y, const Tensors& a) {
-    ops.scale(y[0], a[0], factor, operation);
-  });
+  row_op(OpId::scale, {out}, {x},
+         [factor, operation](Ops& ops, const Tensors& y, const Tensors& a) {
+           ops.scale(y[0], a[0], factor, operation);
+         });
 }
 
 void ObservedOps::do_softmax(const Tensor& out, const Tensor& x) {
@@ -313,8 +313,7 @@ void ObservedOps::do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, c
     const Tensor one = out.slice(0, 0, 1).slice(2, head, head + 1);
     sampled.outputs = {gather(inner_, picked(one, 1, rows))};
     sampled.axes = {"batch", "token", "head", "channel"};
-    sampled.max_abs_score =
-        params.scale * largest_product(sampled.inputs[0], sampled.inputs[1]);
+    sampled.max_abs_score = params.scale * largest_product(sampled.inputs[0], sampled.inputs[1]);
     sampled.run = [params, fully_masked = mask.fully_masked](Ops& ops, const Tensors& y,
                                                              const Tensors& a) {
       AttentionMask explicit_mask;

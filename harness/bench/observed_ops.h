@@ -16,7 +16,7 @@ class ObservedOps final : public Ops {
   ObservedOps(Device& device, Device& oracle);
 
   const Cost& cost() const { return cost_; }
-  Status status() const { return status_; }            // of all calls so far
+  Status status() const { return status_; }              // of all calls so far
   const std::string& reason() const { return reason_; }  // "" for pass
   const std::vector<OpRecord>& records() const { return all_records_; }
 

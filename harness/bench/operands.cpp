@@ -23,9 +23,9 @@ const std::vector<double>& normal_pool() {
 }
 
 // The pool as elements of one operand; all that such an operand ever holds.
-Tensor pool_of(const BenchOperand& operand) {
-  const Tensor out = host_tensor(operand.dtype, {kPool});
-  for (int64_t i = 0; i < kPool; ++i) {
+Tensor pool_of(const BenchOperand& operand, int64_t elements) {
+  const Tensor out = host_tensor(operand.dtype, {std::min(kPool, elements)});
+  for (int64_t i = 0; i < out.numel(); ++i) {
     store(operand.dtype, out.data<char>() + i * size_of(operand.dtype),
           operand.fill.mean + operand.fill.deviation * normal_pool()[static_cast<size_t>(i)]);
   }
@@ -34,9 +34,9 @@ Tensor pool_of(const BenchOperand& operand) {
 
 // The pool from `start` on, again and again.
 void fill_normal(const Tensor& host, const Tensor& pool, int64_t start) {
-  const int64_t size = size_of(host.dtype()), n = host.numel();
-  for (int64_t done = 0, at = start % kPool; done < n; at = 0) {
-    const int64_t more = std::min(kPool - at, n - done);
+  const int64_t size = size_of(host.dtype()), n = host.numel(), period = pool.numel();
+  for (int64_t done = 0, at = start % period; done < n; at = 0) {
+    const int64_t more = std::min(period - at, n - done);
     std::memcpy(host.data<char>() + done * size, pool.data<char>() + at * size,
                 static_cast<size_t>(more * size));
     done += more;
@@ -75,7 +75,8 @@ OperandSets::OperandSets(Device& device, const std::vector<BenchOperand>& operan
   for (const BenchOperand& operand : operands) {
     if (!operand.shared) one += static_cast<double>(operand.shape.numel() * size_of(operand.dtype));
   }
-  count_ = std::clamp(static_cast<int64_t>(std::ceil(bytes / one)), int64_t{1}, kMostSets);
+  count_ = std::clamp(static_cast<int64_t>(std::ceil(bytes / std::max(one, 1.0))), int64_t{1},
+                      kMostSets);
   int64_t start = 0;
   for (const BenchOperand& operand : operands) {
     const int64_t copies = operand.shared ? 1 : count_;
@@ -86,7 +87,7 @@ OperandSets::OperandSets(Device& device, const std::vector<BenchOperand>& operan
     }
     const bool normal = operand.fill.kind == Fill::normal;
     const Tensor host = host_tensor(operand.dtype, operand.shape);
-    const Tensor pool = normal ? pool_of(operand) : Tensor();
+    const Tensor pool = normal ? pool_of(operand, copies * host.numel()) : Tensor();
     for (int64_t i = 0; i < copies; ++i) {
       start += 7919;
       if (normal) fill_normal(host, pool, start);

@@ -32,8 +32,8 @@ struct SampledOp {
   std::vector<Tensor> outputs, inputs;
   std::function<void(Ops&, const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs)>
       run;
-  bool exact = false;        // copies and masks: every bit
-  double max_abs_score = 0;  // attention only
+  bool exact = false;                  // copies and masks: every bit
+  double max_abs_score = 0;            // attention only
   std::vector<std::string> axes = {};  // of the outputs; empty: [batch, [head,]] token, channel
 };
 

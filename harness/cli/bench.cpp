@@ -1,6 +1,7 @@
 // harness bench: how fast blocks of a model's shape are, if they are right.
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <set>
 
 #include "harness/bench/report.h"
 #include "harness/cli/cli.h"
@@ -22,15 +23,24 @@ struct Options {
 std::vector<BenchCase> selected_cases(const Options& options, const BenchShape& shape,
                                       const BenchSizes& sizes) {
   std::vector<BenchCase> out;
+  const std::vector<std::string> wanted = split_list(options.block);
+  std::set<std::string> found;
   std::string known;
   for (BenchCase& one : bench_cases(shape, sizes)) {
     known += text(known.empty() ? "" : ", ", one.name);
-    if (options.block == "all" || options.block == one.block || options.block == one.name) {
-      out.push_back(std::move(one));
+    bool selected = false;
+    for (const std::string& name : wanted) {
+      if (name != "all" && name != one.block && name != one.name) continue;
+      selected = true;
+      found.insert(name);
     }
+    if (selected) out.push_back(std::move(one));
   }
-  require(!out.empty(), "--block", "nothing to measure for \"", options.block,
-          "\" at this shape; known: all, ", known);
+  for (const std::string& name : wanted) {
+    require(found.count(name) > 0, "--block", "nothing to measure for \"", name,
+            "\" at this shape; known: all, ", known);
+  }
+  require(!out.empty(), "--block", "names nothing; known: all, ", known);
   return out;
 }
 
@@ -78,8 +88,9 @@ int run(const Options& options) {
 Action add_bench(CLI::App& app) {
   auto options = std::make_shared<Options>();
   std::string shapes;
-  for (const BenchShape& shape : bench_shapes()) shapes += text(shapes.empty() ? "" : ", ", shape.name);
-  app.add_option("--block", options->block, "a block, one case of it (linear.q_proj), or all")
+  for (const BenchShape& shape : bench_shapes())
+    shapes += text(shapes.empty() ? "" : ", ", shape.name);
+  app.add_option("--block", options->block, "blocks, cases of them (linear.q_proj), or all: a,b")
       ->capture_default_str();
   app.add_option("--device", options->device, "one device, as harness devices names them")
       ->capture_default_str();

@@ -1,4 +1,4 @@
-// copy and repeat_heads: bytes moved row by row, any dtype.
+// copy and repeat_heads: bytes moved block by block, any dtype.
 #include <cstring>
 
 #include "kernels/cpu/cpu_ops.h"
@@ -8,15 +8,25 @@ namespace plumb::cpu {
 void CpuOps::do_copy(const Tensor& out, const Tensor& x) {
   if (x.numel() == 0) return;
   settle_for("memmove");
-  const int64_t size = size_of(x.dtype());
-  const bool whole = out.contiguous() && x.contiguous();
-  const int64_t length = size * (whole ? x.numel() : x.dim(-1));
-  const RowOffsets to(out), from(x);
-  pool_.for_each(
-      whole ? 1 : from.count(), 0.1 * static_cast<double>(length), [&](int64_t row, int) {
-        std::memmove(out.data<char>() + (whole ? 0 : to[row] * size),
-                     x.data<char>() + (whole ? 0 : from[row] * size), static_cast<size_t>(length));
-      });
+  // What is one block of memory on both sides, in chunks that threads share.
+  constexpr int64_t kChunk = int64_t{1} << 18;  // bytes
+  int inner = 1;
+  int64_t length = x.dim(-1);
+  for (int axis = x.rank() - 2; axis >= 0; --axis, ++inner) {
+    const bool whole = out.stride(axis) == length && x.stride(axis) == length;
+    if (!whole && x.dim(axis) != 1) break;
+    length *= x.dim(axis);
+  }
+  const int64_t size = size_of(x.dtype()), bytes = size * length;
+  const int64_t chunks = (bytes + kChunk - 1) / kChunk;
+  const RowOffsets to(out, inner), from(x, inner);
+  pool_.for_each(to.count() * chunks, 0.1 * static_cast<double>(std::min(bytes, kChunk)),
+                 [&](int64_t unit, int) {
+                   const int64_t block = unit / chunks, begin = unit % chunks * kChunk;
+                   std::memmove(out.data<char>() + to[block] * size + begin,
+                                x.data<char>() + from[block] * size + begin,
+                                static_cast<size_t>(std::min(kChunk, bytes - begin)));
+                 });
 }
 
 void CpuOps::do_repeat_heads(const Tensor& out, const Tensor& x) {

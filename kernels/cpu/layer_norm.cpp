@@ -17,11 +17,12 @@ void CpuOps::do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& wei
   pool_.for_each(from.count(), 1.5 * static_cast<double>(channels), [&](int64_t row, int) {
     const char* source = storage.at(x, from[row]);
     char* target = storage.at(static_cast<char*>(out.raw()), to[row]);
-    float buffer[kPiece], weights[kPiece], biases[kPiece];
+    float line[kLine], buffer[kPiece], weights[kPiece], biases[kPiece];
+    const float* whole = channels <= kLine ? storage.read(source, line, channels) : nullptr;
     const auto pieces = [&](const auto& visit) {
       for (int64_t begin = 0; begin < channels; begin += kPiece) {
         const int64_t n = std::min(kPiece, channels - begin);
-        visit(begin, n, storage.read(storage.at(source, begin), buffer, n));
+        visit(begin, n, whole ? whole + begin : storage.read(storage.at(source, begin), buffer, n));
       }
     };
     double sum = 0, squares = 0;

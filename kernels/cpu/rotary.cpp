@@ -2,7 +2,7 @@
 // every product and after the sum, as transformers' apply_rotary_pos_emb does in separate tensor
 // operations.
 //
-// x [B, H, T, D], cos, sin [B, T, r]; a unit of work is one row of D.
+// x [B, H, T, D], cos, sin [B, T, r]; a unit of work is a few tokens with all their heads.
 #include <cmath>
 
 #include "kernels/cpu/cpu_ops.h"
@@ -39,7 +39,7 @@ void CpuOps::do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor&
 
 namespace {
 
-// One head of one token in float32, in place: x [D], cos, sin [r], scratch [2 r].
+// One head of one token in float32, in place: x [D], cos, sin [r], scratch [r].
 void rotate_row(const Simd& simd, int rounding, float* x, const float* cos, const float* sin,
                 int64_t r, RotaryStyle style, float* scratch) {
   const int64_t pairs = r / 2;
@@ -69,26 +69,38 @@ void CpuOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, co
   if (x.numel() == 0) return;
   const int64_t batch = x.dim(0), heads = x.dim(1), tokens = x.dim(2), width = x.dim(3);
   const int64_t r = cos.dim(2);
-  // Scratch of one worker: the row, its cosines and sines, the pairs taken apart.
-  const int64_t floats = width + 3 * r;
+  // A unit is a few tokens of one batch row with all their heads, which share the table; whichever
+  // of tokens and heads are neighbours in memory follow each other.
+  constexpr int64_t kTokens = 16;
+  const int64_t blocks = (tokens + kTokens - 1) / kTokens;
+  const bool tokens_inside = x.stride(1) > x.stride(2);
+  // Scratch of one worker: a row, its pairs taken apart, cosines and sines of the tokens.
+  const int64_t floats = width + r + 2 * kTokens * r;
   Arena::Scope scope(arena());
   const Tensor scratch = arena().take(DType::f32, {pool_.size(), floats});
-  // A unit is one token of one batch row with all its heads, which share the table.
-  pool_.for_each(batch * tokens, static_cast<double>(heads * width), [&](int64_t unit, int worker) {
-    const int64_t b = unit / tokens, t = unit % tokens;
+  const double cost = static_cast<double>(std::min(tokens, kTokens) * heads * width);
+  pool_.for_each(batch * blocks, cost, [&](int64_t unit, int worker) {
+    const int64_t b = unit / blocks, first = unit % blocks * kTokens;
+    const int64_t count = std::min(kTokens, tokens - first);
     float* row = scratch.data<float>() + worker * floats;
-    const auto table = [&](const Tensor& source, float* buffer) {
-      return storage.read(storage.at(source, b * source.stride(0) + t * source.stride(1)), buffer,
-                          r);
-    };
-    const float* c = table(cos, row + width);
-    const float* s = table(sin, row + width + r);
-    for (int64_t h = 0; h < heads; ++h) {
-      const auto offset = [&](const Tensor& tensor) {
-        return b * tensor.stride(0) + h * tensor.stride(1) + t * tensor.stride(2);
+    const float *cosines[kTokens], *sines[kTokens];
+    for (int64_t i = 0; i < count; ++i) {
+      float* buffer = row + width + r + 2 * i * r;
+      const auto table = [&](const Tensor& source, float* widened) {
+        const int64_t offset = b * source.stride(0) + (first + i) * source.stride(1);
+        return storage.read(storage.at(source, offset), widened, r);
+      };
+      cosines[i] = table(cos, buffer);
+      sines[i] = table(sin, buffer + r);
+    }
+    for (int64_t n = 0; n < count * heads; ++n) {
+      const int64_t i = tokens_inside ? n % count : n / heads;
+      const int64_t h = tokens_inside ? n / count : n % heads;
+      const auto offset = [&](const Tensor& t) {
+        return b * t.stride(0) + h * t.stride(1) + (first + i) * t.stride(2);
       };
       storage.widen(row, storage.at(x, offset(x)), width);
-      rotate_row(*simd_, storage.index(), row, c, s, r, style, row + width + 2 * r);
+      rotate_row(*simd_, storage.index(), row, cosines[i], sines[i], r, style, row + width);
       storage.write(storage.at(static_cast<char*>(out.raw()), offset(out)), row, width);
     }
   });

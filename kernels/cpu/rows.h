@@ -13,6 +13,8 @@ namespace plumb::cpu {
 
 // Long rows are handled in pieces of this many elements, which stay in the first-level cache.
 inline constexpr int64_t kPiece = 1024;
+// Rows up to this length are widened to float32 once and kept there between passes.
+inline constexpr int64_t kLine = 4096;
 
 // Where the n-th row of a tensor starts: all axes but the last `inner` number the rows, in order.
 class RowOffsets {

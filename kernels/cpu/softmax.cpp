@@ -1,7 +1,8 @@
 // Softmax over the last axis: R(exp(x - max) / sum). A row of -inf gives zeros.
 //
-// One unit of work is a row: maximum, sum of exponentials, result. The exponentials are computed
-// twice rather than kept, which needs no scratch for rows of any length.
+// One unit of work is a row: maximum, sum of exponentials, result. The exponentials are kept where
+// there is room, in a float32 output or in a line of kLine, and computed again in longer 16-bit
+// rows.
 #include <limits>
 
 #include "kernels/cpu/cpu_ops.h"
@@ -16,26 +17,34 @@ void CpuOps::do_softmax(const Tensor& out, const Tensor& x) {
   pool_.for_each(from.count(), 3 * static_cast<double>(length), [&](int64_t row, int) {
     const char* source = storage.at(x, from[row]);
     char* target = storage.at(static_cast<char*>(out.raw()), to[row]);
-    float buffer[kPiece], exponentials[kPiece];
+    float line[kLine];
+    const bool fits = length <= kLine;
+    float* kept = storage.wide() ? reinterpret_cast<float*>(target) : fits ? line : nullptr;
     const auto pieces = [&](const auto& visit) {
       for (int64_t begin = 0; begin < length; begin += kPiece) {
-        const int64_t n = std::min(kPiece, length - begin);
-        visit(begin, n, storage.read(storage.at(source, begin), buffer, n));
+        visit(begin, std::min(kPiece, length - begin));
       }
+    };
+    const auto read = [&](int64_t begin, int64_t n) {
+      return storage.read(storage.at(source, begin), fits ? line + begin : line, n);
     };
     constexpr float lowest = -std::numeric_limits<float>::infinity();
     float max = lowest;
-    pieces([&](int64_t, int64_t n, const float* piece) { max = simd_->max(piece, max, n); });
+    pieces([&](int64_t begin, int64_t n) { max = simd_->max(read(begin, n), max, n); });
     const float shift = max == lowest ? 0 : max;  // NaN has been passed over, and shows in the sum
-    double sum = 0;
-    pieces([&](int64_t, int64_t n, const float* piece) {
-      sum += simd_->exp_sum(exponentials, piece, shift, n);
-    });
+    const auto exponentials = [&](int64_t begin, int64_t n, double& total) {
+      const float* x = kept == line ? line + begin : read(begin, n);
+      float* e = kept ? kept + begin : line;
+      total += simd_->exp_sum(e, x, shift, n);
+      return e;
+    };
+    double sum = 0, again = 0;
+    pieces([&](int64_t begin, int64_t n) { exponentials(begin, n, sum); });
     const float divisor = sum == 0 ? 1 : static_cast<float>(sum);
-    pieces([&](int64_t begin, int64_t n, const float* piece) {
-      simd_->exp_sum(exponentials, piece, shift, n);
-      simd_->divide(exponentials, exponentials, divisor, n);
-      storage.write(storage.at(target, begin), exponentials, n);
+    pieces([&](int64_t begin, int64_t n) {
+      float* e = kept ? kept + begin : exponentials(begin, n, again);
+      simd_->divide(e, e, divisor, n);
+      storage.write(storage.at(target, begin), e, n);
     });
   });
 }
