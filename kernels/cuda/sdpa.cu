@@ -19,7 +19,8 @@ bool GpuOps::library_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, c
 }
 
 std::vector<Implementation> sdpa_implementations() {
-  const std::string_view absent = sm90::is_hopper() ? "" : "it needs a GPU of compute capability 9.0";
+  const std::string_view absent =
+      sm90::is_hopper() ? "" : "it needs a GPU of compute capability 9.0";
   return {{OpId::sdpa, {"sm90", "d64"}, absent},
           {OpId::sdpa, {"sm90", "d128"}, absent},
           {OpId::sdpa, {"sm90", "d256"}, absent}};

@@ -85,10 +85,18 @@ struct ScaleBy {
   float factor;
   __device__ float operator()(float x) const { return x * factor; }
 };
+// x / divisor; 16-bit types take a product with its reciprocal, off by less than 2^-23.
 template <class T>
 struct DivideBy {
-  float divisor;
-  __device__ float operator()(float x) const { return quotient<T>(x, divisor); }
+  float divisor, reciprocal;
+  explicit DivideBy(float d) : divisor(d), reciprocal(1.0f / d) {}
+  __device__ float operator()(float x) const {
+    if constexpr (sizeof(T) == 4) {
+      return x / divisor;
+    } else {
+      return x * reciprocal;
+    }
+  }
 };
 template <class T, Activation Function>
 struct Activate {
@@ -102,9 +110,9 @@ struct Gate {
 };
 template <class T>
 struct Softcap {
-  float cap;
+  DivideBy<T> by_cap;
   __device__ float operator()(float x) const {
-    return rounded<T>(hyperbolic_tangent<T>(rounded<T>(quotient<T>(x, cap)))) * cap;
+    return rounded<T>(hyperbolic_tangent<T>(rounded<T>(by_cap(x)))) * by_cap.divisor;
   }
 };
 
@@ -161,7 +169,7 @@ void GpuOps::do_scale(const Tensor& out, const Tensor& x, double factor, ScaleOp
     if (operation == ScaleOperation::multiply) {
       run<T, 1>(*this, "scale", out, {&x}, ScaleBy{value}, "multiply");
     } else {
-      run<T, 1>(*this, "scale", out, {&x}, DivideBy<T>{value}, "divide");
+      run<T, 1>(*this, "scale", out, {&x}, DivideBy<T>(value), "divide");
     }
   });
 }
@@ -185,7 +193,7 @@ void GpuOps::do_gated_activation(const Tensor& out, const Tensor& gate, const Te
 
 void GpuOps::do_softcap(const Tensor& out, const Tensor& x, double cap) {
   with_storage("softcap", out.dtype(), [&]<class T>(T) {
-    run<T, 1>(*this, "softcap", out, {&x}, Softcap<T>{static_cast<float>(cap)});
+    run<T, 1>(*this, "softcap", out, {&x}, Softcap<T>{DivideBy<T>(static_cast<float>(cap))});
   });
 }
 

@@ -107,7 +107,7 @@ void GpuDevice::synchronize() {
   copy_to_host(&code, error_flag_.raw(), sizeof code, stream_);
   if (code == 0) return;
   fill(error_flag_, 0);
-  require(code != kIdOutsideVocabulary, "embedding", "an id is outside the vocabulary");
+  throw UsageError("[embedding] an id is outside the vocabulary");
 }
 
 double GpuDevice::time(const std::function<void()>& queue_work) {

@@ -165,6 +165,11 @@ void launch(const char* name, Dim grid, Dim block, size_t shared, Stream stream,
       [](const void* c) { (*static_cast<decltype(call)*>(c))(); }, &call);
 }
 
+template <auto Kernel>
+int64_t resident_blocks(unsigned) {
+  return 2;
+}
+
 template <class F>
 void with_wave(Stream stream, F f) {
   if (stream->wave == 64) {

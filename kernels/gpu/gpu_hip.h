@@ -106,6 +106,15 @@ void launch(const char* name, Dim grid, Dim block, size_t shared, Stream stream,
   check(hipGetLastError(), name);
 }
 
+// How many blocks of a kernel one compute unit holds at once.
+template <auto Kernel>
+int64_t resident_blocks(unsigned threads) {
+  int blocks = 0;
+  check(hipOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, Kernel, static_cast<int>(threads), 0),
+        "occupancy");
+  return blocks < 1 ? 1 : blocks;
+}
+
 template <class F>
 void with_wave(Stream, F f) {  // the stream's device is the current one
   if (detail::device_wave() == 64) {

@@ -9,12 +9,10 @@
 
 namespace plumb::PLUMB_GPU_VENDOR {
 
-// Codes that a kernel leaves in the error flag; the next synchronize() throws for them.
-inline constexpr int kIdOutsideVocabulary = 1;
-
 class GpuOps final : public Ops {
  public:
-  // error_flag: one int of device memory; multiprocessors: for how many blocks are worth launching.
+  // error_flag: one int of device memory, not 0 once an id was outside the vocabulary;
+  // multiprocessors: for how many blocks are worth launching.
   GpuOps(Device& device, Stream stream, int* error_flag, int multiprocessors)
       : Ops(device, compiled()),
         stream_(stream),
@@ -28,6 +26,7 @@ class GpuOps final : public Ops {
   using Ops::choose;
   using Ops::settle_for;
   Stream stream() const { return stream_; }
+  int64_t multiprocessors() const { return multiprocessors_; }
 
  protected:
   void do_embedding(const Tensor& out, const Tensor& ids, const Tensor& weight,
@@ -63,7 +62,6 @@ class GpuOps final : public Ops {
 
  private:
   int* error_flag() const { return error_flag_; }
-  int64_t multiprocessors() const { return multiprocessors_; }
 
   // The vendor's own way, where it has one for this case: true when it did the work. Defined per
   // vendor in kernels/cuda, kernels/hip, kernels/emu.

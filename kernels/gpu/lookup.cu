@@ -12,26 +12,36 @@ namespace {
 
 constexpr int kThreads = 256;
 
+constexpr int kInFlight = 4;  // vectors of a thread, all read before the first is written
+
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
-    embedding_rows(T* out, Rows out_rows, const int64_t* ids, const T* weight, int64_t vocab,
-                   Divisor width, float scale, int* error) {
-  const int64_t channels = width.value() * N, total = out_rows.count * width.value();
-  const int64_t step = int64_t{kThreads} * grid_size().x;
-  for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < total; i += step) {
-    const Division at = divide(i, width);
-    const int64_t row = at.quotient, column = at.remainder * N, id = ids[row];
-    Vector<T, N> y{};
-    if (id >= 0 && id < vocab) {
-      y = load_vector<N>(weight + id * channels + column);
+    embedding_rows(T* out, Rows out_rows, const int64_t* ids, const T* weight,
+                   int64_t weight_stride, int64_t vocab, Divisor width, float scale, int* error) {
+  const int64_t total = out_rows.count * width.value();
+  const int64_t share = int64_t{kThreads} * kInFlight;
+  for (int64_t base = share * block_index().x; base < total; base += share * grid_size().x) {
+    Vector<T, N> y[kInFlight];
+    Division at[kInFlight];
+#pragma unroll
+    for (int j = 0; j < kInFlight; ++j) {
+      const int64_t i = base + int64_t{kThreads} * j + thread_index().x;
+      at[j] = divide(i < total ? i : total - 1, width);
+      const int64_t id = ids[at[j].quotient];
+      const bool known = id >= 0 && id < vocab;
+      if (!known) atomic_add(error, 1);  // many threads may find one
+      y[j] = known ? load_vector<N>(weight + id * weight_stride + at[j].remainder * N)
+                   : Vector<T, N>{};
+    }
+#pragma unroll
+    for (int j = 0; j < kInFlight; ++j) {
+      if (base + int64_t{kThreads} * j + thread_index().x >= total) continue;
       if (scale != 1.0f) {
 #pragma unroll
-        for (int k = 0; k < N; ++k) y[k] = from_float<T>(to_float(y[k]) * scale);
+        for (int k = 0; k < N; ++k) y[j][k] = from_float<T>(to_float(y[j][k]) * scale);
       }
-    } else {
-      *error = kIdOutsideVocabulary;
+      store_vector(out + out_rows.offset(at[j].quotient) + at[j].remainder * N, y[j]);
     }
-    store_vector(out + out_rows.offset(row) + column, y);
   }
 }
 
@@ -63,16 +73,15 @@ __global__ void __launch_bounds__(kThreads)
 void GpuOps::do_embedding(const Tensor& out, const Tensor& ids, const Tensor& weight,
                           double scale) {
   if (out.numel() == 0) return;
-  require<Unsupported>(ids.contiguous() && weight.contiguous(), "embedding",
-                       "ids and weight must be contiguous");
+  require<Unsupported>(ids.contiguous(), "embedding", "ids must be contiguous");
   with_storage("embedding", out.dtype(), [&]<class T>(T) {
     const Rows to = rows_of("embedding", out);
     const auto go = [&]<int N>() {
       launch<embedding_rows<T, N>>(
-          "embedding", {grid_for(out.numel() / N, kThreads)}, {kThreads}, 0, stream(),
+          "embedding", {grid_for(out.numel() / N, kThreads * kInFlight)}, {kThreads}, 0, stream(),
           out.data<T>(), to, static_cast<const int64_t*>(ids.data<int64_t>()),
-          static_cast<const T*>(weight.data<T>()), weight.dim(0), Divisor(weight.dim(1) / N),
-          static_cast<float>(scale), error_flag());
+          static_cast<const T*>(weight.data<T>()), weight.stride(0), weight.dim(0),
+          Divisor(weight.dim(1) / N), static_cast<float>(scale), error_flag());
     };
     if (rows_are_vectors(out) && rows_are_vectors(weight) && choose("vectors")) {
       return go.template operator()<kVector<T>>();

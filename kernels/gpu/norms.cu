@@ -6,7 +6,6 @@
 #include "kernels/gpu/gpu_ops.h"
 #include "kernels/gpu/reduce.h"
 #include "kernels/gpu/row_slice.h"
-#include "kernels/gpu/rows.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
 namespace {
@@ -28,42 +27,52 @@ struct NormOperands {
   bool round_before;  // R() between the norm and the weight
 };
 
-// x, or R(x + residual), which is stored as well.
-template <class T, int N>
-struct ReadRow {
-  const NormOperands<T>& p;
-  int64_t row;
+// The values of a vector: x, or R(x + residual), which is stored as well.
+template <class T, int N, int Inputs>
+struct MakeValues {
+  T* sum;  // of this row
 
-  __device__ void operator()(int64_t column, float (&v)[N], bool first) const {
-    const auto x = load_vector<N>(p.x + p.x_rows.offset(row) + column);
+  __device__ void operator()(int64_t column, const Vector<T, N> (&in)[Inputs], float (&v)[N],
+                             bool first) const {
 #pragma unroll
-    for (int i = 0; i < N; ++i) v[i] = to_float(x[i]);
-    if (!p.residual) return;
-    const auto r = load_vector<N>(p.residual + p.residual_rows.offset(row) + column);
-    Vector<T, N> sum;
+    for (int i = 0; i < N; ++i) v[i] = to_float(in[0][i]);
+    if constexpr (Inputs == 2) {
+      Vector<T, N> total;
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-      sum[i] = from_float<T>(v[i] + to_float(r[i]));
-      v[i] = to_float(sum[i]);
+      for (int i = 0; i < N; ++i) {
+        total[i] = from_float<T>(v[i] + to_float(in[1][i]));
+        v[i] = to_float(total[i]);
+      }
+      if (first) store_vector(sum + column, total);
     }
-    if (first) store_vector(p.sum + p.sum_rows.offset(row) + column, sum);
   }
 };
 
-template <class T, int Wave, int N, int Own>
+template <class T, int Inputs>
+struct RowsOf {
+  const NormOperands<T>& p;
+  __device__ void operator()(int64_t row, const T* (&from)[Inputs]) const {
+    from[0] = p.x + p.x_rows.offset(row);
+    if constexpr (Inputs == 2) from[1] = p.residual + p.residual_rows.offset(row);
+  }
+};
+
+// Inputs: 1, or 2 with a residual.
+template <class T, int Wave, int N, int Own, int Inputs>
 __global__ void __launch_bounds__(kMostRowThreads) rms_norm_rows(NormOperands<T> p) {
-  for (int64_t row = block_index().x; row < p.x_rows.count; row += grid_size().x) {
-    RowSlice<N, Own> slice{p.columns, {}};
-    const ReadRow<T, N> read{p, row};
+  const auto each = [&](auto& slice, int64_t row, auto fetch_next) {
+    T* sum = Inputs == 2 ? p.sum + p.sum_rows.offset(row) : nullptr;
+    const MakeValues<T, N, Inputs> make{sum};
     float squares = 0;
-    slice.each(true, read, [&](int64_t, const float(&v)[N]) {
+    slice.first(make, [&](int64_t, const float(&v)[N]) {
 #pragma unroll
-      for (int i = 0; i < N; ++i) squares += v[i] * v[i];
+      for (int i = 0; i < N; ++i) squares = fused_multiply_add(v[i], v[i], squares);
     });
+    fetch_next();
     const float mean = block_sum<Wave>(squares) / static_cast<float>(p.columns);
     const float factor = reciprocal_sqrt(mean + p.eps);
     T* out = p.out + p.out_rows.offset(row);
-    slice.each(false, read, [&](int64_t column, const float(&v)[N]) {
+    slice.again(make, [&](int64_t column, const float(&v)[N]) {
       const auto w = load_vector<N>(p.weight + column);
       Vector<T, N> y;
 #pragma unroll
@@ -74,41 +83,41 @@ __global__ void __launch_bounds__(kMostRowThreads) rms_norm_rows(NormOperands<T>
       }
       store_vector(out + column, y);
     });
-  }
+  };
+  for_each_row<T, N, Own, Inputs>(p.x_rows.count, p.columns, RowsOf<T, Inputs>{p}, each);
 }
 
 template <class T, int Wave, int N, int Own>
 __global__ void __launch_bounds__(kMostRowThreads) layer_norm_rows(NormOperands<T> p) {
-  for (int64_t row = block_index().x; row < p.x_rows.count; row += grid_size().x) {
-    RowSlice<N, Own> slice{p.columns, {}};
-    const ReadRow<T, N> read{p, row};
+  const auto each = [&](auto& slice, int64_t row, auto fetch_next) {
+    const MakeValues<T, N, 1> make{};
     const float count = static_cast<float>(p.columns);
     float sum = 0;
-    slice.each(true, read, [&](int64_t, const float(&v)[N]) {
+    slice.first(make, [&](int64_t, const float(&v)[N]) {
 #pragma unroll
       for (int i = 0; i < N; ++i) sum += v[i];
     });
+    fetch_next();
     const float mean = block_sum<Wave>(sum) / count;
     float squares = 0;
-    slice.each(false, read, [&](int64_t, const float(&v)[N]) {
+    slice.again(make, [&](int64_t, const float(&v)[N]) {
 #pragma unroll
-      for (int i = 0; i < N; ++i) squares += (v[i] - mean) * (v[i] - mean);
+      for (int i = 0; i < N; ++i) squares = fused_multiply_add(v[i] - mean, v[i] - mean, squares);
     });
     const float factor = reciprocal_sqrt(block_sum<Wave>(squares) / count + p.eps);
     T* out = p.out + p.out_rows.offset(row);
-    slice.each(false, read, [&](int64_t column, const float(&v)[N]) {
+    slice.again(make, [&](int64_t column, const float(&v)[N]) {
       const auto w = load_vector<N>(p.weight + column);
-      Vector<T, N> b{};
+      Vector<T, N> b{}, y;
       if (p.bias) b = load_vector<N>(p.bias + column);
-      Vector<T, N> y;
 #pragma unroll
       for (int i = 0; i < N; ++i) {
-        y[i] =
-            from_float<T>((v[i] - mean) * factor * to_float(w[i]) + (p.bias ? to_float(b[i]) : 0));
+        y[i] = from_float<T>((v[i] - mean) * factor * to_float(w[i]) + to_float(b[i]));
       }
       store_vector(out + column, y);
     });
-  }
+  };
+  for_each_row<T, N, Own, 1>(p.x_rows.count, p.columns, RowsOf<T, 1>{p}, each);
 }
 
 template <class T>
@@ -143,8 +152,15 @@ void GpuOps::do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor&
     p.weight_offset = static_cast<float>(params.weight_offset);
     p.round_before = params.rounding == WeightRounding::before;
     with_row_slices<T>(*this, p.columns, vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
-      launch<rms_norm_rows<T, Wave, N, Own>>("rms_norm", {grid_for(p.x_rows.count, 1)}, {threads}, 0,
-                                             stream(), p);
+      const auto go = [&]<auto Kernel>() {
+        launch<Kernel>("rms_norm", {blocks_for_rows<Kernel>(*this, p.x_rows.count, threads)},
+                       {threads}, 0, stream(), p);
+      };
+      if (residual.defined()) {
+        go.template operator()<rms_norm_rows<T, Wave, N, Own, 2>>();
+      } else {
+        go.template operator()<rms_norm_rows<T, Wave, N, Own, 1>>();
+      }
     });
   });
 }
@@ -168,8 +184,9 @@ void GpuOps::do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& wei
     const bool vectors =
         rows_are_vectors(out) && rows_are_vectors(x) && is_vector(weight) && is_vector(bias);
     with_row_slices<T>(*this, p.columns, vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
-      launch<layer_norm_rows<T, Wave, N, Own>>("layer_norm", {grid_for(p.x_rows.count, 1)}, {threads}, 0,
-                                             stream(), p);
+      constexpr auto kKernel = layer_norm_rows<T, Wave, N, Own>;
+      launch<kKernel>("layer_norm", {blocks_for_rows<kKernel>(*this, p.x_rows.count, threads)},
+                      {threads}, 0, stream(), p);
     });
   });
 }

@@ -2,28 +2,30 @@
 // dtype.
 //
 // rotary: memory-bound. A thread owns 16 bytes of each half of a row of x [B, H, T, D] (or 32
-// adjacent bytes where pairs are interleaved), and reads the tables as wide; rows are taken in the
-// order in which they lie in memory.
+// adjacent bytes where pairs are interleaved) for four heads, which share what it reads of the
+// tables; rows are taken in the order in which they lie in memory.
 #include "kernels/gpu/gpu_ops.h"
 #include "kernels/gpu/rows.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 256, kHeads = 4;  // heads of a thread
 
 // A thread owns a pair: columns i and i + half.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    rotary_table_pairs(T* cos_out, T* sin_out, const int64_t* positions, const float* inv_freq,
-                       int64_t rows, Divisor half, float scaling) {
+    rotary_table_pairs(T* cos_out, Rows cos_rows, T* sin_out, Rows sin_rows,
+                       const int64_t* positions, const float* inv_freq, int64_t rows, Divisor half,
+                       float scaling) {
   const int64_t total = rows * half.value(), step = int64_t{kThreads} * grid_size().x;
   for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < total; i += step) {
     const Division at = divide(i, half);
     const float angle = static_cast<float>(positions[at.quotient]) * inv_freq[at.remainder];
-    const int64_t first = i + at.quotient * half.value(), second = first + half.value();
-    cos_out[first] = cos_out[second] = from_float<T>(cosf(angle) * scaling);
-    sin_out[first] = sin_out[second] = from_float<T>(sinf(angle) * scaling);
+    T* cos = cos_out + cos_rows.offset(at.quotient) + at.remainder;
+    T* sin = sin_out + sin_rows.offset(at.quotient) + at.remainder;
+    cos[0] = cos[half.value()] = from_float<T>(cosf(angle) * scaling);
+    sin[0] = sin[half.value()] = from_float<T>(sinf(angle) * scaling);
   }
 }
 
@@ -33,12 +35,14 @@ struct RotaryOperands {
   const T* x;
   const T* cos_table;
   const T* sin_table;
-  // Rows as [outer, middle, inner]: batch, then head and token in memory order.
+  // Rows as [outer, middle, inner]: batch, then token and group of heads in memory order.
   int64_t out_stride[3], x_stride[3], table_stride[3];
   Divisor middle, inner;
   int64_t rows;
   Divisor work;          // vectors (pairs of them up to `rotated`) per row
   int64_t pairs, width;  // rotated columns / 2, all columns
+  int group_axis;        // which of the three the groups are
+  int64_t heads, x_head_stride, out_head_stride;
 };
 
 // N pairs of a row: a and b hold the elements, c and s the tables' values.
@@ -72,23 +76,38 @@ __global__ void __launch_bounds__(kThreads) rotary_rows(RotaryOperands<T> p) {
     };
     const T* from = p.x + offset(p.x_stride);
     T* to = p.out + offset(p.out_stride);
+    const int64_t group = p.group_axis == 1 ? high.remainder : low.remainder;
+    const int heads = static_cast<int>(p.heads - group * kHeads);  // may be more than kHeads
     const int64_t pair = in_row.remainder * N;
     if (pair >= p.pairs) {  // beyond the rotated columns: a copy
       const int64_t column = pair + p.pairs;
-      store_vector(to + column, load_vector<N>(from + column));
+      for (int h = 0; h < kHeads && h < heads; ++h) {
+        store_vector(to + h * p.out_head_stride + column,
+                     load_vector<N>(from + h * p.x_head_stride + column));
+      }
       continue;
     }
     const int64_t first = Halves ? pair : 2 * pair, second = first + (Halves ? p.pairs : N);
     const T* cos = p.cos_table + offset(p.table_stride) + pair;
     const T* sin = p.sin_table + offset(p.table_stride) + pair;
     const int64_t other = Halves ? p.pairs : 0;
-    const Vector<T, N> x[2] = {load_vector<N>(from + first), load_vector<N>(from + second)};
+    Vector<T, N> x[kHeads][2];
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {  // all loads before the first use
+      if (h >= heads) continue;
+      x[h][0] = load_vector<N>(from + h * p.x_head_stride + first);
+      x[h][1] = load_vector<N>(from + h * p.x_head_stride + second);
+    }
     const Vector<T, N> c[2] = {load_vector<N>(cos), load_vector<N>(cos + other)};
     const Vector<T, N> s[2] = {load_vector<N>(sin), load_vector<N>(sin + other)};
-    Vector<T, N> y[2];
-    rotate<T, N, Halves>(x, c, s, y);
-    store_vector(to + first, y[0]);
-    store_vector(to + second, y[1]);
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+      if (h >= heads) continue;
+      Vector<T, N> y[2];
+      rotate<T, N, Halves>(x[h], c, s, y);
+      store_vector(to + h * p.out_head_stride + first, y[0]);
+      store_vector(to + h * p.out_head_stride + second, y[1]);
+    }
   }
 }
 
@@ -97,14 +116,14 @@ __global__ void __launch_bounds__(kThreads) rotary_rows(RotaryOperands<T> p) {
 void GpuOps::do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor& positions,
                              const Tensor& inv_freq, double attention_scaling) {
   if (cos.numel() == 0) return;
-  require<Unsupported>(cos.contiguous() && sin.contiguous() && positions.contiguous(),
-                       "rotary_table", "cos, sin and positions must be contiguous");
+  require<Unsupported>(positions.contiguous(), "rotary_table", "positions must be contiguous");
   settle_for("pairs");
   with_storage("rotary_table", cos.dtype(), [&]<class T>(T) {
     const int64_t pairs = positions.numel() * inv_freq.dim(0);
     launch<rotary_table_pairs<T>>(
         "rotary_table", {grid_for(pairs, kThreads)}, {kThreads}, 0, stream(), cos.data<T>(),
-        sin.data<T>(), static_cast<const int64_t*>(positions.data<int64_t>()),
+        rows_of("rotary_table", cos), sin.data<T>(), rows_of("rotary_table", sin),
+        static_cast<const int64_t*>(positions.data<int64_t>()),
         static_cast<const float*>(inv_freq.data<float>()), positions.numel(),
         Divisor(inv_freq.dim(0)), static_cast<float>(attention_scaling));
   });
@@ -123,14 +142,21 @@ void GpuOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, co
     p.sin_table = sin.data<T>();
     const bool heads_inside = x.stride(1) < x.stride(2);
     const int axes[3] = {0, heads_inside ? 2 : 1, heads_inside ? 1 : 2};
+    p.heads = x.dim(1);
+    p.x_head_stride = x.stride(1);
+    p.out_head_stride = out.stride(1);
+    const int64_t extents[3] = {x.dim(0), (p.heads + kHeads - 1) / kHeads, x.dim(2)};
     for (int i = 0; i < 3; ++i) {
-      p.out_stride[i] = out.stride(axes[i]);
-      p.x_stride[i] = x.stride(axes[i]);
-      p.table_stride[i] = axes[i] == 1 ? 0 : cos.stride(axes[i] == 0 ? 0 : 1);
+      const int axis = axes[i];
+      const int64_t times = axis == 1 ? kHeads : 1;
+      p.out_stride[i] = times * out.stride(axis);
+      p.x_stride[i] = times * x.stride(axis);
+      p.table_stride[i] = axis == 1 ? 0 : cos.stride(axis == 0 ? 0 : 1);
     }
-    p.middle = Divisor(x.dim(axes[1]));
-    p.inner = Divisor(x.dim(axes[2]));
-    p.rows = x.dim(0) * x.dim(1) * x.dim(2);
+    p.group_axis = heads_inside ? 2 : 1;
+    p.middle = Divisor(extents[axes[1]]);
+    p.inner = Divisor(extents[axes[2]]);
+    p.rows = extents[0] * extents[1] * extents[2];
     p.width = x.dim(3);
     p.pairs = cos.dim(2) / 2;
     const bool halves = style == RotaryStyle::half;

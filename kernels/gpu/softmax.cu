@@ -14,24 +14,23 @@ namespace {
 template <class T, int Wave, int N, int Own>
 __global__ void __launch_bounds__(kMostRowThreads)
     softmax_rows(T* out, Rows out_rows, const T* x, Rows x_rows, int64_t columns) {
-  for (int64_t row = block_index().x; row < x_rows.count; row += grid_size().x) {
-    RowSlice<N, Own> slice{columns, {}};
-    const T* from = x + x_rows.offset(row);
-    const auto read = [&](int64_t column, float(&v)[N], bool) {
-      const auto vector = load_vector<N>(from + column);
+  const auto at = [&](int64_t row, const T*(&from)[1]) { from[0] = x + x_rows.offset(row); };
+  const auto make = [](int64_t, const Vector<T, N>(&in)[1], float(&v)[N], bool) {
 #pragma unroll
-      for (int i = 0; i < N; ++i) v[i] = to_float(vector[i]);
-    };
+    for (int i = 0; i < N; ++i) v[i] = to_float(in[0][i]);
+  };
+  const auto each = [&](auto& slice, int64_t row, auto fetch_next) {
     float largest = -INFINITY;
-    slice.each(true, read, [&](int64_t, const float(&v)[N]) {
+    slice.first(make, [&](int64_t, const float(&v)[N]) {
 #pragma unroll
       for (int i = 0; i < N; ++i) largest = v[i] > largest || v[i] != v[i] ? v[i] : largest;
     });
+    fetch_next();
     largest = block_max<Wave>(largest);
     // Nothing to subtract from a row of minus infinity: exp(-inf - 0) = 0 for every element.
     const float shift = largest == -INFINITY ? 0.0f : largest;
     float sum = 0;
-    slice.each(false, read, [&](int64_t, float(&v)[N]) {
+    slice.again(make, [&](int64_t, float(&v)[N]) {
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         v[i] = exponential<T>(v[i] - shift);
@@ -41,7 +40,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
     sum = block_sum<Wave>(sum);
     const float factor = sum == 0 ? 1.0f : 1.0f / sum;
     T* to = out + out_rows.offset(row);
-    slice.each(false, read, [&](int64_t column, const float(&v)[N]) {
+    slice.again(make, [&](int64_t column, const float(&v)[N]) {
       Vector<T, N> y;
 #pragma unroll
       for (int i = 0; i < N; ++i) {
@@ -50,7 +49,8 @@ __global__ void __launch_bounds__(kMostRowThreads)
       }
       store_vector(to + column, y);
     });
-  }
+  };
+  for_each_row<T, N, Own, 1>(x_rows.count, columns, at, each);
 }
 
 }  // namespace
@@ -61,9 +61,10 @@ void GpuOps::do_softmax(const Tensor& out, const Tensor& x) {
     const Rows to = rows_of("softmax", out), from = rows_of("softmax", x);
     const bool vectors = rows_are_vectors(out) && rows_are_vectors(x);
     with_row_slices<T>(*this, x.dim(-1), vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
-      launch<softmax_rows<T, Wave, N, Own>>("softmax", {grid_for(from.count, 1)}, {threads}, 0,
-                                            stream(), out.data<T>(), to,
-                                            static_cast<const T*>(x.data<T>()), from, x.dim(-1));
+      constexpr auto kKernel = softmax_rows<T, Wave, N, Own>;
+      launch<kKernel>("softmax", {blocks_for_rows<kKernel>(*this, from.count, threads)}, {threads},
+                      0, stream(), out.data<T>(), to, static_cast<const T*>(x.data<T>()), from,
+                      x.dim(-1));
     });
   });
 }
