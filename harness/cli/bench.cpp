@@ -16,6 +16,7 @@ struct Options {
   std::string block = "all", device = "auto", shape, dtype = "bf16", json;
   int64_t tokens = 4096, context = 0;
   int threads = 0;
+  std::string impl;
   bool no_fuse = false;
   BenchOptions bench;
 };
@@ -57,6 +58,7 @@ int run(const Options& options) {
   require(devices.size() == 1, "--device", "names ", devices.size(),
           " devices; a benchmark runs on one");
   Device& device = *devices[0];
+  device.ops().force(options.impl);
   const auto oracle = open_device("oracle");
 
   std::optional<LineFile> json;
@@ -110,6 +112,7 @@ Action add_bench(CLI::App& app) {
   app.add_option("--threads", options->threads, "CPU threads; 0: one per core")
       ->capture_default_str();
   app.add_flag("--no-fuse", options->no_fuse, "run fused ops as compositions");
+  app.add_option("--impl", options->impl, "force implementations, as for verifying");
   app.add_option("--json", options->json, "write JSON lines to this file");
   return [options] { return run(*options); };
 }
