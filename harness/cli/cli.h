@@ -57,7 +57,6 @@ DType parse_dtype(const std::string& name);
 
 // `devices`: one line each, "cpu: AMD EPYC, avx2".
 RunInfo run_info(std::vector<std::string> devices);
-RunInfo run_info(const std::vector<std::unique_ptr<Worker>>& workers);
 // The command line as it was typed, quoted where a shell needs it.
 void remember_command(int argc, char** argv);
 

@@ -182,12 +182,4 @@ RunInfo run_info(std::vector<std::string> devices) {
   return out;
 }
 
-RunInfo run_info(const std::vector<std::unique_ptr<Worker>>& workers) {
-  std::vector<std::string> devices;
-  for (const auto& worker : workers) {
-    devices.push_back(worker->name() + ": " + worker->description());
-  }
-  return run_info(std::move(devices));
-}
-
 }  // namespace plumb
