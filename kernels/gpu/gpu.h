@@ -13,14 +13,13 @@
 //   dynamic_shared<T>() -> T*
 //   atomic_add(p, v) -> the old value                            int, unsigned, float
 //   reciprocal_sqrt(x) fused_multiply_add(a, b, c)
-//   approximate_exp(x) approximate_quotient(a, b)   relative error below 2^-20 while |x| and the
+//   approximate_exp(x) approximate_exp2(x) approximate_quotient(a, b)   relative error below 2^-20 while |x| and the
 //                                                   logarithm of b are moderate
 //   detail::copy_aligned<Bytes>(to, from)
 //   and, with PLUMB_DEVICE_CONVERSIONS, detail::to_float(Float16) detail::from_float<T>(x): the
 //   hardware's conversions, with the bits of those below (but for NaN payloads)
 // host side:
 //   launch<Kernel>(name, grid, block, shared_bytes, stream, arguments...)   throws DeviceError
-//   resident_blocks<Kernel>(threads) -> how many one multiprocessor holds at once
 //   with_wave(stream, [&]<int Wave>() {...})     calls with the wave width of the stream's device
 //   memory_allocate memory_free memory_fill copy_to_device copy_to_host use_device make_stream
 //   end_stream wait_for count_multiprocessors kExactMemory       what gpu_device.cu needs

@@ -75,6 +75,11 @@ __device__ inline float fused_multiply_add(float a, float b, float c) { return f
 
 // Exact to two units in the last place of float32 for moderate arguments, and several times faster.
 __device__ inline float approximate_exp(float x) { return __expf(x); }
+__device__ inline float approximate_exp2(float x) {
+  float out;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+}
 __device__ inline float approximate_quotient(float a, float b) {
   float reciprocal;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(b));
@@ -133,16 +138,6 @@ void launch(const char* name, Dim grid, Dim block, size_t shared, Stream stream,
   Kernel<<<dim3(grid.x, grid.y, grid.z), dim3(block.x, block.y, block.z), shared, stream>>>(
       arguments...);
   check(cudaGetLastError(), name);
-}
-
-// How many blocks of a kernel one multiprocessor holds at once.
-template <auto Kernel>
-int64_t resident_blocks(unsigned threads) {
-  int blocks = 0;
-  check(
-      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, Kernel, static_cast<int>(threads), 0),
-      "occupancy");
-  return blocks < 1 ? 1 : blocks;
 }
 
 template <class F>

@@ -154,6 +154,7 @@ inline float fused_multiply_add(float a, float b, float c) {
   return static_cast<float>(static_cast<double>(a) * b + c);
 }
 inline float approximate_exp(float x) { return std::exp(x); }
+inline float approximate_exp2(float x) { return std::exp2(x); }
 inline float approximate_quotient(float a, float b) { return a / b; }
 
 template <auto Kernel, class... Arguments>
@@ -163,11 +164,6 @@ void launch(const char* name, Dim grid, Dim block, size_t shared, Stream stream,
   emulator::run(
       {name, detail::kernel_signature<Kernel>()}, grid, block, shared, *stream,
       [](const void* c) { (*static_cast<decltype(call)*>(c))(); }, &call);
-}
-
-template <auto Kernel>
-int64_t resident_blocks(unsigned) {
-  return 2;
 }
 
 template <class F>

@@ -69,6 +69,7 @@ __device__ inline T atomic_add(T* p, T v) {
 __device__ inline float reciprocal_sqrt(float x) { return 1.0f / sqrtf(x); }
 __device__ inline float fused_multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ inline float approximate_exp(float x) { return __expf(x); }
+__device__ inline float approximate_exp2(float x) { return __builtin_amdgcn_exp2f(x); }
 __device__ inline float approximate_quotient(float a, float b) {
   return a * __builtin_amdgcn_rcpf(b);
 }
@@ -104,15 +105,6 @@ void launch(const char* name, Dim grid, Dim block, size_t shared, Stream stream,
   Kernel<<<dim3(grid.x, grid.y, grid.z), dim3(block.x, block.y, block.z), shared, stream>>>(
       arguments...);
   check(hipGetLastError(), name);
-}
-
-// How many blocks of a kernel one compute unit holds at once.
-template <auto Kernel>
-int64_t resident_blocks(unsigned threads) {
-  int blocks = 0;
-  check(hipOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, Kernel, static_cast<int>(threads), 0),
-        "occupancy");
-  return blocks < 1 ? 1 : blocks;
 }
 
 template <class F>

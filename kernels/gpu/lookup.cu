@@ -21,17 +21,25 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t total = out_rows.count * width.value();
   const int64_t share = int64_t{kThreads} * kInFlight;
   for (int64_t base = share * block_index().x; base < total; base += share * grid_size().x) {
-    Vector<T, N> y[kInFlight];
     Division at[kInFlight];
+    int64_t id[kInFlight];
 #pragma unroll
     for (int j = 0; j < kInFlight; ++j) {
       const int64_t i = base + int64_t{kThreads} * j + thread_index().x;
       at[j] = divide(i < total ? i : total - 1, width);
-      const int64_t id = ids[at[j].quotient];
-      const bool known = id >= 0 && id < vocab;
-      if (!known) atomic_add(error, 1);  // many threads may find one
-      y[j] = known ? load_vector<N>(weight + id * weight_stride + at[j].remainder * N)
-                   : Vector<T, N>{};
+      id[j] = ids[at[j].quotient];
+    }
+    Vector<T, N> y[kInFlight];
+#pragma unroll
+    for (int j = 0; j < kInFlight; ++j) {
+      const int64_t known = id[j] >= 0 && id[j] < vocab ? id[j] : 0;
+      y[j] = load_vector<N>(weight + known * weight_stride + at[j].remainder * N);
+    }
+#pragma unroll
+    for (int j = 0; j < kInFlight; ++j) {
+      if (id[j] >= 0 && id[j] < vocab) continue;
+      atomic_add(error, 1);  // many threads may find one
+      y[j] = {};
     }
 #pragma unroll
     for (int j = 0; j < kInFlight; ++j) {
@@ -56,11 +64,14 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t t = by_query.remainder, key = at.remainder * N;
     const int64_t first = mask.first_key(t), last = mask.last_key(t, keys);
     const bool ranges_only = !mask.explicit_bool && !mask.key_valid;
+    // Relative to this vector, where 32 bits do.
+    const int low = static_cast<int>(first > key ? (first < key + N ? first - key : N) : 0);
+    const int high = static_cast<int>(last > key ? (last < key + N ? last - key : N) : 0);
     Vector<T, N> y;
 #pragma unroll
     for (int k = 0; k < N; ++k) {
       const bool may =
-          key + k >= first && key + k < last &&
+          k >= low && k < high &&
           (ranges_only || mask.allows(by_head.quotient, by_head.remainder, t, key + k));
       y[k] = may ? allowed : masked;
     }

@@ -27,97 +27,81 @@ struct NormOperands {
   bool round_before;  // R() between the norm and the weight
 };
 
-// The values of a vector: x, or R(x + residual), which is stored as well.
-template <class T, int N, int Inputs>
-struct MakeValues {
-  T* sum;  // of this row
-
-  __device__ void operator()(int64_t column, const Vector<T, N> (&in)[Inputs], float (&v)[N],
-                             bool first) const {
-#pragma unroll
-    for (int i = 0; i < N; ++i) v[i] = to_float(in[0][i]);
-    if constexpr (Inputs == 2) {
-      Vector<T, N> total;
-#pragma unroll
-      for (int i = 0; i < N; ++i) {
-        total[i] = from_float<T>(v[i] + to_float(in[1][i]));
-        v[i] = to_float(total[i]);
-      }
-      if (first) store_vector(sum + column, total);
-    }
-  }
-};
-
-template <class T, int Inputs>
-struct RowsOf {
-  const NormOperands<T>& p;
-  __device__ void operator()(int64_t row, const T* (&from)[Inputs]) const {
-    from[0] = p.x + p.x_rows.offset(row);
-    if constexpr (Inputs == 2) from[1] = p.residual + p.residual_rows.offset(row);
-  }
-};
+constexpr int kBlocks = 3;  // of 512 threads at once: at most 40 registers
 
 // Inputs: 1, or 2 with a residual.
 template <class T, int Wave, int N, int Own, int Inputs>
-__global__ void __launch_bounds__(kMostRowThreads) rms_norm_rows(NormOperands<T> p) {
-  const auto each = [&](auto& slice, int64_t row, auto fetch_next) {
+__global__ void __launch_bounds__(kMostRowThreads, Inputs == 2 ? 2 : kBlocks)
+    rms_norm_rows(NormOperands<T> p) {
+  for (int64_t row = block_index().x; row < p.x_rows.count; row += grid_size().x) {
+    const T* from = p.x + p.x_rows.offset(row);
+    const T* residual = Inputs == 2 ? p.residual + p.residual_rows.offset(row) : nullptr;
     T* sum = Inputs == 2 ? p.sum + p.sum_rows.offset(row) : nullptr;
-    const MakeValues<T, N, Inputs> make{sum};
+    RowSlice<T, N, Own> x{p.columns, {}}, added{p.columns, {}};
+    x.load(from);
+    if (Inputs == 2) added.load(residual);
     float squares = 0;
-    slice.first(make, [&](int64_t, const float(&v)[N]) {
+    x.each(from, [&](int64_t column, Vector<T, N>& v, int j) {
+      if constexpr (Inputs == 2) {
+        const Vector<T, N> r = added.at(residual, j);
 #pragma unroll
-      for (int i = 0; i < N; ++i) squares = fused_multiply_add(v[i], v[i], squares);
+        for (int i = 0; i < N; ++i) v[i] = from_float<T>(to_float(v[i]) + to_float(r[i]));
+        store_vector(sum + column, v);
+      }
+#pragma unroll
+      for (int i = 0; i < N; ++i)
+        squares = fused_multiply_add(to_float(v[i]), to_float(v[i]), squares);
     });
-    fetch_next();
     const float mean = block_sum<Wave>(squares) / static_cast<float>(p.columns);
     const float factor = reciprocal_sqrt(mean + p.eps);
     T* out = p.out + p.out_rows.offset(row);
-    slice.again(make, [&](int64_t column, const float(&v)[N]) {
+    x.each(Inputs == 2 ? sum : from, [&](int64_t column, Vector<T, N>& v, int) {
       const auto w = load_vector<N>(p.weight + column);
-      Vector<T, N> y;
 #pragma unroll
       for (int i = 0; i < N; ++i) {
-        float n = v[i] * factor;
+        float n = to_float(v[i]) * factor;
         if (p.round_before) n = rounded<T>(n);
-        y[i] = from_float<T>((p.weight_offset + to_float(w[i])) * n);
+        v[i] = from_float<T>((p.weight_offset + to_float(w[i])) * n);
       }
-      store_vector(out + column, y);
+      store_vector(out + column, v);
     });
-  };
-  for_each_row<T, N, Own, Inputs>(p.x_rows.count, p.columns, RowsOf<T, Inputs>{p}, each);
+  }
 }
 
 template <class T, int Wave, int N, int Own>
-__global__ void __launch_bounds__(kMostRowThreads) layer_norm_rows(NormOperands<T> p) {
-  const auto each = [&](auto& slice, int64_t row, auto fetch_next) {
-    const MakeValues<T, N, 1> make{};
+__global__ void __launch_bounds__(kMostRowThreads, kBlocks) layer_norm_rows(NormOperands<T> p) {
+  for (int64_t row = block_index().x; row < p.x_rows.count; row += grid_size().x) {
+    const T* from = p.x + p.x_rows.offset(row);
     const float count = static_cast<float>(p.columns);
+    RowSlice<T, N, Own> x{p.columns, {}};
+    x.load(from);
     float sum = 0;
-    slice.first(make, [&](int64_t, const float(&v)[N]) {
+    x.each(from, [&](int64_t, const Vector<T, N>& v, int) {
 #pragma unroll
-      for (int i = 0; i < N; ++i) sum += v[i];
+      for (int i = 0; i < N; ++i) sum += to_float(v[i]);
     });
-    fetch_next();
     const float mean = block_sum<Wave>(sum) / count;
     float squares = 0;
-    slice.again(make, [&](int64_t, const float(&v)[N]) {
+    x.each(from, [&](int64_t, const Vector<T, N>& v, int) {
 #pragma unroll
-      for (int i = 0; i < N; ++i) squares = fused_multiply_add(v[i] - mean, v[i] - mean, squares);
+      for (int i = 0; i < N; ++i) {
+        const float deviation = to_float(v[i]) - mean;
+        squares = fused_multiply_add(deviation, deviation, squares);
+      }
     });
     const float factor = reciprocal_sqrt(block_sum<Wave>(squares) / count + p.eps);
     T* out = p.out + p.out_rows.offset(row);
-    slice.again(make, [&](int64_t column, const float(&v)[N]) {
+    x.each(from, [&](int64_t column, Vector<T, N>& v, int) {
       const auto w = load_vector<N>(p.weight + column);
-      Vector<T, N> b{}, y;
+      Vector<T, N> b{};
       if (p.bias) b = load_vector<N>(p.bias + column);
 #pragma unroll
       for (int i = 0; i < N; ++i) {
-        y[i] = from_float<T>((v[i] - mean) * factor * to_float(w[i]) + to_float(b[i]));
+        v[i] = from_float<T>((to_float(v[i]) - mean) * factor * to_float(w[i]) + to_float(b[i]));
       }
-      store_vector(out + column, y);
+      store_vector(out + column, v);
     });
-  };
-  for_each_row<T, N, Own, 1>(p.x_rows.count, p.columns, RowsOf<T, 1>{p}, each);
+  }
 }
 
 template <class T>
@@ -153,8 +137,7 @@ void GpuOps::do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor&
     p.round_before = params.rounding == WeightRounding::before;
     with_row_slices<T>(*this, p.columns, vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
       const auto go = [&]<auto Kernel>() {
-        launch<Kernel>("rms_norm", {blocks_for_rows<Kernel>(*this, p.x_rows.count, threads)},
-                       {threads}, 0, stream(), p);
+        launch<Kernel>("rms_norm", {grid_for(p.x_rows.count, 1)}, {threads}, 0, stream(), p);
       };
       if (residual.defined()) {
         go.template operator()<rms_norm_rows<T, Wave, N, Own, 2>>();
@@ -185,8 +168,7 @@ void GpuOps::do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& wei
         rows_are_vectors(out) && rows_are_vectors(x) && is_vector(weight) && is_vector(bias);
     with_row_slices<T>(*this, p.columns, vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
       constexpr auto kKernel = layer_norm_rows<T, Wave, N, Own>;
-      launch<kKernel>("layer_norm", {blocks_for_rows<kKernel>(*this, p.x_rows.count, threads)},
-                      {threads}, 0, stream(), p);
+      launch<kKernel>("layer_norm", {grid_for(p.x_rows.count, 1)}, {threads}, 0, stream(), p);
     });
   });
 }

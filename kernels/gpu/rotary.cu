@@ -2,7 +2,7 @@
 // dtype.
 //
 // rotary: memory-bound. A thread owns 16 bytes of each half of a row of x [B, H, T, D] (or 32
-// adjacent bytes where pairs are interleaved) for four heads, which share what it reads of the
+// adjacent bytes where pairs are interleaved) for two heads, which share what it reads of the
 // tables; rows are taken in the order in which they lie in memory.
 #include "kernels/gpu/gpu_ops.h"
 #include "kernels/gpu/rows.h"
@@ -10,7 +10,7 @@
 namespace plumb::PLUMB_GPU_VENDOR {
 namespace {
 
-constexpr int kThreads = 256, kHeads = 4;  // heads of a thread
+constexpr int kThreads = 256, kHeads = 2;  // heads of a thread
 
 // A thread owns a pair: columns i and i + half.
 template <class T>

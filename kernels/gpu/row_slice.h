@@ -1,10 +1,8 @@
-// RowSlice: rows of up to a few thousand elements, one after another held by one block, each read
-// once.
+// RowSlice: one row of up to a few thousand elements, held by one block and read once.
 //
-// Thread t owns the vectors t, t + threads, ... of a row, Own of them in registers; with Own = 0
-// (rows too long for that) they are read again each time. The next row is on its way while a row is
-// reduced and written, so that memory never waits for arithmetic: a grid has as many blocks as the
-// GPU holds at once, and each of them takes rows in turn.
+// Thread t owns the vectors t, t + threads, ... of the row, Own of them in registers as they are in
+// memory: the fewer registers, the more rows a multiprocessor has on their way. With Own = 0 (rows
+// too long for that) they are read again each time.
 #pragma once
 
 #include "kernels/gpu/gpu_ops.h"
@@ -14,107 +12,51 @@ namespace plumb::PLUMB_GPU_VENDOR {
 
 inline constexpr int kMostRowThreads = 512;
 
-template <class T, int N, int Own, int Inputs>
+template <class T, int N, int Own>
 struct RowSlice {
   int64_t columns;
-  const T* rows[Inputs];
-  Vector<T, N> ahead[Inputs][Own > 0 ? Own : 1];
-  float kept[Own > 0 ? Own : 1][N];
+  Vector<T, N> kept[Own > 0 ? Own : 1];
 
-  __device__ explicit RowSlice(int64_t columns) : columns(columns) {}
+  __device__ int64_t column(int j) const {
+    return (int64_t{thread_index().x} + j * int64_t{block_size().x}) * N;
+  }
 
-  __device__ int64_t start() const { return int64_t{thread_index().x} * N; }
-  __device__ int64_t step() const { return int64_t{block_size().x} * N; }
-
-  // Makes these the rows to work on; what is kept in registers starts to be read.
-  __device__ void fetch(const T* const (&from)[Inputs]) {
-#pragma unroll
-    for (int i = 0; i < Inputs; ++i) rows[i] = from[i];
+  // Starts to read what is kept: all loads before the first use.
+  __device__ void load(const T* row) {
     if constexpr (Own > 0) {
 #pragma unroll
       for (int j = 0; j < Own; ++j) {
-        const int64_t column = start() + j * step();
-#pragma unroll
-        for (int i = 0; i < Inputs; ++i) {
-          if (column < columns) ahead[i][j] = load_vector<N>(from[i] + column);
-        }
+        if (column(j) < columns) kept[j] = load_vector<N>(row + column(j));
       }
     }
   }
 
-  // The first pass over the fetched rows: make(column, vectors, values, true) turns the vectors of
-  // all inputs into values, use(column, values) uses them. Registers are free for the next fetch.
-  template <class Make, class Use>
-  __device__ void first(Make make, Use use) {
+  // The j-th vector of this thread.
+  __device__ Vector<T, N> at(const T* row, int j) const {
+    if constexpr (Own > 0) {
+      return kept[j];
+    } else {
+      return load_vector<N>(row + column(j));
+    }
+  }
+
+  // Calls use(column, vector, j) for every vector of this thread; changes of the vector are kept,
+  // if it is. `row`: where vectors that are not kept are read from.
+  template <class Use>
+  __device__ void each(const T* row, Use use) {
     if constexpr (Own > 0) {
 #pragma unroll
       for (int j = 0; j < Own; ++j) {
-        const int64_t column = start() + j * step();
-        if (column >= columns) continue;
-        Vector<T, N> in[Inputs];
-#pragma unroll
-        for (int i = 0; i < Inputs; ++i) in[i] = ahead[i][j];
-        make(column, in, kept[j], true);
-        use(column, kept[j]);
+        if (column(j) < columns) use(column(j), kept[j], j);
       }
     } else {
-      reread(make, use, true);
-    }
-  }
-
-  // A later pass over the same values.
-  template <class Make, class Use>
-  __device__ void again(Make make, Use use) {
-    if constexpr (Own > 0) {
-#pragma unroll
-      for (int j = 0; j < Own; ++j) {
-        if (start() + j * step() < columns) use(start() + j * step(), kept[j]);
+      for (int j = 0; column(j) < columns; ++j) {
+        Vector<T, N> v = at(row, j);
+        use(column(j), v, j);
       }
-    } else {
-      reread(make, use, false);
-    }
-  }
-
- private:
-  template <class Make, class Use>
-  __device__ void reread(Make make, Use use, bool first) {
-    for (int64_t column = start(); column < columns; column += step()) {
-      Vector<T, N> in[Inputs];
-#pragma unroll
-      for (int i = 0; i < Inputs; ++i) in[i] = load_vector<N>(rows[i] + column);
-      float v[N];
-      make(column, in, v, first);
-      use(column, v);
     }
   }
 };
-
-// Calls each(slice, row, fetch_next) for every row of this block. `at(row, pointers)` says where
-// the inputs' rows lie; `each` calls fetch_next() after its first pass.
-template <class T, int N, int Own, int Inputs, class At, class Each>
-__device__ inline void for_each_row(int64_t count, int64_t columns, At at, Each each) {
-  RowSlice<T, N, Own, Inputs> slice(columns);
-  const auto fetch = [&](int64_t row) {
-    const T* from[Inputs];
-    at(row, from);
-    slice.fetch(from);
-  };
-  if (Own > 0 && block_index().x < count) fetch(block_index().x);
-  for (int64_t row = block_index().x; row < count; row += grid_size().x) {
-    if (Own == 0) fetch(row);
-    each(slice, row, [&] {
-      if (Own > 0 && row + grid_size().x < count) fetch(row + grid_size().x);
-    });
-  }
-}
-
-// Blocks for so many rows, at most as many as are resident at once, with equal shares.
-template <auto Kernel>
-unsigned blocks_for_rows(const GpuOps& ops, int64_t rows, unsigned threads) {
-  if (rows <= ops.multiprocessors()) return grid_for(rows, 1);
-  const int64_t most = ops.multiprocessors() * resident_blocks<Kernel>(threads);
-  return grid_for(rows, (rows + most - 1) / most);
-}
 
 // Threads and vectors per thread for rows of `columns`, then go.operator()<Wave, N, Own>(threads).
 // Several vectors per thread keep more loads in flight and leave fewer threads to reduce over.

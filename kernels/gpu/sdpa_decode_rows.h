@@ -39,7 +39,7 @@ struct RowStates {
 
 // The weight of a score against a maximum: 0 where nothing was seen.
 __device__ inline float weight_of(float score, float maximum) {
-  return exp2f(score - (maximum == -INFINITY ? 0.0f : maximum));
+  return approximate_exp2(score - (maximum == -INFINITY ? 0.0f : maximum));
 }
 
 // Adds row r of another state.

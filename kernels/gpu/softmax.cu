@@ -14,43 +14,42 @@ namespace {
 template <class T, int Wave, int N, int Own>
 __global__ void __launch_bounds__(kMostRowThreads)
     softmax_rows(T* out, Rows out_rows, const T* x, Rows x_rows, int64_t columns) {
-  const auto at = [&](int64_t row, const T*(&from)[1]) { from[0] = x + x_rows.offset(row); };
-  const auto make = [](int64_t, const Vector<T, N>(&in)[1], float(&v)[N], bool) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) v[i] = to_float(in[0][i]);
-  };
-  const auto each = [&](auto& slice, int64_t row, auto fetch_next) {
+  for (int64_t row = block_index().x; row < x_rows.count; row += grid_size().x) {
+    const T* from = x + x_rows.offset(row);
+    RowSlice<T, N, Own> slice{columns, {}};
+    slice.load(from);
     float largest = -INFINITY;
-    slice.first(make, [&](int64_t, const float(&v)[N]) {
+    slice.each(from, [&](int64_t, const Vector<T, N>& v, int) {
 #pragma unroll
-      for (int i = 0; i < N; ++i) largest = v[i] > largest || v[i] != v[i] ? v[i] : largest;
+      for (int i = 0; i < N; ++i) {
+        const float score = to_float(v[i]);
+        largest = score > largest || score != score ? score : largest;
+      }
     });
-    fetch_next();
     largest = block_max<Wave>(largest);
     // Nothing to subtract from a row of minus infinity: exp(-inf - 0) = 0 for every element.
     const float shift = largest == -INFINITY ? 0.0f : largest;
-    float sum = 0;
-    slice.again(make, [&](int64_t, float(&v)[N]) {
+    float sum = 0, kept[Own > 0 ? Own : 1][N];
+    slice.each(from, [&](int64_t, const Vector<T, N>& v, int j) {
 #pragma unroll
       for (int i = 0; i < N; ++i) {
-        v[i] = exponential<T>(v[i] - shift);
-        sum += v[i];
+        const float weight = exponential<T>(to_float(v[i]) - shift);
+        if (Own > 0) kept[j][i] = weight;
+        sum += weight;
       }
     });
     sum = block_sum<Wave>(sum);
     const float factor = sum == 0 ? 1.0f : 1.0f / sum;
     T* to = out + out_rows.offset(row);
-    slice.again(make, [&](int64_t column, const float(&v)[N]) {
-      Vector<T, N> y;
+    slice.each(from, [&](int64_t column, Vector<T, N>& v, int j) {
 #pragma unroll
       for (int i = 0; i < N; ++i) {
-        // Values that are read again have not been through the exponential.
-        y[i] = from_float<T>((Own > 0 ? v[i] : exponential<T>(v[i] - shift)) * factor);
+        const float weight = Own > 0 ? kept[j][i] : exponential<T>(to_float(v[i]) - shift);
+        v[i] = from_float<T>(weight * factor);
       }
-      store_vector(to + column, y);
+      store_vector(to + column, v);
     });
-  };
-  for_each_row<T, N, Own, 1>(x_rows.count, columns, at, each);
+  }
 }
 
 }  // namespace
@@ -62,9 +61,8 @@ void GpuOps::do_softmax(const Tensor& out, const Tensor& x) {
     const bool vectors = rows_are_vectors(out) && rows_are_vectors(x);
     with_row_slices<T>(*this, x.dim(-1), vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
       constexpr auto kKernel = softmax_rows<T, Wave, N, Own>;
-      launch<kKernel>("softmax", {blocks_for_rows<kKernel>(*this, from.count, threads)}, {threads},
-                      0, stream(), out.data<T>(), to, static_cast<const T*>(x.data<T>()), from,
-                      x.dim(-1));
+      launch<kKernel>("softmax", {grid_for(from.count, 1)}, {threads}, 0, stream(), out.data<T>(),
+                      to, static_cast<const T*>(x.data<T>()), from, x.dim(-1));
     });
   });
 }
