@@ -177,6 +177,7 @@ RunInfo run_info(std::vector<std::string> devices) {
   out.version = PLUMB_VERSION;
   out.started = utc_now();
   out.environment = {{"compiler", __VERSION__},
+                     {"build", PLUMB_BUILD_TYPE},
                      {"cores", std::to_string(std::thread::hardware_concurrency())}};
   out.devices = std::move(devices);
   return out;
