@@ -151,8 +151,8 @@ def _gemma2(dtype: str) -> Iterator[BorderCase]:
             do.part("norm", 65),
             do.rotary(65),
             do.part("mlp", 65),
-            *_each(do.sdpa, *LENGTHS, sharp=4),
-            do.sdpa(65, kv_heads=4, sharp=4),
+            *_each(do.sdpa, *LENGTHS, sharp=3),
+            do.sdpa(65, kv_heads=4, sharp=3),
         ],
         65,
     )
