@@ -69,7 +69,7 @@ __device__ inline T atomic_add(T* p, T v) {
 __device__ inline float reciprocal_sqrt(float x) { return 1.0f / sqrtf(x); }
 __device__ inline float fused_multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ inline float approximate_exp(float x) { return __expf(x); }
-__device__ inline float approximate_exp2(float x) { return __builtin_amdgcn_exp2f(x); }
+__device__ inline float approximate_exp2(float x) { return exp2f(x); }
 __device__ inline float approximate_quotient(float a, float b) {
   return a * __builtin_amdgcn_rcpf(b);
 }
