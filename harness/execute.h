@@ -42,8 +42,8 @@ struct RunSetup {
 struct Execution {
   std::map<std::string, Tensor> outputs;  // host, contiguous
   std::vector<OpRecord> records;
-  std::string damage;  // "" or what was written that must not be: a canary, an input
-  double seconds = 0;  // of the block alone, the wait for its end included
+  std::string damage;       // "" or what was written that must not be: a canary, an input
+  double seconds = 0;       // of the block alone, the wait for its end included
   DeviceCounters counters;  // what the block alone made the device do; zeros where nobody counts
 };
 

@@ -45,8 +45,8 @@ struct Floors {
   double accumulation = 0;  // F_acc
   double norm = 0;          // F_T = F_A = 0.43 u_store + F_acc
   double element = 0;       // F_E = u_store + 4 F_acc
-  // What a contract rounds more than its rounded model, as a factor of errors: flash attention rounds
-  // its weights too, by as much as the output and independently, hence sqrt(2).
+  // What a contract rounds more than its rounded model, as a factor of errors: flash attention
+  // rounds its weights too, by as much as the output and independently, hence sqrt(2).
   double roundings = 1;
 };
 

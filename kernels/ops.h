@@ -73,7 +73,8 @@ class Ops {
   Ops& operator=(const Ops&) = delete;
 
   // out[b, t, :] = R(weight[ids[b, t], :] * scale). ids i64 [...], weight [V, C], out [..., C]. No
-  // rounding happens when scale is 1. An id outside [0, V) throws UsageError.
+  // rounding happens when scale is 1. An id outside [0, V) throws UsageError, on a
+  // GPU from the next synchronize().
   // Gemma2TextScaledWordEmbedding.
   void embedding(const Tensor& out, const Tensor& ids, const Tensor& weight, double scale = 1);
 

@@ -1,4 +1,4 @@
-"""python -m reports: rivals (measures PyTorch) and table (puts it beside `harness bench`)."""
+"""python -m reports: rivals (measures PyTorch), table (beside `harness bench`), baseline."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from reports import baseline
 from reports.shapes import SHAPES, Sizes
 from reports.table import markdown, read_lines
 
@@ -27,6 +28,9 @@ def build_parser() -> argparse.ArgumentParser:
     rivals.add_argument("--out", type=Path, required=True)
     table = commands.add_parser("table", help="a Markdown table of JSON lines of both")
     table.add_argument("files", type=Path, nargs="+")
+    accepted = commands.add_parser("baseline", help="the short form of runs, to compare later ones")
+    accepted.add_argument("results", type=Path, nargs="+", help="files of `harness --json`")
+    accepted.add_argument("--out", type=Path, required=True)
     return parser
 
 
@@ -34,9 +38,13 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs a command; the exit code."""
     parser = build_parser()
     options = parser.parse_args(arguments)
-    if options.command == "table":
+    if options.command in ("table", "baseline"):
         try:
-            print(markdown(read_lines(options.files)), end="")
+            if options.command == "table":
+                print(markdown(read_lines(options.files)), end="")
+            else:
+                count = baseline.write(options.results, options.out)
+                print(f"{options.out}: {count} checkpoints")
         except (OSError, ValueError) as error:
             print(f"reports: {error}", file=sys.stderr)
             return 3

@@ -36,10 +36,11 @@ __device__ inline float hyperbolic_tangent(float x) {
   }
 }
 
+// x / (1 + e^-(z + tail)), `tail` being what the rounding of z left out.
 template <class T>
-__device__ inline float logistic_times(float x, float z) {  // x / (1 + e^-z)
+__device__ inline float logistic_times(float x, float z, float tail = 0) {
   if constexpr (sizeof(T) == 4) {
-    return x / (1.0f + expf(-z));
+    return x / (1.0f + expf(-z) * (1.0f - tail));
   } else {
     // e^-|z| <= 1: the quotient's divisor stays between 1 and 2, and tails do not underflow early.
     const float e = approximate_exp(-fabsf(z)), numerator = z < 0 ? x * e : x;
@@ -56,7 +57,8 @@ __device__ inline float activate(float x) {
   } else if constexpr (Function == Activation::gelu_tanh) {
     // x/2 (1 + tanh u) = x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3)
     const float inner = fused_multiply_add(x * x, 0.07135481282553584f, 1.5957691216057308f);
-    return logistic_times<T>(x, x * inner);
+    const float u = x * inner;
+    return logistic_times<T>(x, u, fused_multiply_add(x, inner, -u));
   } else {
     return hyperbolic_tangent<T>(x);
   }

@@ -13,7 +13,8 @@
 //   dynamic_shared<T>() -> T*
 //   atomic_add(p, v) -> the old value                            int, unsigned, float
 //   reciprocal_sqrt(x) fused_multiply_add(a, b, c)
-//   approximate_exp(x) approximate_exp2(x) approximate_quotient(a, b)   relative error below 2^-20 while |x| and the
+//   approximate_exp(x) approximate_exp2(x) approximate_quotient(a, b)   relative error below 2^-20
+//   while |x| and the
 //                                                   logarithm of b are moderate
 //   detail::copy_aligned<Bytes>(to, from)
 //   and, with PLUMB_DEVICE_CONVERSIONS, detail::to_float(Float16) detail::from_float<T>(x): the

@@ -57,9 +57,9 @@ GpuDevice::GpuDevice(std::string name, std::string description, int ordinal)
       pool_(std::make_shared<MemoryPool>()) {
   use_device(ordinal_);
   stream_ = make_stream();
-  error_flag_ = allocate(DType::i32, {1});
-  fill(error_flag_, 0);
-  ops_ = std::make_unique<GpuOps>(*this, stream_, error_flag_.data<int>(),
+  id_error_ = allocate(DType::u8, {int64_t{sizeof(IdError)}});
+  fill(id_error_, 0);
+  ops_ = std::make_unique<GpuOps>(*this, stream_, id_error_.data<IdError>(),
                                   count_multiprocessors(ordinal_));
   synchronize();
   counters_ = {};
@@ -103,11 +103,12 @@ void GpuDevice::fill(const Tensor& t, uint8_t byte) {
 void GpuDevice::synchronize() {
   use_device(ordinal_);
   ++counters_.waits;
-  int code = 0;
-  copy_to_host(&code, error_flag_.raw(), sizeof code, stream_);
-  if (code == 0) return;
-  fill(error_flag_, 0);
-  throw UsageError("[embedding] an id is outside the vocabulary");
+  IdError error{};
+  copy_to_host(&error, id_error_.raw(), sizeof error, stream_);
+  if (error.count == 0) return;
+  fill(id_error_, 0);
+  throw UsageError(
+      text("[embedding] an id is ", error.id, ", the table has ", error.vocab, " rows"));
 }
 
 double GpuDevice::time(const std::function<void()>& queue_work) {

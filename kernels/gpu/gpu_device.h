@@ -53,7 +53,7 @@ class GpuDevice final : public Device {
   int ordinal_;
   std::shared_ptr<MemoryPool> pool_;
   Stream stream_{};
-  Tensor error_flag_;
+  Tensor id_error_;
   std::unique_ptr<GpuOps> ops_;
   DeviceCounters counters_;
 };

@@ -9,14 +9,20 @@
 
 namespace plumb::PLUMB_GPU_VENDOR {
 
+// The first id that an embedding found outside its table since the last synchronize(), which throws
+// for it: a kernel cannot.
+struct IdError {
+  int count;
+  int64_t id, vocab;
+};
+
 class GpuOps final : public Ops {
  public:
-  // error_flag: one int of device memory, not 0 once an id was outside the vocabulary;
-  // multiprocessors: for how many blocks are worth launching.
-  GpuOps(Device& device, Stream stream, int* error_flag, int multiprocessors)
+  // id_error: in device memory; multiprocessors: for how many blocks are worth launching.
+  GpuOps(Device& device, Stream stream, IdError* id_error, int multiprocessors)
       : Ops(device, compiled()),
         stream_(stream),
-        error_flag_(error_flag),
+        id_error_(id_error),
         multiprocessors_(multiprocessors) {}
 
   Contract contract(OpId op, DType storage) const override;
@@ -61,7 +67,7 @@ class GpuOps final : public Ops {
                const AttentionMask& mask, const SdpaParams& params) override;
 
  private:
-  int* error_flag() const { return error_flag_; }
+  IdError* id_error() const { return id_error_; }
 
   // The vendor's own way, where it has one for this case: true when it did the work. Defined per
   // vendor in kernels/cuda, kernels/hip, kernels/emu.
@@ -80,7 +86,7 @@ class GpuOps final : public Ops {
   struct Library;  // handles and plans of the vendor's library, made when first used
   std::shared_ptr<Library> library_;
   Stream stream_;
-  int* error_flag_;
+  IdError* id_error_;
   int multiprocessors_;
 };
 

@@ -14,11 +14,23 @@ constexpr int kThreads = 256;
 
 constexpr int kInFlight = 4;  // vectors of a thread, all read before the first is written
 
+template <class T>
+struct EmbeddingOperands {
+  T* out;
+  Rows out_rows;
+  const int64_t* ids;
+  Rows id_rows;
+  Divisor ids_width;
+  const T* weight;
+  int64_t weight_stride, vocab;
+  Divisor width;  // of a row, in vectors
+  float scale;
+  IdError* error;
+};
+
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads)
-    embedding_rows(T* out, Rows out_rows, const int64_t* ids, const T* weight,
-                   int64_t weight_stride, int64_t vocab, Divisor width, float scale, int* error) {
-  const int64_t total = out_rows.count * width.value();
+__global__ void __launch_bounds__(kThreads) embedding_rows(EmbeddingOperands<T> p) {
+  const int64_t total = p.out_rows.count * p.width.value();
   const int64_t share = int64_t{kThreads} * kInFlight;
   for (int64_t base = share * block_index().x; base < total; base += share * grid_size().x) {
     Division at[kInFlight];
@@ -26,29 +38,36 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int j = 0; j < kInFlight; ++j) {
       const int64_t i = base + int64_t{kThreads} * j + thread_index().x;
-      at[j] = divide(i < total ? i : total - 1, width);
-      id[j] = ids[at[j].quotient];
+      at[j] = divide(i < total ? i : total - 1, p.width);
+      const Division of_id = divide(at[j].quotient, p.ids_width);
+      id[j] = p.ids[p.id_rows.offset(of_id.quotient) + of_id.remainder];
     }
     Vector<T, N> y[kInFlight];
 #pragma unroll
     for (int j = 0; j < kInFlight; ++j) {
-      const int64_t known = id[j] >= 0 && id[j] < vocab ? id[j] : 0;
-      y[j] = load_vector<N>(weight + known * weight_stride + at[j].remainder * N);
+      const int64_t known = id[j] >= 0 && id[j] < p.vocab ? id[j] : 0;
+      if (p.vocab > 0) {
+        y[j] = load_vector<N>(p.weight + known * p.weight_stride + at[j].remainder * N);
+      }
     }
 #pragma unroll
     for (int j = 0; j < kInFlight; ++j) {
-      if (id[j] >= 0 && id[j] < vocab) continue;
-      atomic_add(error, 1);  // many threads may find one
+      if (id[j] >= 0 && id[j] < p.vocab) continue;
+      // Many threads may find one; the first tells which.
+      if (atomic_add(&p.error->count, 1) == 0) {
+        p.error->id = id[j];
+        p.error->vocab = p.vocab;
+      }
       y[j] = {};
     }
 #pragma unroll
     for (int j = 0; j < kInFlight; ++j) {
       if (base + int64_t{kThreads} * j + thread_index().x >= total) continue;
-      if (scale != 1.0f) {
+      if (p.scale != 1.0f) {
 #pragma unroll
-        for (int k = 0; k < N; ++k) y[j][k] = from_float<T>(to_float(y[j][k]) * scale);
+        for (int k = 0; k < N; ++k) y[j][k] = from_float<T>(to_float(y[j][k]) * p.scale);
       }
-      store_vector(out + out_rows.offset(at[j].quotient) + at[j].remainder * N, y[j]);
+      store_vector(p.out + p.out_rows.offset(at[j].quotient) + at[j].remainder * N, y[j]);
     }
   }
 }
@@ -84,15 +103,22 @@ __global__ void __launch_bounds__(kThreads)
 void GpuOps::do_embedding(const Tensor& out, const Tensor& ids, const Tensor& weight,
                           double scale) {
   if (out.numel() == 0) return;
-  require<Unsupported>(ids.contiguous(), "embedding", "ids must be contiguous");
   with_storage("embedding", out.dtype(), [&]<class T>(T) {
-    const Rows to = rows_of("embedding", out);
+    EmbeddingOperands<T> p{out.data<T>(),
+                           rows_of("embedding", out),
+                           ids.data<int64_t>(),
+                           rows_of("embedding", ids),
+                           Divisor(ids.dim(-1)),
+                           weight.data<T>(),
+                           weight.stride(0),
+                           weight.dim(0),
+                           {},
+                           static_cast<float>(scale),
+                           id_error()};
     const auto go = [&]<int N>() {
-      launch<embedding_rows<T, N>>(
-          "embedding", {grid_for(out.numel() / N, kThreads * kInFlight)}, {kThreads}, 0, stream(),
-          out.data<T>(), to, static_cast<const int64_t*>(ids.data<int64_t>()),
-          static_cast<const T*>(weight.data<T>()), weight.stride(0), weight.dim(0),
-          Divisor(weight.dim(1) / N), static_cast<float>(scale), error_flag());
+      p.width = Divisor(weight.dim(1) / N);
+      launch<embedding_rows<T, N>>("embedding", {grid_for(out.numel() / N, kThreads * kInFlight)},
+                                   {kThreads}, 0, stream(), p);
     };
     if (rows_are_vectors(out) && rows_are_vectors(weight) && choose("vectors")) {
       return go.template operator()<kVector<T>>();

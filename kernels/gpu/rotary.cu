@@ -16,12 +16,14 @@ constexpr int kThreads = 256, kHeads = 2;  // heads of a thread
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     rotary_table_pairs(T* cos_out, Rows cos_rows, T* sin_out, Rows sin_rows,
-                       const int64_t* positions, const float* inv_freq, int64_t rows, Divisor half,
-                       float scaling) {
+                       const int64_t* positions, Rows position_rows, Divisor tokens,
+                       const float* inv_freq, int64_t rows, Divisor half, float scaling) {
   const int64_t total = rows * half.value(), step = int64_t{kThreads} * grid_size().x;
   for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < total; i += step) {
     const Division at = divide(i, half);
-    const float angle = static_cast<float>(positions[at.quotient]) * inv_freq[at.remainder];
+    const Division token = divide(at.quotient, tokens);
+    const int64_t position = positions[position_rows.offset(token.quotient) + token.remainder];
+    const float angle = static_cast<float>(position) * inv_freq[at.remainder];
     T* cos = cos_out + cos_rows.offset(at.quotient) + at.remainder;
     T* sin = sin_out + sin_rows.offset(at.quotient) + at.remainder;
     cos[0] = cos[half.value()] = from_float<T>(cosf(angle) * scaling);
@@ -116,16 +118,15 @@ __global__ void __launch_bounds__(kThreads) rotary_rows(RotaryOperands<T> p) {
 void GpuOps::do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor& positions,
                              const Tensor& inv_freq, double attention_scaling) {
   if (cos.numel() == 0) return;
-  require<Unsupported>(positions.contiguous(), "rotary_table", "positions must be contiguous");
   settle_for("pairs");
   with_storage("rotary_table", cos.dtype(), [&]<class T>(T) {
     const int64_t pairs = positions.numel() * inv_freq.dim(0);
     launch<rotary_table_pairs<T>>(
         "rotary_table", {grid_for(pairs, kThreads)}, {kThreads}, 0, stream(), cos.data<T>(),
         rows_of("rotary_table", cos), sin.data<T>(), rows_of("rotary_table", sin),
-        static_cast<const int64_t*>(positions.data<int64_t>()),
-        static_cast<const float*>(inv_freq.data<float>()), positions.numel(),
-        Divisor(inv_freq.dim(0)), static_cast<float>(attention_scaling));
+        static_cast<const int64_t*>(positions.data<int64_t>()), rows_of("rotary_table", positions),
+        Divisor(positions.dim(-1)), static_cast<const float*>(inv_freq.data<float>()),
+        positions.numel(), Divisor(inv_freq.dim(0)), static_cast<float>(attention_scaling));
   });
 }
 

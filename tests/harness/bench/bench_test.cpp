@@ -159,7 +159,7 @@ TEST_CASE("quantiles lie between the elements, shares are of the nearer ceiling"
 
 TEST_CASE("unknown shapes are named with the known ones") {
   CHECK_THROWS_WITH(find_bench_shape("llama9"),
-                    Catch::Matchers::Contains("llama9") && Catch::Matchers::Contains("llama3-8b"));
+                    Catch::Contains("llama9") && Catch::Contains("llama3-8b"));
 }
 
 }  // namespace

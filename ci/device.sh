@@ -1,0 +1,159 @@
+#!/usr/bin/env bash
+# Builds for the GPU of this machine, verifies every kernel on it and measures it.
+#
+# usage: ci/device.sh [--out DIR] [STEP...]
+#   --out DIR   where results, environment and summary go (default: build/device)
+#   STEP        build verify tests sanitize layers bench; default: all of them, in this order
+#
+# verify    every recording on cuda:0, fused and composed, in its own and in every 16-bit dtype
+# tests     op tests, attention at the borders of its tiles, more than 2^31 elements, counters, errors
+# sanitize  compute-sanitizer's four tools over one small case of each kernel
+# layers    one layer each of Llama-3-8B and Gemma-2-2B, 4096 tokens, recorded here by transformers
+# bench     harness bench beside PyTorch; python3 must have torch and transformers for it and layers
+#
+# A step that fails does not stop the others. DIR/summary.md says what each found; the last line counts.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
+
+out=build/device
+if [[ ${1:-} == --out ]]; then
+  out=${2:?"device.sh: --out needs a folder"}
+  shift 2
+fi
+readonly out device=cuda:0 preset=cuda
+readonly bin=build/$preset/bin
+readonly summary=$out/summary.md
+readonly known=(build verify tests sanitize layers bench)
+readonly shapes=(llama3-8b gemma2-2b)
+passed=0
+failed=0
+skipped=0
+
+# check NAME COMMAND...: runs it with its output in DIR/NAME.log; one line of the summary.
+check() {
+  local name=$1 status=0 start=$SECONDS
+  shift
+  "$@" >"$out/$name.log" 2>&1 || status=$?
+  if [[ $status -eq 0 ]]; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    tail -n 15 "$out/$name.log"
+  fi
+  # shellcheck disable=SC2016  # the backticks are Markdown's
+  printf -- '- %s: exit code %d, %d s: `%s`\n' "$name" "$status" "$((SECONDS - start))" \
+    "$(grep -v '^ *$' "$out/$name.log" | tail -n 1 | cut -c 1-160)" | tee -a "$summary"
+  return "$status"
+}
+
+skip() {
+  skipped=$((skipped + 1))
+  printf -- '- %s: skipped: %s\n' "$1" "$2" | tee -a "$summary"
+}
+
+has_python() { python3 -c 'import torch, transformers, safetensors; assert torch.cuda.is_available()' 2>/dev/null; }
+
+# The folder of cublasLt.h that a Python package brought, if CMake would not find it.
+cublaslt_option() {
+  python3 -c 'import nvidia, pathlib
+for root in nvidia.__path__:
+    for header in pathlib.Path(root).glob("*/include/cublasLt.h"):
+        print(f"-DPLUMB_CUBLASLT_INCLUDE_DIR={header.parent}")
+        raise SystemExit' 2>/dev/null
+}
+
+step_build() {
+  # shellcheck disable=SC2046  # no option or one
+  check configure cmake --preset "$preset" -DPLUMB_EMU=OFF $(cublaslt_option) &&
+    check build cmake --build --preset "$preset"
+}
+
+verify() { "$bin/harness" --device "$device" "$@"; }
+
+step_verify() {
+  check devices "$bin/harness" devices
+  check verify-fused verify --repeat 3 --json "$out/fused.jsonl"
+  check verify-composed verify --no-fuse --json "$out/composed.jsonl"
+  local dtype
+  for dtype in f32 f16 bf16; do
+    check "verify-$dtype" verify --dtype "$dtype"
+    check "verify-$dtype-composed" verify --dtype "$dtype" --no-fuse
+  done
+  check support "$bin/harness" support --impl --device "$device"
+  python3 -m reports baseline "$out"/{fused,composed}.jsonl --out "$out/baseline.jsonl"
+}
+
+step_tests() {
+  check kernels_test env PLUMB_TEST_DEVICES="$device" "$bin/kernels_test" '~*cpu*'
+  check cuda_test "$bin/cuda_test"
+  check gpu_test "$bin/gpu_test"
+}
+
+step_sanitize() {
+  local tool small=(--no-worker --repeat 1 --device "$device" --fixture fixtures/blocks)
+  if ! command -v compute-sanitizer >/dev/null; then
+    skip sanitize "no compute-sanitizer on PATH"
+    return
+  fi
+  for tool in memcheck racecheck initcheck synccheck; do
+    check "$tool" compute-sanitizer --tool "$tool" --error-exitcode 1 "$bin/harness" "${small[@]}"
+    check "$tool-composed" compute-sanitizer --tool "$tool" --error-exitcode 1 \
+      "$bin/harness" "${small[@]}" --no-fuse
+    check "$tool-attention" compute-sanitizer --tool "$tool" --error-exitcode 1 \
+      "$bin/cuda_test" 'cuda: attention, one small case of each kernel'
+  done
+}
+
+step_layers() {
+  local shape
+  has_python || { skip layers "python3 has no torch with CUDA, transformers and safetensors" && return; }
+  for shape in "${shapes[@]}"; do
+    check "record-$shape" python3 -m python_inspector layer --shape "$shape" --tokens 4096 \
+      --dtype bf16 --device cuda --out "build/device-layers/$shape" &&
+      check "layer-$shape" verify --fixture "build/device-layers/$shape" --json "$out/layer-$shape.jsonl"
+  done
+}
+
+step_bench() {
+  local shape files=()
+  for shape in "${shapes[@]}"; do
+    check "bench-$shape" "$bin/harness" bench --device "$device" --shape "$shape" --tokens 4096 \
+      --json "$out/bench-$shape.jsonl"
+    check "bench-decode-$shape" "$bin/harness" bench --device "$device" --shape "$shape" --block sdpa \
+      --tokens 1 --context 32768 --json "$out/decode-$shape.jsonl"
+    files+=("$out/bench-$shape.jsonl" "$out/decode-$shape.jsonl")
+    if has_python; then
+      check "rivals-$shape" python3 -m reports rivals --quick --shape "$shape" --tokens 4096 \
+        --device cuda --out "$out/rivals-$shape.jsonl"
+      check "rivals-decode-$shape" python3 -m reports rivals --quick --shape "$shape" --block sdpa \
+        --tokens 1 --context 32768 --device cuda --out "$out/rivals-decode-$shape.jsonl"
+      files+=("$out/rivals-$shape.jsonl" "$out/rivals-decode-$shape.jsonl")
+    else
+      skip "rivals-$shape" "python3 has no torch with CUDA"
+    fi
+  done
+  python3 -m reports table "${files[@]}" >"$out/speed.md"
+}
+
+environment() {
+  nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+  nvcc --version | tail -n 2
+  cmake --version | head -n 1
+  "${CXX:-c++}" --version | head -n 1
+  python3 -c 'import torch, transformers; print("torch", torch.__version__, "transformers", transformers.__version__)'
+  git rev-parse HEAD 2>/dev/null || echo "no git"
+}
+
+[[ $# -gt 0 ]] || set -- "${known[@]}"
+for step in "$@"; do
+  [[ " ${known[*]} " == *" $step "* ]] ||
+    { echo "device.sh: unknown step \"$step\"; known: ${known[*]}" >&2 && exit 2; }
+done
+mkdir -p "$out"
+environment >"$out/environment.txt" 2>&1
+printf '# %s\n\n' "$(head -n 1 "$out/environment.txt")" >"$summary"
+for step in "$@"; do
+  "step_$step"
+done
+printf '\n%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped" | tee -a "$summary"
+[[ $failed -eq 0 && $passed -gt 0 ]]
