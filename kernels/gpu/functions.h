@@ -56,9 +56,17 @@ __device__ inline float activate(float x) {
     return 0.5f * x * erfcf(-0.70710678118654752f * x);
   } else if constexpr (Function == Activation::gelu_tanh) {
     // x/2 (1 + tanh u) = x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3)
-    const float inner = fused_multiply_add(x * x, 0.07135481282553584f, 1.5957691216057308f);
-    const float u = x * inner;
-    return logistic_times<T>(x, u, fused_multiply_add(x, inner, -u));
+    constexpr float kLinear = np.float64(1.5957691216057308) f,
+                    kCubic = np.float64(0.07135481627260025) f;
+    const float square = x * x, inner = fused_multiply_add(square, kCubic, kLinear), u = x * inner;
+    if constexpr (sizeof(T) != 4) return logistic_times<T>(x, u);
+    // exp turns an absolute error of u into a relative one: carry what the roundings of the
+    // constants, of the square and of both products left out.
+    constexpr float kLinearTail = -4.534068032e-08f, kCubicTail = 2.398832397e-09f;
+    float tail = fused_multiply_add(square, kCubic, kLinear - inner);
+    tail = fused_multiply_add(fused_multiply_add(x, x, -square), kCubic, tail);
+    tail += fused_multiply_add(square, kCubicTail, kLinearTail);
+    return logistic_times<T>(x, u, fused_multiply_add(x, tail, fused_multiply_add(x, inner, -u)));
   } else {
     return hyperbolic_tangent<T>(x);
   }

@@ -37,7 +37,7 @@ std::string error_of(const Queue& queue, Dim grid, Dim block, size_t shared, emu
   return "no error";
 }
 
-TEST_CASE("every order is a permutation; seed 0 ascends, others differ") {
+TEST_CASE("every order is a permutation, seed 0 ascends, others differ") {
   const uint64_t count = GENERATE(1, 2, 31, 64, 100);
   emulator::RandomOrder ascending(0);
   std::vector<uint64_t> sorted = permutation(ascending, count);
@@ -111,7 +111,7 @@ TEST_CASE("device memory: freed blocks are not handed out again, copies stay ins
   emulator::memory_free(second);
 }
 
-TEST_CASE("PLUMB_EMU_SEED is a number or an error; unknown devices name the known ones") {
+TEST_CASE("PLUMB_EMU_SEED is a number or an error, unknown devices name the known ones") {
   setenv("PLUMB_EMU_SEED", "12x", 1);
   REQUIRE_THROWS_WITH(open_device("emu:32"), Catch::Contains("PLUMB_EMU_SEED is \"12x\""));
   unsetenv("PLUMB_EMU_SEED");

@@ -45,6 +45,7 @@ TEST_CASE("a failure's text says by how much, where, and how to repeat it") {
       "in token >= 5\n"
       "      element error 0.5, allowed 0.25 (reference 0.1)   worst token 5, head 3, head_dim 1\n"
       "      composed (--no-fuse): pass  -> look at a fused op, not a primitive\n"
+      "      ran: sdpa/avx2\n"
       "      again: harness --fixture fixtures/gemma2-a4/whole-bf16 --checkpoint "
       "'model.layers.0.self_attn:sdpa#0' --device cpu\n");
 }
@@ -97,7 +98,7 @@ TEST_CASE("a reason that no gate tells is printed first") {
   const std::string lost = failure_text(stopped(Status::device_error, "[cuda] device lost"));
   CHECK(lost ==
         "DEVICE ERROR  linear  gemma2-a4/whole-bf16  model.layers.0.self_attn:linear#0     "
-        "cpu bf16\n      [cuda] device lost\n");
+        "cpu bf16\n      [cuda] device lost\n      ran: sdpa/avx2\n");
 }
 
 TEST_CASE("a line per checkpoint") {
@@ -181,7 +182,7 @@ TEST_CASE("recorded names cannot steer the terminal") {
   CHECK(closing_text(sample_outcome(results)).size() < 5000);
   // One line per gate, detail, reason and so on: a line feed in a name adds none.
   const std::string failure = failure_text(results[0]);
-  CHECK(std::count(failure.begin(), failure.end(), '\n') == 5);
+  CHECK(std::count(failure.begin(), failure.end(), '\n') == 6);
 }
 
 }  // namespace
