@@ -26,8 +26,7 @@ constexpr int64_t kMostSplits = 128, kFewestKeys = 64;  // of a split
 
 // Blocks: [z, split, chunk of R rows]; those that read the same keys are neighbours.
 template <class T, int Wave, int Lanes, int R>
-__global__ void __launch_bounds__(kThreads, kBlocksOf<R>)
-    sdpa_decode(DecodeOperands<T> p) {
+__global__ void __launch_bounds__(kThreads, kBlocksOf<R>) sdpa_decode(DecodeOperands<T> p) {
   const int thread = static_cast<int>(thread_index().x), lane = thread % Wave;
   const int channel = lane % Lanes * kChannels;
   const int rows = static_cast<int>(p.rows), heads = static_cast<int>(p.group);
@@ -41,16 +40,11 @@ __global__ void __launch_bounds__(kThreads, kBlocksOf<R>)
   const int own_row = row0 + Shares<Lanes, R>::row(lane);
   const int token = (own_row < rows ? own_row : rows - 1) / heads;
   KeyGroup<T, Wave, Lanes, R> group{
-      p,
-      p.mask.key_valid ? p.mask.key_valid + batch * p.mask.valid_stride : nullptr,
-      lane,
-      first + p.keys_per_split < p.last ? first + p.keys_per_split : p.last,
-      active,
-      static_cast<int>(p.mask.query_offset - p.mask.key_offset + token),
-      {},
-      {},
-      -INFINITY,
-      0};
+      p,         p.mask.key_valid ? p.mask.key_valid + batch * p.mask.valid_stride : nullptr,
+      lane,      first + p.keys_per_split < p.last ? first + p.keys_per_split : p.last,
+      active,    static_cast<int>(p.mask.query_offset - p.mask.key_offset + token),
+      {},        {},
+      -INFINITY, 0};
 #pragma unroll
   for (int r = 0; r < R; ++r) {
     const int row = row0 + r < rows ? row0 + r : rows - 1;
@@ -60,7 +54,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksOf<R>)
 #pragma unroll
     for (int i = 0; i < kChannels; ++i) group.query[r][i] = to_float(query[i]);
   }
-  const int start = first + thread / Wave * (Wave / Lanes * kAheadOf<R>) + lane / Lanes;
+  const int start = first + thread / Wave * (Wave / Lanes * kAheadOf<R>)+lane / Lanes;
   group.attend(p.k + batch * p.k_stride[0] + kv_head * p.k_stride[1] + from,
                p.v + batch * p.v_stride[0] + kv_head * p.v_stride[1] + from, start);
   merge_groups(p, group, row0, slice);
@@ -69,26 +63,25 @@ __global__ void __launch_bounds__(kThreads, kBlocksOf<R>)
 // A block per (z, row), a thread per channel: the partial sums, in order of the splits.
 template <class T>
 __global__ void __launch_bounds__(256) sdpa_decode_combine(DecodeOperands<T> p) {
-  struct Weights {
-    float best[kMostSplits], weight[kMostSplits];
+  struct States {
+    float best[kMostSplits], total[kMostSplits];
   };
-  Weights& shared = block_shared<Weights>();
+  States& shared = block_shared<States>();
   const int d = static_cast<int>(thread_index().x), threads = static_cast<int>(block_size().x);
   const int64_t row = block_index().x % p.rows, z = block_index().x / p.rows;
   const auto at = [&](int split) { return (z * p.splits + split) * p.rows + row; };
-  for (int s = d; s < p.splits; s += threads) shared.best[s] = p.state[2 * at(s)];
-  block_barrier();
-  float best = -INFINITY, total = 0, sum = 0;
-  for (int s = 0; s < p.splits; ++s) best = fmaxf(best, shared.best[s]);
   for (int s = d; s < p.splits; s += threads) {
-    shared.weight[s] = weight_of(shared.best[s], best) * p.state[2 * at(s) + 1];
+    shared.best[s] = p.state[2 * at(s)];
+    shared.total[s] = p.state[2 * at(s) + 1];
   }
   block_barrier();
-  for (int s = 0; s < p.splits; ++s) total += shared.weight[s];
   if (d >= p.width) return;
-#pragma unroll 8
+  float best = -INFINITY, total = 0, sum = 0;
+  for (int s = 0; s < p.splits; ++s) best = fmaxf(best, shared.best[s]);
+#pragma unroll 16
   for (int s = 0; s < p.splits; ++s) {
     const float factor = weight_of(shared.best[s], best);
+    total = fused_multiply_add(factor, shared.total[s], total);
     sum = fused_multiply_add(factor, p.partial[at(s) * p.width + d], sum);
   }
   const int64_t kv_head = z % p.kv_heads, b = z / p.kv_heads;
@@ -210,8 +203,8 @@ bool GpuOps::decode_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, co
     p.state = arena().take(DType::f32, Shape({states, int64_t{2}})).template data<float>();
     with_wave(stream(), [&]<int Wave>() {
       launch<sdpa_decode<T, Wave, Lanes, R>>("sdpa", {grid_for(slices * p.splits * chunks, 1)},
-                                             {kThreads}, sizeof(GroupStates<Lanes, R>),
-                                             stream(), p);
+                                             {kThreads}, sizeof(GroupStates<Lanes, R>), stream(),
+                                             p);
     });
     launch<sdpa_decode_combine<T>>("sdpa", {grid_for(slices * p.rows, 1)},
                                    {static_cast<unsigned>((p.width + 63) / 64 * 64)}, 0, stream(),

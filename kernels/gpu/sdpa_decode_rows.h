@@ -15,7 +15,7 @@ inline constexpr int kThreads = 128, kChannels = 8, kMostRows = 8;
 template <int R>
 inline constexpr int kAheadOf = R < kMostRows ? 4 : 2;
 template <int R>
-inline constexpr int kBlocksOf = R < kMostRows ? 4 : 2;
+inline constexpr int kBlocksOf = R < kMostRows ? 4 : 3;
 
 template <class T>
 struct DecodeOperands {
@@ -69,7 +69,7 @@ struct Shares {
   static constexpr int kAhead = kAheadOf<R>, kValues = R * kAhead;
   static constexpr int kHeld = kValues > Lanes ? kValues / Lanes : 1;
   static constexpr int kCopies = Lanes > kValues ? Lanes / kValues : 1;  // lanes that hold the same
-  static constexpr int kRowLanes = Lanes / R;                           // that hold a row's scores
+  static constexpr int kRowLanes = Lanes / R;                            // that hold a row's scores
   static_assert(kHeld <= kAhead && kRowLanes * R == Lanes);
   static __device__ int row(int lane) { return lane % Lanes / kRowLanes; }
   static __device__ int key(int lane) { return lane % kRowLanes / kCopies * kHeld; }
@@ -248,8 +248,9 @@ struct GroupStates {
 
 // Lane groups of the block become one, in order, a thread per row and channel.
 template <class T, int Wave, int Lanes, int R>
-__device__ inline void merge_groups(const DecodeOperands<T>& p, const KeyGroup<T, Wave, Lanes, R>& s,
-                                    int64_t row0, int64_t slice) {
+__device__ inline void merge_groups(const DecodeOperands<T>& p,
+                                    const KeyGroup<T, Wave, Lanes, R>& s, int64_t row0,
+                                    int64_t slice) {
   using States = GroupStates<Lanes, R>;
   States& groups = *dynamic_shared<States>();
   const int thread = static_cast<int>(thread_index().x), group = thread / Lanes;
