@@ -3,9 +3,10 @@
 // The rows of a block are up to eight (query token, head of the group) pairs that share one
 // key-value head, so that grouped heads read K and V once. Its keys are one split of those that the
 // mask leaves. `Lanes` neighbouring lanes read a key, 16 bytes each; they hold their eight channels
-// of every row's query and output in registers, and sum a score with shuffles. A wave takes kAhead
-// keys per lane group at a time, all loads first. Waves, then splits (sdpa_decode_combine), are
-// added up in order: the same shape gives the same bits.
+// of every row's query and output in registers. A lane group takes kAhead keys at a time and sums
+// their scores by a transposing butterfly: each lane ends with one (row, key), whose weight it
+// computes for all. Lane groups, then splits (sdpa_decode_combine), are added up in order: the same
+// shape gives the same bits.
 #include <algorithm>
 #include <numbers>
 #include <string_view>
@@ -20,80 +21,67 @@ namespace {
 using namespace decode;
 
 constexpr int64_t kMostQueries = 16;
-constexpr int64_t kBlocksPerMultiprocessor = 3;
 constexpr int64_t kMostSlots = int64_t{1} << 28;  // slots, and their differences, stay within int
 constexpr int64_t kMostSplits = 128, kFewestKeys = 64;  // of a split
 
 // Blocks: [z, split, chunk of R rows]; those that read the same keys are neighbours.
 template <class T, int Wave, int Lanes, int R>
-__global__ void __launch_bounds__(kThreads) sdpa_decode(DecodeOperands<T> p) {
+__global__ void __launch_bounds__(kThreads, kBlocksOf<R>) sdpa_decode(DecodeOperands<T> p) {
   const int thread = static_cast<int>(thread_index().x), lane = thread % Wave;
   const int channel = lane % Lanes * kChannels;
-  const int64_t chunks = (p.rows + R - 1) / R, row0 = block_index().x % chunks * R;
-  const int64_t slice = block_index().x / chunks, z = slice / p.splits;
-  const int64_t kv_head = z % p.kv_heads, batch = z / p.kv_heads;
-  const int first = p.first + static_cast<int>(slice % p.splits) * p.keys_per_split;
+  const int rows = static_cast<int>(p.rows), heads = static_cast<int>(p.group);
+  const int chunks = (rows + R - 1) / R, block = static_cast<int>(block_index().x);
+  const int row0 = block % chunks * R, slice = block / chunks, z = slice / p.splits;
+  const int kv_heads = static_cast<int>(p.kv_heads), kv_head = z % kv_heads;
+  const int64_t batch = z / kv_heads;
+  const int first = p.first + slice % p.splits * p.keys_per_split;
   const bool active = channel < p.width;
   const int from = active ? channel : 0;
+  const int own_row = row0 + Shares<Lanes, R>::row(lane);
+  const int token = (own_row < rows ? own_row : rows - 1) / heads;
   KeyGroup<T, Wave, Lanes, R> group{
-      p,
-      p.k + batch * p.k_stride[0] + kv_head * p.k_stride[1] + from,
-      p.v + batch * p.v_stride[0] + kv_head * p.v_stride[1] + from,
-      p.mask.key_valid ? p.mask.key_valid + batch * p.mask.valid_stride : nullptr,
-      first,
-      first + p.keys_per_split < p.last ? first + p.keys_per_split : p.last,
-      active,
-      {},
-      {}};
-  RowStates<R> states;
+      p,         p.mask.key_valid ? p.mask.key_valid + batch * p.mask.valid_stride : nullptr,
+      lane,      first + p.keys_per_split < p.last ? first + p.keys_per_split : p.last,
+      active,    static_cast<int>(p.mask.query_offset - p.mask.key_offset + token),
+      {},        {},
+      -INFINITY, 0};
 #pragma unroll
   for (int r = 0; r < R; ++r) {
-    const int64_t row = row0 + r < p.rows ? row0 + r : p.rows - 1, token = row / p.group;
-    const int64_t head = kv_head * p.group + row % p.group;
-    group.slots[r] = static_cast<int>(p.mask.query_offset - p.mask.key_offset + token);
+    const int row = row0 + r < rows ? row0 + r : rows - 1;
+    const int head = kv_head * heads + row % heads;
     const auto query = load_vector<kChannels>(p.q + batch * p.q_stride[0] + head * p.q_stride[1] +
-                                              token * p.q_stride[2] + from);
-    states.best[r] = -INFINITY;
-    states.total[r] = 0;
+                                              row / heads * p.q_stride[2] + from);
 #pragma unroll
-    for (int i = 0; i < kChannels; ++i) {
-      group.query[r][i] = to_float(query[i]);
-      states.out[r][i] = 0;
-    }
+    for (int i = 0; i < kChannels; ++i) group.query[r][i] = to_float(query[i]);
   }
-  constexpr int kGroups = Wave / Lanes, kAhead = kAheadOf<R>, kStep = kThreads / Lanes * kAhead;
-  const int start = group.first + thread / Wave * (kGroups * kAhead) + lane / Lanes;
-  // Lanes of a wave shuffle together: the loop's length must not depend on the lane.
-  for (int key = start; key - lane / Lanes < group.last; key += kStep) {
-    group.attend(states, key);
-  }
-  merge_groups<Wave, Lanes>(states);
-  merge_waves<T, Wave, Lanes>(p, states, row0, slice);
+  const int start = first + thread / Wave * (Wave / Lanes * kAheadOf<R>)+lane / Lanes;
+  group.attend(p.k + batch * p.k_stride[0] + kv_head * p.k_stride[1] + from,
+               p.v + batch * p.v_stride[0] + kv_head * p.v_stride[1] + from, start);
+  merge_groups(p, group, row0, slice);
 }
 
 // A block per (z, row), a thread per channel: the partial sums, in order of the splits.
 template <class T>
 __global__ void __launch_bounds__(256) sdpa_decode_combine(DecodeOperands<T> p) {
-  struct Weights {
-    float best[kMostSplits], weight[kMostSplits];
+  struct States {
+    float best[kMostSplits], total[kMostSplits];
   };
-  Weights& shared = block_shared<Weights>();
+  States& shared = block_shared<States>();
   const int d = static_cast<int>(thread_index().x), threads = static_cast<int>(block_size().x);
   const int64_t row = block_index().x % p.rows, z = block_index().x / p.rows;
   const auto at = [&](int split) { return (z * p.splits + split) * p.rows + row; };
-  for (int s = d; s < p.splits; s += threads) shared.best[s] = p.state[2 * at(s)];
-  block_barrier();
-  float best = -INFINITY, total = 0, sum = 0;
-  for (int s = 0; s < p.splits; ++s) best = fmaxf(best, shared.best[s]);
   for (int s = d; s < p.splits; s += threads) {
-    shared.weight[s] = weight_of(shared.best[s], best) * p.state[2 * at(s) + 1];
+    shared.best[s] = p.state[2 * at(s)];
+    shared.total[s] = p.state[2 * at(s) + 1];
   }
   block_barrier();
-  for (int s = 0; s < p.splits; ++s) total += shared.weight[s];
   if (d >= p.width) return;
-#pragma unroll 8
+  float best = -INFINITY, total = 0, sum = 0;
+  for (int s = 0; s < p.splits; ++s) best = fmaxf(best, shared.best[s]);
+#pragma unroll 16
   for (int s = 0; s < p.splits; ++s) {
     const float factor = weight_of(shared.best[s], best);
+    total = fused_multiply_add(factor, shared.total[s], total);
     sum = fused_multiply_add(factor, p.partial[at(s) * p.width + d], sum);
   }
   const int64_t kv_head = z % p.kv_heads, b = z / p.kv_heads;
@@ -143,11 +131,11 @@ DecodeOperands<T> operands(const Tensor& out, const Tensor& q, const Tensor& k, 
   return p;
 }
 
-// Splits so that every multiprocessor has its blocks, of at least kFewestKeys.
+// Splits so that all of the device's places for blocks are taken, of at least kFewestKeys.
 template <class T>
-void split(DecodeOperands<T>& p, int64_t blocks, int64_t multiprocessors) {
+void split(DecodeOperands<T>& p, int64_t blocks, int64_t places) {
   const int64_t keys = std::max<int64_t>(p.last - p.first, 1);
-  int64_t splits = std::max<int64_t>(kBlocksPerMultiprocessor * multiprocessors / blocks, 1);
+  int64_t splits = std::max<int64_t>(places / blocks, 1);
   splits = std::min({splits, (keys + kFewestKeys - 1) / kFewestKeys, kMostSplits});
   p.keys_per_split = static_cast<int>((keys + splits - 1) / splits);
   p.splits = static_cast<int>((keys + p.keys_per_split - 1) / p.keys_per_split);
@@ -209,14 +197,14 @@ bool GpuOps::decode_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, co
   with_variant(q.dtype(), *variant, [&]<class T, int Lanes, int R>() {
     DecodeOperands<T> p = operands<T>(out, q, k, v, mask, params);
     const int64_t slices = q.dim(0) * p.kv_heads, chunks = (p.rows + R - 1) / R;
-    split(p, slices * chunks, multiprocessors());
+    split(p, slices * chunks, kBlocksOf<R> * multiprocessors());
     const int64_t states = slices * p.splits * p.rows;
     p.partial = arena().take(DType::f32, Shape({states, p.width})).template data<float>();
     p.state = arena().take(DType::f32, Shape({states, int64_t{2}})).template data<float>();
     with_wave(stream(), [&]<int Wave>() {
       launch<sdpa_decode<T, Wave, Lanes, R>>("sdpa", {grid_for(slices * p.splits * chunks, 1)},
-                                             {kThreads}, sizeof(WaveStates<Wave, Lanes, R>),
-                                             stream(), p);
+                                             {kThreads}, sizeof(GroupStates<Lanes, R>), stream(),
+                                             p);
     });
     launch<sdpa_decode_combine<T>>("sdpa", {grid_for(slices * p.rows, 1)},
                                    {static_cast<unsigned>((p.width + 63) / 64 * 64)}, 0, stream(),

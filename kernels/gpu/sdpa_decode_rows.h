@@ -1,15 +1,21 @@
 // What a block of sdpa_decode does with its keys: the softmax of a few rows, in registers.
 #pragma once
 
+#include <type_traits>
+
+#include "kernels/gpu/functions.h"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/mask.h"
 
 namespace plumb::PLUMB_GPU_VENDOR::decode {
 
 inline constexpr int kThreads = 128, kChannels = 8, kMostRows = 8;
-// As many keys as leave room in registers for the rows.
+// Keys that a lane group reads at a time, and blocks per multiprocessor: what the rows leave of the
+// registers.
 template <int R>
 inline constexpr int kAheadOf = R < kMostRows ? 4 : 2;
+template <int R>
+inline constexpr int kBlocksOf = R < kMostRows ? 4 : 3;
 
 template <class T>
 struct DecodeOperands {
@@ -31,176 +37,253 @@ struct DecodeOperands {
   float* state;                             // [z, split, row, 2]: maximum, sum of weights
 };
 
-// What a group of lanes knows of R rows: kChannels of each output, and the softmax so far.
-template <int R>
-struct RowStates {
-  float out[R][kChannels], best[R], total[R];
-};
-
 // The weight of a score against a maximum: 0 where nothing was seen.
 __device__ inline float weight_of(float score, float maximum) {
   return approximate_exp2(score - (maximum == -INFINITY ? 0.0f : maximum));
 }
 
-// Adds row r of another state.
-template <int R>
-__device__ inline void merge(RowStates<R>& s, int r, float best, float total,
-                             const float (&out)[kChannels]) {
-  const float now = fmaxf(s.best[r], best);
-  const float ours = weight_of(s.best[r], now), theirs = weight_of(best, now);
-  s.best[r] = now;
-  s.total[r] = s.total[r] * ours + total * theirs;
-#pragma unroll
-  for (int i = 0; i < kChannels; ++i) s.out[r][i] = s.out[r][i] * ours + out[i] * theirs;
+// tanh to a relative error of 2^-20. Beyond 4 it is 1 - 2 e^-2|x|, but for the square of that.
+template <class T>
+__device__ inline float cap_tanh(float x) {
+  const float tail = fused_multiply_add(-2.0f, approximate_exp(-2.0f * fabsf(x)), 1.0f);
+  return fabsf(x) < 4.0f ? hyperbolic_tangent<T>(x) : copysignf(tail, x);
 }
 
-// One lane group's view of the block's keys.
-template <class T, int Wave, int Lanes, int R>
-struct KeyGroup {
-  using Channels = Vector<T, kChannels>;
-  static constexpr int kGroups = Wave / Lanes;  // of a wave
-  static constexpr int kAhead = kAheadOf<R>;
+// kChannels elements as registers hold them: halves that move one by one cost instructions.
+using Words = Vector<uint32_t, kChannels / 2>;
 
-  const DecodeOperands<T>& p;
-  const T* k;  // of this lane's channels
-  const T* v;
-  const uint8_t* key_valid;  // of this batch row; null: all are
-  int first, last;
-  bool active;   // whether the lane has channels; those that have none read the first ones
-  int slots[R];  // of the rows' tokens, counted in keys
-  float query[R][kChannels];
-
-  __device__ bool allows(int r, int key) const {
-    if (p.mask.causal && key > slots[r]) return false;
-    return !p.window || slots[r] - key < p.window;
+template <class T>
+__device__ inline float channel_of(const Words& words, int i) {
+  const uint32_t word = words[i / 2];
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    return __builtin_bit_cast(float, i % 2 == 0 ? word << 16 : word & 0xffff0000u);
+  } else {
+    return to_float(T{static_cast<uint16_t>(i % 2 == 0 ? word : word >> 16)});
   }
+}
 
-  // Keys key, key + kGroups, ... of this group. Beyond the last one, that one again, unseen.
-  __device__ void attend(RowStates<R>& s, int key) const {
-    Channels keys[kAhead], values[kAhead];
-    bool valid[kAhead];
+// Which lane of a group does what. A step of a group has kValues (row, key) scores, counted
+// row * kAhead + key; after transposed_sum a lane holds kHeld neighbours of them, all of one row.
+template <int Lanes, int R>
+struct Shares {
+  static constexpr int kAhead = kAheadOf<R>, kValues = R * kAhead;
+  static constexpr int kHeld = kValues > Lanes ? kValues / Lanes : 1;
+  static constexpr int kCopies = Lanes > kValues ? Lanes / kValues : 1;  // lanes that hold the same
+  static constexpr int kRowLanes = Lanes / R;                            // that hold a row's scores
+  static_assert(kHeld <= kAhead && kRowLanes * R == Lanes);
+  static __device__ int row(int lane) { return lane % Lanes / kRowLanes; }
+  static __device__ int key(int lane) { return lane % kRowLanes / kCopies * kHeld; }
+};
+
+// Sums each of N values over the lanes of a group. Lanes exchange halves of what they still have:
+// lane i ends with the sums from i * N / Lanes on, in the first elements.
+template <int Wave, int Lanes, int N>
+__device__ inline void transposed_sum(float* values, int lane) {
+  if constexpr (Lanes > 1) {
+    constexpr int kHalf = N > 1 ? N / 2 : 1;
+    if constexpr (N == 1) {
+      values[0] += shuffle_xor<Wave>(values[0], Lanes / 2);
+    } else {
+      const bool upper = (lane & Lanes / 2) != 0;
 #pragma unroll
-    for (int j = 0; j < kAhead; ++j) {
-      const int wanted = key + j * kGroups, at = wanted < last ? wanted : last - 1;
-      keys[j] = load_vector<kChannels>(k + at * p.k_stride[2]);
-      values[j] = load_vector<kChannels>(v + at * p.v_stride[2]);
-      valid[j] = wanted < last && (!key_valid || key_valid[at] != 0);
-    }
-    float weights[kAhead][R];
-#pragma unroll
-    for (int j = 0; j < kAhead; ++j) {
-      score(weights[j], keys[j], key + j * kGroups, valid[j]);
-    }
-#pragma unroll
-    for (int r = 0; r < R; ++r) {
-      float now = s.best[r];
-#pragma unroll
-      for (int j = 0; j < kAhead; ++j) now = fmaxf(now, weights[j][r]);
-      const float rescale = weight_of(s.best[r], now);
-      s.best[r] = now;
-      s.total[r] *= rescale;
-#pragma unroll
-      for (int i = 0; i < kChannels; ++i) s.out[r][i] *= rescale;
-#pragma unroll
-      for (int j = 0; j < kAhead; ++j) {
-        weights[j][r] = weight_of(weights[j][r], now);
-        s.total[r] += weights[j][r];
+      for (int i = 0; i < kHalf; ++i) {
+        const float sent = upper ? values[i] : values[kHalf + i];
+        const float kept = upper ? values[kHalf + i] : values[i];
+        values[i] = kept + shuffle_xor<Wave>(sent, Lanes / 2);
       }
     }
+    transposed_sum<Wave, Lanes / 2, kHalf>(values, lane);
+  }
+}
+
+// One lane group: its view of the block's keys, kChannels per lane, and what it knows of R rows.
+template <class T, int Wave, int Lanes, int R>
+struct KeyGroup {
+  using Share = Shares<Lanes, R>;
+  static constexpr int kGroups = Wave / Lanes;  // of a wave
+  static constexpr int kAhead = Share::kAhead, kValues = Share::kValues, kHeld = Share::kHeld;
+  static constexpr int kStep = kThreads / Lanes * kAhead;  // keys that the block takes at a time
+
+  const DecodeOperands<T>& p;
+  const uint8_t* key_valid;  // of this batch row; null: all are
+  int lane;                  // of the wave
+  int last;
+  bool active;  // whether the lane has channels
+  int slot;     // of the token of the lane's row, counted in keys
+  float query[R][kChannels];
+  float out[R][kChannels];
+  // Of the lane's row: what weights are relative to, within kSlack of the largest score so far,
+  // and the sum of the weights that the lane held.
+  float best, total;
+
+  // Scores are powers of two: weights up to 2^kSlack spare the outputs most changes of scale.
+  static constexpr float kSlack = 8;
+
+  // The next step's keys: key, key + kGroups, ... Beyond the last one, the words stay as they are.
+  __device__ void load(Words (&to)[kAhead], const T*& from, int64_t stride, int key) const {
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) {
+      if (active && key + j * kGroups < last) {
+        to[j] = load_vector<kChannels / 2>(
+            reinterpret_cast<const uint32_t*>(from + j * kGroups * stride));
+      }
+    }
+    from += kStep * stride;
+  }
+
+  __device__ bool allows(int key) const {
+    if (key >= last || (key_valid && key_valid[key] == 0)) return false;
+    if (p.one_token) return true;
+    return !(p.mask.causal && key > slot) && !(p.window && slot - key >= p.window);
+  }
+
+  // The lane's part of the scores.
+  __device__ void multiply(float (&scores)[kValues], const Words (&keys)[kAhead]) const {
 #pragma unroll
     for (int j = 0; j < kAhead; ++j) {
 #pragma unroll
+      for (int r = 0; r < R; ++r) scores[r * kAhead + j] = 0;
+#pragma unroll
       for (int i = 0; i < kChannels; ++i) {
-        const float value = to_float(values[j][i]);
+        const float x = channel_of<T>(keys[j], i);
 #pragma unroll
         for (int r = 0; r < R; ++r) {
-          s.out[r][i] = fused_multiply_add(weights[j][r], value, s.out[r][i]);
+          float& score = scores[r * kAhead + j];
+          score = fused_multiply_add(query[r][i], x, score);
         }
       }
     }
   }
 
-  __device__ void score(float (&scores)[R], const Channels& channels, int key, bool valid) const {
+  // The lane's share of the dot products becomes that of the weights.
+  __device__ void weigh(float (&scores)[kValues], const bool (&allowed)[kHeld]) {
+    float now = best;
 #pragma unroll
-    for (int r = 0; r < R; ++r) scores[r] = 0;
-#pragma unroll
-    for (int i = 0; i < kChannels; ++i) {
-      const float x = to_float(channels[i]);
-#pragma unroll
-      for (int r = 0; r < R; ++r) scores[r] = fused_multiply_add(query[r][i], x, scores[r]);
+    for (int h = 0; h < kHeld; ++h) {
+      float x = scores[h] * p.scale;
+      if (p.cap != 0) x = p.cap * cap_tanh<T>(x);
+      scores[h] = allowed[h] ? x : -INFINITY;
+      now = fmaxf(now, scores[h]);
     }
 #pragma unroll
-    for (int r = 0; r < R; ++r) {
-      if (!active) scores[r] = 0;
+    for (int mask = Share::kCopies; mask < Share::kRowLanes; mask *= 2) {
+      now = fmaxf(now, shuffle_xor<Wave>(now, mask));
+    }
+    const bool grown = now > best + kSlack;
+    if (ballot<Wave>(grown) != 0) rescale(grown ? now : best);
 #pragma unroll
-      for (int mask = Lanes / 2; mask > 0; mask /= 2) {
-        scores[r] += shuffle_xor<Wave>(scores[r], mask);
+    for (int h = 0; h < kHeld; ++h) {
+      scores[h] = weight_of(scores[h], best);
+      total += scores[h];
+    }
+  }
+
+  __device__ void rescale(float now) {
+    const float factor = weight_of(best, now);
+    best = now;
+    total *= factor;
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      const float of_row = shuffle<Wave>(factor, lane / Lanes * Lanes + r * Share::kRowLanes);
+#pragma unroll
+      for (int i = 0; i < kChannels; ++i) out[r][i] *= of_row;
+    }
+  }
+
+  __device__ void add(const float (&weights)[kValues], const Words (&values)[kAhead]) {
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) {
+      float weight[R];
+#pragma unroll
+      for (int r = 0; r < R; ++r) {
+        const int from = r * Share::kRowLanes + j / kHeld * Share::kCopies;
+        weight[r] = shuffle<Wave>(weights[j % kHeld], lane / Lanes * Lanes + from);
       }
-      float x = scores[r] * p.scale;
-      if (p.cap != 0) x = p.cap * tanhf(x);
-      scores[r] = valid && (p.one_token || allows(r, key)) ? x : -INFINITY;
+#pragma unroll
+      for (int i = 0; i < kChannels; ++i) {
+        const float value = channel_of<T>(values[j], i);
+#pragma unroll
+        for (int r = 0; r < R; ++r) out[r][i] = fused_multiply_add(weight[r], value, out[r][i]);
+      }
+    }
+  }
+
+  // Keys from start on; the next ones are read as soon as registers are free.
+  __device__ void attend(const T* k, const T* v, int start) {
+    const int64_t k_stride = p.k_stride[2], v_stride = p.v_stride[2];
+    k += start * k_stride;
+    v += start * v_stride;
+    Words keys[kAhead]{}, values[kAhead]{};
+    load(keys, k, k_stride, start);
+    load(values, v, v_stride, start);
+    // Lanes of a wave shuffle together: the loop's length must not depend on the lane.
+    for (int key = start; key - lane / Lanes < last; key += kStep) {
+      bool allowed[kHeld];
+#pragma unroll
+      for (int h = 0; h < kHeld; ++h) {
+        allowed[h] = allows(key + (Share::key(lane) + h) * kGroups);
+      }
+      float weights[kValues];
+      multiply(weights, keys);
+      transposed_sum<Wave, Lanes, kValues>(weights, lane);
+      load(keys, k, k_stride, key + kStep);
+      weigh(weights, allowed);
+      add(weights, values);
+      load(values, v, v_stride, key + kStep);
+    }
+#pragma unroll
+    for (int mask = Share::kCopies; mask < Share::kRowLanes; mask *= 2) {
+      total += shuffle_xor<Wave>(total, mask);
     }
   }
 };
 
-// Lane groups of a wave become one, in all of its lanes.
-template <int Wave, int Lanes, int R>
-__device__ inline void merge_groups(RowStates<R>& s) {
-#pragma unroll
-  for (int mask = Lanes; mask < Wave; mask *= 2) {
-#pragma unroll
-    for (int r = 0; r < R; ++r) {
-      const float best = shuffle_xor<Wave>(s.best[r], mask);
-      const float total = shuffle_xor<Wave>(s.total[r], mask);
-      float out[kChannels];
-#pragma unroll
-      for (int i = 0; i < kChannels; ++i) out[i] = shuffle_xor<Wave>(s.out[r][i], mask);
-      merge(s, r, best, total, out);
-    }
-  }
-}
-
-template <int Wave, int Lanes, int R>
-struct WaveStates {
-  float out[kThreads / Wave][R][Lanes * kChannels];
-  float best[kThreads / Wave][R], total[kThreads / Wave][R];
+// What the lane groups of a block found.
+template <int Lanes, int R>
+struct GroupStates {
+  static constexpr int kGroups = kThreads / Lanes;
+  float out[kGroups][R][Lanes * kChannels];
+  float best[kGroups][R], total[kGroups][R];
 };
 
-// Waves of the block become one, in order; the first wave writes.
+// Lane groups of the block become one, in order, a thread per row and channel.
 template <class T, int Wave, int Lanes, int R>
-__device__ inline void merge_waves(const DecodeOperands<T>& p, RowStates<R>& s, int64_t row0,
-                                   int64_t slice) {
-  auto& waves = *dynamic_shared<WaveStates<Wave, Lanes, R>>();
-  const int thread = static_cast<int>(thread_index().x), lane = thread % Wave;
-  const int wave = thread / Wave, channel = lane * kChannels;
-  if (lane < Lanes) {
-#pragma unroll
-    for (int r = 0; r < R; ++r) {
-      waves.best[wave][r] = s.best[r];
-      waves.total[wave][r] = s.total[r];
-#pragma unroll
-      for (int i = 0; i < kChannels; ++i) waves.out[wave][r][channel + i] = s.out[r][i];
-    }
-  }
-  block_barrier();
-  if (wave != 0 || lane >= Lanes) return;
+__device__ inline void merge_groups(const DecodeOperands<T>& p,
+                                    const KeyGroup<T, Wave, Lanes, R>& s, int64_t row0,
+                                    int64_t slice) {
+  using States = GroupStates<Lanes, R>;
+  States& groups = *dynamic_shared<States>();
+  const int thread = static_cast<int>(thread_index().x), group = thread / Lanes;
 #pragma unroll
   for (int r = 0; r < R; ++r) {
-    for (int w = 1; w < kThreads / Wave; ++w) {
-      float out[kChannels];
+    float* out = groups.out[group][r] + thread % Lanes * kChannels;
 #pragma unroll
-      for (int i = 0; i < kChannels; ++i) out[i] = waves.out[w][r][channel + i];
-      merge(s, r, waves.best[w][r], waves.total[w][r], out);
+    for (int i = 0; i < kChannels; ++i) out[i] = s.out[r][i];
+  }
+  if (thread % Shares<Lanes, R>::kRowLanes == 0) {
+    groups.best[group][Shares<Lanes, R>::row(thread)] = s.best;
+    groups.total[group][Shares<Lanes, R>::row(thread)] = s.total;
+  }
+  block_barrier();
+  constexpr int kWidth = Lanes * kChannels;
+  for (int i = thread; i < R * kWidth; i += kThreads) {
+    const int r = i / kWidth, channel = i % kWidth;
+    if (row0 + r >= p.rows || channel >= p.width) continue;
+    float best = -INFINITY, total = 0, out = 0;
+#pragma unroll
+    for (int g = 0; g < States::kGroups; ++g) best = fmaxf(best, groups.best[g][r]);
+#pragma unroll
+    for (int g = 0; g < States::kGroups; ++g) {
+      const float factor = weight_of(groups.best[g][r], best);
+      total = fused_multiply_add(factor, groups.total[g][r], total);
+      out = fused_multiply_add(factor, groups.out[g][r][channel], out);
     }
-    if (row0 + r >= p.rows) continue;
     const int64_t at = slice * p.rows + row0 + r;
-    if (lane == 0) {
-      p.state[2 * at] = s.best[r];
-      p.state[2 * at + 1] = s.total[r];
+    p.partial[at * p.width + channel] = out;
+    if (channel == 0) {
+      p.state[2 * at] = best;
+      p.state[2 * at + 1] = total;
     }
-    if (channel >= p.width) continue;
-#pragma unroll
-    for (int i = 0; i < kChannels; ++i) p.partial[at * p.width + channel + i] = s.out[r][i];
   }
 }
 
