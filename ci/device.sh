@@ -3,13 +3,14 @@
 #
 # usage: ci/device.sh [--out DIR] [STEP...]
 #   --out DIR   where results, environment and summary go (default: build/device)
-#   STEP        build verify tests sanitize layers bench; default: all of them, in this order
+#   STEP        build verify tests bench sanitize layers coverage; default: all, in this order
 #
 # verify    every recording on cuda:0, fused and composed, in its own and in every 16-bit dtype
 # tests     op tests, attention at the borders of its tiles, more than 2^31 elements, counters, errors
 # sanitize  compute-sanitizer's four tools over one small case of each kernel
 # layers    one layer each of Llama-3-8B and Gemma-2-2B, 4096 tokens, recorded here by transformers
 # bench     harness bench beside PyTorch; python3 must have torch and transformers for it and layers
+# coverage  which compiled implementations no recording reaches (minutes)
 #
 # A step that fails does not stop the others. DIR/summary.md says what each found; the last line counts.
 set -uo pipefail
@@ -23,7 +24,7 @@ fi
 readonly out device=cuda:0 preset=cuda
 readonly bin=build/$preset/bin
 readonly summary=$out/summary.md
-readonly known=(build verify tests sanitize layers bench)
+readonly known=(build verify tests bench sanitize layers coverage)
 readonly shapes=(llama3-8b gemma2-2b)
 passed=0
 failed=0
@@ -79,9 +80,10 @@ step_verify() {
     check "verify-$dtype" verify --dtype "$dtype"
     check "verify-$dtype-composed" verify --dtype "$dtype" --no-fuse
   done
-  check support "$bin/harness" support --impl --device "$device"
   python3 -m reports baseline "$out"/{fused,composed}.jsonl --out "$out/baseline.jsonl"
 }
+
+step_coverage() { check coverage "$bin/harness" support --impl --device "$device"; }
 
 step_tests() {
   check kernels_test env PLUMB_TEST_DEVICES="$device" "$bin/kernels_test" '~*cpu*'
@@ -90,7 +92,7 @@ step_tests() {
 }
 
 step_sanitize() {
-  local tool small=(--no-worker --repeat 1 --device "$device" --fixture fixtures/blocks)
+  local tool small=(--no-worker --repeat 1 --device "$device" --fixture fixtures/blocks/whole-bf16)
   if ! command -v compute-sanitizer >/dev/null; then
     skip sanitize "no compute-sanitizer on PATH"
     return
