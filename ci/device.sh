@@ -102,7 +102,7 @@ step_sanitize() {
     check "$tool-composed" compute-sanitizer --tool "$tool" --error-exitcode 1 \
       "$bin/harness" "${small[@]}" --no-fuse
     check "$tool-attention" compute-sanitizer --tool "$tool" --error-exitcode 1 \
-      "$bin/cuda_test" 'cuda: attention, one small case of each kernel'
+      "$bin/cuda_test" 'cuda: attention\, one small case of each kernel'
   done
 }
 

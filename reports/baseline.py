@@ -27,7 +27,7 @@ def _output(output: dict[str, Any]) -> dict[str, Any]:
     }
     entry |= {f["family"]: _short(f["value"]) for f in statistics["families"]}
     if output["conformance"]:
-        entry["differing"] = output["conformance"]["differing"]
+        entry["differing"] = output["conformance"]["differ"]
     return entry
 
 
