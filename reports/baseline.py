@@ -51,7 +51,9 @@ def entries(results: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
                 entry["golden"] = line["golden_sha256"][:16]
                 found.append(entry)
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{results}:{number}: no result of harness --json: {error!r}") from error
+            raise ValueError(
+                f"{results}:{number}: no result of harness --json: {error!r}"
+            ) from error
     if not run:
         raise ValueError(f"{results}: no run line; write it with harness --json FILE")
     return run, found

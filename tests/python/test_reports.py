@@ -60,3 +60,43 @@ def test_every_case_of_a_small_shape_is_measured(
     assert measured == {line["case"] for line in lines if line["type"] == "rival"}
     assert ("sdpa.window" in measured) == (shape == "tiny-gemma2")
     assert len(measured) >= 26
+
+
+def test_a_baseline_is_one_short_line_per_checkpoint(tmp_path: Path) -> None:
+    statistics = {
+        "E_T": 0.00123456789,
+        "M_E": 0.5,
+        "gain": "nan",
+        "families": [{"family": "token", "value": 0.25}],
+    }
+    output = {"name": "out", "statistics": statistics, "conformance": {"differ": 3}}
+    checkpoint = {
+        "type": "checkpoint", "recording": "r", "checkpoint": "c#0", "block": "sdpa",
+        "dtype": "bf16", "status": "pass", "contract": "bf16 fused", "impl": ["sdpa/tiles.d64"], "outputs": [output],
+        "output_sha256": "a" * 64, "golden_sha256": "b" * 64,
+    }  # fmt: skip
+    run = {
+        "type": "run",
+        "command": "harness --no-fuse",
+        "version": "1",
+        "environment": {},
+        "devices": [],
+    }
+    results = tmp_path / "results.jsonl"
+    results.write_text("\n".join(json.dumps(line) for line in (run, checkpoint)) + "\n")
+    assert main(["baseline", str(results), "--out", str(tmp_path / "b" / "baseline.jsonl")]) == 0
+    header, entry = map(json.loads, (tmp_path / "b" / "baseline.jsonl").read_text().splitlines())
+    assert header["runs"][0]["command"] == "harness --no-fuse"
+    assert entry["fused"] is False and entry["bits"] == "a" * 16
+    assert entry["outputs"]["out"] == {
+        "E_T": 0.0012346, "M_E": 0.5, "gain": "nan", "token": 0.25, "differing": 3,
+    }  # fmt: skip
+
+
+def test_a_baseline_of_something_else_names_file_and_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = tmp_path / "results.jsonl"
+    results.write_text('{"type": "checkpoint"}\n')
+    assert main(["baseline", str(results), "--out", str(tmp_path / "baseline.jsonl")]) == 3
+    assert "results.jsonl:1" in capsys.readouterr().err
