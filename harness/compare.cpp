@@ -6,7 +6,9 @@
 
 #include "harness/cases.h"
 #include "harness/layout.h"
+#include "harness/oracle_runs.h"
 #include "harness/outcome.h"
+#include "harness/sampled.h"
 #include "harness/sums.h"
 #include "kernels/error.h"
 
@@ -16,8 +18,9 @@ namespace {
 // What two devices made of one output, and what its errors are measured in.
 struct Couple {
   const OutputVerdict &a, &b;
-  const Tensor &y_a, &y_b;
+  const Tensor y_a, y_b;
   const OutputCase& recorded;
+  const std::vector<int64_t> chosen;  // the tokens that these are, or empty: all
 };
 
 bool has_gate(const OutputVerdict& verdict, std::string_view name) {
@@ -88,7 +91,7 @@ Gate bits_gate(const Couple& c, const std::vector<double>& a, const std::vector<
 }
 
 std::vector<Gate> pair_gates(const Couple& c, Pair& pair) {
-  const Layout layout = layout_of(c.y_a.shape(), c.recorded.axes);
+  const Layout layout = layout_of(c.y_a.shape(), c.recorded.axes, c.chosen);
   const std::vector<double> a = to_matrix(c.y_a, layout), b = to_matrix(c.y_b, layout);
   const int64_t size = size_of(c.y_a.dtype());
   pair.elements += c.y_a.numel();
@@ -121,8 +124,15 @@ Pair compare_two(const Recording& recording, const Checkpoint& checkpoint,
   for (size_t i = 0; i < std::min(of_a.outputs.size(), of_b.outputs.size()); ++i) {
     const std::string& name = of_a.outputs[i].name;
     const OutputCase recorded = recorded_case(recording, checkpoint, name);
-    const Couple couple{of_a.outputs[i], of_b.outputs[i], all[a].outputs.at(name),
-                        all[b].outputs.at(name), recorded};
+    // Of a sampled output the recording knows chosen rows: those are compared.
+    std::vector<int64_t> chosen;
+    if (checkpoint.outputs.at(name).sampled) chosen = chosen_tokens(recording, checkpoint, name);
+    const auto rows_of = [&](const Replayed& replayed) {
+      const Tensor& y = replayed.outputs.at(name);
+      return chosen.empty() ? y : take_rows(y, token_axis(recorded.axes), chosen);
+    };
+    const Couple couple{of_a.outputs[i], of_b.outputs[i], rows_of(all[a]),
+                        rows_of(all[b]), recorded,        chosen};
     for (const Gate& gate : pair_gates(couple, out)) {
       out.agree = out.agree && gate.passed;
       if (!first && ratio(gate) <= ratio(out.worst)) continue;

@@ -72,7 +72,8 @@ def test_a_baseline_is_one_short_line_per_checkpoint(tmp_path: Path) -> None:
     output = {"name": "out", "statistics": statistics, "conformance": {"differ": 3}}
     checkpoint = {
         "type": "checkpoint", "recording": "r", "checkpoint": "c#0", "block": "sdpa",
-        "dtype": "bf16", "status": "pass", "contract": "bf16 fused", "impl": ["sdpa/tiles.d64"], "outputs": [output],
+        "dtype": "bf16", "status": "pass", "contract": "bf16 fused",
+        "impl": ["sdpa/tiles.d64"], "outputs": [output],
         "output_sha256": "a" * 64, "golden_sha256": "b" * 64,
     }  # fmt: skip
     run = {
