@@ -69,9 +69,9 @@ static int rms_norm(const plumb_call* call) {
   for (int64_t start = 0; start < elements(x); start += columns) {
     const float* in = (const float*)x->data + start;
     float* out = (float*)call->tensors[0].data + start;
-    float squares = 0;
-    for (int64_t c = 0; c < columns; ++c) squares += in[c] * in[c];
-    const float root = sqrtf(squares / (float)columns + (float)call->params.eps);
+    double squares = 0;
+    for (int64_t c = 0; c < columns; ++c) squares += (double)in[c] * in[c];
+    const float root = (float)sqrt(squares / (double)columns + call->params.eps);
     for (int64_t c = 0; c < columns; ++c) {
       out[c] = ((float)call->params.weight_offset + weight[c]) * (in[c] / root);
     }
