@@ -47,6 +47,7 @@ Opened open() {
   find(library, "cublasLtMatmulDescSetAttribute", f.desc_set, out.problem);
   find(library, "cublasLtMatrixLayoutCreate", f.layout_create, out.problem);
   find(library, "cublasLtMatrixLayoutDestroy", f.layout_destroy, out.problem);
+  find(library, "cublasLtMatrixLayoutSetAttribute", f.layout_set, out.problem);
   find(library, "cublasLtMatmulPreferenceCreate", f.preference_create, out.problem);
   find(library, "cublasLtMatmulPreferenceDestroy", f.preference_destroy, out.problem);
   find(library, "cublasLtMatmulPreferenceSetAttribute", f.preference_set, out.problem);

@@ -1,143 +1,103 @@
 // What cuBLASLt does better than kernels/gpu: matrix products on tensor cores.
-//
-// linear is row-major out [M, N] = x [M, K] w [N, K]^T. Column-major cuBLASLt sees out^T [N, M] =
-// w^T^T x^T: A = w as [K, N] transposed, B = x as [K, M]. The bias is added in float32 before the
-// one rounding.
-#include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/sdpa.h"
 #include "kernels/gpu/gpu_ops.h"
 #include "kernels/gpu/rows.h"
 
 #if defined(PLUMB_CUBLASLT)
-#include <map>
-#include <tuple>
+#include "kernels/cuda/cublaslt_products.h"
+#else
+#include "kernels/cuda/cublaslt.h"
 #endif
 
 namespace plumb::cuda {
 
 #if defined(PLUMB_CUBLASLT)
-namespace {
-
-constexpr size_t kWorkspace = size_t{32} << 20;
-
-void check_lt(cublasStatus_t status, const char* what) {
-  require<DeviceError>(status == CUBLAS_STATUS_SUCCESS, "cublasLt", what,
-                       " failed: ", cublaslt()->status_name(status));
-}
-
-cudaDataType_t data_type(DType dtype) {
-  return dtype == DType::f32 ? CUDA_R_32F : dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_16F;
-}
-
-struct Shape3 {
-  int64_t m, n, k, x_stride;
-  DType dtype;
-  bool bias;
-  auto key() const { return std::make_tuple(m, n, k, x_stride, dtype, bias); }
-};
-
-// Descriptors and the algorithm for one shape.
-struct Plan {
-  cublasLtMatmulDesc_t operation = nullptr;
-  cublasLtMatrixLayout_t weight = nullptr, x = nullptr, out = nullptr;
-  cublasLtMatmulAlgo_t algorithm{};
-  bool found = false;
-
-  ~Plan() {
-    if (operation) cublaslt()->desc_destroy(operation);
-    for (cublasLtMatrixLayout_t layout : {weight, x, out}) {
-      if (layout) cublaslt()->layout_destroy(layout);
-    }
-  }
-};
-
-}  // namespace
 
 struct GpuOps::Library {
-  cublasLtHandle_t handle = nullptr;
-  std::map<decltype(Shape3{}.key()), std::unique_ptr<Plan>> plans;
-
-  Library() { check_lt(cublaslt()->create(&handle), "cublasLtCreate"); }
-  ~Library() { cublaslt()->destroy(handle); }
-
-  Plan& plan(const Shape3& s) {
-    std::unique_ptr<Plan>& slot = plans[s.key()];
-    if (!slot) slot = make_plan(s);
-    return *slot;
-  }
-
-  std::unique_ptr<Plan> make_plan(const Shape3& s) {
-    auto p = std::make_unique<Plan>();
-    const cudaDataType_t type = data_type(s.dtype);
-    check_lt(cublaslt()->desc_create(&p->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "descriptor");
-    const cublasOperation_t transposed = CUBLAS_OP_T;
-    check_lt(cublaslt()->desc_set(p->operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
-                                  sizeof transposed),
-             "transpose");
-    if (s.bias) {
-      const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-      check_lt(cublaslt()->desc_set(p->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
-                                    sizeof epilogue),
-               "epilogue");
-      check_lt(cublaslt()->desc_set(p->operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type,
-                                    sizeof type),
-               "bias type");
-    }
-    const auto rows = [](int64_t v) { return static_cast<uint64_t>(v); };
-    check_lt(cublaslt()->layout_create(&p->weight, type, rows(s.k), rows(s.n), s.k), "layout");
-    check_lt(cublaslt()->layout_create(&p->x, type, rows(s.k), rows(s.m), s.x_stride), "layout");
-    check_lt(cublaslt()->layout_create(&p->out, type, rows(s.n), rows(s.m), s.n), "layout");
-    cublasLtMatmulPreference_t preference = nullptr;
-    check_lt(cublaslt()->preference_create(&preference), "preference");
-    cublaslt()->preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspace,
-                               sizeof kWorkspace);
-    cublasLtMatmulHeuristicResult_t result{};
-    int count = 0;
-    const cublasStatus_t status = cublaslt()->heuristic(
-        handle, p->operation, p->weight, p->x, p->out, p->out, preference, 1, &result, &count);
-    cublaslt()->preference_destroy(preference);
-    p->found = status == CUBLAS_STATUS_SUCCESS && count > 0;
-    p->algorithm = result.algo;
-    return p;
-  }
+  CublasLtProducts products;
 };
+
+namespace {
+
+// cuBLASLt promises its algorithms for 16-byte aligned operands; the rest takes the shared kernels.
+bool are_vectors(std::initializer_list<const Tensor*> operands) {
+  return std::all_of(operands.begin(), operands.end(),
+                     [](const Tensor* t) { return t->numel() > 0 && rows_are_vectors(*t); });
+}
+
+}  // namespace
 
 bool GpuOps::library_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
                             const Tensor& bias) {
   const Rows rows = rows_of("linear", x);
-  // cuBLASLt promises its algorithms for 16-byte aligned operands; the rest takes the shared
-  // kernels.
-  const auto aligned = [](const Tensor& t) {
-    return reinterpret_cast<uintptr_t>(t.raw()) % 16 == 0;
-  };
-  if (!rows.evenly_spaced() || !out.contiguous() || !weight.contiguous() || !rows_are_vectors(x) ||
-      !rows_are_vectors(out) || !rows_are_vectors(weight) || (bias.defined() && !aligned(bias))) {
+  const bool bias_fits = !bias.defined() || reinterpret_cast<uintptr_t>(bias.raw()) % 16 == 0;
+  if (!cublaslt() || !rows.evenly_spaced() || !out.contiguous() || !weight.contiguous() ||
+      !bias_fits || !are_vectors({&out, &x, &weight})) {
     return false;
   }
-  if (!cublaslt()) return false;
   if (!library_) library_ = std::make_shared<Library>();
-  const int64_t stride = rows.count > 1 ? rows.stride2 : x.dim(-1);
-  Plan& plan = library_->plan(
-      {rows.count, weight.dim(0), weight.dim(1), stride, out.dtype(), bias.defined()});
-  if (!plan.found || !choose("cublaslt")) return false;
-  if (bias.defined()) {
-    const void* pointer = bias.raw();
-    check_lt(cublaslt()->desc_set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &pointer,
-                                  sizeof pointer),
-             "bias");
-  }
+  BatchedProduct product;
+  product.m = rows.count;
+  product.n = weight.dim(0);
+  product.k = weight.dim(1);
+  product.x_stride = rows.count > 1 ? rows.stride2 : x.dim(-1);
+  product.w_stride = product.k;
+  product.out_stride = product.n;
+  product.bias = bias.defined();
+  product.dtype = out.dtype();
+  if (!library_->products.can(product) || !choose("cublaslt")) return false;
   Arena::Scope scope(arena());
-  const Tensor workspace = arena().take(DType::u8, Shape({static_cast<int64_t>(kWorkspace)}));
-  const float one = 1, zero = 0;
-  check_lt(cublaslt()->matmul(library_->handle, plan.operation, &one, weight.raw(), plan.weight,
-                              x.raw(), plan.x, &zero, out.raw(), plan.out, out.raw(), plan.out,
-                              &plan.algorithm, workspace.raw(), kWorkspace, stream()),
-           "cublasLtMatmul");
+  const Tensor workspace = arena().take(DType::u8, Shape({CublasLtProducts::kWorkspace}));
+  library_->products.run(product,
+                         {x.raw(), weight.raw(), bias.defined() ? bias.raw() : nullptr, out.raw()},
+                         workspace.raw(), stream());
+  return true;
+}
+
+// Query heads that share a key-value head become rows of one product where they lie densely, else
+// one product each; key-value heads are the batch.
+bool GpuOps::library_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) {
+  if (!cublaslt() || !are_vectors({&out, &a, &b})) return false;
+  if (!library_) library_ = std::make_shared<Library>();
+  const int64_t heads = b.dim(1), group = a.dim(1) / heads;
+  const auto dense = [&](const Tensor& t) { return t.stride(1) == t.dim(2) * t.stride(2); };
+  const bool folded = dense(a) && dense(out);
+  const int64_t apart = folded ? 1 : group;  // products of a key-value head
+  BatchedProduct product;
+  product.m = a.dim(2) * (folded ? group : 1);
+  product.n = out.dim(3);
+  product.k = a.dim(3);
+  product.batch = heads;
+  product.w_transposed = transpose_b;
+  product.x_stride = a.stride(2);
+  product.w_stride = b.stride(2);
+  product.out_stride = out.stride(2);
+  product.x_next = group * a.stride(1);
+  product.w_next = b.stride(1);
+  product.out_next = group * out.stride(1);
+  product.dtype = out.dtype();
+  const int64_t widths[3][2] = {{product.x_stride, product.k},
+                                {product.w_stride, transpose_b ? product.k : product.n},
+                                {product.out_stride, product.n}};
+  for (const auto& [stride, width] : widths) {
+    if (stride < width) return false;  // rows of extent 1 may have any stride
+  }
+  if (!library_->products.can(product) || !choose("cublaslt")) return false;
+  Arena::Scope scope(arena());
+  const Tensor workspace = arena().take(DType::u8, Shape({CublasLtProducts::kWorkspace}));
+  for (int64_t i = 0; i < a.dim(0); ++i) {
+    for (int64_t j = 0; j < apart; ++j) {
+      const Tensor x = a.slice(0, i, i + 1).slice(1, j, a.dim(1));
+      const Tensor y = out.slice(0, i, i + 1).slice(1, j, a.dim(1));
+      library_->products.run(product, {x.raw(), b.slice(0, i, i + 1).raw(), nullptr, y.raw()},
+                             workspace.raw(), stream());
+    }
+  }
   return true;
 }
 
 // Tensor cores truncate: blocks of 16 products, as measured on an H200 (verdicts: conformance).
-Accumulator GpuOps::linear_accumulator(DType storage) const {
+Accumulator GpuOps::product_accumulator(DType storage) const {
   if (storage == DType::f32 || !cublaslt()) return {24, SumRounding::nearest, 1};
   return {24, SumRounding::toward_zero, 16};
 }
@@ -150,7 +110,9 @@ bool GpuOps::library_linear(const Tensor&, const Tensor&, const Tensor&, const T
   return false;
 }
 
-Accumulator GpuOps::linear_accumulator(DType) const { return {24, SumRounding::nearest, 1}; }
+bool GpuOps::library_matmul(const Tensor&, const Tensor&, const Tensor&, bool) { return false; }
+
+Accumulator GpuOps::product_accumulator(DType) const { return {24, SumRounding::nearest, 1}; }
 
 #endif
 
@@ -159,6 +121,7 @@ std::vector<Implementation> GpuOps::library_implementations() {
 #if defined(PLUMB_CUBLASLT)
   const std::string_view absent = cublaslt() ? "" : "libcublasLt is not on this machine";
   out.push_back({OpId::linear, {"cublaslt", {}}, absent});
+  out.push_back({OpId::matmul, {"cublaslt", {}}, absent});
 #endif
   return out;
 }

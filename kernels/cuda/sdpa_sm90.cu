@@ -52,6 +52,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   // Queries in registers are given back by each of four warps, else by the thread that stores.
   if (threadIdx.x == 0) start(barriers, Tiling::kQueriesInRegisters ? 4 : 1);
   __syncthreads();
+  wait_for_previous_kernel();
   if (threadIdx.x < kWarpgroup) {
     give_up_registers<kProducerRegisters>();
     if (threadIdx.x == 0) produce<Tiling>(p, &maps.q, &maps.k, &maps.v, tiles, barriers);
@@ -83,8 +84,8 @@ void with_tiling(const SdpaPlan& plan, F f) {
 void run_sdpa(const SdpaPlan& plan, Stream stream, int multiprocessors) {
   with_tiling(plan, [&]<class T>() {
     const auto blocks = static_cast<unsigned>(std::min(plan.problem.tiles, multiprocessors));
-    launch<attend<T>>("sdpa", {blocks}, {kThreads}, T::kSharedBytes, stream, plan.problem,
-                      plan.maps);
+    launch_overlapped<attend<T>>("sdpa", {blocks}, {kThreads}, T::kSharedBytes, stream,
+                                 plan.problem, plan.maps);
   });
 }
 

@@ -25,6 +25,7 @@ struct Thread {
   Dim thread, block, block_size, grid_size;
   unsigned linear = 0, lane = 0;  // in the block, in the wave
   Wave* wave = nullptr;
+  bool has_waited = false;  // called wait_for_previous_kernel()
 };
 extern constinit thread_local Thread* current;  // null on the host
 

@@ -9,6 +9,8 @@ bool GpuOps::library_linear(const Tensor&, const Tensor&, const Tensor&, const T
   return false;
 }
 
+bool GpuOps::library_matmul(const Tensor&, const Tensor&, const Tensor&, bool) { return false; }
+
 bool GpuOps::library_sdpa(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                           const AttentionMask&, const SdpaParams&) {
   return false;
@@ -16,6 +18,6 @@ bool GpuOps::library_sdpa(const Tensor&, const Tensor&, const Tensor&, const Ten
 
 std::vector<Implementation> GpuOps::library_implementations() { return {}; }
 
-Accumulator GpuOps::linear_accumulator(DType) const { return {24, SumRounding::nearest, 1}; }
+Accumulator GpuOps::product_accumulator(DType) const { return {24, SumRounding::nearest, 1}; }
 
 }  // namespace plumb::PLUMB_GPU_VENDOR

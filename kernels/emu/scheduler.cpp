@@ -130,7 +130,8 @@ void Scheduler::set_up_threads(Dim index) {
                                          launch_->grid,
                                          t,
                                          t % wave,
-                                         &waves_[t / wave]};
+                                         &waves_[t / wave],
+                                         false};
   }
   for (unsigned i = 0; i * wave < total_; ++i) {
     waves_[i] = Wave{};

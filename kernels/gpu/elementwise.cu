@@ -24,25 +24,27 @@ struct Operands {
 
 template <class T, int N, int Inputs, class F>
 __global__ void __launch_bounds__(kThreads) elementwise(Operands<T, Inputs> p, F f) {
+  wait_for_previous_kernel();
   const int64_t step = int64_t{kThreads} * grid_size().x;
   for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < p.total; i += step) {
     const bool one_row = p.out_rows.count == 1;
     const Division at = one_row ? Division{0, i} : divide(i, p.width);
     const int64_t row = at.quotient, column = at.remainder * N;
-    Vector<T, N> x[Inputs], y;
+    Vector<T, N> x[Inputs];
 #pragma unroll
     for (int j = 0; j < Inputs; ++j) {
       x[j] = load_vector<N>(p.in[j] + p.in_rows[j].offset(row) + column);
     }
+    float y[N];
 #pragma unroll
     for (int k = 0; k < N; ++k) {
       if constexpr (Inputs == 1) {
-        y[k] = from_float<T>(f(to_float(x[0][k])));
+        y[k] = f(to_float(x[0][k]));
       } else {
-        y[k] = from_float<T>(f(to_float(x[0][k]), to_float(x[1][k])));
+        y[k] = f(to_float(x[0][k]), to_float(x[1][k]));
       }
     }
-    store_vector(p.out + p.out_rows.offset(row) + column, y);
+    store_vector(p.out + p.out_rows.offset(row) + column, narrowed<T>(y));
   }
 }
 
@@ -67,8 +69,8 @@ void run(GpuOps& ops, const char* op, const Tensor& out, const Tensor* const (&i
   const auto go = [&]<int N>() {
     p.width = Divisor(to.dim(-1) / N);
     p.total = to.numel() / N;
-    launch<elementwise<T, N, Inputs, F>>(op, {grid_for(p.total, kThreads)}, {kThreads}, 0,
-                                         ops.stream(), p, f);
+    launch_overlapped<elementwise<T, N, Inputs, F>>(op, {grid_for(p.total, kThreads)}, {kThreads},
+                                                    0, ops.stream(), p, f);
   };
   if (vectors && ops.choose("vectors", variant)) return go.template operator()<kVector<T>>();
   ops.settle_for("scalars", variant);
@@ -116,28 +118,45 @@ struct Softcap {
   }
 };
 
-// Bytes of any dtype, moved as they are.
+// Bytes of any dtype, moved as they are; each row goes to `repeats` places.
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads) copy_rows(Operands<T, 1> p) {
+__global__ void __launch_bounds__(kThreads)
+    copy_rows(Operands<T, 1> p, int repeats, int64_t repeat_stride) {
+  wait_for_previous_kernel();
   const int64_t step = int64_t{kThreads} * grid_size().x;
   for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < p.total; i += step) {
-    const Division at = divide(i, p.width);
+    const bool one_row = p.in_rows[0].count == 1;
+    const Division at = one_row ? Division{0, i} : divide(i, p.width);
     const int64_t row = at.quotient, column = at.remainder * N;
-    store_vector(p.out + p.out_rows.offset(row) + column,
-                 load_vector<N>(p.in[0] + p.in_rows[0].offset(row) + column));
+    const auto x = load_vector<N>(p.in[0] + p.in_rows[0].offset(row) + column);
+    T* to = p.out + p.out_rows.offset(row) + column;
+    for (int r = 0; r < repeats; ++r) store_vector(to + r * repeat_stride, x);
   }
 }
 
+// out[.., a repeats + r, ..] = x[.., a, ..] along `axis`, which out has `repeats` times as long.
 template <class T>
-void copy_as(GpuOps& ops, std::string_view variant, const Tensor& out, const Tensor& x) {
-  Operands<T, 1> p{out.data<T>(), rows_of("copy", out), {x.data<T>()}, {rows_of("copy", x)}, {}, 0};
+void copy_as(GpuOps& ops, const char* op, std::string_view variant, const Tensor& out,
+             const Tensor& x, int axis = 0, int64_t repeats = 1) {
+  Tensor from = x, to = out;
+  if (repeats > 1) {
+    to = out.every(axis, 0, repeats);
+  } else if (out.contiguous() && x.contiguous()) {
+    from = x.view({x.numel()});
+    to = out.view({x.numel()});
+  }
+  const int64_t repeat_stride = repeats > 1 ? out.stride(axis) : 0;
+  Operands<T, 1> p{to.data<T>(), rows_of(op, to), {from.data<T>()}, {rows_of(op, from)}, {}, 0};
   const auto go = [&]<int N>() {
-    p.width = Divisor(out.dim(-1) / N);
-    p.total = out.numel() / N;
-    launch<copy_rows<T, N>>("copy", {grid_for(p.total, kThreads)}, {kThreads}, 0, ops.stream(), p);
+    p.width = Divisor(from.dim(-1) / N);
+    p.total = from.numel() / N;
+    launch_overlapped<copy_rows<T, N>>(op, {grid_for(p.total, kThreads)}, {kThreads}, 0,
+                                       ops.stream(), p, static_cast<int>(repeats), repeat_stride);
   };
-  if (rows_are_vectors(out) && rows_are_vectors(x) && ops.choose("vectors", variant)) {
-    return go.template operator()<16 / static_cast<int>(sizeof(T))>();
+  constexpr int kN = 16 / static_cast<int>(sizeof(T));
+  if (rows_are_vectors(to) && rows_are_vectors(from) && repeat_stride % kN == 0 &&
+      ops.choose("vectors", variant)) {
+    return go.template operator()<kN>();
   }
   ops.settle_for("scalars", variant);
   go.template operator()<1>();
@@ -200,29 +219,20 @@ void GpuOps::do_softcap(const Tensor& out, const Tensor& x, double cap) {
 void GpuOps::do_copy(const Tensor& out, const Tensor& x) {
   if (out.numel() == 0) return;
   switch (size_of(out.dtype())) {
-    case 8: return copy_as<uint64_t>(*this, "b8", out, x);
-    case 4: return copy_as<uint32_t>(*this, "b4", out, x);
-    case 2: return copy_as<uint16_t>(*this, "b2", out, x);
-    default: return copy_as<uint8_t>(*this, "b1", out, x);
+    case 8: return copy_as<uint64_t>(*this, "copy", "b8", out, x);
+    case 4: return copy_as<uint32_t>(*this, "copy", "b4", out, x);
+    case 2: return copy_as<uint16_t>(*this, "copy", "b2", out, x);
+    default: return copy_as<uint8_t>(*this, "copy", "b1", out, x);
   }
 }
 
 void GpuOps::do_repeat_heads(const Tensor& out, const Tensor& x) {
-  const int64_t heads = x.dim(1), repeats = out.dim(1) / heads;
-  const auto expanded = [&](const Tensor& o, const Tensor& i) {
-    // [heads, repeats, S, D], the input's second axis repeated by a stride of 0: one strided copy.
-    do_copy(o.view({heads, repeats, x.dim(2), x.dim(3)}), i.transpose(0, 1).expand(1, repeats));
-  };
-  for (int64_t b = 0; b < x.dim(0); ++b) {
-    if (out.contiguous()) {
-      expanded(out.slice(0, b, b + 1), x.slice(0, b, b + 1));
-    } else {
-      for (int64_t r = 0; r < repeats; ++r) {
-        // Heads r, r + repeats, ... of the output are the heads of x in order.
-        do_copy(out.slice(0, b, b + 1).every(1, r, repeats), x.slice(0, b, b + 1));
-      }
-    }
+  if (out.numel() == 0) return;
+  const int64_t repeats = out.dim(1) / x.dim(1);
+  if (size_of(out.dtype()) == 4) {
+    return copy_as<uint32_t>(*this, "repeat_heads", "b4", out, x, 1, repeats);
   }
+  copy_as<uint16_t>(*this, "repeat_heads", "b2", out, x, 1, repeats);
 }
 
 }  // namespace plumb::PLUMB_GPU_VENDOR

@@ -8,6 +8,7 @@
 //   Dim {x, y, z}; Stream
 //   thread_index() block_index() block_size() grid_size()        device side
 //   block_barrier() warp_barrier()
+//   wait_for_previous_kernel()      see launch_overlapped
 //   shuffle<Wave>(v, lane) shuffle_xor<Wave>(v, mask) shuffle_down<Wave>(v, n) ballot<Wave>(bool)
 //   block_shared<T, Tag>() -> T&     one object of shared memory per type, trivially constructible
 //   dynamic_shared<T>() -> T*
@@ -19,8 +20,14 @@
 //   detail::copy_aligned<Bytes>(to, from)
 //   and, with PLUMB_DEVICE_CONVERSIONS, detail::to_float(Float16) detail::from_float<T>(x): the
 //   hardware's conversions, with the bits of those below (but for NaN payloads)
+//   with PLUMB_PACKED_ARITHMETIC, detail::of_pairs<T, Arithmetic>(a, b), two 16-bit numbers in each
+//   word, and detail::narrow_pair<T>(low, high)
 // host side:
 //   launch<Kernel>(name, grid, block, shared_bytes, stream, arguments...)   throws DeviceError
+//   launch_overlapped<Kernel>(the same)   a kernel whose threads all call
+//   wait_for_previous_kernel()
+//                                         before they touch memory: its blocks may already be there
+//                                         when the kernel before it ends. The emulator insists.
 //   with_wave(stream, [&]<int Wave>() {...})     calls with the wave width of the stream's device
 //   memory_allocate memory_free memory_fill copy_to_device copy_to_host use_device make_stream
 //   end_stream wait_for count_multiprocessors kExactMemory       what gpu_device.cu needs
@@ -33,6 +40,10 @@
 #include <type_traits>
 
 #include "kernels/dtype.h"
+
+namespace plumb {
+enum class Arithmetic { product, sum, difference };
+}
 
 #if defined(__HIPCC__)
 #include "kernels/gpu/gpu_hip.h"
@@ -117,6 +128,78 @@ __device__ inline Vector<T, N> load_vector(const T* p PLUMB_SITE_PARAMETER) {
 template <int N, class T>
 __device__ inline void store_vector(T* p, const Vector<T, N>& value PLUMB_SITE_PARAMETER) {
   detail::copy_aligned<sizeof(value)>(p, &value PLUMB_SITE_ARGUMENT);
+}
+
+// --- Arithmetic on vectors that ends in the storage type. Hardware that does two 16-bit numbers at
+// once gives the same bits: the products are exact in float32, and where a float32 sum is not, its
+// smaller term is too small to matter.
+
+namespace detail {
+
+#if defined(PLUMB_PACKED_ARITHMETIC)
+template <class T, int N>
+inline constexpr bool kPacked = sizeof(T) == 2 && N % 2 == 0;
+#else
+template <class T, int N>
+inline constexpr bool kPacked = false;
+template <class T>
+__device__ uint32_t narrow_pair(float low, float high);  // never called
+template <class T, Arithmetic>
+__device__ uint32_t of_pairs(uint32_t a, uint32_t b);  // never called
+#endif
+
+template <Arithmetic Operation>
+__device__ inline float of(float a, float b) {
+  return Operation == Arithmetic::product ? a * b : Operation == Arithmetic::sum ? a + b : a - b;
+}
+
+}  // namespace detail
+
+template <Arithmetic Operation, class T, int N>
+__device__ inline Vector<T, N> combined(const Vector<T, N>& a, const Vector<T, N>& b) {
+  Vector<T, N> out;
+  if constexpr (detail::kPacked<T, N>) {
+    using Words = Vector<uint32_t, N / 2>;
+    const Words x = __builtin_bit_cast(Words, a), y = __builtin_bit_cast(Words, b);
+    Words words;
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) words[i] = detail::of_pairs<T, Operation>(x[i], y[i]);
+    out = __builtin_bit_cast(Vector<T, N>, words);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+      out[i] = from_float<T>(detail::of<Operation>(to_float(a[i]), to_float(b[i])));
+  }
+  return out;
+}
+
+// R(a b), R(a + b), R(a - b).
+template <class T, int N>
+__device__ inline Vector<T, N> rounded_product(const Vector<T, N>& a, const Vector<T, N>& b) {
+  return combined<Arithmetic::product>(a, b);
+}
+template <class T, int N>
+__device__ inline Vector<T, N> rounded_sum(const Vector<T, N>& a, const Vector<T, N>& b) {
+  return combined<Arithmetic::sum>(a, b);
+}
+template <class T, int N>
+__device__ inline Vector<T, N> rounded_difference(const Vector<T, N>& a, const Vector<T, N>& b) {
+  return combined<Arithmetic::difference>(a, b);
+}
+
+template <class T, int N>
+__device__ inline Vector<T, N> narrowed(const float (&x)[N]) {
+  Vector<T, N> out;
+  if constexpr (detail::kPacked<T, N>) {
+    Vector<uint32_t, N / 2> words;
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) words[i] = detail::narrow_pair<T>(x[2 * i], x[2 * i + 1]);
+    out = __builtin_bit_cast(Vector<T, N>, words);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) out[i] = from_float<T>(x[i]);
+  }
+  return out;
 }
 
 // --- Reductions over one wave: the same butterfly, hence the same bits, for every vendor.

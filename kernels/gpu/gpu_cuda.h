@@ -3,6 +3,9 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <type_traits>
 
 #include "kernels/dtype.h"
@@ -32,6 +35,14 @@ __device__ inline Dim block_size() { return {blockDim.x, blockDim.y, blockDim.z}
 __device__ inline Dim grid_size() { return {gridDim.x, gridDim.y, gridDim.z}; }
 __device__ inline void block_barrier() { __syncthreads(); }
 __device__ inline void warp_barrier() { __syncwarp(); }
+// Programmatic dependent launch (compute capability 9.0): blocks of the next kernel may take places
+// that fall free, this one goes on when the kernels before it have ended and their writes are seen.
+__device__ inline void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 
 template <int Wave, class T>
 __device__ inline T shuffle(T v, int lane) {
@@ -110,6 +121,45 @@ __device__ inline T from_float(float x) {
 }
 #endif
 
+#if __CUDA_ARCH__ >= 900
+#define PLUMB_PACKED_ARITHMETIC
+template <class T, Arithmetic Operation>
+__device__ inline uint32_t of_pairs(uint32_t a, uint32_t b) {
+  constexpr bool kBf16 = std::is_same_v<T, BFloat16>;
+  uint32_t out;
+  if constexpr (Operation == Arithmetic::product) {
+    if constexpr (kBf16) {
+      asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+    } else {
+      asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+    }
+  } else if constexpr (Operation == Arithmetic::sum) {
+    if constexpr (kBf16) {
+      asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+    } else {
+      asm("add.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+    }
+  } else {
+    if constexpr (kBf16) {
+      asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+    } else {
+      asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+    }
+  }
+  return out;
+}
+template <class T>
+__device__ inline uint32_t narrow_pair(float low, float high) {
+  uint32_t out;
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  }
+  return out;
+}
+#endif
+
 template <size_t Bytes>
 __device__ inline void copy_aligned(void* to, const void* from) {
   if constexpr (Bytes == 16) {
@@ -127,17 +177,58 @@ __device__ inline void copy_aligned(void* to, const void* from) {
 }
 }  // namespace detail
 
+namespace detail {
+
+// Whether the current device runs code of this kernel that really waits for the kernel before it.
+template <auto Kernel>
+bool waits_on_device(const char* name) {
+  constexpr int kMostDevices = 64, kWaits = 90;                  // compute capability 9.0
+  static std::array<std::atomic<int>, kMostDevices> versions{};  // 0: not asked yet
+  int device = 0;
+  check(cudaGetDevice(&device), name);
+  if (device >= kMostDevices) return false;
+  std::atomic<int>& version = versions[static_cast<size_t>(device)];
+  if (version == 0) {
+    cudaFuncAttributes code{};
+    check(cudaFuncGetAttributes(&code, Kernel), name);
+    version = std::min(code.ptxVersion, code.binaryVersion);
+  }
+  return version >= kWaits;
+}
+
 template <auto Kernel, class... Arguments>
-void launch(const char* name, Dim grid, Dim block, size_t shared, Stream stream,
+void launch(const char* name, Dim grid, Dim block, size_t shared, Stream stream, bool overlapped,
             Arguments... arguments) {
   if (shared > 48 * 1024) {
     check(cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(shared)),
           name);
   }
-  Kernel<<<dim3(grid.x, grid.y, grid.z), dim3(block.x, block.y, block.z), shared, stream>>>(
-      arguments...);
-  check(cudaGetLastError(), name);
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(grid.x, grid.y, grid.z);
+  config.blockDim = dim3(block.x, block.y, block.z);
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = overlapped ? 1 : 0;
+  check(cudaLaunchKernelEx(&config, Kernel, arguments...), name);
+}
+
+}  // namespace detail
+
+template <auto Kernel, class... Arguments>
+void launch(const char* name, Dim grid, Dim block, size_t shared, Stream stream,
+            Arguments... arguments) {
+  detail::launch<Kernel>(name, grid, block, shared, stream, false, arguments...);
+}
+template <auto Kernel, class... Arguments>
+void launch_overlapped(const char* name, Dim grid, Dim block, size_t shared, Stream stream,
+                       Arguments... arguments) {
+  detail::launch<Kernel>(name, grid, block, shared, stream, detail::waits_on_device<Kernel>(name),
+                         arguments...);
 }
 
 template <class F>

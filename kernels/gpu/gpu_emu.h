@@ -46,6 +46,7 @@ inline void block_barrier(Site site = Site::current()) { emulator::block_barrier
 inline void warp_barrier(Site site = Site::current()) {
   emulator::exchange(0, 0, emulator::WaveOperation::barrier, site);
 }
+inline void wait_for_previous_kernel() { emulator::current->has_waited = true; }
 
 namespace detail {
 
@@ -157,13 +158,32 @@ inline float approximate_exp(float x) { return std::exp(x); }
 inline float approximate_exp2(float x) { return std::exp2(x); }
 inline float approximate_quotient(float a, float b) { return a / b; }
 
+namespace detail {
+template <auto Kernel, class Call>
+void launch(const char* name, Dim grid, Dim block, size_t shared, Stream stream, const Call& call) {
+  emulator::run(
+      {name, kernel_signature<Kernel>()}, grid, block, shared, *stream,
+      [](const void* c) { (*static_cast<const Call*>(c))(); }, &call);
+}
+}  // namespace detail
+
 template <auto Kernel, class... Arguments>
 void launch(const char* name, Dim grid, Dim block, size_t shared, Stream stream,
             Arguments... arguments) {
-  const auto call = [&] { Kernel(arguments...); };
-  emulator::run(
-      {name, detail::kernel_signature<Kernel>()}, grid, block, shared, *stream,
-      [](const void* c) { (*static_cast<decltype(call)*>(c))(); }, &call);
+  detail::launch<Kernel>(name, grid, block, shared, stream, [&] { Kernel(arguments...); });
+}
+
+template <auto Kernel, class... Arguments>
+void launch_overlapped(const char* name, Dim grid, Dim block, size_t shared, Stream stream,
+                       Arguments... arguments) {
+  const auto call = [&] {
+    Kernel(arguments...);
+    if (!emulator::current->has_waited) {
+      emulator::fault(
+          "a thread ends without wait_for_previous_kernel(): launch_overlapped needs it");
+    }
+  };
+  detail::launch<Kernel>(name, grid, block, shared, stream, call);
 }
 
 template <class F>

@@ -32,6 +32,7 @@ __device__ inline void warp_barrier() {
   __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
   __builtin_amdgcn_wave_barrier();
 }
+__device__ inline void wait_for_previous_kernel() {}  // kernels of a stream never overlap
 
 template <int Wave, class T>
 __device__ inline T shuffle(T v, int lane) {
@@ -105,6 +106,12 @@ void launch(const char* name, Dim grid, Dim block, size_t shared, Stream stream,
   Kernel<<<dim3(grid.x, grid.y, grid.z), dim3(block.x, block.y, block.z), shared, stream>>>(
       arguments...);
   check(hipGetLastError(), name);
+}
+
+template <auto Kernel, class... Arguments>
+void launch_overlapped(const char* name, Dim grid, Dim block, size_t shared, Stream stream,
+                       Arguments... arguments) {
+  launch<Kernel>(name, grid, block, shared, stream, arguments...);
 }
 
 template <class F>

@@ -60,7 +60,7 @@ std::vector<Implementation> GpuOps::compiled() {
 
 Contract GpuOps::contract(OpId op, DType storage) const {
   Contract out{storage, storage, {24, SumRounding::nearest, 1}, RoundingPoints::eager};
-  if (op == OpId::linear) out.accumulator = linear_accumulator(storage);
+  if (op == OpId::linear || op == OpId::matmul) out.accumulator = product_accumulator(storage);
   if (op == OpId::sdpa) out.points = RoundingPoints::fused;
   return out;
 }

@@ -1,5 +1,5 @@
 // GpuOps: the ops of ops.h on a GPU vendor, one source for all. What a vendor library does better
-// sits behind library_linear and library_sdpa.
+// sits behind library_linear, library_matmul and library_sdpa.
 #pragma once
 
 #include <memory>
@@ -72,6 +72,7 @@ class GpuOps final : public Ops {
   // The vendor's own way, where it has one for this case: true when it did the work. Defined per
   // vendor in kernels/cuda, kernels/hip, kernels/emu.
   bool library_linear(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias);
+  bool library_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b);
   bool library_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
                     const AttentionMask& mask, const SdpaParams& params);
   // Few query tokens over many keys: true when it did the work.
@@ -80,8 +81,8 @@ class GpuOps final : public Ops {
   static std::vector<Implementation> library_implementations();
   // Every implementation of this device: those of kernels/gpu and the library's.
   static std::vector<Implementation> compiled();
-  // The accumulator of library_linear for a storage dtype, or the kernels' own.
-  Accumulator linear_accumulator(DType storage) const;
+  // The accumulator of the library's products for a storage dtype, or the kernels' own.
+  Accumulator product_accumulator(DType storage) const;
 
   struct Library;  // handles and plans of the vendor's library, made when first used
   std::shared_ptr<Library> library_;

@@ -1,8 +1,10 @@
 // embedding: out[row] = R(weight[ids[row]] * scale); and causal_mask. A thread owns 16 bytes of the
-// output.
+// output at a time.
 //
 // An id outside the vocabulary cannot be reported from a kernel: it raises a flag in device memory
 // that the next synchronize() turns into an error, and gives zeros.
+#include <algorithm>
+
 #include "kernels/gpu/gpu_ops.h"
 #include "kernels/gpu/mask.h"
 #include "kernels/gpu/rows.h"
@@ -12,7 +14,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-constexpr int kInFlight = 4;  // vectors of a thread, all read before the first is written
+constexpr int kInFlight = 2;  // vectors of a thread, all read before the first is written
 
 template <class T>
 struct EmbeddingOperands {
@@ -30,6 +32,7 @@ struct EmbeddingOperands {
 
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads) embedding_rows(EmbeddingOperands<T> p) {
+  wait_for_previous_kernel();
   const int64_t total = p.out_rows.count * p.width.value();
   const int64_t share = int64_t{kThreads} * kInFlight;
   for (int64_t base = share * block_index().x; base < total; base += share * grid_size().x) {
@@ -64,37 +67,44 @@ __global__ void __launch_bounds__(kThreads) embedding_rows(EmbeddingOperands<T> 
     for (int j = 0; j < kInFlight; ++j) {
       if (base + int64_t{kThreads} * j + thread_index().x >= total) continue;
       if (p.scale != 1.0f) {
+        float scaled[N];
 #pragma unroll
-        for (int k = 0; k < N; ++k) y[j][k] = from_float<T>(to_float(y[j][k]) * p.scale);
+        for (int k = 0; k < N; ++k) scaled[k] = to_float(y[j][k]) * p.scale;
+        y[j] = narrowed<T>(scaled);
       }
       store_vector(p.out + p.out_rows.offset(at[j].quotient) + at[j].remainder * N, y[j]);
     }
   }
 }
 
+constexpr int kMaskThreads = 128;  // of a block, which owns a row: what depends on the query alone
+                                   // is computed once
+
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads)
-    mask_rows(T* out, Rows out_rows, Divisor heads, Divisor queries, int64_t keys, Divisor width,
-              MaskView mask, T allowed, T masked) {
-  const int64_t total = out_rows.count * width.value(), step = int64_t{kThreads} * grid_size().x;
-  for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < total; i += step) {
-    const Division at = divide(i, width), by_query = divide(at.quotient, queries);
-    const Division by_head = divide(by_query.quotient, heads);
-    const int64_t t = by_query.remainder, key = at.remainder * N;
-    const int64_t first = mask.first_key(t), last = mask.last_key(t, keys);
-    const bool ranges_only = !mask.explicit_bool && !mask.key_valid;
-    // Relative to this vector, where 32 bits do.
-    const int low = static_cast<int>(first > key ? (first < key + N ? first - key : N) : 0);
-    const int high = static_cast<int>(last > key ? (last < key + N ? last - key : N) : 0);
-    Vector<T, N> y;
+__global__ void __launch_bounds__(kMaskThreads)
+    mask_rows(T* out, Rows out_rows, Divisor heads, Divisor queries, int keys, MaskView mask,
+              T allowed, T masked) {
+  wait_for_previous_kernel();
+  const bool ranges_only = !mask.explicit_bool && !mask.key_valid;
+  for (int64_t row = block_index().x; row < out_rows.count; row += grid_size().x) {
+    const Division by_query = divide(row, queries), by_head = divide(by_query.quotient, heads);
+    const int64_t t = by_query.remainder;
+    const int first = static_cast<int>(mask.first_key(t) < keys ? mask.first_key(t) : keys);
+    const int last = static_cast<int>(mask.last_key(t, keys));
+    T* to = out + out_rows.offset(row);
+    const int step = static_cast<int>(block_size().x) * N;
+#pragma unroll 4
+    for (int key = static_cast<int>(thread_index().x) * N; key < keys; key += step) {
+      Vector<T, N> y;
 #pragma unroll
-    for (int k = 0; k < N; ++k) {
-      const bool may =
-          k >= low && k < high &&
-          (ranges_only || mask.allows(by_head.quotient, by_head.remainder, t, key + k));
-      y[k] = may ? allowed : masked;
+      for (int k = 0; k < N; ++k) {
+        const bool may =
+            key + k >= first && key + k < last &&
+            (ranges_only || mask.allows(by_head.quotient, by_head.remainder, t, key + k));
+        y[k] = may ? allowed : masked;
+      }
+      store_vector(to + key, y);
     }
-    store_vector(out + out_rows.offset(at.quotient) + key, y);
   }
 }
 
@@ -117,8 +127,9 @@ void GpuOps::do_embedding(const Tensor& out, const Tensor& ids, const Tensor& we
                            id_error()};
     const auto go = [&]<int N>() {
       p.width = Divisor(weight.dim(1) / N);
-      launch<embedding_rows<T, N>>("embedding", {grid_for(out.numel() / N, kThreads * kInFlight)},
-                                   {kThreads}, 0, stream(), p);
+      launch_overlapped<embedding_rows<T, N>>("embedding",
+                                              {grid_for(out.numel() / N, kThreads * kInFlight)},
+                                              {kThreads}, 0, stream(), p);
     };
     if (rows_are_vectors(out) && rows_are_vectors(weight) && choose("vectors")) {
       return go.template operator()<kVector<T>>();
@@ -131,14 +142,20 @@ void GpuOps::do_embedding(const Tensor& out, const Tensor& ids, const Tensor& we
 void GpuOps::do_causal_mask(const Tensor& out, const AttentionMask& mask) {
   if (out.numel() == 0) return;
   const MaskView view = mask_view(mask);
+  constexpr int64_t kMostKeys = int64_t{1} << 30;
+  require<Unsupported>(out.dim(3) <= kMostKeys, "causal_mask", out.dim(3), " keys, at most ",
+                       kMostKeys, " are implemented");
   const Rows rows = rows_of("causal_mask", out);
   const std::string_view variant = out.dtype() == DType::boolean ? "bool" : "additive";
   const auto go = [&]<class T>(T allowed, T masked) {
     const auto with_width = [&]<int N>() {
-      launch<mask_rows<T, N>>("causal_mask", {grid_for(out.numel() / N, kThreads)}, {kThreads}, 0,
-                              stream(), out.data<T>(), rows, Divisor(out.dim(1)),
-                              Divisor(out.dim(2)), out.dim(3), Divisor(out.dim(3) / N), view,
-                              allowed, masked);
+      const int64_t vectors = out.dim(3) / N;
+      const auto threads =
+          static_cast<unsigned>(std::min<int64_t>((vectors + 63) / 64 * 64, kMaskThreads));
+      launch_overlapped<mask_rows<T, N>>("causal_mask", {grid_for(rows.count, 1)}, {threads}, 0,
+                                         stream(), out.data<T>(), rows, Divisor(out.dim(1)),
+                                         Divisor(out.dim(2)), static_cast<int>(out.dim(3)), view,
+                                         allowed, masked);
     };
     if (rows_are_vectors(out) && choose("vectors", variant)) {
       return with_width.template operator()<kVector<T>>();

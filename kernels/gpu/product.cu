@@ -35,6 +35,7 @@ struct Tiles {
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) product_tiles(ProductOperands<T> p) {
+  wait_for_previous_kernel();
   Tiles& tiles = block_shared<Tiles>();
   const int t = static_cast<int>(thread_index().x);
   const int64_t column_tiles = (p.columns + kTile - 1) / kTile;
@@ -97,6 +98,7 @@ __global__ void __launch_bounds__(kThreads) product_tiles(ProductOperands<T> p) 
 
 template <class T, int Wave, int M>
 __global__ void __launch_bounds__(kThreads) few_rows(ProductOperands<T> p) {
+  wait_for_previous_kernel();
   constexpr int N = kVector<T>, kInFlight = 4;  // loads of weights before the first use
   const int lane = static_cast<int>(thread_index().x) % Wave;
   const int64_t waves = int64_t{grid_size().x} * (kThreads / Wave);
@@ -141,7 +143,7 @@ template <class T>
 void launch_tiles(const char* op, Stream stream, const ProductOperands<T>& p) {
   const int64_t tiles =
       (p.columns + kTile - 1) / kTile * ((p.rows + kTile - 1) / kTile) * p.batches;
-  launch<product_tiles<T>>(op, {grid_for(tiles, 1)}, {kThreads}, 0, stream, p);
+  launch_overlapped<product_tiles<T>>(op, {grid_for(tiles, 1)}, {kThreads}, 0, stream, p);
 }
 
 }  // namespace
@@ -166,8 +168,8 @@ void GpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
     p.batches = p.heads = p.group = 1;
     const auto go = [&]<int M>() {
       with_wave(stream(), [&]<int Wave>() {
-        launch<few_rows<T, Wave, M>>("linear", {grid_for(p.columns, kThreads / Wave)}, {kThreads},
-                                     0, stream(), p);
+        launch_overlapped<few_rows<T, Wave, M>>("linear", {grid_for(p.columns, kThreads / Wave)},
+                                                {kThreads}, 0, stream(), p);
       });
     };
     if (rows_are_vectors(x) && rows_are_vectors(weight)) {
@@ -182,6 +184,7 @@ void GpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
 
 void GpuOps::do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) {
   if (out.numel() == 0) return;
+  if (library_matmul(out, a, b, transpose_b)) return;
   with_storage("matmul", out.dtype(), [&]<class T>(T) {
     ProductOperands<T> p{};
     p.out = out.data<T>();

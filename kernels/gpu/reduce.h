@@ -5,39 +5,39 @@
 
 namespace plumb::PLUMB_GPU_VENDOR {
 
-// v of all threads (a whole number of waves, at most 1024) reduced in every thread: `over_wave`
-// reduces a wave, `combine` two partial results.
-template <int Wave, class OverWave, class Combine>
-__device__ inline float block_reduce(float v, OverWave over_wave, Combine combine) {
+// Reductions of v over all threads of a block (a whole number of waves, at most 1024); every thread
+// gets the result. One object per kernel: it alternates between two places in shared memory, so
+// that a barrier per reduction is enough.
+template <int Wave>
+class BlockReduction {
+ public:
+  __device__ float sum(float v) {
+    return reduce(warp_sum<Wave>(v), [](float a, float b) { return a + b; });
+  }
+  __device__ float max(float v) {  // NaN wins
+    return reduce(warp_max<Wave>(v), [](float a, float b) { return b > a || b != b ? b : a; });
+  }
+
+ private:
   struct Partial {
-    float of_wave[1024 / Wave];
+    float of_wave[2][1024 / Wave];
   };
-  Partial& partial = block_shared<Partial>();
-  const int lane = static_cast<int>(thread_index().x) % Wave;
-  const int wave = static_cast<int>(thread_index().x) / Wave;
-  const int waves = static_cast<int>(block_size().x) / Wave;
-  v = over_wave(v);
-  if (waves == 1) return v;
-  block_barrier();  // the partial sums of an earlier call have been read
-  if (lane == 0) partial.of_wave[wave] = v;
-  block_barrier();
-  float total = partial.of_wave[0];
-  for (int w = 1; w < waves; ++w) total = combine(total, partial.of_wave[w]);
-  return total;
-}
 
-template <int Wave>
-__device__ inline float block_sum(float v) {
-  return block_reduce<Wave>(
-      v, [](float x) { return warp_sum<Wave>(x); }, [](float a, float b) { return a + b; });
-}
+  template <class Combine>
+  __device__ float reduce(float of_wave, Combine combine) {
+    const int waves = static_cast<int>(block_size().x) / Wave;
+    if (waves == 1) return of_wave;
+    float* partial = block_shared<Partial>().of_wave[turn_];
+    turn_ ^= 1;
+    const int thread = static_cast<int>(thread_index().x);
+    if (thread % Wave == 0) partial[thread / Wave] = of_wave;
+    block_barrier();
+    float total = partial[0];
+    for (int w = 1; w < waves; ++w) total = combine(total, partial[w]);
+    return total;
+  }
 
-// NaN wins.
-template <int Wave>
-__device__ inline float block_max(float v) {
-  return block_reduce<Wave>(
-      v, [](float x) { return warp_max<Wave>(x); },
-      [](float a, float b) { return b > a || b != b ? b : a; });
-}
+  int turn_ = 0;
+};
 
 }  // namespace plumb::PLUMB_GPU_VENDOR

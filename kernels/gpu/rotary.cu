@@ -2,15 +2,15 @@
 // dtype.
 //
 // rotary: memory-bound. A thread owns 16 bytes of each half of a row of x [B, H, T, D] (or 32
-// adjacent bytes where pairs are interleaved) for two heads, which share what it reads of the
-// tables; rows are taken in the order in which they lie in memory.
+// adjacent bytes where pairs are interleaved); rows are taken in the order in which they lie in
+// memory.
 #include "kernels/gpu/gpu_ops.h"
 #include "kernels/gpu/rows.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
 namespace {
 
-constexpr int kThreads = 256, kHeads = 2;  // heads of a thread
+constexpr int kThreads = 256;
 
 // A thread owns a pair: columns i and i + half.
 template <class T>
@@ -18,6 +18,7 @@ __global__ void __launch_bounds__(kThreads)
     rotary_table_pairs(T* cos_out, Rows cos_rows, T* sin_out, Rows sin_rows,
                        const int64_t* positions, Rows position_rows, Divisor tokens,
                        const float* inv_freq, int64_t rows, Divisor half, float scaling) {
+  wait_for_previous_kernel();
   const int64_t total = rows * half.value(), step = int64_t{kThreads} * grid_size().x;
   for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < total; i += step) {
     const Division at = divide(i, half);
@@ -37,38 +38,43 @@ struct RotaryOperands {
   const T* x;
   const T* cos_table;
   const T* sin_table;
-  // Rows as [outer, middle, inner]: batch, then token and group of heads in memory order.
+  // Rows as [outer, middle, inner]: batch, then head and token in memory order.
   int64_t out_stride[3], x_stride[3], table_stride[3];
   Divisor middle, inner;
   int64_t rows;
-  Divisor work;          // vectors (pairs of them up to `rotated`) per row
-  int64_t pairs, width;  // rotated columns / 2, all columns
-  int group_axis;        // which of the three the groups are
-  int64_t heads, x_head_stride, out_head_stride;
+  Divisor work;   // vectors (pairs of them up to `pairs`) per row
+  int64_t pairs;  // rotated columns / 2
 };
 
-// N pairs of a row: a and b hold the elements, c and s the tables' values.
+// N pairs of a row, x and y as they lie in memory: in two halves, or side by side in 2 N elements.
+// c, s: the tables' values for a pair's two elements.
 template <class T, int N, bool Halves>
 __device__ inline void rotate(const Vector<T, N> (&x)[2], const Vector<T, N> (&c)[2],
                               const Vector<T, N> (&s)[2], Vector<T, N> (&y)[2]) {
+  Vector<T, N> a = x[0], b = x[1];
+  if constexpr (!Halves) {
 #pragma unroll
-  for (int k = 0; k < N; ++k) {
-    // Where the pair's two elements are: in the two halves, or side by side in 2 N elements.
-    const int i0 = Halves ? 0 : 2 * k / N, j0 = Halves ? k : 2 * k % N;
-    const int i1 = Halves ? 1 : (2 * k + 1) / N, j1 = Halves ? k : (2 * k + 1) % N;
-    const int t1 = Halves ? 1 : 0;  // the second element's table entry
-    const float a = to_float(x[i0][j0]), b = to_float(x[i1][j1]);
-    const float cos_a = rounded<T>(a * to_float(c[0][k])),
-                sin_b = rounded<T>(b * to_float(s[0][k]));
-    const float cos_b = rounded<T>(b * to_float(c[t1][k]));
-    const float sin_a = rounded<T>(a * to_float(s[t1][k]));
-    y[i0][j0] = from_float<T>(cos_a - sin_b);
-    y[i1][j1] = from_float<T>(cos_b + sin_a);
+    for (int k = 0; k < N; ++k) {
+      a[k] = x[2 * k / N][2 * k % N];
+      b[k] = x[(2 * k + 1) / N][(2 * k + 1) % N];
+    }
+  }
+  const auto first = rounded_difference(rounded_product(a, c[0]), rounded_product(b, s[0]));
+  const auto second = rounded_sum(rounded_product(b, c[1]), rounded_product(a, s[1]));
+  y[0] = first;
+  y[1] = second;
+  if constexpr (!Halves) {
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      y[2 * k / N][2 * k % N] = first[k];
+      y[(2 * k + 1) / N][(2 * k + 1) % N] = second[k];
+    }
   }
 }
 
 template <class T, int N, bool Halves>
 __global__ void __launch_bounds__(kThreads) rotary_rows(RotaryOperands<T> p) {
+  wait_for_previous_kernel();
   const int64_t total = p.rows * p.work.value(), step = int64_t{kThreads} * grid_size().x;
   for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < total; i += step) {
     const Division in_row = divide(i, p.work), low = divide(in_row.quotient, p.inner);
@@ -78,38 +84,22 @@ __global__ void __launch_bounds__(kThreads) rotary_rows(RotaryOperands<T> p) {
     };
     const T* from = p.x + offset(p.x_stride);
     T* to = p.out + offset(p.out_stride);
-    const int64_t group = p.group_axis == 1 ? high.remainder : low.remainder;
-    const int heads = static_cast<int>(p.heads - group * kHeads);  // may be more than kHeads
     const int64_t pair = in_row.remainder * N;
     if (pair >= p.pairs) {  // beyond the rotated columns: a copy
-      const int64_t column = pair + p.pairs;
-      for (int h = 0; h < kHeads && h < heads; ++h) {
-        store_vector(to + h * p.out_head_stride + column,
-                     load_vector<N>(from + h * p.x_head_stride + column));
-      }
+      store_vector(to + pair + p.pairs, load_vector<N>(from + pair + p.pairs));
       continue;
     }
     const int64_t first = Halves ? pair : 2 * pair, second = first + (Halves ? p.pairs : N);
     const T* cos = p.cos_table + offset(p.table_stride) + pair;
     const T* sin = p.sin_table + offset(p.table_stride) + pair;
     const int64_t other = Halves ? p.pairs : 0;
-    Vector<T, N> x[kHeads][2];
-#pragma unroll
-    for (int h = 0; h < kHeads; ++h) {  // all loads before the first use
-      if (h >= heads) continue;
-      x[h][0] = load_vector<N>(from + h * p.x_head_stride + first);
-      x[h][1] = load_vector<N>(from + h * p.x_head_stride + second);
-    }
+    const Vector<T, N> x[2] = {load_vector<N>(from + first), load_vector<N>(from + second)};
     const Vector<T, N> c[2] = {load_vector<N>(cos), load_vector<N>(cos + other)};
     const Vector<T, N> s[2] = {load_vector<N>(sin), load_vector<N>(sin + other)};
-#pragma unroll
-    for (int h = 0; h < kHeads; ++h) {
-      if (h >= heads) continue;
-      Vector<T, N> y[2];
-      rotate<T, N, Halves>(x[h], c, s, y);
-      store_vector(to + h * p.out_head_stride + first, y[0]);
-      store_vector(to + h * p.out_head_stride + second, y[1]);
-    }
+    Vector<T, N> y[2];
+    rotate<T, N, Halves>(x, c, s, y);
+    store_vector(to + first, y[0]);
+    store_vector(to + second, y[1]);
   }
 }
 
@@ -121,7 +111,7 @@ void GpuOps::do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor&
   settle_for("pairs");
   with_storage("rotary_table", cos.dtype(), [&]<class T>(T) {
     const int64_t pairs = positions.numel() * inv_freq.dim(0);
-    launch<rotary_table_pairs<T>>(
+    launch_overlapped<rotary_table_pairs<T>>(
         "rotary_table", {grid_for(pairs, kThreads)}, {kThreads}, 0, stream(), cos.data<T>(),
         rows_of("rotary_table", cos), sin.data<T>(), rows_of("rotary_table", sin),
         static_cast<const int64_t*>(positions.data<int64_t>()), rows_of("rotary_table", positions),
@@ -143,32 +133,25 @@ void GpuOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, co
     p.sin_table = sin.data<T>();
     const bool heads_inside = x.stride(1) < x.stride(2);
     const int axes[3] = {0, heads_inside ? 2 : 1, heads_inside ? 1 : 2};
-    p.heads = x.dim(1);
-    p.x_head_stride = x.stride(1);
-    p.out_head_stride = out.stride(1);
-    const int64_t extents[3] = {x.dim(0), (p.heads + kHeads - 1) / kHeads, x.dim(2)};
     for (int i = 0; i < 3; ++i) {
       const int axis = axes[i];
-      const int64_t times = axis == 1 ? kHeads : 1;
-      p.out_stride[i] = times * out.stride(axis);
-      p.x_stride[i] = times * x.stride(axis);
+      p.out_stride[i] = out.stride(axis);
+      p.x_stride[i] = x.stride(axis);
       p.table_stride[i] = axis == 1 ? 0 : cos.stride(axis == 0 ? 0 : 1);
     }
-    p.group_axis = heads_inside ? 2 : 1;
-    p.middle = Divisor(extents[axes[1]]);
-    p.inner = Divisor(extents[axes[2]]);
-    p.rows = extents[0] * extents[1] * extents[2];
-    p.width = x.dim(3);
+    p.middle = Divisor(x.dim(axes[1]));
+    p.inner = Divisor(x.dim(axes[2]));
+    p.rows = x.dim(0) * x.dim(1) * x.dim(2);
     p.pairs = cos.dim(2) / 2;
     const bool halves = style == RotaryStyle::half;
     const std::string_view variant = halves ? "half" : "interleaved";
     const auto go = [&]<int N>() {
-      p.work = Divisor((p.width - p.pairs) / N);
+      p.work = Divisor((x.dim(3) - p.pairs) / N);
       const Dim grid{grid_for(p.rows * p.work.value(), kThreads)};
       if (halves) {
-        launch<rotary_rows<T, N, true>>("rotary", grid, {kThreads}, 0, stream(), p);
+        launch_overlapped<rotary_rows<T, N, true>>("rotary", grid, {kThreads}, 0, stream(), p);
       } else {
-        launch<rotary_rows<T, N, false>>("rotary", grid, {kThreads}, 0, stream(), p);
+        launch_overlapped<rotary_rows<T, N, false>>("rotary", grid, {kThreads}, 0, stream(), p);
       }
     };
     if (p.pairs % kVector<T> == 0 && rows_are_vectors(x) && rows_are_vectors(out) &&

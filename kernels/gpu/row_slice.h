@@ -14,11 +14,15 @@ inline constexpr int kMostRowThreads = 512;
 
 template <class T, int N, int Own>
 struct RowSlice {
-  int64_t columns;
-  Vector<T, N> kept[Own > 0 ? Own : 1];
+  using Index = std::conditional_t<(Own > 0), int, int64_t>;
+  Index columns;
+  Vector<T, N> kept[Own > 0 ? Own : 1] = {};
 
-  __device__ int64_t column(int j) const {
-    return (int64_t{thread_index().x} + j * int64_t{block_size().x}) * N;
+  __device__ explicit RowSlice(int64_t columns_of_row)
+      : columns(static_cast<Index>(columns_of_row)) {}
+
+  __device__ Index column(int j) const {
+    return (static_cast<Index>(thread_index().x) + j * static_cast<Index>(block_size().x)) * N;
   }
 
   // Starts to read what is kept: all loads before the first use.

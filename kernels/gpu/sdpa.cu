@@ -81,6 +81,7 @@ __device__ inline float over_row(float v, F f) {
 
 template <class T, int Wave, int Dim>
 __global__ void __launch_bounds__(kThreads) sdpa_tiles(SdpaOperands<T> p, bool vectors) {
+  wait_for_previous_kernel();
   constexpr int kOwn = Dim / kPerRow;
   using Tiles = SdpaTiles<T, Dim>;
   Tiles& tiles = *dynamic_shared<Tiles>();
@@ -204,6 +205,7 @@ __global__ void __launch_bounds__(kThreads) sdpa_tiles(SdpaOperands<T> p, bool v
 // One thread per output element: the partial sums of its row, in order of the splits.
 template <class T>
 __global__ void __launch_bounds__(256) sdpa_combine(SdpaOperands<T> p) {
+  wait_for_previous_kernel();
   const int64_t rows = p.group * p.queries, total = p.batch * p.kv_heads * rows * p.value_width;
   const int64_t step = int64_t{256} * grid_size().x;
   for (int64_t i = int64_t{256} * block_index().x + thread_index().x; i < total; i += step) {
@@ -317,8 +319,9 @@ void GpuOps::do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const 
     const bool vectors = rows_are_vectors(k) && rows_are_vectors(v);
     with_wave(stream(), [&]<int Wave>() {
       const auto go = [&]<int Dim>() {
-        launch<sdpa_tiles<T, Wave, Dim>>("sdpa", {grid_for(blocks * p.splits, 1)}, {kThreads},
-                                         sizeof(SdpaTiles<T, Dim>), stream(), p, vectors);
+        launch_overlapped<sdpa_tiles<T, Wave, Dim>>("sdpa", {grid_for(blocks * p.splits, 1)},
+                                                    {kThreads}, sizeof(SdpaTiles<T, Dim>), stream(),
+                                                    p, vectors);
       };
       switch (dim) {
         case 32: return go.template operator()<32>();
@@ -329,7 +332,8 @@ void GpuOps::do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const 
       }
     });
     if (p.splits > 1) {
-      launch<sdpa_combine<T>>("sdpa_combine", {grid_for(out.numel(), 256)}, {256}, 0, stream(), p);
+      launch_overlapped<sdpa_combine<T>>("sdpa_combine", {grid_for(out.numel(), 256)}, {256}, 0,
+                                         stream(), p);
     }
   });
 }

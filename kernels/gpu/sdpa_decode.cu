@@ -27,6 +27,7 @@ constexpr int64_t kMostSplits = 128, kFewestKeys = 64;  // of a split
 // Blocks: [z, split, chunk of R rows]; those that read the same keys are neighbours.
 template <class T, int Wave, int Lanes, int R>
 __global__ void __launch_bounds__(kThreads, kBlocksOf<R>) sdpa_decode(DecodeOperands<T> p) {
+  wait_for_previous_kernel();
   const int thread = static_cast<int>(thread_index().x), lane = thread % Wave;
   const int channel = lane % Lanes * kChannels;
   const int rows = static_cast<int>(p.rows), heads = static_cast<int>(p.group);
@@ -63,6 +64,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksOf<R>) sdpa_decode(DecodeOper
 // A block per (z, row), a thread per channel: the partial sums, in order of the splits.
 template <class T>
 __global__ void __launch_bounds__(256) sdpa_decode_combine(DecodeOperands<T> p) {
+  wait_for_previous_kernel();
   struct States {
     float best[kMostSplits], total[kMostSplits];
   };
@@ -202,13 +204,13 @@ bool GpuOps::decode_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, co
     p.partial = arena().take(DType::f32, Shape({states, p.width})).template data<float>();
     p.state = arena().take(DType::f32, Shape({states, int64_t{2}})).template data<float>();
     with_wave(stream(), [&]<int Wave>() {
-      launch<sdpa_decode<T, Wave, Lanes, R>>("sdpa", {grid_for(slices * p.splits * chunks, 1)},
-                                             {kThreads}, sizeof(GroupStates<Lanes, R>), stream(),
-                                             p);
+      launch_overlapped<sdpa_decode<T, Wave, Lanes, R>>(
+          "sdpa", {grid_for(slices * p.splits * chunks, 1)}, {kThreads},
+          sizeof(GroupStates<Lanes, R>), stream(), p);
     });
-    launch<sdpa_decode_combine<T>>("sdpa", {grid_for(slices * p.rows, 1)},
-                                   {static_cast<unsigned>((p.width + 63) / 64 * 64)}, 0, stream(),
-                                   p);
+    launch_overlapped<sdpa_decode_combine<T>>("sdpa", {grid_for(slices * p.rows, 1)},
+                                              {static_cast<unsigned>((p.width + 63) / 64 * 64)}, 0,
+                                              stream(), p);
   });
   return true;
 }

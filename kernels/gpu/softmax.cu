@@ -12,11 +12,13 @@ namespace plumb::PLUMB_GPU_VENDOR {
 namespace {
 
 template <class T, int Wave, int N, int Own>
-__global__ void __launch_bounds__(kMostRowThreads)
+__global__ void __launch_bounds__(kMostRowThreads, 2)
     softmax_rows(T* out, Rows out_rows, const T* x, Rows x_rows, int64_t columns) {
+  wait_for_previous_kernel();
+  BlockReduction<Wave> block;
   for (int64_t row = block_index().x; row < x_rows.count; row += grid_size().x) {
     const T* from = x + x_rows.offset(row);
-    RowSlice<T, N, Own> slice{columns, {}};
+    RowSlice<T, N, Own> slice(columns);
     slice.load(from);
     float largest = -INFINITY;
     slice.each(from, [&](int64_t, const Vector<T, N>& v, int) {
@@ -26,7 +28,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
         largest = score > largest || score != score ? score : largest;
       }
     });
-    largest = block_max<Wave>(largest);
+    largest = block.max(largest);
     // Nothing to subtract from a row of minus infinity: exp(-inf - 0) = 0 for every element.
     const float shift = largest == -INFINITY ? 0.0f : largest;
     float sum = 0, kept[Own > 0 ? Own : 1][N];
@@ -38,16 +40,20 @@ __global__ void __launch_bounds__(kMostRowThreads)
         sum += weight;
       }
     });
-    sum = block_sum<Wave>(sum);
+    sum = block.sum(sum);
     const float factor = sum == 0 ? 1.0f : 1.0f / sum;
     T* to = out + out_rows.offset(row);
-    slice.each(from, [&](int64_t column, Vector<T, N>& v, int j) {
+    slice.each(from, [&](int64_t column, const Vector<T, N>& v, [[maybe_unused]] int j) {
+      float y[N];
 #pragma unroll
       for (int i = 0; i < N; ++i) {
-        const float weight = Own > 0 ? kept[j][i] : exponential<T>(to_float(v[i]) - shift);
-        v[i] = from_float<T>(weight * factor);
+        if constexpr (Own > 0) {
+          y[i] = kept[j][i] * factor;
+        } else {
+          y[i] = exponential<T>(to_float(v[i]) - shift) * factor;
+        }
       }
-      store_vector(to + column, v);
+      store_vector(to + column, narrowed<T>(y));
     });
   }
 }
@@ -61,8 +67,9 @@ void GpuOps::do_softmax(const Tensor& out, const Tensor& x) {
     const bool vectors = rows_are_vectors(out) && rows_are_vectors(x);
     with_row_slices<T>(*this, x.dim(-1), vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
       constexpr auto kKernel = softmax_rows<T, Wave, N, Own>;
-      launch<kKernel>("softmax", {grid_for(from.count, 1)}, {threads}, 0, stream(), out.data<T>(),
-                      to, static_cast<const T*>(x.data<T>()), from, x.dim(-1));
+      launch_overlapped<kKernel>("softmax", {grid_for(from.count, 1)}, {threads}, 0, stream(),
+                                 out.data<T>(), to, static_cast<const T*>(x.data<T>()), from,
+                                 x.dim(-1));
     });
   });
 }

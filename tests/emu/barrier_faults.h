@@ -42,6 +42,18 @@ bool missing_barrier_at_end_of_tile(int wave, uint64_t seed) {
 }
 
 template <bool Good>
+__global__ void overlapped(float* out, const float* in) {
+  if (Good || thread() > 0) wait_for_previous_kernel();
+  out[thread()] = in[thread()];
+}
+template <bool Good>
+bool missing_wait_for_previous_kernel(int wave, uint64_t seed) {
+  Bench b(wave, seed);
+  launch_overlapped<overlapped<Good>>("overlapped", {1}, {64}, 0, b.stream(), b.out(), b.in());
+  return b.gives(64, [](int i) { return i + 1; });
+}
+
+template <bool Good>
 __global__ void lock_step(float* out, const float* in) {
   auto& s = block_shared<float[64]>();
   s[thread()] = in[thread()];  // fault

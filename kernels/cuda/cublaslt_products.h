@@ -1,0 +1,54 @@
+// Matrix products as cuBLASLt takes them.
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "kernels/cuda/cublaslt.h"
+#include "kernels/gpu/gpu.h"
+
+namespace plumb::cuda {
+
+// out [m, n] = x [m, k] w (+ bias [n]), for each of `batch`: row-major, one dtype. Strides are in
+// elements: from row to row, and from one product of the batch to the next.
+struct BatchedProduct {
+  int64_t m = 0, n = 0, k = 0, batch = 1;
+  bool w_transposed = true;  // w lies as [n, k], else as [k, n]
+  int64_t x_stride = 0, w_stride = 0, out_stride = 0;
+  int64_t x_next = 0, w_next = 0, out_next = 0;
+  bool bias = false;
+  DType dtype = DType::f32;
+
+  auto operator<=>(const BatchedProduct&) const = default;
+};
+
+struct ProductPointers {
+  const void *x, *w, *bias;
+  void* out;
+};
+
+// The handle of one device, and a plan (descriptors and algorithm) per product that it met.
+class CublasLtProducts {
+ public:
+  static constexpr size_t kWorkspace = size_t{32} << 20;
+
+  CublasLtProducts();  // needs cublaslt(); throws DeviceError
+  ~CublasLtProducts();
+  CublasLtProducts(const CublasLtProducts&) = delete;
+  CublasLtProducts& operator=(const CublasLtProducts&) = delete;
+
+  // Whether cuBLASLt has an algorithm for it.
+  bool can(const BatchedProduct& product);
+  // Of one for which can(). workspace: kWorkspace bytes.
+  void run(const BatchedProduct& product, const ProductPointers& at, void* workspace,
+           Stream stream);
+
+ private:
+  struct Plan;
+  Plan& plan(const BatchedProduct& product);
+
+  cublasLtHandle_t handle_ = nullptr;
+  std::map<BatchedProduct, std::unique_ptr<Plan>> plans_;
+};
+
+}  // namespace plumb::cuda
