@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kMostRowThreads, 2)
     largest = block.max(largest);
     // Nothing to subtract from a row of minus infinity: exp(-inf - 0) = 0 for every element.
     const float shift = largest == -INFINITY ? 0.0f : largest;
-    float sum = 0, kept[Own > 0 ? Own : 1][N];
+    float sum = 0, kept[Own > 0 ? Own : 1][N] = {};
     slice.each(from, [&](int64_t, const Vector<T, N>& v, int j) {
 #pragma unroll
       for (int i = 0; i < N; ++i) {
