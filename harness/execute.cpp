@@ -1,5 +1,6 @@
 #include "harness/execute.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 
@@ -161,6 +162,15 @@ Execution execute(const BlockEntry& block, const Checkpoint& checkpoint,
     out.outputs[name] = host;
   }
   out.damage = placed.damage();
+  return out;
+}
+
+std::vector<std::string> implementations_of(const std::vector<OpRecord>& records) {
+  std::vector<std::string> out;
+  for (const OpRecord& record : records) {
+    std::string name = to_string(record.op, record.impl);
+    if (std::find(out.begin(), out.end(), name) == out.end()) out.push_back(std::move(name));
+  }
   return out;
 }
 

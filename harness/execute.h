@@ -51,4 +51,7 @@ struct Execution {
 Execution execute(const BlockEntry& block, const Checkpoint& checkpoint,
                   const HostOperands& operands, Device& device, const RunSetup& setup);
 
+// "linear/onednn", "sdpa/avx2": each once, in order of first use.
+std::vector<std::string> implementations_of(const std::vector<OpRecord>& records);
+
 }  // namespace plumb

@@ -10,7 +10,7 @@ namespace plumb {
 namespace {
 
 constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
-constexpr size_t kForcedRuns = 20;  // checkpoints, in each dtype, of what must be forced
+constexpr size_t kForcedRuns = 4;  // checkpoints, in each dtype, of what must be forced
 
 // A regular expression for exactly these names, whose only special characters are dots.
 std::string expression_for(const std::vector<ImplCoverage::Row*>& rows) {
@@ -33,14 +33,19 @@ class Survey {
   }
 
   ImplCoverage run() {
-    run_all("", {});
+    for (const SelectedRecording& it : selected_) {
+      for (const size_t index : it.checkpoints) {
+        for (const DType dtype : kDTypes)
+          run_once(it.recording, it.recording.checkpoints()[index], dtype);
+      }
+    }
     // An op runs the first that can of those it is forced to, so the rest need further rounds.
     for (std::vector<ImplCoverage::Row*> rest = missing(); !rest.empty();) {
       // One op at a time: a block is unsupported when any of its ops is.
       std::map<std::string, std::vector<ImplCoverage::Row*>> by_op;
       for (ImplCoverage::Row* row : rest)
         by_op[row->name.substr(0, row->name.find('/'))].push_back(row);
-      for (const auto& [op, rows] : by_op) run_all(expression_for(rows), rows);
+      for (const auto& [op, rows] : by_op) force(rows);
       std::vector<ImplCoverage::Row*> still = missing();
       for (ImplCoverage::Row* row : rest) row->forced = row->covered();
       if (still.size() == rest.size()) break;
@@ -59,14 +64,29 @@ class Survey {
     return out;
   }
 
-  void run_all(const std::string& impl, const std::vector<ImplCoverage::Row*>& forced) {
+  // Fused and composed. Nothing is judged: verifying does that.
+  void run_once(const Recording& recording, const Checkpoint& checkpoint, DType dtype) {
+    const BlockEntry* block = find_block(checkpoint.block);
+    if (!block || !checkpoint.reserved.empty()) return;
+    const HostOperands operands = read_operands(recording, checkpoint, dtype);
+    for (const OpSet fused : {OpSet().set(), OpSet()}) {
+      try {
+        note(recording, checkpoint, dtype,
+             implementations_of(execute(*block, checkpoint, operands, device_, {fused}).records));
+      } catch (const Unsupported&) {  // verifying says what is missing
+      }
+    }
+  }
+
+  // Runs, and judges, some of the checkpoints that have an op of which these can compute.
+  void force(const std::vector<ImplCoverage::Row*>& rows) {
     for (const DType dtype : kDTypes) {
       for (const bool fuse : {true, false}) {
         ReplayOptions options;
         options.dtype = dtype;
         options.fuse = fuse;
-        options.impl = impl;
-        for (const SelectedRecording& it : selected_) run_recording(it, options, forced);
+        options.impl = expression_for(rows);
+        for (const SelectedRecording& it : selected_) force_recording(it, options, rows);
       }
     }
   }
@@ -81,23 +101,31 @@ class Survey {
     });
   }
 
-  void run_recording(const SelectedRecording& selected, const ReplayOptions& options,
-                     const std::vector<ImplCoverage::Row*>& forced) {
+  void force_recording(const SelectedRecording& selected, const ReplayOptions& options,
+                       const std::vector<ImplCoverage::Row*>& forced) {
     Replayer replayer(selected.recording, device_, oracle_, options);
     for (const size_t index : selected.checkpoints) {
       const Checkpoint& checkpoint = selected.recording.checkpoints()[index];
-      const std::string id = selected.recording.name() + ' ' + checkpoint.id;
-      if (!forced.empty() && !worth_running(id, *options.dtype, forced)) continue;
+      if (!worth_running(label(selected.recording, checkpoint), *options.dtype, forced)) continue;
       const CheckpointResult result = replayer.run(checkpoint);
-      for (const std::string& name : result.impl) {
-        ops_of_[id].insert(name.substr(0, name.find('/')));
-        const auto found = by_name_.find(name);
-        if (found == by_name_.end()) continue;
-        found->second->ran[*options.dtype].insert(id);
-        if (result.status != Status::pass && result.status != Status::blind) {
-          found->second->failing[*options.dtype].insert(id);
-        }
-      }
+      const bool passed = result.status == Status::pass || result.status == Status::blind;
+      note(selected.recording, checkpoint, *options.dtype, result.impl, passed);
+    }
+  }
+
+  static std::string label(const Recording& recording, const Checkpoint& checkpoint) {
+    return recording.name() + ' ' + checkpoint.id;
+  }
+
+  void note(const Recording& recording, const Checkpoint& checkpoint, DType dtype,
+            const std::vector<std::string>& implementations, bool passed = true) {
+    const std::string id = label(recording, checkpoint);
+    for (const std::string& name : implementations) {
+      ops_of_[id].insert(name.substr(0, name.find('/')));
+      const auto found = by_name_.find(name);
+      if (found == by_name_.end()) continue;
+      found->second->ran[dtype].insert(id);
+      if (!passed) found->second->failing[dtype].insert(id);
     }
   }
 

@@ -116,7 +116,7 @@ struct Softcap {
   }
 };
 
-// Bytes of any dtype, moved as they are.
+// Elements moved as they are.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads) copy_rows(Operands<T, 1> p) {
   const int64_t step = int64_t{kThreads} * grid_size().x;
@@ -199,12 +199,10 @@ void GpuOps::do_softcap(const Tensor& out, const Tensor& x, double cap) {
 
 void GpuOps::do_copy(const Tensor& out, const Tensor& x) {
   if (out.numel() == 0) return;
-  switch (size_of(out.dtype())) {
-    case 8: return copy_as<uint64_t>(*this, "b8", out, x);
-    case 4: return copy_as<uint32_t>(*this, "b4", out, x);
-    case 2: return copy_as<uint16_t>(*this, "b2", out, x);
-    default: return copy_as<uint8_t>(*this, "b1", out, x);
-  }
+  with_storage("copy", out.dtype(), [&]<class T>(T) {
+    if constexpr (sizeof(T) == 4) copy_as<uint32_t>(*this, "b4", out, x);
+    else copy_as<uint16_t>(*this, "b2", out, x);
+  });
 }
 
 void GpuOps::do_repeat_heads(const Tensor& out, const Tensor& x) {
