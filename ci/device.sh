@@ -10,7 +10,7 @@
 # sanitize  compute-sanitizer's four tools over one small case of each kernel
 # layers    one layer each of Llama-3-8B (4096 tokens) and Gemma-2-2B (4200), recorded here by transformers
 # bench     harness bench beside PyTorch; python3 must have torch and transformers for it and layers
-# coverage  which compiled implementations no recording reaches (minutes)
+# coverage  which compiled implementations no recording reaches
 #
 # A step that fails does not stop the others. DIR/summary.md says what each found; the last line counts.
 set -uo pipefail
@@ -93,15 +93,14 @@ step_tests() {
 }
 
 step_sanitize() {
-  local tool small=(--no-worker --repeat 1 --device "$device" --fixture fixtures/blocks/whole-bf16)
+  local tool
   if ! command -v compute-sanitizer >/dev/null; then
     skip sanitize "no compute-sanitizer on PATH"
     return
   fi
   for tool in memcheck racecheck initcheck synccheck; do
-    check "$tool" compute-sanitizer --tool "$tool" --error-exitcode 1 "$bin/harness" "${small[@]}"
-    check "$tool-composed" compute-sanitizer --tool "$tool" --error-exitcode 1 \
-      "$bin/harness" "${small[@]}" --no-fuse
+    check "$tool" compute-sanitizer --tool "$tool" --error-exitcode 1 \
+      "$bin/gpu_test" 'gpu: every implementation once\, small'
     check "$tool-attention" compute-sanitizer --tool "$tool" --error-exitcode 1 \
       "$bin/cuda_test" 'cuda: attention\, one small case of each kernel'
   done
