@@ -31,6 +31,9 @@ struct HostOperands {
 // theirs.
 HostOperands read_operands(const Recording& recording, const Checkpoint& checkpoint, DType dtype);
 
+// The same dtypes and shapes, and zeros: to see what runs, whatever it computes.
+HostOperands blank_operands(const Recording& recording, const Checkpoint& checkpoint, DType dtype);
+
 // A host tensor with every element converted by one rounding; the same tensor when nothing changes.
 Tensor converted(const Tensor& host, DType to);
 

@@ -26,9 +26,9 @@ struct ImplCoverage {
   bool complete() const;
 };
 
-// Runs the checkpoints once in f32, f16 and bf16, fused and composed, without judging what comes
-// out: verifying does that. What nothing ran is then forced, for some of the checkpoints that have
-// the op; that no verifying sees, so it is judged here.
+// Runs the checkpoints in f32, f16 and bf16, fused and composed, on zeros: what may run depends on
+// params, dtypes and shapes alone, and verifying judges the values. What nothing ran is then
+// forced, for some of the checkpoints that have the op; no verifying sees that: it is judged here.
 // A recording is named with the indices of its selected checkpoints.
 struct SelectedRecording {
   Recording recording;
