@@ -8,9 +8,9 @@
 # verify    every recording on cuda:0, fused and composed, in its own and in every 16-bit dtype
 # tests     op tests, attention at the borders of its tiles, more than 2^31 elements, counters, errors
 # sanitize  compute-sanitizer's four tools over one small case of each kernel
-# layers    one layer each of Llama-3-8B and Gemma-2-2B, 4096 tokens, recorded here by transformers
+# layers    one layer each of Llama-3-8B (4096 tokens) and Gemma-2-2B (4200), recorded here by transformers
 # bench     harness bench beside PyTorch; python3 must have torch and transformers for it and layers
-# coverage  which compiled implementations no recording reaches (minutes)
+# coverage  which compiled implementations no recording reaches
 #
 # A step that fails does not stop the others. DIR/summary.md says what each found; the last line counts.
 set -uo pipefail
@@ -26,6 +26,7 @@ readonly bin=build/$preset/bin
 readonly summary=$out/summary.md
 readonly known=(build verify tests bench sanitize layers coverage)
 readonly shapes=(llama3-8b gemma2-2b)
+declare -rA layer_tokens=([llama3-8b]=4096 [gemma2-2b]=4200)  # beyond its window of 4096
 passed=0
 failed=0
 skipped=0
@@ -92,15 +93,14 @@ step_tests() {
 }
 
 step_sanitize() {
-  local tool small=(--no-worker --repeat 1 --device "$device" --fixture fixtures/blocks/whole-bf16)
+  local tool
   if ! command -v compute-sanitizer >/dev/null; then
     skip sanitize "no compute-sanitizer on PATH"
     return
   fi
   for tool in memcheck racecheck initcheck synccheck; do
-    check "$tool" compute-sanitizer --tool "$tool" --error-exitcode 1 "$bin/harness" "${small[@]}"
-    check "$tool-composed" compute-sanitizer --tool "$tool" --error-exitcode 1 \
-      "$bin/harness" "${small[@]}" --no-fuse
+    check "$tool" compute-sanitizer --tool "$tool" --error-exitcode 1 \
+      "$bin/gpu_test" 'gpu: every implementation once\, small'
     check "$tool-attention" compute-sanitizer --tool "$tool" --error-exitcode 1 \
       "$bin/cuda_test" 'cuda: attention\, one small case of each kernel'
   done
@@ -110,8 +110,8 @@ step_layers() {
   local shape
   has_python || { skip layers "python3 has no torch with CUDA, transformers and safetensors" && return; }
   for shape in "${shapes[@]}"; do
-    check "record-$shape" python3 -m python_inspector layer --shape "$shape" --tokens 4096 \
-      --dtype bf16 --device cuda --out "build/device-layers/$shape" &&
+    check "record-$shape" python3 -m python_inspector layer --shape "$shape" \
+      --tokens "${layer_tokens[$shape]}" --dtype bf16 --device cuda --out "build/device-layers/$shape" &&
       check "layer-$shape" verify --fixture "build/device-layers/$shape" --json "$out/layer-$shape.jsonl"
   done
 }

@@ -1,5 +1,6 @@
 #include "harness/execute.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 
@@ -33,6 +34,19 @@ DType run_dtype(const Checkpoint& checkpoint, const std::string& name, DType rec
   if (!is_floating(recorded) || checkpoint.block == "causal_mask") return recorded;
   if (stays_f32(checkpoint, name)) return dtype == DType::f64 ? DType::f64 : recorded;
   return dtype;
+}
+
+DType weight_dtype(DType recorded, DType dtype) { return is_floating(recorded) ? dtype : recorded; }
+
+std::vector<OutputSpec> output_specs(const Recording& recording, const Checkpoint& checkpoint,
+                                     DType dtype) {
+  std::vector<OutputSpec> out;
+  for (const auto& [name, ref] : checkpoint.outputs) {
+    const DType recorded = recording.tensor_info(ref.tensor).dtype;
+    out.push_back(
+        {name, run_dtype(checkpoint, name, recorded, dtype), recording.output_shape(ref)});
+  }
+  return out;
 }
 
 // Operands of one run on the device, between canaries.
@@ -116,13 +130,27 @@ HostOperands read_operands(const Recording& recording, const Checkpoint& checkpo
   }
   for (const auto& [name, key] : checkpoint.weights) {
     const Tensor host = recording.read(key);
-    out.weights[name] = converted(host, is_floating(host.dtype()) ? dtype : host.dtype());
+    out.weights[name] = converted(host, weight_dtype(host.dtype(), dtype));
   }
-  for (const auto& [name, ref] : checkpoint.outputs) {
-    const TensorInfo& recorded = recording.tensor_info(ref.tensor);
-    out.outputs.push_back(
-        {name, run_dtype(checkpoint, name, recorded.dtype, dtype), recording.output_shape(ref)});
+  out.outputs = output_specs(recording, checkpoint, dtype);
+  return out;
+}
+
+HostOperands blank_operands(const Recording& recording, const Checkpoint& checkpoint, DType dtype) {
+  HostOperands out;
+  const auto blank = [&](const std::string& key, DType to) {
+    const Tensor zeros = host_tensor(to, recording.tensor_info(key).shape);
+    std::memset(zeros.raw(), 0, static_cast<size_t>(zeros.bytes()));
+    return zeros;
+  };
+  for (const auto& [name, ref] : checkpoint.inputs) {
+    const DType recorded = recording.tensor_info(ref.tensor).dtype;
+    out.inputs[name] = blank(ref.tensor, run_dtype(checkpoint, name, recorded, dtype));
   }
+  for (const auto& [name, key] : checkpoint.weights) {
+    out.weights[name] = blank(key, weight_dtype(recording.tensor_info(key).dtype, dtype));
+  }
+  out.outputs = output_specs(recording, checkpoint, dtype);
   return out;
 }
 
@@ -161,6 +189,15 @@ Execution execute(const BlockEntry& block, const Checkpoint& checkpoint,
     out.outputs[name] = host;
   }
   out.damage = placed.damage();
+  return out;
+}
+
+std::vector<std::string> implementations_of(const std::vector<OpRecord>& records) {
+  std::vector<std::string> out;
+  for (const OpRecord& record : records) {
+    std::string name = to_string(record.op, record.impl);
+    if (std::find(out.begin(), out.end(), name) == out.end()) out.push_back(std::move(name));
+  }
   return out;
 }
 

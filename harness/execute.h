@@ -31,6 +31,9 @@ struct HostOperands {
 // theirs.
 HostOperands read_operands(const Recording& recording, const Checkpoint& checkpoint, DType dtype);
 
+// The same dtypes and shapes, and zeros: to see what runs, whatever it computes.
+HostOperands blank_operands(const Recording& recording, const Checkpoint& checkpoint, DType dtype);
+
 // A host tensor with every element converted by one rounding; the same tensor when nothing changes.
 Tensor converted(const Tensor& host, DType to);
 
@@ -50,5 +53,8 @@ struct Execution {
 // Throws what the block throws: BadInput, Unsupported, UsageError, DeviceError.
 Execution execute(const BlockEntry& block, const Checkpoint& checkpoint,
                   const HostOperands& operands, Device& device, const RunSetup& setup);
+
+// "linear/onednn", "sdpa/avx2": each once, in order of first use.
+std::vector<std::string> implementations_of(const std::vector<OpRecord>& records);
 
 }  // namespace plumb

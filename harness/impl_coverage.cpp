@@ -1,6 +1,8 @@
 #include "harness/impl_coverage.h"
 
 #include <algorithm>
+#include <iomanip>
+#include <sstream>
 
 #include "harness/escape.h"
 #include "harness/table.h"
@@ -10,7 +12,7 @@ namespace plumb {
 namespace {
 
 constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
-constexpr size_t kForcedRuns = 20;  // checkpoints, in each dtype, of what must be forced
+constexpr size_t kForcedRuns = 4;  // checkpoints, in each dtype, of what must be forced
 
 // A regular expression for exactly these names, whose only special characters are dots.
 std::string expression_for(const std::vector<ImplCoverage::Row*>& rows) {
@@ -20,6 +22,39 @@ std::string expression_for(const std::vector<ImplCoverage::Row*>& rows) {
     for (char c : row->name) out += c == '.' ? std::string("\\.") : std::string(1, c);
   }
   return out + ")$";
+}
+
+void write(std::ostream& out, const Params& params) {
+  for (const auto& [name, value] : params.values()) {
+    if (name == "max_abs_score") continue;  // for the judge
+    out << name << '=';
+    if (const auto* nested = std::get_if<Params>(&value)) write(out, *nested);
+    else if (const auto* number = std::get_if<double>(&value)) out << *number;
+    else if (const auto* word = std::get_if<std::string>(&value)) out << *word;
+    else if (const auto* flag = std::get_if<bool>(&value)) out << *flag;
+    else if (const auto* list = std::get_if<std::vector<double>>(&value)) {
+      for (const double v : *list) out << v << ',';
+    }
+    out << ' ';
+  }
+}
+
+// All of a checkpoint but values: block, params, dtypes and shapes.
+std::string call_of(const Recording& recording, const Checkpoint& checkpoint) {
+  std::ostringstream out;
+  out << std::setprecision(17) << checkpoint.block << ' ';
+  write(out, checkpoint.params);
+  const auto operand = [&](const std::string& name, const std::string& key) {
+    const TensorInfo& info = recording.tensor_info(key);
+    out << name << ' ' << name_of(info.dtype) << ' ' << info.shape << ' ';
+  };
+  for (const auto& [name, ref] : checkpoint.inputs) operand(name, ref.tensor);
+  for (const auto& [name, key] : checkpoint.weights) operand(name, key);
+  for (const auto& [name, ref] : checkpoint.outputs) {
+    operand(name, ref.tensor);
+    out << recording.output_shape(ref) << ' ';
+  }
+  return out.str();
 }
 
 class Survey {
@@ -33,14 +68,19 @@ class Survey {
   }
 
   ImplCoverage run() {
-    run_all("", {});
+    for (const SelectedRecording& it : selected_) {
+      for (const size_t index : it.checkpoints) {
+        for (const DType dtype : kDTypes)
+          run_once(it.recording, it.recording.checkpoints()[index], dtype);
+      }
+    }
     // An op runs the first that can of those it is forced to, so the rest need further rounds.
     for (std::vector<ImplCoverage::Row*> rest = missing(); !rest.empty();) {
       // One op at a time: a block is unsupported when any of its ops is.
       std::map<std::string, std::vector<ImplCoverage::Row*>> by_op;
       for (ImplCoverage::Row* row : rest)
         by_op[row->name.substr(0, row->name.find('/'))].push_back(row);
-      for (const auto& [op, rows] : by_op) run_all(expression_for(rows), rows);
+      for (const auto& [op, rows] : by_op) force(rows);
       std::vector<ImplCoverage::Row*> still = missing();
       for (ImplCoverage::Row* row : rest) row->forced = row->covered();
       if (still.size() == rest.size()) break;
@@ -59,14 +99,40 @@ class Survey {
     return out;
   }
 
-  void run_all(const std::string& impl, const std::vector<ImplCoverage::Row*>& forced) {
+  // Of checkpoints that differ in values alone one is run: what may run does not depend on values.
+  void run_once(const Recording& recording, const Checkpoint& checkpoint, DType dtype) {
+    const BlockEntry* block = find_block(checkpoint.block);
+    if (!block || !checkpoint.reserved.empty()) return;
+    const auto [same, first] =
+        ran_.try_emplace(text(call_of(recording, checkpoint), name_of(dtype)));
+    if (first) same->second = run_both(*block, recording, checkpoint, dtype);
+    note(recording, checkpoint, dtype, same->second);
+  }
+
+  // Fused and composed, on zeros.
+  std::vector<std::string> run_both(const BlockEntry& block, const Recording& recording,
+                                    const Checkpoint& checkpoint, DType dtype) {
+    const HostOperands operands = blank_operands(recording, checkpoint, dtype);
+    std::vector<OpRecord> records;
+    for (const OpSet fused : {OpSet().set(), OpSet()}) {
+      try {
+        const Execution done = execute(block, checkpoint, operands, device_, {fused});
+        records.insert(records.end(), done.records.begin(), done.records.end());
+      } catch (const Unsupported&) {  // verifying says what is missing
+      }
+    }
+    return implementations_of(records);
+  }
+
+  // Runs, and judges, some of the checkpoints that have an op of which these can compute.
+  void force(const std::vector<ImplCoverage::Row*>& rows) {
     for (const DType dtype : kDTypes) {
       for (const bool fuse : {true, false}) {
         ReplayOptions options;
         options.dtype = dtype;
         options.fuse = fuse;
-        options.impl = impl;
-        for (const SelectedRecording& it : selected_) run_recording(it, options, forced);
+        options.impl = expression_for(rows);
+        for (const SelectedRecording& it : selected_) force_recording(it, options, rows);
       }
     }
   }
@@ -81,23 +147,31 @@ class Survey {
     });
   }
 
-  void run_recording(const SelectedRecording& selected, const ReplayOptions& options,
-                     const std::vector<ImplCoverage::Row*>& forced) {
+  void force_recording(const SelectedRecording& selected, const ReplayOptions& options,
+                       const std::vector<ImplCoverage::Row*>& forced) {
     Replayer replayer(selected.recording, device_, oracle_, options);
     for (const size_t index : selected.checkpoints) {
       const Checkpoint& checkpoint = selected.recording.checkpoints()[index];
-      const std::string id = selected.recording.name() + ' ' + checkpoint.id;
-      if (!forced.empty() && !worth_running(id, *options.dtype, forced)) continue;
+      if (!worth_running(label(selected.recording, checkpoint), *options.dtype, forced)) continue;
       const CheckpointResult result = replayer.run(checkpoint);
-      for (const std::string& name : result.impl) {
-        ops_of_[id].insert(name.substr(0, name.find('/')));
-        const auto found = by_name_.find(name);
-        if (found == by_name_.end()) continue;
-        found->second->ran[*options.dtype].insert(id);
-        if (result.status != Status::pass && result.status != Status::blind) {
-          found->second->failing[*options.dtype].insert(id);
-        }
-      }
+      const bool passed = result.status == Status::pass || result.status == Status::blind;
+      note(selected.recording, checkpoint, *options.dtype, result.impl, passed);
+    }
+  }
+
+  static std::string label(const Recording& recording, const Checkpoint& checkpoint) {
+    return recording.name() + ' ' + checkpoint.id;
+  }
+
+  void note(const Recording& recording, const Checkpoint& checkpoint, DType dtype,
+            const std::vector<std::string>& implementations, bool passed = true) {
+    const std::string id = label(recording, checkpoint);
+    for (const std::string& name : implementations) {
+      ops_of_[id].insert(name.substr(0, name.find('/')));
+      const auto found = by_name_.find(name);
+      if (found == by_name_.end()) continue;
+      found->second->ran[dtype].insert(id);
+      if (!passed) found->second->failing[dtype].insert(id);
     }
   }
 
@@ -106,6 +180,7 @@ class Survey {
   Device& oracle_;
   ImplCoverage coverage_;
   std::map<std::string, ImplCoverage::Row*> by_name_;
+  std::map<std::string, std::vector<std::string>> ran_;  // by a call and a dtype
   std::map<std::string, std::set<std::string>> ops_of_;  // that a checkpoint runs
 };
 

@@ -16,18 +16,19 @@ struct ImplCoverage {
     std::string name;                                // "linear/few_rows.m4"
     std::string absent;                              // why this machine cannot run it, or empty
     std::map<DType, std::set<std::string>> ran;      // checkpoints, by the dtype of the run
-    std::map<DType, std::set<std::string>> failing;  // those of them that did not pass
+    std::map<DType, std::set<std::string>> failing;  // those of them that were forced and failed
     bool forced = false;                             // nothing runs it unless --impl does
     bool covered() const { return !ran.empty(); }
   };
   std::vector<Row> rows;  // in the order of the device's own list
 
-  // Every implementation that can run here did, and all that ran passed.
+  // Every implementation that can run here did, and those that had to be forced passed.
   bool complete() const;
 };
 
-// Runs the checkpoints in f32, f16 and bf16, fused and composed; what nothing ran is then forced,
-// for some of the checkpoints that have the op.
+// Runs the checkpoints in f32, f16 and bf16, fused and composed, on zeros: what may run depends on
+// params, dtypes and shapes alone, and verifying judges the values. What nothing ran is then
+// forced, for some of the checkpoints that have the op; no verifying sees that: it is judged here.
 // A recording is named with the indices of its selected checkpoints.
 struct SelectedRecording {
   Recording recording;

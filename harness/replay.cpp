@@ -10,16 +10,6 @@
 namespace plumb {
 namespace {
 
-// "linear/onednn", "sdpa/avx2": each once, in order of first use.
-std::vector<std::string> implementations(const std::vector<OpRecord>& records) {
-  std::vector<std::string> out;
-  for (const OpRecord& record : records) {
-    std::string name = to_string(record.op, record.impl);
-    if (std::find(out.begin(), out.end(), name) == out.end()) out.push_back(std::move(name));
-  }
-  return out;
-}
-
 bool same_bytes(const Tensor& a, const Tensor& b) {
   return std::equal(a.data<char>(), a.data<char>() + a.bytes(), b.data<char>());
 }
@@ -164,7 +154,7 @@ Verdict Replayer::verify(const BlockEntry& block, const Checkpoint& checkpoint, 
   if (replayed) {
     CheckpointResult& result = replayed->result;
     result.contract = to_string(facts_of(first.records, dtype_).contract);
-    result.impl = implementations(first.records);
+    result.impl = implementations_of(first.records);
     result.fused = std::any_of(first.records.begin(), first.records.end(),
                                [](const OpRecord& r) { return is_fused(r.op); });
     result.seconds = first.seconds;

@@ -196,6 +196,18 @@ def _odd(dtype: str, width: int | None) -> Iterator[BorderCase]:
         )
 
 
+def _rare() -> Iterator[BorderCase]:
+    """What no published model has, so that every kernel there is has run on a recording."""
+    sizes = {"head_dim": 32, "hidden_size": 512, "intermediate_size": 264, "hidden_act": "tanh"}
+    yield BorderCase(
+        "border-odd/decode-f32-d32",
+        "heads of 32 and an MLP with tanh",
+        Subject("llama3.2-1b", "f32", ("mlp",), sizes=sizes),
+        [do.part("mlp", 3), *_decoding(1)],
+        1,
+    )
+
+
 def _all_cases() -> Iterator[BorderCase]:
     yield from _llama("llama3-8b", "bf16")
     yield from _llama("llama3-8b", "f32", "sdpa")
@@ -206,6 +218,7 @@ def _all_cases() -> Iterator[BorderCase]:
     yield from _gemma2("f32")
     for dtype, width in (("f32", 80), ("f16", None), ("bf16", 96)):
         yield from _odd(dtype, width)
+    yield from _rare()
 
 
 BORDER_CASES: tuple[BorderCase, ...] = tuple(_all_cases())
@@ -214,7 +227,9 @@ BORDER_CASES: tuple[BorderCase, ...] = tuple(_all_cases())
 def full_layer(
     shape: str, dtype: str, tokens: int, device: str, attention: str = "eager"
 ) -> BorderCase:
-    """One layer at full size: the layer, its attention, MLP, norm and attention function."""
+    """One layer at full size: the layer, its attention, MLP, norm and attention function. A softcap
+    is reached by scores; a window, only by more tokens than it has."""
+    sharp = 3 if shape.startswith("gemma2") else 1
     subject = Subject(shape, dtype, ("layer", "norm", "rotary_emb"), attention, device=device)
     return BorderCase(
         f"{shape}/whole-{dtype}",
@@ -225,7 +240,7 @@ def full_layer(
             do.part("layer.mlp.gate_proj", tokens),
             do.part("layer.mlp", tokens),
             do.rotary(tokens, 0),
-            do.sdpa(tokens, kv_heads=None),
+            do.sdpa(tokens, kv_heads=None, sharp=sharp),
             do.attention(tokens, name="layer.self_attn"),
             do.attention(tokens, name="layer"),
         ],

@@ -89,9 +89,9 @@ def padded_decode(ids: Ids) -> RunPlan:
     return RunPlan(padded, PREFILL, STEPS, left_pad=LEFT_PAD, cache="dynamic")
 
 
-def padded(ids: Ids) -> RunPlan:
+def padded(tokens: int = PREFILL) -> Plan:
     """One call without a cache, with padding on the left of the first row."""
-    return RunPlan(pad_left(ids(PREFILL), LEFT_PAD), PREFILL, left_pad=LEFT_PAD)
+    return lambda ids: RunPlan(pad_left(ids(tokens), LEFT_PAD), tokens, left_pad=LEFT_PAD)
 
 
 # What is left out keeps the tree small: single operations where another recording of the model has
@@ -136,9 +136,18 @@ def _all_cases() -> Iterator[Case]:
         "rows without a key are zero under fused attention",
         a1,
         "f32",
-        padded,
+        padded(),
         "sdpa",
         What(blocks=("causal_mask", "sdpa"), layers=(0,), internals=False, masked_rows="judged"),
+    )
+    yield Case(
+        f"{a1}/padded-f32-sdpa-t16",
+        "a bool mask whose rows have 16 bytes",
+        a1,
+        "f32",
+        padded(16),
+        "sdpa",
+        What(blocks=("causal_mask",), internals=False),
     )
     for model in ("llama-a2-mqa", "llama-a2-mha"):
         about = "biases, head_dim 12, " + ("one kv head" if model.endswith("mqa") else "no groups")

@@ -118,7 +118,7 @@ struct Softcap {
   }
 };
 
-// Bytes of any dtype, moved as they are; each row goes to `repeats` places.
+// Elements moved as they are; each row goes to `repeats` places.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     copy_rows(Operands<T, 1> p, int repeats, int64_t repeat_stride) {
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kThreads)
 // out[.., a repeats + r, ..] = x[.., a, ..] along `axis`, which out has `repeats` times as long.
 template <class T>
 void copy_as(GpuOps& ops, const char* op, std::string_view variant, const Tensor& out,
-             const Tensor& x, int axis = 0, int64_t repeats = 1) {
+             const Tensor& x, int axis, int64_t repeats) {
   Tensor from = x, to = out;
   if (repeats > 1) {
     to = out.every(axis, 0, repeats);
@@ -160,6 +160,17 @@ void copy_as(GpuOps& ops, const char* op, std::string_view variant, const Tensor
   }
   ops.settle_for("scalars", variant);
   go.template operator()<1>();
+}
+
+void copy_bits(GpuOps& ops, const char* op, const Tensor& out, const Tensor& x, int axis = 0,
+               int64_t repeats = 1) {
+  with_storage(op, out.dtype(), [&]<class T>(T) {
+    if constexpr (sizeof(T) == 4) {
+      copy_as<uint32_t>(ops, op, "b4", out, x, axis, repeats);
+    } else {
+      copy_as<uint16_t>(ops, op, "b2", out, x, axis, repeats);
+    }
+  });
 }
 
 }  // namespace
@@ -218,21 +229,12 @@ void GpuOps::do_softcap(const Tensor& out, const Tensor& x, double cap) {
 
 void GpuOps::do_copy(const Tensor& out, const Tensor& x) {
   if (out.numel() == 0) return;
-  switch (size_of(out.dtype())) {
-    case 8: return copy_as<uint64_t>(*this, "copy", "b8", out, x);
-    case 4: return copy_as<uint32_t>(*this, "copy", "b4", out, x);
-    case 2: return copy_as<uint16_t>(*this, "copy", "b2", out, x);
-    default: return copy_as<uint8_t>(*this, "copy", "b1", out, x);
-  }
+  copy_bits(*this, "copy", out, x);
 }
 
 void GpuOps::do_repeat_heads(const Tensor& out, const Tensor& x) {
   if (out.numel() == 0) return;
-  const int64_t repeats = out.dim(1) / x.dim(1);
-  if (size_of(out.dtype()) == 4) {
-    return copy_as<uint32_t>(*this, "repeat_heads", "b4", out, x, 1, repeats);
-  }
-  copy_as<uint16_t>(*this, "repeat_heads", "b2", out, x, 1, repeats);
+  copy_bits(*this, "repeat_heads", out, x, 1, out.dim(1) / x.dim(1));
 }
 
 }  // namespace plumb::PLUMB_GPU_VENDOR

@@ -34,7 +34,7 @@ const std::vector<Row>& rows() {
       {OpId::rotary_table, {"pairs"}},
       {OpId::rotary, widths, {"half", "interleaved"}},
       {OpId::causal_mask, widths, {"bool", "additive"}},
-      {OpId::copy, widths, {"b1", "b2", "b4", "b8"}},
+      {OpId::copy, widths, {"b2", "b4"}},
       {OpId::gated_activation, widths, functions},
       {OpId::softcap, widths},
       {OpId::add_rms_norm, widths, owned},

@@ -1,0 +1,193 @@
+// Every compiled implementation of every op, once, on small tensors: what compute-sanitizer and
+// emu-check are to look at. Their values are held to the oracle's elsewhere; here they are finite.
+#include <cmath>
+#include <set>
+
+#include "harness/execute.h"
+#include "kernels/ops.h"
+#include "tests/gpu/gpu_devices.h"
+
+namespace plumb {
+namespace {
+
+// The GPUs, and the emulated ones that check every access.
+std::vector<std::string> devices_to_check() {
+  std::vector<std::string> out = gpu_devices();
+  for (const DeviceStatus& status : list_devices()) {
+    if (status.name.rfind("emu", 0) != 0) continue;
+    out.insert(out.end(), {"emu:64", "emu-check:32", "emu-check:64"});
+    break;
+  }
+  return out;
+}
+
+// Calls with tensors that lie as each implementation wants them, all of one storage dtype.
+class Calls {
+ public:
+  Calls(Device& device, DType storage)
+      : device_(device), ops_(device.ops()), storage_(storage), vector_(16 / size_of(storage)) {}
+
+  void all() {
+    for (const int64_t columns : {4 * vector_, int64_t{3}}) {  // 16-byte accesses; single elements
+      elementwise(columns);
+      copies(columns);
+      lookups(columns);
+      rotary(columns == 3 ? 6 : 4 * vector_);
+    }
+    // A vector or element for each thread of one wave, a few, many, and more than a block keeps.
+    for (const int64_t pieces : {1, 65, 257, 2049}) {
+      for (const int64_t columns : {pieces * vector_, pieces}) norms(columns);
+    }
+    products();
+    for (const int64_t width : {32, 64, 96, 128, 256}) attention(width);
+  }
+
+ private:
+  // Of values between 1/8 and 1, or, of another dtype, zeros.
+  Tensor input(const Shape& shape, std::optional<DType> dtype = {}) {
+    const DType type = dtype.value_or(storage_);
+    const Tensor host = host_tensor(type, shape), out = device_.allocate(type, shape);
+    for (int64_t i = 0; i < host.numel(); ++i) {
+      store(type, host.data<char>() + i * size_of(type),
+            is_floating(type) ? static_cast<double>(1 + i % 8) / 8 : 0.0);
+    }
+    device_.upload(out, host.raw());
+    return out;
+  }
+
+  // Runs an op on a new output and looks at what it wrote.
+  template <class Op>
+  void call(const Shape& shape, Op op, std::optional<DType> dtype = {}) {
+    const Tensor out = device_.allocate(dtype.value_or(storage_), shape);
+    op(out);
+    device_.synchronize();
+    const Tensor host = host_tensor(out.dtype(), shape);
+    device_.download(host.raw(), out);
+    for (int64_t i = 0; i < host.numel(); ++i) {
+      const double y = load(out.dtype(), host.data<char>() + i * size_of(out.dtype()));
+      if (!std::isfinite(y)) FAIL("element " << i << " is " << y);
+    }
+  }
+
+  void elementwise(int64_t columns) {
+    const Shape shape({3, columns});
+    const Tensor x = input(shape), y = input(shape);
+    call(shape, [&](const Tensor& out) { ops_.add(out, x, y); });
+    call(shape, [&](const Tensor& out) { ops_.mul(out, x, y); });
+    call(shape, [&](const Tensor& out) { ops_.scale(out, x, 0.5, ScaleOperation::multiply); });
+    call(shape, [&](const Tensor& out) { ops_.scale(out, x, 3, ScaleOperation::divide); });
+    call(shape, [&](const Tensor& out) { ops_.softcap(out, x, 30); });
+    for (const Activation f :
+         {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::tanh}) {
+      call(shape, [&](const Tensor& out) { ops_.activation(out, x, f); });
+      call(shape, [&](const Tensor& out) { ops_.gated_activation(out, x, y, f); });
+    }
+    const Shape scores({1, 2, 3, columns});
+    const Tensor score = input(scores), mask = input({1, 1, 3, columns});
+    call(scores, [&](const Tensor& out) { ops_.masked_add(out, score, mask); });
+  }
+
+  void copies(int64_t columns) {
+    const Shape shape({3, columns});
+    const Tensor x = input(shape);
+    call(shape, [&](const Tensor& out) { ops_.copy(out, x); });
+    const Tensor heads = input({1, 2, 3, columns});
+    call({1, 4, 3, columns}, [&](const Tensor& out) { ops_.repeat_heads(out, heads); });
+  }
+
+  void lookups(int64_t columns) {
+    const Tensor ids = input({1, 3}, DType::i64), table = input({5, columns});
+    call({1, 3, columns}, [&](const Tensor& out) { ops_.embedding(out, ids, table); });
+    AttentionMask mask;
+    mask.causal = true;
+    const Shape additive({1, 1, 3, columns}), allowed({1, 1, 3, columns == 3 ? columns : 16});
+    call(additive, [&](const Tensor& out) { ops_.causal_mask(out, mask); });
+    call(
+        allowed, [&](const Tensor& out) { ops_.causal_mask(out, mask); }, DType::boolean);
+  }
+
+  void rotary(int64_t width) {
+    const Tensor positions = input({1, 3}, DType::i64),
+                 frequencies = input({width / 2}, DType::f32);
+    const Tensor cos = device_.allocate(storage_, {1, 3, width});
+    const Tensor sin = device_.allocate(storage_, {1, 3, width});
+    ops_.rotary_table(cos, sin, positions, frequencies, 1);
+    const Shape shape({1, 2, 3, width});
+    const Tensor x = input(shape);
+    for (const RotaryStyle style : {RotaryStyle::half, RotaryStyle::interleaved}) {
+      call(shape, [&](const Tensor& out) { ops_.rotary(out, x, cos, sin, style); });
+    }
+  }
+
+  void norms(int64_t columns) {
+    const Shape shape({2, columns});
+    const Tensor x = input(shape), y = input(shape), weight = input({columns});
+    call(shape, [&](const Tensor& out) { ops_.rms_norm(out, x, weight, {1e-6}); });
+    call(shape, [&](const Tensor& out) { ops_.layer_norm(out, x, weight, weight, 1e-5); });
+    call(shape, [&](const Tensor& out) { ops_.softmax(out, x); });
+    const Tensor sum = device_.allocate(storage_, shape);
+    call(shape, [&](const Tensor& out) { ops_.add_rms_norm(sum, out, x, y, weight, {1e-6}); });
+  }
+
+  void products() {
+    const int64_t inner = 64, columns = 72;
+    // Rows of a longer weight: no vendor's library takes it.
+    const Tensor whole = input({columns, inner}), apart = input({columns, 2 * inner});
+    for (const int64_t rows : {1, 4, 8, 65}) {
+      const Tensor x = input({rows, inner});
+      for (const Tensor& weight : {whole, apart.slice(1, 0, inner)}) {
+        call({rows, columns}, [&](const Tensor& out) { ops_.linear(out, x, weight); });
+      }
+    }
+    const Tensor a = input({1, 4, 65, inner}), b = input({1, 2, inner, columns});
+    call({1, 4, 65, columns}, [&](const Tensor& out) { ops_.matmul(out, a, b, false); });
+    const Tensor transposed = input({1, 2, columns, inner});
+    call({1, 4, 65, columns}, [&](const Tensor& out) { ops_.matmul(out, a, transposed, true); });
+  }
+
+  void attention(int64_t width) {
+    // A few query tokens, as many as a decoding kernel shares its reads among, and a prompt.
+    for (const int64_t queries : {1, 2, 4, 65}) attend(queries, 130, width, false);
+    // A listed mask is a case for the general kernel alone; many keys for one query are split.
+    attend(17, 33, width, true);
+    attend(1, 300, width, true);
+  }
+
+  void attend(int64_t queries, int64_t keys, int64_t width, bool listed) {
+    const Tensor q = input({1, 2, queries, width});
+    const Tensor k = input({1, 1, keys, width}), v = input({1, 1, keys, width});
+    AttentionMask mask;
+    mask.causal = !listed;
+    mask.query_offset = keys - queries;
+    if (listed) mask.explicit_mask = input({1, 1, queries, keys});
+    call({1, queries, 2, width}, [&](const Tensor& out) {
+      ops_.sdpa(out, q, k, v, mask, {0.125, {}});
+    });
+  }
+
+  Device& device_;
+  Ops& ops_;
+  DType storage_;
+  int64_t vector_;  // elements of 16 bytes
+};
+
+TEST_CASE("gpu: every implementation once, small") {
+  for (const std::string& name : devices_to_check()) {
+    INFO(name);
+    const auto device = open_device(name);
+    std::vector<OpRecord> records;
+    device->ops().observe(&records);
+    for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) Calls(*device, dtype).all();
+    device->ops().observe(nullptr);
+    const std::vector<std::string> names = implementations_of(records);
+    const std::set<std::string> ran(names.begin(), names.end());
+    for (const Implementation& it : device->ops().implementations()) {
+      const std::string declared = to_string(it.op, it.name);
+      INFO(declared);
+      CHECK(ran.count(declared) == (it.absent.empty() ? 1 : 0));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace plumb
