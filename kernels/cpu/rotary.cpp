@@ -40,10 +40,10 @@ void CpuOps::do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor&
 namespace {
 
 // One head of one token in float32, in place: x [D], cos, sin [r], scratch [r].
-void rotate_row(const Simd& simd, int rounding, float* x, const float* cos, const float* sin,
+void rotate_row(const RowFunctions& rows, float* x, const float* cos, const float* sin,
                 int64_t r, RotaryStyle style, float* scratch) {
   const int64_t pairs = r / 2;
-  const auto rotate = simd.rotate[rounding];
+  const auto rotate = rows.rotate;
   if (style == RotaryStyle::half) {
     rotate(x, x + pairs, x, x + pairs, cos, sin, cos + pairs, sin + pairs, pairs);
     return;
@@ -100,7 +100,7 @@ void CpuOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, co
         return b * t.stride(0) + h * t.stride(1) + (first + i) * t.stride(2);
       };
       storage.widen(row, storage.at(x, offset(x)), width);
-      rotate_row(*simd_, storage.index(), row, cosines[i], sines[i], r, style, row + width);
+      rotate_row(storage.rows(), row, cosines[i], sines[i], r, style, row + width);
       storage.write(storage.at(static_cast<char*>(out.raw()), offset(out)), row, width);
     }
   });

@@ -18,7 +18,7 @@ inline F horner(F x, const float (&coefficients)[N]) {  // lowest power first
 // exp(x + low) for |low| much smaller than 1. Cody and Waite's reduction x = n ln 2 + r, |r| <= ln
 // 2 / 2, then exp(r) = 1 + r + r^2 q(r), error 2^-34. Exact limits: 0 from -104 down and for -inf,
 // inf from 89 up, NaN stays; subnormal results are rounded correctly because 2^n is applied in two
-// factors.
+// factors. Few operations that wait for each other: a loop over it is bound by their latency.
 inline F exp_of_sum(F x, F low) {
   constexpr float q[] = {0x1.000000p-1f, 0x1.555554p-3f,  0x1.55548ep-5f,
                          0x1.111272p-7f, 0x1.6d8db0p-10f, 0x1.9f0810p-13f};
@@ -26,11 +26,14 @@ inline F exp_of_sum(F x, F low) {
   const I vanishes = x < splat(-104.0f);  // masked scores: computed as exp(0), underflow is slow
   x = vanishes ? F{} : x;
   const F magic = splat(0x1.8p23f);  // adding it rounds to an integer, kept in the low bits
-  const F shifted = x * splat(0x1.715476p0f) + magic;
+  const F shifted = multiply_add(x, splat(0x1.715476p0f), magic);
   const F n = shifted - magic;
   // ln 2 in two parts; the first has 15 bits, so that n times it is exact.
-  const F r = (x - n * splat(0x1.62e4p-1f)) - n * splat(0x1.7f7d1cp-20f) + low;
-  const F p = multiply_add(r * r, horner(r, q), r) + splat(1.0f);
+  const F r = multiply_add(n, splat(-0x1.7f7d1cp-20f), multiply_add(n, splat(-0x1.62e4p-1f), x)) + low;
+  const F square = r * r;
+  const auto pair = [&](int i) { return multiply_add(r, splat(q[i + 1]), splat(q[i])); };
+  const F curve = multiply_add(square, multiply_add(square, pair(4), pair(2)), pair(0));
+  const F p = multiply_add(square, curve, r) + splat(1.0f);
   const U exponent = (U)shifted - (U)magic;
   const U half = (U)((I)exponent >> 1);
   const F scale1 = (F)((half + 127u) << 23);
