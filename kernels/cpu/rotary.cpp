@@ -16,18 +16,25 @@ void CpuOps::do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor&
   const int64_t pairs = inv_freq.dim(0);
   const RowOffsets cos_at(cos), sin_at(sin), position_at(positions, 0);
   const float* frequencies = inv_freq.data<float>();
-  pool_.for_each(position_at.count(), 60.0 * static_cast<double>(pairs), [&](int64_t row, int) {
+  float fastest = 0;
+  for (int64_t i = 0; i < pairs; ++i) fastest = std::max(fastest, std::abs(frequencies[i]));
+  pool_.for_each(position_at.count(), 6.0 * static_cast<double>(pairs), [&](int64_t row, int) {
     // The position and the angle are rounded to float32 as in transformers; the cosine is not.
     const float position = static_cast<float>(positions.data<int64_t>()[position_at[row]]);
     char* c = storage.at(static_cast<char*>(cos.raw()), cos_at[row]);
     char* s = storage.at(static_cast<char*>(sin.raw()), sin_at[row]);
     for (int64_t begin = 0; begin < pairs; begin += kPiece) {
       const int64_t n = std::min(kPiece, pairs - begin);
-      float cosines[kPiece], sines[kPiece];
-      for (int64_t i = 0; i < n; ++i) {
-        const double angle = position * frequencies[begin + i];
-        cosines[i] = static_cast<float>(std::cos(angle) * attention_scaling);
-        sines[i] = static_cast<float>(std::sin(angle) * attention_scaling);
+      float angles[kPiece], cosines[kPiece], sines[kPiece];
+      simd_->rows[kF32].scale(angles, frequencies + begin, position, n);
+      if (std::abs(position) * fastest <= kMostAngle) {
+        simd_->cos_sin(cosines, sines, angles, attention_scaling, n);
+      } else {
+        for (int64_t i = 0; i < n; ++i) {
+          const double angle = angles[i];
+          cosines[i] = static_cast<float>(std::cos(angle) * attention_scaling);
+          sines[i] = static_cast<float>(std::sin(angle) * attention_scaling);
+        }
       }
       for (const int64_t column : {begin, begin + pairs}) {
         storage.write(storage.at(c, column), cosines, n);

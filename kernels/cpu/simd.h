@@ -14,6 +14,7 @@ namespace plumb::cpu {
 inline constexpr int kLanes = 32;    // partial sums of a reduction
 inline constexpr int kTileRows = 6;  // rows of the product's micro-kernel
 inline constexpr int kMaxTileColumns = 32;
+inline constexpr float kMostAngle = 0x1p20f;
 
 // How the elements of a row are stored.
 enum Stored { kF16, kBf16, kF32 };
@@ -63,6 +64,9 @@ struct Simd {
   float (*dot)(const float* a, const float* b, int64_t n);
   // x = x * factor, or cap * tanh(x * factor / cap) where cap > 0.
   void (*score)(float* x, float factor, float cap, int64_t n);
+
+  // Cosine and sine in float64 (error 2^-36), times factor, rounded once. |angle| <= kMostAngle.
+  void (*cos_sin)(float* cos, float* sin, const float* angles, double factor, int64_t n);
 
   // c[i, j] (+)= sum over p of a[p, i] b[p, j] for kTileRows x tile_columns elements; a is packed
   // [k, kTileRows], b has rows of stride ldb.

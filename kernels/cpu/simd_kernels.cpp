@@ -225,6 +225,20 @@ float max(const void* x, float start, int64_t n) {
   return start;
 }
 
+void cos_sin_row(float* cos, float* sin, const float* angles, double factor, int64_t n) {
+  F c, s;
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) {
+    cos_sin(load(angles + i), factor, c, s);
+    store(cos + i, c);
+    store(sin + i, s);
+  }
+  if (i == n) return;
+  cos_sin(load(angles + i, n - i, 0.0f), factor, c, s);
+  store(cos + i, c, n - i);
+  store(sin + i, s, n - i);
+}
+
 void tile(int64_t k, const float* a, const float* b, int64_t ldb, float* c, int64_t ldc,
           bool accumulate) {
   F sums[kTileRows][2] = {};
@@ -310,6 +324,7 @@ constexpr Simd kTable = {
     {rows_of<kF16>(), rows_of<kBf16>(), rows_of<kF32>()},
     dot,
     score,
+    cos_sin_row,
     tile,
     transpose8,
 };
