@@ -194,6 +194,86 @@ TEST_CASE("simd: an element's result does not depend on its place in the row") {
   }
 }
 
+TEST_CASE("simd: stored rows of every length, in place too, equal the float32 rows and R()") {
+  const Simd& simd = any_simd();
+  const Stored stored = GENERATE(kF16, kBf16, kF32);
+  INFO(simd.name << ", format " << stored);
+  const RowFunctions &rows = simd.rows[stored], &wide = simd.rows[kF32];
+  constexpr int64_t kMost = 70;
+  const std::vector<float> a = floats(kMost, 7), b = floats(kMost, 8, 3);
+  const auto as_stored = [&](const std::vector<float>& x, int64_t n) {
+    std::vector<char> out(4 * kMost, 0x55);  // what lies behind the row must neither count nor change
+    rows.narrow(out.data(), x.data(), n);
+    return out;
+  };
+  const auto as_floats = [&](const std::vector<char>& x, int64_t n) {
+    std::vector<float> out(kMost);
+    rows.widen(out.data(), x.data(), n);
+    return out;
+  };
+  for (int64_t n = 0; n <= kMost; ++n) {
+    const std::vector<char> x = as_stored(a, n), y = as_stored(b, n);
+    const std::vector<float> x32 = as_floats(x, n), y32 = as_floats(y, n);
+    std::vector<float> step(kMost), other(kMost);
+    const auto check = [&](const char* name, const auto& in_place) {
+      INFO(name << ", n " << n);
+      std::vector<char> out = x;
+      in_place(out.data());
+      REQUIRE(out == as_stored(step, n));
+    };
+    wide.add(step.data(), x32.data(), y32.data(), n);
+    check("add", [&](void* out) { rows.add(out, out, y.data(), n); });
+    wide.activation[0](step.data(), x32.data(), n);
+    rows.round(step.data(), step.data(), n);
+    wide.mul(step.data(), step.data(), y32.data(), n);
+    check("gated silu", [&](void* out) { rows.gated_activation[0](out, out, y.data(), n); });
+    wide.divide(step.data(), x32.data(), 3, n);
+    rows.round(step.data(), step.data(), n);
+    wide.activation[3](step.data(), step.data(), n);
+    rows.round(step.data(), step.data(), n);
+    wide.scale(step.data(), step.data(), 3, n);
+    check("softcap", [&](void* out) { rows.softcap(out, out, 3, n); });
+    wide.scale(step.data(), x32.data(), 0.3f, n);
+    for (const int before : {1, 0}) {
+      if (before) rows.round(step.data(), step.data(), n);
+      wide.mul(step.data(), step.data(), y32.data(), n);
+      const auto index = static_cast<size_t>(before ? WeightRounding::before : WeightRounding::after);
+      check("rms_normalised", [&](void* out) {
+        rows.rms_normalised[index](out, out, 0.3f, y.data(), 0, n);
+      });
+      wide.scale(step.data(), x32.data(), 0.3f, n);
+    }
+    REQUIRE(rows.sum(x.data(), n) == wide.sum(x32.data(), n));
+    REQUIRE(rows.sum_squares(x.data(), n) == wide.sum_squares(x32.data(), n));
+    REQUIRE(rows.max(x.data(), -9, n) == wide.max(x32.data(), -9, n));
+    REQUIRE(rows.sum_squared_deviations(x.data(), 0.5f, n) ==
+            wide.sum_squared_deviations(x32.data(), 0.5f, n));
+    REQUIRE(rows.exp_sum(step.data(), x.data(), 1, n) == wide.exp_sum(other.data(), x32.data(), 1, n));
+    REQUIRE(step == other);
+  }
+}
+
+TEST_CASE("simd: cosines and sines are rounded once, up to the largest angle") {
+  const Simd& simd = any_simd();
+  INFO(simd.name);
+  std::vector<float> angles;
+  for (float x = 1e-6f; x < kMostAngle; x *= 1.0037f) {
+    angles.push_back(x);
+    angles.push_back(-x);
+  }
+  angles.push_back(kMostAngle);
+  for (int i = 0; i < 100; ++i) angles.push_back(static_cast<float>(i * std::acos(-1.0) / 4));
+  std::vector<float> cosines(angles.size()), sines(angles.size());
+  simd.cos_sin(cosines.data(), sines.data(), angles.data(), 1.1,
+               static_cast<int64_t>(angles.size()));
+  for (size_t i = 0; i < angles.size(); ++i) {
+    const double angle = angles[i];
+    INFO("angle " << angle);
+    REQUIRE(ulps(cosines[i], 1.1 * std::cos(angle)) < 0.51);
+    REQUIRE(ulps(sines[i], 1.1 * std::sin(angle)) < 0.51);
+  }
+}
+
 TEST_CASE("simd: the product's tile and its packing") {
   const Simd& simd = any_simd();
   INFO(simd.name);
