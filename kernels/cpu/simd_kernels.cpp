@@ -112,24 +112,23 @@ void normalised(void* out, const void* x, float mean, float factor, const void* 
 }
 
 template <Stored S>
-void rotate(float* y1, float* y2, const float* x1, const float* x2, const float* c1,
-            const float* s1, const float* c2, const float* s2, int64_t n) {
-  const auto r = [](F v) { return rounded<S>(v); };
-  for (int64_t i = 0; i < n; i += kWidth) {
-    const int64_t count = n - i < kWidth ? n - i : kWidth;
-    const auto at = [=](const float* p) {
-      return count == kWidth ? load(p + i) : load(p + i, count, 0.0f);
-    };
-    const auto put = [=](float* p, F v) {
-      if (count == kWidth) store(p + i, v);
-      else store(p + i, v, count);
-    };
+void rotate(void* y1, void* y2, const void* x1, const void* x2, const void* c1, const void* s1,
+            const void* c2, const void* s2, int64_t n) {
+  const auto turn = [=](auto at, auto put) {
     const F a = at(x1), b = at(x2);
-    const F first = r(r(a * at(c1)) - r(b * at(s1)));
-    const F second = r(r(b * at(c2)) + r(a * at(s2)));
+    const F first = rounded<S>(a * at(c1)) - rounded<S>(b * at(s1));
+    const F second = rounded<S>(b * at(c2)) + rounded<S>(a * at(s2));
     put(y1, first);
     put(y2, second);
+  };
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) {
+    turn([i](const void* row) { return read<S>(row, i); },
+         [i](void* row, F v) { write<S>(row, i, v); });
   }
+  if (i == n) return;
+  turn([i, n](const void* row) { return read<S>(row, i, n - i, 0.0f); },
+       [i, n](void* row, F v) { write<S>(row, i, v, n - i); });
 }
 
 // Sums: kLanes partial sums, then a fixed tree.
