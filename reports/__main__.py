@@ -23,7 +23,7 @@ def build_parser() -> argparse.ArgumentParser:
     rivals.add_argument("--device", default="cpu", help="cpu or cuda")
     rivals.add_argument("--block", default="all")
     rivals.add_argument("--quick", action="store_true", help="leave out what is slow to compile")
-    rivals.add_argument("--seconds", type=float, default=0.1, help="per way")
+    rivals.add_argument("--seconds", type=float, default=0.5, help="per way")
     rivals.add_argument("--threads", type=int, default=0)
     rivals.add_argument("--out", type=Path, required=True)
     table = commands.add_parser("table", help="a Markdown table of JSON lines of both")

@@ -22,13 +22,13 @@ Function = Callable[[Operands], object]
 
 @dataclass
 class Operand:
-    """A random tensor of `shape`: normal numbers, or ids below `below`, or positions."""
+    """Normal numbers, ids below `below`, positions, or rotary frequencies."""
 
     shape: tuple[int, ...]
     deviation: float = 1.0
     below: int | None = None
     positions: bool = False
-    float32: bool = False
+    frequencies: bool = False
     shared: bool = False  # one for all operand sets
 
 
@@ -179,7 +179,7 @@ def rotary_cases(m: Maker) -> list[Case]:
             "rotary_table",
             {
                 "positions": Operand((1, tokens), positions=True),
-                "inv_freq": Operand((s.head_dim // 2,), float32=True),
+                "inv_freq": Operand((s.head_dim // 2,), frequencies=True),
             },
         ).eager_and_compiled(table, slow=True),
         Case(

@@ -1,12 +1,15 @@
 """Measures PyTorch's ways of the cases of `harness bench` on one device, as JSON lines.
 
-Same shapes, dtypes and rotation of operands as the harness; medians over batches of calls, by CUDA
-events or perf_counter. A way that fails is a line with a `gap`: its reason.
+Same shapes, dtypes, rotation of operands and rule of timing as the harness: medians over batches of
+calls, by CUDA events or perf_counter; outputs are memory that the call before has freed, as the
+harness has one set of outputs. A way that fails is a line with a `gap`: its reason.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -21,9 +24,10 @@ from reports.rival_cases import TORCH_NAMES, Case, Maker, Operand, Operands, Way
 from reports.shapes import Shape, Sizes
 
 ROTATE_BYTES = 256 << 20  # of operands in all: more than any cache holds
-MOST_SETS = 256
+MOST_SETS = 4096
 BATCH_SECONDS = 0.002
-FEWEST_BATCHES, MOST_BATCHES, MOST_CALLS = 3, 15, 2000
+FEWEST_BATCHES, MOST_BATCHES, MOST_CALLS = 3, 20, 2000
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h
 
 
 @dataclass
@@ -66,8 +70,10 @@ def make_operand(operand: Operand, sizes: Sizes) -> torch.Tensor:
         return torch.randint(operand.below, operand.shape, device=device)
     if operand.positions:
         return torch.arange(operand.shape[-1], device=device).expand(operand.shape)
-    name = "float32" if operand.float32 else TORCH_NAMES[sizes.dtype]
-    out = torch.empty(operand.shape, device=device, dtype=getattr(torch, name))
+    if operand.frequencies:
+        return 1e4 ** -torch.linspace(0, 1, operand.shape[0] + 1, device=device)[:-1]
+    dtype = getattr(torch, TORCH_NAMES[sizes.dtype])
+    out = torch.empty(operand.shape, device=device, dtype=dtype)
     return out.normal_(0, operand.deviation)
 
 
@@ -130,7 +136,7 @@ def measure(
 
     batch(1)  # compiles, allocates
     start = time.perf_counter()
-    count = max(1, min(MOST_CALLS, round(BATCH_SECONDS / min(batch(1), batch(2)))))
+    count = max(1, min(MOST_CALLS, math.ceil(BATCH_SECONDS / min(batch(1), batch(2)))))
     batch(count)
     out: list[float] = []
     while len(out) < FEWEST_BATCHES or (
@@ -180,6 +186,14 @@ def measure_cases(
             torch.cuda.empty_cache()
 
 
+def keep_freed_memory() -> None:
+    """Has glibc hand out freed memory again: else each call pays the page faults of its outputs."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(M_MMAP_MAX, 0)
+        libc.mallopt(M_TRIM_THRESHOLD, -1)
+
+
 def ceilings(sizes: Sizes) -> dict[str, Any]:
     """PyTorch's copy (bytes read and written) and matrix product on the device."""
     cpu = sizes.device == "cpu"
@@ -217,12 +231,13 @@ def run(
     out: Path,
     wanted: str = "all",
     quick: bool = False,
-    seconds: float = 0.1,
+    seconds: float = 0.5,
     threads: int = 0,
 ) -> int:
     """Measures and writes the lines; prints each as it becomes known."""
     if threads:
         torch.set_num_threads(threads)
+    keep_freed_memory()
     with out.open("w") as file:
         write(file, device_line(sizes.device))
         write(file, ceilings(sizes))

@@ -55,10 +55,10 @@ class CpuOps final : public Ops {
   // For ops with several: sets simd_, the default one first; false when --impl excludes them all.
   bool choose_simd(std::string_view kernel);
   void require_storage(const char* op, const Tensor& t) const;
-  // out = R(f(inputs...)) element by element; f(row, input rows, n) fills a piece in float32.
-  template <int Inputs, class Function>
-  void elementwise(const char* op, const Tensor& out,
-                   const std::array<const Tensor*, Inputs>& inputs, double cost, const Function& f);
+  // out = R(f(inputs...)) element by element: f(rows, {out, inputs...}, n) computes a piece.
+  template <size_t Inputs, class Function>
+  void elementwise(const char* op, const Tensor& out, const Tensor* const (&inputs)[Inputs],
+                   double cost, const Function& f);
 
   std::vector<const Simd*> simds_;  // that run here, the default one first
   const Simd* simd_;                // of the op that runs

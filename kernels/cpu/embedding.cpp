@@ -26,12 +26,7 @@ void CpuOps::do_embedding(const Tensor& out, const Tensor& ids, const Tensor& we
       std::memcpy(target, source, static_cast<size_t>(channels * storage.size()));
       return;
     }
-    float buffer[kPiece];
-    for (int64_t begin = 0; begin < channels; begin += kPiece) {
-      const int64_t n = std::min(kPiece, channels - begin);
-      simd_->scale(buffer, storage.read(storage.at(source, begin), buffer, n), factor, n);
-      storage.write(storage.at(target, begin), buffer, n);
-    }
+    storage.rows().scale(target, source, factor, channels);
   });
 }
 

@@ -13,32 +13,25 @@ void CpuOps::do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& wei
   const Format storage = format("layer_norm", x);
   if (x.numel() == 0) return;
   const int64_t channels = x.dim(-1);
+  const char* w = storage.at(weight, 0);
+  const char* b = bias.defined() ? storage.at(bias, 0) : nullptr;
   const RowOffsets to(out), from(x);
-  pool_.for_each(from.count(), 1.5 * static_cast<double>(channels), [&](int64_t row, int) {
+  pool_.for_each(from.count(), static_cast<double>(channels), [&](int64_t row, int) {
+    const RowFunctions& rows = storage.rows();
     const char* source = storage.at(x, from[row]);
-    char* target = storage.at(static_cast<char*>(out.raw()), to[row]);
-    float line[kLine], buffer[kPiece], weights[kPiece], biases[kPiece];
-    const float* whole = channels <= kLine ? storage.read(source, line, channels) : nullptr;
-    const auto pieces = [&](const auto& visit) {
+    const auto summed = [&](const auto& sum_of) {
+      double sum = 0;
       for (int64_t begin = 0; begin < channels; begin += kPiece) {
-        const int64_t n = std::min(kPiece, channels - begin);
-        visit(begin, n, whole ? whole + begin : storage.read(storage.at(source, begin), buffer, n));
+        sum += sum_of(storage.at(source, begin), std::min(kPiece, channels - begin));
       }
+      return sum / static_cast<double>(channels);
     };
-    double sum = 0, squares = 0;
-    pieces([&](int64_t, int64_t n, const float* piece) { sum += simd_->sum(piece, n); });
-    const float mean = static_cast<float>(sum / static_cast<double>(channels));
-    pieces([&](int64_t, int64_t n, const float* piece) {
-      squares += simd_->sum_squared_deviations(piece, mean, n);
+    const auto mean = static_cast<float>(summed(rows.sum));
+    const double variance = summed([&](const char* piece, int64_t n) {
+      return rows.sum_squared_deviations(piece, mean, n);
     });
-    const double variance = squares / static_cast<double>(channels);
     const float factor = static_cast<float>(1 / std::sqrt(variance + eps));
-    pieces([&](int64_t begin, int64_t n, const float* piece) {
-      const float* w = storage.read(storage.at(weight, begin), weights, n);
-      const float* b = bias.defined() ? storage.read(storage.at(bias, begin), biases, n) : nullptr;
-      simd_->normalised(buffer, piece, mean, factor, w, b, n);
-      storage.write(storage.at(target, begin), buffer, n);
-    });
+    rows.normalised(storage.at(out.data<char>(), to[row]), source, mean, factor, w, b, channels);
   });
 }
 

@@ -59,7 +59,7 @@ void library(const Simd& simd, ThreadPool& pool, Arena& arena, const Format& sto
         product.bias ? storage.read(storage.at(product.bias, column), bias, columns) : nullptr;
     for (int64_t i = 0; i < rows; ++i) {
       float* line = sums + i * kColumns;
-      if (added) simd.add(line, line, added, columns);
+      if (added) simd.rows[kF32].add(line, line, added, columns);
       storage.write(storage.at(product.out, (*product.out_rows)[row + i] + column), line, columns);
     }
   });

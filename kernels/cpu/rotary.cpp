@@ -2,8 +2,9 @@
 // every product and after the sum, as transformers' apply_rotary_pos_emb does in separate tensor
 // operations.
 //
-// x [B, H, T, D], cos, sin [B, T, r]; a unit of work is a few tokens with all their heads.
+// x [B, H, T, D], cos, sin [B, T, r].
 #include <cmath>
+#include <cstring>
 
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/error.h"
@@ -16,18 +17,25 @@ void CpuOps::do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor&
   const int64_t pairs = inv_freq.dim(0);
   const RowOffsets cos_at(cos), sin_at(sin), position_at(positions, 0);
   const float* frequencies = inv_freq.data<float>();
-  pool_.for_each(position_at.count(), 60.0 * static_cast<double>(pairs), [&](int64_t row, int) {
+  float fastest = 0;
+  for (int64_t i = 0; i < pairs; ++i) fastest = std::max(fastest, std::abs(frequencies[i]));
+  pool_.for_each(position_at.count(), 6.0 * static_cast<double>(pairs), [&](int64_t row, int) {
     // The position and the angle are rounded to float32 as in transformers; the cosine is not.
     const float position = static_cast<float>(positions.data<int64_t>()[position_at[row]]);
     char* c = storage.at(static_cast<char*>(cos.raw()), cos_at[row]);
     char* s = storage.at(static_cast<char*>(sin.raw()), sin_at[row]);
     for (int64_t begin = 0; begin < pairs; begin += kPiece) {
       const int64_t n = std::min(kPiece, pairs - begin);
-      float cosines[kPiece], sines[kPiece];
-      for (int64_t i = 0; i < n; ++i) {
-        const double angle = position * frequencies[begin + i];
-        cosines[i] = static_cast<float>(std::cos(angle) * attention_scaling);
-        sines[i] = static_cast<float>(std::sin(angle) * attention_scaling);
+      float angles[kPiece], cosines[kPiece], sines[kPiece];
+      simd_->rows[kF32].scale(angles, frequencies + begin, position, n);
+      if (std::abs(position) * fastest <= kMostAngle) {
+        simd_->cos_sin(cosines, sines, angles, attention_scaling, n);
+      } else {
+        for (int64_t i = 0; i < n; ++i) {
+          const double angle = angles[i];
+          cosines[i] = static_cast<float>(std::cos(angle) * attention_scaling);
+          sines[i] = static_cast<float>(std::sin(angle) * attention_scaling);
+        }
       }
       for (const int64_t column : {begin, begin + pairs}) {
         storage.write(storage.at(c, column), cosines, n);
@@ -39,27 +47,46 @@ void CpuOps::do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor&
 
 namespace {
 
-// One head of one token in float32, in place: x [D], cos, sin [r], scratch [r].
-void rotate_row(const Simd& simd, int rounding, float* x, const float* cos, const float* sin,
-                int64_t r, RotaryStyle style, float* scratch) {
-  const int64_t pairs = r / 2;
-  const auto rotate = simd.rotate[rounding];
-  if (style == RotaryStyle::half) {
-    rotate(x, x + pairs, x, x + pairs, cos, sin, cos + pairs, sin + pairs, pairs);
-    return;
-  }
-  float* even = scratch;
-  float* odd = scratch + pairs;
+// [pairs, 2] to [2, pairs] and back; elements are moved as they are.
+template <class Element>
+void take_apart(void* to, const void* from, int64_t pairs) {
+  auto* out = static_cast<Element*>(to);
+  const auto* in = static_cast<const Element*>(from);
   for (int64_t i = 0; i < pairs; ++i) {
-    even[i] = x[2 * i];
-    odd[i] = x[2 * i + 1];
-  }
-  rotate(even, odd, even, odd, cos, sin, cos, sin, pairs);
-  for (int64_t i = 0; i < pairs; ++i) {
-    x[2 * i] = even[i];
-    x[2 * i + 1] = odd[i];
+    out[i] = in[2 * i];
+    out[pairs + i] = in[2 * i + 1];
   }
 }
+template <class Element>
+void put_together(void* to, const void* from, int64_t pairs) {
+  auto* out = static_cast<Element*>(to);
+  const auto* in = static_cast<const Element*>(from);
+  for (int64_t i = 0; i < pairs; ++i) {
+    out[2 * i] = in[i];
+    out[2 * i + 1] = in[pairs + i];
+  }
+}
+
+// One head of one token: out, x [D], cos, sin [r], scratch [r].
+struct Rotation {
+  const Format& storage;
+  RotaryStyle style;
+  int64_t width, pairs;
+
+  void row(char* out, const char* x, const char* cos, const char* sin, char* scratch) const {
+    const auto second = [this](auto* row) { return storage.at(row, pairs); };
+    const auto rotate = storage.rows().rotate;
+    if (style == RotaryStyle::half) {
+      rotate(out, second(out), x, second(x), cos, sin, second(cos), second(sin), pairs);
+    } else {
+      (storage.wide() ? take_apart<uint32_t> : take_apart<uint16_t>)(scratch, x, pairs);
+      rotate(scratch, second(scratch), scratch, second(scratch), cos, sin, cos, sin, pairs);
+      (storage.wide() ? put_together<uint32_t> : put_together<uint16_t>)(out, scratch, pairs);
+    }
+    std::memmove(storage.at(out, 2 * pairs), storage.at(x, 2 * pairs),
+                 static_cast<size_t>((width - 2 * pairs) * storage.size()));
+  }
+};
 
 }  // namespace
 
@@ -69,39 +96,31 @@ void CpuOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, co
   if (x.numel() == 0) return;
   const int64_t batch = x.dim(0), heads = x.dim(1), tokens = x.dim(2), width = x.dim(3);
   const int64_t r = cos.dim(2);
-  // A unit is a few tokens of one batch row with all their heads, which share the table; whichever
-  // of tokens and heads are neighbours in memory follow each other.
-  constexpr int64_t kTokens = 16;
-  const int64_t blocks = (tokens + kTokens - 1) / kTokens;
+  const Rotation rotation{storage, style, width, r / 2};
+  // A unit goes through memory in its order: tokens of one head, or all heads of a few tokens.
   const bool tokens_inside = x.stride(1) > x.stride(2);
-  // Scratch of one worker: a row, its pairs taken apart, cosines and sines of the tokens.
-  const int64_t floats = width + r + 2 * kTokens * r;
+  const int64_t unit_heads = tokens_inside ? 1 : heads;
+  const int64_t unit_tokens = std::min<int64_t>(tokens, tokens_inside ? 128 : 16);
+  const int64_t blocks = (tokens + unit_tokens - 1) / unit_tokens;
+  const int64_t groups = heads / unit_heads;
   Arena::Scope scope(arena());
-  const Tensor scratch = arena().take(DType::f32, {pool_.size(), floats});
-  const double cost = static_cast<double>(std::min(tokens, kTokens) * heads * width);
-  pool_.for_each(batch * blocks, cost, [&](int64_t unit, int worker) {
-    const int64_t b = unit / blocks, first = unit % blocks * kTokens;
-    const int64_t count = std::min(kTokens, tokens - first);
-    float* row = scratch.data<float>() + worker * floats;
-    const float *cosines[kTokens], *sines[kTokens];
-    for (int64_t i = 0; i < count; ++i) {
-      float* buffer = row + width + r + 2 * i * r;
-      const auto table = [&](const Tensor& source, float* widened) {
-        const int64_t offset = b * source.stride(0) + (first + i) * source.stride(1);
-        return storage.read(storage.at(source, offset), widened, r);
+  const Tensor scratch = arena().take(x.dtype(), {pool_.size(), r});
+  const double cost = 0.5 * static_cast<double>(unit_tokens * unit_heads * width);
+  pool_.for_each(batch * groups * blocks, cost, [&](int64_t unit, int worker) {
+    const int64_t b = unit / blocks / groups, group = unit / blocks % groups;
+    const int64_t first = unit % blocks * unit_tokens;
+    const int64_t count = std::min(unit_tokens, tokens - first);
+    for (int64_t n = 0; n < count * unit_heads; ++n) {
+      const int64_t t = first + n / unit_heads, h = group * unit_heads + n % unit_heads;
+      const auto head = [&](const Tensor& a) {
+        return b * a.stride(0) + h * a.stride(1) + t * a.stride(2);
       };
-      cosines[i] = table(cos, buffer);
-      sines[i] = table(sin, buffer + r);
-    }
-    for (int64_t n = 0; n < count * heads; ++n) {
-      const int64_t i = tokens_inside ? n % count : n / heads;
-      const int64_t h = tokens_inside ? n / count : n % heads;
-      const auto offset = [&](const Tensor& t) {
-        return b * t.stride(0) + h * t.stride(1) + (first + i) * t.stride(2);
+      const auto angles = [&](const Tensor& a) {
+        return storage.at(a, b * a.stride(0) + t * a.stride(1));
       };
-      storage.widen(row, storage.at(x, offset(x)), width);
-      rotate_row(*simd_, storage.index(), row, cosines[i], sines[i], r, style, row + width);
-      storage.write(storage.at(static_cast<char*>(out.raw()), offset(out)), row, width);
+      rotation.row(storage.at(static_cast<char*>(out.raw()), head(out)), storage.at(x, head(x)),
+                   angles(cos), angles(sin),
+                   storage.at(static_cast<char*>(scratch.raw()), worker * r));
     }
   });
 }

@@ -54,23 +54,42 @@ class RowOffsets {
   std::array<int64_t, kMaxRank> strides_{};
 };
 
+// The innermost axes of tensors of one shape that are one block of memory in each of them.
+struct Block {
+  int axes = 1;
+  int64_t length = 1;  // elements
+};
+template <class Tensors>
+Block common_block(const Tensors& tensors) {
+  const Tensor& first = *tensors[0];
+  Block block{1, first.dim(-1)};
+  for (int axis = first.rank() - 2; axis >= 0; --axis, ++block.axes) {
+    for (const Tensor* t : tensors) {
+      if (t->dim(axis) != 1 && t->stride(axis) != block.length) return block;
+    }
+    block.length *= first.dim(axis);
+  }
+  return block;
+}
+
 // A storage dtype of this device with its conversions.
 class Format {
  public:
   Format(const Simd& simd, DType dtype)
-      : simd_(simd),
-        half_(dtype == DType::f32 ? -1 : dtype == DType::bf16),
-        size_(dtype == DType::f32 ? 4 : 2) {}
+      : stored_(dtype == DType::f32    ? kF32
+                : dtype == DType::bf16 ? kBf16
+                                       : kF16),
+        rows_(simd.rows[stored_]) {}
 
-  bool wide() const { return half_ < 0; }  // f32 itself
-  int64_t size() const { return size_; }
-  int index() const { return wide() ? 2 : half_; }
+  bool wide() const { return stored_ == kF32; }
+  int64_t size() const { return wide() ? 4 : 2; }
+  const RowFunctions& rows() const { return rows_; }
 
   const char* at(const Tensor& t, int64_t offset) const {
-    return static_cast<const char*>(t.raw()) + offset * size_;
+    return static_cast<const char*>(t.raw()) + offset * size();
   }
-  char* at(char* base, int64_t offset) const { return base + offset * size_; }
-  const char* at(const char* base, int64_t offset) const { return base + offset * size_; }
+  char* at(char* base, int64_t offset) const { return base + offset * size(); }
+  const char* at(const char* base, int64_t offset) const { return base + offset * size(); }
 
   // n elements as float32: in `buffer`, or where they are when they are float32 already.
   const float* read(const void* from, float* buffer, int64_t n) const {
@@ -79,32 +98,15 @@ class Format {
     return buffer;
   }
   // The same, always in `buffer`.
-  void widen(float* buffer, const void* from, int64_t n) const {
-    if (wide()) {
-      std::copy_n(static_cast<const float*>(from), n, buffer);
-    } else {
-      simd_.widen[half_](buffer, static_cast<const uint16_t*>(from), n);
-    }
-  }
-  // Where to compute n elements of the output `to`; write() then puts them there.
-  float* target(void* to, float* buffer) const { return wide() ? static_cast<float*>(to) : buffer; }
+  void widen(float* buffer, const void* from, int64_t n) const { rows_.widen(buffer, from, n); }
   // R(): n float32 values stored at `to`.
   void write(void* to, const float* from, int64_t n) const {
-    if (!wide()) {
-      simd_.narrow[half_](static_cast<uint16_t*>(to), from, n);
-    } else if (to != from) {
-      std::copy_n(from, n, static_cast<float*>(to));
-    }
-  }
-  // R() in place, without storing.
-  void round(float* x, int64_t n) const {
-    if (!wide()) simd_.round[half_](x, x, n);
+    if (to != from) rows_.narrow(to, from, n);
   }
 
  private:
-  const Simd& simd_;
-  int half_;  // index into Simd's arrays, -1 for f32
-  int64_t size_;
+  Stored stored_;
+  const RowFunctions& rows_;
 };
 
 }  // namespace plumb::cpu

@@ -157,13 +157,13 @@ void Attention::weigh(Block& block, int64_t row, int64_t begin, int64_t n) const
   simd_.score(scores, scale_, cap_, n);
   mask_rows_.apply(scores, block.batch, head(block, row), query(block, row), begin, begin + n);
   const float old = block.max[row];
-  const float max = simd_.max(scores, old, n);
+  const float max = simd_.rows[kF32].max(scores, old, n);
   const float shift = max == -kInfinity ? 0 : max;  // nothing allowed so far: weights exp(-inf) = 0
-  const float added = simd_.exp_sum(scores, scores, shift, n);
+  const float added = simd_.rows[kF32].exp_sum(scores, scores, shift, n);
   if (max != old) {
     const float factor = std::exp(old - shift);
     block.total[row] *= factor;
-    simd_.scale(block.sums + row * padded_width_, block.sums + row * padded_width_, factor,
+    simd_.rows[kF32].scale(block.sums + row * padded_width_, block.sums + row * padded_width_, factor,
                 padded_width_);
   }
   block.total[row] += added;
@@ -196,10 +196,10 @@ void Attention::add_keys(Block& block, int64_t begin, int64_t n) const {
 void Attention::mean_of_values(Block& block, float* mean) const {
   std::fill_n(mean, value_width_, 0.0f);
   for (int64_t s = 0; s < keys_; ++s) {
-    simd_.add(mean, mean, storage_.read(key_row(v_, block, s), block.lines, value_width_),
+    simd_.rows[kF32].add(mean, mean, storage_.read(key_row(v_, block, s), block.lines, value_width_),
               value_width_);
   }
-  simd_.divide(mean, mean, static_cast<float>(keys_), value_width_);
+  simd_.rows[kF32].divide(mean, mean, static_cast<float>(keys_), value_width_);
 }
 
 void Attention::finish(Block& block) const {
@@ -217,7 +217,7 @@ void Attention::finish(Block& block) const {
       storage_.write(target, mean, value_width_);
       continue;
     }
-    simd_.divide(sums, sums, empty ? 1 : block.total[row], value_width_);
+    simd_.rows[kF32].divide(sums, sums, empty ? 1 : block.total[row], value_width_);
     storage_.write(target, sums, value_width_);
   }
 }

@@ -1,11 +1,7 @@
 #include "kernels/cpu/sdpa_mask.h"
 
-#include <limits>
-
 namespace plumb::cpu {
 namespace {
-
-constexpr float kExcluded = -std::numeric_limits<float>::infinity();
 
 // Differences of any two int64 values fit.
 __extension__ typedef __int128 Wide;

@@ -1,6 +1,8 @@
 // Which keys a query row may see, as additions to its scores.
 #pragma once
 
+#include <limits>
+
 #include "kernels/cpu/rows.h"
 #include "kernels/ops.h"
 
@@ -14,8 +16,15 @@ class MaskRows {
   struct Range {
     int64_t begin, end;  // empty when begin >= end
   };
+  // Of a key that is not allowed.
+  static constexpr float kExcluded = -std::numeric_limits<float>::infinity();
+
   // The keys that causality and window leave to query t; all of them under an explicit mask.
   Range range(int64_t t) const;
+  // Whether that is all that the mask says.
+  bool only_ranges() const {
+    return !mask_.explicit_mask.defined() && !mask_.key_valid.defined();
+  }
 
   // Adds the mask to scores[s - begin] for keys s in [begin, end): minus infinity where s is not
   // allowed. An explicit additive mask does not allow a key where it is -inf or the dtype's lowest

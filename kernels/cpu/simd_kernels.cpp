@@ -12,118 +12,123 @@
 namespace plumb::cpu {
 namespace {
 
-enum Rounding { kF16, kBf16, kNone };
+// Element by element: f(at) computes one vector from its inputs, at(row) reads an input there. Two
+// vectors at a time, so that the compiler can fill the latencies of one with the other.
 
-template <Rounding R>
-inline H narrow(F x) {
-  return R == kF16 ? narrow_f16(x) : narrow_bf16(x);
-}
-template <Rounding R>
-inline F widen(H h) {
-  return R == kF16 ? widen_f16(h) : widen_bf16(h);
-}
-template <Rounding R>
-inline F rounded(F x) {
-  if constexpr (R == kNone) {
-    return x;
-  } else if constexpr (R == kBf16) {
-    return round_bf16(x);
-  } else {
-    return widen_f16(narrow_f16(x));
+template <Stored S, class Function>
+inline void each(void* out, int64_t n, Function f) {
+  const auto whole = [f](int64_t i) { return f([i](const void* x) { return read<S>(x, i); }); };
+  int64_t i = 0;
+  for (; i + 2 * kWidth <= n; i += 2 * kWidth) {
+    const F first = whole(i), second = whole(i + kWidth);
+    write<S>(out, i, first);
+    write<S>(out, i + kWidth, second);
   }
-}
-
-// Element by element: f(at) computes one vector from its inputs, at(row) loads an input there.
-
-template <class Function>
-inline void each(float* out, int64_t n, Function f) {
-  int64_t i = 0;
-  for (; i + kWidth <= n; i += kWidth)
-    store(out + i, f([i](const float* x) { return load(x + i); }));
+  if (i + kWidth <= n) {
+    write<S>(out, i, whole(i));
+    i += kWidth;
+  }
   if (i == n) return;
-  store(out + i, f([i, n](const float* x) { return load(x + i, n - i, 0.0f); }), n - i);
+  write<S>(out, i, f([i, n](const void* x) { return read<S>(x, i, n - i, 0.0f); }), n - i);
 }
 
-template <Rounding R>
-void widen_row(float* out, const uint16_t* in, int64_t n) {
+template <Stored S>
+void widen_row(float* out, const void* in, int64_t n) {
   int64_t i = 0;
-  for (; i + kWidth <= n; i += kWidth) store(out + i, widen<R>(load(in + i)));
-  if (i < n) store(out + i, widen<R>(load(in + i, n - i)), n - i);
+  for (; i + kWidth <= n; i += kWidth) store(out + i, read<S>(in, i));
+  if (i < n) store(out + i, read<S>(in, i, n - i, 0.0f), n - i);
 }
-
-template <Rounding R>
-void narrow_row(uint16_t* out, const float* in, int64_t n) {
+template <Stored S>
+void narrow_row(void* out, const float* in, int64_t n) {
   int64_t i = 0;
-  for (; i + kWidth <= n; i += kWidth) store(out + i, narrow<R>(load(in + i)));
-  if (i < n) store(out + i, narrow<R>(load(in + i, n - i, 0.0f)), n - i);
+  for (; i + kWidth <= n; i += kWidth) write<S>(out, i, load(in + i));
+  if (i < n) write<S>(out, i, load(in + i, n - i, 0.0f), n - i);
 }
-
-template <Rounding R>
+template <Stored S>
 void round_row(float* out, const float* in, int64_t n) {
-  each(out, n, [=](auto at) { return rounded<R>(at(in)); });
+  each<kF32>(out, n, [=](auto at) { return rounded<S>(at(in)); });
 }
 
-void add(float* out, const float* a, const float* b, int64_t n) {
-  each(out, n, [=](auto at) { return at(a) + at(b); });
+template <Stored S>
+void add(void* out, const void* a, const void* b, int64_t n) {
+  each<S>(out, n, [=](auto at) { return at(a) + at(b); });
 }
-void mul(float* out, const float* a, const float* b, int64_t n) {
-  each(out, n, [=](auto at) { return at(a) * at(b); });
+template <Stored S>
+void mul(void* out, const void* a, const void* b, int64_t n) {
+  each<S>(out, n, [=](auto at) { return at(a) * at(b); });
 }
-void scale(float* out, const float* x, float factor, int64_t n) {
-  each(out, n, [=](auto at) { return at(x) * splat(factor); });
+template <Stored S>
+void scale(void* out, const void* x, float factor, int64_t n) {
+  each<S>(out, n, [=](auto at) { return at(x) * splat(factor); });
 }
-void divide(float* out, const float* x, float divisor, int64_t n) {
-  each(out, n, [=](auto at) { return at(x) / splat(divisor); });
+template <Stored S>
+void divide(void* out, const void* x, float divisor, int64_t n) {
+  each<S>(out, n, [=](auto at) { return at(x) / splat(divisor); });
 }
 
-template <F (*Function)(F)>
-void activate(float* out, const float* x, int64_t n) {
-  each(out, n, [=](auto at) { return Function(at(x)); });
+template <Stored S, F (*Function)(F)>
+void activate(void* out, const void* x, int64_t n) {
+  each<S>(out, n, [=](auto at) { return Function(at(x)); });
+}
+template <Stored S, F (*Function)(F)>
+void activate_gated(void* out, const void* gate, const void* up, int64_t n) {
+  each<S>(out, n, [=](auto at) { return rounded<S>(Function(at(gate))) * at(up); });
+}
+template <Stored S>
+void softcap(void* out, const void* x, float cap, int64_t n) {
+  each<S>(out, n, [=](auto at) {
+    const F bounded = hyperbolic_tangent(rounded<S>(at(x) / splat(cap)));
+    return rounded<S>(bounded) * splat(cap);
+  });
 }
 
 void score(float* x, float factor, float cap, int64_t n) {
   if (cap > 0) {
-    each(x, n, [=](auto at) {
+    each<kF32>(x, n, [=](auto at) {
       return splat(cap) * hyperbolic_tangent(at(x) * splat(factor) / splat(cap));
     });
   } else if (factor != 1) {
-    scale(x, x, factor, n);
+    scale<kF32>(x, x, factor, n);
   }
 }
 
-void weighted(float* out, const float* x, const float* weight, float offset, int64_t n) {
-  each(out, n, [=](auto at) { return (splat(offset) + at(weight)) * at(x); });
+template <Stored S, bool RoundBefore>
+void rms_normalised(void* out, const void* x, float factor, const void* weight, float offset,
+                    int64_t n) {
+  each<S>(out, n, [=](auto at) {
+    const F normed = at(x) * splat(factor);
+    return (splat(offset) + at(weight)) * (RoundBefore ? rounded<S>(normed) : normed);
+  });
 }
 
-void normalised(float* out, const float* x, float mean, float factor, const float* weight,
-                const float* bias, int64_t n) {
-  if (bias) {
-    each(out, n,
-         [=](auto at) { return (at(x) - splat(mean)) * splat(factor) * at(weight) + at(bias); });
-  } else {
-    each(out, n, [=](auto at) { return (at(x) - splat(mean)) * splat(factor) * at(weight); });
-  }
+template <Stored S>
+void normalised(void* out, const void* x, float mean, float factor, const void* weight,
+                const void* bias, int64_t n) {
+  const auto scaled = [=](auto at) {
+    return (at(x) - splat(mean)) * splat(factor) * at(weight);
+  };
+  if (bias) each<S>(out, n, [=](auto at) { return scaled(at) + at(bias); });
+  else each<S>(out, n, scaled);
 }
 
-template <Rounding R>
-void rotate(float* y1, float* y2, const float* x1, const float* x2, const float* c1,
-            const float* s1, const float* c2, const float* s2, int64_t n) {
-  const auto r = [](F v) { return rounded<R>(v); };
-  for (int64_t i = 0; i < n; i += kWidth) {
-    const int64_t count = n - i < kWidth ? n - i : kWidth;
-    const auto at = [=](const float* p) {
-      return count == kWidth ? load(p + i) : load(p + i, count, 0.0f);
-    };
-    const auto put = [=](float* p, F v) {
-      if (count == kWidth) store(p + i, v);
-      else store(p + i, v, count);
-    };
+template <Stored S>
+void rotate(void* y1, void* y2, const void* x1, const void* x2, const void* c1, const void* s1,
+            const void* c2, const void* s2, int64_t n) {
+  const auto turn = [=](auto at, auto put) {
     const F a = at(x1), b = at(x2);
-    const F first = r(r(a * at(c1)) - r(b * at(s1)));
-    const F second = r(r(b * at(c2)) + r(a * at(s2)));
+    const F first = rounded<S>(a * at(c1)) - rounded<S>(b * at(s1));
+    const F second = rounded<S>(b * at(c2)) + rounded<S>(a * at(s2));
     put(y1, first);
     put(y2, second);
+  };
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) {
+    turn([i](const void* row) { return read<S>(row, i); },
+         [i](void* row, F v) { write<S>(row, i, v); });
   }
+  if (i == n) return;
+  turn([i, n](const void* row) { return read<S>(row, i, n - i, 0.0f); },
+       [i, n](void* row, F v) { write<S>(row, i, v, n - i); });
 }
 
 // Sums: kLanes partial sums, then a fixed tree.
@@ -148,78 +153,89 @@ inline float total(Partial& partial) {
   return lane[0];
 }
 
-// term(sum, at) returns the lane sums with the elements at one offset added; `fill` stands for
-// elements past the end and must add nothing.
-template <class Term>
+// term(sum, i, x) returns the lane sums of one part with the elements x(row) at i added; `fill`
+// stands for elements past the end and must add nothing.
+template <Stored S, class Term>
 inline float reduce(int64_t n, float fill, Term term) {
   Partial sums = {};
+  const auto whole = [](int64_t i) { return [i](const void* x) { return read<S>(x, i); }; };
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     for (int j = 0; j < kParts; ++j) {
       const int64_t at = i + j * kWidth;
-      sums.part[j] = term(sums.part[j], [at](const float* x) { return load(x + at); });
+      sums.part[j] = term(sums.part[j], at, whole(at));
     }
   }
   int j = 0;
-  for (; i + kWidth <= n; i += kWidth, ++j) {
-    sums.part[j] = term(sums.part[j], [=](const float* x) { return load(x + i); });
-  }
+  for (; i + kWidth <= n; i += kWidth, ++j) sums.part[j] = term(sums.part[j], i, whole(i));
   if (i < n) {
-    sums.part[j] = term(sums.part[j], [=](const float* x) { return load(x + i, n - i, fill); });
+    const auto rest = [=](const void* x) { return read<S>(x, i, n - i, fill); };
+    sums.part[j] = term(sums.part[j], i, rest);
   }
   return total(sums);
 }
 
-float sum(const float* x, int64_t n) {
-  return reduce(n, 0, [=](F s, auto at) { return s + at(x); });
+template <Stored S>
+float sum(const void* x, int64_t n) {
+  return reduce<S>(n, 0, [=](F s, int64_t, auto at) { return s + at(x); });
 }
-float sum_squares(const float* x, int64_t n) {
-  return reduce(n, 0, [=](F s, auto at) {
+template <Stored S>
+float sum_squares(const void* x, int64_t n) {
+  return reduce<S>(n, 0, [=](F s, int64_t, auto at) {
     const F v = at(x);
     return multiply_add(v, v, s);
   });
 }
-float sum_squared_deviations(const float* x, float mean, int64_t n) {
-  return reduce(n, mean, [=](F s, auto at) {
+template <Stored S>
+float sum_squared_deviations(const void* x, float mean, int64_t n) {
+  return reduce<S>(n, mean, [=](F s, int64_t, auto at) {
     const F v = at(x) - splat(mean);
     return multiply_add(v, v, s);
   });
 }
 float dot(const float* a, const float* b, int64_t n) {
-  return reduce(n, 0, [=](F s, auto at) { return multiply_add(at(a), at(b), s); });
+  return reduce<kF32>(n, 0, [=](F s, int64_t, auto at) { return multiply_add(at(a), at(b), s); });
+}
+template <Stored S>
+float exp_sum(float* out, const void* x, float shift, int64_t n) {
+  return reduce<S>(n, -__builtin_inff(), [=](F s, int64_t i, auto at) {
+    const F e = exponential(at(x) - splat(shift));
+    if (i + kWidth <= n) store(out + i, e);
+    else store(out + i, e, n - i);
+    return s + e;
+  });
 }
 
-float max(const float* x, float start, int64_t n) {
-  F best = splat(start);
+template <Stored S>
+float max(const void* x, float start, int64_t n) {
+  F best[2] = {splat(start), splat(start)};
   int64_t i = 0;
-  for (; i + kWidth <= n; i += kWidth) best = maximum(best, load(x + i));
-  if (i < n) best = maximum(best, load(x + i, n - i, start));
-  for (int j = 0; j < kWidth; ++j) start = best[j] > start ? best[j] : start;
+  for (; i + 2 * kWidth <= n; i += 2 * kWidth) {
+    best[0] = maximum(best[0], read<S>(x, i));
+    best[1] = maximum(best[1], read<S>(x, i + kWidth));
+  }
+  if (i + kWidth <= n) {
+    best[0] = maximum(best[0], read<S>(x, i));
+    i += kWidth;
+  }
+  if (i < n) best[0] = maximum(best[0], read<S>(x, i, n - i, start));
+  best[0] = maximum(best[0], best[1]);
+  for (int j = 0; j < kWidth; ++j) start = best[0][j] > start ? best[0][j] : start;
   return start;
 }
 
-float exp_sum(float* out, const float* x, float shift, int64_t n) {
-  Partial sums = {};
+void cos_sin_row(float* cos, float* sin, const float* angles, double factor, int64_t n) {
+  F c, s;
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int j = 0; j < kParts; ++j) {
-      const F e = exponential(load(x + i + j * kWidth) - splat(shift));
-      store(out + i + j * kWidth, e);
-      sums.part[j] += e;
-    }
+  for (; i + kWidth <= n; i += kWidth) {
+    cos_sin(load(angles + i), factor, c, s);
+    store(cos + i, c);
+    store(sin + i, s);
   }
-  int j = 0;
-  for (; i + kWidth <= n; i += kWidth, ++j) {
-    const F e = exponential(load(x + i) - splat(shift));
-    store(out + i, e);
-    sums.part[j] += e;
-  }
-  if (i < n) {
-    const F e = exponential(load(x + i, n - i, -__builtin_inff()) - splat(shift));
-    store(out + i, e, n - i);
-    sums.part[j] += e;
-  }
-  return total(sums);
+  if (i == n) return;
+  cos_sin(load(angles + i, n - i, 0.0f), factor, c, s);
+  store(cos + i, c, n - i);
+  store(sin + i, s, n - i);
 }
 
 void tile(int64_t k, const float* a, const float* b, int64_t ldb, float* c, int64_t ldc,
@@ -275,27 +291,39 @@ void transpose8(float* out, int64_t stride, const float* const rows[8], int64_t 
   }
 }
 
+template <Stored S>
+constexpr RowFunctions rows_of() {
+  return {
+      widen_row<S>,
+      narrow_row<S>,
+      round_row<S>,
+      add<S>,
+      mul<S>,
+      scale<S>,
+      divide<S>,
+      {activate<S, silu>, activate<S, gelu>, activate<S, gelu_tanh>,
+       activate<S, hyperbolic_tangent>},
+      {activate_gated<S, silu>, activate_gated<S, gelu>, activate_gated<S, gelu_tanh>,
+       activate_gated<S, hyperbolic_tangent>},
+      softcap<S>,
+      sum<S>,
+      sum_squares<S>,
+      sum_squared_deviations<S>,
+      max<S>,
+      exp_sum<S>,
+      {rms_normalised<S, true>, rms_normalised<S, false>},
+      normalised<S>,
+      rotate<S>,
+  };
+}
+
 constexpr Simd kTable = {
     PLUMB_SIMD_NAME,
     2 * kWidth,
-    {widen_row<kF16>, widen_row<kBf16>},
-    {narrow_row<kF16>, narrow_row<kBf16>},
-    {round_row<kF16>, round_row<kBf16>},
-    add,
-    mul,
-    scale,
-    divide,
-    {activate<silu>, activate<gelu>, activate<gelu_tanh>, activate<hyperbolic_tangent>},
-    sum,
-    sum_squares,
-    sum_squared_deviations,
+    {rows_of<kF16>(), rows_of<kBf16>(), rows_of<kF32>()},
     dot,
-    max,
-    exp_sum,
     score,
-    weighted,
-    normalised,
-    {rotate<kF16>, rotate<kBf16>, rotate<kNone>},
+    cos_sin_row,
     tile,
     transpose8,
 };

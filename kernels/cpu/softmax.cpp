@@ -17,25 +17,23 @@ void CpuOps::do_softmax(const Tensor& out, const Tensor& x) {
   pool_.for_each(from.count(), 3 * static_cast<double>(length), [&](int64_t row, int) {
     const char* source = storage.at(x, from[row]);
     char* target = storage.at(static_cast<char*>(out.raw()), to[row]);
+    const RowFunctions& rows = storage.rows();
     float line[kLine];
-    const bool fits = length <= kLine;
-    float* kept = storage.wide() ? reinterpret_cast<float*>(target) : fits ? line : nullptr;
+    float* kept = storage.wide()     ? reinterpret_cast<float*>(target)
+                  : length <= kLine ? line
+                                     : nullptr;
     const auto pieces = [&](const auto& visit) {
       for (int64_t begin = 0; begin < length; begin += kPiece) {
         visit(begin, std::min(kPiece, length - begin));
       }
     };
-    const auto read = [&](int64_t begin, int64_t n) {
-      return storage.read(storage.at(source, begin), fits ? line + begin : line, n);
-    };
     constexpr float lowest = -std::numeric_limits<float>::infinity();
     float max = lowest;
-    pieces([&](int64_t begin, int64_t n) { max = simd_->max(read(begin, n), max, n); });
+    pieces([&](int64_t begin, int64_t n) { max = rows.max(storage.at(source, begin), max, n); });
     const float shift = max == lowest ? 0 : max;  // NaN has been passed over, and shows in the sum
     const auto exponentials = [&](int64_t begin, int64_t n, double& total) {
-      const float* x = kept == line ? line + begin : read(begin, n);
       float* e = kept ? kept + begin : line;
-      total += simd_->exp_sum(e, x, shift, n);
+      total += rows.exp_sum(e, storage.at(source, begin), shift, n);
       return e;
     };
     double sum = 0, again = 0;
@@ -43,7 +41,7 @@ void CpuOps::do_softmax(const Tensor& out, const Tensor& x) {
     const float divisor = sum == 0 ? 1 : static_cast<float>(sum);
     pieces([&](int64_t begin, int64_t n) {
       float* e = kept ? kept + begin : exponentials(begin, n, again);
-      simd_->divide(e, e, divisor, n);
+      simd_->rows[kF32].divide(e, e, divisor, n);
       storage.write(storage.at(target, begin), e, n);
     });
   });

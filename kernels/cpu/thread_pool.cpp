@@ -3,9 +3,25 @@
 #include <algorithm>
 #include <utility>
 
-namespace plumb::cpu {
+#include "kernels/cpu/isa.h"
 
-ThreadPool::ThreadPool(int threads) {
+namespace plumb::cpu {
+namespace {
+
+constexpr int kSpins = 2000;  // some 50 us
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+}  // namespace
+
+// Threads without a core of their own must not take one away from those that work.
+ThreadPool::ThreadPool(int threads) : spins_(threads <= usable_cores() ? kSpins : 0) {
   for (int i = 1; i < threads; ++i) threads_.emplace_back([this, i] { serve(i); });
 }
 
@@ -18,21 +34,29 @@ ThreadPool::~ThreadPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
+template <class Ready>
+void ThreadPool::wait(std::condition_variable& changed, const Ready& ready) {
+  for (int i = 0; i < spins_; ++i, relax()) {
+    if (ready()) return;
+  }
+  std::unique_lock lock(mutex_);
+  changed.wait(lock, ready);
+}
+
 void ThreadPool::run(int64_t count, Call call, const void* context) {
+  call_ = call;
+  context_ = context;
+  count_ = count;
+  grain_ = std::max<int64_t>(1, count / (8 * size()));
+  next_ = 0;
+  busy_ = static_cast<int>(threads_.size());
   {
-    const std::lock_guard lock(mutex_);
-    call_ = call;
-    context_ = context;
-    count_ = count;
-    grain_ = std::max<int64_t>(1, count / (8 * size()));
-    next_.store(0, std::memory_order_relaxed);
-    busy_ = static_cast<int>(threads_.size());
+    const std::lock_guard lock(mutex_);  // nobody is between looking and falling asleep
     ++generation_;
   }
   start_.notify_all();
   work(0);
-  std::unique_lock lock(mutex_);
-  finish_.wait(lock, [this] { return busy_ == 0; });
+  wait(finish_, [this] { return busy_ == 0; });
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
@@ -52,17 +76,13 @@ void ThreadPool::work(int worker) {
 }
 
 void ThreadPool::serve(int worker) {
-  uint64_t seen = 0;
-  for (;;) {
-    {
-      std::unique_lock lock(mutex_);
-      start_.wait(lock, [&] { return stop_ || generation_ != seen; });
-      if (stop_) return;
-      seen = generation_;
-    }
+  for (uint64_t seen = 0;; ++seen) {
+    wait(start_, [&] { return stop_ || generation_ != seen; });
+    if (stop_) return;
     work(worker);
-    const std::lock_guard lock(mutex_);
-    if (--busy_ == 0) finish_.notify_one();
+    if (--busy_ > 0) continue;
+    { const std::lock_guard lock(mutex_); }  // as above
+    finish_.notify_one();
   }
 }
 

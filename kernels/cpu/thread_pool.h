@@ -1,4 +1,7 @@
 // A few persistent threads that share the iterations of a loop. The caller's thread is one of them.
+//
+// Threads that wait first spin for about as long as a sleeping thread takes to wake up: ops follow
+// each other closely, and many take no longer than that.
 #pragma once
 
 #include <atomic>
@@ -41,22 +44,26 @@ class ThreadPool {
 
  private:
   using Call = void (*)(const void* context, int64_t index, int worker);
-  static constexpr double kWakeUpCost = 30000;
+  static constexpr double kWakeUpCost = 10000;
 
   void run(int64_t count, Call call, const void* context);
   void work(int worker);
   void serve(int worker);
+  // Waits until ready(), spinning at first, then asleep until `changed` is notified.
+  template <class Ready>
+  void wait(std::condition_variable& changed, const Ready& ready);
 
+  const int spins_;
   std::vector<std::thread> threads_;
   std::mutex mutex_;
   std::condition_variable start_;
   std::condition_variable finish_;
-  uint64_t generation_ = 0;  // of the current loop
-  int busy_ = 0;             // workers that have not finished it
-  bool stop_ = false;
+  std::atomic<uint64_t> generation_{0};  // of the current loop
+  std::atomic<int> busy_{0};             // workers that have not finished it
+  std::atomic<bool> stop_{false};
   std::exception_ptr error_;
 
-  // The current loop; written under the mutex while no worker is busy.
+  // The current loop; written while no worker is busy.
   Call call_ = nullptr;
   const void* context_ = nullptr;
   int64_t count_ = 0;

@@ -8,6 +8,8 @@
 #include <immintrin.h>  // functions that are always inlined: nothing of them is left for the linker
 #endif
 
+#include "kernels/cpu/simd.h"
+
 namespace plumb::cpu {
 namespace {
 
@@ -118,17 +120,33 @@ inline F with_sign_of(F magnitude, F sign) { return (F)((U)magnitude | ((U)sign 
 // NaN in `x` is passed over (the comparison is false).
 inline F maximum(F best, F x) { return x > best ? x : best; }
 
-inline F widen_bf16(H h) { return (F)(__builtin_convertvector(h, U) << 16); }
-
-// The upper half rounded to nearest even, the lower half zero.
-inline F round_bf16(F x) {
-  const U bits = (U)x;
-  const U rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
-  const U nan = (bits & 0x7fffffffu) > 0x7f800000u;
-  return (F)((nan ? bits | 0x400000u : rounded) & 0xffff0000u);
+inline U widen_bits(H h) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  return (U)_mm256_cvtepu16_epi32((__m128i)h);
+#else
+  return __builtin_convertvector(h, U);
+#endif
+}
+// Of elements below 2^16.
+inline H narrow_bits(U bits) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  const __m128i high = _mm256_extracti128_si256((__m256i)bits, 1);
+  return (H)_mm_packus_epi32(_mm256_castsi256_si128((__m256i)bits), high);
+#else
+  return __builtin_convertvector(bits, H);
+#endif
 }
 
-inline H narrow_bf16(F x) { return __builtin_convertvector((U)round_bf16(x) >> 16, H); }
+inline F widen_bf16(H h) { return (F)(widen_bits(h) << 16); }
+
+// The upper half is what is left of x, rounded to nearest even; the lower half is arbitrary.
+inline U rounded_to_bf16(F x) {
+  const U bits = (U)x;
+  const U rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+  return x != x ? bits | 0x400000u : rounded;
+}
+inline F round_bf16(F x) { return (F)(rounded_to_bf16(x) & 0xffff0000u); }
+inline H narrow_bf16(F x) { return narrow_bits(rounded_to_bf16(x) >> 16); }
 
 inline F widen_f16(H h) {
 #if defined(__AVX512F__)
@@ -136,7 +154,7 @@ inline F widen_f16(H h) {
 #elif defined(__F16C__)
   return (F)_mm256_cvtph_ps((__m128i)h);
 #else
-  const U bits = __builtin_convertvector(h, U);
+  const U bits = widen_bits(h);
   const U magnitude = bits & 0x7fffu;
   // A multiplication moves the exponent from bias 15 to 127 and normalises subnormals exactly.
   const F finite = (F)(magnitude << 13) * splat(0x1p112f);
@@ -161,8 +179,62 @@ inline H narrow_f16(F x) {
   const U finite = magnitude < 0x38800000u ? subnormal : normal;
   const U special = magnitude > 0x7f800000u ? nan : infinite;
   const U result = magnitude >= 0x477ff000u ? special : finite;  // from there on rounds to 2^16
-  return __builtin_convertvector(result | ((bits >> 16) & 0x8000u), H);
+  return narrow_bits(result | ((bits >> 16) & 0x8000u));
 #endif
+}
+
+// Elements of rows as they are stored.
+
+template <Stored S>
+inline F widen(H h) {
+  return S == kF16 ? widen_f16(h) : widen_bf16(h);
+}
+template <Stored S>
+inline H narrow(F x) {
+  return S == kF16 ? narrow_f16(x) : narrow_bf16(x);
+}
+
+// R()
+template <Stored S>
+inline F rounded(F x) {
+  if constexpr (S == kF32) {
+    return x;
+  } else if constexpr (S == kBf16) {
+    return round_bf16(x);
+  } else {
+    return widen_f16(narrow_f16(x));
+  }
+}
+
+// Elements [at, at + kWidth) of a row.
+template <Stored S>
+inline F read(const void* row, int64_t at) {
+  if constexpr (S == kF32) return load(static_cast<const float*>(row) + at);
+  else return widen<S>(load(static_cast<const uint16_t*>(row) + at));
+}
+template <Stored S>
+inline void write(void* row, int64_t at, F v) {
+  if constexpr (S == kF32) store(static_cast<float*>(row) + at, v);
+  else store(static_cast<uint16_t*>(row) + at, narrow<S>(v));
+}
+
+// Elements [at, at + count), count < kWidth, the others `fill`.
+template <Stored S>
+inline F read(const void* row, int64_t at, int64_t count, float fill) {
+  if constexpr (S == kF32) {
+    return load(static_cast<const float*>(row) + at, count, fill);
+  } else {
+    constexpr int32_t index[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    I lanes;
+    __builtin_memcpy(&lanes, index, sizeof lanes);
+    const F v = widen<S>(load(static_cast<const uint16_t*>(row) + at, count));
+    return lanes < static_cast<int32_t>(count) ? v : splat(fill);
+  }
+}
+template <Stored S>
+inline void write(void* row, int64_t at, F v, int64_t count) {
+  if constexpr (S == kF32) store(static_cast<float*>(row) + at, v, count);
+  else store(static_cast<uint16_t*>(row) + at, narrow<S>(v), count);
 }
 
 }  // namespace

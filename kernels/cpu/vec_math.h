@@ -18,7 +18,7 @@ inline F horner(F x, const float (&coefficients)[N]) {  // lowest power first
 // exp(x + low) for |low| much smaller than 1. Cody and Waite's reduction x = n ln 2 + r, |r| <= ln
 // 2 / 2, then exp(r) = 1 + r + r^2 q(r), error 2^-34. Exact limits: 0 from -104 down and for -inf,
 // inf from 89 up, NaN stays; subnormal results are rounded correctly because 2^n is applied in two
-// factors.
+// factors. Few operations that wait for each other: a loop over it is bound by their latency.
 inline F exp_of_sum(F x, F low) {
   constexpr float q[] = {0x1.000000p-1f, 0x1.555554p-3f,  0x1.55548ep-5f,
                          0x1.111272p-7f, 0x1.6d8db0p-10f, 0x1.9f0810p-13f};
@@ -26,11 +26,14 @@ inline F exp_of_sum(F x, F low) {
   const I vanishes = x < splat(-104.0f);  // masked scores: computed as exp(0), underflow is slow
   x = vanishes ? F{} : x;
   const F magic = splat(0x1.8p23f);  // adding it rounds to an integer, kept in the low bits
-  const F shifted = x * splat(0x1.715476p0f) + magic;
+  const F shifted = multiply_add(x, splat(0x1.715476p0f), magic);
   const F n = shifted - magic;
   // ln 2 in two parts; the first has 15 bits, so that n times it is exact.
-  const F r = (x - n * splat(0x1.62e4p-1f)) - n * splat(0x1.7f7d1cp-20f) + low;
-  const F p = multiply_add(r * r, horner(r, q), r) + splat(1.0f);
+  const F r = multiply_add(n, splat(-0x1.7f7d1cp-20f), multiply_add(n, splat(-0x1.62e4p-1f), x)) + low;
+  const F square = r * r;
+  const auto pair = [&](int i) { return multiply_add(r, splat(q[i + 1]), splat(q[i])); };
+  const F curve = multiply_add(square, multiply_add(square, pair(4), pair(2)), pair(0));
+  const F p = multiply_add(square, curve, r) + splat(1.0f);
   const U exponent = (U)shifted - (U)magic;
   const U half = (U)((I)exponent >> 1);
   const F scale1 = (F)((half + 127u) << 23);
@@ -84,6 +87,51 @@ inline F gelu(F x) {
   const F tail = density * (t * horner(t, p));
   const F far = x < F{} ? tail : splat(1.0f) - tail;
   return x * (a < splat(1.0f) ? near : far);
+}
+
+typedef float HalfF __attribute__((vector_size(2 * kWidth)));
+typedef double D __attribute__((vector_size(4 * kWidth)));
+typedef int64_t L __attribute__((vector_size(4 * kWidth)));
+
+template <int N>
+inline D horner(D x, const double (&coefficients)[N]) {  // lowest power first
+  D sum = D{} + coefficients[N - 1];
+  for (int i = N - 2; i >= 0; --i) sum = sum * x + coefficients[i];
+  return sum;
+}
+
+// x = n pi/2 + r, |r| <= pi/4, then sin r = r + r^3 s(r^2), error 2^-37, and cos r = 1 + r^2 c(r^2),
+// error 2^-43; n mod 4 says which of them and with which sign.
+inline void cos_sin(HalfF x, double factor, HalfF& cosine, HalfF& sine) {
+  constexpr double s[] = {-0x1.5555554c71d0ap-3, 0x1.1111086a60fa9p-7, -0x1.a00f7f288017p-13,
+                          0x1.6cd1f2a2984p-19};
+  constexpr double c[] = {-0x1.ffffffffe98afp-2, 0x1.55555545c513dp-5, -0x1.6c16b348bce5p-10,
+                          0x1.a00eb9b0308p-16, -0x1.23c97ea354p-22};
+  const D angle = __builtin_convertvector(x, D);
+  const D magic = D{} + 0x1.8p52;  // adding it rounds to an integer, kept in the low bits
+  const D shifted = angle * 0x1.45f306dc9c883p-1 + magic;
+  const D n = shifted - magic;
+  // pi/2 in two parts; the first has 33 bits, so that n times it is exact.
+  const D r = (angle - n * 0x1.921fb544p0) - n * 0x1.0b4611a626331p-34;
+  const D square = r * r;
+  const D sin_r = r * square * horner(square, s) + r;
+  const D cos_r = square * horner(square, c) + 1.0;
+  const L quarter = (L)shifted;
+  const L odd = -(quarter & 1);
+  const L swapped = ((L)sin_r ^ (L)cos_r) & odd;
+  const auto with_sign = [factor](L bits, L turn) {
+    return __builtin_convertvector((D)(bits ^ (turn & 2) << 62) * factor, HalfF);
+  };
+  cosine = with_sign((L)cos_r ^ swapped, quarter + 1);
+  sine = with_sign((L)sin_r ^ swapped, quarter);
+}
+
+inline void cos_sin(F x, double factor, F& cosine, F& sine) {
+  HalfF in[2], c[2], s[2];
+  __builtin_memcpy(in, &x, sizeof x);
+  for (int i = 0; i < 2; ++i) cos_sin(in[i], factor, c[i], s[i]);
+  __builtin_memcpy(&cosine, c, sizeof c);
+  __builtin_memcpy(&sine, s, sizeof s);
 }
 
 }  // namespace

@@ -41,14 +41,14 @@ TEST_CASE("simd: all 16-bit codes widen and come back, on every instruction set"
   std::vector<uint16_t> codes(0x10000), back(0x10000);
   for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint16_t>(i);
   std::vector<float> wide(codes.size());
-  for (const int half : {0, 1}) {
-    simd.widen[half](wide.data(), codes.data(), 0x10000);
-    simd.narrow[half](back.data(), wide.data(), 0x10000);
+  for (const Stored half : {kF16, kBf16}) {
+    simd.rows[half].widen(wide.data(), codes.data(), 0x10000);
+    simd.rows[half].narrow(back.data(), wide.data(), 0x10000);
     for (size_t i = 0; i < codes.size(); ++i) {
-      const float expected = half ? bf16_to_f32(codes[i]) : f16_to_f32(codes[i]);
+      const float expected = half == kBf16 ? bf16_to_f32(codes[i]) : f16_to_f32(codes[i]);
       if (std::isnan(expected)) {
         REQUIRE(std::isnan(wide[i]));
-        REQUIRE(std::isnan(half ? bf16_to_f32(back[i]) : f16_to_f32(back[i])));
+        REQUIRE(std::isnan(half == kBf16 ? bf16_to_f32(back[i]) : f16_to_f32(back[i])));
       } else {
         REQUIRE(std::bit_cast<uint32_t>(wide[i]) == std::bit_cast<uint32_t>(expected));
         REQUIRE(back[i] == codes[i]);
@@ -75,16 +75,16 @@ TEST_CASE("simd: narrowing equals the scalar conversion, ties included") {
   const int64_t n = static_cast<int64_t>(x.size());
   std::vector<uint16_t> narrow(x.size());
   std::vector<float> rounded(x.size());
-  for (const int half : {0, 1}) {
-    simd.narrow[half](narrow.data(), x.data(), n);
-    simd.round[half](rounded.data(), x.data(), n);
+  for (const Stored half : {kF16, kBf16}) {
+    simd.rows[half].narrow(narrow.data(), x.data(), n);
+    simd.rows[half].round(rounded.data(), x.data(), n);
     for (size_t i = 0; i < x.size(); ++i) {
-      const float wide = half ? bf16_to_f32(narrow[i]) : f16_to_f32(narrow[i]);
+      const float wide = half == kBf16 ? bf16_to_f32(narrow[i]) : f16_to_f32(narrow[i]);
       if (std::isnan(x[i])) {
         if (!std::isnan(wide) || !std::isnan(rounded[i])) FAIL("NaN lost at " << i);
         continue;
       }
-      const uint16_t expected = half ? f32_to_bf16(x[i]) : f32_to_f16(x[i]);
+      const uint16_t expected = half == kBf16 ? f32_to_bf16(x[i]) : f32_to_f16(x[i]);
       if (narrow[i] != expected) FAIL(x[i] << " gives code " << narrow[i] << ", not " << expected);
       if (std::bit_cast<uint32_t>(rounded[i]) != std::bit_cast<uint32_t>(wide))
         FAIL("round " << x[i]);
@@ -102,7 +102,7 @@ TEST_CASE("simd: exp within 1.5 ulp, subnormals and limits included") {
     x.push_back(-v);
   }
   std::vector<float> y(x.size());
-  simd.exp_sum(y.data(), x.data(), 0, static_cast<int64_t>(x.size()));
+  simd.rows[kF32].exp_sum(y.data(), x.data(), 0, static_cast<int64_t>(x.size()));
   double worst = 0;
   for (size_t i = 0; i < x.size(); ++i) {
     const double error = ulps(y[i], std::exp(static_cast<double>(x[i])));
@@ -113,7 +113,7 @@ TEST_CASE("simd: exp within 1.5 ulp, subnormals and limits included") {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   const float special[5] = {-infinity, infinity, std::nanf(""), -1e30f, 1e30f};
   float result[5];
-  simd.exp_sum(result, special, 0, 5);
+  simd.rows[kF32].exp_sum(result, special, 0, 5);
   REQUIRE(result[0] == 0);
   REQUIRE(result[1] == infinity);
   REQUIRE(std::isnan(result[2]));
@@ -133,7 +133,7 @@ TEST_CASE("simd: tanh within 2 ulp, silu within 4, gelu within 6") {
       x.push_back(-v);
     }
     std::vector<float> y(x.size());
-    simd.activation[static_cast<size_t>(function)](y.data(), x.data(),
+    simd.rows[kF32].activation[static_cast<size_t>(function)](y.data(), x.data(),
                                                    static_cast<int64_t>(x.size()));
     for (size_t i = 0; i < x.size(); ++i) {
       const double error = ulps(y[i], exact(static_cast<double>(x[i])));
@@ -166,12 +166,12 @@ TEST_CASE("simd: reductions of every length, alike on every instruction set and 
     }
     // n / 32 additions in a lane, five to join the lanes, two roundings of a term.
     const double allowed = (static_cast<double>(n) / kLanes + 8) * kU32 * magnitude;
-    REQUIRE(std::fabs(simd.sum(a.data(), n) - sum) <= allowed);
-    REQUIRE(std::fabs(simd.sum_squares(a.data(), n) - squares) <= allowed);
+    REQUIRE(std::fabs(simd.rows[kF32].sum(a.data(), n) - sum) <= allowed);
+    REQUIRE(std::fabs(simd.rows[kF32].sum_squares(a.data(), n) - squares) <= allowed);
     REQUIRE(std::fabs(simd.dot(a.data(), b.data(), n) - dot) <= allowed);
-    REQUIRE(std::fabs(simd.sum_squared_deviations(a.data(), 0.5f, n) - deviations) <= 2 * allowed);
-    REQUIRE(simd.max(a.data(), -7, n) == max);
-    REQUIRE(simd.sum(a.data(), n) == simd_baseline().sum(a.data(), n));
+    REQUIRE(std::fabs(simd.rows[kF32].sum_squared_deviations(a.data(), 0.5f, n) - deviations) <= 2 * allowed);
+    REQUIRE(simd.rows[kF32].max(a.data(), -7, n) == max);
+    REQUIRE(simd.rows[kF32].sum(a.data(), n) == simd_baseline().rows[kF32].sum(a.data(), n));
     std::vector<float> shifted(static_cast<size_t>(n) + 1);
     std::copy_n(a.begin(), n, shifted.begin() + 1);
     REQUIRE(simd.dot(shifted.data() + 1, b.data(), n) == simd.dot(a.data(), b.data(), n));
@@ -184,13 +184,93 @@ TEST_CASE("simd: an element's result does not depend on its place in the row") {
   const std::vector<float> x = floats(100, 5, 3);
   for (const auto function :
        {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::tanh}) {
-    const auto apply = simd.activation[static_cast<size_t>(function)];
+    const auto apply = simd.rows[kF32].activation[static_cast<size_t>(function)];
     std::vector<float> whole(100), piece(100);
     apply(whole.data(), x.data(), 100);
     for (int64_t begin = 0; begin < 20; ++begin) {
       apply(piece.data(), x.data() + begin, 61);
       for (size_t i = 0; i < 61; ++i) REQUIRE(piece[i] == whole[i + static_cast<size_t>(begin)]);
     }
+  }
+}
+
+TEST_CASE("simd: stored rows of every length, in place too, equal the float32 rows and R()") {
+  const Simd& simd = any_simd();
+  const Stored stored = GENERATE(kF16, kBf16, kF32);
+  INFO(simd.name << ", format " << stored);
+  const RowFunctions &rows = simd.rows[stored], &wide = simd.rows[kF32];
+  constexpr int64_t kMost = 70;
+  const std::vector<float> a = floats(kMost, 7), b = floats(kMost, 8, 3);
+  const auto as_stored = [&](const std::vector<float>& x, int64_t n) {
+    std::vector<char> out(4 * kMost, 0x55);  // what lies behind the row must neither count nor change
+    rows.narrow(out.data(), x.data(), n);
+    return out;
+  };
+  const auto as_floats = [&](const std::vector<char>& x, int64_t n) {
+    std::vector<float> out(kMost);
+    rows.widen(out.data(), x.data(), n);
+    return out;
+  };
+  for (int64_t n = 0; n <= kMost; ++n) {
+    const std::vector<char> x = as_stored(a, n), y = as_stored(b, n);
+    const std::vector<float> x32 = as_floats(x, n), y32 = as_floats(y, n);
+    std::vector<float> step(kMost), other(kMost);
+    const auto check = [&](const char* name, const auto& in_place) {
+      INFO(name << ", n " << n);
+      std::vector<char> out = x;
+      in_place(out.data());
+      REQUIRE(out == as_stored(step, n));
+    };
+    wide.add(step.data(), x32.data(), y32.data(), n);
+    check("add", [&](void* out) { rows.add(out, out, y.data(), n); });
+    wide.activation[0](step.data(), x32.data(), n);
+    rows.round(step.data(), step.data(), n);
+    wide.mul(step.data(), step.data(), y32.data(), n);
+    check("gated silu", [&](void* out) { rows.gated_activation[0](out, out, y.data(), n); });
+    wide.divide(step.data(), x32.data(), 3, n);
+    rows.round(step.data(), step.data(), n);
+    wide.activation[3](step.data(), step.data(), n);
+    rows.round(step.data(), step.data(), n);
+    wide.scale(step.data(), step.data(), 3, n);
+    check("softcap", [&](void* out) { rows.softcap(out, out, 3, n); });
+    wide.scale(step.data(), x32.data(), 0.3f, n);
+    for (const int before : {1, 0}) {
+      if (before) rows.round(step.data(), step.data(), n);
+      wide.mul(step.data(), step.data(), y32.data(), n);
+      const auto index = static_cast<size_t>(before ? WeightRounding::before : WeightRounding::after);
+      check("rms_normalised", [&](void* out) {
+        rows.rms_normalised[index](out, out, 0.3f, y.data(), 0, n);
+      });
+      wide.scale(step.data(), x32.data(), 0.3f, n);
+    }
+    REQUIRE(rows.sum(x.data(), n) == wide.sum(x32.data(), n));
+    REQUIRE(rows.sum_squares(x.data(), n) == wide.sum_squares(x32.data(), n));
+    REQUIRE(rows.max(x.data(), -9, n) == wide.max(x32.data(), -9, n));
+    REQUIRE(rows.sum_squared_deviations(x.data(), 0.5f, n) ==
+            wide.sum_squared_deviations(x32.data(), 0.5f, n));
+    REQUIRE(rows.exp_sum(step.data(), x.data(), 1, n) == wide.exp_sum(other.data(), x32.data(), 1, n));
+    REQUIRE(step == other);
+  }
+}
+
+TEST_CASE("simd: cosines and sines are rounded once, up to the largest angle") {
+  const Simd& simd = any_simd();
+  INFO(simd.name);
+  std::vector<float> angles;
+  for (float x = 1e-6f; x < kMostAngle; x *= 1.0037f) {
+    angles.push_back(x);
+    angles.push_back(-x);
+  }
+  angles.push_back(kMostAngle);
+  for (int i = 0; i < 100; ++i) angles.push_back(static_cast<float>(i * std::acos(-1.0) / 4));
+  std::vector<float> cosines(angles.size()), sines(angles.size());
+  simd.cos_sin(cosines.data(), sines.data(), angles.data(), 1.1,
+               static_cast<int64_t>(angles.size()));
+  for (size_t i = 0; i < angles.size(); ++i) {
+    const double angle = angles[i];
+    INFO("angle " << angle);
+    REQUIRE(ulps(cosines[i], 1.1 * std::cos(angle)) < 0.51);
+    REQUIRE(ulps(sines[i], 1.1 * std::sin(angle)) < 0.51);
   }
 }
 
