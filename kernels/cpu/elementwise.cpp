@@ -46,33 +46,29 @@ using Two = std::array<char*, 3>;
 }  // namespace
 
 void CpuOps::do_add(const Tensor& out, const Tensor& a, const Tensor& b) {
-  elementwise("add", out, {&a, &b}, kCheap,
-              [](const RowFunctions& rows, const Two& at, int64_t n) {
-                rows.add(at[0], at[1], at[2], n);
-              });
+  elementwise("add", out, {&a, &b}, kCheap, [](const RowFunctions& rows, const Two& at, int64_t n) {
+    rows.add(at[0], at[1], at[2], n);
+  });
 }
 
 void CpuOps::do_mul(const Tensor& out, const Tensor& a, const Tensor& b) {
-  elementwise("mul", out, {&a, &b}, kCheap,
-              [](const RowFunctions& rows, const Two& at, int64_t n) {
-                rows.mul(at[0], at[1], at[2], n);
-              });
+  elementwise("mul", out, {&a, &b}, kCheap, [](const RowFunctions& rows, const Two& at, int64_t n) {
+    rows.mul(at[0], at[1], at[2], n);
+  });
 }
 
 void CpuOps::do_masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) {
-  elementwise("masked_add", out, {&x, &mask}, kCheap,
-              [](const RowFunctions& rows, const Two& at, int64_t n) {
-                rows.add(at[0], at[1], at[2], n);
-              });
+  elementwise(
+      "masked_add", out, {&x, &mask}, kCheap,
+      [](const RowFunctions& rows, const Two& at, int64_t n) { rows.add(at[0], at[1], at[2], n); });
 }
 
 void CpuOps::do_scale(const Tensor& out, const Tensor& x, double factor, ScaleOperation operation) {
   const auto apply =
       operation == ScaleOperation::multiply ? &RowFunctions::scale : &RowFunctions::divide;
-  elementwise("scale", out, {&x}, kCheap,
-              [&](const RowFunctions& rows, const One& at, int64_t n) {
-                (rows.*apply)(at[0], at[1], static_cast<float>(factor), n);
-              });
+  elementwise("scale", out, {&x}, kCheap, [&](const RowFunctions& rows, const One& at, int64_t n) {
+    (rows.*apply)(at[0], at[1], static_cast<float>(factor), n);
+  });
 }
 
 void CpuOps::do_activation(const Tensor& out, const Tensor& x, Activation function) {
@@ -91,10 +87,9 @@ void CpuOps::do_gated_activation(const Tensor& out, const Tensor& gate, const Te
 }
 
 void CpuOps::do_softcap(const Tensor& out, const Tensor& x, double cap) {
-  elementwise("softcap", out, {&x}, kDear,
-              [&](const RowFunctions& rows, const One& at, int64_t n) {
-                rows.softcap(at[0], at[1], static_cast<float>(cap), n);
-              });
+  elementwise("softcap", out, {&x}, kDear, [&](const RowFunctions& rows, const One& at, int64_t n) {
+    rows.softcap(at[0], at[1], static_cast<float>(cap), n);
+  });
 }
 
 }  // namespace plumb::cpu

@@ -27,9 +27,8 @@ void CpuOps::do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& wei
       return sum / static_cast<double>(channels);
     };
     const auto mean = static_cast<float>(summed(rows.sum));
-    const double variance = summed([&](const char* piece, int64_t n) {
-      return rows.sum_squared_deviations(piece, mean, n);
-    });
+    const double variance = summed(
+        [&](const char* piece, int64_t n) { return rows.sum_squared_deviations(piece, mean, n); });
     const float factor = static_cast<float>(1 / std::sqrt(variance + eps));
     rows.normalised(storage.at(out.data<char>(), to[row]), source, mean, factor, w, b, channels);
   });

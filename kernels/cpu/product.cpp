@@ -112,8 +112,8 @@ void BlockedProduct::compute(const Product& product, int64_t block, float* scrat
     if (product.bias) {
       for (int64_t j = 0; j < columns; j += width) {
         const int64_t n = std::min(width, columns - j);
-        simd_.rows[kF32].add(sums + j, sums + j, storage_.read(storage_.at(product.bias, column + j), bias, n),
-                  n);
+        simd_.rows[kF32].add(sums + j, sums + j,
+                             storage_.read(storage_.at(product.bias, column + j), bias, n), n);
       }
     }
     storage_.write(storage_.at(product.out, (*product.out_rows)[row + i] + column), sums, columns);
@@ -140,8 +140,8 @@ void multiply_rows(const Simd& simd, const Format& storage, const Product& produ
     }
     for (int64_t i = 0; i < product.m; ++i) {
       if (product.bias) {
-        simd.rows[kF32].add(sums[i], sums[i], storage.read(storage.at(product.bias, first), bias, columns),
-                 columns);
+        simd.rows[kF32].add(sums[i], sums[i],
+                            storage.read(storage.at(product.bias, first), bias, columns), columns);
       }
       storage.write(storage.at(product.out, (*product.out_rows)[i] + first), sums[i], columns);
     }

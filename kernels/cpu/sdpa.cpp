@@ -163,8 +163,8 @@ void Attention::weigh(Block& block, int64_t row, int64_t begin, int64_t n) const
   if (max != old) {
     const float factor = std::exp(old - shift);
     block.total[row] *= factor;
-    simd_.rows[kF32].scale(block.sums + row * padded_width_, block.sums + row * padded_width_, factor,
-                padded_width_);
+    simd_.rows[kF32].scale(block.sums + row * padded_width_, block.sums + row * padded_width_,
+                           factor, padded_width_);
   }
   block.total[row] += added;
   block.max[row] = max;
@@ -196,8 +196,8 @@ void Attention::add_keys(Block& block, int64_t begin, int64_t n) const {
 void Attention::mean_of_values(Block& block, float* mean) const {
   std::fill_n(mean, value_width_, 0.0f);
   for (int64_t s = 0; s < keys_; ++s) {
-    simd_.rows[kF32].add(mean, mean, storage_.read(key_row(v_, block, s), block.lines, value_width_),
-              value_width_);
+    simd_.rows[kF32].add(
+        mean, mean, storage_.read(key_row(v_, block, s), block.lines, value_width_), value_width_);
   }
   simd_.rows[kF32].divide(mean, mean, static_cast<float>(keys_), value_width_);
 }

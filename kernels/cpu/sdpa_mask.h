@@ -22,9 +22,7 @@ class MaskRows {
   // The keys that causality and window leave to query t; all of them under an explicit mask.
   Range range(int64_t t) const;
   // Whether that is all that the mask says.
-  bool only_ranges() const {
-    return !mask_.explicit_mask.defined() && !mask_.key_valid.defined();
-  }
+  bool only_ranges() const { return !mask_.explicit_mask.defined() && !mask_.key_valid.defined(); }
 
   // Adds the mask to scores[s - begin] for keys s in [begin, end): minus infinity where s is not
   // allowed. An explicit additive mask does not allow a key where it is -inf or the dtype's lowest

@@ -51,8 +51,8 @@ struct RowFunctions {
   void (*normalised)(void* out, const void* x, float mean, float factor, const void* weight,
                      const void* bias, int64_t n);
   // y1 = R(x1 c1) - R(x2 s1), y2 = R(x2 c2) + R(x1 s2)
-  void (*rotate)(void* y1, void* y2, const void* x1, const void* x2, const void* c1,
-                 const void* s1, const void* c2, const void* s2, int64_t n);
+  void (*rotate)(void* y1, void* y2, const void* x1, const void* x2, const void* c1, const void* s1,
+                 const void* c2, const void* s2, int64_t n);
 };
 
 struct Simd {

@@ -104,9 +104,7 @@ void rms_normalised(void* out, const void* x, float factor, const void* weight, 
 template <Stored S>
 void normalised(void* out, const void* x, float mean, float factor, const void* weight,
                 const void* bias, int64_t n) {
-  const auto scaled = [=](auto at) {
-    return (at(x) - splat(mean)) * splat(factor) * at(weight);
-  };
+  const auto scaled = [=](auto at) { return (at(x) - splat(mean)) * splat(factor) * at(weight); };
   if (bias) each<S>(out, n, [=](auto at) { return scaled(at) + at(bias); });
   else each<S>(out, n, scaled);
 }

@@ -19,9 +19,9 @@ void CpuOps::do_softmax(const Tensor& out, const Tensor& x) {
     char* target = storage.at(static_cast<char*>(out.raw()), to[row]);
     const RowFunctions& rows = storage.rows();
     float line[kLine];
-    float* kept = storage.wide()     ? reinterpret_cast<float*>(target)
+    float* kept = storage.wide()    ? reinterpret_cast<float*>(target)
                   : length <= kLine ? line
-                                     : nullptr;
+                                    : nullptr;
     const auto pieces = [&](const auto& visit) {
       for (int64_t begin = 0; begin < length; begin += kPiece) {
         visit(begin, std::min(kPiece, length - begin));

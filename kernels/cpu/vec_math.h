@@ -29,7 +29,8 @@ inline F exp_of_sum(F x, F low) {
   const F shifted = multiply_add(x, splat(0x1.715476p0f), magic);
   const F n = shifted - magic;
   // ln 2 in two parts; the first has 15 bits, so that n times it is exact.
-  const F r = multiply_add(n, splat(-0x1.7f7d1cp-20f), multiply_add(n, splat(-0x1.62e4p-1f), x)) + low;
+  const F r =
+      multiply_add(n, splat(-0x1.7f7d1cp-20f), multiply_add(n, splat(-0x1.62e4p-1f), x)) + low;
   const F square = r * r;
   const auto pair = [&](int i) { return multiply_add(r, splat(q[i + 1]), splat(q[i])); };
   const F curve = multiply_add(square, multiply_add(square, pair(4), pair(2)), pair(0));
@@ -100,8 +101,8 @@ inline D horner(D x, const double (&coefficients)[N]) {  // lowest power first
   return sum;
 }
 
-// x = n pi/2 + r, |r| <= pi/4, then sin r = r + r^3 s(r^2), error 2^-37, and cos r = 1 + r^2 c(r^2),
-// error 2^-43; n mod 4 says which of them and with which sign.
+// x = n pi/2 + r, |r| <= pi/4, then sin r = r + r^3 s(r^2), error 2^-37, and cos r = 1 + r^2
+// c(r^2), error 2^-43; n mod 4 says which of them and with which sign.
 inline void cos_sin(HalfF x, double factor, HalfF& cosine, HalfF& sine) {
   constexpr double s[] = {-0x1.5555554c71d0ap-3, 0x1.1111086a60fa9p-7, -0x1.a00f7f288017p-13,
                           0x1.6cd1f2a2984p-19};

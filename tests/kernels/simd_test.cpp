@@ -134,7 +134,7 @@ TEST_CASE("simd: tanh within 2 ulp, silu within 4, gelu within 6") {
     }
     std::vector<float> y(x.size());
     simd.rows[kF32].activation[static_cast<size_t>(function)](y.data(), x.data(),
-                                                   static_cast<int64_t>(x.size()));
+                                                              static_cast<int64_t>(x.size()));
     for (size_t i = 0; i < x.size(); ++i) {
       const double error = ulps(y[i], exact(static_cast<double>(x[i])));
       if (error > limit)
@@ -169,7 +169,8 @@ TEST_CASE("simd: reductions of every length, alike on every instruction set and 
     REQUIRE(std::fabs(simd.rows[kF32].sum(a.data(), n) - sum) <= allowed);
     REQUIRE(std::fabs(simd.rows[kF32].sum_squares(a.data(), n) - squares) <= allowed);
     REQUIRE(std::fabs(simd.dot(a.data(), b.data(), n) - dot) <= allowed);
-    REQUIRE(std::fabs(simd.rows[kF32].sum_squared_deviations(a.data(), 0.5f, n) - deviations) <= 2 * allowed);
+    REQUIRE(std::fabs(simd.rows[kF32].sum_squared_deviations(a.data(), 0.5f, n) - deviations) <=
+            2 * allowed);
     REQUIRE(simd.rows[kF32].max(a.data(), -7, n) == max);
     REQUIRE(simd.rows[kF32].sum(a.data(), n) == simd_baseline().rows[kF32].sum(a.data(), n));
     std::vector<float> shifted(static_cast<size_t>(n) + 1);
@@ -202,7 +203,8 @@ TEST_CASE("simd: stored rows of every length, in place too, equal the float32 ro
   constexpr int64_t kMost = 70;
   const std::vector<float> a = floats(kMost, 7), b = floats(kMost, 8, 3);
   const auto as_stored = [&](const std::vector<float>& x, int64_t n) {
-    std::vector<char> out(4 * kMost, 0x55);  // what lies behind the row must neither count nor change
+    std::vector<char> out(4 * kMost,
+                          0x55);  // what lies behind the row must neither count nor change
     rows.narrow(out.data(), x.data(), n);
     return out;
   };
@@ -237,10 +239,10 @@ TEST_CASE("simd: stored rows of every length, in place too, equal the float32 ro
     for (const int before : {1, 0}) {
       if (before) rows.round(step.data(), step.data(), n);
       wide.mul(step.data(), step.data(), y32.data(), n);
-      const auto index = static_cast<size_t>(before ? WeightRounding::before : WeightRounding::after);
-      check("rms_normalised", [&](void* out) {
-        rows.rms_normalised[index](out, out, 0.3f, y.data(), 0, n);
-      });
+      const auto index =
+          static_cast<size_t>(before ? WeightRounding::before : WeightRounding::after);
+      check("rms_normalised",
+            [&](void* out) { rows.rms_normalised[index](out, out, 0.3f, y.data(), 0, n); });
       wide.scale(step.data(), x32.data(), 0.3f, n);
     }
     REQUIRE(rows.sum(x.data(), n) == wide.sum(x32.data(), n));
@@ -248,7 +250,8 @@ TEST_CASE("simd: stored rows of every length, in place too, equal the float32 ro
     REQUIRE(rows.max(x.data(), -9, n) == wide.max(x32.data(), -9, n));
     REQUIRE(rows.sum_squared_deviations(x.data(), 0.5f, n) ==
             wide.sum_squared_deviations(x32.data(), 0.5f, n));
-    REQUIRE(rows.exp_sum(step.data(), x.data(), 1, n) == wide.exp_sum(other.data(), x32.data(), 1, n));
+    REQUIRE(rows.exp_sum(step.data(), x.data(), 1, n) ==
+            wide.exp_sum(other.data(), x32.data(), 1, n));
     REQUIRE(step == other);
   }
 }
