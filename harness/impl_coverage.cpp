@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iomanip>
+#include <set>
 #include <sstream>
 
 #include "harness/escape.h"
@@ -12,17 +13,8 @@ namespace plumb {
 namespace {
 
 constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
-constexpr size_t kForcedRuns = 4;  // checkpoints, in each dtype, of what must be forced
-
-// A regular expression for exactly these names, whose only special characters are dots.
-std::string expression_for(const std::vector<ImplCoverage::Row*>& rows) {
-  std::string out;
-  for (const ImplCoverage::Row* row : rows) {
-    out += out.empty() ? "^(" : "|";
-    for (char c : row->name) out += c == '.' ? std::string("\\.") : std::string(1, c);
-  }
-  return out + ")$";
-}
+// Elements of a call's operands up to which it is run in other dtypes than its recording's, too.
+constexpr int64_t kSmallCall = int64_t{1} << 18;
 
 void write(std::ostream& out, const Params& params) {
   for (const auto& [name, value] : params.values()) {
@@ -38,6 +30,15 @@ void write(std::ostream& out, const Params& params) {
     out << ' ';
   }
 }
+
+// Checkpoints that differ in values alone: what may run does not depend on values.
+struct Call {
+  const Recording* recording = nullptr;
+  const Checkpoint* checkpoint = nullptr;  // the first of them
+  int64_t elements = 0;                    // of all operands
+  std::vector<std::string> checkpoints;    // "llama-a1/whole-f32 model.norm#0"
+  std::set<std::string> ops;               // that it ran
+};
 
 // All of a checkpoint but values: block, params, dtypes and shapes.
 std::string call_of(const Recording& recording, const Checkpoint& checkpoint) {
@@ -57,10 +58,47 @@ std::string call_of(const Recording& recording, const Checkpoint& checkpoint) {
   return out.str();
 }
 
+int64_t elements_of(const Recording& recording, const Checkpoint& checkpoint) {
+  int64_t count = 0;
+  for (const auto& [name, ref] : checkpoint.inputs)
+    count += recording.tensor_info(ref.tensor).shape.numel();
+  for (const auto& [name, key] : checkpoint.weights)
+    count += recording.tensor_info(key).shape.numel();
+  for (const auto& [name, ref] : checkpoint.outputs) count += recording.output_shape(ref).numel();
+  return count;
+}
+
+std::string op_of(const std::string& implementation) {
+  return implementation.substr(0, implementation.find('/'));
+}
+
+// Smallest first.
+std::vector<Call> calls_of(const std::vector<SelectedRecording>& selected) {
+  std::map<std::string, Call> by_shape;
+  for (const SelectedRecording& it : selected) {
+    for (const size_t index : it.checkpoints) {
+      const Checkpoint& checkpoint = it.recording.checkpoints()[index];
+      if (!find_block(checkpoint.block) || !checkpoint.reserved.empty()) continue;
+      Call& call = by_shape[call_of(it.recording, checkpoint)];
+      if (!call.checkpoint) {
+        call.recording = &it.recording;
+        call.checkpoint = &checkpoint;
+        call.elements = elements_of(it.recording, checkpoint);
+      }
+      call.checkpoints.push_back(it.recording.name() + ' ' + checkpoint.id);
+    }
+  }
+  std::vector<Call> out;
+  for (auto& [shape, call] : by_shape) out.push_back(std::move(call));
+  std::stable_sort(out.begin(), out.end(),
+                   [](const Call& a, const Call& b) { return a.elements < b.elements; });
+  return out;
+}
+
 class Survey {
  public:
   Survey(const std::vector<SelectedRecording>& selected, Device& device, Device& oracle)
-      : selected_(selected), device_(device), oracle_(oracle) {
+      : calls_(calls_of(selected)), device_(device), oracle_(oracle) {
     for (const Implementation& it : device.ops().implementations()) {
       coverage_.rows.push_back({to_string(it.op, it.name), std::string(it.absent), {}, {}});
     }
@@ -68,120 +106,76 @@ class Survey {
   }
 
   ImplCoverage run() {
-    for (const SelectedRecording& it : selected_) {
-      for (const size_t index : it.checkpoints) {
-        for (const DType dtype : kDTypes)
-          run_once(it.recording, it.recording.checkpoints()[index], dtype);
+    for (Call& call : calls_) {
+      for (const DType dtype : kDTypes) {
+        if (dtype == call.recording->dtype() || call.elements <= kSmallCall)
+          run_freely(call, dtype);
       }
     }
-    // An op runs the first that can of those it is forced to, so the rest need further rounds.
-    for (std::vector<ImplCoverage::Row*> rest = missing(); !rest.empty();) {
-      // One op at a time: a block is unsupported when any of its ops is.
-      std::map<std::string, std::vector<ImplCoverage::Row*>> by_op;
-      for (ImplCoverage::Row* row : rest)
-        by_op[row->name.substr(0, row->name.find('/'))].push_back(row);
-      for (const auto& [op, rows] : by_op) force(rows);
-      std::vector<ImplCoverage::Row*> still = missing();
-      for (ImplCoverage::Row* row : rest) row->forced = row->covered();
-      if (still.size() == rest.size()) break;
-      rest = std::move(still);
+    for (ImplCoverage::Row& row : coverage_.rows) {
+      if (!row.covered() && row.absent.empty()) force(row);
     }
     device_.ops().force("");
     return std::move(coverage_);
   }
 
  private:
-  std::vector<ImplCoverage::Row*> missing() {
-    std::vector<ImplCoverage::Row*> out;
-    for (ImplCoverage::Row& row : coverage_.rows) {
-      if (!row.covered() && row.absent.empty()) out.push_back(&row);
+  // The names of what runs, on zeros; none where the call is unsupported.
+  std::vector<std::string> run(const Call& call, DType dtype, bool fuse) {
+    try {
+      const HostOperands operands = blank_operands(*call.recording, *call.checkpoint, dtype);
+      const OpSet fused = fuse ? OpSet().set() : OpSet();
+      return implementations_of(
+          execute(*find_block(call.checkpoint->block), *call.checkpoint, operands, device_, {fused})
+              .records);
+    } catch (const Unsupported&) {  // verifying says what is missing
+      return {};
     }
-    return out;
   }
 
-  // Of checkpoints that differ in values alone one is run: what may run does not depend on values.
-  void run_once(const Recording& recording, const Checkpoint& checkpoint, DType dtype) {
-    const BlockEntry* block = find_block(checkpoint.block);
-    if (!block || !checkpoint.reserved.empty()) return;
-    const auto [same, first] =
-        ran_.try_emplace(text(call_of(recording, checkpoint), name_of(dtype)));
-    if (first) same->second = run_both(*block, recording, checkpoint, dtype);
-    note(recording, checkpoint, dtype, same->second);
-  }
-
-  // Fused and composed, on zeros.
-  std::vector<std::string> run_both(const BlockEntry& block, const Recording& recording,
-                                    const Checkpoint& checkpoint, DType dtype) {
-    const HostOperands operands = blank_operands(recording, checkpoint, dtype);
-    std::vector<OpRecord> records;
-    for (const OpSet fused : {OpSet().set(), OpSet()}) {
-      try {
-        const Execution done = execute(block, checkpoint, operands, device_, {fused});
-        records.insert(records.end(), done.records.begin(), done.records.end());
-      } catch (const Unsupported&) {  // verifying says what is missing
+  void run_freely(Call& call, DType dtype) {
+    for (const bool fuse : {true, false}) {
+      for (const std::string& name : run(call, dtype, fuse)) {
+        call.ops.insert(op_of(name));
+        const auto found = by_name_.find(name);
+        if (found == by_name_.end()) continue;
+        found->second->ran[dtype].insert(call.checkpoints.begin(), call.checkpoints.end());
       }
     }
-    return implementations_of(records);
   }
 
-  // Runs, and judges, some of the checkpoints that have an op of which these can compute.
-  void force(const std::vector<ImplCoverage::Row*>& rows) {
-    for (const DType dtype : kDTypes) {
+  // Finds the smallest call of the op that it can compute, and judges that.
+  void force(ImplCoverage::Row& row) {
+    std::string exactly = "^";  // the names' only special characters are dots
+    for (const char c : row.name) exactly += c == '.' ? std::string("\\.") : std::string(1, c);
+    exactly += '$';
+    for (const Call& call : calls_) {
+      if (call.ops.count(op_of(row.name)) == 0) continue;
+      const DType dtype = call.recording->dtype();
       for (const bool fuse : {true, false}) {
+        device_.ops().force(exactly);
+        const std::vector<std::string> names = run(call, dtype, fuse);
+        if (std::find(names.begin(), names.end(), row.name) == names.end()) continue;
         ReplayOptions options;
-        options.dtype = dtype;
         options.fuse = fuse;
-        options.impl = expression_for(rows);
-        for (const SelectedRecording& it : selected_) force_recording(it, options, rows);
+        options.impl = exactly;
+        const Status status =
+            Replayer(*call.recording, device_, oracle_, options).run(*call.checkpoint).status;
+        row.forced = true;
+        row.ran[dtype].insert(call.checkpoints.front());
+        if (status != Status::pass && status != Status::blind) {
+          row.failing[dtype].insert(call.checkpoints.front());
+        }
+        return;
       }
     }
   }
 
-  // Whether the checkpoint has an op of which a forced implementation has not run often enough.
-  bool worth_running(const std::string& id, DType dtype,
-                     const std::vector<ImplCoverage::Row*>& forced) {
-    return std::any_of(forced.begin(), forced.end(), [&](const ImplCoverage::Row* row) {
-      const auto ran = row->ran.find(dtype);
-      return (ran == row->ran.end() || ran->second.size() < kForcedRuns) &&
-             ops_of_[id].count(row->name.substr(0, row->name.find('/'))) > 0;
-    });
-  }
-
-  void force_recording(const SelectedRecording& selected, const ReplayOptions& options,
-                       const std::vector<ImplCoverage::Row*>& forced) {
-    Replayer replayer(selected.recording, device_, oracle_, options);
-    for (const size_t index : selected.checkpoints) {
-      const Checkpoint& checkpoint = selected.recording.checkpoints()[index];
-      if (!worth_running(label(selected.recording, checkpoint), *options.dtype, forced)) continue;
-      const CheckpointResult result = replayer.run(checkpoint);
-      const bool passed = result.status == Status::pass || result.status == Status::blind;
-      note(selected.recording, checkpoint, *options.dtype, result.impl, passed);
-    }
-  }
-
-  static std::string label(const Recording& recording, const Checkpoint& checkpoint) {
-    return recording.name() + ' ' + checkpoint.id;
-  }
-
-  void note(const Recording& recording, const Checkpoint& checkpoint, DType dtype,
-            const std::vector<std::string>& implementations, bool passed = true) {
-    const std::string id = label(recording, checkpoint);
-    for (const std::string& name : implementations) {
-      ops_of_[id].insert(name.substr(0, name.find('/')));
-      const auto found = by_name_.find(name);
-      if (found == by_name_.end()) continue;
-      found->second->ran[dtype].insert(id);
-      if (!passed) found->second->failing[dtype].insert(id);
-    }
-  }
-
-  const std::vector<SelectedRecording>& selected_;
+  std::vector<Call> calls_;
   Device& device_;
   Device& oracle_;
   ImplCoverage coverage_;
   std::map<std::string, ImplCoverage::Row*> by_name_;
-  std::map<std::string, std::vector<std::string>> ran_;  // by a call and a dtype
-  std::map<std::string, std::set<std::string>> ops_of_;  // that a checkpoint runs
 };
 
 std::string remark(const ImplCoverage::Row& row) {

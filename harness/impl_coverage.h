@@ -26,9 +26,10 @@ struct ImplCoverage {
   bool complete() const;
 };
 
-// Runs the checkpoints in f32, f16 and bf16, fused and composed, on zeros: what may run depends on
-// params, dtypes and shapes alone, and verifying judges the values. What nothing ran is then
-// forced, for some of the checkpoints that have the op; no verifying sees that: it is judged here.
+// Runs the checkpoints in their recording's dtype (small ones in f32, f16 and bf16), fused and
+// composed, on zeros: what may run depends on params, dtypes and shapes alone, and verifying judges
+// the values. What nothing ran is then forced on the smallest checkpoint that it can compute; no
+// verifying sees that: it is judged here.
 // A recording is named with the indices of its selected checkpoints.
 struct SelectedRecording {
   Recording recording;
