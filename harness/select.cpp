@@ -1,5 +1,6 @@
 #include "harness/select.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <regex>
 
@@ -34,9 +35,7 @@ std::vector<std::filesystem::path> selected_recordings(const Selection& selectio
 std::vector<size_t> selected_checkpoints(const Selection& selection, const Recording& recording) {
   const std::vector<Checkpoint>& all = recording.checkpoints();
   std::vector<size_t> out;
-  const auto block_matches = [&](size_t i) {
-    return selection.block.empty() || all[i].block == selection.block;
-  };
+  const auto block_matches = [&](size_t i) { return selection.wants(all[i].block); };
   // An id is taken literally: as an expression, "norm#1" would also find "norm#10".
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i].id == selection.checkpoint && block_matches(i)) return {i};
@@ -56,12 +55,18 @@ std::vector<size_t> selected_checkpoints(const Selection& selection, const Recor
   return out;
 }
 
-void require_known_block(const std::string& block) {
-  if (block.empty() || block == "module" || find_block(block)) return;
+bool Selection::wants(std::string_view block) const {
+  return blocks.empty() || std::find(blocks.begin(), blocks.end(), block) != blocks.end();
+}
+
+void require_known_blocks(const Selection& selection) {
   std::string known;
   for (const BlockEntry& entry : block_catalog())
     known += (known.empty() ? "" : ", ") + std::string(entry.name);
-  throw UsageError(text("[--block] unknown block \"", block, "\"; known: ", known));
+  for (const std::string& block : selection.blocks) {
+    require(block == "module" || find_block(block), "--block", "unknown block \"", block,
+            "\"; known: ", known);
+  }
 }
 
 }  // namespace plumb

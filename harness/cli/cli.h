@@ -32,6 +32,8 @@ Action add_bench(CLI::App& app);
 
 // --fixture, --block, --checkpoint.
 void add_selection(CLI::App& app, const std::shared_ptr<Selection>& selection);
+// --block and --checkpoint alone.
+void add_narrowing(CLI::App& app, Selection& selection);
 
 // The names in --device, a comma-separated list; "auto" in it becomes the first usable device,
 // which is said on stderr with the reason. `priority` orders auto: a list, or empty for

@@ -95,8 +95,13 @@ void remember_command(int argc, char** argv) {
 void add_selection(CLI::App& app, const std::shared_ptr<Selection>& selection) {
   app.add_option("--fixture", selection->fixtures,
                  "a recording or a folder of them; default: the project's own");
-  app.add_option("--block", selection->block, "only this kind of block, e.g. sdpa");
-  app.add_option("--checkpoint", selection->checkpoint,
+  add_narrowing(app, *selection);
+}
+
+void add_narrowing(CLI::App& app, Selection& selection) {
+  app.add_option("--block", selection.blocks, "only blocks of these kinds, e.g. sdpa,linear")
+      ->delimiter(',');
+  app.add_option("--checkpoint", selection.checkpoint,
                  "only this id, or ids in which this regular expression is found");
 }
 

@@ -119,11 +119,10 @@ Action add_export(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option("recording", options->folder, "folder of the recording")->required();
   app.add_option("directory", options->out, "where to write")->required();
-  app.add_option("--block", options->selection.block, "only this kind of block");
-  app.add_option("--checkpoint", options->selection.checkpoint, "only this id, or matching ids");
+  add_narrowing(app, options->selection);
   app.add_flag("--upcast", options->upcast, "write 16-bit floats as exact f32, for NumPy");
   return [options] {
-    require_known_block(options->selection.block);
+    require_known_blocks(options->selection);
     return export_checkpoints(options->folder, options->out, options->selection, options->upcast);
   };
 }

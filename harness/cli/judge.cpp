@@ -106,15 +106,14 @@ Action add_judge(CLI::App& app) {
          "where your program rounds: eager (after every operation), fused (once), or recorded")
       ->check(CLI::IsMember({"eager", "fused", "recorded"}))
       ->capture_default_str();
-  app.add_option("--block", options->selection.block, "only this kind of block");
-  app.add_option("--checkpoint", options->selection.checkpoint, "only this id, or matching ids");
+  add_narrowing(app, options->selection);
   app.add_option("--json", options->json, "write JSON lines to this file");
   app.add_option("--junit", options->junit, "write JUnit XML to this file");
   app.add_option("--markdown", options->markdown, "write a Markdown summary to this file");
   app.add_flag("--strict", options->strict, "blind and unsupported checkpoints fail the run");
   app.add_flag("-v,--verbose", options->verbose, "a line per checkpoint");
   return [options] {
-    require_known_block(options->selection.block);
+    require_known_blocks(options->selection);
     return judge_outputs(*options);
   };
 }

@@ -18,7 +18,7 @@ int list_blocks() {
 }
 
 int list_recordings(const Selection& selection) {
-  const bool narrowed = !selection.block.empty() || !selection.checkpoint.empty();
+  const bool narrowed = !selection.blocks.empty() || !selection.checkpoint.empty();
   size_t shown = 0;
   for (const auto& folder : selected_recordings(selection)) {
     const Recording recording = Recording::open(folder);
@@ -54,7 +54,7 @@ Action add_list(CLI::App& app) {
   app.add_flag("--blocks", *blocks, "the kinds of blocks this binary knows");
   return [selection, blocks] {
     if (*blocks) return list_blocks();
-    require_known_block(selection->block);
+    require_known_blocks(*selection);
     return list_recordings(*selection);
   };
 }

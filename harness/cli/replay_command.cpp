@@ -29,7 +29,7 @@ void add_replay_options(CLI::App& app, const std::shared_ptr<ReplayCommand>& opt
 }
 
 void check(const ReplayCommand& options) {
-  require_known_block(options.selection->block);
+  require_known_blocks(*options.selection);
   if (!options.dtype.empty()) parse_dtype(options.dtype);
 }
 
@@ -83,8 +83,10 @@ CheckpointResult unreadable(const Loaded& entry, const std::string& device) {
 
 void require_checkpoints(int64_t count, const ReplayCommand& options, size_t recordings) {
   const Selection& s = *options.selection;
-  require(count > 0, "selection", "no checkpoint matches", s.block.empty() ? "" : " --block ",
-          s.block, s.checkpoint.empty() ? "" : " --checkpoint ", s.checkpoint, " in ", recordings,
+  std::string blocks;
+  for (const std::string& block : s.blocks) blocks += (blocks.empty() ? " --block " : ",") + block;
+  require(count > 0, "selection", "no checkpoint matches", blocks,
+          s.checkpoint.empty() ? "" : " --checkpoint ", s.checkpoint, " in ", recordings,
           " recording(s); harness list shows what there is");
 }
 
@@ -98,7 +100,7 @@ Request request_of(const ReplayCommand& options,
                    const std::vector<std::unique_ptr<Worker>>& workers, bool strict) {
   Request out;
   out.strict = strict;
-  if (!options.selection->block.empty()) out.blocks = {options.selection->block};
+  out.blocks = options.selection->blocks;
   for (const auto& worker : workers) out.devices.push_back(worker->name());
   if (!options.dtype.empty()) out.dtypes = {options.dtype};
   return out;

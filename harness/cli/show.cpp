@@ -111,12 +111,11 @@ Action add_show(CLI::App& app) {
   auto folder = std::make_shared<std::string>();
   auto selection = std::make_shared<Selection>();
   app.add_option("recording", *folder, "folder of the recording")->required();
-  app.add_option("--block", selection->block, "show the checkpoints of this block");
-  app.add_option("--checkpoint", selection->checkpoint,
-                 "show these checkpoints (id or expression)");
+  add_narrowing(app, *selection);
   return [folder, selection] {
     const Recording recording = Recording::open(*folder);
-    if (selection->block.empty() && selection->checkpoint.empty()) {
+    require_known_blocks(*selection);
+    if (selection->blocks.empty() && selection->checkpoint.empty()) {
       show_recording(recording);
       return 0;
     }

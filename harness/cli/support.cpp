@@ -55,7 +55,7 @@ int print_support(const Selection& selection, const std::string& device_names) {
   }
   std::cout << "\n";
   for (const BlockEntry& entry : block_catalog()) {
-    if (!selection.block.empty() && selection.block != entry.name) continue;
+    if (!selection.wants(entry.name)) continue;
     std::cout << std::left << std::setw(20) << entry.name;
     const auto found = smallest.find(std::string(entry.name));
     for (const auto& device : devices) {
@@ -147,7 +147,7 @@ Action add_support(CLI::App& app) {
                "the implementations compiled into each device instead, with the number of "
                "checkpoints that run them; exits 1 when one is run by none or fails");
   return [selection, devices, coverage, impl] {
-    require_known_block(selection->block);
+    require_known_blocks(*selection);
     if (*impl) return print_implementations(*selection, *devices);
     return *coverage ? print_coverage(*selection) : print_support(*selection, *devices);
   };

@@ -10,7 +10,7 @@
 namespace plumb::PLUMB_GPU_VENDOR {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 256, kBlocks = 8;  // at once: as many threads as there can be
 
 template <class T, int Inputs>
 struct Operands {
@@ -23,29 +23,28 @@ struct Operands {
 };
 
 template <class T, int N, int Inputs, class F>
-__global__ void __launch_bounds__(kThreads) elementwise(Operands<T, Inputs> p, F f) {
+__global__ void __launch_bounds__(kThreads, kBlocks) elementwise(Operands<T, Inputs> p, F f) {
   wait_for_previous_kernel();
-  const int64_t step = int64_t{kThreads} * grid_size().x;
-  for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < p.total; i += step) {
-    const bool one_row = p.out_rows.count == 1;
-    const Division at = one_row ? Division{0, i} : divide(i, p.width);
-    const int64_t row = at.quotient, column = at.remainder * N;
-    Vector<T, N> x[Inputs];
+  const int64_t i = int64_t{kThreads} * block_index().x + thread_index().x;
+  if (i >= p.total) return;
+  const bool one_row = p.out_rows.count == 1;
+  const Division at = one_row ? Division{0, i} : divide(i, p.width);
+  const int64_t row = at.quotient, column = at.remainder * N;
+  Vector<T, N> x[Inputs];
 #pragma unroll
-    for (int j = 0; j < Inputs; ++j) {
-      x[j] = load_vector<N>(p.in[j] + p.in_rows[j].offset(row) + column);
-    }
-    float y[N];
-#pragma unroll
-    for (int k = 0; k < N; ++k) {
-      if constexpr (Inputs == 1) {
-        y[k] = f(to_float(x[0][k]));
-      } else {
-        y[k] = f(to_float(x[0][k]), to_float(x[1][k]));
-      }
-    }
-    store_vector(p.out + p.out_rows.offset(row) + column, narrowed<T>(y));
+  for (int j = 0; j < Inputs; ++j) {
+    x[j] = load_vector<N>(p.in[j] + p.in_rows[j].offset(row) + column);
   }
+  float y[N];
+#pragma unroll
+  for (int k = 0; k < N; ++k) {
+    if constexpr (Inputs == 1) {
+      y[k] = f(to_float(x[0][k]));
+    } else {
+      y[k] = f(to_float(x[0][k]), to_float(x[1][k]));
+    }
+  }
+  store_vector(p.out + p.out_rows.offset(row) + column, narrowed<T>(y));
 }
 
 template <class T, int Inputs, class F>
@@ -120,18 +119,17 @@ struct Softcap {
 
 // Elements moved as they are; each row goes to `repeats` places.
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocks)
     copy_rows(Operands<T, 1> p, int repeats, int64_t repeat_stride) {
   wait_for_previous_kernel();
-  const int64_t step = int64_t{kThreads} * grid_size().x;
-  for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < p.total; i += step) {
-    const bool one_row = p.in_rows[0].count == 1;
-    const Division at = one_row ? Division{0, i} : divide(i, p.width);
-    const int64_t row = at.quotient, column = at.remainder * N;
-    const auto x = load_vector<N>(p.in[0] + p.in_rows[0].offset(row) + column);
-    T* to = p.out + p.out_rows.offset(row) + column;
-    for (int r = 0; r < repeats; ++r) store_vector(to + r * repeat_stride, x);
-  }
+  const int64_t i = int64_t{kThreads} * block_index().x + thread_index().x;
+  if (i >= p.total) return;
+  const bool one_row = p.in_rows[0].count == 1;
+  const Division at = one_row ? Division{0, i} : divide(i, p.width);
+  const int64_t row = at.quotient, column = at.remainder * N;
+  const auto x = load_vector<N>(p.in[0] + p.in_rows[0].offset(row) + column);
+  T* to = p.out + p.out_rows.offset(row) + column;
+  for (int r = 0; r < repeats; ++r) store_vector(to + r * repeat_stride, x);
 }
 
 // out[.., a repeats + r, ..] = x[.., a, ..] along `axis`, which out has `repeats` times as long.

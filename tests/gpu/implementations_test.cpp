@@ -14,7 +14,7 @@ namespace {
 std::vector<std::string> devices_to_check() {
   std::vector<std::string> out = gpu_devices();
   for (const DeviceStatus& status : list_devices()) {
-    if (status.name.rfind("emu", 0) != 0) continue;
+    if (status.name.rfind("emu", 0) != 0 || !status.usable) continue;
     out.insert(out.end(), {"emu:64", "emu-check:32", "emu-check:64"});
     break;
   }
@@ -143,6 +143,8 @@ class Calls {
     call({1, 4, 65, columns}, [&](const Tensor& out) { ops_.matmul(out, a, b, false); });
     const Tensor transposed = input({1, 2, columns, inner});
     call({1, 4, 65, columns}, [&](const Tensor& out) { ops_.matmul(out, a, transposed, true); });
+    const Tensor odd = input({1, 4, 65, inner - 1}), other = input({1, 2, inner - 1, columns - 1});
+    call({1, 4, 65, columns - 1}, [&](const Tensor& out) { ops_.matmul(out, odd, other, false); });
   }
 
   void attention(int64_t width) {
