@@ -27,7 +27,7 @@ from python_inspector.validate import RECORDING, find_recordings, validate
 from python_inspector.writer import Summary
 
 CASE_LIMIT = 2_500_000
-TOTAL_LIMIT = 30_000_000
+TOTAL_LIMIT = 48_000_000
 """Bytes of one recording, and of all with their weights: the folder travels with the repository."""
 
 BATCH, TOKENS, PREFILL, STEPS = 2, 15, 11, 4
@@ -73,14 +73,19 @@ def calls(*lengths: int) -> Plan:
     return lambda ids: RunPlan(ids(max(lengths)), max(lengths), chunks=lengths)
 
 
-def decode(ids: Ids) -> RunPlan:
+def decode_of(prefill: int, steps: int) -> Plan:
     """Prefill, then single tokens."""
-    return RunPlan(ids(PREFILL + STEPS), PREFILL, STEPS, cache="dynamic")
+    return lambda ids: RunPlan(ids(prefill + steps), prefill, steps, cache="dynamic")
 
 
-def chunked(ids: Ids) -> RunPlan:
-    """Prefill in two chunks; logits of the last tokens only, as generate would have them."""
-    return RunPlan(ids(TOKENS), TOKENS, chunks=(5, 10), cache="dynamic", logits_to_keep=3)
+def chunks_of(*lengths: int) -> Plan:
+    """Prefill in chunks; logits of the last tokens only, as generate would have them."""
+    n = sum(lengths)
+    return lambda ids: RunPlan(ids(n), n, chunks=lengths, cache="dynamic", logits_to_keep=3)
+
+
+decode = decode_of(PREFILL, STEPS)
+chunked = chunks_of(5, 10)
 
 
 def padded_decode(ids: Ids) -> RunPlan:
@@ -107,6 +112,11 @@ _ROTARY = What(
     layers=(0,),
     internals=False,
 )
+# Zamba2's layers: linear, hybrid with block 0, linear, hybrid with 1, hybrid with 0 again, linear.
+_ZAMBA2 = What(internals=False, layers=(0, 3, 4))
+_ZAMBA2_TWO = What(internals=False, layers=(0, 1), masked_rows="judged")
+_ZAMBA2_TIED = What(internals=False, layers=(0, 1, 3))
+_MIXER = What(blocks=("causal_conv1d", "ssd_scan", "gated_rms_norm", "mamba2_mixer"), layers=(0,))
 
 
 def _main_cases(model: str, about: str, single: What, cut: What, padding: What) -> Iterator[Case]:
@@ -179,6 +189,45 @@ def _all_cases() -> Iterator[Case]:
     for dtype in ("f32", "bf16"):
         about = "outlier channels and a massive activation"
         yield Case(f"{model}/whole-{dtype}", about, model, dtype, whole(), what=_TWO_LAYERS)
+    yield from _zamba2_cases()
+
+
+def _zamba2_cases() -> Iterator[Case]:
+    model, about = "zamba2-a6", "Zamba2"
+    yield Case(
+        f"{model}/whole-f32", f"{about}, three chunks", model, "f32", whole(20), what=_ZAMBA2_TIED
+    )
+    for tokens in (1, 3, 4, 8):
+        text = f"{about}'s mixer, {tokens} tokens around a kernel of 4 and chunks of 8"
+        yield Case(f"{model}/whole-f32-t{tokens}", text, model, "f32", whole(tokens), what=_MIXER)
+    text = f"{about}'s hybrid layer with single operations"
+    yield Case(f"{model}/whole-f32-t9", text, model, "f32", whole(9), what=What(layers=(1,)))
+    yield Case(f"{model}/whole-f16", f"{about}, 16 bits", model, "f16", whole(9), what=_ZAMBA2_TWO)
+    for dtype in ("f32", "bf16"):
+        text = f"{about}, prefill and steps"
+        yield Case(f"{model}/decode-{dtype}", text, model, dtype, decode, what=_ZAMBA2)
+    for tokens in (1, 3):
+        text = f"{about}'s mixer, steps after a prefill of {tokens}, less than the kernel"
+        plan = decode_of(tokens, 3)
+        yield Case(f"{model}/decode-f32-t{tokens}", text, model, "f32", plan, what=_MIXER)
+    text = f"{about}'s mixer in 16 bits, many steps"
+    plan = decode_of(PREFILL, 8)
+    yield Case(f"{model}/decode-bf16-mixer", text, model, "bf16", plan, what=_MIXER)
+    text = f"{about}, two chunks"
+    yield Case(f"{model}/chunked-f32", text, model, "f32", chunked, what=_ZAMBA2)
+    text = f"{about}'s mixer, chunks within, across and on the edges of its own"
+    plan = chunks_of(3, 9, 8)
+    yield Case(f"{model}/chunked-f32-mixer", text, model, "f32", plan, what=_MIXER)
+    text = f"{about}, left padding"
+    yield Case(f"{model}/padded-decode-f32", text, model, "f32", padded_decode, what=_ZAMBA2_TWO)
+    model, about = "zamba2-a7", "Zamba2 without rotary and attention adapters, grouped query heads"
+    yield Case(f"{model}/whole-f32", about, model, "f32", whole(), what=_ZAMBA2_TIED)
+    yield Case(f"{model}/decode-f32", about, model, "f32", decode, what=_ZAMBA2_TIED)
+    model, about = "zamba2-a8", "Zamba2 with a lower limit on dt, biases"
+    yield Case(f"{model}/whole-f32", about, model, "f32", whole(), what=_ZAMBA2_TWO)
+    yield Case(f"{model}/decode-f32", about, model, "f32", decode, what=_ZAMBA2_TWO)
+    text = f"{about} that leak from the padding"
+    yield Case(f"{model}/padded-decode-f32", text, model, "f32", padded_decode, what=_MIXER)
 
 
 MODEL_CASES: tuple[Case, ...] = tuple(_all_cases())

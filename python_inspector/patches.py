@@ -18,7 +18,8 @@ from transformers.cache_utils import Cache
 from python_inspector import guards
 from python_inspector.capture import SCORES, Block, Named, Twin, bound_arguments
 from python_inspector.masks import Visibility, from_interface, says_the_same
-from python_inspector.taps.common import FunctionTap, kv_cache, untapped_kv_cache
+from python_inspector.taps.cache import kv_cache, untapped_kv_cache
+from python_inspector.taps.common import FunctionTap
 from python_inspector.taps.scores import describe_sdpa
 
 if TYPE_CHECKING:

@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 
-from python_inspector.taps import blocks, gemma2, llama
+from python_inspector.taps import blocks, gemma2, llama, zamba2
 from python_inspector.taps.common import GENERIC, Architecture, ModuleTap, anything
 
 ARCHITECTURES: dict[str, Architecture] = {
     "llama": llama.TAPS,
     "gemma2": gemma2.TAPS,
+    "zamba2": zamba2.TAPS,
     "blocks": blocks.TAPS,
 }
 """By config.model_type."""
