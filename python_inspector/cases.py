@@ -113,10 +113,18 @@ _ROTARY = What(
     internals=False,
 )
 # Zamba2's layers: linear, hybrid with block 0, linear, hybrid with 1, hybrid with 0 again, linear.
-_ZAMBA2 = What(internals=False, layers=(0, 3, 4))
-_ZAMBA2_TWO = What(internals=False, layers=(0, 1), masked_rows="judged")
-_ZAMBA2_TIED = What(internals=False, layers=(0, 1, 3))
-_MIXER = What(blocks=("causal_conv1d", "ssd_scan", "gated_rms_norm", "mamba2_mixer"), layers=(0,))
+# Kinds that Zamba2 has in common with other models, and the parts of an adapter, are recorded where
+# layers are few.
+_MIXERS = ("causal_conv1d", "ssd_scan", "gated_rms_norm", "mamba2_mixer")
+_MIXER = What(blocks=_MIXERS, layers=(0,))
+_ZAMBA2_KINDS = (
+    *_MIXERS, "attention", "glu_mlp", "kv_cache", "causal_mask", "low_rank_adapter",
+    "shared_transformer", "mamba_layer", "hybrid_layer", "lm_head",
+)  # fmt: skip
+_ZAMBA2 = What(blocks=_ZAMBA2_KINDS, layers=(0, 3, 4))
+_ZAMBA2_FIRST = What(blocks=_ZAMBA2_KINDS, layers=(0, 1, 3))
+_ZAMBA2_PADDED = What(blocks=(*_ZAMBA2_KINDS, "sdpa"), layers=(0, 1), masked_rows="judged")
+_ZAMBA2_PLAIN = What(internals=False, layers=(0, 1))
 
 
 def _main_cases(model: str, about: str, single: What, cut: What, padding: What) -> Iterator[Case]:
@@ -194,40 +202,31 @@ def _all_cases() -> Iterator[Case]:
 
 def _zamba2_cases() -> Iterator[Case]:
     model, about = "zamba2-a6", "Zamba2"
-    yield Case(
-        f"{model}/whole-f32", f"{about}, three chunks", model, "f32", whole(20), what=_ZAMBA2_TIED
-    )
-    for tokens in (1, 3, 4, 8):
-        text = f"{about}'s mixer, {tokens} tokens around a kernel of 4 and chunks of 8"
-        yield Case(f"{model}/whole-f32-t{tokens}", text, model, "f32", whole(tokens), what=_MIXER)
-    text = f"{about}'s hybrid layer with single operations"
-    yield Case(f"{model}/whole-f32-t9", text, model, "f32", whole(9), what=What(layers=(1,)))
-    yield Case(f"{model}/whole-f16", f"{about}, 16 bits", model, "f16", whole(9), what=_ZAMBA2_TWO)
-    for dtype in ("f32", "bf16"):
-        text = f"{about}, prefill and steps"
-        yield Case(f"{model}/decode-{dtype}", text, model, dtype, decode, what=_ZAMBA2)
-    for tokens in (1, 3):
-        text = f"{about}'s mixer, steps after a prefill of {tokens}, less than the kernel"
-        plan = decode_of(tokens, 3)
-        yield Case(f"{model}/decode-f32-t{tokens}", text, model, "f32", plan, what=_MIXER)
-    text = f"{about}'s mixer in 16 bits, many steps"
-    plan = decode_of(PREFILL, 8)
-    yield Case(f"{model}/decode-bf16-mixer", text, model, "bf16", plan, what=_MIXER)
-    text = f"{about}, two chunks"
-    yield Case(f"{model}/chunked-f32", text, model, "f32", chunked, what=_ZAMBA2)
-    text = f"{about}'s mixer, chunks within, across and on the edges of its own"
-    plan = chunks_of(3, 9, 8)
-    yield Case(f"{model}/chunked-f32-mixer", text, model, "f32", plan, what=_MIXER)
-    text = f"{about}, left padding"
-    yield Case(f"{model}/padded-decode-f32", text, model, "f32", padded_decode, what=_ZAMBA2_TWO)
-    model, about = "zamba2-a7", "Zamba2 without rotary and attention adapters, grouped query heads"
-    yield Case(f"{model}/whole-f32", about, model, "f32", whole(), what=_ZAMBA2_TIED)
-    yield Case(f"{model}/decode-f32", about, model, "f32", decode, what=_ZAMBA2_TIED)
-    model, about = "zamba2-a8", "Zamba2 with a lower limit on dt, biases"
-    yield Case(f"{model}/whole-f32", about, model, "f32", whole(), what=_ZAMBA2_TWO)
-    yield Case(f"{model}/decode-f32", about, model, "f32", decode, what=_ZAMBA2_TWO)
-    text = f"{about} that leak from the padding"
-    yield Case(f"{model}/padded-decode-f32", text, model, "f32", padded_decode, what=_MIXER)
+
+    def case(mode: str, text: str, plan: Plan, what: What) -> Case:
+        dtype = mode.split("-")[-2 if mode.endswith(("-mixer", "-layer")) else -1]
+        return Case(f"{model}/{mode}", f"{about}, {text}", model, dtype, plan, what=what)
+
+    yield case("whole-f32", "three chunks of the scan", whole(20), _ZAMBA2_FIRST)
+    text = "mixer: tokens around the kernel of 4 and the scan's chunks of 8"
+    yield case("whole-f32-mixer", text, calls(1, 3, 4, 8, 9), _MIXER)
+    yield case("whole-f32-layer", "a hybrid layer's operations", whole(9), What(layers=(1,)))
+    yield case("whole-f16", "16 bits", whole(9), _ZAMBA2_PLAIN)
+    yield case("decode-f32", "prefill and steps", decode, _ZAMBA2)
+    yield case("decode-bf16", "16 bits", decode, replace(_ZAMBA2_PLAIN, layers=(0, 4)))
+    text = "mixer: sixteen bits, a state that eight steps round"
+    yield case("decode-bf16-mixer", text, decode_of(PREFILL, 8), _MIXER)
+    yield case("chunked-f32", "two chunks", chunked, replace(_ZAMBA2, layers=(0, 4)))
+    text = "mixer: states shorter than the kernel, a step between chunks"
+    yield case("chunked-f32-mixer", text, chunks_of(1, 1, 2, 9, 8), _MIXER)
+    yield case("padded-decode-f32", "left padding", padded_decode, _ZAMBA2_PADDED)
+    model, about = "zamba2-a7", "Zamba2 without rotary and attention adapters, one shared block"
+    yield case("whole-f32", "one call", whole(), _ZAMBA2_FIRST)
+    yield case("decode-f32", "prefill and steps", decode, _ZAMBA2_FIRST)
+    model, about = "zamba2-a8", "Zamba2 with a lower limit on dt and biases"
+    yield case("whole-f32", "one call", whole(), _ZAMBA2_PLAIN)
+    yield case("decode-f32", "prefill and steps", decode, _ZAMBA2_PADDED)
+    yield case("padded-decode-f32-mixer", "a bias that leaks from padding", padded_decode, _MIXER)
 
 
 MODEL_CASES: tuple[Case, ...] = tuple(_all_cases())

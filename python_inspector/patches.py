@@ -6,7 +6,6 @@ Attention functions, rotary, Cache.update and mask creation are no modules, so n
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -37,7 +36,7 @@ def function_patches(recorder: Recorder) -> Iterator[None]:
         wrap = functools.partial(_tapped, recorder, FunctionTap("kv_cache", describe))
         stack.enter_context(_attribute(Cache, "update", wrap))
         if architecture is not None:
-            for file in _modeling_files(recorder):
+            for file in recorder.taps.files():
                 for name, tap in architecture.functions.items():
                     if hasattr(file, name) and (recorder.options.operations or not tap.sequence):
                         wrap = functools.partial(_tapped, recorder, tap)
@@ -48,19 +47,6 @@ def function_patches(recorder: Recorder) -> Iterator[None]:
                         stack.enter_context(_attribute(file, name, wrap))
                 stack.enter_context(_fused_attention(recorder, file))
         yield
-
-
-def _modeling_files(recorder: Recorder) -> list[Any]:
-    """Python modules that define the tapped classes of the model."""
-    architecture = recorder.taps.architecture
-    assert architecture is not None
-    names = {
-        kind.__module__
-        for module in recorder.model.modules()
-        for kind in type(module).__mro__
-        if kind.__name__ in architecture.modules
-    }
-    return [sys.modules[name] for name in sorted(names)]
 
 
 def _tapped(
