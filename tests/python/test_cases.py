@@ -34,7 +34,7 @@ def test_the_folder_holds_exactly_the_cases() -> None:
 def test_names_say_mode_and_dtype() -> None:
     for case in cases.CASES:
         assert re.fullmatch(
-            r"[a-z0-9-]+/(whole|decode|chunked|padded|padded-decode)-(f32|bf16|f16)(-[a-z0-9]+)?",
+            r"[a-z0-9-]+/(whole|decode|chunked|padded|padded-decode)-(f32|bf16|f16)(-[a-z0-9]+)*",
             case.name,
         )
         provenance = load(case.name)["provenance"]
