@@ -19,23 +19,43 @@ KEY = "batch kv_head token head_dim"
 CACHE = "batch kv_head kv_token head_dim"
 TABLE = "batch token head_dim"
 SCORES = "batch head token kv_token"
+CONV_STATE = "batch channel state"
+SSM_STATE = "batch head head_dim state"
+HEADS = "batch token head head_dim"
+GROUPS = "batch token group state"
+RMS_NORM = "eps weight_offset rounding"
 KEY_VALID = "batch kv_token"
 
 _STATE: dict[str, Axes] = {"keys_before?": CACHE, "values_before?": CACHE}
 _ATTENTION_INPUTS: dict[str, Axes] = {
     "hidden": HIDDEN,
-    "cos": TABLE,
-    "sin": TABLE,
+    "cos?": TABLE,
+    "sin?": TABLE,
     **_STATE,
     "key_valid?": KEY_VALID,
     "mask?": SCORES,
 }
 _ATTENTION_OUTPUTS: dict[str, Axes] = {"out": HIDDEN, "keys_after?": CACHE, "values_after?": CACHE}
+_ATTENTION = f"{SDPA} head_dim style cache rotary? adapters? call?"
+_MLP = "function adapter? call?"
+
+_SCAN = "form chunk_size dt_min dt_max"
+_GATED_NORM = "eps group_size"
+_MIXER = f"{_SCAN} heads groups state head_dim norm activation"
+_MIXER_STATE: dict[str, Axes] = {
+    "token_valid?": "batch token",
+    "conv_before?": CONV_STATE,
+    "ssm_before?": SSM_STATE,
+}
+_SHARED: Mapping[str, str] = {"norm": RMS_NORM, "attention": _ATTENTION, "mlp": _MLP}
 
 
 @dataclass(frozen=True)
 class BlockRow:
-    """One row of the table; `weights` is None where the names are the model's own."""
+    """One row of the table; `weights` is None where the names are the model's own.
+
+    An N in the name of a weight stands for any number.
+    """
 
     inputs: Mapping[str, Axes]
     outputs: Mapping[str, Axes]
@@ -66,7 +86,7 @@ BLOCKS: dict[str, BlockRow] = {
     "rotary": BlockRow(
         {"q": QUERY, "k": KEY, "cos": TABLE, "sin": TABLE}, {"q": QUERY, "k": KEY}, "style"
     ),
-    "rms_norm": BlockRow({"x": None}, {"out": None}, "eps weight_offset rounding", "weight"),
+    "rms_norm": BlockRow({"x": None}, {"out": None}, RMS_NORM, "weight"),
     "layer_norm": BlockRow({"x": None}, {"out": None}, "eps", "weight bias?"),
     "linear": BlockRow({"x": None}, {"out": None}, "", "weight bias?"),
     "activation": _pointwise("function"),
@@ -94,23 +114,71 @@ BLOCKS: dict[str, BlockRow] = {
     "attention": BlockRow(
         _ATTENTION_INPUTS,
         _ATTENTION_OUTPUTS,
-        f"{SDPA} head_dim style cache",
-        " ".join(f"{p}_proj.weight {p}_proj.bias?" for p in "qkvo"),
+        _ATTENTION,
+        " ".join(f"{p}_proj.weight {p}_proj.bias?" for p in "qkvo")
+        + "".join(f" linear_{p}_adapter_list.N.{i}.weight?" for p in "qkv" for i in "01"),
     ),
-    "glu_mlp": BlockRow({"hidden": HIDDEN}, {"out": HIDDEN}, "function", None),
+    "glu_mlp": BlockRow({"hidden": HIDDEN}, {"out": HIDDEN}, _MLP, None),
     "decoder_layer": BlockRow(
         _ATTENTION_INPUTS,
         _ATTENTION_OUTPUTS,
         "form norm attention mlp",
         None,
-        {
-            "norm": "eps weight_offset rounding",
-            "attention": f"{SDPA} head_dim style cache",
-            "mlp": "function",
-        },
+        _SHARED,
     ),
     "lm_head": BlockRow(
         {"hidden": HIDDEN}, {"out": "batch token vocab"}, "logits_to_keep softcap", "weight bias?"
+    ),
+    "causal_conv1d": BlockRow(
+        {"x": HIDDEN, "token_valid?": "batch token", "state_before?": CONV_STATE},
+        {"out": HIDDEN, "state_after?": CONV_STATE},
+        "activation",
+        "weight bias",
+    ),
+    "ssd_scan": BlockRow(
+        {
+            "x": HEADS,
+            "dt": "batch token head",
+            "b": GROUPS,
+            "c": GROUPS,
+            "state_before?": SSM_STATE,
+        },
+        {"y": HEADS, "state_after?": SSM_STATE},
+        _SCAN,
+        "A_log D dt_bias",
+    ),
+    "gated_rms_norm": BlockRow(
+        {"x": HIDDEN, "gate": HIDDEN}, {"out": HIDDEN}, _GATED_NORM, "weight"
+    ),
+    "mamba2_mixer": BlockRow(
+        {"hidden": HIDDEN, **_MIXER_STATE},
+        {"out": HIDDEN, "conv_after?": CONV_STATE, "ssm_after?": SSM_STATE},
+        _MIXER,
+        "A_log D dt_bias conv1d.weight conv1d.bias norm.weight in_proj.weight in_proj.bias? "
+        "out_proj.weight out_proj.bias?",
+        {"norm": _GATED_NORM},
+    ),
+    "low_rank_adapter": BlockRow({"x": None}, {"out": None}, "", "0.weight 1.weight"),
+    "shared_transformer": BlockRow(
+        {"original": HIDDEN, **_ATTENTION_INPUTS},
+        {"out": HIDDEN},
+        "block call norm attention mlp",
+        None,
+        _SHARED,
+    ),
+    "mamba_layer": BlockRow(
+        {"hidden": HIDDEN, "transformer?": HIDDEN, **_MIXER_STATE},
+        {"out": HIDDEN},
+        "norm mamba",
+        None,
+        {"norm": RMS_NORM, "mamba": _MIXER},
+    ),
+    "hybrid_layer": BlockRow(
+        {"original": HIDDEN, **_ATTENTION_INPUTS, **_MIXER_STATE},
+        {"out": HIDDEN},
+        "block call norm attention mlp mamba",
+        None,
+        {**_SHARED, "mamba": _MIXER},
     ),
 }
 """Every block but `module`, whose inputs and outputs are whatever the module had."""

@@ -48,7 +48,10 @@ def by_dimensions(tensor: torch.Tensor) -> Named:
     return tensor, _BY_DIMENSIONS.get(tensor.ndim, spare[: tensor.ndim])
 
 
-COMPOSITES = {"attention", "glu_mlp", "decoder_layer", "lm_head"}
+COMPOSITES = {
+    "attention", "glu_mlp", "decoder_layer", "lm_head", "low_rank_adapter",
+    "mamba2_mixer", "shared_transformer", "mamba_layer", "hybrid_layer",
+}  # fmt: skip
 """Blocks made of blocks: their oracle repeats what their parts' oracles did."""
 
 
@@ -116,6 +119,8 @@ class Call:
     module: torch.nn.Module | None
     arguments: Mapping[str, Any]
     recorder: Recorder
+    before: dict[str, Any] = field(default_factory=dict)
+    """Copies of state that the call changes, for blocks that are recorded while it runs."""
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]

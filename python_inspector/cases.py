@@ -27,7 +27,7 @@ from python_inspector.validate import RECORDING, find_recordings, validate
 from python_inspector.writer import Summary
 
 CASE_LIMIT = 2_500_000
-TOTAL_LIMIT = 30_000_000
+TOTAL_LIMIT = 48_000_000
 """Bytes of one recording, and of all with their weights: the folder travels with the repository."""
 
 BATCH, TOKENS, PREFILL, STEPS = 2, 15, 11, 4
@@ -73,14 +73,19 @@ def calls(*lengths: int) -> Plan:
     return lambda ids: RunPlan(ids(max(lengths)), max(lengths), chunks=lengths)
 
 
-def decode(ids: Ids) -> RunPlan:
+def decode_of(prefill: int, steps: int) -> Plan:
     """Prefill, then single tokens."""
-    return RunPlan(ids(PREFILL + STEPS), PREFILL, STEPS, cache="dynamic")
+    return lambda ids: RunPlan(ids(prefill + steps), prefill, steps, cache="dynamic")
 
 
-def chunked(ids: Ids) -> RunPlan:
-    """Prefill in two chunks; logits of the last tokens only, as generate would have them."""
-    return RunPlan(ids(TOKENS), TOKENS, chunks=(5, 10), cache="dynamic", logits_to_keep=3)
+def chunks_of(*lengths: int) -> Plan:
+    """Prefill in chunks; logits of the last tokens only, as generate would have them."""
+    n = sum(lengths)
+    return lambda ids: RunPlan(ids(n), n, chunks=lengths, cache="dynamic", logits_to_keep=3)
+
+
+decode = decode_of(PREFILL, STEPS)
+chunked = chunks_of(5, 10)
 
 
 def padded_decode(ids: Ids) -> RunPlan:
@@ -107,6 +112,19 @@ _ROTARY = What(
     layers=(0,),
     internals=False,
 )
+# Zamba2's layers: linear, hybrid with block 0, linear, hybrid with 1, hybrid with 0 again, linear.
+# Kinds that Zamba2 has in common with other models, and the parts of an adapter, are recorded where
+# layers are few.
+_MIXERS = ("causal_conv1d", "ssd_scan", "gated_rms_norm", "mamba2_mixer")
+_MIXER = What(blocks=_MIXERS, layers=(0,))
+_ZAMBA2_KINDS = (
+    *_MIXERS, "attention", "glu_mlp", "kv_cache", "causal_mask", "low_rank_adapter",
+    "shared_transformer", "mamba_layer", "hybrid_layer", "lm_head",
+)  # fmt: skip
+_ZAMBA2 = What(blocks=_ZAMBA2_KINDS, layers=(0, 3, 4))
+_ZAMBA2_FIRST = What(blocks=_ZAMBA2_KINDS, layers=(0, 1, 3))
+_ZAMBA2_PADDED = What(blocks=(*_ZAMBA2_KINDS, "sdpa"), layers=(0, 1), masked_rows="judged")
+_ZAMBA2_PLAIN = What(internals=False, layers=(0, 1))
 
 
 def _main_cases(model: str, about: str, single: What, cut: What, padding: What) -> Iterator[Case]:
@@ -179,6 +197,36 @@ def _all_cases() -> Iterator[Case]:
     for dtype in ("f32", "bf16"):
         about = "outlier channels and a massive activation"
         yield Case(f"{model}/whole-{dtype}", about, model, dtype, whole(), what=_TWO_LAYERS)
+    yield from _zamba2_cases()
+
+
+def _zamba2_cases() -> Iterator[Case]:
+    model, about = "zamba2-a6", "Zamba2"
+
+    def case(mode: str, text: str, plan: Plan, what: What) -> Case:
+        dtype = mode.split("-")[-2 if mode.endswith(("-mixer", "-layer")) else -1]
+        return Case(f"{model}/{mode}", f"{about}, {text}", model, dtype, plan, what=what)
+
+    yield case("whole-f32", "three chunks of the scan", whole(20), _ZAMBA2_FIRST)
+    text = "mixer: tokens around the kernel of 4 and the scan's chunks of 8"
+    yield case("whole-f32-mixer", text, calls(1, 3, 4, 8, 9), _MIXER)
+    yield case("whole-f32-layer", "a hybrid layer's operations", whole(9), What(layers=(1,)))
+    yield case("whole-f16", "16 bits", whole(9), _ZAMBA2_PLAIN)
+    yield case("decode-f32", "prefill and steps", decode, _ZAMBA2)
+    yield case("decode-bf16", "16 bits", decode, replace(_ZAMBA2_PLAIN, layers=(0, 4)))
+    text = "mixer: sixteen bits, a state that eight steps round"
+    yield case("decode-bf16-mixer", text, decode_of(PREFILL, 8), _MIXER)
+    yield case("chunked-f32", "two chunks", chunked, replace(_ZAMBA2, layers=(0, 4)))
+    text = "mixer: states shorter than the kernel, a step between chunks"
+    yield case("chunked-f32-mixer", text, chunks_of(1, 1, 2, 9, 8), _MIXER)
+    yield case("padded-decode-f32", "left padding", padded_decode, _ZAMBA2_PADDED)
+    model, about = "zamba2-a7", "Zamba2 without rotary and attention adapters, one shared block"
+    yield case("whole-f32", "one call", whole(), _ZAMBA2_FIRST)
+    yield case("decode-f32", "prefill and steps", decode, _ZAMBA2_FIRST)
+    model, about = "zamba2-a8", "Zamba2 with a lower limit on dt and biases"
+    yield case("whole-f32", "one call", whole(), _ZAMBA2_PLAIN)
+    yield case("decode-f32", "prefill and steps", decode, _ZAMBA2_PADDED)
+    yield case("padded-decode-f32-mixer", "a bias that leaks from padding", padded_decode, _MIXER)
 
 
 MODEL_CASES: tuple[Case, ...] = tuple(_all_cases())

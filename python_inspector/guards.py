@@ -5,6 +5,7 @@ Each guard is a trap that was met; its text says what transformers or torch sile
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -30,6 +31,7 @@ def check_model(model: torch.nn.Module, taps: Taps, force: bool) -> list[str]:
         *_rounded_constants(model),
         *_mixed_dtypes(model),
         *_kernels(model),
+        *_replaced_functions(taps),
     ):
         if not force:
             raise RecordError(f"{text} (force=True records it all the same)")
@@ -119,6 +121,19 @@ def _kernels(model: torch.nn.Module) -> Iterator[str]:
                 "offload hook): what runs is not transformers' code"
             )
             return
+
+
+def _replaced_functions(taps: Taps) -> Iterator[str]:
+    """transformers takes mamba_ssm and causal_conv1d instead of its torch code if they import."""
+    for file in taps.files():
+        for name, function in inspect.getmembers(file, inspect.isfunction):
+            used = inspect.getclosurevars(function).nonlocals.get("implementation")
+            if used is not None and used is not inspect.unwrap(function):
+                yield (
+                    f"[record] {name} runs {used.__module__}.{used.__name__}, a kernel that cannot "
+                    "be lifted to float64 and rounds elsewhere: record where that package is not "
+                    "installed"
+                )
 
 
 def _identity_weights(model: torch.nn.Module) -> Iterator[str]:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache, CacheLayerMixin, LinearAttentionCacheLayerMixin
 from transformers.utils import output_capturing
 
 from python_inspector.lift import WIDE, float64_lift, is_low, widen
@@ -144,7 +144,7 @@ def _lifted(value: Any, memo: Memo, name: str = "") -> Any:
             key: _LazyLayers(item, memo) if key == "layers" else _lifted(item, memo, key)
             for key, item in vars(value).items()
         }
-    elif isinstance(value, CacheLayerMixin):
+    elif isinstance(value, (CacheLayerMixin, LinearAttentionCacheLayerMixin)):
         new = copy.copy(value)
         new.__dict__ = {key: _lifted(item, memo, key) for key, item in vars(value).items()}
     elif isinstance(value, torch.dtype):

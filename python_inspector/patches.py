@@ -6,7 +6,6 @@ Attention functions, rotary, Cache.update and mask creation are no modules, so n
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,8 @@ from transformers.cache_utils import Cache
 from python_inspector import guards
 from python_inspector.capture import SCORES, Block, Named, Twin, bound_arguments
 from python_inspector.masks import Visibility, from_interface, says_the_same
-from python_inspector.taps.common import FunctionTap, kv_cache, untapped_kv_cache
+from python_inspector.taps.cache import kv_cache, untapped_kv_cache
+from python_inspector.taps.common import FunctionTap
 from python_inspector.taps.scores import describe_sdpa
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def function_patches(recorder: Recorder) -> Iterator[None]:
         wrap = functools.partial(_tapped, recorder, FunctionTap("kv_cache", describe))
         stack.enter_context(_attribute(Cache, "update", wrap))
         if architecture is not None:
-            for file in _modeling_files(recorder):
+            for file in recorder.taps.files():
                 for name, tap in architecture.functions.items():
                     if hasattr(file, name) and (recorder.options.operations or not tap.sequence):
                         wrap = functools.partial(_tapped, recorder, tap)
@@ -47,19 +47,6 @@ def function_patches(recorder: Recorder) -> Iterator[None]:
                         stack.enter_context(_attribute(file, name, wrap))
                 stack.enter_context(_fused_attention(recorder, file))
         yield
-
-
-def _modeling_files(recorder: Recorder) -> list[Any]:
-    """Python modules that define the tapped classes of the model."""
-    architecture = recorder.taps.architecture
-    assert architecture is not None
-    names = {
-        kind.__module__
-        for module in recorder.model.modules()
-        for kind in type(module).__mro__
-        if kind.__name__ in architecture.modules
-    }
-    return [sys.modules[name] for name in sorted(names)]
 
 
 def _tapped(

@@ -42,7 +42,10 @@ from python_inspector.taps.common import FunctionTap, ModuleTap
 from python_inspector.writer import RecordingWriter, Summary
 
 # Kinds whose float64 output fits float32 only if something below the lift computed in float32.
-_NEVER_FLOAT32 = {"rms_norm", "layer_norm", "attention", "glu_mlp", "softcap", "glu_activation"}
+_NEVER_FLOAT32 = {
+    "rms_norm", "layer_norm", "attention", "glu_mlp", "softcap", "glu_activation",
+    "gated_rms_norm", "ssd_scan", "mamba2_mixer",
+}  # fmt: skip
 
 
 class RecordWarning(UserWarning):
@@ -71,6 +74,8 @@ class Recorder:
         self._thread = threading.get_ident()
         self._keys = WeakIdKeyDictionary()
         self._storage = provenance.model_dtype(model)
+        self._owners = {id(parameter): name for name, parameter in model.named_parameters()}
+        """The name that a checkpoint stores a parameter under: the first of tied ones."""
 
     # What taps and patches use.
 
@@ -115,8 +120,12 @@ class Recorder:
         pure = inspect.unwrap(
             original
         )  # torch code beneath hub-kernel decorators and other patches
+        modules = _modules(args)
+        if tap.oracle is not None:
+            pure = tap.oracle(call, pure)
+            modules = [above.module] if above.module is not None else []
         with aside(), torch.no_grad():
-            self._open(frame, tap.describe, lambda: run_lifted(pure, args, kwargs, _modules(args)))
+            self._open(frame, tap.describe, lambda: run_lifted(pure, args, kwargs, modules))
         self.stack.append(frame)
         try:
             result = original(*args, **kwargs)
@@ -167,7 +176,7 @@ class Recorder:
             return
         if self.stack:
             above = self.stack[-1]
-            name = path.removeprefix(above.path).lstrip(".")
+            name = path.removeprefix(above.path).lstrip(".").partition(".")[0]
             if name in above.keep:
                 above.children[name] = (frame.call, result)
         tap = self.taps.module(module)
@@ -253,7 +262,7 @@ class Recorder:
         }
         self._declare(block.contract)
         weights = {
-            key: self.writer.weight(f"{path}.{key}", tensor)
+            key: self.writer.weight(self._owners.get(id(tensor), f"{path}.{key}"), tensor)
             for key, tensor in block.weights.items()
         }
         self.writer.checkpoint(

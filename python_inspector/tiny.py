@@ -4,7 +4,7 @@ Transformers' own initialisation hides errors: norm weights are one, biases zero
 and softcaps in their linear range. Here every parameter is random: matrices N(0, (1.4 /
 sqrt(fan_in))^2), embeddings N(0, 1), norm weights 1 + 0.3 N (0.3 N where the model adds the one
 itself), biases 0.3 N. A gain of 1.4 puts a third of Gemma2's attention scores beyond half the
-softcap of 3.
+softcap of 3. Of Mamba2 mixers A is -U(1, 4), dt_bias -2 + N, D 1 + 0.3 N.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any
 import torch
 
 GAIN = 1.4
+ZAMBA2_GAIN = 0.7
+"""Shared blocks without residuals amplify rounding: a gain of 1.4 leaves float32 three digits."""
 SPREAD = 0.3
 DEFAULT_SEED = 1
 
@@ -28,6 +30,7 @@ class TinyModel:
     model_type: str
     config: Mapping[str, Any]
     about: str
+    gain: float = GAIN
     outlier_channels: tuple[int, ...] = ()
     """Columns of the embedding that are 20 times larger: they stay so along the residual stream."""
     outlier_token: int | None = None
@@ -60,6 +63,33 @@ _GEMMA2: dict[str, Any] = {
     "attn_logit_softcapping": 3.0,
     "final_logit_softcapping": 2.0,
     "max_position_embeddings": 64,
+}
+_ZAMBA2: dict[str, Any] = {
+    "vocab_size": 59,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 6,
+    "layers_block_type": [
+        "linear_attention", "hybrid", "linear_attention", "hybrid", "hybrid", "linear_attention",
+    ],
+    "num_attention_heads": 4,
+    "n_mamba_heads": 4,
+    "mamba_d_state": 8,
+    "mamba_ngroups": 2,
+    "mamba_d_conv": 4,
+    "chunk_size": 8,
+    "adapter_rank": 4,
+    "num_mem_blocks": 2,
+    "use_shared_attention_adapter": True,
+    "use_mem_rope": True,
+    "max_position_embeddings": 64,
+}  # fmt: skip
+_ZAMBA2_PLAIN = _ZAMBA2 | {
+    "num_mem_blocks": 1,
+    "use_shared_attention_adapter": False,
+    "use_mem_rope": False,
+    "mamba_ngroups": 1,
+    "num_key_value_heads": 2,
 }
 
 
@@ -151,11 +181,29 @@ MODELS: dict[str, TinyModel] = {
         outlier_channels=(3, 8, 13, 21, 30),
         outlier_token=7,
     ),
+    "zamba2-a6": TinyModel(
+        "zamba2",
+        _ZAMBA2,
+        "two shared blocks in three hybrid layers, adapters, rotary, two groups",
+        gain=ZAMBA2_GAIN,
+    ),
+    "zamba2-a7": TinyModel(
+        "zamba2",
+        _ZAMBA2_PLAIN,
+        "one shared block, no attention adapters, no rotary, one group, grouped query heads",
+        gain=ZAMBA2_GAIN,
+    ),
+    "zamba2-a8": TinyModel(
+        "zamba2",
+        _ZAMBA2_PLAIN | {"time_step_min": 0.5, "add_bias_linear": True},
+        "a lower limit on dt that bites, biases",
+        gain=ZAMBA2_GAIN,
+    ),
     "blocks": TinyModel(
         "blocks", {}, "layer norm, activations, packed MLP, explicit masks, biases"
     ),
 }
-ALIASES = {"llama": "llama-a1", "gemma2": "gemma2-a4"}
+ALIASES = {"llama": "llama-a1", "gemma2": "gemma2-a4", "zamba2": "zamba2-a6"}
 
 
 class UnknownModelError(ValueError):
@@ -192,18 +240,20 @@ def build(
 
         config = AutoConfig.for_model(entry.model_type, **entry.config)
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
-    weights = draw_weights(model, seed, zero_centred_norms=entry.model_type == "gemma2")
+    weights = draw_weights(
+        model, seed, zero_centred_norms=entry.model_type == "gemma2", gain=entry.gain
+    )
     _add_outliers(entry, weights["model.embed_tokens.weight"])
     load_weights(model, weights)
     return model.eval()
 
 
 def draw_weights(
-    model: torch.nn.Module, seed: int, *, zero_centred_norms: bool = False
+    model: torch.nn.Module, seed: int, *, zero_centred_norms: bool = False, gain: float = GAIN
 ) -> dict[str, torch.Tensor]:
     """Random float32 values for every parameter, from `seed` and its name alone."""
     return {
-        name: _draw(name, parameter, seed, zero_centred_norms)
+        name: _draw(name, parameter, seed, zero_centred_norms, gain)
         for name, parameter in model.named_parameters()
     }
 
@@ -215,16 +265,23 @@ def load_weights(model: torch.nn.Module, weights: Mapping[str, torch.Tensor]) ->
             parameter.copy_(weights[name])
 
 
-def _draw(name: str, parameter: torch.Tensor, seed: int, zero_centred_norms: bool) -> torch.Tensor:
+def _draw(
+    name: str, parameter: torch.Tensor, seed: int, zero_centred_norms: bool, gain: float
+) -> torch.Tensor:
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:6], "little"))
     values = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
     if "embed" in name:
         return values
     if parameter.dim() > 1:
-        return values * (GAIN / parameter[0].numel() ** 0.5)
+        return values * (gain / parameter[0].numel() ** 0.5)
+    if name.endswith("A_log"):
+        return torch.rand(parameter.shape, generator=generator).mul(3).add(1).log()
+    if name.endswith("dt_bias"):
+        return values - 2.0
     is_norm = name.endswith("norm.weight")
-    return values * SPREAD + (1.0 if is_norm and not zero_centred_norms else 0.0)
+    around_one = name.endswith("mamba.D") or (is_norm and not zero_centred_norms)
+    return values * SPREAD + (1.0 if around_one else 0.0)
 
 
 def _add_outliers(entry: TinyModel, embedding: torch.Tensor) -> None:

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -235,7 +236,10 @@ def _block_findings(where: str, checkpoint: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(params.get(name), dict):
             yield from _set_findings(f"{where}: params.{name}", params[name], keys)
     if row.weights is not None:
-        yield from _set_findings(f"{where}: weights", checkpoint["weights"], row.weights)
+        weights = {re.sub(r"_list\.\d+\.", "_list.N.", w): w for w in checkpoint["weights"]}
+        yield from _set_findings(f"{where}: weights", weights, row.weights)
+    if "cos?" in row.inputs and params.get("attention", params).get("rotary", True):
+        yield from _set_findings(f"{where}: inputs", checkpoint["inputs"], "cos sin", only=False)
     for field, expected in (("inputs", row.inputs), ("outputs", row.outputs)):
         yield from _set_findings(f"{where}: {field}", checkpoint[field], " ".join(expected))
         for name, axes in expected.items():
@@ -244,11 +248,13 @@ def _block_findings(where: str, checkpoint: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{where}: {field}.{name}: axes {ref['axes']}, expected {axes.split()}"
 
 
-def _set_findings(where: str, found: Mapping[str, Any], names: str) -> Iterator[str]:
+def _set_findings(
+    where: str, found: Mapping[str, Any], names: str, *, only: bool = True
+) -> Iterator[str]:
     required, allowed = split_names(names)
     for name in sorted(required - found.keys()):
         yield f"{where}: {name} is missing"
-    for name in sorted(found.keys() - allowed):
+    for name in sorted(found.keys() - allowed) if only else ():
         yield f"{where}: {name} is not one of this block's"
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import torch
 
-from python_inspector.taps import blocks, gemma2, llama
+from python_inspector.taps import blocks, gemma2, llama, zamba2
 from python_inspector.taps.common import GENERIC, Architecture, ModuleTap, anything
 
 ARCHITECTURES: dict[str, Architecture] = {
     "llama": llama.TAPS,
     "gemma2": gemma2.TAPS,
+    "zamba2": zamba2.TAPS,
     "blocks": blocks.TAPS,
 }
 """By config.model_type."""
@@ -25,6 +28,7 @@ class Taps:
     architecture: Architecture | None
     base_path: str
     """Module path of the decoder without its head; calling it alone is a forward call too."""
+    model: torch.nn.Module
     _by_class: dict[type[torch.nn.Module], ModuleTap | None] = field(default_factory=dict)
 
     def module(self, module: torch.nn.Module) -> ModuleTap | None:
@@ -32,6 +36,16 @@ class Taps:
         if kind not in self._by_class:
             self._by_class[kind] = self._find(module)
         return self._by_class[kind]
+
+    def files(self) -> list[ModuleType]:
+        """The modeling files that define the tapped classes of the model."""
+        names = {
+            kind.__module__
+            for module in self.model.modules()
+            for kind in type(module).__mro__
+            if self.architecture is not None and kind.__name__ in self.architecture.modules
+        }
+        return [sys.modules[name] for name in sorted(names) if not name.startswith("torch.")]
 
     def _find(self, module: torch.nn.Module) -> ModuleTap | None:
         if self.architecture is not None:
@@ -50,4 +64,4 @@ def taps_for(model: torch.nn.Module) -> Taps:
     architecture = ARCHITECTURES.get(getattr(config, "model_type", ""))
     base = getattr(model, "base_model", model)
     paths = {id(m): path for path, m in model.named_modules()}
-    return Taps(architecture, paths.get(id(base), ""))
+    return Taps(architecture, paths.get(id(base), ""), model)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from transformers import activations
-from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 from python_inspector.capture import (
     CACHED,
@@ -31,6 +30,7 @@ from python_inspector.capture import (
     only_out,
 )
 from python_inspector.format import DTYPES
+from python_inspector.taps.cache import cache_after, cache_params, cache_state
 
 if TYPE_CHECKING:
     from python_inspector.recorder import Recorder
@@ -60,6 +60,8 @@ class FunctionTap:
     internals: Internals | None = None
     sequence: tuple[str, ...] = ()
     """Names of the first, second ... call within one call of the caller, instead of `name`."""
+    oracle: Callable[[Call, Callable[..., Any]], Callable[..., Any]] | None = None
+    """What the oracle runs on the call's arguments, where that is not the function itself."""
 
 
 @dataclass(frozen=True)
@@ -214,66 +216,28 @@ def glu_mlp(function: str = "act_fn") -> Callable[[Call], Block | None]:
     return describe
 
 
-def cache_layer(cache: Any, index: int, path: str) -> Any | None:
-    """The cache's layer, None if it does not exist yet; RecordError for a cache of another kind."""
-    if type(cache) is not DynamicCache or cache.offloading:
-        raise RecordError(
-            f"[{path}] unsupported cache {type(cache).__name__}: only a DynamicCache that is not "
-            "offloaded can be recorded; pass past_key_values=DynamicCache(config=model.config)"
-        )
-    if index >= len(cache.layers):
-        return None
-    layer = cache.layers[index]
-    if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):
-        raise RecordError(f"[{path}] unsupported cache layer {type(layer).__name__}")
-    if getattr(layer, "record_past", False):
-        raise RecordError(f"[{path}] unsupported cache: its sliding layers record their past")
-    return layer
+def attention_inputs(call: Call, index: int) -> dict[str, Named]:
+    """hidden, the rotary table where there is one, and the cached keys and values."""
+    inputs: dict[str, Named] = {"hidden": (call["hidden_states"], HIDDEN)}
+    table = call.get("position_embeddings")
+    if table is not None:
+        inputs |= {"cos": (table[0], TABLE), "sin": (table[1], TABLE)}
+    cache = call.get("past_key_values")
+    return inputs if cache is None else inputs | cache_state(cache, index, call.path)
 
 
-def cache_params(cache: Any, index: int, path: str) -> dict[str, Any]:
-    window = getattr(cache_layer(cache, index, path), "sliding_window", None)
-    return {"kind": "dynamic", "window": None if window is None else int(window)}
+def attention_params(call: Call, module: Any, index: int, style: str) -> dict[str, Any]:
+    cache = call.get("past_key_values")
+    kind = None if cache is None else cache_params(cache, index, call.path)
+    return {"head_dim": module.head_dim, "style": style, "cache": kind}
 
 
-def cache_state(cache: Any, index: int, path: str) -> dict[str, Named]:
-    """keys_before and values_before; nothing while the layer is empty."""
-    layer = cache_layer(cache, index, path)
-    if layer is None or not layer.is_initialized or layer.keys.numel() == 0:
-        return {}
-    return {"keys_before": (layer.keys, CACHED), "values_before": (layer.values, CACHED)}
-
-
-def cache_after(cache: Any, index: int, twin: Twin) -> dict[str, Named]:
-    layer = twin(cache).layers[index]
-    return {"keys_after": (layer.keys, CACHED), "values_after": (layer.values, CACHED)}
-
-
-def kv_cache(call: Call) -> Block:
-    """Cache.update(key_states, value_states, layer_idx) -> keys and values for attention."""
-    cache, index = call["self"], call["layer_idx"]
-
+def attention_outputs(cache: Any, index: int) -> Callable[[Any, Twin], dict[str, Named]]:
     def outputs(result: Any, twin: Twin) -> dict[str, Named]:
-        returned: dict[str, Named] = {"keys": (result[0], CACHED), "values": (result[1], CACHED)}
-        return returned | cache_after(cache, index, twin)
+        out: dict[str, Named] = {"out": (result[0], HIDDEN)}
+        return out if cache is None else out | cache_after(cache, index, twin)
 
-    state = cache_state(cache, index, call.path)
-    new: dict[str, Named] = {"k": (call["key_states"], KEY), "v": (call["value_states"], KEY)}
-    return Block("kv_cache", new | state, outputs, cache_params(cache, index, call.path))
-
-
-def untapped_kv_cache(call: Call) -> Block | None:
-    """kv_cache where nothing is known of the architecture: only a cache that is known."""
-    try:
-        return kv_cache(call) if call["key_states"].ndim == 4 else None
-    except RecordError as error:
-        call.recorder.warn(f"{error}; its updates are not recorded")
-        return None
-
-
-def attention_inputs(call: Call) -> dict[str, Named]:
-    cos, sin = call["position_embeddings"]
-    return {"hidden": (call["hidden_states"], HIDDEN), "cos": (cos, TABLE), "sin": (sin, TABLE)}
+    return outputs
 
 
 def attention(style: Literal["half", "interleaved"]) -> Callable[[Call], Block]:
@@ -281,19 +245,15 @@ def attention(style: Literal["half", "interleaved"]) -> Callable[[Call], Block]:
 
     def describe(call: Call) -> Block:
         module: Any = call.module
-        cache, index = call.get("past_key_values"), module.layer_idx
-        inputs, params = attention_inputs(call), {"head_dim": module.head_dim, "style": style}
-        params["cache"] = None
-        if cache is not None:
-            params["cache"] = cache_params(cache, index, call.path)
-            inputs |= cache_state(cache, index, call.path)
-
-        def outputs(result: Any, twin: Twin) -> dict[str, Named]:
-            out: dict[str, Named] = {"out": (result[0], HIDDEN)}
-            return out if cache is None else out | cache_after(cache, index, twin)
-
-        weights = weights_of(module)
-        return Block("attention", inputs, outputs, params, weights, uses_attention="")
+        index = module.layer_idx
+        return Block(
+            "attention",
+            attention_inputs(call, index),
+            attention_outputs(call.get("past_key_values"), index),
+            attention_params(call, module, index, style),
+            weights_of(module),
+            uses_attention="",
+        )
 
     return describe
 

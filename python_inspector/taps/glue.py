@@ -49,23 +49,36 @@ HEAD_INTERNALS = Internals(
 def after_glu_mlp(recorder: Recorder, frame: Frame, result: Any) -> None:
     """act(gate) * up, between the projections of a gated MLP, separate or packed (gate first)."""
     module, children = frame.module, frame.children
-    name = activation_name(getattr(module, "act_fn", None))
-    if module is None or name is None or any(child not in children for child in frame.keep):
+    if module is None or any(child not in children for child in frame.keep):
         return
     outer = {child: children[child][1] for child in frame.keep if child != "down_proj"}
     parts = tuple(outer.values())
     gate, up = parts if len(parts) == 2 else parts[0].chunk(2, dim=-1)
 
     def run(outer: dict[str, torch.Tensor]) -> Any:
-        with stubbed(module, {**outer, "down_proj": _identity}):
+        with stubbed(module, {**outer, "down_proj": identity}):
             return module.forward(next(iter(outer.values())))
 
-    axes = by_dimensions(gate)[1]
-    inputs = {"gate": (gate, axes), "up": (up, axes)}
+    record_glu_activation(recorder, frame, (gate, up), run, outer)
+
+
+def record_glu_activation(
+    recorder: Recorder,
+    frame: Frame,
+    parts: tuple[torch.Tensor, ...],
+    run: Callable[[Any], Any],
+    given: Any,
+) -> None:
+    """act(gate) * up as a block: `parts` are gate and up, `run(given)` is its oracle."""
+    name = activation_name(getattr(frame.module, "act_fn", None))
+    if name is None:
+        return
+    axes = by_dimensions(parts[0])[1]
+    inputs = {"gate": (parts[0], axes), "up": (parts[1], axes)}
     block = Block("glu_activation", inputs, only_out(axes), {"function": name})
-    product = first_argument(children["down_proj"][0])
+    product = first_argument(frame.children["down_proj"][0])
     recorder.record(
-        frame.path, "glu_activation", block, product, lambda: run_lifted(run, (outer,), {})
+        frame.path, "glu_activation", block, product, lambda: run_lifted(run, (given,), {})
     )
 
 
@@ -113,7 +126,7 @@ def after_causal_lm(softcap_of: Callable[[Any], float | None]) -> Any:
     return after
 
 
-def _identity(x: torch.Tensor) -> torch.Tensor:
+def identity(x: torch.Tensor) -> torch.Tensor:
     return x
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import reference
 import torch
+import zamba2_reference
 from recorded import DTYPES, Recording, recorded
 
 from python_inspector.validate import validate
 
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 RUNS = [
     ("llama-a1", "whole", "f32", "eager"),
     ("llama-a1", "decode", "bf16", "eager"),
@@ -34,6 +37,11 @@ RUNS = [
     ("gemma2-a5-no-caps", "padded-decode", "bf16", "sdpa"),
     ("gemma2-a5-c48", "whole", "bf16", "eager"),
     ("llama-outliers", "whole", "bf16", "eager"),
+    ("zamba2-a6", "whole", "f32", "eager"),
+    ("zamba2-a6", "decode", "bf16", "eager"),
+    ("zamba2-a6", "chunked", "f16", "sdpa"),
+    ("zamba2-a7", "decode", "f32", "eager"),
+    ("zamba2-a8", "padded-decode", "f32", "eager"),
     ("blocks", "whole", "bf16", "eager"),
     ("blocks", "whole", "f32", "sdpa"),
 ]
@@ -50,8 +58,26 @@ def run(
 
 
 def test_oracle_is_the_block_in_float64(run: tuple[Recording, str]) -> None:
-    """|o - ours| <= 1e-12 max|o| + 2^-24 |delta|: delta is stored in f32."""
     recording, dtype = run
+    seen = check_oracle(recording, dtype)
+    layers = ("decoder_layer", "hybrid_layer", "layer_norm")
+    assert any(seen[block] for block in layers), "the run recorded next to nothing"
+
+
+ZAMBA2 = sorted(path.parent for path in FIXTURES.glob("zamba2-*/*/recording.json"))
+
+
+@pytest.mark.parametrize("folder", ZAMBA2, ids=lambda f: f"{f.parent.name}/{f.name}")
+def test_oracle_of_the_committed_zamba2_recordings(folder: Path) -> None:
+    recording = Recording(folder)
+    assert sum(check_oracle(recording, recording.json["provenance"]["dtype"]).values()) > 15
+
+
+def check_oracle(recording: Recording, dtype: str) -> Counter[str]:
+    """|o - ours| <= 1e-12 max|o| + 2^-24 |delta|: delta is stored in f32. How many of each kind."""
+    blocks = reference.BLOCKS
+    if recording.json["provenance"]["model_type"] == "zamba2":
+        blocks = blocks | zamba2_reference.BLOCKS
     seen: Counter[str] = Counter()
     for checkpoint in recording.checkpoints:
         block = checkpoint["block"]
@@ -60,7 +86,7 @@ def test_oracle_is_the_block_in_float64(run: tuple[Recording, str]) -> None:
             lowest = torch.finfo(DTYPES[dtype]).min
             ours = reference.causal_mask(*tensors, checkpoint["params"], lowest)
         else:
-            ours = reference.BLOCKS[block](*tensors, checkpoint["params"])
+            ours = blocks[block](*tensors, checkpoint["params"])
         for name, output in checkpoint["outputs"].items():
             o, valid = recording.oracle(checkpoint, name), recording.valid(checkpoint, name)
             assert o.shape == ours[name].shape, (checkpoint["id"], name)
@@ -74,7 +100,7 @@ def test_oracle_is_the_block_in_float64(run: tuple[Recording, str]) -> None:
             worst = ((o - ours[name]).abs() - limit)[valid].max()
             assert worst <= 0, f"{checkpoint['id']} {name}: {worst:.3e} over the limit"
         seen[block] += 1
-    assert seen["decoder_layer"] or seen["layer_norm"], "the run recorded next to nothing"
+    return seen
 
 
 def test_error_is_that_of_the_stored_delta(run: tuple[Recording, str]) -> None:

@@ -17,7 +17,13 @@ from python_inspector.block_table import BLOCKS
 from python_inspector.format import AXES, ITEM_SIZES, MODES, FormatError
 from python_inspector.show import show
 from python_inspector.strict_json import load_json
-from python_inspector.validate import SCHEMA, find_recordings, schema_findings, validate
+from python_inspector.validate import (
+    SCHEMA,
+    find_recordings,
+    json_findings,
+    schema_findings,
+    validate,
+)
 
 CORPUS = Path(__file__).parents[1] / "data" / "recordings"
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -193,3 +199,14 @@ def test_the_committed_recordings_are_valid() -> None:
     assert len(recordings) > 30
     for path in recordings:
         assert validate(path) == []
+
+
+@pytest.mark.parametrize("block", ["attention", "decoder_layer"])
+def test_only_attention_without_rotary_has_no_table(block: str) -> None:
+    recording = load_json(FIXTURES / "llama-a1/whole-f32/recording.json")
+    checkpoint = next(c for c in recording["checkpoints"] if c["block"] == block)
+    del checkpoint["inputs"]["cos"]
+    assert "inputs: cos is missing" in json_findings(recording)[0]
+    params = checkpoint["params"]
+    params.get("attention", params)["rotary"] = False
+    assert json_findings(recording) == []

@@ -15,6 +15,11 @@ from python_inspector import RecordError, RecordWarning, record, tiny
 from python_inspector.block_table import BLOCKS
 from python_inspector.validate import validate
 
+MAMBA_KINDS = {
+    "causal_conv1d", "ssd_scan", "gated_rms_norm", "mamba2_mixer", "low_rank_adapter",
+    "shared_transformer", "mamba_layer", "hybrid_layer",
+}  # fmt: skip
+
 
 def test_every_gemma2_layer_has_thirty_named_checkpoints_a_step(tmp_path: Path) -> None:
     recording = recorded(tmp_path / "r", "gemma2-a4", "decode", "f32")
@@ -34,9 +39,11 @@ def test_every_gemma2_layer_has_thirty_named_checkpoints_a_step(tmp_path: Path) 
 def test_kinds(tmp_path: Path) -> None:
     gemma = recorded(tmp_path / "g", "gemma2-a4", "decode", "bf16")
     kinds = {c["block"] for c in gemma.checkpoints}
-    assert kinds == set(BLOCKS) - {"layer_norm"}
+    assert kinds == set(BLOCKS) - {"layer_norm"} - MAMBA_KINDS
     llama = recorded(tmp_path / "l", "llama-a1", "decode", "f32")
     assert {c["block"] for c in llama.checkpoints} == kinds - {"softcap"}
+    zamba = recorded(tmp_path / "z", "zamba2-a7", "whole", "bf16")
+    assert {c["block"] for c in zamba.checkpoints} >= MAMBA_KINDS
     blocks = recorded(tmp_path / "b", "blocks", "whole", "f32")
     assert len(blocks.of("layer_norm")) > 0
     assert {c["params"]["function"] for c in blocks.of("activation")} >= {"gelu", "silu", "tanh"}
