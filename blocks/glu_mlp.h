@@ -1,6 +1,9 @@
 #pragma once
 
+#include <optional>
+
 #include "blocks/linear.h"
+#include "blocks/low_rank_adapter.h"
 
 namespace plumb {
 
@@ -8,6 +11,7 @@ namespace plumb {
 // whose first half is the gate (GLM, Zamba2). hidden [..., C] -> out [..., C].
 struct GluMlp {
   Linear gate, up;  // up is empty when gate holds the packed pair
+  std::optional<LowRankAdapter> adapter;  // added to the packed pair
   Linear down;
   Activation function = Activation::silu;
 
