@@ -11,9 +11,9 @@ namespace plumb {
 // whose first half is the gate (GLM, Zamba2). hidden [..., C] -> out [..., C].
 struct GluMlp {
   Linear gate, up;  // up is empty when gate holds the packed pair
-  std::optional<LowRankAdapter> adapter;  // added to the packed pair
   Linear down;
   Activation function = Activation::silu;
+  std::optional<LowRankAdapter> adapter = {};  // added to the packed pair
 
   static GluMlp load(const Weights& weights, const Params& params);
   void operator()(Context& ctx, const Tensor& out, const Tensor& hidden) const;

@@ -113,11 +113,10 @@ void run_causal_conv1d(const BlockCall& call) {
 
 void run_ssd_scan(const BlockCall& call) {
   const SsdScan scan = SsdScan::load(call.weights, call.params);
-  call.ctx.ops.ssd_scan(
-      call.output("y"), call.optional_output("state_after"),
-      {call.input("x"), call.input("dt"), call.input("b"), call.input("c"), scan.a_log, scan.d,
-       scan.dt_bias, call.optional_input("state_before")},
-      scan.params);
+  call.ctx.ops.ssd_scan(call.output("y"), call.optional_output("state_after"),
+                        {call.input("x"), call.input("dt"), call.input("b"), call.input("c"),
+                         scan.a_log, scan.d, scan.dt_bias, call.optional_input("state_before")},
+                        scan.params);
 }
 
 void run_gated_rms_norm(const BlockCall& call) {

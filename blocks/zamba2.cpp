@@ -28,9 +28,8 @@ void SharedTransformer::operator()(Context& ctx, const Tensor& out, const Tensor
 }
 
 MambaLayer MambaLayer::load(const Weights& weights, const Params& params) {
-  return {
-      {(weights / "input_layernorm")["weight"], read_rms_norm_params(params.object("norm"))},
-      Mamba2Mixer::load(weights / "mamba", params.object("mamba"))};
+  return {{(weights / "input_layernorm")["weight"], read_rms_norm_params(params.object("norm"))},
+          Mamba2Mixer::load(weights / "mamba", params.object("mamba"))};
 }
 
 void MambaLayer::operator()(Context& ctx, const Tensor& out, const Tensor& hidden,
@@ -82,8 +81,8 @@ void run_hybrid_layer(const BlockCall& call) {
   HybridLayer layer = HybridLayer::load(call.weights, call.params);
   take_mask_operands(call, layer.transformer.attention.sdpa.mask);
   layer(call.ctx, call.output("out"), call.input("hidden"), call.input("original"),
-        call.optional_input("cos"), call.optional_input("sin"),
-        call.optional_input("token_valid"), kv_state(call), mamba_state(call));
+        call.optional_input("cos"), call.optional_input("sin"), call.optional_input("token_valid"),
+        kv_state(call), mamba_state(call));
 }
 
 }  // namespace plumb

@@ -28,7 +28,8 @@ Tensor converted_mask(const Tensor& host, DType to) {
 // its output for a sequence.
 bool stays_f32(const Checkpoint& checkpoint, const std::string& name) {
   if (checkpoint.block == "ssd_scan") {
-    return name.starts_with("state_") || (name == "y" && checkpoint.params.string("form") == "chunk");
+    return name.starts_with("state_") ||
+           (name == "y" && checkpoint.params.string("form") == "chunk");
   }
   return name == "inv_freq" || name.starts_with("ssm_") || checkpoint.block == "rotary_frequencies";
 }
@@ -49,8 +50,8 @@ std::vector<OutputSpec> output_specs(const Recording& recording, const Checkpoin
   std::vector<OutputSpec> out;
   for (const auto& [name, ref] : checkpoint.outputs) {
     const DType recorded = recording.tensor_info(ref.tensor).dtype;
-    out.push_back(
-        {name, run_dtype(checkpoint, name, recorded, recording.dtype(), dtype), recording.output_shape(ref)});
+    out.push_back({name, run_dtype(checkpoint, name, recorded, recording.dtype(), dtype),
+                   recording.output_shape(ref)});
   }
   return out;
 }
@@ -151,7 +152,8 @@ HostOperands blank_operands(const Recording& recording, const Checkpoint& checkp
   };
   for (const auto& [name, ref] : checkpoint.inputs) {
     const DType recorded = recording.tensor_info(ref.tensor).dtype;
-    out.inputs[name] = blank(ref.tensor, run_dtype(checkpoint, name, recorded, recording.dtype(), dtype));
+    out.inputs[name] =
+        blank(ref.tensor, run_dtype(checkpoint, name, recorded, recording.dtype(), dtype));
   }
   for (const auto& [name, key] : checkpoint.weights) {
     out.weights[name] = blank(key, weight_dtype(recording.tensor_info(key).dtype, dtype));

@@ -11,7 +11,8 @@ inline void require_dtype(const char* op, const char* name, const Tensor& t, DTy
           name_of(expected));
 }
 
-inline void require_shape(const char* op, const char* name, const Tensor& t, const Shape& expected) {
+inline void require_shape(const char* op, const char* name, const Tensor& t,
+                          const Shape& expected) {
   require(t.shape() == expected, op, name, " has shape ", t.shape(), ", expected ", expected);
 }
 
@@ -26,7 +27,8 @@ struct Named {
   const Tensor& tensor;
 };
 
-inline void require_placed(const char* op, const Device& device, std::initializer_list<Named> tensors) {
+inline void require_placed(const char* op, const Device& device,
+                           std::initializer_list<Named> tensors) {
   for (const auto& [name, t] : tensors) {
     if (!t.defined()) continue;
     require(t.storage().owner == &device, op, name, " does not lie on device ", device.name());
@@ -35,7 +37,8 @@ inline void require_placed(const char* op, const Device& device, std::initialize
   }
 }
 
-inline DType require_floats(const char* op, const Device& device, std::initializer_list<Named> tensors) {
+inline DType require_floats(const char* op, const Device& device,
+                            std::initializer_list<Named> tensors) {
   require_placed(op, device, tensors);
   const DType storage = tensors.begin()->tensor.dtype();
   require(is_floating(storage), op, tensors.begin()->name, " is ", name_of(storage),
@@ -57,13 +60,14 @@ inline void require_last(const char* op, const char* name, const Tensor& weight,
           " elements, x's last axis has ", x.dim(-1));
 }
 
-inline void require_broadcast(const char* op, const char* name, int axis, int64_t extent, int64_t full) {
+inline void require_broadcast(const char* op, const char* name, int axis, int64_t extent,
+                              int64_t full) {
   require(extent == full || extent == 1, op, name, " axis ", axis, " has extent ", extent,
           ", expected ", full, " or 1");
 }
 
-inline void require_mask(const char* op, const Device& device, const AttentionMask& mask, int64_t batch,
-                  int64_t keys) {
+inline void require_mask(const char* op, const Device& device, const AttentionMask& mask,
+                         int64_t batch, int64_t keys) {
   require(!mask.window || *mask.window > 0, op, "window is ", mask.window.value_or(0),
           ", must be positive");
   if (!mask.key_valid.defined()) return;

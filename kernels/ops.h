@@ -2,11 +2,11 @@
 //
 // Conventions. Outputs come first and have the right shape and dtype already. R() is a rounding to
 // the storage dtype, the dtype of the float tensors of a call, which all agree but where an op says
-// otherwise; everything between two R() is computed in float32 or better (float64 on the oracle). The last axis of every tensor
-// is contiguous, the others may be strided. Elementwise ops may work in place. Ops never allocate
-// and never synchronise; a wrong shape or dtype is a UsageError, a case that a device lacks is
-// Unsupported. Axes: B batch, T query tokens, S key slots, H heads, Hkv key-value heads, D
-// head_dim, C channels.
+// otherwise; everything between two R() is computed in float32 or better (float64 on the oracle).
+// The last axis of every tensor is contiguous, the others may be strided. Elementwise ops may work
+// in place. Ops never allocate and never synchronise; a wrong shape or dtype is a UsageError, a
+// case that a device lacks is Unsupported. Axes: B batch, T query tokens, S key slots, H heads, Hkv
+// key-value heads, D head_dim, C channels.
 #pragma once
 
 #include <optional>

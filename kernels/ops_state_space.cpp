@@ -60,7 +60,8 @@ void Ops::causal_conv1d(const Tensor& out, const Tensor& state_after, const Tens
           weight.shape(), ", expected [", channels, ", 1, K] for x's ", channels, " channels");
   if (bias.defined()) require_shape(kOp, "bias", bias, {channels});
   require_shape(kOp, "out", out, x.shape());
-  for (const auto& [name, state] : {Named{"state_before", state_before}, Named{"state_after", state_after}}) {
+  for (const auto& [name, state] :
+       {Named{"state_before", state_before}, Named{"state_after", state_after}}) {
     if (state.defined()) require_shape(kOp, name, state, {x.dim(0), channels, width});
   }
   choice_.begin(OpId::causal_conv1d);

@@ -281,8 +281,7 @@ void ObservedOps::do_cast(const Tensor& out, const Tensor& x) {
 void ObservedOps::do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid) {
   const Picks rows = pick_rows(out), all_heads;
   SampledOp sampled;
-  sampled.inputs = {gathered({x}, rows, all_heads)[0],
-                    picked_columns(gather(inner_, valid), rows)};
+  sampled.inputs = {gathered({x}, rows, all_heads)[0], picked_columns(gather(inner_, valid), rows)};
   forward(cost_of(OpId::mask_rows, {out}, {x, valid}),
           [&](Ops& ops) { ops.mask_rows(out, x, valid); });
   sampled.outputs = gathered({out}, rows, all_heads);
@@ -295,8 +294,7 @@ void ObservedOps::do_mask_rows(const Tensor& out, const Tensor& x, const Tensor&
 
 void ObservedOps::do_causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,
                                    const Tensor& weight, const Tensor& bias,
-                                   const Tensor& state_before,
-                                   std::optional<Activation> function) {
+                                   const Tensor& state_before, std::optional<Activation> function) {
   // Some neighbouring channels, of one batch row.
   const int64_t channels = std::min(kHeads, x.dim(2));
   const auto of_rows = [&](const Tensor& t) {
@@ -331,8 +329,8 @@ void ObservedOps::do_ssd_scan(const Tensor& y, const Tensor& state_after, const 
     return gather(inner_, row.slice(axis, index, index + 1));
   };
   SampledOp sampled;
-  sampled.inputs = {only(in.x, 2, head),     only(in.dt, 2, head),     only(in.b, 2, group),
-                    only(in.c, 2, group),    only(in.a_log, 0, head),  only(in.d, 0, head),
+  sampled.inputs = {only(in.x, 2, head),       only(in.dt, 2, head),    only(in.b, 2, group),
+                    only(in.c, 2, group),      only(in.a_log, 0, head), only(in.d, 0, head),
                     only(in.dt_bias, 0, head), only(in.state, 1, head)};
   forward(cost_of(OpId::ssd_scan, {y, state_after},
                   {in.x, in.dt, in.b, in.c, in.a_log, in.d, in.dt_bias, in.state}),

@@ -60,47 +60,50 @@ void CpuOps::do_causal_conv1d(const Tensor& out, const Tensor& state_after, cons
   const Tensor scratch = arena().take(DType::f32, {pool_.size(), floats});
   const double cost = static_cast<double>(std::min(range, tokens) * std::min(channels, kChannels));
 
-  pool_.for_each(x.dim(0) * pieces * ranges, cost * (2 + static_cast<double>(width)) / 8,
-                 [&](int64_t unit, int worker) {
-    const int64_t begin = unit % ranges * range, first = unit / ranges % pieces * kChannels;
-    const int64_t row = unit / ranges / pieces;
-    const int64_t count = std::min(range, tokens - begin), n = std::min(kChannels, channels - first);
-    float* weights = scratch.data<float>() + worker * floats;  // [K, kChannels]
-    float* past = weights + width * kChannels;  // [K + count, kChannels]: from begin - K on
-    transpose(weights, storage, storage.at(weight, first * weight.stride(0)), weight.stride(0), n,
-              width);
-    if (begin > 0 || !state_before.defined()) {
-      std::fill_n(past, width * kChannels, 0.0f);
-    } else {
-      transpose(past, storage,
-                storage.at(state_before, row * state_before.stride(0) + first * state_before.stride(1)),
-                state_before.stride(1), n, width);
-    }
-    for (int64_t t = std::max<int64_t>(0, begin - width); t < begin + count; ++t) {
-      storage.widen(past + (t - begin + width) * kChannels,
-                    storage.at(x, row * x.stride(0) + t * x.stride(1) + first), n);
-    }
-    if (begin == 0 && state_after.defined()) {
-      if (storage.wide()) {
-        keep_state<uint32_t>(state_after, state_before, x, row, first, n);
-      } else {
-        keep_state<uint16_t>(state_after, state_before, x, row, first, n);
-      }
-    }
-    float start[kChannels] = {}, sum[kChannels];
-    if (bias.defined()) storage.widen(start, storage.at(bias, first), n);
-    for (int64_t t = 0; t < count; ++t) {
-      std::copy_n(start, n, sum);
-      for (int64_t k = 0; k < width; ++k) {
-        simd_->multiply_add(sum, weights + k * kChannels, past + (t + 1 + k) * kChannels, n);
-      }
-      storage.rows().round(sum, sum, n);
-      if (function) simd_->floats().activation[static_cast<size_t>(*function)](sum, sum, n);
-      storage.write(storage.at(static_cast<char*>(out.raw()),
-                               row * out.stride(0) + (begin + t) * out.stride(1) + first),
-                    sum, n);
-    }
-  });
+  pool_.for_each(
+      x.dim(0) * pieces * ranges, cost * (2 + static_cast<double>(width)) / 8,
+      [&](int64_t unit, int worker) {
+        const int64_t begin = unit % ranges * range, first = unit / ranges % pieces * kChannels;
+        const int64_t row = unit / ranges / pieces;
+        const int64_t count = std::min(range, tokens - begin),
+                      n = std::min(kChannels, channels - first);
+        float* weights = scratch.data<float>() + worker * floats;  // [K, kChannels]
+        float* past = weights + width * kChannels;  // [K + count, kChannels]: from begin - K on
+        transpose(weights, storage, storage.at(weight, first * weight.stride(0)), weight.stride(0),
+                  n, width);
+        if (begin > 0 || !state_before.defined()) {
+          std::fill_n(past, width * kChannels, 0.0f);
+        } else {
+          transpose(past, storage,
+                    storage.at(state_before,
+                               row * state_before.stride(0) + first * state_before.stride(1)),
+                    state_before.stride(1), n, width);
+        }
+        for (int64_t t = std::max<int64_t>(0, begin - width); t < begin + count; ++t) {
+          storage.widen(past + (t - begin + width) * kChannels,
+                        storage.at(x, row * x.stride(0) + t * x.stride(1) + first), n);
+        }
+        if (begin == 0 && state_after.defined()) {
+          if (storage.wide()) {
+            keep_state<uint32_t>(state_after, state_before, x, row, first, n);
+          } else {
+            keep_state<uint16_t>(state_after, state_before, x, row, first, n);
+          }
+        }
+        float start[kChannels] = {}, sum[kChannels];
+        if (bias.defined()) storage.widen(start, storage.at(bias, first), n);
+        for (int64_t t = 0; t < count; ++t) {
+          std::copy_n(start, n, sum);
+          for (int64_t k = 0; k < width; ++k) {
+            simd_->multiply_add(sum, weights + k * kChannels, past + (t + 1 + k) * kChannels, n);
+          }
+          storage.rows().round(sum, sum, n);
+          if (function) simd_->floats().activation[static_cast<size_t>(*function)](sum, sum, n);
+          storage.write(storage.at(static_cast<char*>(out.raw()),
+                                   row * out.stride(0) + (begin + t) * out.stride(1) + first),
+                        sum, n);
+        }
+      });
 }
 
 }  // namespace plumb::cpu

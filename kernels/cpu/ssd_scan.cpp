@@ -95,9 +95,9 @@ class Head {
       float* sum = work_.sums + t * s_.width;
       const float* x = storage_.read(vector(in_.x, first + t, head_), work_.row, s_.head_dim);
       rows_.scale(work_.row, x, skip_, s_.head_dim);
-      rows_.add(y.data<float>() + row_ * y.stride(0) + (first + t) * y.stride(1) +
-                    head_ * y.stride(2),
-                sum, work_.row, s_.head_dim);
+      rows_.add(
+          y.data<float>() + row_ * y.stride(0) + (first + t) * y.stride(1) + head_ * y.stride(2),
+          sum, work_.row, s_.head_dim);
     }
     advance(first);
   }
@@ -176,8 +176,8 @@ class Head {
     for (int64_t s = 0; s < count_; ++s) {
       float* b = scaled + s * s_.rows;
       const char* from = vector(in_.b, first + s, head_ / s_.per_group);
-      rows_.scale(b, storage_.read(from, b, s_.columns), static_cast<float>(std::exp(last - sums_[s])),
-                  s_.columns);
+      rows_.scale(b, storage_.read(from, b, s_.columns),
+                  static_cast<float>(std::exp(last - sums_[s])), s_.columns);
       std::fill(b + s_.columns, b + s_.rows, 0.0f);
     }
     for (int64_t n = 0; n < s_.rows; n += kTileRows) {
@@ -228,8 +228,9 @@ void CpuOps::ssd_chunks(const Tensor& y, const Tensor& state_after, const SsdInp
     };
     float* buffer = scratch.data<float>() + worker * scratch.dim(1);
     const float* c = storage.read(vector(in.c, t), buffer, columns);
-    float* to = products.data<float>() +
-                (((row * groups + group) * sizes.chunks + t / kChunk) * kChunk + t - first) * kChunk;
+    float* to =
+        products.data<float>() +
+        (((row * groups + group) * sizes.chunks + t / kChunk) * kChunk + t - first) * kChunk;
     for (int64_t s = first; s <= t; ++s) {
       to[s - first] =
           simd_->dot(c, storage.read(vector(in.b, s), buffer + columns, columns), columns);

@@ -13,7 +13,9 @@ inline double time_step(const SsdInputs& in, const SsdParams& params, int64_t ro
                         int64_t head) {
   const DType storage = in.x.dtype();
   const int64_t size = size_of(storage);
-  const auto at = [&](const Tensor& t, int64_t i) { return load(storage, t.data<char>() + i * size); };
+  const auto at = [&](const Tensor& t, int64_t i) {
+    return load(storage, t.data<char>() + i * size);
+  };
   const double raw = at(in.dt, row * in.dt.stride(0) + token * in.dt.stride(1) + head);
   const double biased = round_to(storage, raw + at(in.dt_bias, head));
   double dt = round_to(storage, biased > 20 ? biased : std::log1p(std::exp(biased)));

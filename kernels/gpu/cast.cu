@@ -57,7 +57,7 @@ void GpuOps::do_cast(const Tensor& out, const Tensor& x) {
   settle_for("scalars");
   with_storage("cast", out.dtype(), [&]<class To>(To) {
     with_storage("cast", x.dtype(), [&]<class From>(From) {
-      const CastOperands<To, From> p{out.data<To>(),   rows_of("cast", out), x.data<From>(),
+      const CastOperands<To, From> p{out.data<To>(),     rows_of("cast", out), x.data<From>(),
                                      rows_of("cast", x), Divisor(x.dim(-1)),   x.numel()};
       constexpr auto kKernel = cast_elements<To, From>;
       launch<kKernel>("cast", {grid_for(p.total, kThreads)}, {kThreads}, 0, stream(), p);
@@ -69,11 +69,9 @@ void GpuOps::do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& vali
   if (x.numel() == 0) return;
   settle_for("scalars");
   with_storage("mask_rows", x.dtype(), [&]<class T>(T) {
-    const MaskOperands<T> p{out.data<T>(),      rows_of("mask_rows", out),
-                            x.data<T>(),        rows_of("mask_rows", x),
-                            valid.data<bool>(), valid.stride(0),
-                            Divisor(x.dim(-1)), Divisor(x.dim(1)),
-                            x.numel()};
+    const MaskOperands<T> p{out.data<T>(),           rows_of("mask_rows", out), x.data<T>(),
+                            rows_of("mask_rows", x), valid.data<bool>(),        valid.stride(0),
+                            Divisor(x.dim(-1)),      Divisor(x.dim(1)),         x.numel()};
     launch<keep_valid_rows<T>>("mask_rows", {grid_for(p.total, kThreads)}, {kThreads}, 0, stream(),
                                p);
   });

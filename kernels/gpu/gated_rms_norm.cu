@@ -28,6 +28,7 @@ struct GatedOperands {
 
 template <class X, class T, int Wave>
 __global__ void __launch_bounds__(kThreads) gated_groups(GatedOperands<X, T> p) {
+  BlockReduction<Wave> over_block;
   for (int64_t group = block_index().x; group < p.total; group += grid_size().x) {
     const Division at = divide(group, p.groups);
     const int64_t first = at.remainder * p.width;
@@ -41,7 +42,7 @@ __global__ void __launch_bounds__(kThreads) gated_groups(GatedOperands<X, T> p) 
       const float v = value(i);
       squares = fused_multiply_add(v, v, squares);
     }
-    const float mean = block_sum<Wave>(squares) / static_cast<float>(p.width);
+    const float mean = over_block.sum(squares) / static_cast<float>(p.width);
     const float factor = reciprocal_sqrt(mean + p.eps);
     X* out = p.out + p.out_rows.offset(at.quotient) + first;
     for (int64_t i = thread_index().x; i < p.width; i += kThreads) {

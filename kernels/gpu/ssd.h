@@ -12,7 +12,8 @@ struct Strided {
   T* data;
   int64_t stride[3];
   Strided() = default;
-  explicit Strided(const Tensor& t) : data(t.defined() ? t.data<std::remove_const_t<T>>() : nullptr), stride{} {
+  explicit Strided(const Tensor& t)
+      : data(t.defined() ? t.data<std::remove_const_t<T>>() : nullptr), stride{} {
     for (int i = 0; t.defined() && i < 3 && i + 1 < t.rank(); ++i) stride[i] = t.stride(i);
   }
   __host__ __device__ T* at(int64_t i, int64_t j, int64_t k) const {
@@ -33,9 +34,21 @@ struct SsdOperands {
   float dt_min, dt_max;
 
   SsdOperands(const Tensor& state_after, const SsdInputs& in, const SsdParams& params)
-      : x(in.x), b(in.b), c(in.c), dt(in.dt), a_log(in.a_log.data<T>()), d(in.d.data<T>()), dt_bias(in.dt_bias.data<T>()),
-        state(in.state), after(state_after), batch(in.x.dim(0)), tokens(in.x.dim(1)), heads(in.x.dim(2)),
-        head_dim(in.x.dim(3)), columns(in.b.dim(3)), per_group(in.x.dim(2) / in.b.dim(2)) {
+      : x(in.x),
+        b(in.b),
+        c(in.c),
+        dt(in.dt),
+        a_log(in.a_log.data<T>()),
+        d(in.d.data<T>()),
+        dt_bias(in.dt_bias.data<T>()),
+        state(in.state),
+        after(state_after),
+        batch(in.x.dim(0)),
+        tokens(in.x.dim(1)),
+        heads(in.x.dim(2)),
+        head_dim(in.x.dim(3)),
+        columns(in.b.dim(3)),
+        per_group(in.x.dim(2) / in.b.dim(2)) {
     const auto limit = [&](const std::optional<double>& value, float none) {
       return value ? static_cast<float>(round_to(in.x.dtype(), *value)) : none;
     };

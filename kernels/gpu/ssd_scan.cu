@@ -251,24 +251,21 @@ __global__ void __launch_bounds__(kThreads)
 
 void GpuOps::ssd_chunks(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
                         const SsdParams& params) {
+  const int64_t heads = in.x.dim(0) * in.x.dim(2), tokens = in.x.dim(1);
+  const int64_t size = in.x.dim(3) * in.b.dim(3), chunks = (tokens + kChunk - 1) / kChunk;
+  Arena::Scope scope(arena());
+  const Tensor sums = arena().take(DType::f32, {3, heads, tokens});
+  const Tensor states = arena().take(DType::f32, {heads, chunks, size});
+  float* const dt = sums.data<float>();
+  const Workspace w{dt, dt + heads * tokens, dt + 2 * heads * tokens, states.data<float>(), chunks};
   with_storage("ssd_scan", in.x.dtype(), [&]<class T>(T) {
     const SsdOperands<T> p(state_after, in, params);
-    const int64_t heads = p.batch * p.heads, size = p.head_dim * p.columns;
-    Arena::Scope scope(arena());
-    Workspace w;
-    w.chunks = (p.tokens + kChunk - 1) / kChunk;
-    const Tensor sums = arena().take(DType::f32, {3, heads, p.tokens});
-    const Tensor states = arena().take(DType::f32, {heads, w.chunks, size});
-    w.dt = sums.data<float>();
-    w.high = w.dt + heads * p.tokens;
-    w.low = w.high + heads * p.tokens;
-    w.states = states.data<float>();
     const auto go = [&]<auto Kernel>(int64_t blocks, int threads, auto... more) {
       if (blocks == 0) return;
       launch<Kernel>("ssd_scan", {grid_for(blocks, 1)}, {static_cast<unsigned>(threads)}, 0,
                      stream(), p, w, more...);
     };
-    const int64_t all = heads * w.chunks, down = tiles(p.head_dim);
+    const int64_t all = heads * chunks, down = tiles(p.head_dim);
     go.template operator()<time_sums<T>>(all, kChunk);
     go.template operator()<chunk_states<T>>(all * down * tiles(p.columns), kThreads);
     go.template operator()<pass_states<T>>((heads * size + kThreads - 1) / kThreads, kThreads);

@@ -40,8 +40,7 @@ struct States {
   Tensor conv, ssm;
 };
 States empty_states(Bench& bench, int64_t batch) {
-  return {bench.empty({batch, kMixed, kWidth}),
-          bench.empty({batch, kHeads, kHeadDim, kColumns})};
+  return {bench.empty({batch, kMixed, kWidth}), bench.empty({batch, kHeads, kHeadDim, kColumns})};
 }
 
 double tolerance(const Bench& bench) { return bench.dtype() == DType::f64 ? 1e-12 : 2e-5; }
@@ -126,10 +125,11 @@ TEST_CASE("mixer: sizes that do not fit are named") {
 
 TEST_CASE("mamba_layer: the transformer's output enters the mixer, not the residual") {
   Bench bench(GENERATE(std::string("cpu"), std::string("oracle")));
-  const Tensor hidden = bench.random({1, 5, kHidden}, 11), other = bench.random({1, 5, kHidden}, 12);
+  const Tensor hidden = bench.random({1, 5, kHidden}, 11),
+               other = bench.random({1, 5, kHidden}, 12);
   const Tensor weight = bench.random({kHidden}, 13);
-  const Params norm = params_of(
-      {{"eps", 1e-5}, {"weight_offset", 0.0}, {"rounding", std::string("before")}});
+  const Params norm =
+      params_of({{"eps", 1e-5}, {"weight_offset", 0.0}, {"rounding", std::string("before")}});
   Operands layer;
   layer.inputs = {{"hidden", hidden}, {"transformer", other}};
   for (const auto& [name, t] : mixer_weights(bench)) layer.weights["mamba." + name] = t;

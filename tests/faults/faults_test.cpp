@@ -36,11 +36,11 @@ std::vector<std::vector<Fault>> all_faults() {
           decoder_layer_faults(),  add_faults(),
           scale_faults(),          repeat_kv_faults(),
           matmul_faults(),         masked_add_faults(),
-          softmax_faults(),
-          low_rank_adapter_faults(), causal_conv1d_faults(),
-          ssd_scan_faults(), gated_rms_norm_faults(),
-          mamba2_mixer_faults(), mamba_layer_faults(),
-          shared_transformer_faults(), hybrid_layer_faults()};
+          softmax_faults(),        low_rank_adapter_faults(),
+          causal_conv1d_faults(),  ssd_scan_faults(),
+          gated_rms_norm_faults(), mamba2_mixer_faults(),
+          mamba_layer_faults(),    shared_transformer_faults(),
+          hybrid_layer_faults()};
 }
 
 void print_faults(const std::vector<Fault>& faults) {

@@ -95,10 +95,9 @@ std::vector<Fault> scan_faults(const char* block) {
   return {
       scan_operands(block, "b and c exchanged",
                     [](Call&, SsdInputs& in, SsdParams&) { std::swap(in.b, in.c); }),
-      scan_operands(block, "D skip dropped",
-                    [](Call& c, SsdInputs& in, SsdParams&) {
-                      in.d = changed(c.ops, in.d, all_zero);
-                    }),
+      scan_operands(
+          block, "D skip dropped",
+          [](Call& c, SsdInputs& in, SsdParams&) { in.d = changed(c.ops, in.d, all_zero); }),
       scan_operands(block, "dt_bias dropped",
                     [](Call& c, SsdInputs& in, SsdParams&) {
                       in.dt_bias = changed(c.ops, in.dt_bias, all_zero);
@@ -186,8 +185,9 @@ std::vector<Fault> mamba_layer_faults() {
   out.push_back({block, "residual missing", {.add = [](Call& c, auto& y, auto&, auto& b) {
                    c.ops.copy(y, b);
                  }}});
-  out.push_back({block, "input norm skipped", {.rms_norm = [](Call& c, auto& y, auto& x, auto&,
-                                                              auto&) { c.ops.copy(y, x); }}});
+  out.push_back({block,
+                 "input norm skipped",
+                 {.rms_norm = [](Call& c, auto& y, auto& x, auto&, auto&) { c.ops.copy(y, x); }}});
   return out;
 }
 

@@ -30,9 +30,8 @@ Hooks norm_skipped(int which) {
 
 // Attention's output plus the hidden states.
 Hooks residual_inside() {
-  Hooks hooks = concatenated([](Call& c, auto&, auto& second, auto&, auto& original) {
-    c.ops.copy(second, original);
-  });
+  Hooks hooks = concatenated(
+      [](Call& c, auto&, auto& second, auto&, auto& original) { c.ops.copy(second, original); });
   hooks.rms_norm = [](Call& c, auto& out, auto& x, auto& w, auto& p) {
     if (c.index == 1) c.ops.add(x, x, c.kept.at("hidden"));
     c.ops.rms_norm(out, x, w, p);
@@ -65,8 +64,10 @@ Hooks gated(const std::function<void(Call&, const Tensor& out, const Tensor& gat
 
 Fault sdpa_fault(const char* block, const std::string& name,
                  const std::function<void(AttentionMask&, SdpaParams&)>& change) {
-  return {block, name, {.sdpa = [change](Call& c, auto& out, auto& q, auto& k, auto& v,
-                                         AttentionMask m, SdpaParams p) {
+  return {block,
+          name,
+          {.sdpa = [change](Call& c, auto& out, auto& q, auto& k, auto& v, AttentionMask m,
+                            SdpaParams p) {
             change(m, p);
             c.ops.sdpa(out, q, k, v, m, p);
           }}};
@@ -80,9 +81,8 @@ std::vector<Fault> transformer_faults(const char* block) {
          c.ops.copy(second, hidden);
        })},
       {block, "hidden for original",
-       concatenated([](Call& c, auto&, auto& second, auto& hidden, auto&) {
-         c.ops.copy(second, hidden);
-       })},
+       concatenated(
+           [](Call& c, auto&, auto& second, auto& hidden, auto&) { c.ops.copy(second, hidden); })},
       {block, "norm of the input skipped", norm_skipped(0)},
       {block, "norm before the MLP skipped", norm_skipped(1)},
       {block, "residual inside", residual_inside()},
@@ -95,14 +95,16 @@ std::vector<Fault> transformer_faults(const char* block) {
       {block, "tanh for erf", gated([](Call& c, auto& out, auto& gate, auto& up, Activation) {
          c.ops.gated_activation(out, gate, up, Activation::gelu_tanh);
        })},
-      {block, "not rotated",
+      {block,
+       "not rotated",
        {.rotary = [](Call& c, auto& out, auto& x, auto&, auto&, auto) { c.ops.copy(out, x); }}},
       sdpa_fault(block, "scale of the whole head's width",
                  [](AttentionMask&, SdpaParams& p) { p.scale *= 0.70710678118654752; }),
-      sdpa_fault(block, "not causal", [](AttentionMask& m, SdpaParams&) {
-        m.causal = false;
-        m.explicit_mask = {};
-      }),
+      sdpa_fault(block, "not causal",
+                 [](AttentionMask& m, SdpaParams&) {
+                   m.causal = false;
+                   m.explicit_mask = {};
+                 }),
   };
 }
 
@@ -146,7 +148,8 @@ std::vector<Fault> low_rank_adapter_faults() {
     fault.block = "low_rank_adapter";
     out.push_back(std::move(fault));
   }
-  out.push_back({"low_rank_adapter", "an activation between the products",
+  out.push_back({"low_rank_adapter",
+                 "an activation between the products",
                  {.linear = [](Call& c, auto& y, auto& x, auto& w, auto& b) {
                    c.ops.linear(y, x, w, b);
                    if (c.index == 0) c.ops.activation(y, y, Activation::silu);

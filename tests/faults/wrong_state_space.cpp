@@ -36,7 +36,8 @@ void wrong_conv(const Tensor& out, const Tensor& state_after, const Tensor& x, c
     if (t >= 0) {
       return fresh[(row * tokens + static_cast<size_t>(std::min(t, last))) * channels + c];
     }
-    return before[(row * channels + c) * static_cast<size_t>(width) + static_cast<size_t>(width + t)];
+    return before[(row * channels + c) * static_cast<size_t>(width) +
+                  static_cast<size_t>(width + t)];
   };
   Values y(fresh.size()), after(before.size());
   for (size_t row = 0; row < batch; ++row) {
@@ -53,9 +54,9 @@ void wrong_conv(const Tensor& out, const Tensor& state_after, const Tensor& x, c
         y[(row * tokens + t) * channels + c] = function ? exact_activation(*function, sum) : sum;
       }
       for (int64_t k = 0; k < width; ++k) {
-        const int64_t column = spec.keeps_first ? k - width + 1
-                                                : static_cast<int64_t>(tokens) - width + k -
-                                                      spec.missing;
+        const int64_t column = spec.keeps_first
+                                   ? k - width + 1
+                                   : static_cast<int64_t>(tokens) - width + k - spec.missing;
         after[(row * channels + c) * static_cast<size_t>(width) + static_cast<size_t>(k)] =
             past(row, c, std::max(column, -width));
       }
@@ -72,15 +73,15 @@ void wrong_scan(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
   const size_t head_dim = extent(in.x, 3), groups = extent(in.b, 2), columns = extent(in.b, 3);
   const Values x = values_of(in.x), dt = values_of(in.dt), b = values_of(in.b), c = values_of(in.c);
   const Values a_log = values_of(in.a_log), d = values_of(in.d), dt_bias = values_of(in.dt_bias);
-  Values state = in.state.defined() ? values_of(in.state)
-                                    : Values(batch * heads * head_dim * columns, 0.0);
+  Values state =
+      in.state.defined() ? values_of(in.state) : Values(batch * heads * head_dim * columns, 0.0);
   Values kept = state, out(x.size());
   const bool rounds = params.form == SsdForm::step && spec.round_step;
   const auto low = [&](double v) { return round_if(rounds, dtype, v); };
   for (size_t row = 0; row < batch * tokens; ++row) {
     const size_t token = row % tokens;
-    const bool forgets = spec.forgets_every > 0 && token > 0 &&
-                         token % static_cast<size_t>(spec.forgets_every) == 0;
+    const bool forgets =
+        spec.forgets_every > 0 && token > 0 && token % static_cast<size_t>(spec.forgets_every) == 0;
     for (size_t h = 0; h < heads; ++h) {
       const size_t group = spec.tiled_groups ? h % groups : h / (heads / groups);
       const size_t vectors = (row * groups + group) * columns;

@@ -6,13 +6,13 @@
 namespace plumb::testing {
 
 struct ConvSpec {
-  bool flipped = false;       // first tap for the current token
-  int64_t dropped = 0;        // oldest taps missing
-  int64_t late = 0;           // tokens of the future that are seen
-  bool keeps_first = false;   // the state keeps the first columns instead of the last
-  int64_t missing = 0;        // newest columns that the state lacks
+  bool flipped = false;      // first tap for the current token
+  int64_t dropped = 0;       // oldest taps missing
+  int64_t late = 0;          // tokens of the future that are seen
+  bool keeps_first = false;  // the state keeps the first columns instead of the last
+  int64_t missing = 0;       // newest columns that the state lacks
   bool round_products = false;
-  bool round_sum = true;      // R() before the activation
+  bool round_sum = true;  // R() before the activation
 };
 void wrong_conv(const Tensor& out, const Tensor& state_after, const Tensor& x, const Tensor& weight,
                 const Tensor& bias, const Tensor& state_before, std::optional<Activation> function,
@@ -34,13 +34,13 @@ void wrong_scan(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
                 const SsdParams& params, const ScanSpec& spec);
 
 struct GatedSpec {
-  bool gate_after = false;     // norm(x) silu(gate)
+  bool gate_after = false;  // norm(x) silu(gate)
   bool gated = true;
-  bool sigmoid = false;        // x sigmoid(gate)
-  bool one_group = false;      // statistics of the whole row
-  bool first_group = false;    // statistics of the row's first group for all
+  bool sigmoid = false;      // x sigmoid(gate)
+  bool one_group = false;    // statistics of the whole row
+  bool first_group = false;  // statistics of the row's first group for all
   std::optional<double> eps;
-  int64_t dropped = 0;         // last terms missing from the sums
+  int64_t dropped = 0;  // last terms missing from the sums
   bool weight = true;
   bool round_normalised = true;
 };

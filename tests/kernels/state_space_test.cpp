@@ -204,8 +204,7 @@ Scanned plain_scan(const ScanCase& c, DType dtype, const ScanValues& v, const Ss
           double sum = 0;
           for (int64_t n = 0; n < c.columns; ++n) {
             const int64_t group = h / (c.heads / c.groups);
-            const size_t vector =
-                static_cast<size_t>((token * c.groups + group) * c.columns + n);
+            const size_t vector = static_cast<size_t>((token * c.groups + group) * c.columns + n);
             double& s = out.state[static_cast<size_t>(
                 ((row * c.heads + h) * c.head_dim + p) * c.columns + n)];
             s = s * decay + low(low(dt * v.b[vector]) * v.x[at]);
@@ -391,9 +390,8 @@ TEST_CASE("gated_rms_norm: both forms, groups, any layout") {
   const Guarded gate = holding(*device, low, shape, g, Layout::padded);
   const Guarded weight = holding(*device, low, {width * groups}, w);
   Guarded out(*device, wide, shape, layout);
-  const Values y = run(*device, {&out}, [&] {
-    device->ops().gated_rms_norm(out, in, gate, weight, params);
-  })[0];
+  const Values y =
+      run(*device, {&out}, [&] { device->ops().gated_rms_norm(out, in, gate, weight, params); })[0];
   Values exact, model, bound;
   for (size_t i = 0; i < x.size(); ++i) {
     const size_t first = i - i % static_cast<size_t>(width);
