@@ -27,7 +27,7 @@ struct ScanSpec {
   bool clamps_step = false;          // the step form clamps dt to at least 0.5
   int64_t forgets_every = 0;         // tokens after which the state is zero again
   bool keeps_decay_only = false;     // the last token's input is missing from the kept state
-  std::optional<DType> state_dtype;  // that the state is stored in between calls
+  std::optional<DType> state_dtype = {};  // that the state is stored in between calls
   bool round_step = true;            // the step form's roundings
 };
 void wrong_scan(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
@@ -39,7 +39,7 @@ struct GatedSpec {
   bool sigmoid = false;      // x sigmoid(gate)
   bool one_group = false;    // statistics of the whole row
   bool first_group = false;  // statistics of the row's first group for all
-  std::optional<double> eps;
+  std::optional<double> eps = {};
   int64_t dropped = 0;  // last terms missing from the sums
   bool weight = true;
   bool round_normalised = true;
