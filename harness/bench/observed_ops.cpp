@@ -336,6 +336,7 @@ void ObservedOps::do_ssd_scan(const Tensor& y, const Tensor& state_after, const 
                   {in.x, in.dt, in.b, in.c, in.a_log, in.d, in.dt_bias, in.state}),
           [&](Ops& ops) { ops.ssd_scan(y, state_after, in, params); });
   sampled.outputs = {only(y, 2, head)};
+  sampled.axes = {"batch", "token", "head", "channel"};
   if (state_after.defined()) sampled.outputs.push_back(only(state_after, 1, head));
   sampled.run = [params](Ops& ops, const Tensors& outputs, const Tensors& a) {
     ops.ssd_scan(outputs[0], outputs.size() > 1 ? outputs[1] : Tensor(),
