@@ -11,6 +11,14 @@ Attention Attention::load(const Weights& weights, const Params& params) {
   a.k_proj = Linear::load(weights / "k_proj");
   a.v_proj = Linear::load(weights / "v_proj");
   a.o_proj = Linear::load(weights / "o_proj");
+  if (params.boolean_or("adapters", false)) {
+    const std::string call = text(params.integer("call"));
+    a.q_adapter = LowRankAdapter::load(weights / "linear_q_adapter_list" / call);
+    a.k_adapter = LowRankAdapter::load(weights / "linear_k_adapter_list" / call);
+    a.v_adapter = LowRankAdapter::load(weights / "linear_v_adapter_list" / call);
+  }
+  params.ignore("call");  // names adapters only
+  a.rotary = params.boolean_or("rotary", true);
   a.head_dim = params.integer("head_dim");
   a.style = read_rotary_style(params);
   a.sdpa = Sdpa::load(params);
@@ -30,15 +38,18 @@ void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden
   const DType dtype = hidden.dtype();
   const int64_t batch = hidden.dim(0), tokens = hidden.dim(1);
   // [B, T, rows] seen as [B, heads, T, head_dim]
-  const auto project = [&](const Linear& projection) {
+  const auto project = [&](const Linear& projection, const std::optional<LowRankAdapter>& adapter) {
     const Tensor flat = ctx.take(dtype, {batch, tokens, projection.rows()});
     projection(ctx, flat, hidden);
+    if (adapter) adapter->add_to(ctx, flat, hidden);
     return flat.view({batch, tokens, projection.rows() / head_dim, head_dim}).transpose(1, 2);
   };
-  const Tensor q = project(q_proj);
-  Tensor k = project(k_proj), v = project(v_proj);
-  ctx.ops.rotary(q, q, cos, sin, style);
-  ctx.ops.rotary(k, k, cos, sin, style);
+  const Tensor q = project(q_proj, q_adapter);
+  Tensor k = project(k_proj, k_adapter), v = project(v_proj, v_adapter);
+  if (rotary) {
+    ctx.ops.rotary(q, q, cos, sin, style);
+    ctx.ops.rotary(k, k, cos, sin, style);
+  }
 
   if (cache) {
     const auto append = [&](const Tensor& before, const Tensor& fresh, const Tensor& after) {
@@ -58,12 +69,8 @@ void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden
 }
 
 KvState kv_state(const BlockCall& call) {
-  const auto output = [&](const char* name) {
-    const auto found = call.outputs.find(name);
-    return found == call.outputs.end() ? Tensor() : found->second;
-  };
   return {call.optional_input("keys_before"), call.optional_input("values_before"),
-          output("keys_after"), output("values_after")};
+          call.optional_output("keys_after"), call.optional_output("values_after")};
 }
 
 void take_mask_operands(const BlockCall& call, AttentionMask& mask) {
@@ -74,8 +81,10 @@ void take_mask_operands(const BlockCall& call, AttentionMask& mask) {
 void run_attention(const BlockCall& call) {
   Attention attention = Attention::load(call.weights, call.params);
   take_mask_operands(call, attention.sdpa.mask);
-  attention(call.ctx, call.output("out"), call.input("hidden"), call.input("cos"),
-            call.input("sin"), kv_state(call));
+  const bool rotary = attention.rotary;
+  attention(call.ctx, call.output("out"), call.input("hidden"),
+            rotary ? call.input("cos") : Tensor(), rotary ? call.input("sin") : Tensor(),
+            kv_state(call));
 }
 
 }  // namespace plumb

@@ -4,6 +4,7 @@
 
 #include "blocks/kv_cache.h"
 #include "blocks/linear.h"
+#include "blocks/low_rank_adapter.h"
 #include "blocks/sdpa.h"
 
 namespace plumb {
@@ -15,10 +16,13 @@ struct KvState {
   Tensor keys_after, values_after;
 };
 
-// q, k, v projections, rotary, cache, sdpa, output projection: LlamaAttention, Gemma2Attention.
-// hidden [B, T, C], cos, sin [B|1, T, r] -> out [B, T, C].
+// q, k, v projections, rotary, cache, sdpa, output projection: LlamaAttention, Gemma2Attention,
+// Zamba2Attention. hidden [B, T, C], cos, sin [B|1, T, r], undefined without rotary -> out
+// [B, T, C].
 struct Attention {
   Linear q_proj, k_proj, v_proj, o_proj;
+  std::optional<LowRankAdapter> q_adapter, k_adapter, v_adapter;  // added to the projections
+  bool rotary = true;
   int64_t head_dim = 0;
   RotaryStyle style = RotaryStyle::half;
   Sdpa sdpa;

@@ -8,9 +8,12 @@
 #include "blocks/kv_cache.h"
 #include "blocks/linear.h"
 #include "blocks/lm_head.h"
+#include "blocks/low_rank_adapter.h"
+#include "blocks/mamba2.h"
 #include "blocks/norms.h"
 #include "blocks/rotary.h"
 #include "blocks/sdpa.h"
+#include "blocks/zamba2.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -45,6 +48,19 @@ const std::vector<BlockEntry>& block_catalog() {
        "projections, rotary, cache, sdpa, output projection"},
       {"glu_mlp", run_glu_mlp, C::cascade, R::own, "gated MLP, separate or packed gate and up"},
       {"decoder_layer", run_decoder_layer, C::none, R::all, "a LLaMA or Gemma2 layer"},
+      {"low_rank_adapter", run_low_rank_adapter, C::cascade, R::own, "two products, no activation"},
+      {"causal_conv1d", run_causal_conv1d, C::leaf, R::all,
+       "depthwise causal convolution with its state and activation"},
+      {"ssd_scan", run_ssd_scan, C::leaf, R::all, "state space scan, in chunks or one step"},
+      {"gated_rms_norm", run_gated_rms_norm, C::leaf, R::own, "RMSNorm of x silu(gate), in groups"},
+      {"mamba2_mixer", run_mamba2_mixer, C::none, R::all,
+       "projection, convolution, scan, gated norm, projection"},
+      {"mamba_layer", run_mamba_layer, C::none, R::all,
+       "a Mamba2 layer, with or without attention"},
+      {"shared_transformer", run_shared_transformer, C::none, R::all,
+       "attention and MLP of both embeddings, without residuals"},
+      {"hybrid_layer", run_hybrid_layer, C::none, R::all,
+       "shared transformer, its projection, Mamba2 layer"},
       {"lm_head", run_lm_head, C::leaf, R::own, "logits: slice, product, softcap"},
   };
   return entries;
@@ -60,6 +76,11 @@ const BlockEntry* find_block(std::string_view name) {
 Tensor BlockCall::optional_input(const std::string& name) const {
   const auto found = inputs.find(name);
   return found == inputs.end() ? Tensor() : found->second;
+}
+
+Tensor BlockCall::optional_output(const std::string& name) const {
+  const auto found = outputs.find(name);
+  return found == outputs.end() ? Tensor() : found->second;
 }
 
 Tensor BlockCall::input(const std::string& name) const {

@@ -26,6 +26,7 @@ struct BlockCall {
   Tensor output(const std::string& name) const;
   // Undefined when absent.
   Tensor optional_input(const std::string& name) const;
+  Tensor optional_output(const std::string& name) const;
 };
 
 // How far the bits of a 16-bit output are determined by the contract (verdicts: conformance).

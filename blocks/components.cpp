@@ -4,8 +4,8 @@
 
 namespace plumb {
 
-Activation read_activation(const Params& params) {
-  const std::string& name = params.string("function");
+Activation read_activation(const Params& params, std::string_view parameter) {
+  const std::string& name = params.string(parameter);
   const auto function = activation_from_name(name);
   if (!function) {
     throw Unsupported(text(params.where(), ": activation \"", name,

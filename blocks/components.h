@@ -6,7 +6,7 @@
 
 namespace plumb {
 
-Activation read_activation(const Params& params);
+Activation read_activation(const Params& params, std::string_view name = "function");
 
 void run_activation(const BlockCall& call);
 void run_glu_activation(const BlockCall& call);

@@ -1,6 +1,7 @@
 #include "blocks/glu_mlp.h"
 
 #include "blocks/components.h"
+#include "kernels/error.h"
 
 namespace plumb {
 
@@ -9,10 +10,15 @@ GluMlp GluMlp::load(const Weights& weights, const Params& params) {
   const Weights packed = weights / "gate_up_proj";
   if (packed.has("weight")) {
     mlp.gate = Linear::load(packed);
+    if (params.boolean_or("adapter", false)) {
+      const std::string call = text(params.integer("call"));
+      mlp.adapter = LowRankAdapter::load(weights / "gate_up_proj_adapter_list" / call);
+    }
   } else {
     mlp.gate = Linear::load(weights / "gate_proj");
     mlp.up = Linear::load(weights / "up_proj");
   }
+  params.ignore("call");  // names the adapter only
   mlp.down = Linear::load(weights / "down_proj");
   mlp.function = read_activation(params);
   return mlp;
@@ -28,6 +34,7 @@ void GluMlp::operator()(Context& ctx, const Tensor& out, const Tensor& hidden) c
   const bool packed = !up.weight.defined();
   Tensor gate_values = widened(gate.rows());
   gate(ctx, gate_values, hidden);
+  if (adapter) adapter->add_to(ctx, gate_values, hidden);
   Tensor up_values;
   if (packed) {
     const int64_t half = gate.rows() / 2;

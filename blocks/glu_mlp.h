@@ -1,6 +1,9 @@
 #pragma once
 
+#include <optional>
+
 #include "blocks/linear.h"
+#include "blocks/low_rank_adapter.h"
 
 namespace plumb {
 
@@ -10,6 +13,7 @@ struct GluMlp {
   Linear gate, up;  // up is empty when gate holds the packed pair
   Linear down;
   Activation function = Activation::silu;
+  std::optional<LowRankAdapter> adapter = {};  // added to the packed pair
 
   static GluMlp load(const Weights& weights, const Params& params);
   void operator()(Context& ctx, const Tensor& out, const Tensor& hidden) const;

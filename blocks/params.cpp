@@ -52,6 +52,10 @@ bool Params::boolean(std::string_view name) const {
   return typed<bool>(*this, name, take(name), "bool");
 }
 
+bool Params::boolean_or(std::string_view name, bool absent) const {
+  return has(name) ? boolean(name) : absent;
+}
+
 const std::string& Params::string(std::string_view name) const {
   return typed<std::string>(*this, name, take(name), "string");
 }

@@ -33,6 +33,7 @@ class Params {
   double number(std::string_view name) const;
   int64_t integer(std::string_view name) const;  // a number that is whole
   bool boolean(std::string_view name) const;
+  bool boolean_or(std::string_view name, bool absent) const;
   const std::string& string(std::string_view name) const;
   const std::vector<double>& numbers(std::string_view name) const;
   const Params& object(std::string_view name) const;

@@ -24,15 +24,22 @@ Tensor converted_mask(const Tensor& host, DType to) {
   return out;
 }
 
-// What transformers computes in float32 whatever the model's dtype.
+// What transformers computes in float32 whatever the model's dtype: a state space's states, and
+// its output for a sequence.
 bool stays_f32(const Checkpoint& checkpoint, const std::string& name) {
-  return name == "inv_freq" || checkpoint.block == "rotary_frequencies";
+  if (checkpoint.block == "ssd_scan") {
+    return name.starts_with("state_") ||
+           (name == "y" && checkpoint.params.string("form") == "chunk");
+  }
+  return name == "inv_freq" || name.starts_with("ssm_") || checkpoint.block == "rotary_frequencies";
 }
 
+// In a 16-bit model what was recorded in float32 is meant to be.
 DType run_dtype(const Checkpoint& checkpoint, const std::string& name, DType recorded,
-                DType dtype) {
+                DType of_model, DType dtype) {
   if (!is_floating(recorded) || checkpoint.block == "causal_mask") return recorded;
-  if (stays_f32(checkpoint, name)) return dtype == DType::f64 ? DType::f64 : recorded;
+  const bool wide = size_of(recorded) > size_of(of_model) || stays_f32(checkpoint, name);
+  if (wide) return dtype == DType::f64 ? DType::f64 : recorded;
   return dtype;
 }
 
@@ -43,8 +50,8 @@ std::vector<OutputSpec> output_specs(const Recording& recording, const Checkpoin
   std::vector<OutputSpec> out;
   for (const auto& [name, ref] : checkpoint.outputs) {
     const DType recorded = recording.tensor_info(ref.tensor).dtype;
-    out.push_back(
-        {name, run_dtype(checkpoint, name, recorded, dtype), recording.output_shape(ref)});
+    out.push_back({name, run_dtype(checkpoint, name, recorded, recording.dtype(), dtype),
+                   recording.output_shape(ref)});
   }
   return out;
 }
@@ -125,7 +132,7 @@ HostOperands read_operands(const Recording& recording, const Checkpoint& checkpo
   HostOperands out;
   for (const auto& [name, ref] : checkpoint.inputs) {
     const Tensor host = recording.read(ref.tensor);
-    const DType to = run_dtype(checkpoint, name, host.dtype(), dtype);
+    const DType to = run_dtype(checkpoint, name, host.dtype(), recording.dtype(), dtype);
     out.inputs[name] = name == "mask" ? converted_mask(host, to) : converted(host, to);
   }
   for (const auto& [name, key] : checkpoint.weights) {
@@ -145,7 +152,8 @@ HostOperands blank_operands(const Recording& recording, const Checkpoint& checkp
   };
   for (const auto& [name, ref] : checkpoint.inputs) {
     const DType recorded = recording.tensor_info(ref.tensor).dtype;
-    out.inputs[name] = blank(ref.tensor, run_dtype(checkpoint, name, recorded, dtype));
+    out.inputs[name] =
+        blank(ref.tensor, run_dtype(checkpoint, name, recorded, recording.dtype(), dtype));
   }
   for (const auto& [name, key] : checkpoint.weights) {
     out.weights[name] = blank(key, weight_dtype(recording.tensor_info(key).dtype, dtype));

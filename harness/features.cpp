@@ -153,12 +153,100 @@ class Finder {
     biases();
   }
 
+  void conv() {
+    const std::string& key = weight_key("weight");
+    const int64_t width = recording_.tensor_info(key).shape[2], tokens = shape("x")[1];
+    if (checkpoint_.weights.count("bias")) seen("bias", !all_equal(weight("bias"), 0));
+    seen("activation", true);
+    carried("conv_state", "state_before", "state_after");
+    if (!checkpoint_.inputs.count("state_before")) seen("start_of_sequence", true);
+    if (tokens < width) seen("short_sequence", true);
+    padding("token_valid");
+  }
+
+  void scan() {
+    const Params& p = checkpoint_.params;
+    const int64_t tokens = shape("x")[1];
+    seen(p.string("form") + "_form", true);
+    carried("ssm_state", "state_before", "state_after");
+    if (p.string("form") == "chunk") {
+      seen("several_chunks", tokens > p.integer("chunk_size"));
+      clamp(p);
+    }
+    if (shape("b")[2] > 1) seen("groups", shape("b")[2] < shape("x")[2]);
+    seen("skip", !all_equal(weight("D"), 0));
+  }
+
+  void gated_norm() {
+    seen("weight", !all_equal(weight("weight"), 1));
+    seen("gate", true);
+    const int64_t channels = shape("x")[-1], width = checkpoint_.params.integer("group_size");
+    if (channels != width) seen("groups", true);
+    const Tensor x = input("x"), gate = input("gate");
+    double smallest = INFINITY;
+    for (int64_t group = 0; group < x.numel() / width; ++group) {
+      double squares = 0;
+      for (int64_t i = group * width; i < (group + 1) * width; ++i) {
+        const double g = at(gate, i);
+        squares += std::pow(at(x, i) * g / (1 + std::exp(-g)), 2);
+      }
+      smallest = std::min(smallest, squares / static_cast<double>(width));
+    }
+    const bool visible = number("eps") / (2 * smallest) > unit_roundoff(x.dtype());
+    if (visible || size_of(x.dtype()) > 2) seen("eps", visible);
+  }
+
+  void mixer(const Params& p) {
+    const int64_t tokens = shape("hidden")[1];
+    seen(p.string("form") + "_form", true);
+    carried("ssm_state", "ssm_before", "ssm_after");
+    if (p.string("form") == "chunk") seen("several_chunks", tokens > p.integer("chunk_size"));
+    if (p.integer("groups") > 1) seen("groups", true);
+    padding("token_valid");
+  }
+
+  void adapters(const Params& p) {
+    const Params& attention = p.has("attention") ? p.object("attention") : p;
+    if (attention.boolean_or("adapters", false)) seen("adapters", true);
+    if (!attention.boolean_or("rotary", true)) seen("no_rotary", true);
+  }
+
+  // The second block's weights, or adapters of a later call than the first.
+  void shared(const Params& p) {
+    adapters(p);
+    if (p.integer("call") > 0) seen("later_call", true);
+    if (p.integer("block") > 0) seen("second_block", true);
+  }
+
   void causal_mask() {
     mask(checkpoint_.params, checkpoint_.params.integer("queries"),
          checkpoint_.params.integer("keys"));
   }
 
  private:
+  // A state that is given, and one that is kept.
+  void carried(const std::string& feature, const char* before, const char* after) {
+    if (checkpoint_.inputs.count(before)) seen(feature + "_before", !all_equal(input(before), 0));
+    if (checkpoint_.outputs.count(after)) seen(feature + "_after", true);
+  }
+
+  void padding(const char* name) {
+    if (checkpoint_.inputs.count(name)) seen("padding", !all_equal(input(name), 1));
+  }
+
+  // Whether the lower limit of the time steps is above some of them.
+  void clamp(const Params& p) {
+    const auto least = p.number_or_null("dt_min");
+    if (!least) return;
+    const Tensor dt = input("dt"), bias = weight("dt_bias");
+    const int64_t heads = bias.numel();
+    bool clamped = false;
+    for (int64_t i = 0; i < dt.numel() && !clamped; ++i) {
+      clamped = std::log1p(std::exp(at(dt, i) + at(bias, i % heads))) < *least;
+    }
+    seen("clamp", clamped);
+  }
+
   bool has(const char* name) const { return checkpoint_.params.has(name); }
   double number(const char* name) const { return checkpoint_.params.number(name); }
   const TensorRef& input_ref(const std::string& name) const {
@@ -233,7 +321,27 @@ const std::vector<Row>& table() {
       {"scale", [](Finder& f, const Checkpoint&) { f.scale_block(); }},
       {"causal_mask", [](Finder& f, const Checkpoint&) { f.causal_mask(); }},
       {"sdpa", [](Finder& f, const Checkpoint&) { f.sdpa(); }},
-      {"attention", [](Finder& f, const Checkpoint& c) { f.attention_block(c.params, ""); }},
+      {"attention",
+       [](Finder& f, const Checkpoint& c) {
+         f.attention_block(c.params, "");
+         f.adapters(c.params);
+       }},
+      {"causal_conv1d", [](Finder& f, const Checkpoint&) { f.conv(); }},
+      {"ssd_scan", [](Finder& f, const Checkpoint&) { f.scan(); }},
+      {"gated_rms_norm", [](Finder& f, const Checkpoint&) { f.gated_norm(); }},
+      {"mamba2_mixer", [](Finder& f, const Checkpoint& c) { f.mixer(c.params); }},
+      {"mamba_layer", [](Finder& f, const Checkpoint& c) { f.mixer(c.params.object("mamba")); }},
+      {"shared_transformer",
+       [](Finder& f, const Checkpoint& c) {
+         f.attention_block(c.params.object("attention"), "self_attn.");
+         f.shared(c.params);
+       }},
+      {"hybrid_layer",
+       [](Finder& f, const Checkpoint& c) {
+         f.attention_block(c.params.object("attention"), "shared_transformer.self_attn.");
+         f.mixer(c.params.object("mamba"));
+         f.shared(c.params);
+       }},
       {"decoder_layer",
        [](Finder& f, const Checkpoint& c) {
          f.attention_block(c.params.object("attention"), "self_attn.");

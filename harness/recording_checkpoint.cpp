@@ -11,7 +11,7 @@
 namespace plumb {
 namespace {
 
-constexpr std::array<std::string_view, 24> kBlocks = {"embedding",      "rotary_frequencies",
+constexpr std::array<std::string_view, 32> kBlocks = {"embedding",      "rotary_frequencies",
                                                       "rotary_table",   "rotary",
                                                       "rms_norm",       "layer_norm",
                                                       "linear",         "activation",
@@ -22,7 +22,11 @@ constexpr std::array<std::string_view, 24> kBlocks = {"embedding",      "rotary_
                                                       "kv_cache",       "causal_mask",
                                                       "sdpa",           "attention",
                                                       "glu_mlp",        "decoder_layer",
-                                                      "lm_head",        "module"};
+                                                      "lm_head",        "low_rank_adapter",
+                                                      "causal_conv1d",  "ssd_scan",
+                                                      "gated_rms_norm", "mamba2_mixer",
+                                                      "mamba_layer",    "shared_transformer",
+                                                      "hybrid_layer",   "module"};
 constexpr std::array<std::string_view, 5> kReserved = {"direction", "quant", "shard", "margins",
                                                        "amplification"};
 constexpr std::string_view kReservedInOutput = "chained_delta";

@@ -1,12 +1,12 @@
 // THE CONTRACT: every op that a device can offer, with formula, shapes and rounding points.
 //
 // Conventions. Outputs come first and have the right shape and dtype already. R() is a rounding to
-// the storage dtype, the dtype of the float tensors of a call, which all agree; everything between
-// two R() is computed in float32 or better (float64 on the oracle). The last axis of every tensor
-// is contiguous, the others may be strided. Elementwise ops may work in place. Ops never allocate
-// and never synchronise; a wrong shape or dtype is a UsageError, a case that a device lacks is
-// Unsupported. Axes: B batch, T query tokens, S key slots, H heads, Hkv key-value heads, D
-// head_dim, C channels.
+// the storage dtype, the dtype of the float tensors of a call, which all agree but where an op says
+// otherwise; everything between two R() is computed in float32 or better (float64 on the oracle).
+// The last axis of every tensor is contiguous, the others may be strided. Elementwise ops may work
+// in place. Ops never allocate and never synchronise; a wrong shape or dtype is a UsageError, a
+// case that a device lacks is Unsupported. Axes: B batch, T query tokens, S key slots, H heads, Hkv
+// key-value heads, D head_dim, C channels.
 #pragma once
 
 #include <optional>
@@ -53,6 +53,28 @@ struct AttentionMask {
 struct SdpaParams {
   double scale = 1;
   std::optional<double> softcap;
+};
+
+// Operands of a Mamba2 scan (Dao and Gu 2024). N state, P head_dim, G groups; G divides H and head
+// h uses group h / (H / G). A head decays with A = -exp(a_log).
+struct SsdInputs {
+  Tensor x;                  // [B, T, H, P]
+  Tensor dt;                 // [B, T, H], before bias and softplus
+  Tensor b, c;               // [B, T, G, N]
+  Tensor a_log, d, dt_bias;  // [H]
+  Tensor state;              // [B, H, P, N], float32 (float64 where x is), or undefined: zeros
+};
+// Where the scan rounds: transformers computes sequences in float32, single tokens in x's dtype.
+enum class SsdForm { chunk, step };
+struct SsdParams {
+  SsdForm form = SsdForm::chunk;
+  int64_t chunk_size = 256;              // of the recorded computation; a device may choose its own
+  std::optional<double> dt_min, dt_max;  // chunk form only
+};
+
+struct GatedRmsNormParams {
+  double eps = 0;
+  int64_t group_size = 0;  // channels that share a mean; divides C
 };
 
 // What one op call did, for limits and reports.
@@ -134,6 +156,36 @@ class Ops {
   // out = x, any strides, equal shapes and dtypes.
   void copy(const Tensor& out, const Tensor& x);
 
+  // out = R(x): from one float dtype to another.
+  void cast(const Tensor& out, const Tensor& x);
+
+  // out = x where valid, else 0. x, out [B, T, C], valid bool [B, T]. apply_mask_to_padding_states.
+  void mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid);
+
+  // Depthwise causal convolution: out[b, t, c] = R(f(R(bias[c] + sum over k < K of
+  // weight[c, 0, k] past[b, t - K + 1 + k, c]))), f only if given, `past` being x behind the K
+  // columns of state_before (zeros if undefined). state_after: the last K columns of that, if
+  // defined; it may be state_before. x, out [B, T, C], weight [C, 1, K], bias [C] or undefined,
+  // states [B, C, K]. causal_conv1d_fn, causal_conv1d_update.
+  void causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,
+                     const Tensor& weight, const Tensor& bias, const Tensor& state_before,
+                     std::optional<Activation> function);
+
+  // S_t = exp(dt_t A) S_{t-1} + dt_t x_t (outer) b_t, y_t = S_t c_t + d x_t with
+  // dt = R(softplus(R(dt + dt_bias))), softplus(v) = v above 20. The chunk form clamps dt to
+  // [R(dt_min), R(dt_max)], keeps the rest in float32 and gives y in float32 (float64 where x is).
+  // The step form takes one token and a state: S = S exp(dt A) + R(R(dt b) x),
+  // y = R(R(R(S) c) + R(x d)), y in x's dtype. state_after, like SsdInputs::state, gets the last
+  // S if defined; it may be that very tensor. y [B, T, H, P]. mamba2_chunk_scan,
+  // mamba2_selective_state_update.
+  void ssd_scan(const Tensor& y, const Tensor& state_after, const SsdInputs& in, const SsdParams&);
+
+  // v = x silu(gate), n = v / sqrt(mean(v^2) + eps) over each group_size channels, out = R(w R(n)),
+  // R() to the dtype of x and out. x, out [..., C] of one dtype, gate [..., C] and weight [C] of
+  // another or the same. Zamba2RMSNormGated.
+  void gated_rms_norm(const Tensor& out, const Tensor& x, const Tensor& gate, const Tensor& weight,
+                      const GatedRmsNormParams&);
+
   // R(R(f(gate)) * up). Default: activation, mul.
   void gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
                         Activation function);
@@ -208,6 +260,15 @@ class Ops {
                          RotaryStyle style) = 0;
   virtual void do_causal_mask(const Tensor& out, const AttentionMask& mask) = 0;
   virtual void do_copy(const Tensor& out, const Tensor& x) = 0;
+  virtual void do_cast(const Tensor& out, const Tensor& x) = 0;
+  virtual void do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid) = 0;
+  virtual void do_causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,
+                                const Tensor& weight, const Tensor& bias,
+                                const Tensor& state_before, std::optional<Activation> function) = 0;
+  virtual void do_ssd_scan(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
+                           const SsdParams&) = 0;
+  virtual void do_gated_rms_norm(const Tensor& out, const Tensor& x, const Tensor& gate,
+                                 const Tensor& weight, const GatedRmsNormParams&) = 0;
 
   // The bodies here compose; they are what --no-fuse runs.
   virtual void do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,

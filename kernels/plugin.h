@@ -79,7 +79,8 @@ typedef struct plumb_params {
  *   rotary            out, x, cos, sin                            interleaved
  *   causal_mask       out, [key_valid], [explicit_mask]           causal window query_offset
  *                                                                 key_offset fully_masked
- *   copy              out, x
+ *   copy, cast        out, x
+ *   mask_rows         out, x, valid
  *   gated_activation  out, gate, up                               activation
  *   softcap           out, x                                      cap
  *   add_rms_norm      sum, out, x, residual, weight               as rms_norm

@@ -162,6 +162,11 @@ template <class Own>
 void PluginOps::run(OpId op, const plumb_params& params, Tensors tensors, Own own) {
   const PluginLibrary* plugin = plugin_for(op);
   if (plugin && choose(plugin->impl())) return call(*plugin, op, params, tensors);
+  forward(op, own);
+}
+
+template <class Own>
+void PluginOps::forward(OpId op, Own own) {
   require<Unsupported>(inner_ != nullptr, std::string(name_of(op)).c_str(), "device ",
                        device().name(), " has no such op");
   inner_records_.clear();
@@ -258,6 +263,33 @@ void PluginOps::do_causal_mask(const Tensor& out, const AttentionMask& mask) {
 
 void PluginOps::do_copy(const Tensor& out, const Tensor& x) {
   run(OpId::copy, {}, {out, x}, [&](Ops& own) { own.copy(out, x); });
+}
+
+void PluginOps::do_cast(const Tensor& out, const Tensor& x) {
+  run(OpId::cast, {}, {out, x}, [&](Ops& own) { own.cast(out, x); });
+}
+
+void PluginOps::do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid) {
+  run(OpId::mask_rows, {}, {out, x, valid}, [&](Ops& own) { own.mask_rows(out, x, valid); });
+}
+
+void PluginOps::do_causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,
+                                 const Tensor& weight, const Tensor& bias,
+                                 const Tensor& state_before, std::optional<Activation> function) {
+  forward(OpId::causal_conv1d, [&](Ops& own) {
+    own.causal_conv1d(out, state_after, x, weight, bias, state_before, function);
+  });
+}
+
+void PluginOps::do_ssd_scan(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
+                            const SsdParams& params) {
+  forward(OpId::ssd_scan, [&](Ops& own) { own.ssd_scan(y, state_after, in, params); });
+}
+
+void PluginOps::do_gated_rms_norm(const Tensor& out, const Tensor& x, const Tensor& gate,
+                                  const Tensor& weight, const GatedRmsNormParams& params) {
+  forward(OpId::gated_rms_norm,
+          [&](Ops& own) { own.gated_rms_norm(out, x, gate, weight, params); });
 }
 
 void PluginOps::do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,

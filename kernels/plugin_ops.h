@@ -44,6 +44,15 @@ class PluginOps final : public Ops {
                  RotaryStyle style) override;
   void do_causal_mask(const Tensor& out, const AttentionMask& mask) override;
   void do_copy(const Tensor& out, const Tensor& x) override;
+  void do_cast(const Tensor& out, const Tensor& x) override;
+  void do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid) override;
+  void do_causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,
+                        const Tensor& weight, const Tensor& bias, const Tensor& state_before,
+                        std::optional<Activation> function) override;
+  void do_ssd_scan(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
+                   const SsdParams& params) override;
+  void do_gated_rms_norm(const Tensor& out, const Tensor& x, const Tensor& gate,
+                         const Tensor& weight, const GatedRmsNormParams& params) override;
   void do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
                            Activation function) override;
   void do_softcap(const Tensor& out, const Tensor& x, double cap) override;
@@ -58,6 +67,9 @@ class PluginOps final : public Ops {
   // The plugin's version of the op if it has one and --impl leaves it, else own(inner ops).
   template <class Own>
   void run(OpId op, const plumb_params& params, Tensors tensors, Own own);
+  // An op that plugins cannot have.
+  template <class Own>
+  void forward(OpId op, Own own);
   void call(const PluginLibrary& plugin, OpId op, const plumb_params& params, Tensors tensors);
 
   Ops* inner_;

@@ -123,6 +123,24 @@ Tensor Tensor::every(int axis, int64_t first, int64_t step) const {
   return out;
 }
 
+Tensor Tensor::split(int axis, int64_t inner) const {
+  const int at = axis < 0 ? axis + rank() : axis;
+  require(inner > 0 && dim(at) % inner == 0 && rank() < kMaxRank, "split", "axis ", axis,
+          " of shape ", shape_, " into parts of ", inner);
+  std::vector<int64_t> extents, strides;
+  for (int i = 0; i < rank(); ++i) {
+    extents.push_back(i == at ? dim(i) / inner : dim(i));
+    strides.push_back(i == at ? stride(i) * inner : stride(i));
+    if (i != at) continue;
+    extents.push_back(inner);
+    strides.push_back(stride(i));
+  }
+  Tensor out = *this;
+  out.shape_ = Shape(extents);
+  out.strides_ = Shape(strides);
+  return out;
+}
+
 Tensor Tensor::transpose(int a, int b) const {
   const int last = rank() - 1;
   const int from = a < 0 ? a + rank() : a;

@@ -269,6 +269,7 @@ std::vector<BenchCase> bench_cases(const BenchShape& shape, const BenchSizes& si
   }
   add_activations(m, out);
   for (BenchCase& one : composite_cases(m)) out.push_back(std::move(one));
+  for (BenchCase& one : mamba_cases(m)) out.push_back(std::move(one));
   add_logits(m, out);
   return out;
 }

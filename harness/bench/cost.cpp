@@ -26,6 +26,9 @@ double flops_per_element(OpId op, const std::vector<Tensor>& inputs) {
     case OpId::activation: return 4;        // silu's negation, exp, sum, quotient stand for all
     case OpId::gated_activation: return 5;  // and the product
     case OpId::softcap: return 3;
+    case OpId::causal_conv1d: return 2 * static_cast<double>(inputs[1].dim(-1)) + 4;  // and silu
+    case OpId::ssd_scan: return 5 * static_cast<double>(inputs[2].dim(-1));  // decay, input, output
+    case OpId::gated_rms_norm: return 9;  // silu, its product, and the norm
     case OpId::rotary: return 3;
     case OpId::rotary_table: return 3;
     case OpId::add:

@@ -50,5 +50,7 @@ struct BenchMaker {
 
 // MLP, attention and decoder layer.
 std::vector<BenchCase> composite_cases(const BenchMaker& maker);
+// Convolution, scan, gated norm and mixer of a shape that has them.
+std::vector<BenchCase> mamba_cases(const BenchMaker& maker);
 
 }  // namespace plumb

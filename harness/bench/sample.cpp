@@ -24,15 +24,17 @@ Tensor placed(Device& device, const Tensor& host) {
   return out;
 }
 
-// The op on the oracle, its floats in `dtype`: float64, or rounded where the device rounds.
-std::vector<Tensor> on_oracle(const SampledOp& sampled, Device& oracle, DType dtype, OpSet fused) {
-  const auto widened = [&](const Tensor& t) {
-    return dtype == DType::f64 && t.defined() && is_floating(t.dtype()) ? converted(t, dtype) : t;
+// The op on the oracle: in float64, or rounded where the device rounds.
+std::vector<Tensor> on_oracle(const SampledOp& sampled, Device& oracle, bool in_float64,
+                              OpSet fused) {
+  const auto dtype_of = [&](const Tensor& t) {
+    return in_float64 && is_floating(t.dtype()) ? DType::f64 : t.dtype();
   };
+  const auto widened = [&](const Tensor& t) { return t.defined() ? converted(t, dtype_of(t)) : t; };
   std::vector<Tensor> inputs, outputs, out;
   for (const Tensor& t : sampled.inputs) inputs.push_back(placed(oracle, widened(t)));
   for (const Tensor& t : sampled.outputs) {
-    outputs.push_back(oracle.allocate(is_floating(t.dtype()) ? dtype : t.dtype(), t.shape()));
+    outputs.push_back(oracle.allocate(dtype_of(t), t.shape()));
   }
   oracle.ops().set_fused(fused);
   sampled.run(oracle.ops(), outputs, inputs);
@@ -91,9 +93,8 @@ OutputVerdict judge_sample(const SampledOp& sampled, const std::vector<OpRecord>
   const DType storage = is_floating(made) ? made : DType::f32;
   const RunFacts facts = facts_of(records, storage);
   std::vector<Tensor> model;
-  if (!sampled.exact) model = on_oracle(sampled, oracle, storage, facts.single_rounding);
-  const std::vector<Tensor> float64 =
-      on_oracle(sampled, oracle, sampled.exact ? storage : DType::f64, OpSet().set());
+  if (!sampled.exact) model = on_oracle(sampled, oracle, false, facts.single_rounding);
+  const std::vector<Tensor> float64 = on_oracle(sampled, oracle, !sampled.exact, OpSet().set());
   std::vector<OutputVerdict> verdicts;
   for (size_t i = 0; i < sampled.outputs.size(); ++i) {
     OutputCase output;
@@ -104,11 +105,11 @@ OutputVerdict judge_sample(const SampledOp& sampled, const std::vector<OpRecord>
     if (!sampled.exact) output.model = model[i];
     output.reference_is_model = !sampled.exact;
     output.contract = facts.contract;
-    output.contract.storage = storage;
+    output.contract.storage = is_floating(output.y.dtype()) ? output.y.dtype() : storage;
     output.stages = facts.stages;
     output.exact = sampled.exact;
     output.max_abs_score = sampled.max_abs_score;
-    output.conformance = size_of(storage) == 2 && facts.single_rounding.none();
+    output.conformance = size_of(output.contract.storage) == 2 && facts.single_rounding.none();
     verdicts.push_back(judge(output));
   }
   return *std::max_element(verdicts.begin(), verdicts.end(),

@@ -10,6 +10,14 @@
 
 namespace plumb {
 
+// A Mamba2 mixer: heads x head_dim channels, groups of b and c with `state` columns.
+struct BenchMamba {
+  int64_t heads, head_dim, groups, state, chunk_size;
+  static constexpr int64_t kConvWidth = 4;
+  int64_t inner() const { return heads * head_dim; }
+  int64_t mixed() const { return inner() + 2 * groups * state; }  // channels of the convolution
+};
+
 struct BenchShape {
   std::string_view name;
   int64_t hidden, heads, kv_heads, head_dim, intermediate, vocab;
@@ -17,6 +25,7 @@ struct BenchShape {
   bool gemma = false;  // sandwich norms, 1 + weight after the cast, scaled embedding
   std::optional<double> attention_softcap = {}, final_softcap = {};
   std::optional<int64_t> window = {};  // of the layers that slide
+  std::optional<BenchMamba> mamba = {};
 };
 
 const std::vector<BenchShape>& bench_shapes();

@@ -23,12 +23,15 @@ std::vector<Implementation> compiled(bool use_onednn) {
   };
   for (int i = 0; i < kOpCount; ++i) {
     const auto op = static_cast<OpId>(i);
-    if (op == OpId::copy || op == OpId::repeat_heads) {
+    if (op == OpId::copy || op == OpId::repeat_heads || op == OpId::mask_rows) {
       out.push_back({op, {"memmove", {}}});
     } else if (op == OpId::linear) {
       per_simd(op, "few_rows");
       per_simd(op, "blocked");
       if (use_onednn) out.push_back({op, {"onednn", {}}});
+    } else if (op == OpId::ssd_scan) {
+      per_simd(op, "chunks");
+      per_simd(op, "step");
     } else {
       per_simd(op, {});
     }
@@ -71,6 +74,10 @@ void CpuOps::settle_for_simd() {
     if (choose(simd->name)) return;
   }
   choice().exhausted();
+}
+
+void CpuOps::settle_for_simd(std::string_view kernel) {
+  if (!choose_simd(kernel)) choice().exhausted();
 }
 
 bool CpuOps::choose_simd(std::string_view kernel) {

@@ -39,6 +39,15 @@ class CpuOps final : public Ops {
                  RotaryStyle style) override;
   void do_causal_mask(const Tensor& out, const AttentionMask& mask) override;
   void do_copy(const Tensor& out, const Tensor& x) override;
+  void do_cast(const Tensor& out, const Tensor& x) override;
+  void do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid) override;
+  void do_causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,
+                        const Tensor& weight, const Tensor& bias, const Tensor& state_before,
+                        std::optional<Activation> function) override;
+  void do_ssd_scan(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
+                   const SsdParams& params) override;
+  void do_gated_rms_norm(const Tensor& out, const Tensor& x, const Tensor& gate,
+                         const Tensor& weight, const GatedRmsNormParams& params) override;
   void do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
                            Activation function) override;
   void do_softcap(const Tensor& out, const Tensor& x, double cap) override;
@@ -52,9 +61,13 @@ class CpuOps final : public Ops {
   // For ops with one kernel, which is named after the instruction set alone: settles for one.
   Format format(const char* op, const Tensor& t);
   void settle_for_simd();
+  void settle_for_simd(std::string_view kernel);
   // For ops with several: sets simd_, the default one first; false when --impl excludes them all.
   bool choose_simd(std::string_view kernel);
   void require_storage(const char* op, const Tensor& t) const;
+  void ssd_chunks(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
+                  const SsdParams& params);
+  void ssd_step(const Tensor& y, const Tensor& state_after, const SsdInputs& in);
   // out = R(f(inputs...)) element by element: f(rows, {out, inputs...}, n) computes a piece.
   template <size_t Inputs, class Function>
   void elementwise(const char* op, const Tensor& out, const Tensor* const (&inputs)[Inputs],

@@ -60,8 +60,10 @@ struct Simd {
   int tile_columns;  // of the micro-kernel: two vectors
 
   RowFunctions rows[kStoredFormats];  // index: Stored
+  const RowFunctions& floats() const { return rows[kF32]; }
 
   float (*dot)(const float* a, const float* b, int64_t n);
+  void (*multiply_add)(float* out, const float* a, const float* b, int64_t n);  // out += a b
   // x = x * factor, or cap * tanh(x * factor / cap) where cap > 0.
   void (*score)(float* x, float factor, float cap, int64_t n);
 

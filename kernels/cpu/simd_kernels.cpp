@@ -191,6 +191,9 @@ float sum_squared_deviations(const void* x, float mean, int64_t n) {
     return multiply_add(v, v, s);
   });
 }
+void multiply_add(float* out, const float* a, const float* b, int64_t n) {
+  each<kF32>(out, n, [=](auto at) { return multiply_add(at(a), at(b), at(out)); });
+}
 float dot(const float* a, const float* b, int64_t n) {
   return reduce<kF32>(n, 0, [=](F s, int64_t, auto at) { return multiply_add(at(a), at(b), s); });
 }
@@ -320,6 +323,7 @@ constexpr Simd kTable = {
     2 * kWidth,
     {rows_of<kF16>(), rows_of<kBf16>(), rows_of<kF32>()},
     dot,
+    multiply_add,
     score,
     cos_sin_row,
     tile,

@@ -57,6 +57,15 @@ class GpuOps final : public Ops {
                  RotaryStyle style) override;
   void do_causal_mask(const Tensor& out, const AttentionMask& mask) override;
   void do_copy(const Tensor& out, const Tensor& x) override;
+  void do_cast(const Tensor& out, const Tensor& x) override;
+  void do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid) override;
+  void do_causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,
+                        const Tensor& weight, const Tensor& bias, const Tensor& state_before,
+                        std::optional<Activation> function) override;
+  void do_ssd_scan(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
+                   const SsdParams& params) override;
+  void do_gated_rms_norm(const Tensor& out, const Tensor& x, const Tensor& gate,
+                         const Tensor& weight, const GatedRmsNormParams& params) override;
   void do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
                            Activation function) override;
   void do_softcap(const Tensor& out, const Tensor& x, double cap) override;
@@ -78,6 +87,9 @@ class GpuOps final : public Ops {
   // Few query tokens over many keys: true when it did the work.
   bool decode_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
                    const AttentionMask& mask, const SdpaParams& params);
+  void ssd_chunks(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
+                  const SsdParams& params);
+  void ssd_step(const Tensor& y, const Tensor& state_after, const SsdInputs& in);
   static std::vector<Implementation> library_implementations();
   // Every implementation of this device: those of kernels/gpu and the library's.
   static std::vector<Implementation> compiled();

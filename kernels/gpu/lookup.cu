@@ -82,8 +82,8 @@ constexpr int kMaskThreads = 128;  // of a block, which owns a row: what depends
 
 template <class T, int N>
 __global__ void __launch_bounds__(kMaskThreads)
-    mask_rows(T* out, Rows out_rows, Divisor heads, Divisor queries, int keys, MaskView mask,
-              T allowed, T masked) {
+    causal_mask_rows(T* out, Rows out_rows, Divisor heads, Divisor queries, int keys, MaskView mask,
+                     T allowed, T masked) {
   wait_for_previous_kernel();
   const bool ranges_only = !mask.explicit_bool && !mask.key_valid;
   for (int64_t row = block_index().x; row < out_rows.count; row += grid_size().x) {
@@ -152,10 +152,10 @@ void GpuOps::do_causal_mask(const Tensor& out, const AttentionMask& mask) {
       const int64_t vectors = out.dim(3) / N;
       const auto threads =
           static_cast<unsigned>(std::min<int64_t>((vectors + 63) / 64 * 64, kMaskThreads));
-      launch_overlapped<mask_rows<T, N>>("causal_mask", {grid_for(rows.count, 1)}, {threads}, 0,
-                                         stream(), out.data<T>(), rows, Divisor(out.dim(1)),
-                                         Divisor(out.dim(2)), static_cast<int>(out.dim(3)), view,
-                                         allowed, masked);
+      launch_overlapped<causal_mask_rows<T, N>>(
+          "causal_mask", {grid_for(rows.count, 1)}, {threads}, 0, stream(), out.data<T>(), rows,
+          Divisor(out.dim(1)), Divisor(out.dim(2)), static_cast<int>(out.dim(3)), view, allowed,
+          masked);
     };
     if (rows_are_vectors(out) && choose("vectors", variant)) {
       return with_width.template operator()<kVector<T>>();

@@ -5,7 +5,6 @@
 #include "kernels/oracle/oracle_ops.h"
 
 namespace plumb {
-namespace {
 
 double activate(double x, Activation function) {
   switch (function) {
@@ -18,6 +17,8 @@ double activate(double x, Activation function) {
   }
   return x;
 }
+
+namespace {
 
 template <class F>
 void map(const Tensor& out, const Tensor& x, F f) {

@@ -11,6 +11,9 @@ std::vector<double> values_of(const Tensor& t);
 // Writes values in row-major order, each rounded to the tensor's dtype.
 void put(const Tensor& t, const std::vector<double>& values);
 
+// f(x) as ops.h says.
+double activate(double x, Activation function);
+
 class OracleOps final : public Ops {
  public:
   using Ops::Ops;
@@ -40,6 +43,15 @@ class OracleOps final : public Ops {
                  RotaryStyle style) override;
   void do_causal_mask(const Tensor& out, const AttentionMask& mask) override;
   void do_copy(const Tensor& out, const Tensor& x) override;
+  void do_cast(const Tensor& out, const Tensor& x) override;
+  void do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid) override;
+  void do_causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,
+                        const Tensor& weight, const Tensor& bias, const Tensor& state_before,
+                        std::optional<Activation> function) override;
+  void do_ssd_scan(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
+                   const SsdParams& params) override;
+  void do_gated_rms_norm(const Tensor& out, const Tensor& x, const Tensor& gate,
+                         const Tensor& weight, const GatedRmsNormParams& params) override;
   void do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
                            Activation function) override;
   void do_softcap(const Tensor& out, const Tensor& x, double cap) override;

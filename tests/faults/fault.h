@@ -44,5 +44,15 @@ std::vector<Fault> repeat_kv_faults();
 std::vector<Fault> matmul_faults();
 std::vector<Fault> masked_add_faults();
 std::vector<Fault> softmax_faults();
+std::vector<Fault> low_rank_adapter_faults();
+std::vector<Fault> causal_conv1d_faults();
+std::vector<Fault> ssd_scan_faults();
+std::vector<Fault> gated_rms_norm_faults();
+std::vector<Fault> mamba2_mixer_faults();
+std::vector<Fault> mamba_layer_faults();
+std::vector<Fault> shared_transformer_faults();
+std::vector<Fault> hybrid_layer_faults();
+// Those of the Mamba2 layer inside another layer.
+std::vector<Fault> mamba_faults_of_layer(const char* block);
 
 }  // namespace plumb::testing

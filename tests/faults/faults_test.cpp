@@ -36,7 +36,11 @@ std::vector<std::vector<Fault>> all_faults() {
           decoder_layer_faults(),  add_faults(),
           scale_faults(),          repeat_kv_faults(),
           matmul_faults(),         masked_add_faults(),
-          softmax_faults()};
+          softmax_faults(),        low_rank_adapter_faults(),
+          causal_conv1d_faults(),  ssd_scan_faults(),
+          gated_rms_norm_faults(), mamba2_mixer_faults(),
+          mamba_layer_faults(),    shared_transformer_faults(),
+          hybrid_layer_faults()};
 }
 
 void print_faults(const std::vector<Fault>& faults) {
@@ -73,6 +77,14 @@ TEST_CASE("repeat_kv faults are killed") { check_faults(repeat_kv_faults()); }
 TEST_CASE("matmul faults are killed") { check_faults(matmul_faults()); }
 TEST_CASE("masked_add faults are killed") { check_faults(masked_add_faults()); }
 TEST_CASE("softmax faults are killed") { check_faults(softmax_faults()); }
+TEST_CASE("low_rank_adapter faults are killed") { check_faults(low_rank_adapter_faults()); }
+TEST_CASE("causal_conv1d faults are killed") { check_faults(causal_conv1d_faults()); }
+TEST_CASE("ssd_scan faults are killed") { check_faults(ssd_scan_faults()); }
+TEST_CASE("gated_rms_norm faults are killed") { check_faults(gated_rms_norm_faults()); }
+TEST_CASE("mamba2_mixer faults are killed") { check_faults(mamba2_mixer_faults()); }
+TEST_CASE("mamba_layer faults are killed") { check_faults(mamba_layer_faults()); }
+TEST_CASE("shared_transformer faults are killed") { check_faults(shared_transformer_faults()); }
+TEST_CASE("hybrid_layer faults are killed") { check_faults(hybrid_layer_faults()); }
 
 TEST_CASE("every block of the catalog has its faults") {
   std::set<std::string> blocks;

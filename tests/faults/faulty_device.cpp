@@ -105,6 +105,32 @@ void FaultyOps::do_copy(const Tensor& out, const Tensor& x) {
   call(OpId::copy, hooks_.copy, &Ops::copy, out, x);
 }
 
+void FaultyOps::do_cast(const Tensor& out, const Tensor& x) {
+  call(OpId::cast, hooks_.cast, &Ops::cast, out, x);
+}
+
+void FaultyOps::do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid) {
+  call(OpId::mask_rows, hooks_.mask_rows, &Ops::mask_rows, out, x, valid);
+}
+
+void FaultyOps::do_causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,
+                                 const Tensor& weight, const Tensor& bias,
+                                 const Tensor& state_before, std::optional<Activation> function) {
+  call(OpId::causal_conv1d, hooks_.causal_conv1d, &Ops::causal_conv1d, out, state_after, x, weight,
+       bias, state_before, function);
+}
+
+void FaultyOps::do_ssd_scan(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
+                            const SsdParams& params) {
+  call(OpId::ssd_scan, hooks_.ssd_scan, &Ops::ssd_scan, y, state_after, in, params);
+}
+
+void FaultyOps::do_gated_rms_norm(const Tensor& out, const Tensor& x, const Tensor& gate,
+                                  const Tensor& weight, const GatedRmsNormParams& params) {
+  call(OpId::gated_rms_norm, hooks_.gated_rms_norm, &Ops::gated_rms_norm, out, x, gate, weight,
+       params);
+}
+
 void FaultyOps::do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
                                     Activation function) {
   call(OpId::gated_activation, hooks_.gated_activation, &Ops::gated_activation, out, gate, up,

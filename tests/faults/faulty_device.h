@@ -43,7 +43,11 @@ struct Hooks {
   Hook<T, T, T, T, double> rotary_table = {};
   Hook<T, T, T, T, RotaryStyle> rotary = {};
   Hook<T, AttentionMask> causal_mask = {};
-  Hook<T, T> copy = {};
+  Hook<T, T> copy = {}, cast = {};
+  Hook<T, T, T> mask_rows = {};
+  Hook<T, T, T, T, T, T, std::optional<Activation>> causal_conv1d = {};
+  Hook<T, T, SsdInputs, SsdParams> ssd_scan = {};
+  Hook<T, T, T, T, GatedRmsNormParams> gated_rms_norm = {};
   Hook<T, T, T, Activation> gated_activation = {};
   Hook<T, T, double> softcap = {};
   Hook<T, T, T, T, T, RmsNormParams> add_rms_norm = {};
@@ -87,6 +91,15 @@ class FaultyOps final : public Ops {
                  RotaryStyle style) override;
   void do_causal_mask(const Tensor& out, const AttentionMask& mask) override;
   void do_copy(const Tensor& out, const Tensor& x) override;
+  void do_cast(const Tensor& out, const Tensor& x) override;
+  void do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid) override;
+  void do_causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,
+                        const Tensor& weight, const Tensor& bias, const Tensor& state_before,
+                        std::optional<Activation> function) override;
+  void do_ssd_scan(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
+                   const SsdParams& params) override;
+  void do_gated_rms_norm(const Tensor& out, const Tensor& x, const Tensor& gate,
+                         const Tensor& weight, const GatedRmsNormParams& params) override;
   void do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
                            Activation function) override;
   void do_softcap(const Tensor& out, const Tensor& x, double cap) override;

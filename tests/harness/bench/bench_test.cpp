@@ -43,7 +43,7 @@ BenchResult bench(Device& device, const std::string& name, const BenchSizes& siz
 TEST_CASE("every case of a small shape passes on the cpu, prefill and decode, and has figures") {
   const auto device = open_device("cpu", 1);
   const auto oracle = open_device("oracle");
-  const auto shape = GENERATE("tiny", "tiny-gemma2");
+  const auto shape = GENERATE("tiny", "tiny-gemma2", "tiny-zamba2");
   const auto dtype = GENERATE(DType::f32, DType::bf16);
   const auto tokens = GENERATE(1, 37);
   const BenchSizes sizes{tokens, 50, dtype};

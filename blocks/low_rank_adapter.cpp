@@ -1,0 +1,29 @@
+#include "blocks/low_rank_adapter.h"
+
+namespace plumb {
+
+LowRankAdapter LowRankAdapter::load(const Weights& weights) {
+  return {Linear::load(weights / "0"), Linear::load(weights / "1")};
+}
+
+void LowRankAdapter::operator()(Context& ctx, const Tensor& out, const Tensor& x) const {
+  Arena::Scope scope(ctx.ops.arena());
+  Shape shape = x.shape();
+  shape.set(-1, down.rows());
+  const Tensor narrow = ctx.take(x.dtype(), shape);
+  down(ctx, narrow, x);
+  up(ctx, out, narrow);
+}
+
+void LowRankAdapter::add_to(Context& ctx, const Tensor& y, const Tensor& x) const {
+  Arena::Scope scope(ctx.ops.arena());
+  const Tensor update = ctx.take(y.dtype(), y.shape());
+  (*this)(ctx, update, x);
+  ctx.ops.add(y, y, update);
+}
+
+void run_low_rank_adapter(const BlockCall& call) {
+  LowRankAdapter::load(call.weights)(call.ctx, call.output("out"), call.input("x"));
+}
+
+}  // namespace plumb

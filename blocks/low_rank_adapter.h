@@ -1,0 +1,20 @@
+#pragma once
+
+#include "blocks/linear.h"
+
+namespace plumb {
+
+// A low-rank update of a projection, R(W1 R(W0 x)): Zamba2's nn.Sequential of two Linears.
+// x [..., C] -> out [..., N].
+struct LowRankAdapter {
+  Linear down, up;
+
+  static LowRankAdapter load(const Weights& weights);
+  void operator()(Context& ctx, const Tensor& out, const Tensor& x) const;
+  // y = R(y + adapter(x)).
+  void add_to(Context& ctx, const Tensor& y, const Tensor& x) const;
+};
+
+void run_low_rank_adapter(const BlockCall& call);
+
+}  // namespace plumb

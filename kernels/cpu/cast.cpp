@@ -1,0 +1,39 @@
+// cast and mask_rows: rows converted, rows kept or zeroed.
+#include <cstring>
+
+#include "kernels/cpu/cpu_ops.h"
+
+namespace plumb::cpu {
+
+void CpuOps::do_cast(const Tensor& out, const Tensor& x) {
+  require_storage("cast", out);
+  const Format from = format("cast", x), to(*simd_, out.dtype());
+  if (x.numel() == 0) return;
+  const RowOffsets source(x), target(out);
+  const int64_t width = x.dim(-1), pieces = (width + kPiece - 1) / kPiece;
+  pool_.for_each(source.count() * pieces, 0.3 * static_cast<double>(std::min(width, kPiece)),
+                 [&](int64_t unit, int) {
+                   const int64_t row = unit / pieces, begin = unit % pieces * kPiece;
+                   const int64_t n = std::min(kPiece, width - begin);
+                   float buffer[kPiece];
+                   to.write(to.at(static_cast<char*>(out.raw()), target[row] + begin),
+                            from.read(from.at(x, source[row] + begin), buffer, n), n);
+                 });
+}
+
+void CpuOps::do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid) {
+  if (x.numel() == 0) return;
+  settle_for("memmove");
+  const RowOffsets source(x), target(out);
+  const int64_t tokens = x.dim(1), size = size_of(x.dtype()), bytes = size * x.dim(2);
+  pool_.for_each(source.count(), 0.1 * static_cast<double>(bytes), [&](int64_t row, int) {
+    char* to = out.data<char>() + target[row] * size;
+    if (valid.data<bool>()[row / tokens * valid.stride(0) + row % tokens]) {
+      std::memmove(to, x.data<char>() + source[row] * size, static_cast<size_t>(bytes));
+    } else {
+      std::memset(to, 0, static_cast<size_t>(bytes));
+    }
+  });
+}
+
+}  // namespace plumb::cpu

@@ -1,0 +1,129 @@
+// Mamba2: causal convolution, state space scan, gated norm. Formulas and roundings: ops.h.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/oracle/oracle_ops.h"
+
+namespace plumb {
+namespace {
+
+size_t extent(const Tensor& t, int axis) { return static_cast<size_t>(t.dim(axis)); }
+
+double softplus(double v) { return v > 20 ? v : std::log1p(std::exp(v)); }
+
+// dt_t after bias, softplus and, in the chunk form, the clamp.
+double time_step(DType storage, double raw, double bias, const SsdParams& params) {
+  const double biased = round_to(storage, raw + bias);
+  double dt = round_to(storage, softplus(biased));
+  if (params.dt_min) dt = std::max(dt, round_to(storage, *params.dt_min));
+  if (params.dt_max) dt = std::min(dt, round_to(storage, *params.dt_max));
+  return dt;
+}
+
+}  // namespace
+
+void OracleOps::do_cast(const Tensor& out, const Tensor& x) { put(out, values_of(x)); }
+
+void OracleOps::do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid) {
+  std::vector<double> values = values_of(x);
+  const std::vector<double> keep = values_of(valid);
+  const size_t width = extent(x, 2);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (keep[i / width] == 0) values[i] = 0;
+  }
+  put(out, values);
+}
+
+void OracleOps::do_causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,
+                                 const Tensor& weight, const Tensor& bias,
+                                 const Tensor& state_before, std::optional<Activation> function) {
+  const size_t batch = extent(x, 0), tokens = extent(x, 1), channels = extent(x, 2);
+  const size_t width = extent(weight, 2);
+  const std::vector<double> fresh = values_of(x), w = values_of(weight);
+  const std::vector<double> b =
+      bias.defined() ? values_of(bias) : std::vector<double>(channels, 0.0);
+  const std::vector<double> before = state_before.defined()
+                                         ? values_of(state_before)
+                                         : std::vector<double>(batch * channels * width, 0.0);
+  // Column t of the state followed by x, for one channel.
+  const auto past = [&](size_t n, size_t t, size_t c) {
+    return t < width ? before[(n * channels + c) * width + t]
+                     : fresh[(n * tokens + t - width) * channels + c];
+  };
+  std::vector<double> values(fresh.size()), after(before.size());
+  for (size_t n = 0; n < batch; ++n) {
+    for (size_t c = 0; c < channels; ++c) {
+      for (size_t t = 0; t < tokens; ++t) {
+        double sum = b[c];
+        for (size_t k = 0; k < width; ++k) sum += w[c * width + k] * past(n, t + 1 + k, c);
+        const double y = round_to(x.dtype(), sum);
+        values[(n * tokens + t) * channels + c] = function ? activate(y, *function) : y;
+      }
+      for (size_t k = 0; k < width; ++k) {
+        after[(n * channels + c) * width + k] = past(n, tokens + k, c);
+      }
+    }
+  }
+  put(out, values);
+  if (state_after.defined()) put(state_after, after);
+}
+
+void OracleOps::do_ssd_scan(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
+                            const SsdParams& params) {
+  const DType storage = in.x.dtype();
+  const size_t batch = extent(in.x, 0), tokens = extent(in.x, 1), heads = extent(in.x, 2);
+  const size_t head_dim = extent(in.x, 3), groups = extent(in.b, 2), columns = extent(in.b, 3);
+  const std::vector<double> x = values_of(in.x), dt = values_of(in.dt), b = values_of(in.b);
+  const std::vector<double> c = values_of(in.c), a_log = values_of(in.a_log), d = values_of(in.d);
+  const std::vector<double> dt_bias = values_of(in.dt_bias);
+  std::vector<double> state = in.state.defined()
+                                  ? values_of(in.state)
+                                  : std::vector<double>(batch * heads * head_dim * columns, 0.0);
+  const bool step = params.form == SsdForm::step;
+  const auto low = [&](double v) { return step ? round_to(storage, v) : v; };
+  std::vector<double> values(x.size());
+  for (size_t row = 0; row < batch * tokens; ++row) {
+    const size_t n = row / tokens;
+    for (size_t h = 0; h < heads; ++h) {
+      const size_t vectors = (row * groups + h / (heads / groups)) * columns;
+      const double delta = time_step(storage, dt[row * heads + h], dt_bias[h], params);
+      const double decay = std::exp(delta * -std::exp(a_log[h]));
+      for (size_t p = 0; p < head_dim; ++p) {
+        const size_t at = (row * heads + h) * head_dim + p;
+        double* s = state.data() + ((n * heads + h) * head_dim + p) * columns;
+        double sum = 0;
+        for (size_t k = 0; k < columns; ++k) {
+          const double input = low(low(delta * b[vectors + k]) * x[at]);
+          s[k] = s[k] * decay + input;
+          // The state is stored in float32 after every step, in one go after a sequence.
+          if (step && storage != DType::f64) s[k] = round_to(DType::f32, s[k]);
+          sum += low(s[k]) * c[vectors + k];
+        }
+        values[at] = low(sum) + low(x[at] * d[h]);
+      }
+    }
+  }
+  put(y, values);
+  if (state_after.defined()) put(state_after, state);
+}
+
+void OracleOps::do_gated_rms_norm(const Tensor& out, const Tensor& x, const Tensor& gate,
+                                  const Tensor& weight, const GatedRmsNormParams& params) {
+  std::vector<double> values = values_of(x);
+  const std::vector<double> g = values_of(gate), w = values_of(weight);
+  const size_t width = static_cast<size_t>(params.group_size);
+  for (size_t group = 0; group < values.size(); group += width) {
+    double squares = 0;
+    for (size_t i = group; i < group + width; ++i) {
+      values[i] *= activate(g[i], Activation::silu);
+      squares += values[i] * values[i];
+    }
+    const double inverse = 1 / std::sqrt(squares / static_cast<double>(width) + params.eps);
+    for (size_t i = group; i < group + width; ++i) {
+      values[i] = w[i % w.size()] * round_to(x.dtype(), values[i] * inverse);
+    }
+  }
+  put(out, values);
+}
+
+}  // namespace plumb
