@@ -51,7 +51,13 @@ void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden
     ctx.ops.rotary(k, k, cos, sin, style);
   }
 
-  if (cache) {
+  const int64_t slots = state.keys.defined() ? state.keys.dim(2) : 0;
+  if (slots > 0) {
+    ctx.ops.copy(state.keys.slice(2, slots - tokens, slots), k);
+    ctx.ops.copy(state.values.slice(2, slots - tokens, slots), v);
+    k = state.keys;
+    v = state.values;
+  } else if (cache) {
     const auto append = [&](const Tensor& before, const Tensor& fresh, const Tensor& after) {
       const int64_t past = before.defined() ? before.dim(2) : 0;
       const Tensor all = ctx.take(dtype, {batch, fresh.dim(1), past + tokens, head_dim});
@@ -64,7 +70,10 @@ void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden
   }
 
   const Tensor context = ctx.take(dtype, {batch, tokens, q.dim(1), head_dim});
-  sdpa(ctx, context, q, k, v);
+  AttentionMask mask = sdpa.mask;
+  mask.query_offset += state.query_offset;
+  mask.key_offset += state.key_offset;
+  ctx.ops.sdpa(context, q, k, v, mask, sdpa.params);
   o_proj(ctx, out, context.view({batch, tokens, q.dim(1) * head_dim}));
 }
 

@@ -14,6 +14,10 @@ namespace plumb {
 struct KvState {
   Tensor keys_before, values_before;
   Tensor keys_after, values_after;
+  // In place of those: slots whose first ones hold what is stored, the last T being written.
+  Tensor keys = {}, values = {};  // [B, Hkv, P + T, D]
+  // Slots that the first query and the first key are further along than the mask says.
+  int64_t query_offset = 0, key_offset = 0;
 };
 
 // q, k, v projections, rotary, cache, sdpa, output projection: LlamaAttention, Gemma2Attention,

@@ -8,7 +8,8 @@ namespace plumb {
 namespace {
 
 const char* type_name(const Params::Value& value) {
-  constexpr const char* kNames[] = {"null", "bool", "number", "string", "number list", "object"};
+  constexpr const char* kNames[] = {"null",        "bool",        "number", "string",
+                                    "number list", "string list", "object"};
   return kNames[value.index()];
 }
 
@@ -64,6 +65,10 @@ const std::vector<double>& Params::numbers(std::string_view name) const {
   return typed<std::vector<double>>(*this, name, take(name), "number list");
 }
 
+const std::vector<std::string>& Params::strings(std::string_view name) const {
+  return typed<std::vector<std::string>>(*this, name, take(name), "string list");
+}
+
 const Params& Params::object(std::string_view name) const {
   return typed<Params>(*this, name, take(name), "object");
 }
@@ -100,9 +105,14 @@ void Params::collect_untaken(const std::string& prefix, std::string& names) cons
   }
 }
 
-void Params::finish() const {
+std::string Params::untaken() const {
   std::string names;
   collect_untaken("", names);
+  return names;
+}
+
+void Params::finish() const {
+  const std::string names = untaken();
   if (!names.empty()) {
     throw BadInput(text(where_, ": nobody read the parameter(s) ", names,
                         "; a parameter that a block ignores would prove nothing"));

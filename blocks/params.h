@@ -18,7 +18,8 @@ class Params {
   struct Null {
     bool operator==(const Null&) const = default;
   };
-  using Value = std::variant<Null, bool, double, std::string, std::vector<double>, Params>;
+  using Value = std::variant<Null, bool, double, std::string, std::vector<double>,
+                             std::vector<std::string>, Params>;
 
   Params() = default;
   // `where` names the source in errors: "fixtures/x/recording.json: model.norm#0: params".
@@ -36,6 +37,7 @@ class Params {
   bool boolean_or(std::string_view name, bool absent) const;
   const std::string& string(std::string_view name) const;
   const std::vector<double>& numbers(std::string_view name) const;
+  const std::vector<std::string>& strings(std::string_view name) const;
   const Params& object(std::string_view name) const;
   // Null gives nullopt; the parameter itself must be there.
   std::optional<double> number_or_null(std::string_view name) const;
@@ -44,7 +46,9 @@ class Params {
   // For information that no computation needs.
   void ignore(std::string_view name) const;
 
-  // Throws BadInput listing what nobody took, nested objects included.
+  // What nobody took, nested objects included: "window, rope.factor"; "" when nothing is left.
+  std::string untaken() const;
+  // Throws BadInput listing what nobody took.
   void finish() const;
   // Forgets what was taken, so that the same params can be read again.
   void rewind() const;

@@ -4,8 +4,23 @@
 
 namespace plumb {
 
+namespace {
+
+// Bytes of any number that nobody may touch.
+std::shared_ptr<Storage> no_memory() {
+  static const auto nothing = std::make_shared<Storage>(nullptr, INT64_MAX, nullptr);
+  return nothing;
+}
+
+}  // namespace
+
 Weights::Weights(std::shared_ptr<const Map> tensors, std::string where)
-    : shared_(std::make_shared<Shared>(Shared{std::move(tensors), std::move(where), {}})) {}
+    : Weights(std::make_shared<Shared>(
+          Shared{std::move(tensors), std::move(where), {}, DType::f32, {}, {}})) {}
+
+Weights Weights::shapes_only(DType dtype, std::string where) {
+  return Weights(std::make_shared<Shared>(Shared{nullptr, std::move(where), {}, dtype, {}, {}}));
+}
 
 Weights Weights::operator/(const std::string& name) const {
   Weights out = *this;
@@ -21,15 +36,28 @@ Tensor Weights::operator[](const std::string& name) const {
   return t;
 }
 
+Tensor Weights::shaped(const std::string& name, const Shape& shape) const {
+  if (!shared_->tensors) {
+    shared_->asked.emplace(prefix_ + name, shape);
+    return Tensor(no_memory(), shared_->dtype, shape);
+  }
+  Tensor t = (*this)[name];
+  if (!(t.shape() == shape)) {
+    throw BadInput(text(shared_->where, ": weight \"", prefix_ + name, "\" has shape ", t.shape(),
+                        ", the configuration implies ", shape));
+  }
+  return t;
+}
+
 Tensor Weights::find(const std::string& name) const {
+  if (!has(name)) return {};
   const auto found = shared_->tensors->find(prefix_ + name);
-  if (found == shared_->tensors->end()) return {};
   shared_->used.insert(found->first);
   return found->second;
 }
 
 bool Weights::has(const std::string& name) const {
-  return shared_->tensors->count(prefix_ + name) > 0;
+  return shared_->tensors && shared_->tensors->count(prefix_ + name) > 0;
 }
 
 void Weights::finish() const {

@@ -21,6 +21,8 @@ class Weights {
   Weights operator/(const std::string& name) const;
   // The tensor prefix + name, marked as used; BadInput when it is missing.
   Tensor operator[](const std::string& name) const;
+  // The same; BadInput when its shape is not the one that the configuration implies.
+  Tensor shaped(const std::string& name, const Shape& shape) const;
   // The same, or an undefined tensor when it is missing.
   Tensor find(const std::string& name) const;
   bool has(const std::string& name) const;
@@ -28,12 +30,25 @@ class Weights {
   // Throws BadInput listing weights that nobody used.
   void finish() const;
 
+  // Weights that exist as shapes only: shaped() gives a tensor without memory for every name, and
+  // the shapes asked for can be read. It tells what a model needs before there is any of it.
+  static Weights shapes_only(DType dtype, std::string where);
+  const std::map<std::string, Shape>& asked() const { return shared_->asked; }
+
+  // `alias` (a whole name) is another name of `name`: a file may hold it, too, with equal bytes.
+  void tie(const std::string& alias, const std::string& name) const { shared_->ties[alias] = name; }
+  const std::map<std::string, std::string>& ties() const { return shared_->ties; }
+
  private:
   struct Shared {
-    std::shared_ptr<const Map> tensors;
+    std::shared_ptr<const Map> tensors;  // null: shapes only
     std::string where;
     std::set<std::string> used;
+    DType dtype = DType::f32;
+    std::map<std::string, Shape> asked;
+    std::map<std::string, std::string> ties;
   };
+  explicit Weights(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
   std::shared_ptr<Shared> shared_;
   std::string prefix_;
 };

@@ -35,6 +35,7 @@ class File {
 
   const std::string& name() const { return name_; }  // for errors
   int64_t size() const { return size_; }             // when it was opened
+  int descriptor() const { return descriptor_.number(); }
 
   // Exactly `bytes` bytes from `offset`. BadInput where the file ends earlier, Error where the disk
   // fails.

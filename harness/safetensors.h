@@ -33,6 +33,9 @@ class SafetensorsFile {
   const std::map<std::string, SafetensorsEntry, std::less<>>& entries() const { return entries_; }
   const std::map<std::string, std::string, std::less<>>& metadata() const { return metadata_; }
 
+  // Of the tensor's first byte in the file.
+  int64_t position(const SafetensorsEntry& entry) const { return payload_ + entry.begin; }
+
   // A copy in contiguous host memory. BadInput where there is no such tensor, or where the file
   // has become shorter.
   Tensor read(std::string_view name) const;

@@ -48,6 +48,9 @@ class Device {
   virtual double time(const std::function<void()>& queue_work);
 
   virtual Ops& ops() = 0;
+  // Where ops work on the host's memory: the owner that a Storage of any such memory has to name so
+  // that they take it, a mapped file for example. Else null.
+  virtual const void* host_owner() const { return nullptr; }
   // A GPU's stream, where ops of a plugin queue their work; null where ops run at once.
   virtual void* queue() { return nullptr; }
 

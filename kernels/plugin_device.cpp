@@ -33,6 +33,7 @@ class ReplacedDevice final : public Device {
     inner_->ops();  // makes a GPU the current one
     return ops_;
   }
+  const void* host_owner() const override { return inner_->host_owner(); }
   std::optional<DeviceCounters> counters() const override { return inner_->counters(); }
 
  private:

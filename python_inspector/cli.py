@@ -87,6 +87,11 @@ def build_parser() -> argparse.ArgumentParser:
     fixtures.add_argument("--list", action="store_true", help="list the cases")
     fixtures.set_defaults(run=_fixtures)
     _add_layer(commands.add_parser("layer", help="record one layer at published size"))
+    text = commands.add_parser("generate", help="continue a text with the native harness")
+    text.add_argument("--model", type=Path, required=True, help="folder, tokenizer included")
+    text.add_argument("--prompt", required=True, metavar="TEXT")
+    text.add_argument("options", nargs="*", metavar="-- OPTION", help="of harness generate")
+    text.set_defaults(run=_generate)
     commands.add_parser("bench", help="what recording (or: bench verify) costs")
     return parser
 
@@ -320,6 +325,16 @@ def _layer(options: argparse.Namespace) -> int:
         f"(JSON {format_bytes(summary.json_bytes)})"
     )
     print(f"verify it: harness --fixture {shlex.quote(str(options.out))}")
+    return 0
+
+
+def _generate(options: argparse.Namespace) -> int:
+    from python_inspector.generate import generate
+
+    print(options.prompt, end="", flush=True)
+    for text in generate(options.model, options.prompt, options.options):
+        print(text, end="", flush=True)
+    print()
     return 0
 
 

@@ -29,6 +29,8 @@ Action add_show(CLI::App& app);
 Action add_export(CLI::App& app);
 Action add_judge(CLI::App& app);
 Action add_bench(CLI::App& app);
+Action add_forward(CLI::App& app);
+Action add_generate(CLI::App& app);
 
 // --fixture, --block, --checkpoint.
 void add_selection(CLI::App& app, const std::shared_ptr<Selection>& selection);

@@ -38,6 +38,7 @@ Json to_json(const Params::Value& value) {
       for (double d : list) out.push_back(to_json(d));
       return out;
     }
+    Json operator()(const std::vector<std::string>& list) const { return list; }
     Json operator()(const Params& nested) const { return to_json(nested); }
   };
   return std::visit(Visitor{}, value);

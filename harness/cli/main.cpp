@@ -37,6 +37,8 @@ constexpr Subcommand kSubcommands[] = {
     {"show", "show a recording, or one checkpoint's operands", add_show},
     {"export", "write a checkpoint's operands as plain safetensors + JSON", add_export},
     {"judge", "judge outputs that another program computed", add_judge},
+    {"forward", "run a whole model: token ids to logits", add_forward, true},
+    {"generate", "continue token ids with a whole model", add_generate, true},
     {"bench", "measure blocks of a model's shape, judged before and after", add_bench, true},
 };
 

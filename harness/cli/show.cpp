@@ -46,6 +46,9 @@ std::string value_text(const Params::Value& value) {
       for (double d : list) out += (out.size() > 1 ? ", " : "") + text(d);
       return out + "]";
     }
+    std::string operator()(const std::vector<std::string>& list) const {
+      return "[" + joined(list) + "]";
+    }
     std::string operator()(const Params& nested) const {
       std::string out = "{";
       for (const auto& [name, inner] : nested.values()) {

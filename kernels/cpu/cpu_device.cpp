@@ -47,6 +47,7 @@ class CpuDevice final : public Device {
   void synchronize() override {}  // ops have finished when they return
 
   Ops& ops() override { return ops_; }
+  const void* host_owner() const override { return this; }
 
  private:
   void check(const Tensor& t, const char* what) const {

@@ -1,0 +1,56 @@
+// A causal language model: token ids to logits, call after call. One file per architecture beside
+// this one; model_catalog() lists them.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "blocks/context.h"
+#include "blocks/kv_buffer.h"
+#include "blocks/models/config.h"
+#include "blocks/models/rotary_angles.h"
+#include "blocks/weights.h"
+
+namespace plumb {
+
+// What a sequence (or a batch of equally long ones) leaves behind for its next tokens.
+struct Sequence {
+  int64_t batch = 1;
+  int64_t length = 0;      // tokens so far
+  int64_t max_length = 0;  // room
+  RotaryAngles angles;
+  std::vector<KvBuffer> caches;  // per attention layer
+};
+
+class CausalLm {
+ public:
+  virtual ~CausalLm() = default;
+
+  virtual int64_t vocabulary() const = 0;
+  virtual DType dtype() const = 0;
+  // Memory for `batch` sequences of up to `max_length` tokens on the device of the weights.
+  virtual Sequence begin(Device& device, int64_t batch, int64_t max_length) const = 0;
+  // The next T tokens: ids i64 [B, T] -> logits [B, T', V] of the last T' <= T of them. UsageError
+  // when they do not fit; after any error the sequence cannot go on. Between ids and logits nothing
+  // moves between host and device, unless rotary frequencies depend on the length and it changes
+  // them.
+  virtual void forward(Context& ctx, const Tensor& logits, const Tensor& ids,
+                       Sequence& sequence) const = 0;
+};
+
+struct ModelEntry {
+  std::string_view model_type;  // as config.json has it
+  std::unique_ptr<CausalLm> (*load)(const Weights& weights, const Config& config);
+};
+const std::vector<ModelEntry>& model_catalog();
+
+// Reads all of the configuration and asks for all weights; with Weights::shapes_only() the result
+// says what the model needs, and cannot run. Unsupported for a model_type that is not in the
+// catalog; does not call weights.finish().
+std::unique_ptr<CausalLm> load_model(const Weights& weights, const Config& config);
+
+// What a model with this configuration asks for: Weights::asked() and ties(), without any memory.
+Weights expected_weights(const Config& config);
+
+}  // namespace plumb

@@ -1,0 +1,265 @@
+#include "blocks/models/config.h"
+
+#include <algorithm>
+
+#include "kernels/error.h"
+
+namespace plumb {
+
+const std::vector<IrrelevantKey>& irrelevant_config_keys() {
+  constexpr std::string_view origin = "where the file comes from";
+  constexpr std::string_view training = "training only";
+  constexpr std::string_view outputs = "which values Python returns, not what they are";
+  constexpr std::string_view labels = "classification heads only";
+  constexpr std::string_view ids = "for who makes token ids";
+  constexpr std::string_view generation = "a default of generate(), no part of the model";
+  static const std::vector<IrrelevantKey> keys = {
+      {"_name_or_path", origin},
+      {"architectures", "the weights show which head there is"},
+      {"transformers_version", origin},
+      {"_attn_implementation_autoset", origin},
+      {"initializer_range", training},
+      {"attention_dropout", training},
+      {"hidden_dropout", training},
+      {"use_cache", outputs},
+      {"cache_implementation", "how keys and values are stored, not what they are"},
+      {"output_attentions", outputs},
+      {"output_hidden_states", outputs},
+      {"return_dict", outputs},
+      {"torchscript", outputs},
+      {"id2label", labels},
+      {"label2id", labels},
+      {"num_labels", labels},
+      {"problem_type", labels},
+      {"finetuning_task", labels},
+      {"task_specific_params", generation},
+      {"chunk_size_feed_forward", "memory only: the MLP in pieces gives the same"},
+      {"pretraining_tp", "products in pieces, as in training; transformers no longer reads it"},
+      {"tokenizer_class", ids},
+      {"bos_token_id", ids},
+      {"pad_token_id", ids},
+      {"prefix", ids},
+      {"do_sample", generation},
+      {"temperature", generation},
+      {"top_k", generation},
+      {"top_p", generation},
+      {"max_length", generation},
+      {"max_new_tokens", generation},
+  };
+  return keys;
+}
+
+bool is_irrelevant_config_key(std::string_view name) {
+  const auto& keys = irrelevant_config_keys();
+  return std::any_of(keys.begin(), keys.end(), [&](const auto& key) { return key.name == name; });
+}
+
+bool Config::has(std::string_view name) const {
+  return published_.has(name) && !published_.is_null(name);
+}
+
+int64_t Config::size(std::string_view name) const {
+  const int64_t value = published_.integer(name);
+  if (value < 1 || value > INT32_MAX) {
+    throw BadInput(text(where(), ": ", name, " is ", value, ", expected 1 to 2^31 - 1"));
+  }
+  return value;
+}
+
+int64_t Config::size_or(std::string_view name, int64_t otherwise) const {
+  return has(name) ? size(name) : otherwise;
+}
+
+double Config::number_or(std::string_view name, double otherwise) const {
+  return has(name) ? published_.number(name) : otherwise;
+}
+
+bool Config::boolean_or(std::string_view name, bool otherwise) const {
+  return has(name) ? published_.boolean(name) : otherwise;
+}
+
+std::string Config::string_or(std::string_view name, const std::string& otherwise) const {
+  return has(name) ? published_.string(name) : otherwise;
+}
+
+std::optional<double> Config::number_or_none(std::string_view name,
+                                             std::optional<double> absent) const {
+  return published_.has(name) ? published_.number_or_null(name) : absent;
+}
+
+std::optional<int64_t> Config::window_or_none(std::string_view name, int64_t absent) const {
+  if (!published_.has(name)) return absent;
+  if (!has(name)) return std::nullopt;
+  const int64_t window = size(name);
+  // HF's cache keeps everything for a window of 1 (a slice of [-0:]): nothing to imitate.
+  require<Unsupported>(window > 1, "config", where(), ": ", name, " is ", window, ", expected 2+");
+  return window;
+}
+
+std::vector<std::string> Config::layer_types(int64_t layers) const {
+  if (!has("layer_types")) return {};
+  const std::vector<std::string>& types = published_.strings("layer_types");
+  if (static_cast<int64_t>(types.size()) != layers) {
+    throw BadInput(text(where(), ": layer_types has ", types.size(),
+                        " entries, num_hidden_layers is ", layers));
+  }
+  for (const std::string& type : types) {
+    if (type == "full_attention" || type == "sliding_attention") continue;
+    throw Unsupported(text(where(), ": layer_types has \"", type,
+                           "\"; this model's known ones are full_attention, sliding_attention"));
+  }
+  return types;
+}
+
+std::vector<int64_t> Config::ids(std::string_view name) const {
+  if (!has(name)) return {};
+  const Params::Value& value = published_.values().find(name)->second;
+  const auto* list = std::get_if<std::vector<double>>(&value);
+  if (!list) return {published_.integer(name)};
+  published_.ignore(name);
+  std::vector<int64_t> out;
+  for (const double id : *list) {
+    if (!(id >= 0 && id <= INT32_MAX) || id != static_cast<double>(static_cast<int64_t>(id))) {
+      throw BadInput(text(where(), ": ", name, " holds ", id, ", expected token ids"));
+    }
+    out.push_back(static_cast<int64_t>(id));
+  }
+  return out;
+}
+
+std::optional<DType> Config::dtype() const {
+  std::optional<DType> out;
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    if (!has(key)) continue;
+    const std::string& name = published_.string(key);
+    const DType found = name == "float32"    ? DType::f32
+                        : name == "float16"  ? DType::f16
+                        : name == "bfloat16" ? DType::bf16
+                                             : DType::boolean;
+    require<Unsupported>(found != DType::boolean, "config", where(), ": ", key, " is \"", name,
+                         "\"; known: float32, float16, bfloat16");
+    if (out && *out != found) {
+      throw BadInput(text(where(), ": dtype and torch_dtype differ; remove one of them"));
+    }
+    out = found;
+  }
+  return out;
+}
+
+void Config::require_off(std::string_view name, std::string_view meaning) const {
+  if (!has(name)) return;
+  const Params::Value& value = published_.values().find(name)->second;
+  const bool* flag = std::get_if<bool>(&value);
+  published_.ignore(name);
+  require<Unsupported>(flag && !*flag, "config", where(), ": ", name, ": ", meaning,
+                       " is not implemented");
+}
+
+void Config::finish() const {
+  require_off("is_encoder_decoder", "an encoder");
+  require_off("add_cross_attention", "cross attention");
+  require_off("is_decoder", "a decoder with cross attention");
+  require_off("quantization_config", "a quantized checkpoint");
+  require_off("use_bidirectional_attention", "attention to later tokens");
+  const std::string names = published_.untaken();
+  if (names.empty()) return;
+  throw BadInput(text(where(), ": unknown key(s) ", names,
+                      "; whether they change the model is not known, so it is not run (remove "
+                      "them if they do not)"));
+}
+
+namespace {
+
+// A member of either spelling's object, or the default.
+double rope_number(const Params& rope, std::string_view name, double otherwise) {
+  return rope.has(name) ? rope.number_or_null(name).value_or(otherwise) : otherwise;
+}
+
+void copy_if_there(const Params& rope, const char* name, Params& out) {
+  if (!rope.has(name)) return;
+  const std::optional<double> value = rope.number_or_null(name);
+  if (value) out.set(name, *value);
+}
+
+std::string rope_type(const Params& rope) {
+  std::string type;
+  for (const char* key : {"rope_type", "type"}) {
+    if (!rope.has(key) || rope.is_null(key)) continue;
+    const std::string& found = rope.string(key);
+    if (!type.empty() && type != found) {
+      throw BadInput(text(rope.where(), ": rope_type is \"", type, "\", type is \"", found, '"'));
+    }
+    type = found;
+  }
+  return type.empty() ? "default" : type;
+}
+
+// The parameters of a type under the names of RotaryFrequencies.
+void read_rope(const Params& rope, const std::string& type, double max_position, Params& out) {
+  const auto original = [&] {
+    const double trained = rope_number(rope, "original_max_position_embeddings", max_position);
+    out.set("original_max_position", trained);
+    return trained;
+  };
+  const auto factor = [&](double trained) {
+    out.set("factor", rope_number(rope, "factor", max_position / trained));
+  };
+  if (type == "linear") out.set("factor", rope.number("factor"));
+  if (type == "dynamic") {
+    out.set("factor", rope.number("factor"));
+    out.set("max_position", max_position);
+    rope.ignore("original_max_position_embeddings");  // transformers scales max_position_embeddings
+  }
+  if (type == "llama3") {
+    original();
+    for (const char* name : {"factor", "low_freq_factor", "high_freq_factor"}) {
+      out.set(name, rope.number(name));
+    }
+  }
+  if (type == "yarn") {
+    factor(original());
+    out.set("beta_fast", rope_number(rope, "beta_fast", 32));
+    out.set("beta_slow", rope_number(rope, "beta_slow", 1));
+    out.set("truncate", rope.has("truncate") ? rope.boolean("truncate") : true);
+    for (const char* name : {"mscale", "mscale_all_dim"}) copy_if_there(rope, name, out);
+    copy_if_there(rope, "attention_factor", out);
+  }
+  if (type == "longrope") {
+    factor(original());
+    out.set("long_factor", rope.numbers("long_factor"));
+    out.set("short_factor", rope.numbers("short_factor"));
+    copy_if_there(rope, "attention_factor", out);
+  }
+}
+
+}  // namespace
+
+Params Config::rotary(int64_t dim, int64_t max_position) const {
+  const Params none(where());
+  const bool old = has("rope_scaling"), current = has("rope_parameters");
+  if (old && current) {
+    throw BadInput(text(where(), ": has rope_scaling and rope_parameters; remove one of them"));
+  }
+  const Params& rope = current ? published_.object("rope_parameters")
+                       : old   ? published_.object("rope_scaling")
+                               : none;
+  constexpr double kDefaultTheta = 10000;
+  const double theta = number_or("rope_theta", rope_number(rope, "rope_theta", kDefaultTheta));
+  if (theta != rope_number(rope, "rope_theta", theta)) {
+    throw BadInput(text(where(), ": rope_theta is ", theta, " and, among the rope parameters, ",
+                        rope_number(rope, "rope_theta", theta)));
+  }
+  const double share = rope_number(rope, "partial_rotary_factor", 1);
+  require<Unsupported>(share == 1 && number_or("partial_rotary_factor", 1) == 1, "config", where(),
+                       ": partial_rotary_factor is ", share,
+                       ": rotating a part of the head is not implemented");
+  Params out(where() + ": rope");
+  const std::string type = rope_type(rope);
+  out.set("type", type);
+  out.set("theta", theta);
+  out.set("dim", static_cast<double>(dim));
+  read_rope(rope, type, static_cast<double>(max_position), out);
+  return out;
+}
+
+}  // namespace plumb

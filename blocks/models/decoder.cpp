@@ -1,0 +1,121 @@
+#include "blocks/models/decoder.h"
+
+#include "kernels/error.h"
+
+namespace plumb {
+
+DecoderSizes DecoderSizes::read(const Config& config, int64_t head_dim) {
+  DecoderSizes s{};
+  s.hidden = config.size("hidden_size");
+  s.intermediate = config.size("intermediate_size");
+  s.layers = config.size("num_hidden_layers");
+  s.vocabulary = config.size("vocab_size");
+  s.heads = config.size("num_attention_heads");
+  s.kv_heads = config.size_or("num_key_value_heads", s.heads);
+  s.max_position = config.size("max_position_embeddings");
+  constexpr int64_t kMostLayers = 10000;
+  if (s.layers > kMostLayers) {
+    throw BadInput(text(config.where(), ": num_hidden_layers is ", s.layers, ", expected at most ",
+                        kMostLayers));
+  }
+  if (s.heads % s.kv_heads != 0) {
+    throw BadInput(text(config.where(), ": num_attention_heads is ", s.heads,
+                        ", no multiple of num_key_value_heads, ", s.kv_heads));
+  }
+  s.head_dim = config.size_or("head_dim", head_dim ? head_dim : s.hidden / s.heads);
+  return s;
+}
+
+Linear load_linear(const Weights& weights, int64_t rows, int64_t columns, bool bias) {
+  return {weights.shaped("weight", {rows, columns}),
+          bias ? weights.shaped("bias", {rows}) : Tensor()};
+}
+
+RmsNorm load_norm(const Weights& weights, int64_t channels, const RmsNormParams& params) {
+  return {weights.shaped("weight", {channels}), params};
+}
+
+Attention load_attention(const Weights& weights, const DecoderSizes& s, bool qkv_bias,
+                         bool o_bias) {
+  const int64_t q = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim;
+  Attention a;
+  a.q_proj = load_linear(weights / "q_proj", q, s.hidden, qkv_bias);
+  a.k_proj = load_linear(weights / "k_proj", kv, s.hidden, qkv_bias);
+  a.v_proj = load_linear(weights / "v_proj", kv, s.hidden, qkv_bias);
+  a.o_proj = load_linear(weights / "o_proj", s.hidden, q, o_bias);
+  a.head_dim = s.head_dim;
+  return a;
+}
+
+GluMlp load_mlp(const Weights& weights, const DecoderSizes& s, bool bias, Activation function) {
+  return {load_linear(weights / "gate_proj", s.intermediate, s.hidden, bias),
+          load_linear(weights / "up_proj", s.intermediate, s.hidden, bias),
+          load_linear(weights / "down_proj", s.hidden, s.intermediate, bias), function};
+}
+
+void set_attention(Attention& attention, double scale, std::optional<double> softcap,
+                   std::optional<int64_t> window) {
+  attention.sdpa.params = {scale, softcap};
+  attention.sdpa.mask.causal = true;
+  attention.sdpa.mask.window = window;
+  attention.cache = KvCache{window};
+}
+
+Activation read_activation(const Config& config, std::string_view key,
+                           const std::string& otherwise) {
+  const std::string name = config.string_or(key, otherwise);
+  const auto function = activation_from_name(name);
+  require<Unsupported>(function.has_value(), "config", config.where(), ": ", key, " is \"", name,
+                       "\"; known: silu, gelu, gelu_pytorch_tanh, tanh");
+  return *function;
+}
+
+std::unique_ptr<Decoder> Decoder::load(const Weights& weights, const Config& config,
+                                       const DecoderSizes& sizes, const RmsNormParams& norm,
+                                       bool tied) {
+  auto out = std::make_unique<Decoder>();
+  const Shape table{sizes.vocabulary, sizes.hidden};
+  out->sizes = sizes;
+  out->embedding.weight = (weights / "model" / "embed_tokens").shaped("weight", table);
+  out->norm = load_norm(weights / "model" / "norm", sizes.hidden, norm);
+  if (tied) weights.tie("lm_head.weight", "model.embed_tokens.weight");
+  out->head.projection.weight =
+      tied ? out->embedding.weight : (weights / "lm_head").shaped("weight", table);
+  out->rotary = config.rotary(sizes.head_dim, sizes.max_position);
+  RotaryAngles::check(out->rotary);
+  return out;
+}
+
+Sequence Decoder::begin(Device& device, int64_t batch, int64_t max_length) const {
+  require(batch > 0 && max_length > 0, "begin", batch, " sequences of up to ", max_length,
+          " tokens, expected at least 1 of each");
+  Sequence out{batch, 0, max_length, RotaryAngles(device, dtype(), rotary, max_length), {}};
+  for (const DecoderLayer& layer : layers) {
+    out.caches.emplace_back(device, dtype(), batch, sizes.kv_heads, sizes.head_dim, max_length,
+                            layer.attention.sdpa.mask.window);
+  }
+  return out;
+}
+
+void Decoder::forward(Context& ctx, const Tensor& logits, const Tensor& ids,
+                      Sequence& sequence) const {
+  Arena::Scope scope(ctx.ops.arena());
+  const int64_t batch = ids.dim(0), tokens = ids.dim(1), keep = logits.dim(1);
+  require(batch == sequence.batch && tokens > 0 && keep <= tokens, "forward", "ids have shape ",
+          ids.shape(), ", the sequence has batch ", sequence.batch, " and logits of ", keep,
+          " tokens are wanted");
+  const Tensor hidden = ctx.take(dtype(), {batch, tokens, sizes.hidden});
+  const Tensor cos = ctx.take(dtype(), {1, tokens, sizes.head_dim});
+  const Tensor sin = ctx.take(dtype(), {1, tokens, sizes.head_dim});
+  embedding(ctx, hidden, ids);
+  sequence.angles(ctx, cos, sin, sequence.length);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    layers[i](ctx, hidden, hidden, cos, sin, sequence.caches[i].next(tokens));
+  }
+  const Tensor last = ctx.take(dtype(), {batch, keep, sizes.hidden});
+  norm(ctx, last, hidden.slice(1, tokens - keep, tokens));
+  head(ctx, logits, last);
+  sequence.length += tokens;
+}
+
+}  // namespace plumb

@@ -1,0 +1,54 @@
+#pragma once
+
+#include "blocks/decoder_layer.h"
+#include "blocks/embedding.h"
+#include "blocks/lm_head.h"
+#include "blocks/models/causal_lm.h"
+
+namespace plumb {
+
+// The sizes that LLaMA, Mistral, Qwen2 and Gemma2 state under the same names.
+struct DecoderSizes {
+  int64_t hidden, intermediate, layers, vocabulary;
+  int64_t heads, kv_heads, head_dim;
+  int64_t max_position;
+
+  // `head_dim` 0: hidden / heads unless the configuration says otherwise.
+  static DecoderSizes read(const Config& config, int64_t head_dim = 0);
+};
+
+Linear load_linear(const Weights& weights, int64_t rows, int64_t columns, bool bias);
+RmsNorm load_norm(const Weights& weights, int64_t channels, const RmsNormParams& params);
+// q, k, v and o projections; the caller sets sdpa and cache.
+Attention load_attention(const Weights& weights, const DecoderSizes& sizes, bool qkv_bias,
+                         bool o_bias);
+GluMlp load_mlp(const Weights& weights, const DecoderSizes& sizes, bool bias, Activation function);
+// Causal, seeing `window` slots; none: all.
+void set_attention(Attention& attention, double scale, std::optional<double> softcap,
+                   std::optional<int64_t> window);
+Activation read_activation(const Config& config, std::string_view key,
+                           const std::string& otherwise);
+
+// Embedding, decoder layers, final norm, logits: every model whose layers are DecoderLayers.
+struct Decoder final : CausalLm {
+  DecoderSizes sizes;
+  Embedding embedding;
+  std::vector<DecoderLayer> layers;
+  RmsNorm norm;
+  LmHead head;
+  Params rotary;  // of RotaryFrequencies
+
+  // Embedding, final norm, head and rotary of a "model." and "lm_head." tree; layers are left to
+  // the caller.
+  static std::unique_ptr<Decoder> load(const Weights& weights, const Config& config,
+                                       const DecoderSizes& sizes, const RmsNormParams& norm,
+                                       bool tied);
+
+  int64_t vocabulary() const override { return sizes.vocabulary; }
+  DType dtype() const override { return embedding.weight.dtype(); }
+  Sequence begin(Device& device, int64_t batch, int64_t max_length) const override;
+  void forward(Context& ctx, const Tensor& logits, const Tensor& ids,
+               Sequence& sequence) const override;
+};
+
+}  // namespace plumb

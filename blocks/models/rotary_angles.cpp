@@ -1,0 +1,70 @@
+#include "blocks/models/rotary_angles.h"
+
+#include <numeric>
+
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+RotaryFrequencies frequencies(Params params, int64_t length) {
+  const std::string& type = params.string("type");
+  if (type == "dynamic" || type == "longrope") params.set("length", static_cast<double>(length));
+  return RotaryFrequencies::compute(params);
+}
+
+}  // namespace
+
+void RotaryAngles::check(const Params& params) { frequencies(params, 1); }
+
+RotaryAngles::RotaryAngles(Device& device, DType dtype, const Params& params, int64_t max_length)
+    : device_(device), params_(params) {
+  const Tensor positions = host_tensor(DType::i64, {max_length});
+  std::iota(positions.data<int64_t>(), positions.data<int64_t>() + max_length, 0);
+  positions_ = device.allocate(DType::i64, {max_length});
+  device.upload(positions_, positions.raw());
+
+  const DType precise = dtype == DType::f64 ? DType::f64 : DType::f32;
+  inv_freq_ = device.allocate(precise, {params.integer("dim") / 2});
+  if (params.string("type") == "dynamic") longest_ = params.integer("max_position");
+  compute(length_for(1));
+}
+
+// The length that the frequencies of a call with so many tokens in all are made for.
+int64_t RotaryAngles::length_for(int64_t length) {
+  const std::string& type = params_.string("type");
+  if (type == "dynamic") {
+    const int64_t trained = params_.integer("max_position");
+    longest_ = length < trained ? trained : std::max(longest_, length);
+    return longest_;
+  }
+  if (type == "longrope") {
+    const int64_t trained = params_.integer("original_max_position");
+    return length > trained ? trained + 1 : trained;
+  }
+  return 0;
+}
+
+void RotaryAngles::compute(int64_t length) {
+  computed_for_ = length;
+  const RotaryFrequencies found = frequencies(params_, length);
+  scaling_ = found.attention_scaling;
+  const Tensor host = host_tensor(inv_freq_.dtype(), inv_freq_.shape());
+  for (size_t i = 0; i < found.inv_freq.size(); ++i) {
+    store(host.dtype(), host.data<char>() + static_cast<int64_t>(i) * size_of(host.dtype()),
+          found.inv_freq[i]);
+  }
+  device_.upload(inv_freq_, host.raw());
+}
+
+void RotaryAngles::operator()(Context& ctx, const Tensor& cos, const Tensor& sin, int64_t past) {
+  const int64_t tokens = cos.dim(1), length = past + tokens;
+  require(length <= positions_.dim(0), "rotary", "position ", length - 1,
+          " is beyond the maximum length ", positions_.dim(0), " that was asked for");
+  const int64_t made_for = length_for(length);
+  if (made_for != computed_for_) compute(made_for);
+  ctx.ops.rotary_table(cos, sin, positions_.slice(0, past, length).view({1, tokens}), inv_freq_,
+                       scaling_);
+}
+
+}  // namespace plumb

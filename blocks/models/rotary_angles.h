@@ -1,0 +1,40 @@
+#pragma once
+
+#include "blocks/rotary.h"
+#include "kernels/device.h"
+
+namespace plumb {
+
+// cos and sin of the positions of a running sequence, all rows alike.
+//
+// Two types of frequencies depend on how long the sequence is (HF: dynamic_rope_update).
+//   dynamic:  recomputed when the length exceeds all earlier ones and max_position; kept for a
+//             shorter call, unless that lies below max_position: then as at the start.
+//   longrope: one set up to original_max_position, another beyond, chosen anew for every call.
+// Keys that are stored already stay as they were rotated.
+class RotaryAngles {
+ public:
+  // `params`: of RotaryFrequencies, without a length; `dtype`: of cos and sin.
+  RotaryAngles(Device& device, DType dtype, const Params& params, int64_t max_length);
+
+  // Throws what RotaryFrequencies::compute() has against them.
+  static void check(const Params& params);
+
+  // cos, sin [1, T, r] of the tokens past, past + 1, ..., past + T - 1. Uploads nothing unless the
+  // frequencies change.
+  void operator()(Context& ctx, const Tensor& cos, const Tensor& sin, int64_t past);
+
+ private:
+  int64_t length_for(int64_t length);
+  void compute(int64_t length);
+
+  Device& device_;
+  Params params_;
+  Tensor positions_;  // i64 [max_length]: 0, 1, 2, ...
+  Tensor inv_freq_;   // [r / 2]
+  double scaling_ = 1;
+  int64_t longest_ = 0;        // dynamic: the length that grew the base, at least max_position
+  int64_t computed_for_ = -1;  // the length in the frequencies
+};
+
+}  // namespace plumb

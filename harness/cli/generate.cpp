@@ -1,0 +1,91 @@
+// harness generate: continues token ids with a whole model.
+#include <CLI/CLI.hpp>
+#include <iomanip>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "harness/cli/cli.h"
+#include "harness/cli/model_options.h"
+#include "harness/line_file.h"
+#include "harness/sampling.h"
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  Sampling sampling;
+  int64_t most = 64;
+  std::string stops;
+  bool ignore_stops = false;
+};
+
+std::vector<int64_t> stop_tokens(const Options& options, const ModelFolder& folder) {
+  if (options.ignore_stops) return {};
+  if (options.stops.empty()) return folder.stop_tokens();
+  return read_tokens(options.stops)[0];
+}
+
+double rate(double tokens, double seconds) { return seconds > 0 ? tokens / seconds : 0; }
+
+int run(const Options& options) {
+  require(options.sampling.temperature > 0 ||
+              (options.sampling.top_k == 0 && options.sampling.top_p == 1),
+          "generate", "--top-k and --top-p need a --temperature above 0");
+  OpenedModel opened(options.model, options.most);
+  const size_t rows = opened.tokens.size();
+  // One sequence appears as it is made, several at the end, a line each.
+  const Generated made = generate(opened.inference, opened.tokens, options.most, options.sampling,
+                                  stop_tokens(options, opened.folder), [&](size_t, int64_t id) {
+                                    if (rows == 1) std::cout << id << ' ' << std::flush;
+                                  });
+  if (rows == 1) {
+    std::cout << "\n";
+  } else {
+    for (const auto& row : made.tokens) {
+      for (const int64_t id : row) std::cout << id << ' ';
+      std::cout << "\n";
+    }
+  }
+  const double prompt = static_cast<double>(rows * opened.tokens[0].size());
+  const double decoded = static_cast<double>(rows) * static_cast<double>(made.decoded_per_row);
+  std::cerr << opened.device->name() << " " << name_of(opened.dtype) << ": prompt of " << prompt
+            << " tokens in " << std::setprecision(3) << made.prompt_seconds << " s, then "
+            << std::setprecision(4) << rate(decoded, made.decode_seconds) << " tokens/s\n";
+  if (!options.model.json.empty()) {
+    LineFile json(options.model.json);
+    json.write(model_json(opened));
+    const nlohmann::ordered_json line = {
+        {"type", "generated"},       {"tokens", made.tokens},
+        {"prompt_tokens", prompt},   {"prompt_seconds", made.prompt_seconds},
+        {"decoded_tokens", decoded}, {"decode_seconds", made.decode_seconds}};
+    json.write(line.dump());
+    json.commit();
+  }
+  return 0;
+}
+
+}  // namespace
+
+Action add_generate(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  add_model_options(app, options->model);
+  app.add_option("--max-new", options->most, "new tokens at most")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  app.add_option("--temperature", options->sampling.temperature, "0: greedy")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 100.0));
+  app.add_option("--top-k", options->sampling.top_k, "only the k likeliest; 0: all")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--top-p", options->sampling.top_p, "only the likeliest that hold this share")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--seed", options->sampling.seed, "of the draws")->capture_default_str();
+  app.add_option("--stop", options->stops, "token ids that end a sequence: 1,2; default: eos");
+  app.add_flag("--ignore-stop", options->ignore_stops, "no token ends a sequence");
+  return [options] { return run(*options); };
+}
+
+}  // namespace plumb

@@ -1,0 +1,37 @@
+// What the commands that run whole models have in common.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "harness/inference.h"
+
+namespace CLI {
+class App;
+}
+
+namespace plumb {
+
+struct ModelOptions {
+  std::string model, tokens, device = "auto", dtype, impl, json;
+  int threads = 0;
+  bool no_fuse = false;
+};
+
+void add_model_options(CLI::App& app, ModelOptions& options);
+
+// The model of the options on their device, with room for `room` more tokens than they have.
+struct OpenedModel {
+  OpenedModel(const ModelOptions& options, int64_t room);
+
+  TokenRows tokens;
+  ModelFolder folder;
+  std::unique_ptr<Device> device;
+  DType dtype;
+  Inference inference;
+};
+
+// {"type": "model", ...}: which model ran where.
+std::string model_json(const OpenedModel& opened);
+
+}  // namespace plumb

@@ -1,0 +1,109 @@
+#include "harness/inference.h"
+
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
+#include "harness/printable.h"
+#include "harness/select.h"
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+constexpr int64_t kLargestTokenFile = int64_t{256} << 20;
+
+bool is_id_text(const std::string& text) {
+  return text.find_first_not_of("0123456789, ") == std::string::npos;
+}
+
+std::vector<int64_t> parse_row(std::string line, const std::string& where) {
+  std::replace(line.begin(), line.end(), ',', ' ');
+  std::istringstream words(line);
+  std::vector<int64_t> out;
+  for (std::string word; words >> word;) {
+    int64_t id = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    if (error != std::errc() || end != word.data() + word.size() || id < 0) {
+      throw BadInput(text(where, ": ", printable(word), " is no token id"));
+    }
+    out.push_back(id);
+  }
+  return out;
+}
+
+void place(const TokenRows& tokens, int64_t vocabulary, Tensor& host) {
+  int64_t* next = host.data<int64_t>();
+  for (const std::vector<int64_t>& row : tokens) {
+    for (size_t t = 0; t < row.size(); ++t) {
+      require(row[t] >= 0 && row[t] < vocabulary, "forward", "token ", t, " has id ", row[t],
+              ", the model has ids 0 to ", vocabulary - 1);
+      *next++ = row[t];
+    }
+  }
+}
+
+}  // namespace
+
+TokenRows read_tokens(const std::string& ids_or_file) {
+  TokenRows rows;
+  if (is_id_text(ids_or_file)) {
+    rows.push_back(parse_row(ids_or_file, "--tokens"));
+  } else {
+    const File file = File::open(ids_or_file);
+    std::istringstream lines(file.read_all(kLargestTokenFile));
+    int64_t number = 0;
+    for (std::string line; std::getline(lines, line);) {
+      rows.push_back(parse_row(line, text(file.name(), ": line ", ++number)));
+      if (rows.back().empty()) rows.pop_back();
+    }
+  }
+  require(!rows.empty() && !rows[0].empty(), "--tokens", "\"", ids_or_file,
+          "\" holds no token ids; give 1,2,3 or a file with one sequence per line");
+  for (const std::vector<int64_t>& row : rows) {
+    require(row.size() == rows[0].size(), "--tokens", "sequences of ", rows[0].size(), " and of ",
+            row.size(), " tokens; all must be equally long");
+  }
+  return rows;
+}
+
+std::filesystem::path find_model(const std::string& name) {
+  if (name.substr(0, 4) != "tiny" || (name.size() > 4 && name[4] != ':')) return name;
+  const std::string wanted = name.size() > 5 ? name.substr(5) : "llama-a1";
+  const auto recording = default_fixtures() / wanted / "whole-f32";
+  std::error_code failure;
+  require(is_plain_file_name(wanted) && std::filesystem::is_directory(recording, failure),
+          "--model", "there is no recording ", recording.string(), "; harness list shows all");
+  return recording;
+}
+
+Inference::Inference(const ModelFolder& folder, Device& device, DType dtype, int64_t batch,
+                     int64_t max_length)
+    : folder_(folder),
+      device_(device),
+      model_(folder.load(device, dtype)),
+      sequence_(model_->begin(device, batch, max_length)) {}
+
+Tensor Inference::forward(const TokenRows& tokens, int64_t keep) {
+  const auto batch = static_cast<int64_t>(tokens.size());
+  const auto count = static_cast<int64_t>(tokens.at(0).size());
+  const int64_t kept = keep > 0 ? std::min(keep, count) : count;
+  const Shape ids{batch, count}, logits{batch, kept, vocabulary()};
+  if (!ids_.defined() || !(ids_.shape() == ids)) ids_ = device_.allocate(DType::i64, ids);
+  if (!logits_.defined() || !(logits_.shape() == logits)) {
+    logits_ = device_.allocate(model_->dtype(), logits);
+  }
+  Tensor host = host_tensor(DType::i64, ids);
+  place(tokens, vocabulary(), host);
+  device_.upload(ids_, host.raw());
+
+  Context ctx{device_.ops()};
+  model_->forward(ctx, logits_, ids_, sequence_);
+  const Tensor out = host_tensor(logits_.dtype(), logits_.shape());
+  device_.download(out.raw(), logits_);
+  device_.synchronize();
+  folder_.check();
+  return out;
+}
+
+}  // namespace plumb

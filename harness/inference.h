@@ -1,0 +1,46 @@
+// A model at work: token ids on the host to logits on the host.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "harness/model_folder.h"
+
+namespace plumb {
+
+// Token ids, one sequence per row, all equally long.
+using TokenRows = std::vector<std::vector<int64_t>>;
+
+// "1,5,7" is a sequence; anything else names a file with one sequence per line, ids separated by
+// spaces or commas. Throws UsageError or BadInput for what is neither, for rows of different
+// lengths, and for no ids at all.
+TokenRows read_tokens(const std::string& ids_or_file);
+
+// Where a model's files are: a folder, or "tiny" and "tiny:gemma2-a4": a model of the project's own
+// recordings. UsageError for an unknown name.
+std::filesystem::path find_model(const std::string& name);
+
+class Inference {
+ public:
+  // Room for `batch` sequences of up to `max_length` tokens.
+  Inference(const ModelFolder& folder, Device& device, DType dtype, int64_t batch,
+            int64_t max_length);
+
+  // The next tokens of every sequence -> logits [B, T', V] of the last T' = min(keep, T) of them
+  // (0: all), in the model's dtype. UsageError for an id that the model does not have, BadInput
+  // where a file changed while it was used.
+  Tensor forward(const TokenRows& tokens, int64_t keep);
+
+  int64_t vocabulary() const { return model_->vocabulary(); }
+  int64_t length() const { return sequence_.length; }
+
+ private:
+  const ModelFolder& folder_;
+  Device& device_;
+  std::unique_ptr<CausalLm> model_;
+  Sequence sequence_;
+  Tensor ids_, logits_;  // on the device, kept while their shapes stay the same
+};
+
+}  // namespace plumb

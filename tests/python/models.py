@@ -1,0 +1,101 @@
+"""Tiny models as folders on disk, what transformers makes of tokens, and what the harness does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from harness_runs import ROOT, harness
+from safetensors.torch import load_file
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from python_inspector import tiny
+from python_inspector.oracle import run_lifted
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A tiny model in eval mode, and the folder that save_pretrained made of it."""
+
+    model: torch.nn.Module
+    folder: Path
+
+    @property
+    def vocabulary(self) -> int:
+        return int(self.model.config.vocab_size)
+
+
+def save(name: str, folder: Path, dtype: torch.dtype = torch.float32) -> Saved:
+    model = tiny.build(name, dtype)
+    model.save_pretrained(folder)
+    return Saved(model, folder)
+
+
+def tokens(vocabulary: int, count: int, rows: int = 1) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(7)
+    return torch.randint(3, vocabulary, (rows, count), generator=generator).tolist()
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [harness(), *command], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def forward(
+    folder: Path, rows: list[list[int]], work: Path, *options: str, device: str = "cpu"
+) -> torch.Tensor:
+    """The harness's logits of all tokens, in double."""
+    file, out = work / "tokens.txt", work / "logits.safetensors"
+    file.write_text("\n".join(" ".join(str(i) for i in row) for row in rows) + "\n")
+    done = run(
+        "forward",
+        *("--model", str(folder), "--tokens", str(file), "--device", device, "--out", str(out)),
+        *options,
+    )
+    assert done.returncode == 0, done.stderr
+    return load_file(out)["logits"].double()
+
+
+def generated(folder: Path, prompt: list[int], work: Path, *options: str) -> list[int]:
+    report = work / "generated.jsonl"
+    ids = ",".join(str(i) for i in prompt)
+    done = run(
+        "generate",
+        *("--model", str(folder), "--tokens", ids, "--json", str(report), "--ignore-stop"),
+        *options,
+    )
+    assert done.returncode == 0, done.stderr
+    line = json.loads(report.read_text().splitlines()[1])
+    return list(line["tokens"][0])
+
+
+@torch.no_grad()
+def reference(model: torch.nn.Module, rows: list[list[int]]) -> torch.Tensor:
+    return model(input_ids=torch.tensor(rows), use_cache=False).logits.double()
+
+
+@torch.no_grad()
+def oracle(model: torch.nn.Module, rows: list[list[int]]) -> torch.Tensor:
+    """The same code in float64."""
+    call = {"input_ids": torch.tensor(rows), "use_cache": False}
+    return run_lifted(model.forward, (), call, [model]).result.logits
+
+
+@torch.no_grad()
+def refine_frequencies(model: torch.nn.Module) -> None:
+    """Rotary frequencies as the same code computes them in float64, not rounded to float32."""
+    rotary = model.model.rotary_emb
+    compute = ROPE_INIT_FUNCTIONS.get(rotary.rope_type, rotary.compute_default_rope_parameters)
+    exact = run_lifted(compute, (model.config,), {}).result[0]
+    assert exact.dtype == torch.float64
+    for name in ("inv_freq", "original_inv_freq"):
+        rotary.register_buffer(name, exact, persistent=False)
+
+
+def error(x: torch.Tensor, truth: torch.Tensor) -> float:
+    """Root mean square of the error, relative."""
+    return float((x - truth).square().mean().sqrt() / truth.square().mean().sqrt())

@@ -1,0 +1,138 @@
+"""Whole models from a folder: the harness against transformers, which made the folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import models
+import pytest
+import torch
+
+LLAMAS = ["llama-a1", "llama-a2-mqa", "llama-a2-mha"]
+ROPES = [
+    f"llama-a3-{kind}"
+    for kind in (
+        "linear",
+        "llama3",
+        "yarn",
+        "yarn-exact",
+        "yarn-long",
+        "yarn-mscale",
+        "longrope",
+        "dynamic",
+    )
+]
+GEMMAS = ["gemma2-a4", "gemma2-a5-no-caps", "gemma2-a5-c48"]
+EVERY = [*LLAMAS, *ROPES, *GEMMAS]
+
+# As the gates of blocks: float32 sums in another order than the reference's.
+LIMIT = 4.0
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_logits_agree_in_float32(name: str, tmp_path: Path) -> None:
+    saved = models.save(name, tmp_path / "model")
+    rows = models.tokens(saved.vocabulary, 19, rows=2)
+    truth = models.oracle(saved.model, rows)
+    own = models.error(models.reference(saved.model, rows), truth)
+    found = models.error(models.forward(saved.folder, rows, tmp_path), truth)
+    assert found <= LIMIT * own
+
+
+@pytest.mark.parametrize("name", ["llama-a1", "llama-a3-longrope", "gemma2-a4"])
+def test_logits_agree_in_float64(name: str, tmp_path: Path) -> None:
+    saved = models.save(name, tmp_path / "model")
+    rows = models.tokens(saved.vocabulary, 19)
+    models.refine_frequencies(saved.model)
+    truth = models.oracle(saved.model, rows)
+    exact = models.forward(saved.folder, rows, tmp_path, device="oracle")
+    assert models.error(exact, truth) <= 1e-11
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["llama-a1", "llama-a2-mqa", "gemma2-a4", "gemma2-a5-c48"])
+def test_logits_agree_in_16_bits(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    saved = models.save(name, tmp_path / "model", dtype)
+    rows = models.tokens(saved.vocabulary, 19, rows=2)
+    truth = models.oracle(saved.model, rows)
+    own = models.error(models.reference(saved.model, rows), truth)
+    composed = models.forward(saved.folder, rows, tmp_path, "--no-fuse")
+    assert models.error(composed, truth) <= 1.5 * own
+    fused = models.forward(saved.folder, rows, tmp_path)
+    assert models.error(fused, truth) <= 1.5 * own
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 7])
+@pytest.mark.parametrize("name", ["llama-a1", "llama-a3-yarn", "gemma2-a4"])
+def test_cached_calls_give_what_one_pass_gives(name: str, chunk: int, tmp_path: Path) -> None:
+    saved = models.save(name, tmp_path / "model")
+    rows = models.tokens(saved.vocabulary, 23, rows=2)
+    truth = models.oracle(saved.model, rows)
+    own = models.error(models.reference(saved.model, rows), truth)
+    found = models.forward(saved.folder, rows, tmp_path, "--chunk", str(chunk))
+    assert models.error(found, truth) <= LIMIT * own
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["llama-a3-longrope", "llama-a3-dynamic"])
+def test_frequencies_follow_the_length_as_in_transformers(name: str, tmp_path: Path) -> None:
+    """Cached calls are not one pass: stored keys keep the frequencies of their time."""
+    saved = models.save(name, tmp_path / "model")
+    rows = models.tokens(saved.vocabulary, 14)
+    found = models.forward(saved.folder, rows, tmp_path, "--chunk", "3")
+    cache, parts = None, []
+    for begin in range(0, 14, 3):
+        ids = torch.tensor(rows)[:, begin : begin + 3]
+        out = saved.model(input_ids=ids, past_key_values=cache, use_cache=True)
+        cache = out.past_key_values
+        parts.append(out.logits.double())
+    expected = torch.cat(parts, 1)
+    assert models.error(found, expected) < 1e-5
+    assert models.error(models.reference(saved.model, rows), expected) > 1e-3
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", EVERY)
+def test_greedy_tokens_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    saved = models.save(name, tmp_path / "model")
+    prompt = models.tokens(saved.vocabulary, 5)[0]
+    expected = saved.model.generate(
+        torch.tensor([prompt]),
+        max_new_tokens=64,
+        do_sample=False,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    found = models.generated(saved.folder, prompt, tmp_path, "--max-new", "64", "--device", "cpu")
+    assert found == expected[0, len(prompt) :].tolist()
+
+
+def test_sampling_is_seeded_and_honours_top_k(tmp_path: Path) -> None:
+    saved = models.save("llama-a1", tmp_path / "model")
+    prompt = models.tokens(saved.vocabulary, 5)[0]
+
+    def sample(*options: str) -> list[int]:
+        fixed = ("--device", "cpu", "--max-new", "20", "--temperature", "3")
+        return models.generated(saved.folder, prompt, tmp_path, *fixed, *options)
+
+    assert sample("--seed", "1") == sample("--seed", "1")
+    assert sample("--seed", "1") != sample("--seed", "2")
+    greedy = models.generated(saved.folder, prompt, tmp_path, "--max-new", "20", "--device", "cpu")
+    assert sample("--top-k", "1") == greedy
+    assert sample("--top-p", "0") == greedy
+    assert sample("--seed", "1") != greedy
+
+
+def test_generation_ends_at_a_stop_token(tmp_path: Path) -> None:
+    saved = models.save("llama-a1", tmp_path / "model")
+    prompt = models.tokens(saved.vocabulary, 5)[0]
+    free = models.generated(saved.folder, prompt, tmp_path, "--max-new", "12", "--device", "cpu")
+    ids = ",".join(str(i) for i in prompt)
+    stop = next(i for i in range(2, 12) if free[i] not in free[:i])
+    done = models.run(
+        "generate",
+        *("--model", str(saved.folder), "--tokens", ids, "--device", "cpu"),
+        *("--max-new", "12", "--stop", str(free[stop])),
+    )
+    assert done.returncode == 0, done.stderr
+    assert [int(word) for word in done.stdout.split()] == free[: stop + 1]
