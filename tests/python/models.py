@@ -6,14 +6,41 @@ import json
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from harness_runs import ROOT, harness
 from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from python_inspector import tiny
 from python_inspector.oracle import run_lifted
+
+_SMALL: dict[str, Any] = {
+    "vocab_size": 59,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+}
+# Beside those of python_inspector/tiny.py, by name: model_type and configuration.
+FURTHER: dict[str, tuple[str, dict[str, Any]]] = {
+    "mistral": ("mistral", _SMALL | {"sliding_window": 6, "head_dim": 12}),
+    "qwen2": ("qwen2", _SMALL),
+    "qwen2-window": (
+        "qwen2",
+        _SMALL
+        | {
+            "use_sliding_window": True,
+            "sliding_window": 6,
+            "max_window_layers": 1,
+            "tie_word_embeddings": True,
+        },
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -29,9 +56,17 @@ class Saved:
 
 
 def save(name: str, folder: Path, dtype: torch.dtype = torch.float32) -> Saved:
-    model = tiny.build(name, dtype)
+    model = _further(name, dtype) if name in FURTHER else tiny.build(name, dtype)
     model.save_pretrained(folder)
     return Saved(model, folder)
+
+
+def _further(name: str, dtype: torch.dtype) -> torch.nn.Module:
+    model_type, numbers = FURTHER[name]
+    config = AutoConfig.for_model(model_type, **numbers)
+    model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="eager")
+    tiny.load_weights(model, tiny.draw_weights(model, tiny.DEFAULT_SEED))
+    return model.eval()
 
 
 def tokens(vocabulary: int, count: int, rows: int = 1) -> list[list[int]]:

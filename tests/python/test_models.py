@@ -23,7 +23,7 @@ ROPES = [
     )
 ]
 GEMMAS = ["gemma2-a4", "gemma2-a5-no-caps", "gemma2-a5-c48"]
-EVERY = [*LLAMAS, *ROPES, *GEMMAS]
+EVERY = [*LLAMAS, *ROPES, *GEMMAS, *models.FURTHER]
 
 # As the gates of blocks: float32 sums in another order than the reference's.
 LIMIT = 4.0
@@ -63,7 +63,7 @@ def test_logits_agree_in_16_bits(name: str, dtype: torch.dtype, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 7])
-@pytest.mark.parametrize("name", ["llama-a1", "llama-a3-yarn", "gemma2-a4"])
+@pytest.mark.parametrize("name", ["llama-a1", "gemma2-a4", *models.FURTHER])
 def test_cached_calls_give_what_one_pass_gives(name: str, chunk: int, tmp_path: Path) -> None:
     saved = models.save(name, tmp_path / "model")
     rows = models.tokens(saved.vocabulary, 23, rows=2)
