@@ -24,12 +24,12 @@ from python_inspector.taps.cache import (
     mixer_after,
     mixer_state,
 )
-from python_inspector.taps.common import norm_params, weights_of
+from python_inspector.taps.common import Rounding, norm_params, weights_of
 
 HEADS = ("batch", "token", "head", "head_dim")
 GROUPS = ("batch", "token", "group", "state")
 STEPS = ("batch", "token", "head")
-NORM = ("variance_epsilon", 0, "before")
+NORM: tuple[str, int, Rounding] = ("variance_epsilon", 0, "before")
 
 
 def mixer(call: Call) -> Block:

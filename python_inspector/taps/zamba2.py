@@ -171,7 +171,7 @@ def hybrid_layer(call: Call) -> Block:
 
 TAPS = Architecture(
     modules={
-        "Zamba2RMSNorm": ModuleTap(rms_norm("variance_epsilon", 0, "before")),
+        "Zamba2RMSNorm": ModuleTap(rms_norm(*NORM)),
         "Zamba2RMSNormGated": ModuleTap(gated_rms_norm),
         "Zamba2RotaryEmbedding": ModuleTap(after=after_rotary_embedding),
         "Zamba2MambaMixer": ModuleTap(mixer, keep=("in_proj",)),
