@@ -20,15 +20,15 @@ void wrong_conv(const Tensor& out, const Tensor& state_after, const Tensor& x, c
 
 struct ScanSpec {
   bool softplus = true;
-  bool tiled_groups = false;         // head h uses group h mod G
-  bool skip_of_input = false;        // D dt x instead of D x
-  double decay = 1;                  // times, inside the exponential; 0: no decay
-  bool input_by_dt = true;           // dt in dt x b
-  bool clamps_step = false;          // the step form clamps dt to at least 0.5
-  int64_t forgets_every = 0;         // tokens after which the state is zero again
-  bool keeps_decay_only = false;     // the last token's input is missing from the kept state
+  bool tiled_groups = false;              // head h uses group h mod G
+  bool skip_of_input = false;             // D dt x instead of D x
+  double decay = 1;                       // times, inside the exponential; 0: no decay
+  bool input_by_dt = true;                // dt in dt x b
+  bool clamps_step = false;               // the step form clamps dt to at least 0.5
+  int64_t forgets_every = 0;              // tokens after which the state is zero again
+  bool keeps_decay_only = false;          // the last token's input is missing from the kept state
   std::optional<DType> state_dtype = {};  // that the state is stored in between calls
-  bool round_step = true;            // the step form's roundings
+  bool round_step = true;                 // the step form's roundings
 };
 void wrong_scan(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
                 const SsdParams& params, const ScanSpec& spec);

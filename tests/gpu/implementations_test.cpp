@@ -39,6 +39,7 @@ class Calls {
       for (const int64_t columns : {pieces * vector_, pieces}) norms(columns);
     }
     products();
+    state_space();
     for (const int64_t width : {32, 64, 96, 128, 256}) attention(width);
   }
 
@@ -145,6 +146,42 @@ class Calls {
     call({1, 4, 65, columns}, [&](const Tensor& out) { ops_.matmul(out, a, transposed, true); });
     const Tensor odd = input({1, 4, 65, inner - 1}), other = input({1, 2, inner - 1, columns - 1});
     call({1, 4, 65, columns - 1}, [&](const Tensor& out) { ops_.matmul(out, odd, other, false); });
+  }
+
+  // T tokens of H heads, P wide, with G groups of N states.
+  void state_space() {
+    constexpr int64_t T = 9, H = 4, P = 8, G = 2, N = 16, K = 4, C = H * P;
+    const Tensor hidden = input({1, T, C}), valid = input({1, T}, DType::boolean);
+    call({1, T, C}, [&](const Tensor& out) { ops_.mask_rows(out, hidden, valid); });
+    call(
+        {1, T, C}, [&](const Tensor& out) { ops_.cast(out, hidden); },
+        storage_ == DType::f32 ? DType::bf16 : DType::f32);
+    const Tensor taps = input({C, 1, K}), bias = input({C}), columns = input({1, C, K});
+    call({1, T, C}, [&](const Tensor& out) {
+      ops_.causal_conv1d(out, columns, hidden, taps, bias, columns, Activation::silu);
+    });
+    const Tensor gate = input({1, T, C}), weight = input({C});
+    call({1, T, C}, [&](const Tensor& out) {
+      ops_.gated_rms_norm(out, hidden, gate, weight, {1e-5, C / G});
+    });
+    const Tensor per_head = input({H}), state = input({1, H, P, N}, DType::f32);
+    for (const bool chunks : {true, false}) {
+      const int64_t tokens = chunks ? T : 1;
+      const Tensor b = input({1, tokens, G, N}), c = input({1, tokens, G, N});
+      const SsdInputs in{input({1, tokens, H, P}),
+                         input({1, tokens, H}),
+                         b,
+                         c,
+                         per_head,
+                         per_head,
+                         per_head,
+                         state};
+      SsdParams params;
+      params.form = chunks ? SsdForm::chunk : SsdForm::step;
+      call(
+          {1, tokens, H, P}, [&](const Tensor& y) { ops_.ssd_scan(y, state, in, params); },
+          chunks ? DType::f32 : storage_);
+    }
   }
 
   void attention(int64_t width) {
