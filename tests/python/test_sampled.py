@@ -109,7 +109,7 @@ def test_the_committed_ones_reach_every_length_and_stay_small() -> None:
             widths.add((recording["provenance"]["dtype"], q[3]))
     assert {(n, n) for n in LENGTHS} | {(1, n) for n in LENGTHS} <= pairs
     assert (65, 129) in pairs
-    assert {width for _, width in widths} == {64, 80, 96, 128, 256}
+    assert {64, 80, 96, 128, 256} <= {width for _, width in widths}
     assert {("bf16", 128), ("bf16", 256), ("f32", 64), ("f16", 64)} <= widths
 
 
