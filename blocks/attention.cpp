@@ -17,7 +17,7 @@ Attention Attention::load(const Weights& weights, const Params& params) {
     a.k_adapter = LowRankAdapter::load(weights / "linear_k_adapter_list" / call);
     a.v_adapter = LowRankAdapter::load(weights / "linear_v_adapter_list" / call);
   }
-  params.ignore("call");  // names adapters only
+  params.ignore("call");  // without adapters it names nothing
   a.rotary = params.boolean_or("rotary", true);
   a.head_dim = params.integer("head_dim");
   a.style = read_rotary_style(params);
@@ -82,6 +82,10 @@ KvState kv_state(const BlockCall& call) {
           call.optional_output("keys_after"), call.optional_output("values_after")};
 }
 
+Tensor rotary_operand(const BlockCall& call, const Attention& attention, const char* name) {
+  return attention.rotary ? call.input(name) : Tensor();
+}
+
 void take_mask_operands(const BlockCall& call, AttentionMask& mask) {
   mask.key_valid = call.optional_input("key_valid");
   mask.explicit_mask = call.optional_input("mask");
@@ -90,9 +94,8 @@ void take_mask_operands(const BlockCall& call, AttentionMask& mask) {
 void run_attention(const BlockCall& call) {
   Attention attention = Attention::load(call.weights, call.params);
   take_mask_operands(call, attention.sdpa.mask);
-  const bool rotary = attention.rotary;
   attention(call.ctx, call.output("out"), call.input("hidden"),
-            rotary ? call.input("cos") : Tensor(), rotary ? call.input("sin") : Tensor(),
+            rotary_operand(call, attention, "cos"), rotary_operand(call, attention, "sin"),
             kv_state(call));
 }
 

@@ -39,6 +39,8 @@ struct Attention {
 
 // The state and mask operands of a call that has them.
 KvState kv_state(const BlockCall& call);
+// cos or sin of a call; undefined when the attention does not rotate.
+Tensor rotary_operand(const BlockCall& call, const Attention& attention, const char* name);
 void take_mask_operands(const BlockCall& call, AttentionMask& mask);
 
 void run_attention(const BlockCall& call);

@@ -18,7 +18,7 @@ GluMlp GluMlp::load(const Weights& weights, const Params& params) {
     mlp.gate = Linear::load(weights / "gate_proj");
     mlp.up = Linear::load(weights / "up_proj");
   }
-  params.ignore("call");  // names the adapter only
+  params.ignore("call");  // without an adapter it names nothing
   mlp.down = Linear::load(weights / "down_proj");
   mlp.function = read_activation(params);
   return mlp;

@@ -4,8 +4,8 @@ namespace plumb {
 
 SharedTransformer SharedTransformer::load(const Weights& weights, const Params& params) {
   const RmsNormParams norm = read_rms_norm_params(params.object("norm"));
-  params.ignore("block");  // whose weights these are
-  params.ignore("call");   // as attention and mlp say
+  params.integer("block");  // whose weights these are, for people
+  params.integer("call");   // as attention and mlp say
   return {{(weights / "input_layernorm")["weight"], norm},
           {(weights / "pre_ff_layernorm")["weight"], norm},
           Attention::load(weights / "self_attn", params.object("attention")),
@@ -68,7 +68,8 @@ void run_shared_transformer(const BlockCall& call) {
   SharedTransformer block = SharedTransformer::load(call.weights, call.params);
   take_mask_operands(call, block.attention.sdpa.mask);
   block(call.ctx, call.output("out"), call.input("hidden"), call.input("original"),
-        call.optional_input("cos"), call.optional_input("sin"), kv_state(call));
+        rotary_operand(call, block.attention, "cos"), rotary_operand(call, block.attention, "sin"),
+        kv_state(call));
 }
 
 void run_mamba_layer(const BlockCall& call) {
@@ -79,10 +80,11 @@ void run_mamba_layer(const BlockCall& call) {
 
 void run_hybrid_layer(const BlockCall& call) {
   HybridLayer layer = HybridLayer::load(call.weights, call.params);
-  take_mask_operands(call, layer.transformer.attention.sdpa.mask);
+  Attention& attention = layer.transformer.attention;
+  take_mask_operands(call, attention.sdpa.mask);
   layer(call.ctx, call.output("out"), call.input("hidden"), call.input("original"),
-        call.optional_input("cos"), call.optional_input("sin"), call.optional_input("token_valid"),
-        kv_state(call), mamba_state(call));
+        rotary_operand(call, attention, "cos"), rotary_operand(call, attention, "sin"),
+        call.optional_input("token_valid"), kv_state(call), mamba_state(call));
 }
 
 }  // namespace plumb
