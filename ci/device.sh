@@ -16,6 +16,10 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
+if [[ ${1:-} == --help || ${1:-} == -h ]]; then
+  sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+  exit
+fi
 out=build/device
 if [[ ${1:-} == --out ]]; then
   out=${2:?"device.sh: --out needs a folder"}
@@ -140,7 +144,8 @@ step_bench() {
 }
 
 environment() {
-  nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+  nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader ||
+    echo "no GPU that nvidia-smi knows"
   nvcc --version | tail -n 2
   cmake --version | head -n 1
   "${CXX:-c++}" --version | head -n 1
@@ -157,7 +162,14 @@ mkdir -p "$out"
 environment >"$out/environment.txt" 2>&1
 printf '# %s\n\n' "$(head -n 1 "$out/environment.txt")" >"$summary"
 for step in "$@"; do
-  "step_$step"
+  if [[ $step != build && ! -x $bin/harness ]]; then
+    skip "$step" "there is no $bin/harness: run the step build first"
+    failed=$((failed + 1))
+    break
+  fi
+  if ! "step_$step" && [[ $step == build ]]; then
+    break  # what is there was built from something else
+  fi
 done
 printf '\n%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped" | tee -a "$summary"
 [[ $failed -eq 0 && $passed -gt 0 ]]

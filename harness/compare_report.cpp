@@ -88,6 +88,16 @@ std::string contracts(const Comparison& c) {
   return out;
 }
 
+// One device's command for all of them.
+std::string repeat_command(const CheckpointResult& one, const std::string& devices) {
+  const std::string harness = "harness", device = " --device ";
+  std::string out = one.again;
+  if (out.rfind(harness, 0) == 0) out.insert(harness.size(), " compare-devices");
+  const size_t at = out.find(device + one.device);
+  if (at != std::string::npos) out.replace(at + device.size(), one.device.size(), devices);
+  return out;
+}
+
 std::string group_text(const Group& group, const std::string& block, const std::string& dtype,
                        int64_t of, const std::vector<std::string>& devices) {
   const Comparison& c = *group.worst;
@@ -111,10 +121,8 @@ std::string group_text(const Group& group, const std::string& block, const std::
   const size_t all = c.results.size();
   std::vector<size_t> every(all);
   for (size_t i = 0; i < all; ++i) every[i] = i;
-  return out + text("      again: harness compare-devices --fixture ",
-                    terminal_text(example.fixture), " --checkpoint '",
-                    terminal_text(example.checkpoint), "' --device ",
-                    terminal_text(joined(every, devices)), '\n');
+  return out + text("      again: ",
+                    terminal_text(repeat_command(c.results.front(), joined(every, devices))), '\n');
 }
 
 }  // namespace

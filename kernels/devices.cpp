@@ -86,6 +86,7 @@ std::unique_ptr<Device> open_own_device(const std::string& name, int threads);
 }  // namespace
 
 void load_plugin(const std::string& file) {
+  require(!file.empty(), "--plugin", "names no file");
   auto plugin = std::make_shared<const PluginLibrary>(file);
   require_fitting(*plugin);
   plugins().push_back(std::move(plugin));

@@ -108,7 +108,7 @@ Action add_bench(CLI::App& app) {
       ->check(CLI::Range(3, 100000));
   app.add_option("--seconds", options->bench.seconds, "time per case, which may end it earlier")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 3600.0));
+      ->check(between(0, 3600));
   app.add_option("--threads", options->threads, "CPU threads; 0: one per core")
       ->capture_default_str();
   app.add_flag("--no-fuse", options->no_fuse, "run fused ops as compositions");

@@ -32,6 +32,9 @@ Action add_bench(CLI::App& app);
 Action add_forward(CLI::App& app);
 Action add_generate(CLI::App& app);
 
+// Accepts numbers in [low, high]; CLI::Range takes "nan", too.
+CLI::Validator between(double low, double high);
+
 // --fixture, --block, --checkpoint.
 void add_selection(CLI::App& app, const std::shared_ptr<Selection>& selection);
 // --block and --checkpoint alone.

@@ -92,6 +92,17 @@ void remember_command(int argc, char** argv) {
   for (int i = 0; i < argc; ++i) line += (i ? " " : "") + quoted(argv[i]);
 }
 
+CLI::Validator between(double low, double high) {
+  return CLI::Validator(
+      [low, high](const std::string& word) {
+        double value = 0;
+        const bool inside =
+            CLI::detail::lexical_cast(word, value) && value >= low && value <= high;
+        return inside ? std::string() : text(word, " is not a number in [", low, ", ", high, "]");
+      },
+      text("in [", low, " - ", high, "]"));
+}
+
 void add_selection(CLI::App& app, const std::shared_ptr<Selection>& selection) {
   app.add_option("--fixture", selection->fixtures,
                  "a recording or a folder of them; default: the project's own");
@@ -140,7 +151,7 @@ void add_worker_options(CLI::App& app, WorkerOptions& options) {
   app.add_option("--timeout", options.timeout,
                  "seconds after which a checkpoint without a result is given up; 0: never")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(between(0, 1e6));
   app.add_flag("!--no-worker", options.own_process,
                "run devices in this process: for debuggers; a crash then ends the run");
 }
