@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -106,9 +107,8 @@ MappedFile::MappedFile(const File& file)
 
 MappedFile::~MappedFile() {
   if (!data_) return;
+  slots[slot_].end = 0;  // first: the addresses may soon be somebody else's
   ::munmap(data_, bytes_);
-  slots[slot_].begin = 0;
-  slots[slot_].end = 0;
 }
 
 MappedFile::State MappedFile::state() const {

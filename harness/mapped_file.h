@@ -1,7 +1,6 @@
 // A file in memory without a copy, which may be cut short while it is there.
 #pragma once
 
-#include <atomic>
 #include <memory>
 
 #include "harness/file.h"

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "blocks/params.h"
@@ -48,8 +49,7 @@ class Config {
   // `rope_scaling` and `rope_theta`.
   Params rotary(int64_t dim, int64_t max_position) const;
 
-  // Reads the key; Unsupported with `meaning` unless it is absent, null or false (0, 1 or "" as
-  // `neutral` says).
+  // Reads the key; Unsupported with `meaning` unless it is absent, null or false.
   void require_off(std::string_view name, std::string_view meaning) const;
   // A key that this model's code does not read, for a reason that the caller's comment gives.
   void ignore(std::string_view name) const { published_.ignore(name); }
