@@ -144,7 +144,7 @@ step_bench() {
 }
 
 environment() {
-  nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader ||
+  nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null ||
     echo "no GPU that nvidia-smi knows"
   nvcc --version | tail -n 2
   cmake --version | head -n 1
@@ -164,6 +164,11 @@ printf '# %s\n\n' "$(head -n 1 "$out/environment.txt")" >"$summary"
 for step in "$@"; do
   if [[ $step != build && ! -x $bin/harness ]]; then
     skip "$step" "there is no $bin/harness: run the step build first"
+    failed=$((failed + 1))
+    break
+  fi
+  if [[ $step != build ]] && ! "$bin/harness" devices | grep -E "^$device +usable" >/dev/null; then
+    skip "$step" "$device is not usable: $("$bin/harness" devices | sed -nE 's/^cuda.* not usable +//p')"
     failed=$((failed + 1))
     break
   fi

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "harness/file.h"
+#include "kernels/error.h"
 
 namespace plumb {
 
@@ -18,7 +19,7 @@ namespace plumb {
 //     it.
 //   Write error (disk full): Error naming the file, the bytes written and the system's reason; the
 //     partial file is removed, since the space is needed more than a report that is not trusted.
-//   Two runs to one path at once: the second gets an Error.
+//   Two runs to one path at once: the second gets an Error. A file that cannot be made: UsageError.
 // What exists and is neither a regular file nor a folder (/dev/stdout, a FIFO) is written in place.
 class LineFile {
  public:
@@ -28,6 +29,7 @@ class LineFile {
   void commit();
 
  private:
+  template <class E = Error>
   [[noreturn]] void fail(const char* action);
 
   std::filesystem::path path_;     // where it shall be

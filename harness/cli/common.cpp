@@ -96,8 +96,7 @@ CLI::Validator between(double low, double high) {
   return CLI::Validator(
       [low, high](const std::string& word) {
         double value = 0;
-        const bool inside =
-            CLI::detail::lexical_cast(word, value) && value >= low && value <= high;
+        const bool inside = CLI::detail::lexical_cast(word, value) && value >= low && value <= high;
         return inside ? std::string() : text(word, " is not a number in [", low, ", ", high, "]");
       },
       text("in [", low, " - ", high, "]"));
