@@ -35,12 +35,25 @@ std::string listed(const std::vector<std::string>& names) {
   return names.size() > kMostNamed ? text(out, " and ", names.size() - kMostNamed, " more") : out;
 }
 
+// As in recordings, and lists of strings, which those never have ("layer_types").
+Params::Value read_setting(JsonValue value, const std::string& where) {
+  using Kind = JsonValue::Kind;
+  if (value.kind() != Kind::array) return read_param(value, where);
+  std::vector<std::string> words;
+  for (const JsonValue item : value.items()) {
+    if (item.kind() != Kind::string) return read_param(value, where);
+    words.emplace_back(item.string());
+  }
+  if (words.empty()) return read_param(value, where);
+  return words;
+}
+
 Params read_config(JsonValue object, const std::string& where) {
   Params out(where);
   for (const JsonMember member : object.members()) {
     const std::string name = read_key(member);
     if (is_irrelevant_config_key(name)) continue;
-    out.set(name, read_param(member.value, where + ": " + name));
+    out.set(name, read_setting(member.value, where + ": " + name));
   }
   return out;
 }

@@ -208,10 +208,6 @@ Checkpoint CheckpointReader::read() {
   return std::move(checkpoint_);
 }
 
-bool is_number_name(std::string_view string) {
-  return string == "inf" || string == "-inf" || string == "nan";
-}
-
 }  // namespace
 
 Params::Value read_param(JsonValue value, const std::string& where) {
@@ -223,23 +219,14 @@ Params::Value read_param(JsonValue value, const std::string& where) {
     case JsonValue::Kind::object: return read_params(value, where);
     case JsonValue::Kind::string: {
       const std::string_view string = value.string();
-      if (is_number_name(string)) return value.number_or_name();
+      if (string == "inf" || string == "-inf" || string == "nan") return value.number_or_name();
       return std::string(string);
     }
     case JsonValue::Kind::array: break;
   }
   std::vector<double> numbers;
-  std::vector<std::string> strings;
-  for (const JsonValue item : value.items()) {
-    if (item.kind() == JsonValue::Kind::string && !is_number_name(item.string())) {
-      strings.emplace_back(item.string());
-    } else {
-      numbers.push_back(item.number_or_name());
-    }
-  }
-  if (strings.empty()) return numbers;
-  if (!numbers.empty()) value.fail("has numbers and strings, expected one kind");
-  return strings;
+  for (const JsonValue item : value.items()) numbers.push_back(item.number_or_name());
+  return numbers;
 }
 
 Params read_params(JsonValue value, const std::string& where) {

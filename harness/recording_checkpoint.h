@@ -11,8 +11,8 @@ namespace plumb {
 // Throws BadInput naming the field.
 std::vector<Checkpoint> read_checkpoints(JsonValue checkpoints, const RecordingHeader& header);
 
-// Numbers, strings, bools, null, lists of numbers or of strings, and objects of those; the strings
-// "inf", "-inf" and "nan" become numbers. `where` is Params::where().
+// Numbers, strings, bools, null, number lists and objects of those; the strings "inf", "-inf" and
+// "nan" become numbers. `where` is Params::where().
 Params::Value read_param(JsonValue value, const std::string& where);
 Params read_params(JsonValue value, const std::string& where);
 

@@ -296,7 +296,7 @@ void ObservedOps::do_causal_conv1d(const Tensor& out, const Tensor& state_after,
                                    const Tensor& weight, const Tensor& bias,
                                    const Tensor& state_before, std::optional<Activation> function) {
   // Some neighbouring channels, of one batch row.
-  const int64_t channels = std::min(kHeads, x.dim(2));
+  const int64_t channels = std::min(kColumns, x.dim(2));
   const auto of_rows = [&](const Tensor& t) {
     return gather(inner_, t.slice(0, 0, 1).slice(2, 0, channels));
   };

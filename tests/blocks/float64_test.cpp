@@ -73,6 +73,9 @@ TEST_CASE("an error of 1e-11 in float64 is seen") {
   hooks.gated_activation = enlarged<&Ops::gated_activation>();
   hooks.softcap = enlarged<&Ops::softcap>();
   hooks.sdpa = enlarged<&Ops::sdpa>();
+  hooks.causal_conv1d = enlarged<&Ops::causal_conv1d>();
+  hooks.ssd_scan = enlarged<&Ops::ssd_scan>();
+  hooks.gated_rms_norm = enlarged<&Ops::gated_rms_norm>();
   FaultyDevice wrong(*oracle, hooks);
   std::map<std::string, int> failed;
   for (const auto& folder : find_recordings(default_fixtures())) {

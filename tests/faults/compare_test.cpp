@@ -36,6 +36,8 @@ Replayed replayed(const Case& c, const std::string& name, const Hooks& hooks) {
   FaultyDevice device(suite().device(), hooks);
   const auto oracle = open_device("oracle");
   Replayed out = Replayer(*c.recording, device, *oracle, {}).run_and_keep(*c.checkpoint);
+  const size_t at = out.result.again.rfind(out.result.device);
+  if (at != std::string::npos) out.result.again.replace(at, out.result.device.size(), name);
   out.result.device = name;
   return out;
 }

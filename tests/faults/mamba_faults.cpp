@@ -79,7 +79,7 @@ std::vector<Fault> conv_faults(const char* block) {
       conv_operands(block, "activation missing", [](Call&, ConvOperands& o) { o.function = {}; }),
       conv_operands(block, "gelu for silu",
                     [](Call&, ConvOperands& o) { o.function = Activation::gelu; }),
-      conv_operands(block, "state ignored", [](Call&, ConvOperands& o) { o.before = {}; }),
+      conv_operands(block, "conv state ignored", [](Call&, ConvOperands& o) { o.before = {}; }),
       conv_operands(block, "weights of the next channel",
                     [](Call& c, ConvOperands& o) {
                       const auto width = static_cast<std::ptrdiff_t>(o.weight.dim(2));
@@ -108,7 +108,7 @@ std::vector<Fault> scan_faults(const char* block) {
                     }),
       scan_operands(block, "clamp missing in chunks",
                     [](Call&, SsdInputs&, SsdParams& p) { p.dt_min.reset(); }),
-      scan_operands(block, "state ignored", no_state),
+      scan_operands(block, "scan state ignored", no_state),
       scan_fault(block, "clamp in decode", {.clamps_step = true}),
       scan_fault(block, "D skip of dt x", {.skip_of_input = true}),
       scan_fault(block, "softplus missing", {.softplus = false}),

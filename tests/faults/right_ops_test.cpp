@@ -41,6 +41,11 @@ Hooks right_primitives() {
   h.rotary = right<&Ops::rotary>();
   h.causal_mask = right<&Ops::causal_mask>();
   h.copy = right<&Ops::copy>();
+  h.cast = right<&Ops::cast>();
+  h.mask_rows = right<&Ops::mask_rows>();
+  h.causal_conv1d = right<&Ops::causal_conv1d>();
+  h.ssd_scan = right<&Ops::ssd_scan>();
+  h.gated_rms_norm = right<&Ops::gated_rms_norm>();
   return h;
 }
 

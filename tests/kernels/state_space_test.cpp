@@ -300,7 +300,7 @@ TEST_CASE("ssd_scan: a step rounds to the storage dtype, its state stays float32
   REQUIRE(in_place.get() == got[1]);
 }
 
-TEST_CASE("ssd_scan: two halves with the state between them are the whole; rows do not mix") {
+TEST_CASE("ssd_scan: two halves with the state between them are the whole and rows do not mix") {
   const auto device = any_device();
   const DType dtype = GENERATE(DType::f32, DType::bf16);
   const int64_t cut = GENERATE(1, 64, 100);
