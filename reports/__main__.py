@@ -54,11 +54,22 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--tokens {options.tokens}, --context {context}: need 1 <= tokens <= context")
     from reports import rivals  # torch only where it is needed
 
+    problem = rivals.unusable(options.device)
+    if problem:
+        parser.error(f"--device {options.device}: {problem}")
     sizes = Sizes(options.tokens, context, options.dtype, options.device)
-    return rivals.run(
-        SHAPES[options.shape], sizes, options.out, options.block, options.quick, options.seconds,
-        options.threads,
-    )  # fmt: skip
+    known = rivals.case_names(SHAPES[options.shape], sizes)
+    unknown = set(options.block.split(",")) - known
+    if unknown:
+        parser.error(f"--block {', '.join(sorted(unknown))}: known are {', '.join(sorted(known))}")
+    try:
+        return rivals.run(
+            SHAPES[options.shape], sizes, options.out, options.block, options.quick,
+            options.seconds, options.threads,
+        )  # fmt: skip
+    except OSError as error:
+        print(f"reports: {error}", file=sys.stderr)
+        return 3
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from reports.json_lines import Line, json_lines
+
 _KEYS = ("recording", "checkpoint", "block", "dtype", "status", "contract", "impl")
 
 
@@ -31,16 +33,15 @@ def _output(output: dict[str, Any]) -> dict[str, Any]:
     return entry
 
 
-def entries(results: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def entries(results: Path) -> tuple[Line, list[Line]]:
     """The run line and the baseline's entries of a results file of `harness --json`.
 
     Raises ValueError, naming file and line, for what is no such file.
     """
-    run: dict[str, Any] = {}
+    run: Line = {}
     found = []
-    for number, text in enumerate(results.read_text().splitlines(), 1):
+    for place, line in json_lines(results):
         try:
-            line = json.loads(text)
             if line["type"] == "run":
                 run = line
             elif line["type"] == "checkpoint":
@@ -50,12 +51,15 @@ def entries(results: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
                 entry["bits"] = line["output_sha256"][:16]
                 entry["golden"] = line["golden_sha256"][:16]
                 found.append(entry)
-        except (ValueError, KeyError, TypeError) as error:
+        except KeyError as error:
             raise ValueError(
-                f"{results}:{number}: no result of harness --json: {error!r}"
+                f"{place}: lacks {error}; write it with harness --json FILE"
             ) from error
-    if not run:
-        raise ValueError(f"{results}: no run line; write it with harness --json FILE")
+        except TypeError as error:
+            raise ValueError(f"{place}: no result of harness --json: {error}") from error
+    if not run or not found:
+        what = "run line" if not run else "checkpoint"
+        raise ValueError(f"{results}: holds no {what}; write it with harness --json FILE")
     return run, found
 
 
@@ -68,6 +72,5 @@ def write(results: list[Path], out: Path) -> int:
         runs.append({key: run[key] for key in ("command", "version", "environment", "devices")})
         lines += [json.dumps(entry, separators=(",", ":")) for entry in found]
     header = json.dumps({"type": "baseline", "schema": 1, "runs": runs})
-    out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text("\n".join([header, *sorted(lines)]) + "\n")
     return len(lines)

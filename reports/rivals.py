@@ -162,6 +162,21 @@ def measure_way(
     return out
 
 
+def case_names(shape: Shape, sizes: Sizes) -> set[str]:
+    """What --block may name: "all", every case, and every block (the part before a dot)."""
+    cases = [case.name for case in all_cases(shape, sizes)]
+    return {"all", *cases, *(name.split(".")[0] for name in cases)}
+
+
+def unusable(device: str) -> str:
+    """Why PyTorch cannot measure on the device, or nothing."""
+    if device == "cpu":
+        return ""
+    if device.split(":")[0] != "cuda":
+        return "expected cpu or cuda"
+    return "" if torch.cuda.is_available() else "this PyTorch sees no GPU; try --device cpu"
+
+
 def measure_cases(
     shape: Shape, sizes: Sizes, wanted: str, quick: bool, seconds: float
 ) -> Iterator[Rival]:

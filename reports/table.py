@@ -2,27 +2,51 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-Line = dict[str, Any]
+from reports.json_lines import Line, json_lines
+
 KEY = ("case", "shape", "tokens", "context", "dtype", "device")
 
 
+NUMBERS = {
+    "bench": ("median_us", "share"),
+    "rival": ("median_us",),
+    "ceilings": ("copy_gb_per_s", "matrix_tflop_per_s"),
+    "rival_ceilings": ("copy_gb_per_s", "matrix_tflop_per_s"),
+}
+
+
+def checked(place: str, line: Line) -> Line:
+    """The line; ValueError naming its place where a field is missing or no number."""
+    kind = line.get("type")
+    missing = [name for name in KEY if name not in line] if kind in ("bench", "rival") else []
+    if missing:
+        raise ValueError(f"{place}: a {kind} line lacks {', '.join(missing)}")
+    for name in NUMBERS.get(str(kind), ()):
+        value = line.get(name)
+        if value is not None and not isinstance(value, int | float):
+            raise ValueError(f"{place}: {name} is {value!r}, expected a number")
+    return line
+
+
 def read_lines(paths: Iterable[Path]) -> list[Line]:
-    """The objects of JSON-lines files; ValueError naming file and line for what is not one."""
+    """The lines of files of `harness bench --json` and `reports rivals`.
+
+    Raises ValueError, naming file and line, for what is none.
+    """
     out: list[Line] = []
     for path in paths:
-        for number, text in enumerate(path.read_text().splitlines(), 1):
-            try:
-                line = json.loads(text)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{path}:{number}: not JSON: {error}") from error
-            if not isinstance(line, dict) or "type" not in line:
-                raise ValueError(f"{path}:{number}: not an object with a type")
-            out.append(line)
+        lines = [checked(place, line) for place, line in json_lines(path)]
+        if not any(line.get("type") in ("bench", "rival") for line in lines):
+            kind = lines[0].get("type", "other")
+            raise ValueError(
+                f"{path}: holds {kind} lines, no measurements; "
+                "write them with harness bench --json or python -m reports rivals"
+            )
+        out += lines
     return out
 
 
@@ -84,9 +108,9 @@ def markdown(lines: list[Line]) -> str:
     """The ceilings that shares refer to, then the table. Speedup above 1: ours is faster."""
     rivals: dict[tuple[Any, ...], list[Line]] = {}
     for line in lines:
-        if line["type"] == "rival":
+        if line.get("type") == "rival":
             rivals.setdefault(key_of(line), []).append(line)
-    ceilings = [ceiling_text(x) for x in lines if x["type"] in ("ceilings", "rival_ceilings")]
-    rows = [row(x, rivals.get(key_of(x), [])) for x in lines if x["type"] == "bench"]
+    ceilings = [ceiling_text(x) for x in lines if x.get("type") in ("ceilings", "rival_ceilings")]
+    rows = [row(x, rivals.get(key_of(x), [])) for x in lines if x.get("type") == "bench"]
     table = [TITLES, ("---",) * len(TITLES), *rows]
     return "\n".join([*ceilings, "", *("| " + " | ".join(cells) + " |" for cells in table)]) + "\n"

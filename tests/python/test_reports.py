@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,33 @@ def test_a_broken_line_is_named(tmp_path: Path) -> None:
     assert main(["table", str(path)]) == 3
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (b"\xd0\xd1\n", "not UTF-8 text"),
+        (b"[]\n", ":1: is no object"),
+        (b'{"type": "baseline"}\n', "holds baseline lines, no measurements"),
+        (b'{"type": "bench", "case": "add"}\n', ":1: a bench line lacks shape, tokens"),
+        (json.dumps({**OURS, "median_us": "fast"}).encode(), ":1: median_us is 'fast'"),
+    ],
+)
+def test_what_is_no_measurement_says_why(content: bytes, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "bench.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=re.escape(words)):
+        read_lines([path])
+
+
+@pytest.mark.parametrize("wrong", [["--block", "add,nosuch"], ["--device", "tpu"]])
+def test_rivals_refuse_what_they_do_not_know(wrong: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "rivals.jsonl"
+    with pytest.raises(SystemExit) as ended:
+        main(["rivals", "--shape", "tiny", "--tokens", "3", "--out", str(out), *wrong])
+    assert ended.value.code == 2
+    assert not out.exists()
+
+
 @pytest.mark.parametrize("shape", ["tiny", "tiny-gemma2"])
 def test_every_case_of_a_small_shape_is_measured(
     shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -85,8 +113,10 @@ def test_a_baseline_is_one_short_line_per_checkpoint(tmp_path: Path) -> None:
     }
     results = tmp_path / "results.jsonl"
     results.write_text("\n".join(json.dumps(line) for line in (run, checkpoint)) + "\n")
-    assert main(["baseline", str(results), "--out", str(tmp_path / "b" / "baseline.jsonl")]) == 0
-    header, entry = map(json.loads, (tmp_path / "b" / "baseline.jsonl").read_text().splitlines())
+    out = tmp_path / "baseline.jsonl"
+    assert main(["baseline", str(results), "--out", str(out)]) == 0
+    assert main(["baseline", str(results), "--out", str(tmp_path / "absent" / "x.jsonl")]) == 3
+    header, entry = map(json.loads, out.read_text().splitlines())
     assert header["runs"][0]["command"] == "harness --no-fuse"
     assert entry["fused"] is False and entry["bits"] == "a" * 16
     assert entry["outputs"]["out"] == {

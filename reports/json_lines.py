@@ -1,0 +1,29 @@
+"""JSON-lines files: the one way in which reports are read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+Line = dict[str, Any]
+
+
+def json_lines(path: Path) -> Iterator[tuple[str, Line]]:
+    """Each line's place, "FILE:NUMBER", and object. ValueError names it where it is not one."""
+    try:
+        texts = path.read_text().splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 text: {error}") from error
+    if not texts:
+        raise ValueError(f"{path}: is empty")
+    for number, text in enumerate(texts, 1):
+        place = f"{path}:{number}"
+        try:
+            line = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{place}: not JSON: {error}") from error
+        if not isinstance(line, dict):
+            raise ValueError(f"{place}: is no object")
+        yield place, line
