@@ -85,7 +85,8 @@ step_verify() {
     check "verify-$dtype" verify --dtype "$dtype"
     check "verify-$dtype-composed" verify --dtype "$dtype" --no-fuse
   done
-  python3 -m reports baseline "$out"/{fused,composed}.jsonl --out "$out/baseline.jsonl"
+  check baseline python3 -m reports baseline "$out"/{fused,composed}.jsonl \
+    --out "$out/baseline.jsonl"
 }
 
 step_coverage() { check coverage "$bin/harness" support --impl --device "$device"; }
@@ -140,7 +141,8 @@ step_bench() {
       skip "rivals-$shape" "python3 has no torch with CUDA"
     fi
   done
-  python3 -m reports table "${files[@]}" >"$out/speed.md"
+  check speed python3 -m reports table "${files[@]}"
+  mv "$out/speed.log" "$out/speed.md"
 }
 
 environment() {
