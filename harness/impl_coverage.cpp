@@ -58,16 +58,6 @@ std::string call_of(const Recording& recording, const Checkpoint& checkpoint) {
   return out.str();
 }
 
-int64_t elements_of(const Recording& recording, const Checkpoint& checkpoint) {
-  int64_t count = 0;
-  for (const auto& [name, ref] : checkpoint.inputs)
-    count += recording.tensor_info(ref.tensor).shape.numel();
-  for (const auto& [name, key] : checkpoint.weights)
-    count += recording.tensor_info(key).shape.numel();
-  for (const auto& [name, ref] : checkpoint.outputs) count += recording.output_shape(ref).numel();
-  return count;
-}
-
 std::string op_of(const std::string& implementation) {
   return implementation.substr(0, implementation.find('/'));
 }
@@ -188,6 +178,16 @@ std::string remark(const ImplCoverage::Row& row) {
 }
 
 }  // namespace
+
+int64_t elements_of(const Recording& recording, const Checkpoint& checkpoint) {
+  int64_t count = 0;
+  for (const auto& [name, ref] : checkpoint.inputs)
+    count += recording.tensor_info(ref.tensor).shape.numel();
+  for (const auto& [name, key] : checkpoint.weights)
+    count += recording.tensor_info(key).shape.numel();
+  for (const auto& [name, ref] : checkpoint.outputs) count += recording.output_shape(ref).numel();
+  return count;
+}
 
 bool ImplCoverage::complete() const {
   return std::all_of(rows.begin(), rows.end(), [](const Row& row) {

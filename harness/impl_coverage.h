@@ -38,6 +38,9 @@ struct SelectedRecording {
 ImplCoverage impl_coverage(const std::vector<SelectedRecording>& selected, Device& device,
                            Device& oracle);
 
+// Of all operands of a checkpoint, outputs too.
+int64_t elements_of(const Recording& recording, const Checkpoint& checkpoint);
+
 // One line per implementation, then what is missing.
 std::string to_text(const ImplCoverage& coverage);
 

@@ -76,12 +76,12 @@ Action add_generate(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   app.add_option("--temperature", options->sampling.temperature, "0: greedy")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 100.0));
+      ->check(between(0, 100));
   app.add_option("--top-k", options->sampling.top_k, "only the k likeliest; 0: all")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--top-p", options->sampling.top_p, "only the likeliest that hold this share")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(between(0, 1));
   app.add_option("--seed", options->sampling.seed, "of the draws")->capture_default_str();
   app.add_option("--stop", options->stops, "token ids that end a sequence: 1,2; default: eos");
   app.add_flag("--ignore-stop", options->ignore_stops, "no token ends a sequence");

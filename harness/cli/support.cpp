@@ -20,15 +20,6 @@ struct Smallest {
   int64_t elements = 0;
 };
 
-int64_t elements_of(const Recording& recording, const Checkpoint& checkpoint) {
-  int64_t count = 0;
-  for (const auto& [name, ref] : checkpoint.inputs)
-    count += recording.tensor_info(ref.tensor).shape.numel();
-  for (const auto& [name, key] : checkpoint.weights)
-    count += recording.tensor_info(key).shape.numel();
-  return count;
-}
-
 std::map<std::string, Smallest> smallest_checkpoints(const Selection& selection) {
   std::map<std::string, Smallest> out;
   for (const auto& folder : selected_recordings(selection)) {
