@@ -36,6 +36,7 @@ def record(
     masked_rows: Literal["excluded", "judged"] = "excluded",
     sampling: Sampling | None = None,
     direct: bool = False,
+    chained: bool = False,
     weights_path: Path | str | None = None,
     progress: Progress | None = None,
     name: str | None = None,
@@ -67,14 +68,16 @@ def record(
     """
     _check_options(model, blocks, layers, oracle, masked_rows)
     out = Path(out)
-    options = Options(blocks, layers, oracle, internals, force, masked_rows, sampling, direct)
+    options = Options(
+        blocks, layers, oracle, internals, force, masked_rows, sampling, direct, chained
+    )
     taps = taps_for(model)
     warnings = guards.check_model(model, taps, force)
     shared = None if weights_path is None else Path(weights_path)
     with RecordingWriter(out, weights_path=shared, progress=progress) as writer:
         recorder = Recorder(model, writer, taps, options)
         _introduce(recorder, warnings)
-        if shared is not None:  # the shared file holds all weights, whatever is recorded first
+        if shared is not None or chained:  # all weights, whatever is recorded
             for key, tensor in model.named_parameters(remove_duplicate=False):
                 writer.weight(key, tensor)
         with _listening(recorder):
