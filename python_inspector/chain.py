@@ -67,16 +67,16 @@ class Chain:
         if made is not None:
             self._caches[id(made)] = (made, self._cache)
 
-    def carries(self, kind: str, path: str) -> bool:
-        """Whether checkpoints of this kind at this path have something of the chain."""
-        return bool(chained_outputs(kind, path))
+    def needs(self, kind: str, path: str) -> bool:
+        """Whether such a checkpoint holds something of the chain, or the positions it ran at."""
+        return kind == "rotary_table" or bool(chained_outputs(kind, path))
 
     def outputs(self, block: Block, path: str) -> dict[str, torch.Tensor]:
         """What the chain has for the block's outputs; nothing for a block that it does not have."""
         if block.state is not None:
             state = {} if self._cache is None else block.state(self._cache)
             return {name: tensor for name, (tensor, _) in state.items()}
-        if not self.carries(block.kind, path):
+        if not chained_outputs(block.kind, path):
             return {}
         if block.kind == "lm_head":
             return {"out": self._calls[""][1].logits}
@@ -88,7 +88,7 @@ class Chain:
         E(oracle - o) / E(x - o before), `oracle` being the isolated one, o the chained ones; None
         where nothing came in or the block has no input that is chained.
         """
-        if block.kind not in MAIN_INPUTS or not self.carries(block.kind, path):
+        if block.kind not in MAIN_INPUTS or not chained_outputs(block.kind, path):
             return None
         if block.kind == "lm_head":
             before = self._calls[self._base_path][1].last_hidden_state

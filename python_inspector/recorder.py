@@ -363,7 +363,7 @@ class Recorder:
     def _wanted(self, kind: str, path: str) -> bool:
         if self.options.direct and len(self.stack) != 1:
             return False
-        if self._chain is not None and self._chain.carries(kind, path):
+        if self._chain is not None and self._chain.needs(kind, path):
             return True
         return self.options.wants(kind, path)
 
