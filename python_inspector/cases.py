@@ -6,105 +6,42 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from python_inspector import border_cases, run
+from python_inspector import border_cases
 from python_inspector.border_cases import BORDER_CASES, BorderCase
+from python_inspector.case import (
+    PREFILL,
+    Case,
+    Plan,
+    calls,
+    chunked,
+    chunks_of,
+    decode,
+    decode_of,
+    padded,
+    padded_decode,
+    padded_decode_of,
+    whole,
+)
 from python_inspector.folders import replace_folder
 from python_inspector.format import FormatError
-from python_inspector.inputs import RunPlan, pad_left
-from python_inspector.run import Source, What, Where
+from python_inspector.further_cases import further_cases
+from python_inspector.run import What, Where
 from python_inspector.show import format_bytes
 from python_inspector.strict_json import load_json
 from python_inspector.validate import RECORDING, find_recordings, validate
-from python_inspector.writer import Summary
 
 CASE_LIMIT = 2_500_000
 TOTAL_LIMIT = 48_000_000
 """Bytes of one recording, and of all with their weights: the folder travels with the repository."""
-
-BATCH, TOKENS, PREFILL, STEPS = 2, 15, 11, 4
-LEFT_PAD = (3, 0)
-
-Ids = Callable[[int], torch.Tensor]
-"""Random ids [BATCH, n] for the model at hand."""
-Plan = Callable[[Ids], RunPlan]
-
-
-@dataclass(frozen=True)
-class Case:
-    """One committed recording, `<model>/<mode>-<dtype>[-<what is special>]`."""
-
-    name: str
-    about: str
-    model: str
-    dtype: str
-    plan: Plan
-    attention: str = "eager"
-    what: What = field(default_factory=What)
-
-    @property
-    def source(self) -> Source:
-        return Source(run.TINY + self.model, self.dtype, self.attention)
-
-    def record(self, where: Where) -> Summary:
-        model = run.load_model(self.source)
-        plan = self.plan(lambda tokens: run.random_run_ids(self.source, model, BATCH, tokens))
-        weights = where.out.parent / f"weights-{self.dtype}.safetensors"
-        return run.record_run(
-            model, self.source, plan, self.what, replace(where, weights_path=weights)
-        )
-
-
-def whole(tokens: int = TOKENS) -> Plan:
-    """One call without a cache."""
-    return lambda ids: RunPlan(ids(tokens), tokens)
-
-
-def calls(*lengths: int) -> Plan:
-    """Separate calls without a cache on one model, for rotary types with a memory."""
-    return lambda ids: RunPlan(ids(max(lengths)), max(lengths), chunks=lengths)
-
-
-def decode_of(prefill: int, steps: int) -> Plan:
-    """Prefill, then single tokens."""
-    return lambda ids: RunPlan(ids(prefill + steps), prefill, steps, cache="dynamic")
-
-
-def chunks_of(*lengths: int) -> Plan:
-    """Prefill in chunks; logits of the last tokens only, as generate would have them."""
-    n = sum(lengths)
-    return lambda ids: RunPlan(ids(n), n, chunks=lengths, cache="dynamic", logits_to_keep=3)
-
-
-decode = decode_of(PREFILL, STEPS)
-chunked = chunks_of(5, 10)
-
-
-def padded_decode_of(prefill: int, steps: int) -> Plan:
-    """As decode_of, with padding on the left of the first row."""
-
-    def plan(ids: Ids) -> RunPlan:
-        padded = pad_left(ids(prefill + steps), LEFT_PAD)
-        return RunPlan(padded, prefill, steps, left_pad=LEFT_PAD, cache="dynamic")
-
-    return plan
-
-
-padded_decode = padded_decode_of(PREFILL, STEPS)
-
-
-def padded(tokens: int = PREFILL) -> Plan:
-    """One call without a cache, with padding on the left of the first row."""
-    return lambda ids: RunPlan(pad_left(ids(tokens), LEFT_PAD), tokens, left_pad=LEFT_PAD)
-
 
 # What is left out keeps the tree small: single operations where another recording of the model has
 # them, and layers beyond the first of each kind.
@@ -154,7 +91,7 @@ def _all_cases() -> Iterator[Case]:
     a1, a4 = "llama-a1", "gemma2-a4"
     yield from _main_cases(a1, "LLaMA", What(), _CHAINED_PLAIN, _CHAINED_JUDGED)
     fused = "LLaMA with torch's fused attention"
-    yield Case(f"{a1}/decode-f32-sdpa", fused, a1, "f32", decode, "sdpa", _PLAIN)
+    yield Case(f"{a1}/decode-f32-sdpa", fused, a1, "f32", decode, "sdpa", _TWO_LAYERS)
     yield Case(
         f"{a1}/padded-f32-sdpa",
         "rows without a key are zero under fused attention",
@@ -232,14 +169,14 @@ def _zamba2_cases() -> Iterator[Case]:
     yield case("padded-decode-f32", "left padding, chained", padded_decode_of(9, 2), cut)
     model, about = "zamba2-a7", "Zamba2 without rotary and attention adapters, one shared block"
     yield case("whole-f32", "one call", whole(), _ZAMBA2_FIRST)
-    yield case("decode-f32", "prefill and steps", decode, _ZAMBA2_FIRST)
+    yield case("decode-f32", "prefill and steps", short, _ZAMBA2_FIRST)
     model, about = "zamba2-a8", "Zamba2 with a lower limit on dt and biases"
     yield case("whole-f32", "one call", whole(), _ZAMBA2_PLAIN)
-    yield case("decode-f32", "prefill and steps", decode, _ZAMBA2_PADDED)
+    yield case("decode-f32", "prefill and steps", short, _ZAMBA2_PADDED)
     yield case("padded-decode-f32-mixer", "a bias that leaks from padding", padded_decode, _MIXER)
 
 
-MODEL_CASES: tuple[Case, ...] = tuple(_all_cases())
+MODEL_CASES: tuple[Case, ...] = (*_all_cases(), *further_cases())
 CASES: tuple[Case | BorderCase, ...] = (*MODEL_CASES, *BORDER_CASES)
 
 

@@ -138,7 +138,7 @@ def _add_layer(parser: argparse.ArgumentParser) -> None:
         "Records one decoder layer of a published size and the blocks in it, each alone, on "
         "generated weights and inputs; of the outputs chosen rows and a sketch are stored."
     )
-    parser.add_argument("--shape", required=True, help="llama3-8b, llama3.2-1b or gemma2-2b")
+    parser.add_argument("--shape", required=True, help="llama3-8b, gemma2-2b, zamba2-1.2b, ...")
     parser.add_argument("--dtype", choices=("f32", "bf16", "f16"), default="bf16")
     parser.add_argument("--attn", choices=("eager", "sdpa"), default="eager")
     parser.add_argument("--tokens", type=int, default=4096, metavar="N")
