@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kMostRowThreads, kBlocks) rms_norm_rows(NormOp
   });
 }
 
-template <class T, int Wave, int N, int Own>
+template <class T, int Wave, int N, int Own, bool Bias>
 __global__ void __launch_bounds__(kMostRowThreads, kBlocks) layer_norm_rows(NormOperands<T> p) {
   wait_for_previous_kernel();
   BlockReduction<Wave> block;
@@ -104,16 +104,11 @@ __global__ void __launch_bounds__(kMostRowThreads, kBlocks) layer_norm_rows(Norm
   T* out = p.out + p.out_rows.offset(row);
   x.each(from, [&](int64_t column, const Vector<T, N>& v, int) {
     const Floats<T, N> element(v), weight(load_vector<N>(p.weight + column));
+    const Floats<T, N> bias(Bias ? load_vector<N>(p.bias + column) : Vector<T, N>{});
     float y[N];
-    if (p.bias) {
-      const Floats<T, N> bias(load_vector<N>(p.bias + column));
 #pragma unroll
-      for (int i = 0; i < N; ++i) {
-        y[i] = fused_multiply_add((element[i] - mean) * factor, weight[i], bias[i]);
-      }
-    } else {
-#pragma unroll
-      for (int i = 0; i < N; ++i) y[i] = (element[i] - mean) * factor * weight[i];
+    for (int i = 0; i < N; ++i) {
+      y[i] = fused_multiply_add((element[i] - mean) * factor, weight[i], bias[i]);
     }
     store_vector(out + column, narrowed<T>(y));
   });
@@ -183,9 +178,11 @@ void GpuOps::do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& wei
     const bool vectors =
         rows_are_vectors(out) && rows_are_vectors(x) && is_vector(weight) && is_vector(bias);
     with_row_slices<T>(*this, p.columns, vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
-      constexpr auto kKernel = layer_norm_rows<T, Wave, N, Own>;
-      launch_overlapped<kKernel>("layer_norm", {grid_of_rows("layer_norm", p.x_rows.count)},
-                                 {threads}, 0, stream(), p);
+      const auto go = [&]<bool Bias>() {
+        launch_overlapped<layer_norm_rows<T, Wave, N, Own, Bias>>(
+            "layer_norm", {grid_of_rows("layer_norm", p.x_rows.count)}, {threads}, 0, stream(), p);
+      };
+      p.bias ? go.template operator()<true>() : go.template operator()<false>();
     });
   });
 }
