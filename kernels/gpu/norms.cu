@@ -75,14 +75,13 @@ __global__ void __launch_bounds__(kMostRowThreads, kBlocks) rms_norm_rows(NormOp
   });
 }
 
-template <class T, int Wave, int N, int Own, bool Bias>
-__global__ void __launch_bounds__(kMostRowThreads, kBlocks) layer_norm_rows(NormOperands<T> p) {
-  wait_for_previous_kernel();
+template <class T, int Wave, int N, int Own, bool Bias, bool Full>
+__device__ inline void layer_norm_row(const NormOperands<T>& p) {
   BlockReduction<Wave> block;
   const int64_t row = block_index().x;
   const T* from = p.x + p.x_rows.offset(row);
   const float count = static_cast<float>(p.columns);
-  RowSlice<T, N, Own> x(p.columns);
+  RowSlice<T, N, Own, Full> x(p.columns);
   x.load(from);
   float sum = 0;
   x.each(from, [&](int64_t, const Vector<T, N>& v, int) {
@@ -112,6 +111,16 @@ __global__ void __launch_bounds__(kMostRowThreads, kBlocks) layer_norm_rows(Norm
     }
     store_vector(out + column, narrowed<T>(y));
   });
+}
+
+template <class T, int Wave, int N, int Own, bool Bias>
+__global__ void __launch_bounds__(kMostRowThreads, kBlocks) layer_norm_rows(NormOperands<T> p) {
+  wait_for_previous_kernel();
+  if (slices_are_full<N, Own>(p.columns)) {
+    layer_norm_row<T, Wave, N, Own, Bias, (Own > 0)>(p);
+  } else {
+    layer_norm_row<T, Wave, N, Own, Bias, false>(p);
+  }
 }
 
 template <class T>
