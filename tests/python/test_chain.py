@@ -186,8 +186,8 @@ def test_a_recording_carries_it_everywhere_and_nowhere_else(tmp_path: Path) -> N
     assert "chained_delta" not in (tmp_path / "plain" / "recording.json").read_text()
 
 
-def test_amplification_is_what_the_recorded_tensors_say() -> None:
-    recording = Recording(FIXTURES / "llama-a1/decode-bf16")
+def test_amplification_is_what_the_recorded_tensors_say(tmp_path: Path) -> None:
+    recording = recorded(tmp_path / "r", "llama-a1", "decode", "bf16", chained=True, blocks=())
     compared = 0
     for checkpoint in recording.checkpoints:
         if "amplification" not in checkpoint:
