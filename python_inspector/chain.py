@@ -10,6 +10,7 @@ steps, the amplification how much of what came in a block passes on.
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -86,7 +87,7 @@ class Chain:
         """How many times larger an error of the main input is in the output, along the run's own.
 
         E(oracle - o) / E(x - o before), `oracle` being the isolated one, o the chained ones; None
-        where nothing came in or the block has no input that is chained.
+        where that is no number, as where nothing came in, or the block's input is not chained.
         """
         if block.kind not in MAIN_INPUTS or not chained_outputs(block.kind, path):
             return None
@@ -97,7 +98,8 @@ class Chain:
         valid = block.valid.get("out")
         came_in = _relative(block.inputs[MAIN_INPUTS[block.kind]][0], before, valid)
         went_out = _relative(oracle, self.outputs(block, path)["out"], valid)
-        return went_out / came_in if came_in else None
+        ratio = went_out / came_in if came_in else math.nan
+        return ratio if math.isfinite(ratio) else None
 
     def _keep(self, path: str, module: torch.nn.Module, args: Any, kwargs: Any, out: Any) -> None:
         first = next(iter(bound_arguments(module.forward, args, kwargs).values()), None)
