@@ -108,13 +108,19 @@ void Decoder::forward(Context& ctx, const Tensor& logits, const Tensor& ids,
   const Tensor cos = ctx.take(dtype(), {1, tokens, sizes.head_dim});
   const Tensor sin = ctx.take(dtype(), {1, tokens, sizes.head_dim});
   embedding(ctx, hidden, ids);
+  ctx.saw("model.embed_tokens", "out", hidden);
   sequence.angles(ctx, cos, sin, sequence.length);
   for (size_t i = 0; i < layers.size(); ++i) {
-    layers[i](ctx, hidden, hidden, cos, sin, sequence.caches[i].next(tokens));
+    const Part part(ctx, "model.layers", static_cast<int64_t>(i));
+    KvBuffer& cache = sequence.caches[i];
+    layers[i](ctx, hidden, hidden, cos, sin, cache.next(tokens));
+    cache.show(ctx, "self_attn:kv_cache");
   }
   const Tensor last = ctx.take(dtype(), {batch, keep, sizes.hidden});
   norm(ctx, last, hidden.slice(1, tokens - keep, tokens));
+  ctx.saw("model.norm", "out", last);
   head(ctx, logits, last);
+  ctx.saw("lm_head:logits", "out", logits);
   sequence.length += tokens;
 }
 
