@@ -85,8 +85,9 @@ int run_recorded(const Options& options) {
           " devices; a model runs on one");
   const auto oracle = open_device("oracle");
   const CheckpointResult result = run_chain(recording, *devices[0], *oracle, replay);
-  if (result.chain) std::cout << chain_text(result, true);
-  if (is_failure(result.status)) std::cout << failure_text(result, colours_wanted(1));
+  std::cout << (result.chain && !is_failure(result.status)
+                    ? chain_text(result, true)
+                    : failure_text(result, colours_wanted(1)));
   return exit_code(result.status);
 }
 
