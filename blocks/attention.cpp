@@ -58,8 +58,8 @@ void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden
 
   const int64_t slots = state.keys.defined() ? state.keys.dim(2) : 0;
   if (slots > 0) {
-    ctx.ops.copy(state.keys.slice(2, slots - tokens, slots), k);
-    ctx.ops.copy(state.values.slice(2, slots - tokens, slots), v);
+    ctx.ops.copy_pair(state.keys.slice(2, slots - tokens, slots), k,
+                      state.values.slice(2, slots - tokens, slots), v);
     k = state.keys;
     v = state.values;
   } else if (cache) {

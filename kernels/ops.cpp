@@ -6,6 +6,15 @@
 #include "kernels/op_checks.h"
 
 namespace plumb {
+namespace {
+
+void require_copyable(Device& device, const Tensor& out, const Tensor& x) {
+  require_placed("copy", device, {{"out", out}, {"x", x}});
+  require_dtype("copy", "out", out, x.dtype());
+  require_shape("copy", "out", out, x.shape());
+}
+
+}  // namespace
 
 void Ops::force(const std::string& regex) { choice_.force(regex, device_.name()); }
 
@@ -207,12 +216,18 @@ void Ops::causal_mask(const Tensor& out, const AttentionMask& mask) {
 }
 
 void Ops::copy(const Tensor& out, const Tensor& x) {
-  require_placed("copy", device_, {{"out", out}, {"x", x}});
-  require_dtype("copy", "out", out, x.dtype());
-  require_shape("copy", "out", out, x.shape());
+  require_copyable(device_, out, x);
   choice_.begin(OpId::copy);
   do_copy(out, x);
   record(OpId::copy, is_floating(x.dtype()) ? x.dtype() : DType::f32, {});
+}
+
+void Ops::copy_pair(const Tensor& out_a, const Tensor& a, const Tensor& out_b, const Tensor& b) {
+  require_copyable(device_, out_a, a);
+  require_copyable(device_, out_b, b);
+  choice_.begin(OpId::copy);
+  do_copy_pair(out_a, a, out_b, b);
+  record(OpId::copy, is_floating(a.dtype()) ? a.dtype() : DType::f32, {});
 }
 
 void Ops::gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,

@@ -155,6 +155,8 @@ class Ops {
 
   // out = x, any strides, equal shapes and dtypes.
   void copy(const Tensor& out, const Tensor& x);
+  // Two copies, in one go where the tensors are alike: keys and values.
+  void copy_pair(const Tensor& out_a, const Tensor& a, const Tensor& out_b, const Tensor& b);
 
   // out = R(x): from one float dtype to another.
   void cast(const Tensor& out, const Tensor& x);
@@ -260,6 +262,8 @@ class Ops {
                          RotaryStyle style) = 0;
   virtual void do_causal_mask(const Tensor& out, const AttentionMask& mask) = 0;
   virtual void do_copy(const Tensor& out, const Tensor& x) = 0;
+  virtual void do_copy_pair(const Tensor& out_a, const Tensor& a, const Tensor& out_b,
+                            const Tensor& b);
   virtual void do_cast(const Tensor& out, const Tensor& x) = 0;
   virtual void do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid) = 0;
   virtual void do_causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,

@@ -1,8 +1,15 @@
-// Default compositions of the fused ops: HF's eager code, one rounding after every operation.
+// Default compositions of the fused ops: HF's eager code, one rounding after every operation; and of
+// pairs.
 #include "kernels/error.h"
 #include "kernels/ops.h"
 
 namespace plumb {
+
+void Ops::do_copy_pair(const Tensor& out_a, const Tensor& a, const Tensor& out_b,
+                       const Tensor& b) {
+  do_copy(out_a, a);
+  do_copy(out_b, b);
+}
 
 void Ops::do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
                               Activation function) {

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "blocks/embedding.h"
-#include "blocks/kv_cache.h"
 #include "blocks/lm_head.h"
 #include "blocks/norms.h"
 #include "blocks/sdpa.h"
@@ -194,9 +193,12 @@ void add_cache(const Maker& m, Cases& out) {
         return
             [k = t.at("k"), v = t.at("v"), keys = t.at("keys"), values = t.at("values"),
              old_keys = before("keys_before"), old_values = before("values_before")](Context& ctx) {
-              const KvCache cache;
-              cache.append(ctx, keys, old_keys, k);
-              cache.append(ctx, values, old_values, v);
+              const int64_t past = old_keys.defined() ? old_keys.dim(2) : 0, all = keys.dim(2);
+              if (past > 0) {
+                ctx.ops.copy_pair(keys.slice(2, 0, past), old_keys, values.slice(2, 0, past),
+                                  old_values);
+              }
+              ctx.ops.copy_pair(keys.slice(2, past, all), k, values.slice(2, past, all), v);
             };
       }};
   if (m.past() > 0) {

@@ -273,6 +273,14 @@ void ObservedOps::do_copy(const Tensor& out, const Tensor& x) {
   row_op(OpId::copy, {out}, {x}, run, true);
 }
 
+void ObservedOps::do_copy_pair(const Tensor& out_a, const Tensor& a, const Tensor& out_b,
+                               const Tensor& b) {
+  const auto run = [](Ops& ops, const Tensors& y, const Tensors& x) {
+    ops.copy_pair(y[0], x[0], y[1], x[1]);
+  };
+  row_op(OpId::copy, {out_a, out_b}, {a, b}, run, true);
+}
+
 void ObservedOps::do_cast(const Tensor& out, const Tensor& x) {
   row_op(OpId::cast, {out}, {x},
          [](Ops& ops, const Tensors& y, const Tensors& a) { ops.cast(y[0], a[0]); });

@@ -3,6 +3,8 @@
 // Memory-bound. A thread owns 16 bytes of the output (one element where alignment forbids more),
 // reads the same of every input and writes once; contiguous tensors are one long row. The fused ops
 // round to storage between their steps in registers, as HuggingFace's eager code does in memory.
+#include <initializer_list>
+
 #include "kernels/gpu/functions.h"
 #include "kernels/gpu/gpu_ops.h"
 #include "kernels/gpu/rows.h"
@@ -117,56 +119,81 @@ struct Softcap {
   }
 };
 
-// Elements moved as they are; each row goes to `repeats` places.
+// Up to two tensors of one layout, moved as they are.
+template <class T>
+struct Moves {
+  T* out[2];
+  const T* x[2];
+  Rows out_rows, x_rows;
+  Divisor width;  // of a row, in vectors
+  int64_t total;  // vectors in all rows of x
+  int repeats;    // places that a row goes to
+  int64_t repeat_stride;
+};
+
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads, kBlocks)
-    copy_rows(Operands<T, 1> p, int repeats, int64_t repeat_stride) {
+__global__ void __launch_bounds__(kThreads, kBlocks) copy_rows(Moves<T> p) {
   wait_for_previous_kernel();
   const int64_t i = int64_t{kThreads} * block_index().x + thread_index().x;
   if (i >= p.total) return;
-  const bool one_row = p.in_rows[0].count == 1;
+  const bool one_row = p.x_rows.count == 1;
   const Division at = one_row ? Division{0, i} : divide(i, p.width);
-  const int64_t row = at.quotient, column = at.remainder * N;
-  const auto x = load_vector<N>(p.in[0] + p.in_rows[0].offset(row) + column);
-  T* to = p.out + p.out_rows.offset(row) + column;
-  for (int r = 0; r < repeats; ++r) store_vector(to + r * repeat_stride, x);
+  const int64_t column = at.remainder * N;
+  const unsigned tensor = block_index().y;
+  const T* from = tensor == 0 ? p.x[0] : p.x[1];
+  T* to = (tensor == 0 ? p.out[0] : p.out[1]) + p.out_rows.offset(at.quotient) + column;
+  const auto x = load_vector<N>(from + p.x_rows.offset(at.quotient) + column);
+  for (int r = 0; r < p.repeats; ++r) store_vector(to + r * p.repeat_stride, x);
 }
 
-// out[.., a repeats + r, ..] = x[.., a, ..] along `axis`, which out has `repeats` times as long.
+struct Copy {
+  const Tensor& out;
+  const Tensor& x;
+};
+using Copies = std::initializer_list<Copy>;
+
+// out[.., a repeats + r, ..] = x[.., a, ..] along `axis`, which out has `repeats` times as long; for
+// one or two pairs of tensors, equal but for where they lie.
 template <class T>
-void copy_as(GpuOps& ops, const char* op, std::string_view variant, const Tensor& out,
-             const Tensor& x, int axis, int64_t repeats) {
-  Tensor from = x, to = out;
-  if (repeats > 1) {
-    to = out.every(axis, 0, repeats);
-  } else if (out.contiguous() && x.contiguous()) {
-    from = x.view({x.numel()});
-    to = out.view({x.numel()});
-  }
-  const int64_t repeat_stride = repeats > 1 ? out.stride(axis) : 0;
-  Operands<T, 1> p{to.data<T>(), rows_of(op, to), {from.data<T>()}, {rows_of(op, from)}, {}, 0};
-  const auto go = [&]<int N>() {
-    p.width = Divisor(from.dim(-1) / N);
-    p.total = from.numel() / N;
-    launch_overlapped<copy_rows<T, N>>(op, {grid_for(p.total, kThreads)}, {kThreads}, 0,
-                                       ops.stream(), p, static_cast<int>(repeats), repeat_stride);
-  };
+void copy_as(GpuOps& ops, const char* op, std::string_view variant, Copies copies, int axis,
+             int64_t repeats) {
+  Moves<T> p{};
+  p.repeats = static_cast<int>(repeats);
+  bool vectors = true;
+  unsigned tensors = 0;
+  int64_t width = 0;
   constexpr int kN = 16 / static_cast<int>(sizeof(T));
-  if (rows_are_vectors(to) && rows_are_vectors(from) && repeat_stride % kN == 0 &&
-      ops.choose("vectors", variant)) {
+  for (const Copy& copy : copies) {
+    const Tensor& x = copy.x;
+    const Tensor to = repeats > 1 ? copy.out.every(axis, 0, repeats) : copy.out;
+    const int row_axes = dense_axes(to, x);
+    p.out[tensors] = to.data<T>();
+    p.x[tensors++] = x.data<T>();
+    p.out_rows = rows_of(op, to, row_axes);
+    p.x_rows = rows_of(op, x, row_axes);
+    if (repeats > 1) p.repeat_stride = copy.out.stride(axis);
+    vectors = vectors && rows_are_vectors(to) && rows_are_vectors(x);
+    width = x.numel() / p.x_rows.count;
+  }
+  const auto go = [&]<int N>() {
+    p.width = Divisor(width / N);
+    p.total = p.x_rows.count * p.width.value();
+    launch_overlapped<copy_rows<T, N>>(op, {grid_for(p.total, kThreads), tensors}, {kThreads}, 0,
+                                       ops.stream(), p);
+  };
+  if (vectors && p.repeat_stride % kN == 0 && ops.choose("vectors", variant)) {
     return go.template operator()<kN>();
   }
   ops.settle_for("scalars", variant);
   go.template operator()<1>();
 }
 
-void copy_bits(GpuOps& ops, const char* op, const Tensor& out, const Tensor& x, int axis = 0,
-               int64_t repeats = 1) {
-  with_storage(op, out.dtype(), [&]<class T>(T) {
+void copy_bits(GpuOps& ops, const char* op, Copies copies, int axis = 0, int64_t repeats = 1) {
+  with_storage(op, copies.begin()->out.dtype(), [&]<class T>(T) {
     if constexpr (sizeof(T) == 4) {
-      copy_as<uint32_t>(ops, op, "b4", out, x, axis, repeats);
+      copy_as<uint32_t>(ops, op, "b4", copies, axis, repeats);
     } else {
-      copy_as<uint16_t>(ops, op, "b2", out, x, axis, repeats);
+      copy_as<uint16_t>(ops, op, "b2", copies, axis, repeats);
     }
   });
 }
@@ -227,12 +254,22 @@ void GpuOps::do_softcap(const Tensor& out, const Tensor& x, double cap) {
 
 void GpuOps::do_copy(const Tensor& out, const Tensor& x) {
   if (out.numel() == 0) return;
-  copy_bits(*this, "copy", out, x);
+  copy_bits(*this, "copy", {{out, x}});
+}
+
+void GpuOps::do_copy_pair(const Tensor& out_a, const Tensor& a, const Tensor& out_b,
+                          const Tensor& b) {
+  if (a.numel() == 0) return;
+  if (equal_layout(out_a, out_b) && equal_layout(a, b)) {
+    copy_bits(*this, "copy", {{out_a, a}, {out_b, b}});
+  } else {
+    Ops::do_copy_pair(out_a, a, out_b, b);
+  }
 }
 
 void GpuOps::do_repeat_heads(const Tensor& out, const Tensor& x) {
   if (out.numel() == 0) return;
-  copy_bits(*this, "repeat_heads", out, x, 1, out.dim(1) / x.dim(1));
+  copy_bits(*this, "repeat_heads", {{out, x}}, 1, out.dim(1) / x.dim(1));
 }
 
 }  // namespace plumb::PLUMB_GPU_VENDOR

@@ -3,7 +3,7 @@
 namespace plumb::PLUMB_GPU_VENDOR {
 namespace {
 
-// The kernels of each op; "vectors" are 16-byte accesses, "scalars" single elements. own1, own2,
+// The kernels of each op; "vectors" are 16-byte accesses, "scalars" single elements. own1 to
 // own4: vectors of a row that a thread keeps; reread: rows too long for that. m, r: rows. d:
 // head_dim. b: bytes of an element.
 struct Row {
@@ -14,7 +14,8 @@ struct Row {
 
 const std::vector<Row>& rows() {
   static const std::vector<std::string_view> widths = {"vectors", "scalars"};
-  static const std::vector<std::string_view> owned = {"own1", "own2", "own4", "reread"};
+  static const std::vector<std::string_view> owned = {"own1", "own2", "own3", "own4",
+                                                      "reread"};
   static const std::vector<std::string_view> functions = {"silu", "gelu", "gelu_pytorch_tanh",
                                                           "tanh"};
   static const std::vector<Row> rows = {

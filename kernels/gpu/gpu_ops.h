@@ -57,6 +57,8 @@ class GpuOps final : public Ops {
                  RotaryStyle style) override;
   void do_causal_mask(const Tensor& out, const AttentionMask& mask) override;
   void do_copy(const Tensor& out, const Tensor& x) override;
+  void do_copy_pair(const Tensor& out_a, const Tensor& a, const Tensor& out_b,
+                    const Tensor& b) override;
   void do_cast(const Tensor& out, const Tensor& x) override;
   void do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid) override;
   void do_causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,

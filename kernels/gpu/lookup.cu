@@ -1,5 +1,5 @@
-// embedding: out[row] = R(weight[ids[row]] * scale); and causal_mask. A thread owns 16 bytes of the
-// output at a time.
+// embedding: out[row] = R(weight[ids[row]] * scale); and causal_mask. A block owns a row of the
+// output, a thread 16 bytes of it at a time.
 //
 // An id outside the vocabulary cannot be reported from a kernel: it raises a flag in device memory
 // that the next synchronize() turns into an error, and gives zeros.
@@ -12,8 +12,7 @@
 namespace plumb::PLUMB_GPU_VENDOR {
 namespace {
 
-constexpr int kThreads = 256;
-
+constexpr int kMostThreads = 512;
 constexpr int kInFlight = 2;  // vectors of a thread, all read before the first is written
 
 template <class T>
@@ -25,54 +24,45 @@ struct EmbeddingOperands {
   Divisor ids_width;
   const T* weight;
   int64_t weight_stride, vocab;
-  Divisor width;  // of a row, in vectors
+  int width;  // of a row, in vectors
   float scale;
   IdError* error;
 };
 
+// A block owns a row.
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads) embedding_rows(EmbeddingOperands<T> p) {
+__global__ void __launch_bounds__(kMostThreads) embedding_rows(EmbeddingOperands<T> p) {
   wait_for_previous_kernel();
-  const int64_t total = p.out_rows.count * p.width.value();
-  const int64_t share = int64_t{kThreads} * kInFlight;
-  for (int64_t base = share * block_index().x; base < total; base += share * grid_size().x) {
-    Division at[kInFlight];
-    int64_t id[kInFlight];
+  const int64_t row = block_index().x;
+  const Division at = divide(row, p.ids_width);
+  const int64_t id = p.ids[p.id_rows.offset(at.quotient) + at.remainder];
+  const bool known = id >= 0 && id < p.vocab;
+  const int thread = static_cast<int>(thread_index().x), threads = static_cast<int>(block_size().x);
+  // Many rows may find an unknown one; the first tells which.
+  if (!known && thread == 0 && atomic_add(&p.error->count, 1) == 0) {
+    p.error->id = id;
+    p.error->vocab = p.vocab;
+  }
+  const T* from = p.weight + (known ? id : 0) * p.weight_stride;
+  T* to = p.out + p.out_rows.offset(row);
+  for (int base = thread; base < p.width; base += threads * kInFlight) {
+    Vector<T, N> y[kInFlight] = {};
 #pragma unroll
     for (int j = 0; j < kInFlight; ++j) {
-      const int64_t i = base + int64_t{kThreads} * j + thread_index().x;
-      at[j] = divide(i < total ? i : total - 1, p.width);
-      const Division of_id = divide(at[j].quotient, p.ids_width);
-      id[j] = p.ids[p.id_rows.offset(of_id.quotient) + of_id.remainder];
-    }
-    Vector<T, N> y[kInFlight];
-#pragma unroll
-    for (int j = 0; j < kInFlight; ++j) {
-      const int64_t known = id[j] >= 0 && id[j] < p.vocab ? id[j] : 0;
-      if (p.vocab > 0) {
-        y[j] = load_vector<N>(p.weight + known * p.weight_stride + at[j].remainder * N);
+      if (known && base + j * threads < p.width) {
+        y[j] = load_vector<N>(from + int64_t{base + j * threads} * N);
       }
     }
 #pragma unroll
     for (int j = 0; j < kInFlight; ++j) {
-      if (id[j] >= 0 && id[j] < p.vocab) continue;
-      // Many threads may find one; the first tells which.
-      if (atomic_add(&p.error->count, 1) == 0) {
-        p.error->id = id[j];
-        p.error->vocab = p.vocab;
-      }
-      y[j] = {};
-    }
-#pragma unroll
-    for (int j = 0; j < kInFlight; ++j) {
-      if (base + int64_t{kThreads} * j + thread_index().x >= total) continue;
+      if (base + j * threads >= p.width) continue;
       if (p.scale != 1.0f) {
         float scaled[N];
 #pragma unroll
         for (int k = 0; k < N; ++k) scaled[k] = to_float(y[j][k]) * p.scale;
         y[j] = narrowed<T>(scaled);
       }
-      store_vector(p.out + p.out_rows.offset(at[j].quotient) + at[j].remainder * N, y[j]);
+      store_vector(to + int64_t{base + j * threads} * N, y[j]);
     }
   }
 }
@@ -126,10 +116,12 @@ void GpuOps::do_embedding(const Tensor& out, const Tensor& ids, const Tensor& we
                            static_cast<float>(scale),
                            id_error()};
     const auto go = [&]<int N>() {
-      p.width = Divisor(weight.dim(1) / N);
+      p.width = static_cast<int>(weight.dim(1) / N);
+      const int shared = (p.width + kInFlight - 1) / kInFlight;  // threads with all in flight
+      const auto threads = static_cast<unsigned>(std::min((shared + 63) / 64 * 64, kMostThreads));
       launch_overlapped<embedding_rows<T, N>>("embedding",
-                                              {grid_for(out.numel() / N, kThreads * kInFlight)},
-                                              {kThreads}, 0, stream(), p);
+                                              {grid_of_rows("embedding", p.out_rows.count)},
+                                              {threads}, 0, stream(), p);
     };
     if (rows_are_vectors(out) && rows_are_vectors(weight) && choose("vectors")) {
       return go.template operator()<kVector<T>>();

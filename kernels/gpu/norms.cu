@@ -34,83 +34,81 @@ template <class T, int Wave, int N, int Own, int Inputs>
 __global__ void __launch_bounds__(kMostRowThreads, kBlocks) rms_norm_rows(NormOperands<T> p) {
   wait_for_previous_kernel();
   BlockReduction<Wave> block;
-  for (int64_t row = block_index().x; row < p.x_rows.count; row += grid_size().x) {
-    const T* from = p.x + p.x_rows.offset(row);
-    const T* residual = Inputs == 2 ? p.residual + p.residual_rows.offset(row) : nullptr;
-    T* sum = Inputs == 2 ? p.sum + p.sum_rows.offset(row) : nullptr;
-    RowSlice<T, N, Own> x(p.columns), added(p.columns);
-    x.load(from);
-    if (Inputs == 2) added.load(residual);
-    float squares = 0;
-    x.each(from, [&](int64_t column, Vector<T, N>& v, int j) {
-      if constexpr (Inputs == 2) {
-        const Vector<T, N> r = added.at(residual, j);
-        v = rounded_sum(v, r);
-        store_vector(sum + column, v);
+  const int64_t row = block_index().x;
+  const T* from = p.x + p.x_rows.offset(row);
+  const T* residual = Inputs == 2 ? p.residual + p.residual_rows.offset(row) : nullptr;
+  T* sum = Inputs == 2 ? p.sum + p.sum_rows.offset(row) : nullptr;
+  RowSlice<T, N, Own> x(p.columns), added(p.columns);
+  x.load(from);
+  if (Inputs == 2) added.load(residual);
+  float squares = 0;
+  x.each(from, [&](int64_t column, Vector<T, N>& v, int j) {
+    if constexpr (Inputs == 2) {
+      const Vector<T, N> r = added.at(residual, j);
+      v = rounded_sum(v, r);
+      store_vector(sum + column, v);
+    }
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+      squares = fused_multiply_add(to_float(v[i]), to_float(v[i]), squares);
+  });
+  const float mean = block.sum(squares) / static_cast<float>(p.columns);
+  const float factor = reciprocal_sqrt(mean + p.eps);
+  T* out = p.out + p.out_rows.offset(row);
+  x.each(Inputs == 2 ? sum : from, [&](int64_t column, Vector<T, N>& v, int) {
+    const auto w = load_vector<N>(p.weight + column);
+    float n[N];
+#pragma unroll
+    for (int i = 0; i < N; ++i) n[i] = to_float(v[i]) * factor;
+    if (p.round_before && p.weight_offset == 0) {  // LLaMA
+      v = rounded_product(narrowed<T>(n), w);
+    } else {
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        n[i] = (p.weight_offset + to_float(w[i])) * (p.round_before ? rounded<T>(n[i]) : n[i]);
       }
-#pragma unroll
-      for (int i = 0; i < N; ++i)
-        squares = fused_multiply_add(to_float(v[i]), to_float(v[i]), squares);
-    });
-    const float mean = block.sum(squares) / static_cast<float>(p.columns);
-    const float factor = reciprocal_sqrt(mean + p.eps);
-    T* out = p.out + p.out_rows.offset(row);
-    x.each(Inputs == 2 ? sum : from, [&](int64_t column, Vector<T, N>& v, int) {
-      const auto w = load_vector<N>(p.weight + column);
-      float n[N];
-#pragma unroll
-      for (int i = 0; i < N; ++i) n[i] = to_float(v[i]) * factor;
-      if (p.round_before && p.weight_offset == 0) {  // LLaMA
-        v = rounded_product(narrowed<T>(n), w);
-      } else {
-#pragma unroll
-        for (int i = 0; i < N; ++i) {
-          n[i] = (p.weight_offset + to_float(w[i])) * (p.round_before ? rounded<T>(n[i]) : n[i]);
-        }
-        v = narrowed<T>(n);
-      }
-      store_vector(out + column, v);
-    });
-  }
+      v = narrowed<T>(n);
+    }
+    store_vector(out + column, v);
+  });
 }
 
 template <class T, int Wave, int N, int Own>
 __global__ void __launch_bounds__(kMostRowThreads, kBlocks) layer_norm_rows(NormOperands<T> p) {
   wait_for_previous_kernel();
   BlockReduction<Wave> block;
-  for (int64_t row = block_index().x; row < p.x_rows.count; row += grid_size().x) {
-    const T* from = p.x + p.x_rows.offset(row);
-    const float count = static_cast<float>(p.columns);
-    RowSlice<T, N, Own> x(p.columns);
-    x.load(from);
-    float sum = 0;
-    x.each(from, [&](int64_t, const Vector<T, N>& v, int) {
+  const int64_t row = block_index().x;
+  const T* from = p.x + p.x_rows.offset(row);
+  const float count = static_cast<float>(p.columns);
+  RowSlice<T, N, Own> x(p.columns);
+  x.load(from);
+  float sum = 0;
+  x.each(from, [&](int64_t, const Vector<T, N>& v, int) {
 #pragma unroll
-      for (int i = 0; i < N; ++i) sum += to_float(v[i]);
-    });
-    const float mean = block.sum(sum) / count;
-    float squares = 0;
-    x.each(from, [&](int64_t, const Vector<T, N>& v, int) {
+    for (int i = 0; i < N; ++i) sum += to_float(v[i]);
+  });
+  const float mean = block.sum(sum) / count;
+  float squares = 0;
+  x.each(from, [&](int64_t, const Vector<T, N>& v, int) {
 #pragma unroll
-      for (int i = 0; i < N; ++i) {
-        const float deviation = to_float(v[i]) - mean;
-        squares = fused_multiply_add(deviation, deviation, squares);
-      }
-    });
-    const float factor = reciprocal_sqrt(block.sum(squares) / count + p.eps);
-    T* out = p.out + p.out_rows.offset(row);
-    x.each(from, [&](int64_t column, const Vector<T, N>& v, int) {
-      const auto w = load_vector<N>(p.weight + column);
-      Vector<T, N> b{};
-      if (p.bias) b = load_vector<N>(p.bias + column);
-      float y[N];
+    for (int i = 0; i < N; ++i) {
+      const float deviation = to_float(v[i]) - mean;
+      squares = fused_multiply_add(deviation, deviation, squares);
+    }
+  });
+  const float factor = reciprocal_sqrt(block.sum(squares) / count + p.eps);
+  T* out = p.out + p.out_rows.offset(row);
+  x.each(from, [&](int64_t column, const Vector<T, N>& v, int) {
+    const auto w = load_vector<N>(p.weight + column);
+    Vector<T, N> b{};
+    if (p.bias) b = load_vector<N>(p.bias + column);
+    float y[N];
 #pragma unroll
-      for (int i = 0; i < N; ++i) {
-        y[i] = fused_multiply_add((to_float(v[i]) - mean) * factor, to_float(w[i]), to_float(b[i]));
-      }
-      store_vector(out + column, narrowed<T>(y));
-    });
-  }
+    for (int i = 0; i < N; ++i) {
+      y[i] = fused_multiply_add((to_float(v[i]) - mean) * factor, to_float(w[i]), to_float(b[i]));
+    }
+    store_vector(out + column, narrowed<T>(y));
+  });
 }
 
 template <class T>
@@ -146,7 +144,7 @@ void GpuOps::do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor&
     p.round_before = params.rounding == WeightRounding::before;
     with_row_slices<T>(*this, p.columns, vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
       const auto go = [&]<auto Kernel>() {
-        launch_overlapped<Kernel>("rms_norm", {grid_for(p.x_rows.count, 1)}, {threads}, 0, stream(),
+        launch_overlapped<Kernel>("rms_norm", {grid_of_rows("rms_norm", p.x_rows.count)}, {threads}, 0, stream(),
                                   p);
       };
       if (residual.defined()) {
@@ -178,7 +176,7 @@ void GpuOps::do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& wei
         rows_are_vectors(out) && rows_are_vectors(x) && is_vector(weight) && is_vector(bias);
     with_row_slices<T>(*this, p.columns, vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
       constexpr auto kKernel = layer_norm_rows<T, Wave, N, Own>;
-      launch_overlapped<kKernel>("layer_norm", {grid_for(p.x_rows.count, 1)}, {threads}, 0,
+      launch_overlapped<kKernel>("layer_norm", {grid_of_rows("layer_norm", p.x_rows.count)}, {threads}, 0,
                                  stream(), p);
     });
   });

@@ -2,8 +2,9 @@
 // dtype.
 //
 // rotary: memory-bound. A thread owns 16 bytes of each half of a row of x [B, H, T, D] (or 32
-// adjacent bytes where pairs are interleaved); rows are taken in the order in which they lie in
-// memory.
+// adjacent bytes where pairs are interleaved).
+#include <algorithm>
+
 #include "kernels/gpu/gpu_ops.h"
 #include "kernels/gpu/rows.h"
 
@@ -38,11 +39,11 @@ struct RotaryOperands {
   const T* x;
   const T* cos_table;
   const T* sin_table;
-  // Rows as [outer, middle, inner]: batch, then head and token in memory order.
-  int64_t out_stride[3], x_stride[3], table_stride[3];
-  Divisor middle, inner;
-  int64_t rows;
+  int64_t out_stride[3], x_stride[3], table_stride[3];  // of batch, head, token
+  Divisor heads;
+  int64_t first;  // [batch, head] as one number, of the grid's first
   Divisor work;   // vectors (pairs of them up to `pairs`) per row
+  int64_t total;  // of all rows of a head
   int64_t pairs;  // rotated columns / 2
 };
 
@@ -75,32 +76,30 @@ __device__ inline void rotate(const Vector<T, N> (&x)[2], const Vector<T, N> (&c
 template <class T, int N, bool Halves>
 __global__ void __launch_bounds__(kThreads) rotary_rows(RotaryOperands<T> p) {
   wait_for_previous_kernel();
-  const int64_t total = p.rows * p.work.value(), step = int64_t{kThreads} * grid_size().x;
-  for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < total; i += step) {
-    const Division in_row = divide(i, p.work), low = divide(in_row.quotient, p.inner);
-    const Division high = divide(low.quotient, p.middle);
-    const auto offset = [&](const int64_t(&stride)[3]) {
-      return high.quotient * stride[0] + high.remainder * stride[1] + low.remainder * stride[2];
-    };
-    const T* from = p.x + offset(p.x_stride);
-    T* to = p.out + offset(p.out_stride);
-    const int64_t pair = in_row.remainder * N;
-    if (pair >= p.pairs) {  // beyond the rotated columns: a copy
-      store_vector(to + pair + p.pairs, load_vector<N>(from + pair + p.pairs));
-      continue;
-    }
-    const int64_t first = Halves ? pair : 2 * pair, second = first + (Halves ? p.pairs : N);
-    const T* cos = p.cos_table + offset(p.table_stride) + pair;
-    const T* sin = p.sin_table + offset(p.table_stride) + pair;
-    const int64_t other = Halves ? p.pairs : 0;
-    const Vector<T, N> x[2] = {load_vector<N>(from + first), load_vector<N>(from + second)};
-    const Vector<T, N> c[2] = {load_vector<N>(cos), load_vector<N>(cos + other)};
-    const Vector<T, N> s[2] = {load_vector<N>(sin), load_vector<N>(sin + other)};
-    Vector<T, N> y[2];
-    rotate<T, N, Halves>(x, c, s, y);
-    store_vector(to + first, y[0]);
-    store_vector(to + second, y[1]);
+  const int64_t i = int64_t{kThreads} * block_index().x + thread_index().x;
+  if (i >= p.total) return;
+  const Division in_row = divide(i, p.work), head = divide(p.first + block_index().y, p.heads);
+  const auto offset = [&](const int64_t(&stride)[3]) {
+    return head.quotient * stride[0] + head.remainder * stride[1] + in_row.quotient * stride[2];
+  };
+  const T* from = p.x + offset(p.x_stride);
+  T* to = p.out + offset(p.out_stride);
+  const int64_t pair = in_row.remainder * N;
+  if (pair >= p.pairs) {  // beyond the rotated columns: a copy
+    store_vector(to + pair + p.pairs, load_vector<N>(from + pair + p.pairs));
+    return;
   }
+  const int64_t first = Halves ? pair : 2 * pair, second = first + (Halves ? p.pairs : N);
+  const T* cos = p.cos_table + offset(p.table_stride) + pair;
+  const T* sin = p.sin_table + offset(p.table_stride) + pair;
+  const int64_t other = Halves ? p.pairs : 0;
+  const Vector<T, N> x[2] = {load_vector<N>(from + first), load_vector<N>(from + second)};
+  const Vector<T, N> c[2] = {load_vector<N>(cos), load_vector<N>(cos + other)};
+  const Vector<T, N> s[2] = {load_vector<N>(sin), load_vector<N>(sin + other)};
+  Vector<T, N> y[2];
+  rotate<T, N, Halves>(x, c, s, y);
+  store_vector(to + first, y[0]);
+  store_vector(to + second, y[1]);
 }
 
 }  // namespace
@@ -131,27 +130,29 @@ void GpuOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, co
     p.x = x.data<T>();
     p.cos_table = cos.data<T>();
     p.sin_table = sin.data<T>();
-    const bool heads_inside = x.stride(1) < x.stride(2);
-    const int axes[3] = {0, heads_inside ? 2 : 1, heads_inside ? 1 : 2};
     for (int i = 0; i < 3; ++i) {
-      const int axis = axes[i];
-      p.out_stride[i] = out.stride(axis);
-      p.x_stride[i] = x.stride(axis);
-      p.table_stride[i] = axis == 1 ? 0 : cos.stride(axis == 0 ? 0 : 1);
+      p.out_stride[i] = out.stride(i);
+      p.x_stride[i] = x.stride(i);
     }
-    p.middle = Divisor(x.dim(axes[1]));
-    p.inner = Divisor(x.dim(axes[2]));
-    p.rows = x.dim(0) * x.dim(1) * x.dim(2);
+    p.table_stride[0] = cos.dim(0) == 1 ? 0 : cos.stride(0);
+    p.table_stride[2] = cos.stride(1);
+    p.heads = Divisor(x.dim(1));
     p.pairs = cos.dim(2) / 2;
     const bool halves = style == RotaryStyle::half;
     const std::string_view variant = halves ? "half" : "interleaved";
     const auto go = [&]<int N>() {
+      constexpr int64_t kMostRows = 65535;  // of a grid
       p.work = Divisor((x.dim(3) - p.pairs) / N);
-      const Dim grid{grid_for(p.rows * p.work.value(), kThreads)};
-      if (halves) {
-        launch_overlapped<rotary_rows<T, N, true>>("rotary", grid, {kThreads}, 0, stream(), p);
-      } else {
-        launch_overlapped<rotary_rows<T, N, false>>("rotary", grid, {kThreads}, 0, stream(), p);
+      p.total = x.dim(2) * p.work.value();
+      const int64_t heads = x.dim(0) * x.dim(1);
+      for (p.first = 0; p.first < heads; p.first += kMostRows) {
+        const Dim grid{grid_for(p.total, kThreads),
+                       static_cast<unsigned>(std::min(heads - p.first, kMostRows))};
+        if (halves) {
+          launch_overlapped<rotary_rows<T, N, true>>("rotary", grid, {kThreads}, 0, stream(), p);
+        } else {
+          launch_overlapped<rotary_rows<T, N, false>>("rotary", grid, {kThreads}, 0, stream(), p);
+        }
       }
     };
     if (p.pairs % kVector<T> == 0 && rows_are_vectors(x) && rows_are_vectors(out) &&

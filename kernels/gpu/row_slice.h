@@ -62,27 +62,48 @@ struct RowSlice {
   }
 };
 
+// The vectors per thread that leave the fewest idle in a row of `pieces`. Several of them keep more
+// loads in flight and leave fewer threads to reduce over; short rows have too few to share.
+inline int vectors_per_thread(int64_t pieces, int wave) {
+  if (pieces <= wave) return 1;
+  if (pieces <= 4 * wave) return 2;
+  int best = 4;
+  const auto idle = [&](int own) {
+    const int64_t step = int64_t{own} * wave;
+    return (pieces + step - 1) / step * step - pieces;
+  };
+  for (const int own : {3, 2}) {
+    if (pieces <= own * kMostRowThreads && idle(own) < idle(best)) best = own;
+  }
+  return best;
+}
+
 // Threads and vectors per thread for rows of `columns`, then go.operator()<Wave, N, Own>(threads).
-// Several vectors per thread keep more loads in flight and leave fewer threads to reduce over.
 template <class T, class Go>
 void with_row_slices(GpuOps& ops, int64_t columns, bool vectors, Go go) {
   with_wave(ops.stream(), [&]<int Wave>() {
     const auto launched = [&]<int N>(std::string_view kernel) {
       const int64_t pieces = (columns + N - 1) / N;
-      const auto threads = [&](int64_t own) {
-        return static_cast<unsigned>(((pieces + own - 1) / own + Wave - 1) / Wave * Wave);
+      const auto with_own = [&]<int Own>(std::string_view variant) {
+        if (pieces > Own * kMostRowThreads || !ops.choose(kernel, variant)) return false;
+        const int64_t threads = ((pieces + Own - 1) / Own + Wave - 1) / Wave * Wave;
+        go.template operator()<Wave, N, Own>(static_cast<unsigned>(threads));
+        return true;
       };
-      if (pieces <= Wave && ops.choose(kernel, "own1")) {
-        go.template operator()<Wave, N, 1>(threads(1));
-      } else if (pieces <= 4 * Wave && ops.choose(kernel, "own2")) {
-        go.template operator()<Wave, N, 2>(threads(2));
-      } else if (pieces <= 4 * kMostRowThreads && ops.choose(kernel, "own4")) {
-        go.template operator()<Wave, N, 4>(threads(4));
-      } else if (ops.choose(kernel, "reread")) {
-        go.template operator()<Wave, N, 0>(unsigned{kMostRowThreads});
-      } else {
-        return false;
+      const auto kept = [&](int own) {
+        switch (own) {
+          case 1: return with_own.template operator()<1>("own1");
+          case 2: return with_own.template operator()<2>("own2");
+          case 3: return with_own.template operator()<3>("own3");
+          default: return with_own.template operator()<4>("own4");
+        }
+      };
+      if (kept(vectors_per_thread(pieces, Wave))) return true;
+      for (int own = 4; own >= 1; --own) {
+        if (kept(own)) return true;
       }
+      if (!ops.choose(kernel, "reread")) return false;
+      go.template operator()<Wave, N, 0>(unsigned{kMostRowThreads});
       return true;
     };
     if (vectors && launched.template operator()<kVector<T>>("vectors")) return;

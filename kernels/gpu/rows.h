@@ -22,11 +22,14 @@ struct Rows {
   }
 };
 
-// Outer axes that lie densely are merged first; throws Unsupported when more than three remain.
-inline Rows rows_of(const char* op, const Tensor& t) {
+// Outer axes that lie densely are merged first; throws Unsupported when more than three remain. A
+// row is the last axis, or the last `row_axes` ones where they lie densely.
+inline Rows rows_of(const char* op, const Tensor& t, int row_axes = 1) {
   int64_t extents[kMaxRank] = {}, strides[kMaxRank] = {};
   int axes = 0;
-  for (int i = 0; i + 1 < t.rank(); ++i) {
+  int64_t count = t.numel() > 0 ? 1 : 0;
+  for (int i = 0; i + row_axes < t.rank(); ++i) {
+    count *= t.dim(i);
     if (t.dim(i) == 1) continue;
     if (axes > 0 && strides[axes - 1] == t.stride(i) * t.dim(i)) {
       extents[axes - 1] *= t.dim(i);
@@ -44,7 +47,7 @@ inline Rows rows_of(const char* op, const Tensor& t) {
   out.inner = Divisor(axes > 1 ? extents[axes - 2] : 1);
   out.stride1 = axes > 1 ? strides[axes - 2] : 0;
   out.stride0 = axes > 2 ? strides[axes - 3] : 0;
-  out.count = t.rank() > 0 && t.dim(-1) > 0 ? t.numel() / t.dim(-1) : 0;
+  out.count = count;
   return out;
 }
 
@@ -57,6 +60,31 @@ inline bool rows_are_vectors(const Tensor& t) {
     if (t.dim(i) != 1 && t.stride(i) * size % 16 != 0) return false;
   }
   return true;
+}
+
+inline bool equal_layout(const Tensor& a, const Tensor& b) {
+  bool equal = a.dtype() == b.dtype() && a.shape() == b.shape();
+  for (int i = 0; equal && i < a.rank(); ++i) equal = a.stride(i) == b.stride(i);
+  return equal;
+}
+
+// How many of the last axes lie densely in both tensors, which have equal shapes.
+inline int dense_axes(const Tensor& a, const Tensor& b) {
+  int axes = 1;
+  int64_t elements = a.dim(-1);
+  const auto dense = [&](const Tensor& t) {
+    return t.dim(-axes - 1) == 1 || t.stride(-axes - 1) == elements;
+  };
+  while (axes < a.rank() && dense(a) && dense(b)) elements *= a.dim(-++axes);
+  return axes;
+}
+
+// A grid of one block per row; throws Unsupported for more rows than a grid may have.
+inline unsigned grid_of_rows(const char* op, int64_t rows) {
+  constexpr int64_t kMost = int64_t{1} << 30;
+  require<Unsupported>(rows <= kMost, op, rows, " rows in one call, at most ", kMost,
+                       " are implemented: split it");
+  return static_cast<unsigned>(rows);
 }
 
 // Blocks of a grid-stride loop over `items` of `per_block` each; any remainder is looped over.

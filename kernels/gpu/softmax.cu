@@ -16,46 +16,45 @@ __global__ void __launch_bounds__(kMostRowThreads, 2)
     softmax_rows(T* out, Rows out_rows, const T* x, Rows x_rows, int64_t columns) {
   wait_for_previous_kernel();
   BlockReduction<Wave> block;
-  for (int64_t row = block_index().x; row < x_rows.count; row += grid_size().x) {
-    const T* from = x + x_rows.offset(row);
-    RowSlice<T, N, Own> slice(columns);
-    slice.load(from);
-    float largest = -INFINITY;
-    slice.each(from, [&](int64_t, const Vector<T, N>& v, int) {
+  const int64_t row = block_index().x;
+  const T* from = x + x_rows.offset(row);
+  RowSlice<T, N, Own> slice(columns);
+  slice.load(from);
+  float largest = -INFINITY;
+  slice.each(from, [&](int64_t, const Vector<T, N>& v, int) {
 #pragma unroll
-      for (int i = 0; i < N; ++i) {
-        const float score = to_float(v[i]);
-        largest = score > largest || score != score ? score : largest;
-      }
-    });
-    largest = block.max(largest);
-    // Nothing to subtract from a row of minus infinity: exp(-inf - 0) = 0 for every element.
-    const float shift = largest == -INFINITY ? 0.0f : largest;
-    float sum = 0, kept[Own > 0 ? Own : 1][N] = {};
-    slice.each(from, [&](int64_t, const Vector<T, N>& v, int j) {
+    for (int i = 0; i < N; ++i) {
+      const float score = to_float(v[i]);
+      largest = score > largest || score != score ? score : largest;
+    }
+  });
+  largest = block.max(largest);
+  // Nothing to subtract from a row of minus infinity: exp(-inf - 0) = 0 for every element.
+  const float shift = largest == -INFINITY ? 0.0f : largest;
+  float sum = 0, kept[Own > 0 ? Own : 1][N] = {};
+  slice.each(from, [&](int64_t, const Vector<T, N>& v, int j) {
 #pragma unroll
-      for (int i = 0; i < N; ++i) {
-        const float weight = exponential<T>(to_float(v[i]) - shift);
-        if (Own > 0) kept[j][i] = weight;
-        sum += weight;
-      }
-    });
-    sum = block.sum(sum);
-    const float factor = sum == 0 ? 1.0f : 1.0f / sum;
-    T* to = out + out_rows.offset(row);
-    slice.each(from, [&](int64_t column, const Vector<T, N>& v, [[maybe_unused]] int j) {
-      float y[N];
+    for (int i = 0; i < N; ++i) {
+      const float weight = exponential<T>(to_float(v[i]) - shift);
+      if (Own > 0) kept[j][i] = weight;
+      sum += weight;
+    }
+  });
+  sum = block.sum(sum);
+  const float factor = sum == 0 ? 1.0f : 1.0f / sum;
+  T* to = out + out_rows.offset(row);
+  slice.each(from, [&](int64_t column, const Vector<T, N>& v, [[maybe_unused]] int j) {
+    float y[N];
 #pragma unroll
-      for (int i = 0; i < N; ++i) {
-        if constexpr (Own > 0) {
-          y[i] = kept[j][i] * factor;
-        } else {
-          y[i] = exponential<T>(to_float(v[i]) - shift) * factor;
-        }
+    for (int i = 0; i < N; ++i) {
+      if constexpr (Own > 0) {
+        y[i] = kept[j][i] * factor;
+      } else {
+        y[i] = exponential<T>(to_float(v[i]) - shift) * factor;
       }
-      store_vector(to + column, narrowed<T>(y));
-    });
-  }
+    }
+    store_vector(to + column, narrowed<T>(y));
+  });
 }
 
 }  // namespace
@@ -67,7 +66,7 @@ void GpuOps::do_softmax(const Tensor& out, const Tensor& x) {
     const bool vectors = rows_are_vectors(out) && rows_are_vectors(x);
     with_row_slices<T>(*this, x.dim(-1), vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
       constexpr auto kKernel = softmax_rows<T, Wave, N, Own>;
-      launch_overlapped<kKernel>("softmax", {grid_for(from.count, 1)}, {threads}, 0, stream(),
+      launch_overlapped<kKernel>("softmax", {grid_of_rows("softmax", from.count)}, {threads}, 0, stream(),
                                  out.data<T>(), to, static_cast<const T*>(x.data<T>()), from,
                                  x.dim(-1));
     });
