@@ -31,10 +31,6 @@ SsdScan SsdScan::load(const Weights& weights, const Params& params) {
   return scan;
 }
 
-DType SsdScan::output_dtype(DType storage) const {
-  return storage == DType::f64 || params.form == SsdForm::step ? storage : DType::f32;
-}
-
 GatedRmsNorm GatedRmsNorm::load(const Weights& weights, const Params& params) {
   return {weights["weight"], {params.number("eps"), params.integer("group_size")}};
 }
@@ -91,9 +87,12 @@ void Mamba2Mixer::operator()(Context& ctx, const Tensor& out, const Tensor& hidd
                      scan.d,
                      scan.dt_bias,
                      state.ssm_before};
-  const DType wide = scan.output_dtype(dtype);
+  const SsdParams how =
+      state.step ? SsdParams{SsdForm::step, scan.params.chunk_size, {}, {}} : scan.params;
+  // The chunk form leaves float32.
+  const DType wide = dtype == DType::f64 || how.form == SsdForm::step ? dtype : DType::f32;
   const Tensor scanned = ctx.take(wide, {batch, tokens, inner});
-  ctx.ops.ssd_scan(scanned.split(2, head_dim), state.ssm_after, in, scan.params);
+  ctx.ops.ssd_scan(scanned.split(2, head_dim), state.ssm_after, in, how);
   ctx.saw(":ssd_scan", "y", scanned);
   if (state.ssm_after.defined()) ctx.saw(":ssd_scan", "state_after", state.ssm_after);
   norm(ctx, scanned, scanned, gate);

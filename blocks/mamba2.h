@@ -23,8 +23,6 @@ struct SsdScan {
   SsdParams params;
 
   static SsdScan load(const Weights& weights, const Params& params);
-  // What y is stored in: float32 in the chunk form.
-  DType output_dtype(DType storage) const;
 };
 
 // RMSNorm of x silu(gate) over groups of channels. x, gate [..., C] -> out [..., C].
@@ -43,6 +41,7 @@ struct GatedRmsNorm {
 struct MambaState {
   Tensor conv_before, ssm_before;
   Tensor conv_after, ssm_after;
+  bool step = false;  // the step form, whatever the scan's own
 };
 
 // in_proj, split into gate, convolved x b c, and dt; convolution, scan, gated norm, out_proj.

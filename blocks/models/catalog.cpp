@@ -3,16 +3,15 @@
 #include "blocks/models/llama.h"
 #include "blocks/models/mistral.h"
 #include "blocks/models/qwen2.h"
+#include "blocks/models/zamba2.h"
 #include "kernels/error.h"
 
 namespace plumb {
 
 const std::vector<ModelEntry>& model_catalog() {
   static const std::vector<ModelEntry> entries = {
-      {"llama", load_llama},
-      {"gemma2", load_gemma2},
-      {"mistral", load_mistral},
-      {"qwen2", load_qwen2},
+      {"llama", load_llama}, {"gemma2", load_gemma2}, {"mistral", load_mistral},
+      {"qwen2", load_qwen2}, {"zamba2", load_zamba2},
   };
   return entries;
 }

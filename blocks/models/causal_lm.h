@@ -8,6 +8,7 @@
 
 #include "blocks/context.h"
 #include "blocks/kv_buffer.h"
+#include "blocks/mamba_buffer.h"
 #include "blocks/models/config.h"
 #include "blocks/models/rotary_angles.h"
 #include "blocks/weights.h"
@@ -20,7 +21,8 @@ struct Sequence {
   int64_t length = 0;      // tokens so far
   int64_t max_length = 0;  // room
   RotaryAngles angles;
-  std::vector<KvBuffer> caches;  // per attention layer
+  std::vector<KvBuffer> caches = {};     // per attention layer
+  std::vector<MambaBuffer> states = {};  // per Mamba2 mixer
 };
 
 class CausalLm {

@@ -96,13 +96,18 @@ std::optional<int64_t> Config::window_or_none(std::string_view name, int64_t abs
   return window;
 }
 
-std::vector<std::string> Config::layer_types(int64_t layers) const {
-  if (!has("layer_types")) return {};
-  const std::vector<std::string>& types = published_.strings("layer_types");
+std::vector<std::string> Config::per_layer(std::string_view name, int64_t layers) const {
+  if (!has(name)) return {};
+  const std::vector<std::string>& types = published_.strings(name);
   if (static_cast<int64_t>(types.size()) != layers) {
-    throw BadInput(text(where(), ": layer_types has ", types.size(),
+    throw BadInput(text(where(), ": ", name, " has ", types.size(),
                         " entries, num_hidden_layers is ", layers));
   }
+  return types;
+}
+
+std::vector<std::string> Config::layer_types(int64_t layers) const {
+  std::vector<std::string> types = per_layer("layer_types", layers);
   for (const std::string& type : types) {
     if (type == "full_attention" || type == "sliding_attention") continue;
     throw Unsupported(text(where(), ": layer_types has \"", type,

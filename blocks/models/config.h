@@ -39,7 +39,9 @@ class Config {
   // At least 2, or null for none.
   std::optional<int64_t> window_or_none(std::string_view name, int64_t absent) const;
 
-  // "sliding_attention" and such, one per layer; empty where there is no such key.
+  // Strings, one per layer; empty where there is no such key.
+  std::vector<std::string> per_layer(std::string_view name, int64_t layers) const;
+  // The same of `layer_types`, each "full_attention" or "sliding_attention".
   std::vector<std::string> layer_types(int64_t layers) const;
   // One id or several, or none.
   std::vector<int64_t> ids(std::string_view name) const;

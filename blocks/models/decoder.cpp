@@ -70,30 +70,24 @@ Activation read_activation(const Config& config, std::string_view key,
   return *function;
 }
 
-std::unique_ptr<Decoder> Decoder::load(const Weights& weights, const Config& config,
-                                       const DecoderSizes& sizes, const RmsNormParams& norm,
-                                       bool tied) {
-  auto out = std::make_unique<Decoder>();
-  const Shape table{sizes.vocabulary, sizes.hidden};
-  out->sizes = sizes;
-  out->embedding.weight = (weights / "model" / "embed_tokens").shaped("weight", table);
-  out->norm = load_norm(weights / "model" / "norm", sizes.hidden, norm);
+void Decoder::load_ends(const Weights& weights, const Config& config, const DecoderSizes& of,
+                        const RmsNormParams& norm_params, bool tied, const char* norm_name) {
+  const Shape table{of.vocabulary, of.hidden};
+  sizes = of;
+  embedding.weight = (weights / "model" / "embed_tokens").shaped("weight", table);
+  norm = load_norm(weights / "model" / norm_name, of.hidden, norm_params);
+  norm_path = text("model.", norm_name);
   if (tied) weights.tie("lm_head.weight", "model.embed_tokens.weight");
-  out->head.projection.weight =
-      tied ? out->embedding.weight : (weights / "lm_head").shaped("weight", table);
-  out->rotary = config.rotary(sizes.head_dim, sizes.max_position);
-  RotaryAngles::check(out->rotary);
-  return out;
+  head.projection.weight = tied ? embedding.weight : (weights / "lm_head").shaped("weight", table);
+  rotary = config.rotary(of.head_dim, of.max_position);
+  RotaryAngles::check(rotary);
 }
 
 Sequence Decoder::begin(Device& device, int64_t batch, int64_t max_length) const {
   require(batch > 0 && max_length > 0, "begin", batch, " sequences of up to ", max_length,
           " tokens, expected at least 1 of each");
-  Sequence out{batch, 0, max_length, RotaryAngles(device, dtype(), rotary, max_length), {}};
-  for (const DecoderLayer& layer : layers) {
-    out.caches.emplace_back(device, dtype(), batch, sizes.kv_heads, sizes.head_dim, max_length,
-                            layer.attention.sdpa.mask.window);
-  }
+  Sequence out{batch, 0, max_length, RotaryAngles(device, dtype(), rotary, max_length)};
+  add_buffers(device, out);
   return out;
 }
 
@@ -110,18 +104,30 @@ void Decoder::forward(Context& ctx, const Tensor& logits, const Tensor& ids,
   embedding(ctx, hidden, ids);
   ctx.saw("model.embed_tokens", "out", hidden);
   sequence.angles(ctx, cos, sin, sequence.length);
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const Part part(ctx, "model.layers", static_cast<int64_t>(i));
-    KvBuffer& cache = sequence.caches[i];
-    layers[i](ctx, hidden, hidden, cos, sin, cache.next(tokens));
-    cache.show(ctx, "self_attn:kv_cache");
-  }
+  run_layers(ctx, hidden, cos, sin, sequence);
   const Tensor last = ctx.take(dtype(), {batch, keep, sizes.hidden});
   norm(ctx, last, hidden.slice(1, tokens - keep, tokens));
-  ctx.saw("model.norm", "out", last);
+  ctx.saw(norm_path, "out", last);
   head(ctx, logits, last);
   ctx.saw("lm_head:logits", "out", logits);
   sequence.length += tokens;
+}
+
+void TransformerDecoder::add_buffers(Device& device, Sequence& sequence) const {
+  for (const DecoderLayer& layer : layers) {
+    sequence.caches.emplace_back(device, dtype(), sequence.batch, sizes.kv_heads, sizes.head_dim,
+                                 sequence.max_length, layer.attention.sdpa.mask.window);
+  }
+}
+
+void TransformerDecoder::run_layers(Context& ctx, const Tensor& hidden, const Tensor& cos,
+                                    const Tensor& sin, Sequence& sequence) const {
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const Part part(ctx, "model.layers", static_cast<int64_t>(i));
+    KvBuffer& cache = sequence.caches[i];
+    layers[i](ctx, hidden, hidden, cos, sin, cache.next(hidden.dim(1)));
+    cache.show(ctx, "self_attn:kv_cache");
+  }
 }
 
 }  // namespace plumb

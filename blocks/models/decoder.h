@@ -29,26 +29,41 @@ void set_attention(Attention& attention, double scale, std::optional<double> sof
 Activation read_activation(const Config& config, std::string_view key,
                            const std::string& otherwise);
 
-// Embedding, decoder layers, final norm, logits: every model whose layers are DecoderLayers.
-struct Decoder final : CausalLm {
+// Embedding, layers, final norm, logits: what all models have, around layers of any kind.
+struct Decoder : CausalLm {
   DecoderSizes sizes;
   Embedding embedding;
-  std::vector<DecoderLayer> layers;
   RmsNorm norm;
+  std::string norm_path;  // its name, for an observer
   LmHead head;
   Params rotary;  // of RotaryFrequencies
 
-  // Embedding, final norm, head and rotary of a "model." and "lm_head." tree; layers are left to
-  // the caller.
-  static std::unique_ptr<Decoder> load(const Weights& weights, const Config& config,
-                                       const DecoderSizes& sizes, const RmsNormParams& norm,
-                                       bool tied);
+  // All but the layers, of a "model." and "lm_head." tree.
+  void load_ends(const Weights& weights, const Config& config, const DecoderSizes& of,
+                 const RmsNormParams& norm_params, bool tied, const char* norm_name = "norm");
 
   int64_t vocabulary() const override { return sizes.vocabulary; }
   DType dtype() const override { return embedding.weight.dtype(); }
   Sequence begin(Device& device, int64_t batch, int64_t max_length) const override;
   void forward(Context& ctx, const Tensor& logits, const Tensor& ids,
                Sequence& sequence) const override;
+
+ protected:
+  // Gives a new sequence the caches and states of the layers.
+  virtual void add_buffers(Device& device, Sequence& sequence) const = 0;
+  // hidden [B, T, C] through all layers, in place. cos, sin [1, T, head_dim].
+  virtual void run_layers(Context& ctx, const Tensor& hidden, const Tensor& cos, const Tensor& sin,
+                          Sequence& sequence) const = 0;
+};
+
+// Whose layers all are DecoderLayers.
+struct TransformerDecoder final : Decoder {
+  std::vector<DecoderLayer> layers;
+
+ protected:
+  void add_buffers(Device& device, Sequence& sequence) const override;
+  void run_layers(Context& ctx, const Tensor& hidden, const Tensor& cos, const Tensor& sin,
+                  Sequence& sequence) const override;
 };
 
 }  // namespace plumb

@@ -37,8 +37,8 @@ std::unique_ptr<CausalLm> load_gemma2(const Weights& weights, const Config& conf
   const auto window = config.window_or_none("sliding_window", kDefaultWindow);
   const std::vector<std::string> types = config.layer_types(sizes.layers);
 
-  auto model =
-      Decoder::load(weights, config, sizes, norm, config.boolean_or("tie_word_embeddings", true));
+  auto model = std::make_unique<TransformerDecoder>();
+  model->load_ends(weights, config, sizes, norm, config.boolean_or("tie_word_embeddings", true));
   model->embedding.scale = embedding_scale(sizes.hidden, model->dtype());
   model->head.softcap = config.number_or_none("final_logit_softcapping", 30.0);
   for (int64_t i = 0; i < sizes.layers; ++i) {

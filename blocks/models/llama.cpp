@@ -24,8 +24,8 @@ std::unique_ptr<CausalLm> load_llama_like(const Weights& weights, const Config& 
                                           const DecoderSizes& sizes, const LlamaVariant& variant) {
   const RmsNormParams norm{config.number_or("rms_norm_eps", 1e-6), 0, WeightRounding::before};
   const Activation function = read_activation(config, "hidden_act", "silu");
-  auto model =
-      Decoder::load(weights, config, sizes, norm, config.boolean_or("tie_word_embeddings", false));
+  auto model = std::make_unique<TransformerDecoder>();
+  model->load_ends(weights, config, sizes, norm, config.boolean_or("tie_word_embeddings", false));
   const double scale = 1 / std::sqrt(static_cast<double>(sizes.head_dim));
   for (int64_t i = 0; i < sizes.layers; ++i) {
     const Weights w = weights / "model" / "layers" / std::to_string(i);

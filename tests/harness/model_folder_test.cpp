@@ -1,6 +1,8 @@
 #include "harness/model_folder.h"
 
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "harness/inference.h"
 #include "kernels/device.h"
@@ -16,6 +18,11 @@ namespace fs = std::filesystem;
 constexpr const char* kConfig = R"({"model_type": "llama", "hidden_size": 8, "vocab_size": 11,
   "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2,
   "max_position_embeddings": 32, "torch_dtype": "float32", "rms_norm_eps": 1e-5})";
+
+constexpr const char* kZamba2 = R"({"model_type": "zamba2", "hidden_size": 8, "vocab_size": 11,
+  "intermediate_size": 12, "num_hidden_layers": 2, "layers_block_type": ["hybrid", "hybrid"],
+  "num_attention_heads": 2, "n_mamba_heads": 4, "mamba_d_state": 4, "adapter_rank": 2,
+  "max_position_embeddings": 32, "torch_dtype": "float32"})";
 
 using Tensors = std::map<std::string, Tensor>;
 
@@ -62,6 +69,9 @@ TEST_CASE("published configurations imply the published number of parameters") {
       {"gemma-2-27b", 27'227'128'320},
       {"Mistral-7B-v0.1", 7'241'732'096},
       {"Qwen2-7B", 7'615'616'512},
+      {"Zamba2-1.2B", 1'215'064'704},
+      {"Zamba2-2.7B", 2'662'214'560},
+      {"Zamba2-7B-Instruct", 7'356'749'648},
   }));
   INFO(name);
   const fs::path file = fs::path(PLUMB_SOURCE_DIR) / "tests" / "configs" / text(name, ".json");
@@ -176,10 +186,61 @@ TEST_CASE("a feature that is not implemented is unsupported") {
   CHECK(contains(error_text<Unsupported>([&] { expected_weights(read); }), expected));
 }
 
-TEST_CASE("an unknown architecture names the known ones, the first Zamba2 format too") {
+TEST_CASE("an unknown architecture names the known ones") {
+  const TemporaryFolder folder;
+  write_bytes(folder / "config.json", R"({"model_type": "bert"})");
+  const Config config(read_model_config(folder / "config.json"));
+  CHECK(contains(error_text<Unsupported>([&] { expected_weights(config); }),
+                 "\"bert\" is not implemented; known: llama, gemma2, mistral, qwen2, zamba2"));
+}
+
+TEST_CASE("Zamba2's first format is unsupported") {
   const fs::path legacy = fs::path(PLUMB_SOURCE_DIR) / "tests" / "configs" / "legacy";
   const Config config(read_model_config(legacy / "Zamba2-7B.legacy.json"));
-  CHECK_FALSE(error_text<Unsupported>([&] { expected_weights(config); }) == "nothing was thrown");
+  CHECK(contains(error_text<Unsupported>([&] { expected_weights(config); }),
+                 "layers_block_type has \"m\"; known: hybrid and linear_attention"));
+}
+
+TEST_CASE("Zamba2's settings are read, refused, or found to contradict each other") {
+  const auto [key, value, expected] = GENERATE(table<const char*, const char*, const char*>({
+      {"rope_theta", "10000", "nothing was thrown"},
+      {"hybrid_layer_ids", "[5]", "hybrid_layer_ids are not the hybrid layers"},
+      {"mamba_headdim", "32", "mamba_headdim is 32, the other keys imply 64"},
+      {"attention_hidden_size", "2048", "attention_hidden_size is 2048, the other keys imply 4096"},
+      {"n_mamba_heads", "60", "n_mamba_heads is 60; it must divide the mixer's 4096 channels"},
+      {"num_hidden_layers", "37", "layers_block_type has 38 entries, num_hidden_layers is 37"},
+      {"use_shared_mlp_adapter", "false", "an MLP without adapters is not implemented"},
+      {"use_magic", "true", "unknown key(s) use_magic"},
+  }));
+  INFO(key);
+  const fs::path published = fs::path(PLUMB_SOURCE_DIR) / "tests" / "configs" / "Zamba2-1.2B.json";
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(published));
+  config[key] = nlohmann::json::parse(value);
+  const TemporaryFolder folder;
+  write_bytes(folder / "config.json", config.dump());
+  const Config read(read_model_config(folder / "config.json"));
+  CHECK(contains(error_text<Error>([&] { expected_weights(read); }), expected));
+}
+
+TEST_CASE("a block that layers share may be in the file once for each of them") {
+  const TemporaryFolder folder;
+  write_bytes(folder / "config.json", kZamba2);
+  const Config config(read_model_config(folder / "config.json"));
+  const Weights expected = expected_weights(config);
+  Tensors tensors;
+  for (const auto& [name, shape] : expected.asked()) tensors[name] = ramp(shape);
+  const std::string block = "shared_transformer.self_attn.o_proj.weight";
+  const std::string second = "model.layers.1." + block;
+  CHECK(tensors.count("model.layers.0." + block) == 1);
+  CHECK(tensors.count(second) == 0);
+  save(folder / "model.safetensors", tensors);
+  CHECK(error_of_run(folder.path()) == "nothing was thrown");
+  tensors[second] = ramp(tensors["model.layers.0." + block].shape());
+  save(folder / "model.safetensors", tensors);
+  CHECK(error_of_run(folder.path()) == "nothing was thrown");
+  tensors[second].data<float>()[3] = 1;
+  save(folder / "model.safetensors", tensors);
+  CHECK(contains(error_of_run(folder.path()), "ties it to model.layers.0." + block));
 }
 
 TEST_CASE("folders that are no models say what to do") {

@@ -114,6 +114,17 @@ def reference(model: torch.nn.Module, rows: list[list[int]]) -> torch.Tensor:
 
 
 @torch.no_grad()
+def cached(model: torch.nn.Module, rows: list[list[int]], chunk: int) -> torch.Tensor:
+    """The same in pieces of `chunk` tokens, the cache in between."""
+    cache, parts = None, []
+    for ids in torch.tensor(rows).split(chunk, 1):
+        out = model(input_ids=ids, past_key_values=cache, use_cache=True)
+        cache = out.past_key_values
+        parts.append(out.logits.double())
+    return torch.cat(parts, 1)
+
+
+@torch.no_grad()
 def oracle(model: torch.nn.Module, rows: list[list[int]]) -> torch.Tensor:
     """The same code in float64."""
     call = {"input_ids": torch.tensor(rows), "use_cache": False}
@@ -123,7 +134,9 @@ def oracle(model: torch.nn.Module, rows: list[list[int]]) -> torch.Tensor:
 @torch.no_grad()
 def refine_frequencies(model: torch.nn.Module) -> None:
     """Rotary frequencies as the same code computes them in float64, not rounded to float32."""
-    rotary = model.model.rotary_emb
+    rotary = getattr(model.model, "rotary_emb", None)
+    if rotary is None:
+        return
     compute = ROPE_INIT_FUNCTIONS.get(rotary.rope_type, rotary.compute_default_rope_parameters)
     exact = run_lifted(compute, (model.config,), {}).result[0]
     assert exact.dtype == torch.float64

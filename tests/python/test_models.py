@@ -23,7 +23,8 @@ ROPES = [
     )
 ]
 GEMMAS = ["gemma2-a4", "gemma2-a5-no-caps", "gemma2-a5-c48"]
-EVERY = [*LLAMAS, *ROPES, *GEMMAS, *models.FURTHER]
+ZAMBAS = ["zamba2-a6", "zamba2-a7", "zamba2-a8"]
+EVERY = [*LLAMAS, *ROPES, *GEMMAS, *ZAMBAS, *models.FURTHER]
 
 # As the gates of blocks: float32 sums in another order than the reference's.
 LIMIT = 4.0
@@ -39,7 +40,7 @@ def test_logits_agree_in_float32(name: str, tmp_path: Path) -> None:
     assert found <= LIMIT * own
 
 
-@pytest.mark.parametrize("name", ["llama-a1", "llama-a3-longrope", "gemma2-a4"])
+@pytest.mark.parametrize("name", ["llama-a1", "llama-a3-longrope", "gemma2-a4", *ZAMBAS])
 def test_logits_agree_in_float64(name: str, tmp_path: Path) -> None:
     saved = models.save(name, tmp_path / "model")
     rows = models.tokens(saved.vocabulary, 19)
@@ -50,7 +51,9 @@ def test_logits_agree_in_float64(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("name", ["llama-a1", "llama-a2-mqa", "gemma2-a4", "gemma2-a5-c48"])
+@pytest.mark.parametrize(
+    "name", ["llama-a1", "llama-a2-mqa", "gemma2-a4", "gemma2-a5-c48", *ZAMBAS]
+)
 def test_logits_agree_in_16_bits(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
     saved = models.save(name, tmp_path / "model", dtype)
     rows = models.tokens(saved.vocabulary, 19, rows=2)
@@ -65,7 +68,7 @@ def test_logits_agree_in_16_bits(name: str, dtype: torch.dtype, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 7])
-@pytest.mark.parametrize("name", ["llama-a1", "gemma2-a4", *models.FURTHER])
+@pytest.mark.parametrize("name", ["llama-a1", "gemma2-a4", *ZAMBAS[:2], *models.FURTHER])
 def test_cached_calls_give_what_one_pass_gives(name: str, chunk: int, tmp_path: Path) -> None:
     saved = models.save(name, tmp_path / "model")
     rows = models.tokens(saved.vocabulary, 23, rows=2)
@@ -82,15 +85,30 @@ def test_frequencies_follow_the_length_as_in_transformers(name: str, tmp_path: P
     saved = models.save(name, tmp_path / "model")
     rows = models.tokens(saved.vocabulary, 14)
     found = models.forward(saved.folder, rows, tmp_path, "--chunk", "3")
-    cache, parts = None, []
-    for begin in range(0, 14, 3):
-        ids = torch.tensor(rows)[:, begin : begin + 3]
-        out = saved.model(input_ids=ids, past_key_values=cache, use_cache=True)
-        cache = out.past_key_values
-        parts.append(out.logits.double())
-    expected = torch.cat(parts, 1)
+    expected = models.cached(saved.model, rows, 3)
     assert models.error(found, expected) < 1e-5
     assert models.error(models.reference(saved.model, rows), expected) > 1e-3
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 7])
+def test_only_sequences_clamp_their_time_steps(chunk: int, tmp_path: Path) -> None:
+    """A single token behind others does not; neither may its first one be a step."""
+    saved = models.save("zamba2-a8", tmp_path / "model")
+    rows = models.tokens(saved.vocabulary, 15, rows=2)
+    found = models.forward(saved.folder, rows, tmp_path, "--chunk", str(chunk))
+    expected = models.cached(saved.model, rows, chunk)
+    assert models.error(found, expected) < 1e-5
+    if chunk == 1:
+        assert models.error(models.reference(saved.model, rows), expected) > 1e-3
+
+
+@pytest.mark.parametrize("name", ZAMBAS)
+def test_steps_round_as_in_transformers(name: str, tmp_path: Path) -> None:
+    saved = models.save(name, tmp_path / "model", torch.bfloat16)
+    rows = models.tokens(saved.vocabulary, 19, rows=2)
+    own = models.error(models.reference(saved.model, rows), models.oracle(saved.model, rows))
+    found = models.forward(saved.folder, rows, tmp_path, "--chunk", "1", "--no-fuse")
+    assert models.error(found, models.cached(saved.model, rows, 1)) <= 0.5 * own
 
 
 @torch.no_grad()
@@ -110,7 +128,7 @@ def test_greedy_tokens_are_those_of_transformers(name: str, tmp_path: Path) -> N
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["llama-a1", "gemma2-a4"])
+@pytest.mark.parametrize("name", ["llama-a1", "gemma2-a4", *ZAMBAS])
 def test_an_emulated_gpu_gives_the_same(name: str, tmp_path: Path) -> None:
     saved = models.save(name, tmp_path / "model")
     rows = models.tokens(saved.vocabulary, 19)
