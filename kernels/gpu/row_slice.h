@@ -16,7 +16,7 @@ template <class T, int N, int Own>
 struct RowSlice {
   using Index = std::conditional_t<(Own > 0), int, int64_t>;
   Index columns;
-  Vector<T, N> kept[Own > 0 ? Own : 1] = {};
+  Vector<T, N> kept[Own > 0 ? Own : 1];
 
   __device__ explicit RowSlice(int64_t columns_of_row)
       : columns(static_cast<Index>(columns_of_row)) {}
