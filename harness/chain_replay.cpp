@@ -37,6 +37,20 @@ std::vector<TokenRows> recorded_ids(const Recording& recording) {
   return out;
 }
 
+// What the models here cannot replay.
+void require_replayable(const Recording& recording) {
+  const JsonValue run = recording.provenance().at("run");
+  const JsonValue padding = run.at("left_pad"), cache = run.at("cache");
+  if (!padding.is_null()) {
+    for (const JsonValue tokens : padding.items()) {
+      if (tokens.integer() > 0) throw Unsupported("a chain of left padded rows");
+    }
+  }
+  if (!cache.is_null() && cache.string() != "dynamic") {
+    throw Unsupported(text("a chain on a ", cache.string(), " cache"));
+  }
+}
+
 int64_t tokens_of(const TokenRows& rows) { return static_cast<int64_t>(rows.at(0).size()); }
 
 }  // namespace
@@ -71,7 +85,9 @@ ChainReplay::ChainReplay(const Recording& recording)
     : recording_(recording),
       folder_(recording.folder()),
       ids_(recorded_ids(recording)),
-      goes_on_(recording.mode() != "whole" && recording.mode() != "padded") {}
+      goes_on_(recording.mode() != "whole" && recording.mode() != "padded") {
+  require_replayable(recording);
+}
 
 std::vector<std::vector<Seen>> ChainReplay::run(Device& device, DType dtype, int64_t last,
                                                 const Wanted& wanted) const {

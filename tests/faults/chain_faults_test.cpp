@@ -94,7 +94,7 @@ void check_named(const CheckpointResult& result, const std::string& layer,
   CHECK(result.chain->first_divergence.starts_with(layer));
   CHECK(result.chain->culprit.starts_with(part));
   for (const ChainRow& row : result.chain->rows) {
-    if (row.checkpoint != result.chain->first_divergence || row.is_state()) continue;
+    if (row.checkpoint != result.chain->first_divergence) continue;
     CHECK(name_of(row.diagnosis) == name_of(diagnosis));
   }
 }
