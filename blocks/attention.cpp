@@ -38,17 +38,22 @@ void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden
   const DType dtype = hidden.dtype();
   const int64_t batch = hidden.dim(0), tokens = hidden.dim(1);
   // [B, T, rows] seen as [B, heads, T, head_dim]
-  const auto project = [&](const Linear& projection, const std::optional<LowRankAdapter>& adapter) {
+  const auto project = [&](const char* name, const Linear& projection, const char* adapter_name,
+                           const std::optional<LowRankAdapter>& adapter) {
     const Tensor flat = ctx.take(dtype, {batch, tokens, projection.rows()});
     projection(ctx, flat, hidden);
-    if (adapter) adapter->add_to(ctx, flat, hidden);
+    ctx.saw(name, "out", flat);
+    if (adapter) adapter->add_to(ctx, adapter_name, flat, hidden);
     return flat.view({batch, tokens, projection.rows() / head_dim, head_dim}).transpose(1, 2);
   };
-  const Tensor q = project(q_proj, q_adapter);
-  Tensor k = project(k_proj, k_adapter), v = project(v_proj, v_adapter);
+  const Tensor q = project("q_proj", q_proj, "linear_q_adapter_list", q_adapter);
+  Tensor k = project("k_proj", k_proj, "linear_k_adapter_list", k_adapter);
+  Tensor v = project("v_proj", v_proj, "linear_v_adapter_list", v_adapter);
   if (rotary) {
     ctx.ops.rotary(q, q, cos, sin, style);
     ctx.ops.rotary(k, k, cos, sin, style);
+    ctx.saw(":rotary", "q", q);
+    ctx.saw(":rotary", "k", k);
   }
 
   const int64_t slots = state.keys.defined() ? state.keys.dim(2) : 0;
@@ -69,12 +74,19 @@ void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden
     v = append(state.values_before, v, state.values_after);
   }
 
+  if (cache) {
+    const int64_t all = k.dim(2), seen = cache->kept(all - tokens) + tokens;
+    ctx.saw(":kv_cache", "keys", k.slice(2, all - seen, all));
+    ctx.saw(":kv_cache", "values", v.slice(2, all - seen, all));
+  }
   const Tensor context = ctx.take(dtype, {batch, tokens, q.dim(1), head_dim});
   AttentionMask mask = sdpa.mask;
   mask.query_offset += state.query_offset;
   mask.key_offset += state.key_offset;
   ctx.ops.sdpa(context, q, k, v, mask, sdpa.params);
+  ctx.saw(":sdpa", "out", context);
   o_proj(ctx, out, context.view({batch, tokens, q.dim(1) * head_dim}));
+  ctx.saw("", "out", out);
 }
 
 KvState kv_state(const BlockCall& call) {

@@ -41,4 +41,10 @@ KvState KvBuffer::next(int64_t tokens) {
   return state;
 }
 
+void KvBuffer::show(const Context& ctx, std::string_view part) const {
+  const int64_t hidden = stored_ - KvCache{window_}.kept(stored_);
+  ctx.saw(part, "keys_after", keys_.slice(2, hidden, stored_));
+  ctx.saw(part, "values_after", values_.slice(2, hidden, stored_));
+}
+
 }  // namespace plumb

@@ -15,10 +15,12 @@ void LowRankAdapter::operator()(Context& ctx, const Tensor& out, const Tensor& x
   up(ctx, out, narrow);
 }
 
-void LowRankAdapter::add_to(Context& ctx, const Tensor& y, const Tensor& x) const {
+void LowRankAdapter::add_to(Context& ctx, std::string_view name, const Tensor& y,
+                            const Tensor& x) const {
   Arena::Scope scope(ctx.ops.arena());
   const Tensor update = ctx.take(y.dtype(), y.shape());
   (*this)(ctx, update, x);
+  ctx.saw(name, "out", update);
   ctx.ops.add(y, y, update);
 }
 

@@ -11,8 +11,8 @@ struct LowRankAdapter {
 
   static LowRankAdapter load(const Weights& weights);
   void operator()(Context& ctx, const Tensor& out, const Tensor& x) const;
-  // y = R(y + adapter(x)).
-  void add_to(Context& ctx, const Tensor& y, const Tensor& x) const;
+  // y = R(y + adapter(x)); an observer sees the summand under `name`.
+  void add_to(Context& ctx, std::string_view name, const Tensor& y, const Tensor& x) const;
 };
 
 void run_low_rank_adapter(const BlockCall& call);

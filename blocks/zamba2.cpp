@@ -21,10 +21,19 @@ void SharedTransformer::operator()(Context& ctx, const Tensor& out, const Tensor
   ctx.ops.copy(both.slice(2, 0, width), hidden);
   ctx.ops.copy(both.slice(2, width, 2 * width), original);
   input_norm(ctx, both, both);
+  ctx.saw("input_layernorm", "out", both);
   const Tensor attended = ctx.take(hidden.dtype(), hidden.shape());
-  attention(ctx, attended, both, cos, sin, state);
+  {
+    const Part part(ctx, "self_attn");
+    attention(ctx, attended, both, cos, sin, state);
+  }
   pre_ff_norm(ctx, attended, attended);
-  mlp(ctx, out, attended);
+  ctx.saw("pre_ff_layernorm", "out", attended);
+  {
+    const Part part(ctx, "feed_forward");
+    mlp(ctx, out, attended);
+  }
+  ctx.saw("", "out", out);
 }
 
 MambaLayer MambaLayer::load(const Weights& weights, const Params& params) {
@@ -43,8 +52,13 @@ void MambaLayer::operator()(Context& ctx, const Tensor& out, const Tensor& hidde
   } else {
     norm(ctx, normed, hidden);
   }
-  mixer(ctx, branch, normed, token_valid, state);
+  ctx.saw("input_layernorm", "out", normed);
+  {
+    const Part part(ctx, "mamba");
+    mixer(ctx, branch, normed, token_valid, state);
+  }
   ctx.ops.add(out, hidden, branch);
+  ctx.saw("", "out", out);
 }
 
 HybridLayer HybridLayer::load(const Weights& weights, const Params& params) {
@@ -59,9 +73,17 @@ void HybridLayer::operator()(Context& ctx, const Tensor& out, const Tensor& hidd
   Arena::Scope scope(ctx.ops.arena());
   const Tensor transformed = ctx.take(hidden.dtype(), hidden.shape());
   const Tensor projected = ctx.take(hidden.dtype(), hidden.shape());
-  transformer(ctx, transformed, hidden, original, cos, sin, keys);
+  {
+    const Part part(ctx, "shared_transformer");
+    transformer(ctx, transformed, hidden, original, cos, sin, keys);
+  }
   linear(ctx, projected, transformed);
-  mamba(ctx, out, hidden, projected, token_valid, state);
+  ctx.saw("linear", "out", projected);
+  {
+    const Part part(ctx, "mamba_decoder");
+    mamba(ctx, out, hidden, projected, token_valid, state);
+  }
+  ctx.saw("", "out", out);
 }
 
 void run_shared_transformer(const BlockCall& call) {

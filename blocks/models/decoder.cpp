@@ -76,6 +76,7 @@ void Decoder::load_ends(const Weights& weights, const Config& config, const Deco
   sizes = of;
   embedding.weight = (weights / "model" / "embed_tokens").shaped("weight", table);
   norm = load_norm(weights / "model" / norm_name, of.hidden, norm_params);
+  norm_path = text("model.", norm_name);
   if (tied) weights.tie("lm_head.weight", "model.embed_tokens.weight");
   head.projection.weight = tied ? embedding.weight : (weights / "lm_head").shaped("weight", table);
   rotary = config.rotary(of.head_dim, of.max_position);
@@ -101,11 +102,14 @@ void Decoder::forward(Context& ctx, const Tensor& logits, const Tensor& ids,
   const Tensor cos = ctx.take(dtype(), {1, tokens, sizes.head_dim});
   const Tensor sin = ctx.take(dtype(), {1, tokens, sizes.head_dim});
   embedding(ctx, hidden, ids);
+  ctx.saw("model.embed_tokens", "out", hidden);
   sequence.angles(ctx, cos, sin, sequence.length);
   run_layers(ctx, hidden, cos, sin, sequence);
   const Tensor last = ctx.take(dtype(), {batch, keep, sizes.hidden});
   norm(ctx, last, hidden.slice(1, tokens - keep, tokens));
+  ctx.saw(norm_path, "out", last);
   head(ctx, logits, last);
+  ctx.saw("lm_head:logits", "out", logits);
   sequence.length += tokens;
 }
 
@@ -119,7 +123,10 @@ void TransformerDecoder::add_buffers(Device& device, Sequence& sequence) const {
 void TransformerDecoder::run_layers(Context& ctx, const Tensor& hidden, const Tensor& cos,
                                     const Tensor& sin, Sequence& sequence) const {
   for (size_t i = 0; i < layers.size(); ++i) {
-    layers[i](ctx, hidden, hidden, cos, sin, sequence.caches[i].next(hidden.dim(1)));
+    const Part part(ctx, "model.layers", static_cast<int64_t>(i));
+    KvBuffer& cache = sequence.caches[i];
+    layers[i](ctx, hidden, hidden, cos, sin, cache.next(hidden.dim(1)));
+    cache.show(ctx, "self_attn:kv_cache");
   }
 }
 

@@ -34,6 +34,7 @@ struct Decoder : CausalLm {
   DecoderSizes sizes;
   Embedding embedding;
   RmsNorm norm;
+  std::string norm_path;  // its name, for an observer
   LmHead head;
   Params rotary;  // of RotaryFrequencies
 

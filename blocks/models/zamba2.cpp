@@ -146,10 +146,12 @@ void Zamba2::run_layers(Context& ctx, const Tensor& hidden, const Tensor& cos, c
   ctx.ops.copy(original, hidden);
   size_t call = 0;
   for (size_t i = 0; i < layers.size(); ++i) {
+    const Part part(ctx, "model.layers", static_cast<int64_t>(i));
     const MambaState state = sequence.states[i].next(tokens);
     if (const auto* hybrid = std::get_if<HybridLayer>(&layers[i])) {
-      const KvState keys = sequence.caches[call++].next(tokens);
-      (*hybrid)(ctx, hidden, hidden, original, cos, sin, {}, keys, state);
+      KvBuffer& cache = sequence.caches[call++];
+      (*hybrid)(ctx, hidden, hidden, original, cos, sin, {}, cache.next(tokens), state);
+      cache.show(ctx, "shared_transformer.self_attn:kv_cache");
     } else {
       std::get<MambaLayer>(layers[i])(ctx, hidden, hidden, {}, {}, state);
     }

@@ -29,6 +29,7 @@ struct Loaded {
   std::optional<Recording> recording;
   std::vector<size_t> checkpoints;
   std::string error;  // why it could not be opened
+  bool chain = false;  // its chain runs, too
   ReplayOptions replay = {};
 };
 
