@@ -246,6 +246,42 @@ def test_a_cache_from_before_the_recording_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "r").exists()
 
 
+def test_a_cache_that_others_changed_is_refused(tmp_path: Path) -> None:
+    model = tiny.build("llama-a1")
+
+    def run_with(change: Any) -> None:
+        with record(model, tmp_path / "r", chained=True, blocks=()), torch.no_grad():
+            cache = model(ids(model, 2, 4), use_cache=True).past_key_values
+            change(cache)
+            model(ids(model, 2, 1), past_key_values=cache)
+
+    def fail(cache: Any) -> None:
+        with pytest.raises(IndexError):
+            model(torch.full((2, 1), 99), past_key_values=cache)
+
+    for change in (
+        lambda cache: cache.reorder_cache(torch.tensor([1, 1])),
+        lambda cache: cache.crop(3),
+        fail,
+    ):
+        with pytest.raises(RecordError, match="the cache was changed between two calls"):
+            run_with(change)
+    run_with(lambda cache: None)
+    assert validate(tmp_path / "r") == []
+
+
+def test_what_generate_runs_is_chained(tmp_path: Path) -> None:
+    model = tiny.build("gemma2-a4", torch.bfloat16)
+    x = ids(model, 2, 7)
+    plain = model.generate(x, max_new_tokens=4, do_sample=False)
+    with record(model, tmp_path / "r", chained=True, blocks=()), torch.inference_mode():
+        assert torch.equal(model.generate(x, max_new_tokens=4, do_sample=False), plain)
+    recording = Recording(tmp_path / "r")
+    assert len(recording.of("lm_head")) == 4 and len(recording.of("kv_cache")) == 16
+    oracle = run_lifted(model.forward, (plain[:, :-1],), {"use_cache": False}, [model]).result
+    assert_same(oracle.logits[:, -1:], recording, recording.of("lm_head")[-1])
+
+
 def test_options_that_exclude_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tiny.build("llama-a1")
     with (
