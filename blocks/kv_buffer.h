@@ -18,7 +18,8 @@ class KvBuffer {
   // stored from then on. UsageError when there is no room.
   KvState next(int64_t tokens);
 
-  // Shows an observer the slots that HF's cache holds now, as keys_after and values_after of `part`.
+  // Shows an observer the slots that HF's cache holds now, as keys_after and values_after of
+  // `part`.
   void show(const Context& ctx, std::string_view part) const;
 
   int64_t bytes() const { return keys_.bytes() + values_.bytes(); }

@@ -53,7 +53,8 @@ void RotaryAngles::compute(int64_t length) {
   for (size_t i = 0; i < found.inv_freq.size(); ++i) {
     // Float32 in transformers, whatever the model's dtype.
     const double rounded = static_cast<float>(found.inv_freq[i]);
-    store(host.dtype(), host.data<char>() + static_cast<int64_t>(i) * size_of(host.dtype()), rounded);
+    store(host.dtype(), host.data<char>() + static_cast<int64_t>(i) * size_of(host.dtype()),
+          rounded);
   }
   device_.upload(inv_freq_, host.raw());
 }

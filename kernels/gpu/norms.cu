@@ -83,23 +83,23 @@ __device__ inline void layer_norm_row(const NormOperands<T>& p) {
   const float count = static_cast<float>(p.columns);
   RowSlice<T, N, Own, Full> x(p.columns);
   x.load(from);
-  float sum = 0;
+  float sums[2] = {};  // two: half as long to wait for
   x.each(from, [&](int64_t, const Vector<T, N>& v, int) {
     const Floats<T, N> element(v);
 #pragma unroll
-    for (int i = 0; i < N; ++i) sum += element[i];
+    for (int i = 0; i < N; ++i) sums[i % 2] += element[i];
   });
-  const float mean = block.sum(sum) / count;
-  float squares = 0;
+  const float mean = block.sum(sums[0] + sums[1]) / count;
+  float squares[2] = {};
   x.each(from, [&](int64_t, const Vector<T, N>& v, int) {
     const Floats<T, N> element(v);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float deviation = element[i] - mean;
-      squares = fused_multiply_add(deviation, deviation, squares);
+      squares[i % 2] = fused_multiply_add(deviation, deviation, squares[i % 2]);
     }
   });
-  const float factor = reciprocal_sqrt(block.sum(squares) / count + p.eps);
+  const float factor = reciprocal_sqrt(block.sum(squares[0] + squares[1]) / count + p.eps);
   T* out = p.out + p.out_rows.offset(row);
   x.each(from, [&](int64_t column, const Vector<T, N>& v, int) {
     const Floats<T, N> element(v), weight(load_vector<N>(p.weight + column));
@@ -116,8 +116,9 @@ __device__ inline void layer_norm_row(const NormOperands<T>& p) {
 template <class T, int Wave, int N, int Own, bool Bias>
 __global__ void __launch_bounds__(kMostRowThreads, kBlocks) layer_norm_rows(NormOperands<T> p) {
   wait_for_previous_kernel();
-  if (slices_are_full<N, Own>(p.columns)) {
-    layer_norm_row<T, Wave, N, Own, Bias, (Own > 0)>(p);
+  constexpr bool kMayBeFull = Own == 4;  // the code for both costs shorter rows more than it saves
+  if (kMayBeFull && p.columns == int64_t{block_size().x} * (Own * N)) {
+    layer_norm_row<T, Wave, N, Own, Bias, kMayBeFull>(p);
   } else {
     layer_norm_row<T, Wave, N, Own, Bias, false>(p);
   }

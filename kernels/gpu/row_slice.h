@@ -63,12 +63,6 @@ struct RowSlice {
   }
 };
 
-// Whether RowSlice may be Full.
-template <int N, int Own>
-__device__ inline bool slices_are_full(int64_t columns) {
-  return Own > 0 && columns == int64_t{block_size().x} * (Own * N);
-}
-
 // The vectors per thread that leave the fewest idle in a row of `pieces`. Several of them keep more
 // loads in flight and leave fewer threads to reduce over; short rows have too few to share.
 inline int vectors_per_thread(int64_t pieces, int wave) {
