@@ -103,7 +103,8 @@ int run(const Options& options) {
 Action add_forward(CLI::App& app) {
   auto options = std::make_shared<Options>();
   add_model_options(app, options->model);
-  app.add_option("--out", options->out, "write the logits [batch, token, vocab], safetensors");
+  app.add_option("--out", options->out,
+                 "write the logits [batch, token, vocab], safetensors; padding has some, too");
   app.add_option("--logits-to-keep", options->keep, "only of the last tokens; 0: of all")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--chunk", options->chunk, "so many tokens at a time; 0: all at once")
