@@ -86,6 +86,8 @@ Sequence Decoder::begin(Device& device, int64_t batch, int64_t max_length) const
   require(batch > 0 && max_length > 0, "begin", batch, " sequences of up to ", max_length,
           " tokens, expected at least 1 of each");
   Sequence out{batch, 0, max_length, RotaryAngles(device, dtype(), rotary, max_length)};
+  out.position = device.allocate(DType::i64, {1});
+  device.fill(out.position, 0);
   add_buffers(device, out);
   return out;
 }
@@ -101,18 +103,19 @@ void Decoder::forward(Context& ctx, const Tensor& logits, const Tensor& ids,
   const Tensor cos = ctx.take(dtype(), {1, tokens, sizes.head_dim});
   const Tensor sin = ctx.take(dtype(), {1, tokens, sizes.head_dim});
   embedding(ctx, hidden, ids);
-  sequence.angles(ctx, cos, sin, sequence.length);
+  sequence.angles(ctx, cos, sin, sequence.length, tokens == 1 ? sequence.position : Tensor());
   run_layers(ctx, hidden, cos, sin, sequence);
   const Tensor last = ctx.take(dtype(), {batch, keep, sizes.hidden});
   norm(ctx, last, hidden.slice(1, tokens - keep, tokens));
   head(ctx, logits, last);
+  ctx.ops.advance({sequence.length, sequence.position}, tokens);
   sequence.length += tokens;
 }
 
 void TransformerDecoder::add_buffers(Device& device, Sequence& sequence) const {
   for (const DecoderLayer& layer : layers) {
     sequence.caches.emplace_back(device, dtype(), sequence.batch, sizes.kv_heads, sizes.head_dim,
-                                 sequence.max_length, layer.attention.sdpa.mask.window);
+                                 sequence.max_length, layer.attention.sdpa.mask.window, sequence.position);
   }
 }
 

@@ -46,6 +46,9 @@ struct Decoder : CausalLm {
   Sequence begin(Device& device, int64_t batch, int64_t max_length) const override;
   void forward(Context& ctx, const Tensor& logits, const Tensor& ids,
                Sequence& sequence) const override;
+  bool replayable(const Sequence& sequence) const override {
+    return !sequence.angles.depend_on_length();
+  }
 
  protected:
   // Gives a new sequence the caches and states of the layers.

@@ -21,8 +21,12 @@ class RotaryAngles {
   static void check(const Params& params);
 
   // cos, sin [1, T, r] of the tokens past, past + 1, ..., past + T - 1. Uploads nothing unless the
-  // frequencies change.
-  void operator()(Context& ctx, const Tensor& cos, const Tensor& sin, int64_t past);
+  // frequencies change. `position`: where T is 1, i64 [1] with `past` in the device's memory, which
+  // replayed launches read instead.
+  void operator()(Context& ctx, const Tensor& cos, const Tensor& sin, int64_t past,
+                  const Tensor& position = {});
+
+  bool depend_on_length() const;
 
  private:
   int64_t length_for(int64_t length);
