@@ -185,6 +185,15 @@ def drop(*path: str | int) -> Callable[[Json], None]:
 
 
 NORM = ("checkpoints", 0)
+CHAINED = (*NORM, "outputs", "out", "chained_delta")
+
+
+def chain_of_a_layer(document: Json) -> None:
+    """A norm inside a layer is no part of a chain."""
+    norm = at(*NORM)(document)
+    norm.update(path="layers.0.m", id="layers.0.m#0")
+    put(*CHAINED, value=None)(document)
+
 
 # name, word that the message must hold, what to do to the parsed recording.json
 DOCUMENTS: list[tuple[str, str, Callable[[Json], Any]]] = [
@@ -199,6 +208,11 @@ DOCUMENTS: list[tuple[str, str, Callable[[Json], Any]]] = [
     ("unknown-checkpoint-field", "colour", put(*NORM, "colour", value="red")),
     ("unknown-output-field", "scale", put(*NORM, "outputs", "out", "scale", value=1)),
     ("config-list", "config", put("config", value=[])),
+    ("chained-unknown-key", "chained_delta", put(*CHAINED, value="t99")),
+    ("chained-wrong-dtype", "chained_delta", put(*CHAINED, value="t0")),
+    ("chained-number", "chained_delta", put(*CHAINED, value=1)),
+    ("chained-elsewhere", "chained_delta", chain_of_a_layer),
+    ("amplification-negative", "amplification", put(*NORM, "amplification", value=-1)),
     ("no-contract", "contract", drop(*NORM, "contract")),
     ("contract-undeclared", "fused", put(*NORM, "contract", value="fused")),
     ("contract-points", "points", put("contracts", "eager", "points", value="sometimes")),
