@@ -83,6 +83,9 @@ void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden
   AttentionMask mask = sdpa.mask;
   mask.query_offset += state.query_offset;
   mask.key_offset += state.key_offset;
+  if (state.token_valid.defined()) {
+    mask.key_valid = state.token_valid.slice(1, mask.key_offset, mask.key_offset + k.dim(2));
+  }
   ctx.ops.sdpa(context, q, k, v, mask, sdpa.params);
   ctx.saw(":sdpa", "out", context);
   o_proj(ctx, out, context.view({batch, tokens, q.dim(1) * head_dim}));

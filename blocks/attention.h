@@ -18,6 +18,9 @@ struct KvState {
   Tensor keys = {}, values = {};  // [B, Hkv, P + T, D]
   // Slots that the first query and the first key are further along than the mask says.
   int64_t query_offset = 0, key_offset = 0;
+  // Which tokens of the sequence, from its first on, are no padding: bool [B, P + T or more], or
+  // undefined: all.
+  Tensor token_valid = {};
 };
 
 // q, k, v projections, rotary, cache, sdpa, output projection: LlamaAttention, Gemma2Attention,

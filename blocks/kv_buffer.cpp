@@ -12,8 +12,9 @@ KvBuffer::KvBuffer(Device& device, DType dtype, int64_t batch, int64_t heads, in
   values_ = device.allocate(dtype, {batch, heads, slots, head_dim});
 }
 
-KvState KvBuffer::next(int64_t tokens) {
+KvState KvBuffer::next(int64_t tokens, const Tensor& token_valid) {
   KvState state;
+  state.token_valid = token_valid;
   const int64_t past = stored_, total = past + tokens;
   if (total <= keys_.dim(2)) {
     state.keys = keys_.slice(2, 0, total);

@@ -15,10 +15,11 @@ class KvBuffer {
            int64_t max_length, std::optional<int64_t> window);
 
   // Where attention puts the next `tokens` tokens' keys and values and what it sees; they count as
-  // stored from then on. UsageError when there is no room.
-  KvState next(int64_t tokens);
+  // stored from then on. UsageError when there is no room. `token_valid` as KvState has it.
+  KvState next(int64_t tokens, const Tensor& token_valid = {});
 
-  // Shows an observer the slots that HF's cache holds now, as keys_after and values_after of `part`.
+  // Shows an observer the slots that HF's cache holds now, as keys_after and values_after of
+  // `part`.
   void show(const Context& ctx, std::string_view part) const;
 
   int64_t bytes() const { return keys_.bytes() + values_.bytes(); }

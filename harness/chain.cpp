@@ -144,7 +144,7 @@ void Chain::explain() {
   const bool bad = std::any_of(rows().begin(), rows().end(), [](const ChainRow& row) {
     return row.chained_failed() || row.isolated_failed;
   });
-  const ChainRun run{recording_, device_,  oracle_, options_,
+  const ChainRun run{recording_, device_, oracle_, options_,
                      dtype_,     replay_, seen_,   chain_.checkpoints};
   for (size_t i = 0; i < rows().size() && (bad || options_.shadow); ++i) {
     if (!rows()[i].is_state()) shadow(run, rows(), i);

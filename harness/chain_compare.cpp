@@ -37,8 +37,9 @@ Recorded recorded(const Recording& recording, const Checkpoint& checkpoint,
       if (valid[i]) out.largest_delta = std::max(out.largest_delta, std::fabs(delta[i]));
       if (!valid[i] || std::isfinite(o[i]) || !std::isfinite(out.r[i])) continue;
       throw BadInput(text(checkpoint.params.where(), ": outputs.", output,
-                          ".chained_delta: the chained oracle is ", o[i], " where the reference is ",
-                          out.r[i], ", at ", element_name(out.layout, static_cast<int64_t>(i))));
+                          ".chained_delta: the chained oracle is ", o[i],
+                          " where the reference is ", out.r[i], ", at ",
+                          element_name(out.layout, static_cast<int64_t>(i))));
     }
   }
   out.scales = reference_scales(out.layout, std::move(o), valid, storage);

@@ -20,7 +20,8 @@ std::vector<double> doubles(const Tensor& host) {
 double error_between(const Tensor& y, const Tensor& o) {
   if (!y.defined() || !o.defined() || !(y.shape() == o.shape())) return kNoFigure;
   const std::vector<double> a = doubles(y), b = doubles(o);
-  const double error = chunked_sum(a.size(), [&](size_t i) { return (a[i] - b[i]) * (a[i] - b[i]); });
+  const double error =
+      chunked_sum(a.size(), [&](size_t i) { return (a[i] - b[i]) * (a[i] - b[i]); });
   return std::sqrt(quotient(error, chunked_sum(b.size(), [&](size_t i) { return b[i] * b[i]; })));
 }
 
@@ -118,8 +119,8 @@ void shadow(const ChainRun& run, std::vector<ChainRow>& rows, size_t index) {
   const auto oracle = run_block(run, rows, index, DType::f64, OpSet().set());
   if (!oracle) return;
   const Tensor y = find_seen(run.seen[static_cast<size_t>(row.step)], place_of(c), row.output);
-  row.shadow = error_between(only_valid(run, c, y),
-                             only_valid(run, c, oracle->outputs.at(row.output)));
+  row.shadow =
+      error_between(only_valid(run, c, y), only_valid(run, c, oracle->outputs.at(row.output)));
   row.shadow_limit = row.isolated_limit;
 }
 
@@ -133,32 +134,32 @@ Culprit wrong_part(const ChainRun& run, const std::vector<ChainRow>& rows, size_
     if (result.status != Status::fail) continue;
     std::string ops;
     for (const std::string& impl : result.impl) ops += (ops.empty() ? "" : ", ") + impl;
-    return {c.id,
-            c.block,
-            {text("kernel: ", c.id, " (", c.block, ") is wrong on recorded inputs: ",
-                  result.reason),
-             text("ops: ", ops)}};
+    return {
+        c.id,
+        c.block,
+        {text("kernel: ", c.id, " (", c.block, ") is wrong on recorded inputs: ", result.reason),
+         text("ops: ", ops)}};
   }
-  return {row.checkpoint, row.block, {text("kernel: ", row.checkpoint, " (", row.block,
-                                           ") is wrong on recorded inputs")}};
+  return {row.checkpoint,
+          row.block,
+          {text("kernel: ", row.checkpoint, " (", row.block, ") is wrong on recorded inputs")}};
 }
 
 Culprit wrong_edge(const ChainRun& run, const std::vector<ChainRow>& rows, size_t index) {
   const ChainRow& row = rows[index];
   const Checkpoint& c = *run.of_row[index];
-  const Culprit whole{
-      row.checkpoint,
-      row.block,
-      {text("wiring: ", row.checkpoint, " (", row.block, ") is right on recorded inputs and wrong "
-            "in the chain; its parts agree: look at its weights and residuals")}};
+  const Culprit whole{row.checkpoint,
+                      row.block,
+                      {text("wiring: ", row.checkpoint, " (", row.block,
+                            ") is right on recorded inputs and wrong "
+                            "in the chain; its parts agree: look at its weights and residuals")}};
   const auto oracle = run_block(run, rows, index, DType::f64, OpSet().set());
   const auto rounded = run_block(run, rows, index, run.dtype, OpSet());
   if (!oracle || !rounded) return whole;
-  const auto steps = run.replay.run(
-      run.device, run.dtype, row.step,
-      [&](int64_t step, const std::string& place, std::string_view) {
-        return step == row.step && is_inside(place, c.path);
-      });
+  const auto steps = run.replay.run(run.device, run.dtype, row.step,
+                                    [&](int64_t step, const std::string& place, std::string_view) {
+                                      return step == row.step && is_inside(place, c.path);
+                                    });
   for (const Seen& part : steps.back()) {
     if (part.checkpoint == c.path) continue;
     const Tensor o = find_seen(oracle->parts, part.checkpoint, part.output);

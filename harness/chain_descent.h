@@ -18,7 +18,7 @@ struct ChainRun {
   const ReplayOptions& options;
   DType dtype;
   const ChainReplay& replay;
-  const std::vector<std::vector<Seen>>& seen;   // of the chained outputs, by step
+  const std::vector<std::vector<Seen>>& seen;    // of the chained outputs, by step
   const std::vector<const Checkpoint*>& of_row;  // the checkpoint of every row
 };
 
@@ -28,8 +28,8 @@ struct ChainRun {
 void shadow(const ChainRun& run, std::vector<ChainRow>& rows, size_t row);
 
 struct Culprit {
-  std::string name;   // id of a checkpoint, or path of a part
-  std::string block;  // its block, or that of the layer it is a part of
+  std::string name;                // id of a checkpoint, or path of a part
+  std::string block;               // its block, or that of the layer it is a part of
   std::vector<std::string> words;  // one line each
 };
 

@@ -25,8 +25,8 @@ std::vector<TokenRows> recorded_ids(const Recording& recording) {
                       info.shape.numel() > 0 && c.step == static_cast<int64_t>(out.size());
     if (!fits) {
       throw BadInput(text(c.params.where(), ": ids are ", name_of(info.dtype), ' ', info.shape,
-                          " in step ", c.step, ", expected i64 [batch, token] in step ",
-                          out.size(), "; record the whole model from its first call"));
+                          " in step ", c.step, ", expected i64 [batch, token] in step ", out.size(),
+                          "; record the whole model from its first call"));
     }
     out.push_back(rows_of(recording.read(ids->second.tensor)));
   }

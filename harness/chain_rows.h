@@ -11,8 +11,8 @@ namespace plumb {
 struct ChainRows {
   std::vector<ChainRow> rows;                  // in the order in which they ran
   std::vector<const Checkpoint*> checkpoints;  // of every row
-  double head_floor = 0;     // F of final norm and head, in quadrature
-  double element_floor = 0;  // F_E of the logits
+  double head_floor = 0;                       // F of final norm and head, in quadrature
+  double element_floor = 0;                    // F_E of the logits
 };
 
 // Runs every chained checkpoint alone; `result` takes what that says of contract and

@@ -90,11 +90,11 @@ std::string chain_table(const ChainReport& chain, bool every_step) {
 }
 
 std::string chain_text(const CheckpointResult& result, bool every_step) {
-  std::string out = text("chain  ", terminal_text(result.recording), "  ",
-                         terminal_text(result.device), ' ', terminal_text(result.dtype), "  ",
-                         name_of(result.status),
-                         result.reason.empty() ? "" : ": " + terminal_text(result.reason), '\n',
-                         chain_table(*result.chain, every_step));
+  std::string out =
+      text("chain  ", terminal_text(result.recording), "  ", terminal_text(result.device), ' ',
+           terminal_text(result.dtype), "  ", name_of(result.status),
+           result.reason.empty() ? "" : ": " + terminal_text(result.reason), '\n',
+           chain_table(*result.chain, every_step));
   for (const OutputVerdict& output : result.outputs) {
     if (output.name == "logits" && !output.gates.empty()) out += logits_line(output);
   }

@@ -60,11 +60,21 @@ TokenRows read_tokens(const std::string& ids_or_file) {
   }
   require(!rows.empty() && !rows[0].empty(), "--tokens", "\"", ids_or_file,
           "\" holds no token ids; give 1,2,3 or a file with one sequence per line");
-  for (const std::vector<int64_t>& row : rows) {
-    require(row.size() == rows[0].size(), "--tokens", "sequences of ", rows[0].size(), " and of ",
-            row.size(), " tokens; all must be equally long");
-  }
   return rows;
+}
+
+std::vector<int64_t> pad_left(TokenRows& rows) {
+  size_t longest = 0;
+  for (const auto& row : rows) longest = std::max(longest, row.size());
+  std::vector<int64_t> out;
+  bool any = false;
+  for (auto& row : rows) {
+    const size_t absent = longest - row.size();
+    row.insert(row.begin(), absent, 0);
+    out.push_back(static_cast<int64_t>(absent));
+    any |= absent > 0;
+  }
+  return any ? out : std::vector<int64_t>();
 }
 
 std::filesystem::path find_model(const std::string& name) {
@@ -78,11 +88,11 @@ std::filesystem::path find_model(const std::string& name) {
 }
 
 Inference::Inference(const ModelFolder& folder, Device& device, DType dtype, int64_t batch,
-                     int64_t max_length)
+                     int64_t max_length, const std::vector<int64_t>& padding)
     : folder_(folder),
       device_(device),
       model_(folder.load(device, dtype)),
-      sequence_(model_->begin(device, batch, max_length)) {}
+      sequence_(model_->begin(device, batch, max_length, padding)) {}
 
 Tensor Inference::forward(const TokenRows& tokens, int64_t keep, Observer* observer) {
   const auto batch = static_cast<int64_t>(tokens.size());

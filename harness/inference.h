@@ -9,13 +9,16 @@
 
 namespace plumb {
 
-// Token ids, one sequence per row, all equally long.
+// Token ids, one sequence per row.
 using TokenRows = std::vector<std::vector<int64_t>>;
 
 // "1,5,7" is a sequence; anything else names a file with one sequence per line, ids separated by
-// spaces or commas. Throws UsageError or BadInput for what is neither, for rows of different
-// lengths, and for no ids at all.
+// spaces or commas. Throws UsageError or BadInput for what is neither, and for no ids at all.
 TokenRows read_tokens(const std::string& ids_or_file);
+
+// Makes all rows as long as the longest by ids 0 on their left -> how many each got, or nothing
+// where all were equally long.
+std::vector<int64_t> pad_left(TokenRows& rows);
 
 // Where a model's files are: a folder, or "tiny" and "tiny:gemma2-a4": a model of the project's own
 // recordings. UsageError for an unknown name.
@@ -23,13 +26,13 @@ std::filesystem::path find_model(const std::string& name);
 
 class Inference {
  public:
-  // Room for `batch` sequences of up to `max_length` tokens.
+  // Room for `batch` sequences of up to `max_length` tokens; `padding`: as CausalLm::begin() says.
   Inference(const ModelFolder& folder, Device& device, DType dtype, int64_t batch,
-            int64_t max_length);
+            int64_t max_length, const std::vector<int64_t>& padding = {});
 
-  // The next tokens of every sequence -> logits [B, T', V] of the last T' = min(keep, T) of them
-  // (0: all), in the model's dtype. UsageError for an id that the model does not have, BadInput
-  // where a file changed while it was used.
+  // The next tokens of every sequence, equally many -> logits [B, T', V] of the last T' = min(keep,
+  // T) of them (0: all), in the model's dtype. UsageError for an id that the model does not have,
+  // BadInput where a file changed while it was used.
   Tensor forward(const TokenRows& tokens, int64_t keep, Observer* observer = nullptr);
 
   int64_t vocabulary() const { return model_->vocabulary(); }

@@ -105,7 +105,7 @@ class Recording {
 
   const std::map<std::string, Contract>& contracts() const;
   const std::vector<Checkpoint>& checkpoints() const;  // in the order they ran
-  bool chained() const;  // whether it has the chained oracle
+  bool chained() const;                                // whether it has the chained oracle
   // BadInput for a key that the table does not have.
   const TensorInfo& tensor_info(const std::string& key) const;
 

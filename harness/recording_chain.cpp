@@ -66,8 +66,9 @@ void check_chain(const std::vector<Checkpoint>& checkpoints, JsonValue list) {
         field.fail("of ", printable(c.id), " lacks chained_delta, which other checkpoints have: ",
                    "record the whole model again with the chained oracle");
       }
-      field.at("chained_delta").fail("stands in ", printable(c.id), ", a ", c.block,
-                                     " whose output ", printable(name), " makes no chain");
+      field.at("chained_delta")
+          .fail("stands in ", printable(c.id), ", a ", c.block, " whose output ", printable(name),
+                " makes no chain");
     }
   }
 }

@@ -72,8 +72,7 @@ TensorRef CheckpointReader::read_ref(JsonValue value) {
 }
 
 // The key of a distance from the reference, or nothing for null.
-std::optional<std::string> CheckpointReader::read_delta(JsonValue field,
-                                                        const TensorInfo& output) {
+std::optional<std::string> CheckpointReader::read_delta(JsonValue field, const TensorInfo& output) {
   if (field.is_null()) return std::nullopt;
   const TensorInfo& delta = resolve(field);
   if (delta.dtype != DType::f32 || !(delta.shape == output.shape)) {

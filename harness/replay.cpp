@@ -35,7 +35,8 @@ void require_recorded_error(const Checkpoint& checkpoint, const OutputVerdict& o
 std::string repeat_command(const std::string& what, const std::string& device,
                            const ReplayOptions& options) {
   std::string out =
-      text("harness --fixture ", options.fixture, ' ', what, " --device ", device, options.dtype ? " --dtype " : "", options.dtype ? name_of(*options.dtype) : "",
+      text("harness --fixture ", options.fixture, ' ', what, " --device ", device,
+           options.dtype ? " --dtype " : "", options.dtype ? name_of(*options.dtype) : "",
            options.fuse ? "" : " --no-fuse",
            options.impl.empty() ? "" : " --impl '" + options.impl + "'");
   for (const LoadedPlugin& plugin : loaded_plugins()) out += " --plugin '" + plugin.file + "'";
@@ -119,8 +120,7 @@ Replayer::Replayer(const Recording& recording, Device& device, Device& oracle,
 
 Replayed Replayer::run_and_keep(const Checkpoint& checkpoint) {
   Replayed replayed{result_to_be(recording_, checkpoint, device_.name(), options_), {}};
-  settle_errors(replayed.result, checkpoint.params.where(),
-                [&] { replay(checkpoint, replayed); });
+  settle_errors(replayed.result, checkpoint.params.where(), [&] { replay(checkpoint, replayed); });
   return replayed;
 }
 

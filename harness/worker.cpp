@@ -187,9 +187,8 @@ void Worker::ask() {
 }
 
 Replayed Worker::lost(const Job& job, Status status, const std::string& reason) const {
-  Replayed out{job.checkpoint
-                   ? result_to_be(*job.recording, *job.checkpoint, name_, *job.options)
-                   : chain_to_be(*job.recording, name_, *job.options),
+  Replayed out{job.checkpoint ? result_to_be(*job.recording, *job.checkpoint, name_, *job.options)
+                              : chain_to_be(*job.recording, name_, *job.options),
                {}};
   out.result.status = status;
   out.result.reason = reason;

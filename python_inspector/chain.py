@@ -10,6 +10,7 @@ steps, the amplification how much of what came in a block passes on.
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -39,14 +40,19 @@ class Chain:
         self._watched = _residual_stream(model, base_path)
         self._caches: Memo = {}
         """From each cache of the run to the float64 one that stands for it."""
+        self._given: Any = None
+        """The cache that the call of this step was given."""
         self._cache: Any = None
+        """The float64 cache of this step."""
+        self._left: dict[int, list[Any]] = {}
+        """The keys that each cache of the run held when its last call was over."""
         self._calls: dict[str, tuple[Any, Any]] = {}
         """First argument and result of each watched module, by path."""
 
     def run(self, path: str, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         """One forward call of the model, before it is made."""
         given = bound_arguments(module.forward, args, kwargs).get("past_key_values")
-        self._refuse_past(given)
+        self._refuse_changes(given)
         self._calls.clear()
         with ExitStack() as stack:
             stack.enter_context(_frequencies_of_the_run(module))
@@ -59,13 +65,16 @@ class Chain:
         self._keep(path, module, args, kwargs, lifted.result)
         if given is not None:
             self._caches[id(given)] = (given, lifted.twin(given))
-        self._cache = getattr(lifted.result, "past_key_values", None)
+        self._given, self._cache = given, getattr(lifted.result, "past_key_values", None)
 
     def over(self, result: Any) -> None:
         """The real call is over: a cache that it made itself is known from now on."""
         made = getattr(result, "past_key_values", None)
         if made is not None:
             self._caches[id(made)] = (made, self._cache)
+        cache = self._given if made is None else made
+        if isinstance(cache, Cache):
+            self._left[id(cache)] = _keys(cache)
 
     def needs(self, kind: str, path: str) -> bool:
         """Whether such a checkpoint holds something of the chain, or the positions it ran at."""
@@ -86,7 +95,7 @@ class Chain:
         """How many times larger an error of the main input is in the output, along the run's own.
 
         E(oracle - o) / E(x - o before), `oracle` being the isolated one, o the chained ones; None
-        where nothing came in or the block has no input that is chained.
+        where that is no number, as where nothing came in, or the block's input is not chained.
         """
         if block.kind not in MAIN_INPUTS or not chained_outputs(block.kind, path):
             return None
@@ -97,20 +106,34 @@ class Chain:
         valid = block.valid.get("out")
         came_in = _relative(block.inputs[MAIN_INPUTS[block.kind]][0], before, valid)
         went_out = _relative(oracle, self.outputs(block, path)["out"], valid)
-        return went_out / came_in if came_in else None
+        ratio = went_out / came_in if came_in else math.nan
+        return ratio if math.isfinite(ratio) else None
 
     def _keep(self, path: str, module: torch.nn.Module, args: Any, kwargs: Any, out: Any) -> None:
         first = next(iter(bound_arguments(module.forward, args, kwargs).values()), None)
         self._calls[path] = (first, out)
 
-    def _refuse_past(self, cache: Any) -> None:
-        if not isinstance(cache, Cache) or id(cache) in self._caches:
+    def _refuse_changes(self, cache: Any) -> None:
+        """What happened to a cache outside of the recorded calls did not happen to the chain's."""
+        if not isinstance(cache, Cache):
             return
-        if seen := int(cache.get_seq_length()):
+        left = self._left.pop(id(cache), None)
+        if id(cache) not in self._caches:
+            if seen := int(cache.get_seq_length()):
+                raise RecordError(
+                    f"[record] the cache holds {seen} tokens from before the recording, whose "
+                    "chained oracle is unknown: record from the first token, or without chained"
+                )
+        elif left is None or [*map(id, left)] != [*map(id, _keys(cache))]:
             raise RecordError(
-                f"[record] the cache holds {seen} tokens from before the recording, whose chained "
-                "oracle is unknown: record from the first token, or without chained"
+                "[record] the cache was changed between two calls (by beam search, cropping or a "
+                "call that failed), which the chained oracle does not know: record without chained"
             )
+
+
+def _keys(cache: Cache) -> list[Any]:
+    """The tensors of keys that a cache holds: updates apart, others take their place."""
+    return [getattr(layer, "keys", None) for layer in cache.layers]
 
 
 def _residual_stream(model: torch.nn.Module, base_path: str) -> dict[str, torch.nn.Module]:

@@ -155,7 +155,7 @@ class Checkpoint:
             entry["function"] = self.function
         tail = {}
         if self.amplification is not None:
-            tail["amplification"] = plain(self.amplification, f"{self.id}: amplification")
+            tail["amplification"] = self.amplification
         return entry | {
             "call": self.call,
             "step": self.step,

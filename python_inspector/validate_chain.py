@@ -20,6 +20,9 @@ def chain_findings(checkpoints: Sequence[Mapping[str, Any]]) -> Iterator[str]:
                 f"{where}: outputs.{name}.chained_delta: a {checkpoint['block']} at "
                 f"{checkpoint['path']} has it for {', '.join(sorted(names)) or 'no output'}"
             )
+        for name in sorted(carried):
+            if "rows" in checkpoint["outputs"][name]:
+                yield f"{where}: outputs.{name}.rows: stands beside chained_delta"
         if chained is not None:
             for name in sorted((names & checkpoint["outputs"].keys()) - carried):
                 yield (

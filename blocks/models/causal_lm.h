@@ -15,11 +15,13 @@
 
 namespace plumb {
 
-// What a sequence (or a batch of equally long ones) leaves behind for its next tokens.
+// What a sequence (or a batch of them, all as long as the longest, the others padded on their left)
+// leaves behind for its next tokens.
 struct Sequence {
   int64_t batch = 1;
-  int64_t length = 0;      // tokens so far
-  int64_t max_length = 0;  // room
+  int64_t length = 0;       // tokens so far
+  int64_t max_length = 0;   // room
+  Tensor token_valid = {};  // bool [batch, max_length], false for padding; undefined: there is none
   RotaryAngles angles;
   std::vector<KvBuffer> caches = {};     // per attention layer
   std::vector<MambaBuffer> states = {};  // per Mamba2 mixer
@@ -31,8 +33,11 @@ class CausalLm {
 
   virtual int64_t vocabulary() const = 0;
   virtual DType dtype() const = 0;
-  // Memory for `batch` sequences of up to `max_length` tokens on the device of the weights.
-  virtual Sequence begin(Device& device, int64_t batch, int64_t max_length) const = 0;
+  // Memory for `batch` sequences of up to `max_length` tokens on the device of the weights. The
+  // first padding[row] tokens of a row are none: no other token sees them, and positions count from
+  // behind them, as in transformers' generate(). One number per row, or none: no padding.
+  virtual Sequence begin(Device& device, int64_t batch, int64_t max_length,
+                         const std::vector<int64_t>& padding = {}) const = 0;
   // The next T tokens: ids i64 [B, T] -> logits [B, T', V] of the last T' <= T of them. UsageError
   // when they do not fit; after any error the sequence cannot go on. Between ids and logits nothing
   // moves between host and device, unless rotary frequencies depend on the length and it changes

@@ -1,5 +1,7 @@
 #include "blocks/models/decoder.h"
 
+#include <algorithm>
+
 #include "kernels/error.h"
 
 namespace plumb {
@@ -83,10 +85,36 @@ void Decoder::load_ends(const Weights& weights, const Config& config, const Deco
   RotaryAngles::check(rotary);
 }
 
-Sequence Decoder::begin(Device& device, int64_t batch, int64_t max_length) const {
+namespace {
+
+// As in Sequence.
+Tensor token_valid(Device& device, int64_t max_length, const std::vector<int64_t>& padding) {
+  if (padding.empty()) return {};
+  const Shape shape{static_cast<int64_t>(padding.size()), max_length};
+  const Tensor host = host_tensor(DType::boolean, shape);
+  for (int64_t row = 0; row < shape[0]; ++row) {
+    bool* valid = host.data<bool>() + row * max_length;
+    const int64_t absent = padding[static_cast<size_t>(row)];
+    require(absent >= 0 && absent < max_length, "begin", "sequence ", row, " has ", absent,
+            " padding tokens, there is room for ", max_length, " tokens in all");
+    std::fill_n(valid, absent, false);
+    std::fill_n(valid + absent, max_length - absent, true);
+  }
+  const Tensor out = device.allocate(DType::boolean, shape);
+  device.upload(out, host.raw());
+  return out;
+}
+
+}  // namespace
+
+Sequence Decoder::begin(Device& device, int64_t batch, int64_t max_length,
+                        const std::vector<int64_t>& padding) const {
   require(batch > 0 && max_length > 0, "begin", batch, " sequences of up to ", max_length,
           " tokens, expected at least 1 of each");
-  Sequence out{batch, 0, max_length, RotaryAngles(device, dtype(), rotary, max_length)};
+  require(padding.empty() || static_cast<int64_t>(padding.size()) == batch, "begin", batch,
+          " sequences, but ", padding.size(), " numbers of padding tokens");
+  Sequence out{batch, 0, max_length, token_valid(device, max_length, padding),
+               RotaryAngles(device, dtype(), rotary, max_length, padding)};
   add_buffers(device, out);
   return out;
 }
@@ -99,8 +127,8 @@ void Decoder::forward(Context& ctx, const Tensor& logits, const Tensor& ids,
           ids.shape(), ", the sequence has batch ", sequence.batch, " and logits of ", keep,
           " tokens are wanted");
   const Tensor hidden = ctx.take(dtype(), {batch, tokens, sizes.hidden});
-  const Tensor cos = ctx.take(dtype(), {1, tokens, sizes.head_dim});
-  const Tensor sin = ctx.take(dtype(), {1, tokens, sizes.head_dim});
+  const Shape angles{sequence.angles.rows(), tokens, sizes.head_dim};
+  const Tensor cos = ctx.take(dtype(), angles), sin = ctx.take(dtype(), angles);
   embedding(ctx, hidden, ids);
   ctx.saw("model.embed_tokens", "out", hidden);
   sequence.angles(ctx, cos, sin, sequence.length);
@@ -125,7 +153,7 @@ void TransformerDecoder::run_layers(Context& ctx, const Tensor& hidden, const Te
   for (size_t i = 0; i < layers.size(); ++i) {
     const Part part(ctx, "model.layers", static_cast<int64_t>(i));
     KvBuffer& cache = sequence.caches[i];
-    layers[i](ctx, hidden, hidden, cos, sin, cache.next(hidden.dim(1)));
+    layers[i](ctx, hidden, hidden, cos, sin, cache.next(hidden.dim(1), sequence.token_valid));
     cache.show(ctx, "self_attn:kv_cache");
   }
 }

@@ -44,14 +44,15 @@ struct Decoder : CausalLm {
 
   int64_t vocabulary() const override { return sizes.vocabulary; }
   DType dtype() const override { return embedding.weight.dtype(); }
-  Sequence begin(Device& device, int64_t batch, int64_t max_length) const override;
+  Sequence begin(Device& device, int64_t batch, int64_t max_length,
+                 const std::vector<int64_t>& padding) const override;
   void forward(Context& ctx, const Tensor& logits, const Tensor& ids,
                Sequence& sequence) const override;
 
  protected:
   // Gives a new sequence the caches and states of the layers.
   virtual void add_buffers(Device& device, Sequence& sequence) const = 0;
-  // hidden [B, T, C] through all layers, in place. cos, sin [1, T, head_dim].
+  // hidden [B, T, C] through all layers, in place. cos, sin [B|1, T, head_dim].
   virtual void run_layers(Context& ctx, const Tensor& hidden, const Tensor& cos, const Tensor& sin,
                           Sequence& sequence) const = 0;
 };

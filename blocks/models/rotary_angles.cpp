@@ -1,6 +1,6 @@
 #include "blocks/models/rotary_angles.h"
 
-#include <numeric>
+#include <algorithm>
 
 #include "kernels/error.h"
 
@@ -17,11 +17,17 @@ RotaryFrequencies frequencies(Params params, int64_t length) {
 
 void RotaryAngles::check(const Params& params) { frequencies(params, 1); }
 
-RotaryAngles::RotaryAngles(Device& device, DType dtype, const Params& params, int64_t max_length)
+RotaryAngles::RotaryAngles(Device& device, DType dtype, const Params& params, int64_t max_length,
+                           const std::vector<int64_t>& padding)
     : device_(device), params_(params) {
-  const Tensor positions = host_tensor(DType::i64, {max_length});
-  std::iota(positions.data<int64_t>(), positions.data<int64_t>() + max_length, 0);
-  positions_ = device.allocate(DType::i64, {max_length});
+  const std::vector<int64_t> skipped = padding.empty() ? std::vector<int64_t>{0} : padding;
+  const Tensor positions =
+      host_tensor(DType::i64, {static_cast<int64_t>(skipped.size()), max_length});
+  int64_t* next = positions.data<int64_t>();
+  for (const int64_t before : skipped) {
+    for (int64_t t = 0; t < max_length; ++t) *next++ = std::max(t - before, int64_t{0});
+  }
+  positions_ = device.allocate(DType::i64, positions.shape());
   device.upload(positions_, positions.raw());
 
   const DType precise = dtype == DType::f64 ? DType::f64 : DType::f32;
@@ -53,19 +59,19 @@ void RotaryAngles::compute(int64_t length) {
   for (size_t i = 0; i < found.inv_freq.size(); ++i) {
     // Float32 in transformers, whatever the model's dtype.
     const double rounded = static_cast<float>(found.inv_freq[i]);
-    store(host.dtype(), host.data<char>() + static_cast<int64_t>(i) * size_of(host.dtype()), rounded);
+    store(host.dtype(), host.data<char>() + static_cast<int64_t>(i) * size_of(host.dtype()),
+          rounded);
   }
   device_.upload(inv_freq_, host.raw());
 }
 
 void RotaryAngles::operator()(Context& ctx, const Tensor& cos, const Tensor& sin, int64_t past) {
   const int64_t tokens = cos.dim(1), length = past + tokens;
-  require(length <= positions_.dim(0), "rotary", "position ", length - 1,
-          " is beyond the maximum length ", positions_.dim(0), " that was asked for");
+  require(length <= positions_.dim(1), "rotary", "position ", length - 1,
+          " is beyond the maximum length ", positions_.dim(1), " that was asked for");
   const int64_t made_for = length_for(length);
   if (made_for != computed_for_) compute(made_for);
-  ctx.ops.rotary_table(cos, sin, positions_.slice(0, past, length).view({1, tokens}), inv_freq_,
-                       scaling_);
+  ctx.ops.rotary_table(cos, sin, positions_.slice(1, past, length), inv_freq_, scaling_);
 }
 
 }  // namespace plumb

@@ -5,7 +5,7 @@
 
 namespace plumb {
 
-// cos and sin of the positions of a running sequence, all rows alike.
+// cos and sin of the positions of a running sequence, or of several whose first tokens are padding.
 //
 // Two types of frequencies depend on how long the sequence is (HF: dynamic_rope_update).
 //   dynamic:  recomputed when the length exceeds all earlier ones and max_position; kept for a
@@ -15,13 +15,18 @@ namespace plumb {
 class RotaryAngles {
  public:
   // `params`: of RotaryFrequencies, without a length; `dtype`: of cos and sin.
-  RotaryAngles(Device& device, DType dtype, const Params& params, int64_t max_length);
+  // `padding`: per row, the tokens before position 0, which have that position, too; empty: none,
+  // all rows being alike.
+  RotaryAngles(Device& device, DType dtype, const Params& params, int64_t max_length,
+               const std::vector<int64_t>& padding = {});
 
   // Throws what RotaryFrequencies::compute() has against them.
   static void check(const Params& params);
 
-  // cos, sin [1, T, r] of the tokens past, past + 1, ..., past + T - 1. Uploads nothing unless the
-  // frequencies change.
+  int64_t rows() const { return positions_.dim(0); }  // 1 where all are alike
+
+  // cos, sin [rows(), T, r] of the tokens past, past + 1, ..., past + T - 1. Uploads nothing unless
+  // the frequencies change.
   void operator()(Context& ctx, const Tensor& cos, const Tensor& sin, int64_t past);
 
  private:
@@ -30,7 +35,7 @@ class RotaryAngles {
 
   Device& device_;
   Params params_;
-  Tensor positions_;  // i64 [max_length]: 0, 1, 2, ...
+  Tensor positions_;  // i64 [rows, max_length]: 0, 1, 2, ...
   Tensor inv_freq_;   // [r / 2]
   double scaling_ = 1;
   int64_t longest_ = 0;        // dynamic: the length that grew the base, at least max_position

@@ -144,16 +144,21 @@ void Zamba2::run_layers(Context& ctx, const Tensor& hidden, const Tensor& cos, c
   const int64_t tokens = hidden.dim(1);
   const Tensor original = ctx.take(hidden.dtype(), hidden.shape());
   ctx.ops.copy(original, hidden);
+  Tensor valid;  // of these tokens; what is generated is never padding
+  if (sequence.token_valid.defined() && tokens > 1) {
+    valid = sequence.token_valid.slice(1, sequence.length, sequence.length + tokens);
+  }
   size_t call = 0;
   for (size_t i = 0; i < layers.size(); ++i) {
     const Part part(ctx, "model.layers", static_cast<int64_t>(i));
     const MambaState state = sequence.states[i].next(tokens);
     if (const auto* hybrid = std::get_if<HybridLayer>(&layers[i])) {
       KvBuffer& cache = sequence.caches[call++];
-      (*hybrid)(ctx, hidden, hidden, original, cos, sin, {}, cache.next(tokens), state);
+      (*hybrid)(ctx, hidden, hidden, original, cos, sin, valid,
+                cache.next(tokens, sequence.token_valid), state);
       cache.show(ctx, "shared_transformer.self_attn:kv_cache");
     } else {
-      std::get<MambaLayer>(layers[i])(ctx, hidden, hidden, {}, {}, state);
+      std::get<MambaLayer>(layers[i])(ctx, hidden, hidden, {}, valid, state);
     }
   }
 }

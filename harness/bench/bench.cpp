@@ -18,21 +18,10 @@ using Call = std::function<void(Context&)>;
 constexpr double kBatchSeconds = 0.002;  // long enough for an event's resolution
 constexpr int kFewestBatches = 3;
 constexpr int64_t kMostCalls = 2000;  // per batch
+constexpr double kLongEnough = 0.03;  // seconds of what is measured once
 
 double elapsed_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// "linear/onednn sdpa/avx2", each once, in order of first use.
-std::string implementations(const std::vector<OpRecord>& records) {
-  std::vector<std::string> words;
-  for (const OpRecord& record : records) {
-    const std::string word = to_string(record.op, record.impl);
-    if (std::find(words.begin(), words.end(), word) == words.end()) words.push_back(word);
-  }
-  std::string out;
-  for (const std::string& word : words) out += (out.empty() ? "" : " ") + word;
-  return out;
 }
 
 // The bytes of chosen rows of every output of a set.
@@ -138,6 +127,17 @@ double fastest(Device& device, const Work& work) {
 
 }  // namespace
 
+std::string implementations(const std::vector<OpRecord>& records) {
+  std::vector<std::string> words;
+  for (const OpRecord& record : records) {
+    const std::string word = to_string(record.op, record.impl);
+    if (std::find(words.begin(), words.end(), word) == words.end()) words.push_back(word);
+  }
+  std::string out;
+  for (const std::string& word : words) out += (out.empty() ? "" : " ") + word;
+  return out;
+}
+
 double quantile(const std::vector<double>& sorted, double q) {
   require(!sorted.empty(), "quantile", "of nothing");
   const double at = q * static_cast<double>(sorted.size() - 1);
@@ -146,18 +146,24 @@ double quantile(const std::vector<double>& sorted, double q) {
   return sorted[low] + (at - static_cast<double>(low)) * (sorted[high] - sorted[low]);
 }
 
-Ceilings measure_ceilings(Device& device, DType dtype) {
-  constexpr double kLongEnough = 0.03;
-  constexpr int64_t kLargestCopy = int64_t{1} << 30, kLargestSide = 8192;
-  Ceilings out;
+double measure_copy(Device& device) {
+  constexpr int64_t kLargestCopy = int64_t{1} << 30;
+  double out = 0;
   for (int64_t bytes = int64_t{1} << 20; bytes <= kLargestCopy; bytes *= 4) {
     const Tensor from = device.allocate(DType::f32, {1, bytes / 4});
     const Tensor to = device.allocate(DType::f32, {1, bytes / 4});
     device.fill(from, 0);
     const double seconds = fastest(device, [&] { device.ops().copy(to, from); });
-    out.copy = 2 * static_cast<double>(bytes) / seconds;
+    out = 2 * static_cast<double>(bytes) / seconds;
     if (seconds > kLongEnough) break;
   }
+  return out;
+}
+
+Ceilings measure_ceilings(Device& device, DType dtype) {
+  constexpr int64_t kLargestSide = 8192;
+  Ceilings out;
+  out.copy = measure_copy(device);
   for (int64_t n = 256; n <= kLargestSide; n *= 2) {
     const auto matrix = [&](const char* name, Fill::Kind kind) {
       return BenchOperand{name, dtype, {n, n}, {kind, 0, 1}};

@@ -38,6 +38,7 @@ struct Ceilings {
   double matrix = 0;  // flops/s of a large linear
 };
 Ceilings measure_ceilings(Device& device, DType dtype);
+double measure_copy(Device& device);  // bytes/s
 
 // max(bytes / copy, flops / matrix) / median: 1 is as fast as the copy or the product; and which.
 struct Share {
@@ -50,6 +51,9 @@ Share share_of_ceiling(const BenchResult& result, const Ceilings& ceilings);
 // Does not throw for what the device does: that becomes the status.
 BenchResult run_bench(const BenchCase& bench_case, const BenchShape& shape, const BenchSizes& sizes,
                       Device& device, Device& oracle, const BenchOptions& options);
+
+// "linear/onednn sdpa/avx2", each once, in order of first use.
+std::string implementations(const std::vector<OpRecord>& records);
 
 // Quantile 0 <= q <= 1 of a sorted, not empty list, linear between its elements.
 double quantile(const std::vector<double>& sorted, double q);

@@ -87,4 +87,63 @@ std::string bench_table(const std::vector<BenchResult>& results, const Ceilings&
               short_number(1e-12 * ceilings.matrix), " TFLOP/s\n", table.to_text(), reasons);
 }
 
+std::string model_bench_json(const ModelBenchResult& result, const Device& device,
+                             const ModelBenchLabels& labels) {
+  Json object = {{"type", "model_bench"},
+                 {"status", std::string(name_of(result.status))},
+                 {"reason", result.reason},
+                 {"model", labels.model},
+                 {"dtype", std::string(name_of(labels.dtype))},
+                 {"device", device.name()},
+                 {"tokens", labels.options.tokens},
+                 {"steps", labels.options.steps},
+                 {"impl", result.impl},
+                 {"guard_error", result.guard_error},
+                 {"guard_limit", result.guard_limit}};
+  if (result.status == Status::pass) {
+    object.update(
+        Json{{"load_s", labels.load},
+             {"prefill_s", result.prefill},
+             {"prefill_tokens_per_s", static_cast<double>(labels.options.tokens) / result.prefill},
+             {"decode_us", 1e6 * result.decode},
+             {"decode_p10_us", 1e6 * result.decode_p10},
+             {"decode_p90_us", 1e6 * result.decode_p90},
+             {"decode_tokens_per_s", 1 / result.decode},
+             {"step_bytes", result.step.bytes},
+             {"step_flops", result.step.flops},
+             {"copy_gb_per_s", 1e-9 * labels.copy},
+             {"share_of_copy", decode_share(result, labels.copy)},
+             {"weight_bytes", labels.weight_bytes},
+             {"state_bytes", result.state_bytes}});
+    if (device.host_owner()) {
+      object["peak_rss_bytes"] = result.peak_rss;
+      object["allowed_rss_bytes"] = allowed_rss(result, labels.weight_bytes);
+    }
+  }
+  return line(object);
+}
+
+std::string model_bench_text(const ModelBenchResult& r, const Device& device,
+                             const ModelBenchLabels& labels) {
+  const std::string title = text(labels.model, ", ", name_of(labels.dtype), "\n");
+  if (r.status != Status::pass) return text(title, name_of(r.status), ": ", r.reason, "\n");
+  const auto gigabytes = [](double bytes) { return text(short_number(1e-9 * bytes), " GB"); };
+  const auto tokens = static_cast<double>(labels.options.tokens);
+  std::string out = text(
+      title, "prefill  ", tokens, " tokens in ", short_number(1e3 * r.prefill), " ms, ",
+      short_number(tokens / r.prefill), " tokens/s\n", "decode   ", short_number(1e3 * r.decode),
+      " ms a token (", short_number(1e3 * r.decode_p10), " to ", short_number(1e3 * r.decode_p90),
+      "), ", short_number(1 / r.decode), " tokens/s\n", "moved    ", gigabytes(r.step.bytes),
+      " a token, ", percent(decode_share(r, labels.copy)), " of what a copy moves (",
+      gigabytes(labels.copy), "/s)\n", "checked  decoded logits against those of one call: error ",
+      short_number(r.guard_error), ", allowed ", short_number(r.guard_limit), "\n");
+  if (device.host_owner()) {
+    out += text("memory   peak ", gigabytes(static_cast<double>(r.peak_rss)), ", allowed ",
+                gigabytes(static_cast<double>(allowed_rss(r, labels.weight_bytes))), ": weights ",
+                gigabytes(static_cast<double>(labels.weight_bytes)), ", keys, values and states ",
+                gigabytes(static_cast<double>(r.state_bytes)), ", 256 MiB\n");
+  }
+  return out;
+}
+
 }  // namespace plumb

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "harness/bench/report.h"
+#include "harness/cli/bench_model.h"
 #include "harness/cli/cli.h"
 #include "harness/line_file.h"
 #include "harness/results_json.h"
@@ -13,8 +14,8 @@ namespace plumb {
 namespace {
 
 struct Options {
-  std::string block = "all", device = "auto", shape, dtype = "bf16", json;
-  int64_t tokens = 4096, context = 0;
+  std::string block = "all", device = "auto", shape, dtype = "bf16", json, model;
+  int64_t tokens = 0, context = 0, steps = ModelBenchOptions().steps;
   int threads = 0;
   std::string impl;
   bool no_fuse = false;
@@ -45,9 +46,23 @@ std::vector<BenchCase> selected_cases(const Options& options, const BenchShape& 
   return out;
 }
 
+int run_model(const Options& options) {
+  require(options.context == 0 && options.block == "all", "--model",
+          "goes without --block and --context, which are for single blocks");
+  ModelBenchRequest request{options.model,   options.shape,    options.device,
+                            options.dtype,   options.impl,     options.json,
+                            options.threads, !options.no_fuse, ModelBenchOptions()};
+  request.bench.steps = options.steps;
+  if (options.tokens > 0) request.bench.tokens = options.tokens;
+  return bench_model(request);
+}
+
 int run(const Options& options) {
+  if (!options.model.empty()) return run_model(options);
+  constexpr int64_t kDefaultTokens = 4096;
   const BenchShape& shape = find_bench_shape(options.shape);
-  const BenchSizes sizes{options.tokens, options.context ? options.context : options.tokens,
+  const int64_t tokens = options.tokens ? options.tokens : kDefaultTokens;
+  const BenchSizes sizes{tokens, options.context ? options.context : tokens,
                          parse_dtype(options.dtype)};
   require(sizes.context >= sizes.tokens, "--context", "is ", sizes.context,
           " keys in all, fewer than --tokens ", sizes.tokens);
@@ -96,8 +111,13 @@ Action add_bench(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--device", options->device, "one device, as harness devices names them")
       ->capture_default_str();
-  app.add_option("--shape", options->shape, shapes)->required();
-  app.add_option("--tokens", options->tokens, "new tokens per call")
+  app.add_option("--shape", options->shape, shapes);
+  app.add_option("--model", options->model,
+                 "a whole model: random, with weights of the shape, or a folder as for forward");
+  app.add_option("--tokens", options->tokens,
+                 "new tokens per call, 4096 unless told; of a model's prompt, 128 unless told")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  app.add_option("--steps", options->steps, "of a model: single tokens timed behind the prompt")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   app.add_option("--context", options->context, "keys in all; 0: as many as tokens")

@@ -129,9 +129,11 @@ Action add_forward(CLI::App& app) {
   add_model_options(app, options->model);
   app.get_option("--tokens")
       ->required(false)
-      ->description("ids 1,2,3, or a file with one sequence per line; left out: a chained "
-                    "recording's own run, with the figures of every layer");
-  app.add_option("--out", options->out, "write the logits [batch, token, vocab], safetensors");
+      ->description(
+          "ids 1,2,3, or a file with one sequence per line; left out: a chained "
+          "recording's own run, with the figures of every layer");
+  app.add_option("--out", options->out,
+                 "write the logits [batch, token, vocab], safetensors; padding has some, too");
   app.add_option("--logits-to-keep", options->keep, "only of the last tokens; 0: of all")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--chunk", options->chunk, "so many tokens at a time; 0: all at once")

@@ -3,6 +3,7 @@
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "harness/cli/cli.h"
 #include "harness/cli/model_options.h"
@@ -48,7 +49,9 @@ int run(const Options& options) {
       std::cout << "\n";
     }
   }
-  const double prompt = static_cast<double>(rows * opened.tokens[0].size());
+  const double prompt = static_cast<double>(rows * opened.tokens[0].size()) -
+                        static_cast<double>(std::accumulate(opened.padding.begin(),
+                                                            opened.padding.end(), int64_t{0}));
   const double decoded = static_cast<double>(rows) * static_cast<double>(made.decoded_per_row);
   std::cerr << opened.device->name() << " " << name_of(opened.dtype) << ": prompt of " << prompt
             << " tokens in " << std::setprecision(3) << made.prompt_seconds << " s, then "

@@ -30,7 +30,9 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
   app.add_option("--model", options.model,
                  "folder with config.json and safetensors, or a recording; tiny, tiny:gemma2-a4")
       ->required();
-  app.add_option("--tokens", options.tokens, "ids 1,2,3, or a file with one sequence per line")
+  app.add_option(
+         "--tokens", options.tokens,
+         "ids 1,2,3, or a file with one sequence per line; shorter ones are padded on their left")
       ->required();
   app.add_option("--device", options.device, "one device, as harness devices names them")
       ->capture_default_str();
@@ -44,11 +46,12 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
 
 OpenedModel::OpenedModel(const ModelOptions& options, int64_t room)
     : tokens(read_tokens(options.tokens)),
+      padding(pad_left(tokens)),
       folder(find_model(options.model)),
       device(open_one(options)),
       dtype(run_dtype(options, folder, *device)),
       inference(folder, *device, dtype, static_cast<int64_t>(tokens.size()),
-                static_cast<int64_t>(tokens[0].size()) + room) {}
+                static_cast<int64_t>(tokens[0].size()) + room, padding) {}
 
 std::string model_json(const OpenedModel& opened) {
   const nlohmann::ordered_json line = {{"type", "model"},

@@ -24,7 +24,8 @@ void add_model_options(CLI::App& app, ModelOptions& options);
 struct OpenedModel {
   OpenedModel(const ModelOptions& options, int64_t room);
 
-  TokenRows tokens;
+  TokenRows tokens;  // made equally long
+  std::vector<int64_t> padding;
   ModelFolder folder;
   std::unique_ptr<Device> device;
   DType dtype;

@@ -86,8 +86,8 @@ Hooks attention_fault(const Recording& recording, const std::string& attention,
   }};
 }
 
-void check_named(const CheckpointResult& result, const std::string& layer,
-                 const std::string& part, Diagnosis diagnosis) {
+void check_named(const CheckpointResult& result, const std::string& layer, const std::string& part,
+                 Diagnosis diagnosis) {
   CAPTURE(result.reason, result.details);
   REQUIRE(result.status == Status::fail);
   REQUIRE(result.chain);
@@ -100,11 +100,10 @@ void check_named(const CheckpointResult& result, const std::string& layer,
 }
 
 TEST_CASE("a chain of correct code passes") {
-  const char* const name = GENERATE("llama-a1/decode-f32", "llama-a1/decode-bf16",
-                                    "gemma2-a4/decode-f32", "gemma2-a4/decode-bf16",
-                                    "gemma2-a4/chunked-f32", "llama-a3-dynamic/decode-f32",
-                                    "mistral-b1/decode-f32", "zamba2-a6/decode-f32",
-                                    "zamba2-a6/decode-bf16");
+  const char* const name =
+      GENERATE("llama-a1/decode-f32", "llama-a1/decode-bf16", "gemma2-a4/decode-f32",
+               "gemma2-a4/decode-bf16", "gemma2-a4/chunked-f32", "llama-a3-dynamic/decode-f32",
+               "mistral-b1/decode-f32", "zamba2-a6/decode-f32", "zamba2-a6/decode-bf16");
   const Recording recording = fixture(name);
   const auto oracle = open_device("oracle");
   const char* const device_name = GENERATE("cpu", "emu:64");
@@ -150,10 +149,9 @@ TEST_CASE("kernel: window one shorter in one layer") {
 TEST_CASE("kernel: softcap after the mask in one layer") {
   const Recording recording = fixture("gemma2-a4/decode-f32");
   const std::string attention = "model.layers.2.self_attn";
-  const Hooks hooks =
-      attention_fault(recording, attention, [](AttentionMask&, AttentionSpec& spec) {
-        spec.cap = AttentionSpec::Cap::after_mask;
-      });
+  const Hooks hooks = attention_fault(
+      recording, attention,
+      [](AttentionMask&, AttentionSpec& spec) { spec.cap = AttentionSpec::Cap::after_mask; });
   check_named(chain_of(recording, hooks), "model.layers.2#", attention + ":sdpa#",
               Diagnosis::kernel);
 }
@@ -167,8 +165,8 @@ TEST_CASE("wiring: the position of one layer's rotary embedding starts anew in e
     if (layer_2 && x.dim(2) == 1) return c.ops.copy(out, x);
     c.ops.rotary(out, x, cos, sin, style);
   }};
-  check_named(chain_of(recording, hooks), "model.layers.2#1",
-              "model.layers.2.self_attn:rotary", Diagnosis::wiring);
+  check_named(chain_of(recording, hooks), "model.layers.2#1", "model.layers.2.self_attn:rotary",
+              Diagnosis::wiring);
 }
 
 TEST_CASE("wiring: one layer's keys are written after they are read") {
@@ -187,8 +185,8 @@ TEST_CASE("wiring: one layer's keys are written after they are read") {
       c.ops.copy(c.kept.at("late"), c.kept.at("keys"));
     }
   };
-  check_named(chain_of(recording, hooks), "model.layers.2#",
-              "model.layers.2.self_attn:kv_cache", Diagnosis::wiring);
+  check_named(chain_of(recording, hooks), "model.layers.2#", "model.layers.2.self_attn:kv_cache",
+              Diagnosis::wiring);
 }
 
 TEST_CASE("wiring: stored keys of one layer change in a later step") {
@@ -218,21 +216,21 @@ Hooks scan_fault(const Recording& recording, const std::string& mixer, const Sca
 
 TEST_CASE("kernel: clamp of dt in the decode steps of one layer") {
   const Recording recording = fixture("zamba2-a6/decode-f32");
-  const Hooks hooks = scan_fault(
-      recording, "model.layers.2.mamba", [](Call&, auto& y, auto& after, auto in, auto p) {
-        wrong_scan(y, after, in, p, {.clamps_step = true});
-      });
+  const Hooks hooks = scan_fault(recording, "model.layers.2.mamba",
+                                 [](Call&, auto& y, auto& after, auto in, auto p) {
+                                   wrong_scan(y, after, in, p, {.clamps_step = true});
+                                 });
   check_named(chain_of(recording, hooks), "model.layers.2", "model.layers.2.mamba:ssd_scan#1",
               Diagnosis::kernel);
 }
 
 TEST_CASE("kernel: D skip of one layer dropped") {
   const Recording recording = fixture("zamba2-a6/decode-f32");
-  const Hooks hooks = scan_fault(
-      recording, "model.layers.2.mamba", [](Call& c, auto& y, auto& after, auto in, auto p) {
-        in.d = mapped(c.ops, in.d, [](double) { return 0.0; });
-        c.ops.ssd_scan(y, after, in, p);
-      });
+  const Hooks hooks = scan_fault(recording, "model.layers.2.mamba",
+                                 [](Call& c, auto& y, auto& after, auto in, auto p) {
+                                   in.d = mapped(c.ops, in.d, [](double) { return 0.0; });
+                                   c.ops.ssd_scan(y, after, in, p);
+                                 });
   check_named(chain_of(recording, hooks), "model.layers.2", "model.layers.2.mamba:ssd_scan#0",
               Diagnosis::kernel);
 }

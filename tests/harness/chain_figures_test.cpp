@@ -93,9 +93,9 @@ struct Expected {
 
 TEST_CASE("diagnosis: isolated, chained and shadow together") {
   const Expected table[] = {
-      {true, true, true, Diagnosis::kernel},       {true, false, true, Diagnosis::kernel},
-      {false, true, true, Diagnosis::wiring},      {false, true, false, Diagnosis::inherited},
-      {false, false, false, Diagnosis::clean},     {true, false, false, Diagnosis::golden},
+      {true, true, true, Diagnosis::kernel},   {true, false, true, Diagnosis::kernel},
+      {false, true, true, Diagnosis::wiring},  {false, true, false, Diagnosis::inherited},
+      {false, false, false, Diagnosis::clean}, {true, false, false, Diagnosis::golden},
   };
   for (const Expected& expected : table) {
     std::vector<ChainRow> rows = clean_chain(1);

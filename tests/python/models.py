@@ -84,8 +84,7 @@ def forward(
     folder: Path, rows: list[list[int]], work: Path, *options: str, device: str = "cpu"
 ) -> torch.Tensor:
     """The harness's logits of all tokens, in double."""
-    file, out = work / "tokens.txt", work / "logits.safetensors"
-    file.write_text("\n".join(" ".join(str(i) for i in row) for row in rows) + "\n")
+    file, out = write_tokens(rows, work), work / "logits.safetensors"
     done = run(
         "forward",
         *("--model", str(folder), "--tokens", str(file), "--device", device, "--out", str(out)),
@@ -96,21 +95,41 @@ def forward(
 
 
 def generated(folder: Path, prompt: list[int], work: Path, *options: str) -> list[int]:
+    return generated_rows(folder, [prompt], work, *options)[0]
+
+
+def generated_rows(
+    folder: Path, prompts: list[list[int]], work: Path, *options: str
+) -> list[list[int]]:
     report = work / "generated.jsonl"
-    ids = ",".join(str(i) for i in prompt)
     done = run(
         "generate",
-        *("--model", str(folder), "--tokens", ids, "--json", str(report), "--ignore-stop"),
+        *("--model", str(folder), "--tokens", str(write_tokens(prompts, work))),
+        *("--json", str(report), "--ignore-stop"),
         *options,
     )
     assert done.returncode == 0, done.stderr
     line = json.loads(report.read_text().splitlines()[1])
-    return list(line["tokens"][0])
+    return list(line["tokens"])
+
+
+def write_tokens(rows: list[list[int]], work: Path) -> Path:
+    file = work / "tokens.txt"
+    file.write_text("\n".join(" ".join(str(i) for i in row) for row in rows) + "\n")
+    return file
 
 
 @torch.no_grad()
 def reference(model: torch.nn.Module, rows: list[list[int]]) -> torch.Tensor:
     return model(input_ids=torch.tensor(rows), use_cache=False).logits.double()
+
+
+def padded(rows: list[list[int]]) -> dict[str, torch.Tensor]:
+    """What transformers' generate() is given for rows of different lengths."""
+    length = max(len(row) for row in rows)
+    ids = torch.tensor([[0] * (length - len(row)) + row for row in rows])
+    mask = torch.tensor([[0] * (length - len(row)) + [1] * len(row) for row in rows])
+    return {"input_ids": ids, "attention_mask": mask}
 
 
 @torch.no_grad()

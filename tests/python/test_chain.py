@@ -186,8 +186,8 @@ def test_a_recording_carries_it_everywhere_and_nowhere_else(tmp_path: Path) -> N
     assert "chained_delta" not in (tmp_path / "plain" / "recording.json").read_text()
 
 
-def test_amplification_is_what_the_recorded_tensors_say() -> None:
-    recording = Recording(FIXTURES / "llama-a1/decode-bf16")
+def test_amplification_is_what_the_recorded_tensors_say(tmp_path: Path) -> None:
+    recording = recorded(tmp_path / "r", "llama-a1", "decode", "bf16", chained=True, blocks=())
     compared = 0
     for checkpoint in recording.checkpoints:
         if "amplification" not in checkpoint:
@@ -246,6 +246,42 @@ def test_a_cache_from_before_the_recording_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "r").exists()
 
 
+def test_a_cache_that_others_changed_is_refused(tmp_path: Path) -> None:
+    model = tiny.build("llama-a1")
+
+    def run_with(change: Any) -> None:
+        with record(model, tmp_path / "r", chained=True, blocks=()), torch.no_grad():
+            cache = model(ids(model, 2, 4), use_cache=True).past_key_values
+            change(cache)
+            model(ids(model, 2, 1), past_key_values=cache)
+
+    def fail(cache: Any) -> None:
+        with pytest.raises(IndexError):
+            model(torch.full((2, 1), 99), past_key_values=cache)
+
+    for change in (
+        lambda cache: cache.reorder_cache(torch.tensor([1, 1])),
+        lambda cache: cache.crop(3),
+        fail,
+    ):
+        with pytest.raises(RecordError, match="the cache was changed between two calls"):
+            run_with(change)
+    run_with(lambda cache: None)
+    assert validate(tmp_path / "r") == []
+
+
+def test_what_generate_runs_is_chained(tmp_path: Path) -> None:
+    model = tiny.build("gemma2-a4", torch.bfloat16)
+    x = ids(model, 2, 7)
+    plain = model.generate(x, max_new_tokens=4, do_sample=False)
+    with record(model, tmp_path / "r", chained=True, blocks=()), torch.inference_mode():
+        assert torch.equal(model.generate(x, max_new_tokens=4, do_sample=False), plain)
+    recording = Recording(tmp_path / "r")
+    assert len(recording.of("lm_head")) == 4 and len(recording.of("kv_cache")) == 16
+    oracle = run_lifted(model.forward, (plain[:, :-1],), {"use_cache": False}, [model]).result
+    assert_same(oracle.logits[:, -1:], recording, recording.of("lm_head")[-1])
+
+
 def test_options_that_exclude_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tiny.build("llama-a1")
     with (
@@ -293,7 +329,7 @@ def test_what_a_chained_difference_must_be(good: dict[str, Any]) -> None:
     logits = next(c for c in good["checkpoints"] if c["block"] == "lm_head")
     checkpoint["outputs"]["out"]["chained_delta"] = logits["outputs"]["out"]["chained_delta"]
     assert "expected f32 [2, 5, 32]" in json_findings(changed)[0]
-    for value in (-1.0, "-inf", None):
+    for value in (-1.0, "inf", None):
         changed, checkpoint = _change(good, "model.norm#0")
         checkpoint["amplification"] = value
         assert "checkpoints" in json_findings(changed)[0]

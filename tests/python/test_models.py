@@ -144,6 +144,51 @@ def test_an_emulated_gpu_gives_the_same(name: str, tmp_path: Path) -> None:
     assert greedy[0] == greedy[1]
 
 
+def different_lengths(saved: models.Saved) -> list[list[int]]:
+    rows = models.tokens(saved.vocabulary, 9, 3)
+    return [rows[0][:4], rows[1], rows[2][:1]]
+
+
+PADDED = ["llama-a1", "llama-a3-dynamic", "gemma2-a4", *ZAMBAS, "mistral"]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", PADDED)
+@pytest.mark.parametrize("device", ["cpu", "emu:64"])
+def test_sequences_of_different_lengths_go_on_as_in_transformers(
+    name: str, device: str, tmp_path: Path
+) -> None:
+    saved = models.save(name, tmp_path / "model")
+    prompts = different_lengths(saved)
+    given = models.padded(prompts)
+    made = 32
+    options = {"max_new_tokens": made, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    expected = saved.model.generate(**given, **options)
+    found = models.generated_rows(
+        saved.folder, prompts, tmp_path, "--max-new", str(made), "--device", device
+    )
+    assert found == expected[:, given["input_ids"].shape[1] :].tolist()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("chunk", [0, 3])
+@pytest.mark.parametrize("name", PADDED)
+def test_padding_changes_no_logits(name: str, chunk: int, tmp_path: Path) -> None:
+    """Against transformers with its mask and positions, and, but for biases, against no padding."""
+    saved = models.save(name, tmp_path / "model")
+    prompts = different_lengths(saved)
+    given = models.padded(prompts)
+    real = given["attention_mask"].bool()
+    positions = (given["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+    expected = saved.model(**given, position_ids=positions, use_cache=False).logits.double()
+    found = models.forward(saved.folder, prompts, tmp_path, "--chunk", str(chunk))
+    if not (chunk and name == "llama-a3-dynamic"):  # whose frequencies follow the length
+        assert models.error(found[real], expected[real]) < 1e-5
+    if name != "zamba2-a8":  # whose convolution sees the bias of its projection in padding
+        alone = models.forward(saved.folder, prompts[:1], tmp_path)[0]
+        assert models.error(found[0, -4:], alone) < 1e-5
+
+
 def test_sampling_is_seeded_and_honours_top_k(tmp_path: Path) -> None:
     saved = models.save("llama-a1", tmp_path / "model")
     prompt = models.tokens(saved.vocabulary, 5)[0]

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from harness_runs import harness
 
-from reports import rivals
+from python_inspector import tiny
+from reports import rival_model, rivals
 from reports.__main__ import main
 from reports.shapes import SHAPES, Sizes
 from reports.table import markdown, read_lines
@@ -88,6 +90,22 @@ def test_every_case_of_a_small_shape_is_measured(
     assert measured == {line["case"] for line in lines if line["type"] == "rival"}
     assert ("sdpa.window" in measured) == (shape == "tiny-gemma2")
     assert len(measured) >= 26
+
+
+@pytest.mark.parametrize("name", ["llama-a1", "zamba2-a6"])
+def test_a_whole_model_is_measured_in_turn(name: str) -> None:
+    _, model = tiny.find(name)
+    config = {"model_type": model.model_type, **model.config}
+    plan = rival_model.Plan(tokens=9, steps=3, rounds=2, dtype="f32")
+    line = rival_model.compare(name, config, Path(harness()), plan)
+    assert len(line["ours"]) == len(line["theirs"]) == 2
+    assert all(speed["decode"] > 0 for speed in (*line["ours"], *line["theirs"]))
+    pairs = zip(line["ours"], line["theirs"], strict=True)
+    ratios = sorted(theirs["decode"] / ours["decode"] for ours, theirs in pairs)
+    assert line["decode_ratio"] == pytest.approx(sum(ratios) / 2)
+    assert "ratio   prefill" in rival_model.summary(line)
+    with pytest.raises(RuntimeError, match="--tokens"):
+        rival_model.compare(name, config, Path(harness()), rival_model.Plan(tokens=0))
 
 
 def test_a_baseline_is_one_short_line_per_checkpoint(tmp_path: Path) -> None:

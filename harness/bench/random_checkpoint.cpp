@@ -1,0 +1,114 @@
+#include "harness/bench/random_checkpoint.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "harness/generator.h"
+#include "harness/model_folder.h"
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kPool = 1048573;  // elements; a prime: no row length divides it
+
+fs::path make_folder() {
+  std::string name = (fs::temp_directory_path() / "plumb-model-XXXXXX").string();
+  require<Error>(::mkdtemp(name.data()) != nullptr, "bench", "no folder ", name,
+                 " can be made for the weights; set TMPDIR to a folder that can be written to");
+  return name;
+}
+
+bool ends_with(const std::string& text, std::string_view end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+// Of a weight by its name and shape: sigma 1.155 2^exponent, and what is added.
+Generator distribution(const std::string& name, const Shape& shape, bool gemma) {
+  constexpr int kMatrix = -16, kVector = -17;  // times 2^15: 1/2, 1/4
+  Generator out;
+  if (shape.rank() > 1) {
+    const double inputs = static_cast<double>(shape.numel() / shape[0]);
+    out.exponent = kMatrix - static_cast<int>(std::lround(std::log2(std::sqrt(inputs))));
+    return out;
+  }
+  out.exponent = kVector;
+  const bool one = ends_with(name, "norm.weight") || ends_with(name, ".D");
+  if (one && !gemma) out.offset = 1;
+  return out;
+}
+
+nlohmann::ordered_json header(const std::map<std::string, Shape>& weights, DType dtype) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::object();
+  int64_t at = 0;
+  for (const auto& [name, shape] : weights) {
+    const int64_t end = at + shape.numel() * size_of(dtype);
+    std::vector<int64_t> extents;
+    for (int axis = 0; axis < shape.rank(); ++axis) extents.push_back(shape[axis]);
+    out[name] = {{"dtype", std::string(safetensors_name(dtype))},
+                 {"shape", extents},
+                 {"data_offsets", {at, end}}};
+    at = end;
+  }
+  return out;
+}
+
+// `n` elements of the pool from `start` on, again and again.
+void write_repeated(std::ofstream& file, const Tensor& pool, int64_t start, int64_t n) {
+  const int64_t size = size_of(pool.dtype());
+  for (int64_t done = 0, at = start % kPool; done < n; at = 0) {
+    const int64_t more = std::min(kPool - at, n - done);
+    file.write(pool.data<char>() + at * size, more * size);
+    done += more;
+  }
+}
+
+void write_weights(const fs::path& path, const std::map<std::string, Shape>& weights, DType dtype,
+                   bool gemma) {
+  std::ofstream file(path, std::ios::binary);
+  std::string head = header(weights, dtype).dump();
+  head.resize((head.size() + 7) / 8 * 8, ' ');
+  const auto bytes = static_cast<uint64_t>(head.size());
+  for (int i = 0; i < 8; ++i) file.put(static_cast<char>(bytes >> (8 * i)));
+  file << head;
+  std::map<std::pair<int, float>, Tensor> pools;
+  int64_t start = 0;
+  for (const auto& [name, shape] : weights) {
+    const Generator generator = distribution(name, shape, gemma);
+    Tensor& pool = pools[{generator.exponent, generator.offset}];
+    if (!pool.defined()) pool = generate(generator, dtype, {kPool});
+    write_repeated(file, pool, start += 7919, shape.numel());
+  }
+  file.close();
+  require<Error>(file.good(), "bench", path.string(),
+                 ": could not be written; is the disk full? TMPDIR names another one");
+}
+
+}  // namespace
+
+RandomCheckpoint::RandomCheckpoint(const std::string& config, DType dtype)
+    : folder_(make_folder()) {
+  try {
+    const fs::path file = folder_ / "config.json";
+    std::ofstream(file) << config;
+    const Config read(read_model_config(file));
+    write_weights(folder_ / "model.safetensors", expected_weights(read).asked(), dtype,
+                  read.string_or("model_type", "") == "gemma2");
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+    throw;
+  }
+}
+
+RandomCheckpoint::~RandomCheckpoint() {
+  std::error_code ignored;
+  fs::remove_all(folder_, ignored);
+}
+
+}  // namespace plumb

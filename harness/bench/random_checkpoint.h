@@ -1,0 +1,28 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "kernels/dtype.h"
+
+namespace plumb {
+
+// A checkpoint folder in the system's folder for temporary files (TMPDIR), gone with this object:
+// the configuration, and weights of random numbers, the same for the same configuration. A matrix
+// about halves the size of what it multiplies; norm weights are near 1, or 0 where the model adds
+// the 1.
+class RandomCheckpoint {
+ public:
+  // `config`: JSON; the weights are those that it implies. Throws Error where the disk is full.
+  RandomCheckpoint(const std::string& config, DType dtype);
+  ~RandomCheckpoint();
+  RandomCheckpoint(const RandomCheckpoint&) = delete;
+  RandomCheckpoint& operator=(const RandomCheckpoint&) = delete;
+
+  const std::filesystem::path& folder() const { return folder_; }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+}  // namespace plumb

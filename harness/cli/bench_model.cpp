@@ -1,0 +1,62 @@
+// harness bench --model: prefill and decode of a whole model.
+#include "harness/cli/bench_model.h"
+
+#include <chrono>
+#include <iostream>
+#include <optional>
+
+#include "harness/bench/model_shapes.h"
+#include "harness/bench/random_checkpoint.h"
+#include "harness/bench/report.h"
+#include "harness/cli/cli.h"
+#include "harness/inference.h"
+#include "harness/line_file.h"
+#include "harness/results_json.h"
+#include "kernels/error.h"
+
+namespace plumb {
+
+int bench_model(const ModelBenchRequest& request) {
+  const DType dtype = parse_dtype(request.dtype);
+  std::optional<RandomCheckpoint> checkpoint;
+  if (request.model == "random") {
+    const std::string config = model_config(request.shape);
+    std::cerr << "writing random weights\n";
+    checkpoint.emplace(config, dtype);
+  } else {
+    require(request.shape.empty(), "--shape", "is \"", request.shape,
+            "\", but --model names a folder, which has a shape; only --model random takes one");
+  }
+  const ModelFolder folder(checkpoint ? checkpoint->folder() : find_model(request.model));
+  const auto devices = open_devices(request.device, "", request.threads);
+  require(devices.size() == 1, "--device", "names ", devices.size(),
+          " devices; a benchmark runs on one");
+  Device& device = *devices[0];
+  device.ops().force(request.impl);
+  if (!request.fuse) device.ops().set_fused({});
+  const auto oracle = open_device("oracle");
+
+  const double copy = measure_copy(device);
+  const auto start = std::chrono::steady_clock::now();
+  const std::unique_ptr<CausalLm> model = folder.load(device, dtype);
+  const std::chrono::duration<double> loading = std::chrono::steady_clock::now() - start;
+  const ModelBenchResult result = run_model_bench(*model, device, *oracle, request.bench);
+  folder.check();
+  const ModelBenchLabels labels{checkpoint ? request.shape : folder.path().string(),
+                                dtype,
+                                request.bench,
+                                folder.bytes(),
+                                loading.count(),
+                                copy};
+  if (!request.json.empty()) {
+    LineFile json(request.json);
+    json.write(run_json(run_info({device.name() + ": " + device.describe()})));
+    json.write(model_bench_json(result, device, labels));
+    json.commit();
+  }
+  std::cout << device.name() << ": " << device.describe() << "\n"
+            << model_bench_text(result, device, labels);
+  return run_exit_code({result.status}, false);
+}
+
+}  // namespace plumb
