@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "blocks/rotary.h"
 #include "harness/chain_compare.h"
 #include "harness/chain_descent.h"
 #include "harness/chain_rows.h"
@@ -29,6 +30,7 @@ class Chain {
   void run();
 
  private:
+  void require_own_constants() const;
   void run_model();
   void count_changes();
   void explain();
@@ -40,6 +42,12 @@ class Chain {
   Tensor seen(size_t row) const {
     const auto step = static_cast<size_t>(chain_.rows[row].step);
     return find_seen(seen_[step], place_of(*chain_.checkpoints[row]), chain_.rows[row].output);
+  }
+
+  // Tokens of a row whose logits a recording keeps.
+  int64_t recorded_tokens(size_t row) const {
+    const OutputRef& out = chain_.checkpoints[row]->outputs.at(chain_.rows[row].output);
+    return recording_.tensor_info(out.tensor).shape[1];
   }
 
   const Recording& recording_;
@@ -58,6 +66,7 @@ void Chain::run() {
     throw Unsupported(text("the chained oracle is one of ", name_of(recording_.dtype()),
                            " weights: a chain runs in that dtype, or in f64"));
   }
+  if (dtype_ == DType::f64) require_own_constants();
   chain_ = chain_rows(recording_, device_, oracle_, options_, result_);
   for (ChainRow& row : rows()) {
     if (dtype_ == DType::f64 && !row.is_state()) row.isolated_limit = kLimits.chain_float64;
@@ -89,6 +98,32 @@ void Chain::run_model() {
   seen_ = replay_.run(device_, dtype_, replay_.steps() - 1, is_row);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   result_.seconds = taken.count();
+  for (size_t i = 0; i < rows().size(); ++i) {
+    if (rows()[i].block != "lm_head") continue;
+    const std::string place = place_of(*chain_.checkpoints[i]);
+    for (Seen& it : seen_[static_cast<size_t>(rows()[i].step)]) {
+      if (it.checkpoint == place) it.value = last_tokens(it.value, recorded_tokens(i));
+    }
+  }
+}
+
+// A model in float64 has its own constants, which must be those of the recorded one.
+void Chain::require_own_constants() const {
+  if (recording_.dtype() != DType::f32) {
+    throw Unsupported(text("a float64 chain of a recording in ", name_of(recording_.dtype()),
+                           ", whose constants were rounded to that"));
+  }
+  for (const Checkpoint& c : recording_.checkpoints()) {
+    if (c.block != "rotary_frequencies") continue;
+    const Tensor recorded = recording_.read(c.outputs.at("inv_freq").tensor);
+    const RotaryFrequencies own = RotaryFrequencies::compute(c.params);
+    for (size_t i = 0; i < own.inv_freq.size(); ++i) {
+      const auto rounded = static_cast<float>(own.inv_freq[i]);
+      if (rounded == recorded.data<float>()[i]) continue;
+      throw Unsupported(text("a float64 chain: ", c.id, " has the inverse frequency ",
+                             recorded.data<float>()[i], ", correctly rounded it is ", rounded));
+    }
+  }
 }
 
 // Slots of caches and convolution states: stored ones must stay as they are, bit for bit.
@@ -178,7 +213,8 @@ OutputVerdict Chain::logits_verdict() const {
     const auto step = static_cast<size_t>(row.step);
     TokenRows next = replay_.ids()[step];
     for (size_t b = 0; b < next.size(); ++b) {
-      next[b].erase(next[b].begin());
+      const auto unseen = static_cast<int64_t>(next[b].size()) - recorded_tokens(i);
+      next[b].erase(next[b].begin(), next[b].begin() + unseen + 1);
       if (replay_.goes_on() && step + 1 < replay_.ids().size()) {
         next[b].push_back(replay_.ids()[step + 1][b].front());
       }

@@ -83,6 +83,18 @@ void compare_chained(ChainRow& row, const Recording& recording, const Checkpoint
   row.saturated = is_saturated(dtype, row.reference);
 }
 
+Tensor last_tokens(const Tensor& t, int64_t count) {
+  if (!t.defined() || t.dim(1) <= count) return t;
+  Shape shape = t.shape();
+  shape.set(1, count);
+  const Tensor out = host_tensor(t.dtype(), shape);
+  const int64_t all = t.bytes() / t.dim(0), kept = out.bytes() / t.dim(0);
+  for (int64_t b = 0; b < t.dim(0); ++b) {
+    std::copy_n(t.data<char>() + (b + 1) * all - kept, kept, out.data<char>() + b * kept);
+  }
+  return out;
+}
+
 int64_t changed_bytes(const Tensor& before, const Tensor& after, int axis, int64_t fresh) {
   const int64_t had = before.dim(axis), has = after.dim(axis), kept = has - fresh;
   if (kept <= 0 || kept > had) return 0;

@@ -13,6 +13,9 @@ namespace plumb {
 void compare_chained(ChainRow& row, const Recording& recording, const Checkpoint& checkpoint,
                      const Tensor& y, DType dtype);
 
+// The last tokens of [B, T, ...], contiguous: logits of which a recording keeps some.
+Tensor last_tokens(const Tensor& t, int64_t count);
+
 // Bytes of the slots which were stored before a call that differ after it: slots count along
 // `axis`, a call adds `fresh` of them behind the others and drops as many as are too many.
 int64_t changed_bytes(const Tensor& before, const Tensor& after, int axis, int64_t fresh);

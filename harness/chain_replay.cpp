@@ -37,18 +37,20 @@ std::vector<TokenRows> recorded_ids(const Recording& recording) {
   return out;
 }
 
-// What the models here cannot replay.
-void require_replayable(const Recording& recording) {
-  const JsonValue run = recording.provenance().at("run");
-  const JsonValue padding = run.at("left_pad"), cache = run.at("cache");
-  if (!padding.is_null()) {
-    for (const JsonValue tokens : padding.items()) {
-      if (tokens.integer() > 0) throw Unsupported("a chain of left padded rows");
-    }
-  }
+void require_dynamic_cache(const Recording& recording) {
+  const JsonValue cache = recording.provenance().at("run").at("cache");
   if (!cache.is_null() && cache.string() != "dynamic") {
     throw Unsupported(text("a chain on a ", cache.string(), " cache"));
   }
+}
+
+// Tokens of padding on the left of every row; empty: none.
+std::vector<int64_t> recorded_padding(const Recording& recording) {
+  std::vector<int64_t> out;
+  const JsonValue padding = recording.provenance().at("run").at("left_pad");
+  if (padding.is_null()) return out;
+  for (const JsonValue tokens : padding.items()) out.push_back(tokens.integer(0));
+  return out;
 }
 
 int64_t tokens_of(const TokenRows& rows) { return static_cast<int64_t>(rows.at(0).size()); }
@@ -85,8 +87,9 @@ ChainReplay::ChainReplay(const Recording& recording)
     : recording_(recording),
       folder_(recording.folder()),
       ids_(recorded_ids(recording)),
+      padding_(recorded_padding(recording)),
       goes_on_(recording.mode() != "whole" && recording.mode() != "padded") {
-  require_replayable(recording);
+  require_dynamic_cache(recording);
 }
 
 std::vector<std::vector<Seen>> ChainReplay::run(Device& device, DType dtype, int64_t last,
@@ -98,7 +101,7 @@ std::vector<std::vector<Seen>> ChainReplay::run(Device& device, DType dtype, int
   for (int64_t step = 0; step <= last; ++step) {
     const TokenRows& rows = ids_[static_cast<size_t>(step)];
     if (!inference || !goes_on_) {
-      inference.emplace(folder_, device, dtype, static_cast<int64_t>(rows.size()), room);
+      inference.emplace(folder_, device, dtype, static_cast<int64_t>(rows.size()), room, padding_);
     }
     Notes notes(device, [&](const std::string& checkpoint, std::string_view output) {
       return wanted(step, checkpoint, output);

@@ -58,6 +58,7 @@ class ChainReplay {
   const Recording& recording_;
   ModelFolder folder_;
   std::vector<TokenRows> ids_;
+  std::vector<int64_t> padding_;  // of every row, on its left
   bool goes_on_ = true;
 };
 
