@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "harness/chain_text.h"
 #include "harness/escape.h"
 #include "harness/table.h"
 #include "kernels/error.h"
@@ -237,6 +238,7 @@ std::string failure_text(const CheckpointResult& result, bool colour) {
   for (const std::string& detail : result.details) {
     lines += text(kIndent, terminal_text(detail), '\n');
   }
+  if (result.chain) lines += chain_table(*result.chain, true);
   if (!result.impl.empty()) lines += text(kIndent, "ran: ", joined(result.impl), '\n');
   if (!result.again.empty()) lines += text(kIndent, "again: ", terminal_text(result.again), '\n');
   return lines;

@@ -174,7 +174,7 @@ Execution execute(const BlockEntry& block, const Checkpoint& checkpoint,
   Execution out;
   ops.observe(&out.records);
   const auto stop = [&] { ops.observe(nullptr); };
-  Context ctx{ops};
+  Context ctx{ops, setup.observer, setup.observer ? checkpoint.path : std::string()};
   checkpoint.params.rewind();
   const DeviceCounters before = device.counters().value_or(DeviceCounters{});
   const auto start = std::chrono::steady_clock::now();

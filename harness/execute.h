@@ -40,6 +40,7 @@ Tensor converted(const Tensor& host, DType to);
 struct RunSetup {
   OpSet fused = OpSet().set();  // which fused ops may run in the device's own version
   uint8_t poison = 0xff;        // what outputs and scratch hold before the run (0xff bytes are NaN)
+  Observer* observer = nullptr;  // sees the parts, below the checkpoint's path
 };
 
 struct Execution {

@@ -94,7 +94,7 @@ Inference::Inference(const ModelFolder& folder, Device& device, DType dtype, int
       model_(folder.load(device, dtype)),
       sequence_(model_->begin(device, batch, max_length, padding)) {}
 
-Tensor Inference::forward(const TokenRows& tokens, int64_t keep) {
+Tensor Inference::forward(const TokenRows& tokens, int64_t keep, Observer* observer) {
   const auto batch = static_cast<int64_t>(tokens.size());
   const auto count = static_cast<int64_t>(tokens.at(0).size());
   const int64_t kept = keep > 0 ? std::min(keep, count) : count;
@@ -107,7 +107,7 @@ Tensor Inference::forward(const TokenRows& tokens, int64_t keep) {
   place(tokens, vocabulary(), host);
   device_.upload(ids_, host.raw());
 
-  Context ctx{device_.ops()};
+  Context ctx{device_.ops(), observer};
   model_->forward(ctx, logits_, ids_, sequence_);
   const Tensor out = host_tensor(logits_.dtype(), logits_.shape());
   device_.download(out.raw(), logits_);

@@ -33,7 +33,7 @@ class Inference {
   // The next tokens of every sequence, equally many -> logits [B, T', V] of the last T' = min(keep,
   // T) of them (0: all), in the model's dtype. UsageError for an id that the model does not have,
   // BadInput where a file changed while it was used.
-  Tensor forward(const TokenRows& tokens, int64_t keep);
+  Tensor forward(const TokenRows& tokens, int64_t keep, Observer* observer = nullptr);
 
   int64_t vocabulary() const { return model_->vocabulary(); }
   int64_t length() const { return sequence_.length; }

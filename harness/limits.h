@@ -38,6 +38,12 @@ struct LimitConstants {
   double conformance_cascade = 2;
   double conformance_noise = 8;  // of float32, in its u, of the median element: x/2 (1 + erf) at -4
   double conformance_undetermined = 32;  // ulp / noise below which one ulp may differ
+  double chain_narrow = 1.5;     // c of chained errors: real models' correct code stays below 1.03
+  double chain_f32 = 4;          // plain sums against a blocked reference
+  double chain_excess = 2;       // chained error over its forecast; correct code: 1.08
+  double chain_saturated = 0.1;  // a reference that far off is no witness
+  double chain_float64 = 1e-11;  // agreement of two float64 chains, of max |o|
+  double divergence = 0.5;       // KL of logit errors of RMS e is e^2 / 2
 };
 inline constexpr LimitConstants kLimits;
 

@@ -75,12 +75,27 @@ void members(OutputVerdict& x, Each each) {
        conformance, where);
 }
 template <class Each>
+void members(ChainRow& x, Each each) {
+  auto& [checkpoint, block, output, step, before, amplification, isolated, isolated_limit,
+         isolated_reference, isolated_failed, chained, chained_limit, reference, floor, forecast,
+         shadow, shadow_limit, changed, saturated, diagnosis] = x;
+  each(checkpoint, block, output, step, before, amplification, isolated, isolated_limit,
+       isolated_reference, isolated_failed, chained, chained_limit, reference, floor, forecast,
+       shadow, shadow_limit, changed, saturated, diagnosis);
+}
+template <class Each>
+void members(ChainReport& x, Each each) {
+  auto& [rows, first_divergence, onset, culprit, culprit_block] = x;
+  each(rows, first_divergence, onset, culprit, culprit_block);
+}
+template <class Each>
 void members(CheckpointResult& x, Each each) {
   auto& [status, reason, block, checkpoint, recording, fixture, device, dtype, contract, impl,
          fused, step, outputs, features, blind_to, details, again, output_sha256, golden_sha256,
-         seconds] = x;
+         seconds, chain] = x;
   each(status, reason, block, checkpoint, recording, fixture, device, dtype, contract, impl, fused,
-       step, outputs, features, blind_to, details, again, output_sha256, golden_sha256, seconds);
+       step, outputs, features, blind_to, details, again, output_sha256, golden_sha256, seconds,
+       chain);
 }
 template <class Each>
 void members(Replayed& x, Each each) {

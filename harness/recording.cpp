@@ -6,6 +6,7 @@
 
 #include "harness/file.h"
 #include "harness/printable.h"
+#include "harness/recording_chain.h"
 #include "harness/recording_checkpoint.h"
 #include "harness/recording_header.h"
 #include "harness/safetensors.h"
@@ -102,6 +103,7 @@ JsonValue Recording::provenance() const { return state_->document->root().at("pr
 JsonValue Recording::config() const { return state_->document->root().at("config"); }
 JsonValue Recording::network() const { return state_->document->root().at("network"); }
 const std::vector<Checkpoint>& Recording::checkpoints() const { return state_->checkpoints; }
+bool Recording::chained() const { return is_chained(state_->checkpoints); }
 const std::map<std::string, Contract>& Recording::contracts() const {
   return state_->header.contracts;
 }

@@ -32,6 +32,12 @@ struct SampledRef {
   std::string rms;        // f64 [rows]: of the oracle's rows
 };
 
+// How far the reference is from the chained oracle, a float64 run of the whole model: the key of
+// o_chain - r (f32, the output's shape); absent, they are equal.
+struct ChainedRef {
+  std::optional<std::string> delta;
+};
+
 // The reference `tensor`, and how far it is from the float64 oracle. `delta` (f32, same shape) is
 // oracle - reference; absent, they are equal. `valid` (bool) has axes among this one's and
 // broadcasts; elements that it calls false are judged only for being finite. Where `sampled` is
@@ -43,6 +49,7 @@ struct OutputRef {
   double error = 0;  // as recorded, for people; may be nan or inf
   std::optional<TensorRef> valid;
   std::optional<SampledRef> sampled;
+  std::optional<ChainedRef> chained;  // in a chained recording, of the outputs that make the chain
 };
 
 // The position of `token`, or else `kv_token`, among axis names; -1: neither.
@@ -60,6 +67,9 @@ struct Checkpoint {
   std::map<std::string, TensorRef> inputs;
   std::map<std::string, std::string> weights;  // name relative to the module path -> tensor key
   std::map<std::string, OutputRef> outputs;
+  // How many times larger an error of the main input is in the output, relative to each, along the
+  // reference's own; absent where there is none.
+  std::optional<double> amplification;
   // Fields that are reserved for later versions and cannot be used: such a checkpoint is to be
   // reported as unsupported.
   std::vector<std::string> reserved;
@@ -95,6 +105,7 @@ class Recording {
 
   const std::map<std::string, Contract>& contracts() const;
   const std::vector<Checkpoint>& checkpoints() const;  // in the order they ran
+  bool chained() const;                                // whether it has the chained oracle
   // BadInput for a key that the table does not have.
   const TensorInfo& tensor_info(const std::string& key) const;
 

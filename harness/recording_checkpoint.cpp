@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "harness/printable.h"
+#include "harness/recording_chain.h"
 #include "harness/recording_fields.h"
 #include "harness/sampled.h"
 
@@ -27,9 +28,7 @@ constexpr std::array<std::string_view, 32> kBlocks = {"embedding",      "rotary_
                                                       "gated_rms_norm", "mamba2_mixer",
                                                       "mamba_layer",    "shared_transformer",
                                                       "hybrid_layer",   "module"};
-constexpr std::array<std::string_view, 5> kReserved = {"direction", "quant", "shard", "margins",
-                                                       "amplification"};
-constexpr std::string_view kReservedInOutput = "chained_delta";
+constexpr std::array<std::string_view, 4> kReserved = {"direction", "quant", "shard", "margins"};
 
 constexpr int64_t kMostTokens = int64_t{1} << 24;
 constexpr int64_t kMostElements = int64_t{1} << 31;  // of an output, though few rows are stored
@@ -43,8 +42,8 @@ class CheckpointReader {
  private:
   const TensorInfo& resolve(JsonValue key);
   TensorRef read_ref(JsonValue value);
-  OutputRef read_output(const std::string& name, JsonValue value);
-  void check_delta(JsonValue field, const TensorInfo& output);
+  OutputRef read_output(JsonValue value);
+  std::optional<std::string> read_delta(JsonValue field, const TensorInfo& output);
   void check_valid(JsonValue field, const TensorRef& valid, const OutputRef& output);
   std::string read_table(JsonValue key, DType dtype, const Shape& shape);
   SampledRef read_sampled(JsonValue output, const OutputRef& ref, const Shape& shape);
@@ -72,12 +71,15 @@ TensorRef CheckpointReader::read_ref(JsonValue value) {
   return {std::move(key), std::move(axes)};
 }
 
-void CheckpointReader::check_delta(JsonValue field, const TensorInfo& output) {
+// The key of a distance from the reference, or nothing for null.
+std::optional<std::string> CheckpointReader::read_delta(JsonValue field, const TensorInfo& output) {
+  if (field.is_null()) return std::nullopt;
   const TensorInfo& delta = resolve(field);
   if (delta.dtype != DType::f32 || !(delta.shape == output.shape)) {
     field.fail("is ", field.string(), ", ", name_of(delta.dtype), ' ', delta.shape,
                ", expected f32 ", output.shape, " as the output has");
   }
+  return std::string(field.string());
 }
 
 // The mask's axes are among the output's, each of the output's extent or of extent 1.
@@ -140,20 +142,16 @@ SampledRef CheckpointReader::read_sampled(JsonValue output, const OutputRef& ref
   return out;
 }
 
-OutputRef CheckpointReader::read_output(const std::string& name, JsonValue value) {
+OutputRef CheckpointReader::read_output(JsonValue value) {
   value.only({"tensor", "delta", "error", "axes", "valid", "chained_delta", "rows", "sketch"});
-  if (value.find(kReservedInOutput)) {
-    checkpoint_.reserved.push_back(text("outputs.", name, '.', kReservedInOutput));
-  }
   OutputRef output;
   const JsonValue tensor = value.at("tensor");
   const TensorInfo& info = resolve(tensor);
   output.tensor = tensor.string();
   output.axes = read_axes(value.at("axes"), output.tensor, info.shape);
-  const JsonValue delta = value.at("delta");
-  if (!delta.is_null()) {
-    check_delta(delta, info);
-    output.delta = delta.string();
+  output.delta = read_delta(value.at("delta"), info);
+  if (const auto chained = value.find("chained_delta")) {
+    output.chained = ChainedRef{read_delta(*chained, info)};
   }
   const JsonValue error = value.at("error");
   output.error = error.number_or_name();
@@ -202,7 +200,13 @@ Checkpoint CheckpointReader::read() {
   }
   for (const JsonMember member : value_.at("outputs").members()) {
     const std::string name = read_key(member);
-    c.outputs.emplace(name, read_output(name, member.value));
+    c.outputs.emplace(name, read_output(member.value));
+  }
+  if (const auto amplification = value_.find("amplification")) {
+    c.amplification = amplification->number();
+    if (!(*c.amplification >= 0)) {
+      amplification->fail("is ", *c.amplification, ", expected at least 0");
+    }
   }
   if (c.outputs.empty()) value_.at("outputs").fail("is empty, expected at least one output");
   return std::move(checkpoint_);
@@ -247,6 +251,7 @@ std::vector<Checkpoint> read_checkpoints(JsonValue checkpoints, const RecordingH
       value.at("id").fail("is ", printable(result.back().id), ", which an earlier checkpoint has");
     }
   }
+  check_chain(result, checkpoints);
   return result;
 }
 

@@ -31,16 +31,12 @@ void require_recorded_error(const Checkpoint& checkpoint, const OutputVerdict& o
                       ", reference and delta give ", computed, "; record it again"));
 }
 
-DType dtype_of_run(const Recording& recording, const std::string& device,
-                   const ReplayOptions& options) {
-  return options.dtype.value_or(device == "oracle" ? DType::f64 : recording.dtype());
-}
-
-std::string repeat_command(const Checkpoint& checkpoint, const std::string& device,
+// `what`: the options that select it.
+std::string repeat_command(const std::string& what, const std::string& device,
                            const ReplayOptions& options) {
   std::string out =
-      text("harness --fixture ", options.fixture, " --checkpoint '", checkpoint.id, "' --device ",
-           device, options.dtype ? " --dtype " : "", options.dtype ? name_of(*options.dtype) : "",
+      text("harness --fixture ", options.fixture, ' ', what, " --device ", device,
+           options.dtype ? " --dtype " : "", options.dtype ? name_of(*options.dtype) : "",
            options.fuse ? "" : " --no-fuse",
            options.impl.empty() ? "" : " --impl '" + options.impl + "'");
   for (const LoadedPlugin& plugin : loaded_plugins()) out += " --plugin '" + plugin.file + "'";
@@ -49,19 +45,67 @@ std::string repeat_command(const Checkpoint& checkpoint, const std::string& devi
 
 }  // namespace
 
-CheckpointResult result_to_be(const Recording& recording, const Checkpoint& checkpoint,
-                              const std::string& device, const ReplayOptions& options) {
+DType dtype_of_run(const Recording& recording, const std::string& device,
+                   const ReplayOptions& options) {
+  return options.dtype.value_or(device == "oracle" ? DType::f64 : recording.dtype());
+}
+
+namespace {
+
+CheckpointResult result_of(const Recording& recording, const std::string& device,
+                           const ReplayOptions& options) {
   CheckpointResult result;
-  result.block = checkpoint.block;
-  result.checkpoint = checkpoint.id;
   result.recording = recording.name();
   result.fixture = options.fixture;
   result.device = device;
   result.dtype = name_of(dtype_of_run(recording, device, options));
-  result.step = checkpoint.step;
   result.golden_sha256 = recording.sha256();
-  result.again = repeat_command(checkpoint, device, options);
   return result;
+}
+
+}  // namespace
+
+CheckpointResult result_to_be(const Recording& recording, const Checkpoint& checkpoint,
+                              const std::string& device, const ReplayOptions& options) {
+  CheckpointResult result = result_of(recording, device, options);
+  result.block = checkpoint.block;
+  result.checkpoint = checkpoint.id;
+  result.step = checkpoint.step;
+  result.again = repeat_command(text("--checkpoint '", checkpoint.id, '\''), device, options);
+  return result;
+}
+
+CheckpointResult chain_to_be(const Recording& recording, const std::string& device,
+                             const ReplayOptions& options) {
+  CheckpointResult result = result_of(recording, device, options);
+  result.block = "model";
+  result.checkpoint = "(chain)";
+  result.again = repeat_command("--mode chained", device, options);
+  return result;
+}
+
+void settle_errors(CheckpointResult& result, const std::string& where,
+                   const std::function<void()>& work) {
+  const auto give_up = [&](Status status, const std::string& reason) {
+    result.status = status;
+    result.reason = reason;
+  };
+  try {
+    work();
+  } catch (const BadInput& error) {
+    give_up(Status::bad_input, error.what());
+  } catch (const Unsupported& error) {
+    give_up(Status::unsupported, error.what());
+  } catch (const DeviceError& error) {
+    give_up(Status::device_error, error.what());
+  } catch (const UsageError& error) {
+    // It was called as the recording says: operands that do not fit are the recording's fault.
+    give_up(Status::bad_input, text(where, ": ", error.what()));
+  } catch (const std::bad_alloc&) {
+    give_up(Status::device_error, "out of host memory");
+  } catch (const std::exception& error) {
+    give_up(Status::internal_error, error.what());
+  }
 }
 
 Replayer::Replayer(const Recording& recording, Device& device, Device& oracle,
@@ -76,27 +120,7 @@ Replayer::Replayer(const Recording& recording, Device& device, Device& oracle,
 
 Replayed Replayer::run_and_keep(const Checkpoint& checkpoint) {
   Replayed replayed{result_to_be(recording_, checkpoint, device_.name(), options_), {}};
-  const auto give_up = [&](Status status, const std::string& reason) {
-    replayed.result.status = status;
-    replayed.result.reason = reason;
-  };
-  try {
-    replay(checkpoint, replayed);
-  } catch (const BadInput& error) {
-    give_up(Status::bad_input, error.what());
-  } catch (const Unsupported& error) {
-    give_up(Status::unsupported, error.what());
-  } catch (const DeviceError& error) {
-    give_up(Status::device_error, error.what());
-  } catch (const UsageError& error) {
-    // The block was called as the recording says: operands that do not fit are the recording's
-    // fault.
-    give_up(Status::bad_input, text(checkpoint.params.where(), ": ", error.what()));
-  } catch (const std::bad_alloc&) {
-    give_up(Status::device_error, "out of host memory");
-  } catch (const std::exception& error) {
-    give_up(Status::internal_error, error.what());
-  }
+  settle_errors(replayed.result, checkpoint.params.where(), [&] { replay(checkpoint, replayed); });
   return replayed;
 }
 

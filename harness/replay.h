@@ -1,6 +1,7 @@
 // Replay: a checkpoint run on a device and judged.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@ struct ReplayOptions {
   int repeat = 2;       // runs whose bytes must agree; poisons alternate, so at least 2
   std::string impl;     // --impl: a regular expression, or empty
   std::string fixture;  // the recording as the user named it, for the repeat command
+  bool shadow = false;  // chains: shadow errors of all layers, not only after a failure
 };
 
 // What came of one checkpoint.
@@ -27,6 +29,18 @@ struct Replayed {
 // What is known of a result before anything has run: what it is of, and how to repeat it.
 CheckpointResult result_to_be(const Recording& recording, const Checkpoint& checkpoint,
                               const std::string& device, const ReplayOptions& options);
+
+// The same of a recording's chain.
+CheckpointResult chain_to_be(const Recording& recording, const std::string& device,
+                             const ReplayOptions& options);
+
+DType dtype_of_run(const Recording& recording, const std::string& device,
+                   const ReplayOptions& options);
+
+// Runs `work`; what it throws becomes the result's status and reason. `where` is the recorded thing
+// that was at work, for the reason.
+void settle_errors(CheckpointResult& result, const std::string& where,
+                   const std::function<void()>& work);
 
 class Replayer {
  public:

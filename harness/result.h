@@ -2,10 +2,12 @@
 // from here.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "harness/chain_figures.h"
 #include "harness/verdict.h"
 
 namespace plumb {
@@ -31,6 +33,7 @@ struct CheckpointResult {
   std::string output_sha256;           // over all outputs' bytes in order
   std::string golden_sha256;           // of recording.json
   double seconds = 0;                  // of one run of the block
+  std::optional<ChainReport> chain;    // where the whole model ran, as the block "model"
 };
 
 // Adds to the details that an output was judged from some of its rows, if it was.

@@ -125,6 +125,39 @@ Json output_json(const OutputVerdict& output) {
           {"where", where_json(output.where)}};
 }
 
+Json id_or_null(const std::string& id) { return id.empty() ? Json() : Json(id); }
+
+Json chain_json(const std::optional<ChainReport>& chain) {
+  if (!chain) return nullptr;
+  Json rows = Json::array();
+  for (const ChainRow& row : chain->rows) {
+    rows.push_back({{"checkpoint", row.checkpoint},
+                    {"block", row.block},
+                    {"output", row.output},
+                    {"step", row.step},
+                    {"isolated", number(row.isolated)},
+                    {"isolated_limit", number(row.isolated_limit)},
+                    {"isolated_failed", row.isolated_failed},
+                    {"inherited", number(row.inherited(chain->rows))},
+                    {"chained", number(row.chained)},
+                    {"chained_limit", number(row.chained_limit)},
+                    {"reference", number(row.reference)},
+                    {"floor", number(row.floor)},
+                    {"forecast", number(row.forecast)},
+                    {"excess", number(row.excess())},
+                    {"shadow", number(row.shadow)},
+                    {"shadow_limit", number(row.shadow_limit)},
+                    {"changed_bytes", row.changed},
+                    {"saturated", row.saturated},
+                    {"diagnosis", std::string(name_of(row.diagnosis))}});
+  }
+  return {{"first_divergence", id_or_null(chain->first_divergence)},
+          {"onset", id_or_null(chain->onset)},
+          {"culprit", id_or_null(chain->culprit)},
+          {"culprit_block", id_or_null(chain->culprit_block)},
+          {"rows", std::move(rows)}};
+}
+
 }  // namespace
 
 std::string run_json(const RunInfo& run) {
@@ -162,6 +195,7 @@ std::string checkpoint_json(const CheckpointResult& result) {
                {"output_sha256", result.output_sha256},
                {"golden_sha256", result.golden_sha256},
                {"seconds", number(result.seconds)},
+               {"chain", chain_json(result.chain)},
                {"again", result.again}});
 }
 

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "harness/attempt.h"
+#include "harness/chain.h"
 #include "harness/log.h"
 #include "harness/packed.h"
 #include "kernels/error.h"
@@ -81,6 +82,7 @@ struct Worker::Station {
   explicit Station(const Open& open) : device(open()), oracle(open_device("oracle")) {}
 
   Replayed run(const Job& job, bool keep_outputs) const {
+    if (!job.checkpoint) return {run_chain(*job.recording, *device, *oracle, *job.options), {}};
     Replayer replayer(*job.recording, *device, *oracle, *job.options);
     Replayed out = replayer.run_and_keep(*job.checkpoint);
     if (!keep_outputs) out.outputs.clear();
@@ -185,7 +187,9 @@ void Worker::ask() {
 }
 
 Replayed Worker::lost(const Job& job, Status status, const std::string& reason) const {
-  Replayed out{result_to_be(*job.recording, *job.checkpoint, name_, *job.options), {}};
+  Replayed out{job.checkpoint ? result_to_be(*job.recording, *job.checkpoint, name_, *job.options)
+                              : chain_to_be(*job.recording, name_, *job.options),
+               {}};
   out.result.status = status;
   out.result.reason = reason;
   if (!gave_up()) {

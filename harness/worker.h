@@ -16,7 +16,7 @@ namespace plumb {
 // What is to run, all of it loaded before the worker is made and there as long as it is.
 struct Job {
   const Recording* recording;
-  const Checkpoint* checkpoint;
+  const Checkpoint* checkpoint;  // null: the recording's chain
   const ReplayOptions* options;
 };
 

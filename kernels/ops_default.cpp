@@ -1,12 +1,11 @@
-// Default compositions of the fused ops: HF's eager code, one rounding after every operation; and of
-// pairs.
+// Default compositions of the fused ops: HF's eager code, one rounding after every operation; and
+// of pairs.
 #include "kernels/error.h"
 #include "kernels/ops.h"
 
 namespace plumb {
 
-void Ops::do_copy_pair(const Tensor& out_a, const Tensor& a, const Tensor& out_b,
-                       const Tensor& b) {
+void Ops::do_copy_pair(const Tensor& out_a, const Tensor& a, const Tensor& out_b, const Tensor& b) {
   do_copy(out_a, a);
   do_copy(out_b, b);
 }

@@ -8,7 +8,6 @@ of the rounds counts.
 from __future__ import annotations
 
 import argparse
-import functools
 import subprocess
 import sys
 import time
@@ -24,13 +23,12 @@ GOAL = 0.1
 def run_forwards() -> None:
     """The forwards of every committed recording of a model, without recording them."""
     from python_inspector import run
-    from python_inspector.cases import BATCH, MODEL_CASES
+    from python_inspector.cases import MODEL_CASES
     from python_inspector.inputs import run_model
 
     for case in MODEL_CASES:
         model = run.load_model(case.source)
-        ids = functools.partial(run.random_run_ids, case.source, model, BATCH)
-        run_model(model, case.plan(ids))
+        run_model(model, case.plan(case.ids(model)))
 
 
 def _seconds(command: Sequence[str | Path]) -> float:

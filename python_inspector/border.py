@@ -32,6 +32,8 @@ NORM_SPREAD = -17
 """Exponent of norm weights: sigma 0.29 around 1, or around 0 where the model adds the one."""
 SHARPER = 2
 """Exponent of what Gemma2's query and key projections are larger by: scores reach the softcap."""
+EPSILONS = {"eps_1e6_norm": 1e-6, "eps_1e5_norm": 1e-5, "eps_156e9_norm": 1.5625e-7}
+"""Norms by what models have as eps, to be seen on small inputs."""
 _LEFT_OUT = {"glu_activation", "causal_mask"}
 """Blocks whose inputs are no generated tensors, or whose outputs are exact and in tiny models."""
 KINDS = tuple(sorted(BLOCKS.keys() - _LEFT_OUT))
@@ -59,6 +61,15 @@ SHAPES: dict[str, tuple[str, Sizes]] = {
         "num_key_value_heads": 4, "head_dim": 256, "query_pre_attn_scalar": 256,
         "sliding_window": 4096, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
         "rms_norm_eps": 1e-6, "max_position_embeddings": 8192,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    }),
+    "zamba2-1.2b": ("zamba2", {
+        "hidden_size": 2048, "intermediate_size": 8192, "num_attention_heads": 32,
+        "num_key_value_heads": 32, "n_mamba_heads": 64, "mamba_d_state": 128, "mamba_ngroups": 1,
+        "mamba_d_conv": 4, "chunk_size": 256, "adapter_rank": 128, "num_mem_blocks": 1,
+        "use_shared_attention_adapter": True, "use_mem_rope": True, "rms_norm_eps": 1e-5,
+        "max_position_embeddings": 4096, "num_hidden_layers": 2,
+        "layers_block_type": ["linear_attention", "hybrid"],
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
     }),
 }  # fmt: skip
@@ -223,18 +234,25 @@ def _part(name: str, config: Any, dtype: torch.dtype) -> torch.nn.Module:
     from transformers.initialization import no_init_weights
 
     file = modeling_file(config.model_type)
-    prefix = {"llama": "Llama", "gemma2": "Gemma2"}[config.model_type]
+    prefix = {"llama": "Llama", "gemma2": "Gemma2", "zamba2": "Zamba2"}[config.model_type]
 
     def kind(suffix: str) -> Any:
         return getattr(file, prefix + suffix)
 
     hidden, eps = config.hidden_size, config.rms_norm_eps
     nn = torch.nn
+
+    def hybrid() -> nn.Module:
+        parts = kind("AttentionDecoderLayer")(config, block_id=0), nn.Linear(hidden, hidden, False)
+        return kind("HybridLayer")(*parts, kind("MambaDecoderLayer")(config, layer_idx=1))
+
     makers: dict[str, Callable[[], nn.Module]] = {
         "norm": lambda: kind("RMSNorm")(hidden, eps=eps),
         "self_attn": lambda: kind("Attention")(config, 0),
         "mlp": lambda: kind("MLP")(config),
         "layer": lambda: kind("DecoderLayer")(config, 0),
+        "mamba": lambda: kind("MambaDecoderLayer")(config, layer_idx=0),
+        "hybrid": hybrid,
         "odd_linear": lambda: nn.Linear(1031, 257),
         "wide_linear": lambda: nn.Linear(4104, 1032, bias=False),
         "layer_norm": lambda: nn.LayerNorm(hidden),
@@ -252,6 +270,8 @@ def _part(name: str, config: Any, dtype: torch.dtype) -> torch.nn.Module:
             type(config)(**(config.to_dict() | {"num_hidden_layers": 0, "layer_types": []})),
             dtype=dtype,
         )
+    if name in EPSILONS:
+        return kind("RMSNorm")(hidden, eps=EPSILONS[name]).to(dtype)
     with no_init_weights():
         return makers[name]().to(dtype)
 
@@ -268,13 +288,13 @@ def modeling_file(model_type: str) -> Any:
 def weight_generator(name: str, parameter: torch.Tensor, config: Any) -> Generator:
     """Matrices of about 1 / sqrt(inner size), embeddings of 1, norms around what does nothing."""
     if parameter.dim() > 1:
-        inner = 1 if "embed" in name else parameter.shape[1]
+        inner = 1 if "embed" in name else parameter[0].numel()
         scores = config.model_type == "gemma2" and name.endswith(("q_proj.weight", "k_proj.weight"))
         exponent = UNIT - round(math.log2(inner) / 2) + (SHARPER if scores else 0)
         return Generator(seed_of(name), exponent)
-    norm = name.endswith("norm.weight")
+    factor = name.endswith(("norm.weight", "mamba.D"))
     centred = config.model_type == "gemma2" and "layer_norm" not in name
-    return Generator(seed_of(name), NORM_SPREAD, 1 if norm and not centred else 0)
+    return Generator(seed_of(name), NORM_SPREAD, 1 if factor and not centred else 0)
 
 
 def seed_of(name: str) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from python_inspector import border_steps as do
-from python_inspector.border import Step, Subject, record_parts
+from python_inspector.border import EPSILONS, Step, Subject, record_parts
 from python_inspector.run import Where
 from python_inspector.sampled import Sampling
 from python_inspector.writer import Summary
@@ -17,6 +17,8 @@ LIMIT = 1_500_000
 
 LENGTHS = (63, 64, 65, 127, 129, 257)
 """Tokens and keys around the tiles of kernels: 64, 128 and 256, one less and one more."""
+SMALL = -28
+"""Exponent of inputs with a sigma of 1.4e-4."""
 
 
 @dataclass(frozen=True)
@@ -196,6 +198,19 @@ def _odd(dtype: str, width: int | None) -> Iterator[BorderCase]:
         )
 
 
+def _small_norms() -> Iterator[BorderCase]:
+    """Inputs of about 1.4e-4, whose mean square is below every eps."""
+    for dtype in ("f32", "bf16"):
+        for shape, model in (("llama3.2-1b", "llama"), ("gemma2-2b", "gemma2")):
+            yield BorderCase(
+                f"border-small/whole-{dtype}-{model}",
+                f"norms of {model} on small activations, for each eps",
+                Subject(shape, dtype, tuple(EPSILONS), sizes={"hidden_size": 64}),
+                [do.part(name, 9, exponent=SMALL) for name in EPSILONS],
+                9,
+            )
+
+
 def _rare() -> Iterator[BorderCase]:
     """What no published model has, so that every kernel there is has run on a recording."""
     sizes = {"head_dim": 32, "hidden_size": 512, "intermediate_size": 264, "hidden_act": "tanh"}
@@ -218,6 +233,7 @@ def _all_cases() -> Iterator[BorderCase]:
     yield from _gemma2("f32")
     for dtype, width in (("f32", 80), ("f16", None), ("bf16", 96)):
         yield from _odd(dtype, width)
+    yield from _small_norms()
     yield from _rare()
 
 
@@ -227,23 +243,45 @@ BORDER_CASES: tuple[BorderCase, ...] = tuple(_all_cases())
 def full_layer(
     shape: str, dtype: str, tokens: int, device: str, attention: str = "eager"
 ) -> BorderCase:
-    """One layer at full size: the layer, its attention, MLP, norm and attention function. A softcap
-    is reached by scores; a window, only by more tokens than it has."""
-    sharp = 3 if shape.startswith("gemma2") else 1
-    subject = Subject(shape, dtype, ("layer", "norm", "rotary_emb"), attention, device=device)
+    """One layer at full size, and blocks in it: attention, MLP, norm, attention function; of Zamba2
+    a linear and a hybrid layer. A softcap is reached by scores; a window, only by more tokens."""
+    parts, steps = _decoder_layer(shape, tokens)
+    if shape.startswith("zamba2"):
+        parts, steps = _zamba2_layers(tokens)
     return BorderCase(
         f"{shape}/whole-{dtype}",
         f"one layer of {shape}, {tokens} tokens",
-        subject,
-        [
-            do.part("norm", tokens),
-            do.part("layer.mlp.gate_proj", tokens),
-            do.part("layer.mlp", tokens),
-            do.rotary(tokens, 0),
-            do.sdpa(tokens, kv_heads=None, sharp=sharp),
-            do.attention(tokens, name="layer.self_attn"),
-            do.attention(tokens, name="layer"),
-        ],
+        Subject(shape, dtype, parts, attention, device=device),
+        steps,
         tokens,
         Sampling(random=8),
     )
+
+
+def _decoder_layer(shape: str, tokens: int) -> tuple[tuple[str, ...], list[Step]]:
+    """Parts and steps of a LLaMA or Gemma2 layer."""
+    sharp = 3 if shape.startswith("gemma2") else 1
+    return ("layer", "norm", "rotary_emb"), [
+        do.part("norm", tokens),
+        do.part("layer.mlp.gate_proj", tokens),
+        do.part("layer.mlp", tokens),
+        do.rotary(tokens, 0),
+        do.sdpa(tokens, kv_heads=None, sharp=sharp),
+        do.attention(tokens, name="layer.self_attn"),
+        do.attention(tokens, name="layer"),
+    ]
+
+
+def _zamba2_layers(tokens: int) -> tuple[tuple[str, ...], list[Step]]:
+    """Parts and steps of Zamba2's two kinds of layers."""
+    return ("mamba", "hybrid", "norm", "rotary_emb"), [
+        do.part("norm", tokens),
+        do.part("mamba.mamba.in_proj", tokens),
+        do.part("mamba.mamba", tokens),
+        do.part("mamba", tokens),
+        do.rotary(tokens, 0),
+        do.sdpa(tokens, kv_heads=None),
+        do.shared_mlp(tokens),
+        do.hybrid(tokens, "hybrid.shared_transformer"),
+        do.hybrid(tokens),
+    ]

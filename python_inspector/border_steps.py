@@ -72,6 +72,8 @@ def sdpa(queries: int, keys: int | None = None, kv_heads: int | None = 1, sharp:
             window = config.sliding_window if stage.sliding else None
             options = {"softcap": config.attn_logit_softcapping, "sliding_window": window}
         scale = getattr(config, "query_pre_attn_scalar", width) ** -0.5
+        if config.model_type == "zamba2":
+            scale = (width / 2) ** -0.5
         attend(attention_module(groups), q, k, v, mask, scaling=scale, dropout=0.0, **options)
 
     return step
@@ -89,6 +91,32 @@ def attention(queries: int, keys: int | None = None, *, name: str = "self_attn")
             attention_mask=stage.mask(queries, cache, sliding=stage.sliding),
             past_key_values=cache,
         )
+
+    return step
+
+
+def hybrid(tokens: int, name: str = "hybrid") -> Step:
+    """Zamba2's hybrid layer, or the shared transformer in it, on the first tokens."""
+
+    def step(stage: Stage) -> None:
+        module = stage.model.get_submodule(name)
+        mask = stage.mask(tokens, None, sliding=False)
+        module(
+            stage.hidden(tokens),
+            original_hidden_states=stage.tensor("x0", 1, tokens, stage.config.hidden_size),
+            layer_idx=1,
+            position_embeddings=stage.table(tokens),
+            **({"causal_mask": mask} if name == "hybrid" else {"attention_mask": mask}),
+        )
+
+    return step
+
+
+def shared_mlp(tokens: int) -> Step:
+    """The shared transformer's MLP, with the adapter of its first use."""
+
+    def step(stage: Stage) -> None:
+        stage.model.hybrid.shared_transformer.feed_forward(stage.hidden(tokens), 1)
 
     return step
 

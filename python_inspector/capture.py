@@ -67,6 +67,7 @@ class Options:
     masked_rows: Literal["excluded", "judged"] = "excluded"
     sampling: Sampling | None = None
     direct: bool = False
+    chained: bool = False
 
     @property
     def operations(self) -> bool:
@@ -157,6 +158,8 @@ class Block:
     contract: str = "eager"
     uses_attention: str | None = None
     valid: dict[str, Named] = field(default_factory=dict)
+    state: Callable[[Any], dict[str, Named]] | None = None
+    """Reads the outputs that lie in a cache from one, here from that of the chained oracle."""
 
 
 def only_out(axes: tuple[str, ...] | None = None) -> Callable[[Any, Twin], dict[str, Named]]:

@@ -6,103 +6,49 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from python_inspector import border_cases, run
+from python_inspector import border_cases
 from python_inspector.border_cases import BORDER_CASES, BorderCase
+from python_inspector.case import (
+    PREFILL,
+    Case,
+    Plan,
+    calls,
+    chunked,
+    chunks_of,
+    decode,
+    decode_of,
+    padded,
+    padded_decode,
+    padded_decode_of,
+    whole,
+)
 from python_inspector.folders import replace_folder
 from python_inspector.format import FormatError
-from python_inspector.inputs import RunPlan, pad_left
-from python_inspector.run import Source, What, Where
+from python_inspector.further_cases import further_cases
+from python_inspector.run import What, Where
 from python_inspector.show import format_bytes
 from python_inspector.strict_json import load_json
 from python_inspector.validate import RECORDING, find_recordings, validate
-from python_inspector.writer import Summary
 
 CASE_LIMIT = 2_500_000
 TOTAL_LIMIT = 48_000_000
 """Bytes of one recording, and of all with their weights: the folder travels with the repository."""
 
-BATCH, TOKENS, PREFILL, STEPS = 2, 15, 11, 4
-LEFT_PAD = (3, 0)
-
-Ids = Callable[[int], torch.Tensor]
-"""Random ids [BATCH, n] for the model at hand."""
-Plan = Callable[[Ids], RunPlan]
-
-
-@dataclass(frozen=True)
-class Case:
-    """One committed recording, `<model>/<mode>-<dtype>[-<what is special>]`."""
-
-    name: str
-    about: str
-    model: str
-    dtype: str
-    plan: Plan
-    attention: str = "eager"
-    what: What = field(default_factory=What)
-
-    @property
-    def source(self) -> Source:
-        return Source(run.TINY + self.model, self.dtype, self.attention)
-
-    def record(self, where: Where) -> Summary:
-        model = run.load_model(self.source)
-        plan = self.plan(lambda tokens: run.random_run_ids(self.source, model, BATCH, tokens))
-        weights = where.out.parent / f"weights-{self.dtype}.safetensors"
-        return run.record_run(
-            model, self.source, plan, self.what, replace(where, weights_path=weights)
-        )
-
-
-def whole(tokens: int = TOKENS) -> Plan:
-    """One call without a cache."""
-    return lambda ids: RunPlan(ids(tokens), tokens)
-
-
-def calls(*lengths: int) -> Plan:
-    """Separate calls without a cache on one model, for rotary types with a memory."""
-    return lambda ids: RunPlan(ids(max(lengths)), max(lengths), chunks=lengths)
-
-
-def decode_of(prefill: int, steps: int) -> Plan:
-    """Prefill, then single tokens."""
-    return lambda ids: RunPlan(ids(prefill + steps), prefill, steps, cache="dynamic")
-
-
-def chunks_of(*lengths: int) -> Plan:
-    """Prefill in chunks; logits of the last tokens only, as generate would have them."""
-    n = sum(lengths)
-    return lambda ids: RunPlan(ids(n), n, chunks=lengths, cache="dynamic", logits_to_keep=3)
-
-
-decode = decode_of(PREFILL, STEPS)
-chunked = chunks_of(5, 10)
-
-
-def padded_decode(ids: Ids) -> RunPlan:
-    """As decode, with padding on the left of the first row."""
-    padded = pad_left(ids(PREFILL + STEPS), LEFT_PAD)
-    return RunPlan(padded, PREFILL, STEPS, left_pad=LEFT_PAD, cache="dynamic")
-
-
-def padded(tokens: int = PREFILL) -> Plan:
-    """One call without a cache, with padding on the left of the first row."""
-    return lambda ids: RunPlan(pad_left(ids(tokens), LEFT_PAD), tokens, left_pad=LEFT_PAD)
-
-
 # What is left out keeps the tree small: single operations where another recording of the model has
 # them, and layers beyond the first of each kind.
 _PLAIN = What(internals=False)
-_JUDGED = What(internals=False, masked_rows="judged")
+_CHAINED = What(chained=True)
+_CHAINED_PLAIN = What(internals=False, chained=True)
+_CHAINED_JUDGED = What(internals=False, masked_rows="judged", chained=True)
 _TWO_LAYERS = What(internals=False, layers=(0, 1))
 _ONE_LAYER = What(internals=False, layers=(0,))
 _MASKED = What(blocks=("sdpa", "attention"), internals=False, masked_rows="judged")
@@ -121,7 +67,7 @@ _ZAMBA2_KINDS = (
     *_MIXERS, "attention", "glu_mlp", "kv_cache", "causal_mask", "low_rank_adapter",
     "shared_transformer", "mamba_layer", "hybrid_layer", "lm_head",
 )  # fmt: skip
-_ZAMBA2 = What(blocks=_ZAMBA2_KINDS, layers=(0, 3, 4))
+_ZAMBA2_CHAINED = What(blocks=(*_ZAMBA2_KINDS, "rms_norm", "sdpa"), chained=True)
 _ZAMBA2_FIRST = What(blocks=_ZAMBA2_KINDS, layers=(0, 1, 3))
 _ZAMBA2_PADDED = What(blocks=(*_ZAMBA2_KINDS, "sdpa"), layers=(0, 1), masked_rows="judged")
 _ZAMBA2_PLAIN = What(internals=False, layers=(0, 1))
@@ -130,25 +76,22 @@ _ZAMBA2_PLAIN = What(internals=False, layers=(0, 1))
 def _main_cases(model: str, about: str, single: What, cut: What, padding: What) -> Iterator[Case]:
     """The modes and dtypes that LLaMA and Gemma2 are recorded in, and how much of each."""
     yield Case(f"{model}/whole-f32", f"{about}, one call", model, "f32", whole(), what=single)
-    yield Case(f"{model}/decode-f32", f"{about}, prefill and steps", model, "f32", decode)
-    yield Case(f"{model}/chunked-f32", f"{about}, two chunks", model, "f32", chunked, what=cut)
-    yield Case(
-        f"{model}/padded-decode-f32",
-        f"{about}, left padding, rows without a key {padding.masked_rows}",
-        model,
-        "f32",
-        padded_decode,
-        what=padding,
-    )
-    yield Case(f"{model}/decode-bf16", f"{about}, 16 bits", model, "bf16", decode)
+    text = f"{about}, prefill and steps, chained"
+    yield Case(f"{model}/decode-f32", text, model, "f32", decode, what=_CHAINED)
+    text = f"{about}, two chunks, chained"
+    yield Case(f"{model}/chunked-f32", text, model, "f32", chunked, what=cut)
+    text = f"{about}, left padding, rows without a key {padding.masked_rows}, chained"
+    yield Case(f"{model}/padded-decode-f32", text, model, "f32", padded_decode, what=padding)
+    text = f"{about}, 16 bits, chained"
+    yield Case(f"{model}/decode-bf16", text, model, "bf16", decode, what=_CHAINED)
     yield Case(f"{model}/whole-f16", f"{about}, 16 bits", model, "f16", whole(), what=_PLAIN)
 
 
 def _all_cases() -> Iterator[Case]:
     a1, a4 = "llama-a1", "gemma2-a4"
-    yield from _main_cases(a1, "LLaMA", What(), _PLAIN, _JUDGED)
+    yield from _main_cases(a1, "LLaMA", What(), _CHAINED_PLAIN, _CHAINED_JUDGED)
     fused = "LLaMA with torch's fused attention"
-    yield Case(f"{a1}/decode-f32-sdpa", fused, a1, "f32", decode, "sdpa", _PLAIN)
+    yield Case(f"{a1}/decode-f32-sdpa", fused, a1, "f32", decode, "sdpa", _TWO_LAYERS)
     yield Case(
         f"{a1}/padded-f32-sdpa",
         "rows without a key are zero under fused attention",
@@ -176,7 +119,8 @@ def _all_cases() -> Iterator[Case]:
     for kind, lengths in (("longrope", (10, 11)), ("dynamic", (14, 11, 10, 9))):
         model, about = f"llama-a3-{kind}", f"rotary {kind}, calls of {lengths} tokens"
         yield Case(f"{model}/whole-f32", about, model, "f32", calls(*lengths), what=_ROTARY)
-    yield from _main_cases(a4, "Gemma2", _PLAIN, _TWO_LAYERS, _TWO_LAYERS)
+    cut, padding = (replace(what, layers=(0, 1)) for what in (_CHAINED_PLAIN, _CHAINED_JUDGED))
+    yield from _main_cases(a4, "Gemma2", _PLAIN, cut, padding)
     for tokens in (4, 5, 6, 11):
         about = f"{tokens} tokens around a window of 5"
         yield Case(f"{a4}/whole-f32-t{tokens}", about, a4, "f32", whole(tokens), what=_MASKS)
@@ -212,24 +156,27 @@ def _zamba2_cases() -> Iterator[Case]:
     yield case("whole-f32-mixer", text, calls(1, 3, 4, 8, 9), _MIXER)
     yield case("whole-f32-layer", "a hybrid layer's operations", whole(9), What(layers=(1,)))
     yield case("whole-f16", "16 bits", whole(9), _ZAMBA2_PLAIN)
-    yield case("decode-f32", "prefill and steps", decode, _ZAMBA2)
-    yield case("decode-bf16", "16 bits", decode, replace(_ZAMBA2_PLAIN, layers=(0, 4)))
+    short = decode_of(9, 2)
+    yield case("decode-f32", "prefill and steps, all layers, chained", short, _ZAMBA2_CHAINED)
+    yield case("decode-bf16", "16 bits, all layers, chained", short, _ZAMBA2_CHAINED)
     text = "mixer: sixteen bits, a state that eight steps round"
     yield case("decode-bf16-mixer", text, decode_of(PREFILL, 8), _MIXER)
-    yield case("chunked-f32", "two chunks", chunked, replace(_ZAMBA2, layers=(0, 4)))
+    cut = replace(_ZAMBA2_CHAINED, blocks=_ZAMBA2_KINDS, layers=(0, 4))
+    yield case("chunked-f32", "two chunks, chained", chunked, cut)
     text = "mixer: states shorter than the kernel, a step between chunks"
     yield case("chunked-f32-mixer", text, chunks_of(1, 1, 2, 9, 8), _MIXER)
-    yield case("padded-decode-f32", "left padding", padded_decode, _ZAMBA2_PADDED)
+    cut = replace(_ZAMBA2_PADDED, chained=True)
+    yield case("padded-decode-f32", "left padding, chained", padded_decode_of(9, 2), cut)
     model, about = "zamba2-a7", "Zamba2 without rotary and attention adapters, one shared block"
     yield case("whole-f32", "one call", whole(), _ZAMBA2_FIRST)
-    yield case("decode-f32", "prefill and steps", decode, _ZAMBA2_FIRST)
+    yield case("decode-f32", "prefill and steps", short, _ZAMBA2_FIRST)
     model, about = "zamba2-a8", "Zamba2 with a lower limit on dt and biases"
     yield case("whole-f32", "one call", whole(), _ZAMBA2_PLAIN)
-    yield case("decode-f32", "prefill and steps", decode, _ZAMBA2_PADDED)
+    yield case("decode-f32", "prefill and steps", short, _ZAMBA2_PADDED)
     yield case("padded-decode-f32-mixer", "a bias that leaks from padding", padded_decode, _MIXER)
 
 
-MODEL_CASES: tuple[Case, ...] = tuple(_all_cases())
+MODEL_CASES: tuple[Case, ...] = (*_all_cases(), *further_cases())
 CASES: tuple[Case | BorderCase, ...] = (*MODEL_CASES, *BORDER_CASES)
 
 

@@ -122,6 +122,7 @@ def _add_record(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--layers", type=_layers, metavar="0,1|0-3", help="these layers only")
     what.add_argument("--masked-rows", action="store_true", help="judge rows without a key, too")
     what.add_argument("--no-internals", action="store_true", help="no single torch operations")
+    what.add_argument("--chained", action="store_true", help="the whole model in float64, too")
     oracle = what.add_mutually_exclusive_group()
     oracle.add_argument("--no-oracle", action="store_true", help="no float64 reference")
     oracle.add_argument("--leaves", action="store_true", help="no composite blocks: faster")
@@ -137,7 +138,7 @@ def _add_layer(parser: argparse.ArgumentParser) -> None:
         "Records one decoder layer of a published size and the blocks in it, each alone, on "
         "generated weights and inputs; of the outputs chosen rows and a sketch are stored."
     )
-    parser.add_argument("--shape", required=True, help="llama3-8b, llama3.2-1b or gemma2-2b")
+    parser.add_argument("--shape", required=True, help="llama3-8b, gemma2-2b, zamba2-1.2b, ...")
     parser.add_argument("--dtype", choices=("f32", "bf16", "f16"), default="bf16")
     parser.add_argument("--attn", choices=("eager", "sdpa"), default="eager")
     parser.add_argument("--tokens", type=int, default=4096, metavar="N")
@@ -181,6 +182,7 @@ def _record(options: argparse.Namespace) -> int:
         internals=not options.no_internals,
         masked_rows="judged" if options.masked_rows else "excluded",
         force=options.force,
+        chained=options.chained,
     )
     size = run.estimate(model, plan, what)
     run.check_disk(size, options.out)
@@ -220,6 +222,11 @@ def _check_row_options(options: argparse.Namespace) -> None:
         raise UsageError(
             f"--batch {options.batch}, but {len(rows)} rows are given by "
             f"{'--prompt' if options.prompt else '--token-ids'}"
+        )
+    if options.chained and (options.no_oracle or options.leaves):
+        raise UsageError(
+            f"--chained needs every block's oracle: drop "
+            f"{'--no-oracle' if options.no_oracle else '--leaves'}"
         )
     if rows and options.left_pad:
         raise UsageError("--left-pad goes with --tokens; rows of different lengths are padded")

@@ -37,6 +37,29 @@ DTYPES: dict[torch.dtype, str] = {
 TORCH_DTYPES: dict[str, torch.dtype] = {name: dtype for dtype, name in DTYPES.items()}
 ITEM_SIZES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "u8": 1, "bool": 1}
 
+MAIN_INPUTS = {
+    "decoder_layer": "hidden", "mamba_layer": "hidden", "hybrid_layer": "hidden",
+    "rms_norm": "x", "lm_head": "hidden",
+}  # fmt: skip
+"""The input of a chained block that comes from the chained block before it."""
+_STATES_AFTER = {
+    "kv_cache": ("keys_after", "values_after"),
+    "causal_conv1d": ("state_after",),
+    "ssd_scan": ("state_after",),
+}
+
+
+def chained_outputs(block: str, path: str) -> tuple[str, ...]:
+    """The outputs that have a chained oracle in a chained recording, where a checkpoint has them.
+
+    The residual stream, the states after a call, the final norm (which stands in no layer: its path
+    has no number) and the logits.
+    """
+    if block in _STATES_AFTER:
+        return _STATES_AFTER[block]
+    inner = block == "rms_norm" and any(part.isdigit() for part in path.split("."))
+    return ("out",) if block == "embedding" or (block in MAIN_INPUTS and not inner) else ()
+
 
 class FormatError(ValueError):
     """A value that the recording format cannot hold, or a file that does not follow it."""
@@ -71,6 +94,13 @@ class SampledRef:
 
 
 @dataclass
+class ChainedRef:
+    """How far a reference is from the chained oracle: the key of `o_chain - r`, None for zero."""
+
+    delta: str | None
+
+
+@dataclass
 class OutputRef:
     """A reference `r`, and how far it is from the float64 oracle `o`.
 
@@ -85,6 +115,7 @@ class OutputRef:
     error: float
     valid: TensorRef | None = None
     sampled: SampledRef | None = None
+    chained: ChainedRef | None = None
 
     def to_json(self) -> dict[str, Any]:
         entry: dict[str, Any] = {
@@ -95,6 +126,8 @@ class OutputRef:
         }
         if self.valid is not None:
             entry["valid"] = self.valid.to_json()
+        if self.chained is not None:
+            entry["chained_delta"] = self.chained.delta
         return entry if self.sampled is None else entry | self.sampled.to_json()
 
 
@@ -113,11 +146,16 @@ class Checkpoint:
     inputs: dict[str, TensorRef] = field(default_factory=dict)
     weights: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, OutputRef] = field(default_factory=dict)
+    amplification: float | None = None
+    """How many times larger an error of the main input is in the output; None where not known."""
 
     def to_json(self) -> dict[str, Any]:
         entry: dict[str, Any] = {"id": self.id, "block": self.block, "path": self.path}
         if self.function is not None:
             entry["function"] = self.function
+        tail = {}
+        if self.amplification is not None:
+            tail["amplification"] = self.amplification
         return entry | {
             "call": self.call,
             "step": self.step,
@@ -126,6 +164,7 @@ class Checkpoint:
             "inputs": {name: ref.to_json() for name, ref in self.inputs.items()},
             "weights": dict(self.weights),
             "outputs": {name: ref.to_json() for name, ref in self.outputs.items()},
+            **tail,
         }
 
 

@@ -62,10 +62,14 @@ def run_lifted(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     modules: Iterable[torch.nn.Module] = (),
+    known: Memo | None = None,
 ) -> Lifted:
-    """Calls `function` in float64; `modules` are those whose parameters and buffers it may use."""
+    """Calls `function` in float64; `modules` are those whose parameters and buffers it may use.
+
+    An input that is in `known` is replaced by what stands there instead of by a fresh copy.
+    """
     modules = list(modules)
-    memo: Memo = {}
+    memo: Memo = dict(known or {})
     token = output_capturing._active_collector.set(None)
     try:
         with ExitStack() as stack:

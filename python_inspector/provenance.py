@@ -11,6 +11,7 @@ from importlib import metadata
 from typing import Any
 
 import torch
+from transformers.cache_utils import StaticCache
 
 from python_inspector.capture import RecordError
 from python_inspector.format import DTYPES, dtype_name
@@ -38,11 +39,12 @@ def describe_run(arguments: Mapping[str, Any]) -> dict[str, Any]:
     left = None
     if isinstance(mask, torch.Tensor) and mask.ndim == 2 and not bool(mask.bool().all()):
         left = (~mask.bool()).int().cumprod(-1).sum(-1).tolist()
-    cache = arguments.get("use_cache") or arguments.get("past_key_values") is not None
+    given = arguments.get("past_key_values")
+    kind = "static" if isinstance(given, StaticCache) else "dynamic"
     return {
         "batch": shape[0],
         "tokens": shape[1] if len(shape) > 1 else 1,
-        "cache": "dynamic" if cache else None,
+        "cache": kind if given is not None or arguments.get("use_cache") else None,
         "left_pad": left,
     }
 
@@ -50,7 +52,8 @@ def describe_run(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def summarise_runs(runs: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) -> dict[str, Any]:
     """`run` of the provenance: what the calls were, overridden by what the caller says."""
     first: Mapping[str, Any] = runs[0] if runs else {"batch": 0, "tokens": 0}
-    cached = any(run["cache"] for run in runs)
+    caches = [run["cache"] for run in runs if run["cache"]]
+    cached = bool(caches)
     padded = any(run["left_pad"] for run in runs)
     single = all(run["tokens"] == 1 for run in runs[1:])
     mode = "whole" if not cached else "decode" if single else "chunked"
@@ -63,7 +66,7 @@ def summarise_runs(runs: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) 
         "steps": len(runs) - 1 if cached and single else 0,
         "chunks": [run["tokens"] for run in runs] if mode == "chunked" else None,
         "left_pad": first.get("left_pad"),
-        "cache": "dynamic" if cached else None,
+        "cache": caches[0] if cached else None,
     } | dict(given)
 
 

@@ -25,7 +25,9 @@ from python_inspector.capture import (
     by_dimensions,
     difference,
 )
+from python_inspector.chain import Chain
 from python_inspector.format import (
+    ChainedRef,
     Checkpoint,
     Contract,
     OutputRef,
@@ -70,6 +72,7 @@ class Recorder:
         self.runs: list[dict[str, Any]] = []
         """What is known of each forward call of the model."""
         self.summary: Summary | None = None
+        self._chain = Chain(model, taps.base_path) if options.chained else None
         self._calls: Counter[str] = Counter()
         self._thread = threading.get_ident()
         self._keys = WeakIdKeyDictionary()
@@ -158,6 +161,8 @@ class Recorder:
         if not self.stack and (module is self.model or path == self.taps.base_path):
             self.masks.clear()
             self.runs.append(provenance.describe_run(call.arguments))
+            if self._chain is not None:
+                self._chain.run(path, module, args, kwargs)
         tap = self.taps.module(module) or ModuleTap()
         frame = Frame(path, module, call, internals=tap.internals, keep=tap.keep)
         if tap.describe is not None:
@@ -174,6 +179,8 @@ class Recorder:
             pass
         if result is None:
             return
+        if not self.stack and self._chain is not None:
+            self._chain.over(result)
         if self.stack:
             above = self.stack[-1]
             name = path.removeprefix(above.path).lstrip(".").partition(".")[0]
@@ -260,6 +267,13 @@ class Recorder:
             key: self._output(f"{name}#{call}", key, block, named, oracle)
             for key, named in results.items()
         }
+        amplification = None
+        if self._chain is not None:
+            for key, o in self._chain.outputs(block, path).items():
+                if key in outputs:
+                    outputs[key].chained = self._chained(f"{name}#{call}", results[key][0], o)
+            if oracle is not None and "out" in oracle:
+                amplification = self._chain.amplification(block, path, oracle["out"][0])
         self._declare(block.contract)
         weights = {
             key: self.writer.weight(self._owners.get(id(tensor), f"{path}.{key}"), tensor)
@@ -278,6 +292,7 @@ class Recorder:
                 inputs=stored,
                 weights=weights,
                 outputs=outputs,
+                amplification=amplification,
             )
         )
 
@@ -301,6 +316,11 @@ class Recorder:
                 self.warn(f"{where}: the oracle's values all fit float32; was it computed there?")
         reference = None if valid is None else TensorRef(self.key(valid[0]), valid[1])
         return OutputRef(self.key(r), axes, delta, error, reference)
+
+    def _chained(self, where: str, r: torch.Tensor, o: torch.Tensor) -> ChainedRef:
+        """Every element counts: nothing is excluded from what is handed on."""
+        delta = difference(r, o, None, f"{where}: chained").delta
+        return ChainedRef(None if delta is None else self.writer.tensor(delta))
 
     def _sampled_output(
         self, where: str, key: str, block: Block, named: Named, o: torch.Tensor
@@ -343,6 +363,8 @@ class Recorder:
     def _wanted(self, kind: str, path: str) -> bool:
         if self.options.direct and len(self.stack) != 1:
             return False
+        if self._chain is not None and self._chain.needs(kind, path):
+            return True
         return self.options.wants(kind, path)
 
     def _declare(self, name: str) -> None:

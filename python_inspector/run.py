@@ -45,6 +45,7 @@ class What:
     internals: bool = True
     masked_rows: Literal["excluded", "judged"] = "excluded"
     force: bool = False
+    chained: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,7 @@ def record_run(
         internals=what.internals,
         masked_rows=what.masked_rows,
         force=what.force,
+        chained=what.chained,
         weights_path=where.weights_path,
         progress=where.progress,
         name=where.name,

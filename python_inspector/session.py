@@ -36,6 +36,7 @@ def record(
     masked_rows: Literal["excluded", "judged"] = "excluded",
     sampling: Sampling | None = None,
     direct: bool = False,
+    chained: bool = False,
     weights_path: Path | str | None = None,
     progress: Progress | None = None,
     name: str | None = None,
@@ -58,6 +59,8 @@ def record(
     `masked_rows`: attention rows without any allowed key are "excluded" from judging or "judged".
     `sampling`: of large outputs only chosen rows and a sketch of all are stored (sampled.py).
     `direct`: only what the model's own forward calls, not what runs inside that.
+    `chained`: the model also runs as a whole in float64, over all calls; what its layers, caches
+    and head gave is recorded beside what they gave in the run (chain.py).
     `weights_path`: a weights file beside `out` that several recordings of the model share.
     `source`, `seed`, `revision`, `run`, `command`, `created`: for the provenance; `run` overrides
     what is seen. `force`: records what a guard would refuse, with a warning.
@@ -66,15 +69,22 @@ def record(
     RecordingWriter does. The recorder's `summary` is what was written.
     """
     _check_options(model, blocks, layers, oracle, masked_rows)
+    if chained and (direct or sampling is not None or oracle is not True):
+        raise RecordError(
+            "[record] chained needs whole outputs and the oracle of every block: no direct, no "
+            f"sampling, and oracle=True (it is {oracle!r})"
+        )
     out = Path(out)
-    options = Options(blocks, layers, oracle, internals, force, masked_rows, sampling, direct)
+    options = Options(
+        blocks, layers, oracle, internals, force, masked_rows, sampling, direct, chained
+    )
     taps = taps_for(model)
     warnings = guards.check_model(model, taps, force)
     shared = None if weights_path is None else Path(weights_path)
     with RecordingWriter(out, weights_path=shared, progress=progress) as writer:
         recorder = Recorder(model, writer, taps, options)
         _introduce(recorder, warnings)
-        if shared is not None:  # the shared file holds all weights, whatever is recorded first
+        if shared is not None or chained:  # all weights, whatever is recorded
             for key, tensor in model.named_parameters(remove_duplicate=False):
                 writer.weight(key, tensor)
         with _listening(recorder):

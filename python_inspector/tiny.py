@@ -31,6 +31,8 @@ class TinyModel:
     config: Mapping[str, Any]
     about: str
     gain: float = GAIN
+    score_gain: float = 1.0
+    """What query projections, and so attention scores, are larger by."""
     outlier_channels: tuple[int, ...] = ()
     """Columns of the embedding that are 20 times larger: they stay so along the residual stream."""
     outlier_token: int | None = None
@@ -49,6 +51,13 @@ _LLAMA: dict[str, Any] = {
     "num_key_value_heads": 2,
     "rms_norm_eps": 1e-5,
     "max_position_embeddings": 64,
+}
+_MISTRAL = _LLAMA | {"num_hidden_layers": 2, "sliding_window": 4}
+_QWEN2 = _LLAMA | {
+    "use_sliding_window": True,
+    "sliding_window": 4,
+    "max_window_layers": 1,
+    "tie_word_embeddings": True,
 }
 _GEMMA2: dict[str, Any] = {
     "vocab_size": 53,
@@ -165,6 +174,24 @@ MODELS: dict[str, TinyModel] = {
     "llama-a3-dynamic": TinyModel(
         "llama", _rope(10, rope_type="dynamic", factor=2.0), "dynamic rotary scaling past 10 tokens"
     ),
+    "llama-x2": TinyModel(
+        "llama",
+        _LLAMA | {"num_hidden_layers": 1},
+        "attention scores 60 times larger",
+        score_gain=60.0,
+    ),
+    "mistral-b1": TinyModel("mistral", _MISTRAL, "window 4 on all layers"),
+    "mistral-b1-full": TinyModel(
+        "mistral", _MISTRAL | {"num_hidden_layers": 1, "sliding_window": None}, "no window"
+    ),
+    "qwen2-b2": TinyModel(
+        "qwen2", _QWEN2, "biases on q, k and v, window 4 from layer 1 on, a tied head"
+    ),
+    "qwen2-b2-full": TinyModel(
+        "qwen2",
+        _QWEN2 | {"use_sliding_window": False, "max_window_layers": 0, "num_hidden_layers": 1},
+        "a window that is switched off",
+    ),
     "gemma2-a4": TinyModel("gemma2", _GEMMA2, "sandwich norms, window 5 on even layers, softcaps"),
     "gemma2-a5-no-caps": TinyModel(
         "gemma2",
@@ -244,6 +271,8 @@ def build(
         model, seed, zero_centred_norms=entry.model_type == "gemma2", gain=entry.gain
     )
     _add_outliers(entry, weights["model.embed_tokens.weight"])
+    for weight in (w for name, w in weights.items() if name.endswith("q_proj.weight")):
+        weight *= entry.score_gain
     load_weights(model, weights)
     return model.eval()
 

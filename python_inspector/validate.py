@@ -30,6 +30,7 @@ from python_inspector.payload import tensor_bytes
 from python_inspector.safetensors_file import SafetensorsFile, read_header
 from python_inspector.sampled import WIDTH, token_axis
 from python_inspector.strict_json import load_json
+from python_inspector.validate_chain import chain_findings
 
 RECORDING = "recording.json"
 SCHEMA = Path(__file__).parents[1] / "fixtures" / "schema" / "recording.schema.json"
@@ -116,6 +117,7 @@ def _reference_findings(recording: Mapping[str, Any]) -> Iterator[str]:
         for name, output in checkpoint["outputs"].items():
             yield from _output_findings(f"{where}: outputs.{name}", output, table)
         yield from _block_findings(where, checkpoint)
+    yield from chain_findings(recording["checkpoints"])
 
 
 def _name_findings(recording: Mapping[str, Any]) -> Iterator[str]:
@@ -164,12 +166,13 @@ def _output_findings(
     shape, delta = table[output["tensor"]]["shape"], output["delta"]
     if delta is None and as_number(output["error"]) != 0:
         yield f"{where}.error: {output['error']}, but delta is null (exactly zero)"
-    if delta is not None:
-        if delta not in table:
-            yield f"{where}.delta: tensor {delta} is not in the table"
-        elif (table[delta]["dtype"], table[delta]["shape"]) != ("f32", shape):
-            entry = table[delta]
-            yield f"{where}.delta: {entry['dtype']} {entry['shape']}, expected f32 {shape}"
+    for name in ("delta", "chained_delta"):
+        key = output.get(name)
+        if key is not None and key not in table:
+            yield f"{where}.{name}: tensor {key} is not in the table"
+        elif key is not None and (table[key]["dtype"], table[key]["shape"]) != ("f32", shape):
+            entry = table[key]
+            yield f"{where}.{name}: {entry['dtype']} {entry['shape']}, expected f32 {shape}"
     if "valid" in output:
         yield from _valid_findings(f"{where}.valid", output, table)
     if "rows" in output:
@@ -352,7 +355,8 @@ def _figure_findings(
                 None if valid is None else broadcast_valid(read(valid["tensor"]), valid, output),
             )
             said = as_number(output["error"])
-            if not _close(error, said):
+            same = math.isclose(error, said, rel_tol=ERROR_TOLERANCE)
+            if not same and not (math.isnan(error) and math.isnan(said)):
                 yield (
                     f"{folder / RECORDING}: {checkpoint['id']}: outputs.{name}.error: {said:.9g}, "
                     f"recomputed {error:.9g}"
@@ -387,12 +391,6 @@ def reference_error(
     if above == 0:
         return 0.0
     return math.sqrt(above / below) if below else math.inf
-
-
-def _close(a: float, b: float) -> bool:
-    if not (math.isfinite(a) and math.isfinite(b)):
-        return a == b or (math.isnan(a) and math.isnan(b))
-    return abs(a - b) <= ERROR_TOLERANCE * max(a, b)
 
 
 def _short(text: str, limit: int = 300) -> str:

@@ -203,6 +203,8 @@ class RecordingWriter:
             self._check_ref(f"{c.id}: output {name}", TensorRef(output.tensor, output.axes))
             if output.delta is not None:
                 self._check_key(f"{c.id}: output {name}: delta", output.delta)
+            if output.chained is not None and output.chained.delta is not None:
+                self._check_key(f"{c.id}: output {name}: chained_delta", output.chained.delta)
             if output.valid is not None:
                 self._check_ref(f"{c.id}: output {name}: valid", output.valid)
             if (s := output.sampled) is not None:

@@ -57,8 +57,10 @@ void RotaryAngles::compute(int64_t length) {
   scaling_ = found.attention_scaling;
   const Tensor host = host_tensor(inv_freq_.dtype(), inv_freq_.shape());
   for (size_t i = 0; i < found.inv_freq.size(); ++i) {
+    // Float32 in transformers, whatever the model's dtype.
+    const double rounded = static_cast<float>(found.inv_freq[i]);
     store(host.dtype(), host.data<char>() + static_cast<int64_t>(i) * size_of(host.dtype()),
-          found.inv_freq[i]);
+          rounded);
   }
   device_.upload(inv_freq_, host.raw());
 }

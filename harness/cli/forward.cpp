@@ -7,8 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "harness/chain.h"
+#include "harness/chain_text.h"
 #include "harness/cli/cli.h"
 #include "harness/cli/model_options.h"
+#include "harness/console.h"
 #include "harness/line_file.h"
 #include "kernels/error.h"
 
@@ -68,7 +71,28 @@ Tensor run_chunks(OpenedModel& opened, int64_t chunk, int64_t keep) {
   return out;
 }
 
+// The recording's own run, layer by layer against its chained oracle.
+int run_recorded(const Options& options) {
+  const auto folder = find_model(options.model.model);
+  const Recording recording = Recording::open(folder);
+  ReplayOptions replay;
+  if (!options.model.dtype.empty()) replay.dtype = parse_dtype(options.model.dtype);
+  replay.fuse = !options.model.no_fuse;
+  replay.impl = options.model.impl;
+  replay.fixture = folder.string();
+  const auto devices = open_devices(options.model.device, "", options.model.threads);
+  require(devices.size() == 1, "--device", "names ", devices.size(),
+          " devices; a model runs on one");
+  const auto oracle = open_device("oracle");
+  const CheckpointResult result = run_chain(recording, *devices[0], *oracle, replay);
+  std::cout << (result.chain && !is_failure(result.status)
+                    ? chain_text(result, true)
+                    : failure_text(result, colours_wanted(1)));
+  return exit_code(result.status);
+}
+
 int run(const Options& options) {
+  if (options.model.tokens.empty()) return run_recorded(options);
   OpenedModel opened(options.model, 0);
   const auto start = std::chrono::steady_clock::now();
   const Tensor logits = run_chunks(opened, options.chunk, options.keep);
@@ -103,6 +127,11 @@ int run(const Options& options) {
 Action add_forward(CLI::App& app) {
   auto options = std::make_shared<Options>();
   add_model_options(app, options->model);
+  app.get_option("--tokens")
+      ->required(false)
+      ->description(
+          "ids 1,2,3, or a file with one sequence per line; left out: a chained "
+          "recording's own run, with the figures of every layer");
   app.add_option("--out", options->out,
                  "write the logits [batch, token, vocab], safetensors; padding has some, too");
   app.add_option("--logits-to-keep", options->keep, "only of the last tokens; 0: of all")

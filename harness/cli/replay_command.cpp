@@ -63,6 +63,7 @@ std::vector<Job> jobs_of(const std::vector<Loaded>& recordings) {
     for (size_t index : entry.checkpoints) {
       out.push_back({&*entry.recording, &entry.recording->checkpoints()[index], &entry.replay});
     }
+    if (entry.chain) out.push_back({&*entry.recording, nullptr, &entry.replay});
   }
   return out;
 }

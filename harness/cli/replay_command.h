@@ -28,7 +28,8 @@ struct Loaded {
   std::string fixture;  // as it was found: what the repeat command names
   std::optional<Recording> recording;
   std::vector<size_t> checkpoints;
-  std::string error;  // why it could not be opened
+  std::string error;   // why it could not be opened
+  bool chain = false;  // its chain runs, too
   ReplayOptions replay = {};
 };
 

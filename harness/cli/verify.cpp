@@ -3,6 +3,7 @@
 #include <chrono>
 #include <iostream>
 
+#include "harness/chain_text.h"
 #include "harness/cli/cli.h"
 #include "harness/cli/replay_command.h"
 #include "harness/console.h"
@@ -14,21 +15,46 @@
 #include "harness/progress.h"
 #include "harness/replay.h"
 #include "harness/results_json.h"
+#include "kernels/error.h"
 
 namespace plumb {
 namespace {
 
 struct Options : ReplayCommand {
   bool fail_fast = false, strict = false, verbose = false;
-  std::string json, junit, markdown;
+  bool shadow = false;
+  std::string mode = "isolated", json, junit, markdown;
 };
+
+// Chains have all checkpoints of their recording.
+void check_mode(const Options& options) {
+  const Selection& s = *options.selection;
+  require(options.mode == "isolated" || (s.blocks.empty() && s.checkpoint.empty()), "--mode",
+          options.mode, " runs whole models: leave out --block and --checkpoint");
+  require(options.mode != "isolated" || !options.shadow, "--shadow",
+          "is of chains: add --mode chained or --mode both");
+}
+
+std::vector<Loaded> load_for(const Options& options) {
+  std::vector<Loaded> out = load_all(options);
+  size_t chains = 0;
+  for (Loaded& entry : out) {
+    entry.replay.shadow = options.shadow;
+    entry.chain = options.mode != "isolated" && entry.recording && entry.recording->chained();
+    if (options.mode == "chained") entry.checkpoints.clear();
+    chains += entry.chain || !entry.error.empty();
+  }
+  require(options.mode == "isolated" || chains > 0, "--mode", options.mode, ": none of ",
+          out.size(), " recording(s) has a chained oracle");
+  return out;
+}
 
 class Run {
  public:
   explicit Run(const Options& options)
       : options_(options),
         names_(device_names(options.devices, options.priority)),
-        recordings_(load_all(options)),
+        recordings_(load_for(options)),
         jobs_(jobs_of(recordings_)) {}
 
   int execute() {
@@ -64,7 +90,8 @@ class Run {
   int64_t total() const {
     int64_t count = 0;
     for (const Loaded& entry : recordings_) {
-      count += entry.error.empty() ? static_cast<int64_t>(entry.checkpoints.size()) : 1;
+      const auto jobs = static_cast<int64_t>(entry.checkpoints.size()) + entry.chain;
+      count += entry.error.empty() ? jobs : 1;
     }
     return count * static_cast<int64_t>(names_.size());
   }
@@ -83,7 +110,9 @@ class Run {
       log(LogLevel::debug, worker.name(), ": ", checkpoint.id);
       if (!report(worker.next().result, progress, json)) return false;
     }
-    return true;
+    if (!entry.chain) return true;
+    progress.show(static_cast<int64_t>(results_.size()), entry.recording->name(), failures_);
+    return report(worker.next().result, progress, json);
   }
 
   bool report(CheckpointResult result, Progress& progress, std::optional<ResultsWriter>& json) {
@@ -92,6 +121,10 @@ class Run {
     if (failed || options_.verbose) progress.erase();
     if (failed) std::cout << failure_text(result, colours_wanted(1)) << std::flush;
     else if (options_.verbose) std::cout << checkpoint_line(result, colours_wanted(1));
+    if (result.chain && !failed) {
+      progress.erase();
+      std::cout << chain_text(result, options_.verbose) << std::flush;
+    }
     failures_ += failed;
     results_.push_back(std::move(result));
     stopped_ = failed && options_.fail_fast;
@@ -114,6 +147,13 @@ Action add_verify(CLI::App& app) {
   auto options = std::make_shared<Options>();
   options->devices = "auto";
   add_replay_options(app, options);
+  app.add_option("--mode", options->mode,
+                 "isolated: every checkpoint on recorded inputs; chained: whole models from their "
+                 "ids, where a recording has the chained oracle; both")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"isolated", "chained", "both"}));
+  app.add_flag("--shadow", options->shadow,
+               "chains: also the error against the float64 block on the chain's own inputs");
   app.add_option("--json", options->json, "write JSON lines to this file");
   app.add_option("--junit", options->junit, "write JUnit XML to this file");
   app.add_option("--markdown", options->markdown, "write a Markdown summary to this file");
@@ -122,6 +162,7 @@ Action add_verify(CLI::App& app) {
   app.add_flag("-v,--verbose", options->verbose, "a line per checkpoint");
   return [options] {
     check(*options);
+    check_mode(*options);
     return Run(*options).execute();
   };
 }

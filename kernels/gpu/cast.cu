@@ -19,6 +19,7 @@ struct CastOperands {
 
 template <class To, class From>
 __global__ void __launch_bounds__(kThreads) cast_elements(CastOperands<To, From> p) {
+  wait_for_previous_kernel();
   const int64_t step = int64_t{kThreads} * grid_size().x;
   for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < p.total; i += step) {
     const Division at = divide(i, p.width);
@@ -41,6 +42,7 @@ struct MaskOperands {
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) keep_valid_rows(MaskOperands<T> p) {
+  wait_for_previous_kernel();
   const int64_t step = int64_t{kThreads} * grid_size().x;
   for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < p.total; i += step) {
     const Division at = divide(i, p.width), token = divide(at.quotient, p.tokens);
@@ -57,10 +59,11 @@ void GpuOps::do_cast(const Tensor& out, const Tensor& x) {
   settle_for("scalars");
   with_storage("cast", out.dtype(), [&]<class To>(To) {
     with_storage("cast", x.dtype(), [&]<class From>(From) {
-      const CastOperands<To, From> p{out.data<To>(),     rows_of("cast", out), x.data<From>(),
-                                     rows_of("cast", x), Divisor(x.dim(-1)),   x.numel()};
+      const CastOperands<To, From> p{out.data<To>(),     rows_of("cast", out),
+                                     x.data<From>(),     rows_of("cast", x),
+                                     Divisor(x.dim(-1)), divisible("cast", x.numel())};
       constexpr auto kKernel = cast_elements<To, From>;
-      launch<kKernel>("cast", {grid_for(p.total, kThreads)}, {kThreads}, 0, stream(), p);
+      launch_overlapped<kKernel>("cast", {grid_for(p.total, kThreads)}, {kThreads}, 0, stream(), p);
     });
   });
 }
@@ -69,11 +72,12 @@ void GpuOps::do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& vali
   if (x.numel() == 0) return;
   settle_for("scalars");
   with_storage("mask_rows", x.dtype(), [&]<class T>(T) {
-    const MaskOperands<T> p{out.data<T>(),           rows_of("mask_rows", out), x.data<T>(),
-                            rows_of("mask_rows", x), valid.data<bool>(),        valid.stride(0),
-                            Divisor(x.dim(-1)),      Divisor(x.dim(1)),         x.numel()};
-    launch<keep_valid_rows<T>>("mask_rows", {grid_for(p.total, kThreads)}, {kThreads}, 0, stream(),
-                               p);
+    const MaskOperands<T> p{
+        out.data<T>(),           rows_of("mask_rows", out), x.data<T>(),
+        rows_of("mask_rows", x), valid.data<bool>(),        valid.stride(0),
+        Divisor(x.dim(-1)),      Divisor(x.dim(1)),         divisible("mask_rows", x.numel())};
+    launch_overlapped<keep_valid_rows<T>>("mask_rows", {grid_for(p.total, kThreads)}, {kThreads}, 0,
+                                          stream(), p);
   });
 }
 

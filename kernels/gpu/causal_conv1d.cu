@@ -41,6 +41,7 @@ __device__ inline T past(const ConvOperands<T>& p, int64_t row, int64_t channel,
 
 template <class T, bool Activated, Activation Function>
 __global__ void __launch_bounds__(kThreads) conv_channels(ConvOperands<T> p) {
+  wait_for_previous_kernel();
   const int64_t step = int64_t{kThreads} * grid_size().x;
   for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < p.total; i += step) {
     const Division outer = divide(i, p.channels), place = divide(outer.quotient, p.segments);
@@ -97,11 +98,12 @@ void GpuOps::do_causal_conv1d(const Tensor& out, const Tensor& state_after, cons
     const int64_t segments = std::max<int64_t>(1, (p.tokens + p.segment - 1) / p.segment);
     p.channels = Divisor(x.dim(2));
     p.segments = Divisor(segments);
-    p.total = x.dim(0) * x.dim(2) * segments;
+    p.total = divisible("causal_conv1d", x.dim(0) * x.dim(2) * segments);
     if (p.total == 0) return;
     const auto go = [&]<bool Activated, Activation Function>() {
       constexpr auto kKernel = conv_channels<T, Activated, Function>;
-      launch<kKernel>("causal_conv1d", {grid_for(p.total, kThreads)}, {kThreads}, 0, stream(), p);
+      launch_overlapped<kKernel>("causal_conv1d", {grid_for(p.total, kThreads)}, {kThreads}, 0,
+                                 stream(), p);
     };
     if (!function) return go.template operator()<false, Activation::silu>();
     with_activation(*function, [&]<Activation F>() { go.template operator()<true, F>(); });

@@ -29,8 +29,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) elementwise(Operands<T, Inp
   wait_for_previous_kernel();
   const int64_t i = int64_t{kThreads} * block_index().x + thread_index().x;
   if (i >= p.total) return;
-  const bool one_row = p.out_rows.count == 1;
-  const Division at = one_row ? Division{0, i} : divide(i, p.width);
+  const Division at = p.out_rows.count == 1 ? Division{0, i} : divide(i, p.width);
   const int64_t row = at.quotient, column = at.remainder * N;
   Vector<T, N> x[Inputs];
 #pragma unroll
@@ -49,12 +48,43 @@ __global__ void __launch_bounds__(kThreads, kBlocks) elementwise(Operands<T, Inp
   store_vector(p.out + p.out_rows.offset(row) + column, narrowed<T>(y));
 }
 
+// What a kernel must divide into rows has less than 2^31 elements: larger tensors are halved along
+// an axis.
+bool needs_halves(const Tensor& out, bool contiguous) {
+  return !contiguous && out.numel() > INT32_MAX;
+}
+
+template <class Run>
+void run_halves(const Tensor& out, Run run) {
+  int axis = 0;
+  for (int i = 1; i + 1 < out.rank(); ++i) {
+    if (out.dim(i) > out.dim(axis)) axis = i;
+  }
+  const int64_t extent = out.dim(axis), half = extent / 2;
+  const auto slice = [&](int64_t begin, int64_t end) {
+    return [=](const Tensor& t) { return t.slice(axis, begin, end); };
+  };
+  run(slice(0, half));
+  run(slice(half, extent));
+}
+
 template <class T, int Inputs, class F>
 void run(GpuOps& ops, const char* op, const Tensor& out, const Tensor* const (&in)[Inputs], F f,
          std::string_view variant = {}) {
   if (out.numel() == 0) return;
   bool contiguous = out.contiguous();
   for (const Tensor* x : in) contiguous = contiguous && x->contiguous();
+  if (needs_halves(out, contiguous)) {
+    return run_halves(out, [&](auto half_of) {
+      Tensor halves[Inputs];
+      const Tensor* pointers[Inputs];
+      for (int j = 0; j < Inputs; ++j) {
+        halves[j] = half_of(*in[j]);
+        pointers[j] = &halves[j];
+      }
+      run<T, Inputs>(ops, op, half_of(out), pointers, f, variant);
+    });
+  }
   const auto flat = [&](const Tensor& t) { return contiguous ? t.view({t.numel()}) : t; };
   Operands<T, Inputs> p{};
   const Tensor to = flat(out);
@@ -68,7 +98,7 @@ void run(GpuOps& ops, const char* op, const Tensor& out, const Tensor* const (&i
     vectors = vectors && rows_are_vectors(from);
   }
   const auto go = [&]<int N>() {
-    p.width = Divisor(to.dim(-1) / N);
+    p.width = Divisor(contiguous ? 1 : to.dim(-1) / N);
     p.total = to.numel() / N;
     launch_overlapped<elementwise<T, N, Inputs, F>>(op, {grid_for(p.total, kThreads)}, {kThreads},
                                                     0, ops.stream(), p, f);
@@ -136,8 +166,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) copy_rows(Moves<T> p) {
   wait_for_previous_kernel();
   const int64_t i = int64_t{kThreads} * block_index().x + thread_index().x;
   if (i >= p.total) return;
-  const bool one_row = p.x_rows.count == 1;
-  const Division at = one_row ? Division{0, i} : divide(i, p.width);
+  const Division at = p.x_rows.count == 1 ? Division{0, i} : divide(i, p.width);
   const int64_t column = at.remainder * N;
   const unsigned tensor = block_index().y;
   const T* from = tensor == 0 ? p.x[0] : p.x[1];
@@ -152,8 +181,8 @@ struct Copy {
 };
 using Copies = std::initializer_list<Copy>;
 
-// out[.., a repeats + r, ..] = x[.., a, ..] along `axis`, which out has `repeats` times as long; for
-// one or two pairs of tensors, equal but for where they lie.
+// out[.., a repeats + r, ..] = x[.., a, ..] along `axis`, which out has `repeats` times as long;
+// for one or two pairs of tensors, equal but for where they lie.
 template <class T>
 void copy_as(GpuOps& ops, const char* op, std::string_view variant, Copies copies, int axis,
              int64_t repeats) {
@@ -176,8 +205,8 @@ void copy_as(GpuOps& ops, const char* op, std::string_view variant, Copies copie
     width = x.numel() / p.x_rows.count;
   }
   const auto go = [&]<int N>() {
-    p.width = Divisor(width / N);
-    p.total = p.x_rows.count * p.width.value();
+    p.width = Divisor(p.x_rows.count == 1 ? 1 : width / N);
+    p.total = p.x_rows.count * (width / N);
     launch_overlapped<copy_rows<T, N>>(op, {grid_for(p.total, kThreads), tensors}, {kThreads}, 0,
                                        ops.stream(), p);
   };
@@ -254,13 +283,16 @@ void GpuOps::do_softcap(const Tensor& out, const Tensor& x, double cap) {
 
 void GpuOps::do_copy(const Tensor& out, const Tensor& x) {
   if (out.numel() == 0) return;
+  if (needs_halves(out, out.contiguous() && x.contiguous())) {
+    return run_halves(out, [&](auto half_of) { do_copy(half_of(out), half_of(x)); });
+  }
   copy_bits(*this, "copy", {{out, x}});
 }
 
 void GpuOps::do_copy_pair(const Tensor& out_a, const Tensor& a, const Tensor& out_b,
                           const Tensor& b) {
   if (a.numel() == 0) return;
-  if (equal_layout(out_a, out_b) && equal_layout(a, b)) {
+  if (equal_layout(out_a, out_b) && equal_layout(a, b) && a.numel() <= INT32_MAX) {
     copy_bits(*this, "copy", {{out_a, a}, {out_b, b}});
   } else {
     Ops::do_copy_pair(out_a, a, out_b, b);
@@ -269,6 +301,11 @@ void GpuOps::do_copy_pair(const Tensor& out_a, const Tensor& a, const Tensor& ou
 
 void GpuOps::do_repeat_heads(const Tensor& out, const Tensor& x) {
   if (out.numel() == 0) return;
+  if (out.numel() > INT32_MAX && out.dim(2) > 1) {
+    const int64_t tokens = out.dim(2), half = tokens / 2;
+    do_repeat_heads(out.slice(2, 0, half), x.slice(2, 0, half));
+    return do_repeat_heads(out.slice(2, half, tokens), x.slice(2, half, tokens));
+  }
   copy_bits(*this, "repeat_heads", {{out, x}}, 1, out.dim(1) / x.dim(1));
 }
 

@@ -28,6 +28,7 @@ struct GatedOperands {
 
 template <class X, class T, int Wave>
 __global__ void __launch_bounds__(kThreads) gated_groups(GatedOperands<X, T> p) {
+  wait_for_previous_kernel();
   BlockReduction<Wave> over_block;
   for (int64_t group = block_index().x; group < p.total; group += grid_size().x) {
     const Division at = divide(group, p.groups);
@@ -68,11 +69,12 @@ void GpuOps::do_gated_rms_norm(const Tensor& out, const Tensor& x, const Tensor&
     p.weight = weight.data<T>();
     p.width = params.group_size;
     p.groups = Divisor(x.dim(-1) / p.width);
-    p.total = x.numel() / p.width;
+    p.total = divisible("gated_rms_norm", x.numel() / p.width);
     p.eps = static_cast<float>(params.eps);
     with_wave(stream(), [&]<int Wave>() {
       constexpr auto kKernel = gated_groups<X, T, Wave>;
-      launch<kKernel>("gated_rms_norm", {grid_for(p.total, 1)}, {kThreads}, 0, stream(), p);
+      launch_overlapped<kKernel>("gated_rms_norm", {grid_for(p.total, 1)}, {kThreads}, 0, stream(),
+                                 p);
     });
   };
   with_storage("gated_rms_norm", gate.dtype(), [&]<class T>(T) {

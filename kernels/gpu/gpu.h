@@ -202,6 +202,27 @@ __device__ inline Vector<T, N> narrowed(const float (&x)[N]) {
   return out;
 }
 
+// The elements of a vector in float32. Read as words: compilers take 16-bit ones apart clumsily.
+template <class T, int N>
+struct Floats {
+  float v[N];
+  __device__ explicit Floats(const Vector<T, N>& x) {
+    if constexpr (detail::kPacked<T, N>) {
+      using Words = Vector<uint32_t, N / 2>;
+      const Words words = __builtin_bit_cast(Words, x);
+#pragma unroll
+      for (int i = 0; i < N / 2; ++i) {
+        v[2 * i] = to_float(T{static_cast<uint16_t>(words[i])});
+        v[2 * i + 1] = to_float(T{static_cast<uint16_t>(words[i] >> 16)});
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < N; ++i) v[i] = to_float(x[i]);
+    }
+  }
+  __device__ float operator[](int i) const { return v[i]; }
+};
+
 // --- Reductions over one wave: the same butterfly, hence the same bits, for every vendor.
 
 template <int Wave>

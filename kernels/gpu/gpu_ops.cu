@@ -14,8 +14,7 @@ struct Row {
 
 const std::vector<Row>& rows() {
   static const std::vector<std::string_view> widths = {"vectors", "scalars"};
-  static const std::vector<std::string_view> owned = {"own1", "own2", "own3", "own4",
-                                                      "reread"};
+  static const std::vector<std::string_view> owned = {"own1", "own2", "own3", "own4", "reread"};
   static const std::vector<std::string_view> functions = {"silu", "gelu", "gelu_pytorch_tanh",
                                                           "tanh"};
   static const std::vector<Row> rows = {

@@ -57,9 +57,10 @@ __global__ void __launch_bounds__(kMostThreads) embedding_rows(EmbeddingOperands
     for (int j = 0; j < kInFlight; ++j) {
       if (base + j * threads >= p.width) continue;
       if (p.scale != 1.0f) {
+        const Floats<T, N> element(y[j]);
         float scaled[N];
 #pragma unroll
-        for (int k = 0; k < N; ++k) scaled[k] = to_float(y[j][k]) * p.scale;
+        for (int k = 0; k < N; ++k) scaled[k] = element[k] * p.scale;
         y[j] = narrowed<T>(scaled);
       }
       store_vector(to + int64_t{base + j * threads} * N, y[j]);
@@ -119,9 +120,8 @@ void GpuOps::do_embedding(const Tensor& out, const Tensor& ids, const Tensor& we
       p.width = static_cast<int>(weight.dim(1) / N);
       const int shared = (p.width + kInFlight - 1) / kInFlight;  // threads with all in flight
       const auto threads = static_cast<unsigned>(std::min((shared + 63) / 64 * 64, kMostThreads));
-      launch_overlapped<embedding_rows<T, N>>("embedding",
-                                              {grid_of_rows("embedding", p.out_rows.count)},
-                                              {threads}, 0, stream(), p);
+      launch_overlapped<embedding_rows<T, N>>(
+          "embedding", {grid_of_rows("embedding", p.out_rows.count)}, {threads}, 0, stream(), p);
     };
     if (rows_are_vectors(out) && rows_are_vectors(weight) && choose("vectors")) {
       return go.template operator()<kVector<T>>();
@@ -145,9 +145,9 @@ void GpuOps::do_causal_mask(const Tensor& out, const AttentionMask& mask) {
       const auto threads =
           static_cast<unsigned>(std::min<int64_t>((vectors + 63) / 64 * 64, kMaskThreads));
       launch_overlapped<causal_mask_rows<T, N>>(
-          "causal_mask", {grid_for(rows.count, 1)}, {threads}, 0, stream(), out.data<T>(), rows,
-          Divisor(out.dim(1)), Divisor(out.dim(2)), static_cast<int>(out.dim(3)), view, allowed,
-          masked);
+          "causal_mask", {grid_for(divisible("causal_mask", rows.count), 1)}, {threads}, 0,
+          stream(), out.data<T>(), rows, Divisor(out.dim(1)), Divisor(out.dim(2)),
+          static_cast<int>(out.dim(3)), view, allowed, masked);
     };
     if (rows_are_vectors(out) && choose("vectors", variant)) {
       return with_width.template operator()<kVector<T>>();

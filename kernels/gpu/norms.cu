@@ -48,24 +48,26 @@ __global__ void __launch_bounds__(kMostRowThreads, kBlocks) rms_norm_rows(NormOp
       v = rounded_sum(v, r);
       store_vector(sum + column, v);
     }
+    const Floats<T, N> element(v);
 #pragma unroll
-    for (int i = 0; i < N; ++i)
-      squares = fused_multiply_add(to_float(v[i]), to_float(v[i]), squares);
+    for (int i = 0; i < N; ++i) squares = fused_multiply_add(element[i], element[i], squares);
   });
   const float mean = block.sum(squares) / static_cast<float>(p.columns);
   const float factor = reciprocal_sqrt(mean + p.eps);
   T* out = p.out + p.out_rows.offset(row);
   x.each(Inputs == 2 ? sum : from, [&](int64_t column, Vector<T, N>& v, int) {
     const auto w = load_vector<N>(p.weight + column);
+    const Floats<T, N> element(v);
     float n[N];
 #pragma unroll
-    for (int i = 0; i < N; ++i) n[i] = to_float(v[i]) * factor;
+    for (int i = 0; i < N; ++i) n[i] = element[i] * factor;
     if (p.round_before && p.weight_offset == 0) {  // LLaMA
       v = rounded_product(narrowed<T>(n), w);
     } else {
+      const Floats<T, N> weight(w);
 #pragma unroll
       for (int i = 0; i < N; ++i) {
-        n[i] = (p.weight_offset + to_float(w[i])) * (p.round_before ? rounded<T>(n[i]) : n[i]);
+        n[i] = (p.weight_offset + weight[i]) * (p.round_before ? rounded<T>(n[i]) : n[i]);
       }
       v = narrowed<T>(n);
     }
@@ -73,42 +75,53 @@ __global__ void __launch_bounds__(kMostRowThreads, kBlocks) rms_norm_rows(NormOp
   });
 }
 
-template <class T, int Wave, int N, int Own>
-__global__ void __launch_bounds__(kMostRowThreads, kBlocks) layer_norm_rows(NormOperands<T> p) {
-  wait_for_previous_kernel();
+template <class T, int Wave, int N, int Own, bool Bias, bool Full>
+__device__ inline void layer_norm_row(const NormOperands<T>& p) {
   BlockReduction<Wave> block;
   const int64_t row = block_index().x;
   const T* from = p.x + p.x_rows.offset(row);
   const float count = static_cast<float>(p.columns);
-  RowSlice<T, N, Own> x(p.columns);
+  RowSlice<T, N, Own, Full> x(p.columns);
   x.load(from);
-  float sum = 0;
+  float sums[2] = {};  // two: half as long to wait for
   x.each(from, [&](int64_t, const Vector<T, N>& v, int) {
+    const Floats<T, N> element(v);
 #pragma unroll
-    for (int i = 0; i < N; ++i) sum += to_float(v[i]);
+    for (int i = 0; i < N; ++i) sums[i % 2] += element[i];
   });
-  const float mean = block.sum(sum) / count;
-  float squares = 0;
+  const float mean = block.sum(sums[0] + sums[1]) / count;
+  float squares[2] = {};
   x.each(from, [&](int64_t, const Vector<T, N>& v, int) {
+    const Floats<T, N> element(v);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float deviation = to_float(v[i]) - mean;
-      squares = fused_multiply_add(deviation, deviation, squares);
+      const float deviation = element[i] - mean;
+      squares[i % 2] = fused_multiply_add(deviation, deviation, squares[i % 2]);
     }
   });
-  const float factor = reciprocal_sqrt(block.sum(squares) / count + p.eps);
+  const float factor = reciprocal_sqrt(block.sum(squares[0] + squares[1]) / count + p.eps);
   T* out = p.out + p.out_rows.offset(row);
   x.each(from, [&](int64_t column, const Vector<T, N>& v, int) {
-    const auto w = load_vector<N>(p.weight + column);
-    Vector<T, N> b{};
-    if (p.bias) b = load_vector<N>(p.bias + column);
+    const Floats<T, N> element(v), weight(load_vector<N>(p.weight + column));
+    const Floats<T, N> bias(Bias ? load_vector<N>(p.bias + column) : Vector<T, N>{});
     float y[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      y[i] = fused_multiply_add((to_float(v[i]) - mean) * factor, to_float(w[i]), to_float(b[i]));
+      y[i] = fused_multiply_add((element[i] - mean) * factor, weight[i], bias[i]);
     }
     store_vector(out + column, narrowed<T>(y));
   });
+}
+
+template <class T, int Wave, int N, int Own, bool Bias>
+__global__ void __launch_bounds__(kMostRowThreads, kBlocks) layer_norm_rows(NormOperands<T> p) {
+  wait_for_previous_kernel();
+  constexpr bool kMayBeFull = Own == 4;  // the code for both costs shorter rows more than it saves
+  if (kMayBeFull && p.columns == int64_t{block_size().x} * (Own * N)) {
+    layer_norm_row<T, Wave, N, Own, Bias, kMayBeFull>(p);
+  } else {
+    layer_norm_row<T, Wave, N, Own, Bias, false>(p);
+  }
 }
 
 template <class T>
@@ -144,8 +157,8 @@ void GpuOps::do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor&
     p.round_before = params.rounding == WeightRounding::before;
     with_row_slices<T>(*this, p.columns, vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
       const auto go = [&]<auto Kernel>() {
-        launch_overlapped<Kernel>("rms_norm", {grid_of_rows("rms_norm", p.x_rows.count)}, {threads}, 0, stream(),
-                                  p);
+        launch_overlapped<Kernel>("rms_norm", {grid_of_rows("rms_norm", p.x_rows.count)}, {threads},
+                                  0, stream(), p);
       };
       if (residual.defined()) {
         go.template operator()<rms_norm_rows<T, Wave, N, Own, 2>>();
@@ -175,9 +188,11 @@ void GpuOps::do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& wei
     const bool vectors =
         rows_are_vectors(out) && rows_are_vectors(x) && is_vector(weight) && is_vector(bias);
     with_row_slices<T>(*this, p.columns, vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
-      constexpr auto kKernel = layer_norm_rows<T, Wave, N, Own>;
-      launch_overlapped<kKernel>("layer_norm", {grid_of_rows("layer_norm", p.x_rows.count)}, {threads}, 0,
-                                 stream(), p);
+      const auto go = [&]<bool Bias>() {
+        launch_overlapped<layer_norm_rows<T, Wave, N, Own, Bias>>(
+            "layer_norm", {grid_of_rows("layer_norm", p.x_rows.count)}, {threads}, 0, stream(), p);
+      };
+      p.bias ? go.template operator()<true>() : go.template operator()<false>();
     });
   });
 }

@@ -109,7 +109,7 @@ void GpuOps::do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor&
   if (cos.numel() == 0) return;
   settle_for("pairs");
   with_storage("rotary_table", cos.dtype(), [&]<class T>(T) {
-    const int64_t pairs = positions.numel() * inv_freq.dim(0);
+    const int64_t pairs = divisible("rotary_table", positions.numel() * inv_freq.dim(0));
     launch_overlapped<rotary_table_pairs<T>>(
         "rotary_table", {grid_for(pairs, kThreads)}, {kThreads}, 0, stream(), cos.data<T>(),
         rows_of("rotary_table", cos), sin.data<T>(), rows_of("rotary_table", sin),
@@ -143,7 +143,7 @@ void GpuOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, co
     const auto go = [&]<int N>() {
       constexpr int64_t kMostRows = 65535;  // of a grid
       p.work = Divisor((x.dim(3) - p.pairs) / N);
-      p.total = x.dim(2) * p.work.value();
+      p.total = divisible("rotary", x.dim(2) * p.work.value());
       const int64_t heads = x.dim(0) * x.dim(1);
       for (p.first = 0; p.first < heads; p.first += kMostRows) {
         const Dim grid{grid_for(p.total, kThreads),

@@ -12,11 +12,12 @@ namespace plumb::PLUMB_GPU_VENDOR {
 
 inline constexpr int kMostRowThreads = 512;
 
-template <class T, int N, int Own>
+// Full: all threads own Own vectors, nothing needs to be asked.
+template <class T, int N, int Own, bool Full = false>
 struct RowSlice {
   using Index = std::conditional_t<(Own > 0), int, int64_t>;
   Index columns;
-  Vector<T, N> kept[Own > 0 ? Own : 1] = {};
+  Vector<T, N> kept[Own > 0 ? Own : 1];
 
   __device__ explicit RowSlice(int64_t columns_of_row)
       : columns(static_cast<Index>(columns_of_row)) {}
@@ -30,7 +31,7 @@ struct RowSlice {
     if constexpr (Own > 0) {
 #pragma unroll
       for (int j = 0; j < Own; ++j) {
-        if (column(j) < columns) kept[j] = load_vector<N>(row + column(j));
+        if (Full || column(j) < columns) kept[j] = load_vector<N>(row + column(j));
       }
     }
   }
@@ -51,7 +52,7 @@ struct RowSlice {
     if constexpr (Own > 0) {
 #pragma unroll
       for (int j = 0; j < Own; ++j) {
-        if (column(j) < columns) use(column(j), kept[j], j);
+        if (Full || column(j) < columns) use(column(j), kept[j], j);
       }
     } else {
       for (int j = 0; column(j) < columns; ++j) {

@@ -47,7 +47,7 @@ inline Rows rows_of(const char* op, const Tensor& t, int row_axes = 1) {
   out.inner = Divisor(axes > 1 ? extents[axes - 2] : 1);
   out.stride1 = axes > 1 ? strides[axes - 2] : 0;
   out.stride0 = axes > 2 ? strides[axes - 3] : 0;
-  out.count = count;
+  out.count = axes > 1 ? divisible(op, count) : count;
   return out;
 }
 

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "kernels/gpu/gpu_ops.h"
+#include "kernels/gpu/reduce.h"
 #include "kernels/gpu/rows.h"
 #include "kernels/gpu/sdpa_decode_rows.h"
 
@@ -61,31 +62,46 @@ __global__ void __launch_bounds__(kThreads, kBlocksOf<R>) sdpa_decode(DecodeOper
   merge_groups(p, group, row0, slice);
 }
 
-// A block per (z, row), a thread per channel: the partial sums, in order of the splits.
-template <class T>
-__global__ void __launch_bounds__(256) sdpa_decode_combine(DecodeOperands<T> p) {
+// Adds the splits up. A block per (z, row) and 32 channels; groups of threads take every eighth
+// split and add theirs in order, then the groups: few rows must spread over the whole device.
+constexpr int kCombined = 32, kGroups = 8;
+static_assert(kMostSplits <= kCombined * kGroups);
+
+template <class T, int Wave>
+__global__ void __launch_bounds__(kCombined* kGroups) sdpa_decode_combine(DecodeOperands<T> p) {
   wait_for_previous_kernel();
-  struct States {
-    float best[kMostSplits], total[kMostSplits];
+  struct Shared {
+    float factor[kMostSplits];
+    float sum[kGroups][kCombined];
   };
-  States& shared = block_shared<States>();
-  const int d = static_cast<int>(thread_index().x), threads = static_cast<int>(block_size().x);
-  const int64_t row = block_index().x % p.rows, z = block_index().x / p.rows;
+  Shared& shared = block_shared<Shared>();
+  BlockReduction<Wave> block;
+  const int thread = static_cast<int>(thread_index().x);
+  const int channel = thread % kCombined, group = thread / kCombined;
+  const int chunks = static_cast<int>((p.width + kCombined - 1) / kCombined);
+  const int d = static_cast<int>(block_index().x) % chunks * kCombined + channel;
+  const int64_t row = block_index().x / chunks % p.rows, z = block_index().x / chunks / p.rows;
   const auto at = [&](int split) { return (z * p.splits + split) * p.rows + row; };
-  for (int s = d; s < p.splits; s += threads) {
-    shared.best[s] = p.state[2 * at(s)];
-    shared.total[s] = p.state[2 * at(s) + 1];
+
+  const bool split = thread < p.splits;
+  const float best = split ? p.state[2 * at(thread)] : -INFINITY;
+  const float weight = split ? p.state[2 * at(thread) + 1] : 0.0f;
+  const float factor = weight_of(best, block.max(best));
+  if (split) shared.factor[thread] = factor;
+  const float total = block.sum(split ? factor * weight : 0.0f);  // a barrier: factors are there
+
+  float sum = 0;
+  if (d < p.width) {
+#pragma unroll 8
+    for (int s = group; s < p.splits; s += kGroups) {
+      sum = fused_multiply_add(shared.factor[s], p.partial[at(s) * p.width + d], sum);
+    }
   }
+  shared.sum[group][channel] = sum;
   block_barrier();
-  if (d >= p.width) return;
-  float best = -INFINITY, total = 0, sum = 0;
-  for (int s = 0; s < p.splits; ++s) best = fmaxf(best, shared.best[s]);
-#pragma unroll 16
-  for (int s = 0; s < p.splits; ++s) {
-    const float factor = weight_of(shared.best[s], best);
-    total = fused_multiply_add(factor, shared.total[s], total);
-    sum = fused_multiply_add(factor, p.partial[at(s) * p.width + d], sum);
-  }
+  if (group > 0 || d >= p.width) return;
+  for (int g = 1; g < kGroups; ++g) sum += shared.sum[g][channel];
+
   const int64_t kv_head = z % p.kv_heads, b = z / p.kv_heads;
   float y = sum / total;
   if (total == 0) {  // no key allowed: the largest score weighs one
@@ -203,14 +219,14 @@ bool GpuOps::decode_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, co
     const int64_t states = slices * p.splits * p.rows;
     p.partial = arena().take(DType::f32, Shape({states, p.width})).template data<float>();
     p.state = arena().take(DType::f32, Shape({states, int64_t{2}})).template data<float>();
+    const int64_t combined = slices * p.rows * ((p.width + kCombined - 1) / kCombined);
     with_wave(stream(), [&]<int Wave>() {
       launch_overlapped<sdpa_decode<T, Wave, Lanes, R>>(
           "sdpa", {grid_for(slices * p.splits * chunks, 1)}, {kThreads},
           sizeof(GroupStates<Lanes, R>), stream(), p);
+      launch_overlapped<sdpa_decode_combine<T, Wave>>("sdpa", {grid_for(combined, 1)},
+                                                      {kCombined * kGroups}, 0, stream(), p);
     });
-    launch_overlapped<sdpa_decode_combine<T>>("sdpa", {grid_for(slices * p.rows, 1)},
-                                              {static_cast<unsigned>((p.width + 63) / 64 * 64)}, 0,
-                                              stream(), p);
   });
   return true;
 }

@@ -22,10 +22,10 @@ __global__ void __launch_bounds__(kMostRowThreads, 2)
   slice.load(from);
   float largest = -INFINITY;
   slice.each(from, [&](int64_t, const Vector<T, N>& v, int) {
+    const Floats<T, N> score(v);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float score = to_float(v[i]);
-      largest = score > largest || score != score ? score : largest;
+      largest = score[i] > largest || score[i] != score[i] ? score[i] : largest;
     }
   });
   largest = block.max(largest);
@@ -33,9 +33,10 @@ __global__ void __launch_bounds__(kMostRowThreads, 2)
   const float shift = largest == -INFINITY ? 0.0f : largest;
   float sum = 0, kept[Own > 0 ? Own : 1][N] = {};
   slice.each(from, [&](int64_t, const Vector<T, N>& v, int j) {
+    const Floats<T, N> score(v);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float weight = exponential<T>(to_float(v[i]) - shift);
+      const float weight = exponential<T>(score[i] - shift);
       if (Own > 0) kept[j][i] = weight;
       sum += weight;
     }
@@ -66,9 +67,9 @@ void GpuOps::do_softmax(const Tensor& out, const Tensor& x) {
     const bool vectors = rows_are_vectors(out) && rows_are_vectors(x);
     with_row_slices<T>(*this, x.dim(-1), vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
       constexpr auto kKernel = softmax_rows<T, Wave, N, Own>;
-      launch_overlapped<kKernel>("softmax", {grid_of_rows("softmax", from.count)}, {threads}, 0, stream(),
-                                 out.data<T>(), to, static_cast<const T*>(x.data<T>()), from,
-                                 x.dim(-1));
+      launch_overlapped<kKernel>("softmax", {grid_of_rows("softmax", from.count)}, {threads}, 0,
+                                 stream(), out.data<T>(), to, static_cast<const T*>(x.data<T>()),
+                                 from, x.dim(-1));
     });
   });
 }

@@ -12,6 +12,7 @@ constexpr int kThreads = 256;
 template <class T, int Wave>
 __global__ void __launch_bounds__(kThreads)
     step_state_rows(SsdOperands<T> p, Strided<T> y, Divisor head_dim, Divisor heads) {
+  wait_for_previous_kernel();
   const int lane = static_cast<int>(thread_index().x) % Wave;
   const int64_t waves = int64_t{grid_size().x} * (kThreads / Wave);
   const int64_t total = p.batch * p.heads * p.head_dim;
@@ -47,8 +48,9 @@ void GpuOps::ssd_step(const Tensor& y, const Tensor& state_after, const SsdInput
     const SsdOperands<T> p(state_after, in, {});
     with_wave(stream(), [&]<int Wave>() {
       constexpr auto kKernel = step_state_rows<T, Wave>;
-      launch<kKernel>("ssd_scan", {grid_for(y.numel(), kThreads / Wave)}, {kThreads}, 0, stream(),
-                      p, Strided<T>(y), Divisor(p.head_dim), Divisor(p.heads));
+      launch_overlapped<kKernel>(
+          "ssd_scan", {grid_for(divisible("ssd_scan", y.numel()), kThreads / Wave)}, {kThreads}, 0,
+          stream(), p, Strided<T>(y), Divisor(p.head_dim), Divisor(p.heads));
     });
   });
 }

@@ -14,6 +14,8 @@ from python_inspector.taps.common import GENERIC, Architecture, ModuleTap, anyth
 
 ARCHITECTURES: dict[str, Architecture] = {
     "llama": llama.TAPS,
+    "mistral": llama.MISTRAL,
+    "qwen2": llama.QWEN2,
     "gemma2": gemma2.TAPS,
     "zamba2": zamba2.TAPS,
     "blocks": blocks.TAPS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 import torch
@@ -58,7 +59,11 @@ def cache_state(cache: Any, index: int, path: str) -> dict[str, Named]:
 
 
 def cache_after(cache: Any, index: int, twin: Twin) -> dict[str, Named]:
-    layer = twin(cache).layers[index]
+    return _keys_and_values(index, twin(cache))
+
+
+def _keys_and_values(index: int, cache: Any) -> dict[str, Named]:
+    layer = cache.layers[index]
     return {"keys_after": (layer.keys, CACHED), "values_after": (layer.values, CACHED)}
 
 
@@ -72,7 +77,9 @@ def kv_cache(call: Call) -> Block:
 
     state = cache_state(cache, index, call.path)
     new: dict[str, Named] = {"k": (call["key_states"], KEY), "v": (call["value_states"], KEY)}
-    return Block("kv_cache", new | state, outputs, cache_params(cache, index, call.path))
+    params = cache_params(cache, index, call.path)
+    after = partial(_keys_and_values, index)
+    return Block("kv_cache", new | state, outputs, params, state=after)
 
 
 def untapped_kv_cache(call: Call) -> Block | None:
@@ -111,6 +118,16 @@ def mixer_after(cache: Any, index: int, twin: Twin) -> dict[str, Named]:
         "conv_after": (layer.conv_states[0], CONV_STATE),
         "ssm_after": (layer.recurrent_states[0], SSM_STATE),
     }
+
+
+def conv_after(index: int, cache: Any) -> dict[str, Named]:
+    """What a convolution leaves in a cache."""
+    return {"state_after": (cache.layers[index].conv_states[0], CONV_STATE)}
+
+
+def ssm_after(index: int, cache: Any) -> dict[str, Named]:
+    """What a scan leaves in a cache."""
+    return {"state_after": (cache.layers[index].recurrent_states[0], SSM_STATE)}
 
 
 def copy_of_conv_layer(cache: Any, index: int, path: str) -> Any | None:

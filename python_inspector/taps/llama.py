@@ -1,4 +1,7 @@
-"""LLaMA (transformers' modeling_llama.py): pre-norm, half-split rotary, SiLU-gated MLP."""
+"""LLaMA (transformers' modeling_llama.py): pre-norm, half-split rotary, SiLU-gated MLP; and models
+that differ from it by a window or biases, which the shared blocks read from their modules."""
+
+from collections.abc import Mapping
 
 from python_inspector.taps.common import (
     Architecture,
@@ -24,21 +27,36 @@ from python_inspector.taps.scores import EAGER_INTERNALS, describe_sdpa
 
 _NORM: tuple[str, int, Rounding] = ("variance_epsilon", 0, "before")
 
-TAPS = Architecture(
-    modules={
-        "LlamaRMSNorm": ModuleTap(rms_norm(*_NORM)),
-        "LlamaRotaryEmbedding": ModuleTap(after=after_rotary_embedding),
-        "LlamaMLP": ModuleTap(glu_mlp(), after=after_glu_mlp, keep=GLU_CHILDREN),
-        "LlamaAttention": ModuleTap(attention("half")),
-        "LlamaDecoderLayer": ModuleTap(decoder_layer("pre_norm", "half", _NORM), LAYER_INTERNALS),
-        "LlamaForCausalLM": ModuleTap(after=after_causal_lm(lambda c: None), keep=HEAD_CHILDREN),
-    },
-    functions={
-        "apply_rotary_pos_emb": FunctionTap("rotary", rotary("half")),
-        "eager_attention_forward": FunctionTap("sdpa", describe_sdpa(False), EAGER_INTERNALS),
-        "repeat_kv": FunctionTap(
-            "repeat_kv", repeat_kv, sequence=("sdpa.repeat_keys", "sdpa.repeat_values")
-        ),
-    },
-    masks={"create_causal_mask": "causal_mask"},
-)
+
+def _like_llama(prefix: str, masks: Mapping[str, str]) -> Architecture:
+    """The table of an architecture whose classes are LLaMA's under another name."""
+    layer = ModuleTap(decoder_layer("pre_norm", "half", _NORM), LAYER_INTERNALS)
+    head = ModuleTap(after=after_causal_lm(lambda c: None), keep=HEAD_CHILDREN)
+    return Architecture(
+        modules={
+            f"{prefix}RMSNorm": ModuleTap(rms_norm(*_NORM)),
+            f"{prefix}RotaryEmbedding": ModuleTap(after=after_rotary_embedding),
+            f"{prefix}MLP": ModuleTap(glu_mlp(), after=after_glu_mlp, keep=GLU_CHILDREN),
+            f"{prefix}Attention": ModuleTap(attention("half")),
+            f"{prefix}DecoderLayer": layer,
+            f"{prefix}ForCausalLM": head,
+        },
+        functions={
+            "apply_rotary_pos_emb": FunctionTap("rotary", rotary("half")),
+            "eager_attention_forward": FunctionTap("sdpa", describe_sdpa(False), EAGER_INTERNALS),
+            "repeat_kv": FunctionTap(
+                "repeat_kv", repeat_kv, sequence=("sdpa.repeat_keys", "sdpa.repeat_values")
+            ),
+        },
+        masks=masks,
+    )
+
+
+_SLIDING = {
+    "create_causal_mask": "causal_mask.full_attention",
+    "create_sliding_window_causal_mask": "causal_mask.sliding_attention",
+}
+
+TAPS = _like_llama("Llama", {"create_causal_mask": "causal_mask"})
+MISTRAL = _like_llama("Mistral", _SLIDING)
+QWEN2 = _like_llama("Qwen2", _SLIDING)

@@ -19,10 +19,12 @@ from python_inspector.oracle import run_lifted
 from python_inspector.taps.cache import (
     CONV_STATE,
     SSM_STATE,
+    conv_after,
     conv_state,
     copy_of_conv_layer,
     mixer_after,
     mixer_state,
+    ssm_after,
 )
 from python_inspector.taps.common import Rounding, norm_params, weights_of
 
@@ -147,7 +149,8 @@ def _scan(
     if before is not None:
         inputs["state_before"] = (before, SSM_STATE)
     weights = {name: getattr(module, name) for name in ("A_log", "D", "dt_bias")}
-    return Block("ssd_scan", inputs, outputs, _scan_params(module, form), weights)
+    params, after = _scan_params(module, form), partial(ssm_after, module.layer_idx)
+    return Block("ssd_scan", inputs, outputs, params, weights, state=after)
 
 
 def _scan_outputs(y: torch.Tensor, after: torch.Tensor | None) -> dict[str, Named]:
@@ -202,6 +205,7 @@ def _record_convolution(call: Call, out: torch.Tensor) -> None:
             outputs,
             {"activation": mixer.activation},
             weights_of(mixer.conv1d),
+            state=partial(conv_after, mixer.layer_idx),
         ),
         (out, after),
         lambda: run_lifted(partial(_convolve, mixer), (x, layer, mask), {}, [mixer]),

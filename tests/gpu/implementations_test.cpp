@@ -34,8 +34,8 @@ class Calls {
       lookups(columns);
       rotary(columns == 3 ? 6 : 4 * vector_);
     }
-    // A vector or element for each thread of one wave, a few, many, and more than a block keeps.
-    for (const int64_t pieces : {1, 65, 257, 2049}) {
+    // One to four vectors or elements for each thread, and more than a block keeps.
+    for (const int64_t pieces : {1, 65, 257, 500, 2049}) {
       for (const int64_t columns : {pieces * vector_, pieces}) norms(columns);
     }
     products();
@@ -92,6 +92,10 @@ class Calls {
     const Shape shape({3, columns});
     const Tensor x = input(shape);
     call(shape, [&](const Tensor& out) { ops_.copy(out, x); });
+    call(Shape({2, 3, columns}), [&](const Tensor& out) {
+      const auto half = [&](int64_t i) { return out.slice(0, i, i + 1).view(shape); };
+      ops_.copy_pair(half(0), x, half(1), x);
+    });
     const Tensor heads = input({1, 2, 3, columns});
     call({1, 4, 3, columns}, [&](const Tensor& out) { ops_.repeat_heads(out, heads); });
   }

@@ -242,8 +242,6 @@ TEST_CASE("reserved fields are accepted and reported") {
       {"/checkpoints/0/quant", "quant"},
       {"/checkpoints/0/shard", "shard"},
       {"/checkpoints/0/margins", "margins"},
-      {"/checkpoints/0/amplification", "amplification"},
-      {"/checkpoints/0/outputs/out/chained_delta", "outputs.out.chained_delta"},
   };
   for (const auto& [at, expected] : cases) {
     Json changed = good;
@@ -253,6 +251,37 @@ TEST_CASE("reserved fields are accepted and reported") {
     CHECK(recording.checkpoints()[0].reserved == std::vector<std::string>{expected});
     CHECK(recording.checkpoints()[1].reserved.empty());
   }
+}
+
+TEST_CASE("the chained oracle is complete and well formed") {
+  check_cases({
+      {"/checkpoints/0/outputs/out/chained_delta", "\"t9\"",
+       "out.chained_delta: is \"t9\", which the table of tensors does not have"},
+      {"/checkpoints/0/outputs/out/chained_delta", "\"t3\"",
+       "chained_delta: is t3, bool [2, 1, 1], expected f32 [2, 3, 4] as the output has"},
+      {"/checkpoints/0/outputs/out/chained_delta", "1", "chained_delta: is an integer"},
+      {"/checkpoints/1/outputs/out/chained_delta", "null",
+       "outputs.out: of \"model.norm#0\" lacks chained_delta, which other checkpoints have"},
+      {"/checkpoints/0/amplification", "-1", "amplification: is -1, expected at least 0"},
+      {"/checkpoints/0/amplification", "\"inf\"", "amplification: is a string"},
+      {"/checkpoints/0/amplification", "null", "amplification: is null"},
+  });
+  const TemporaryFolder root;
+  const fs::path folder = write_good_recording(root / "x");
+  Json changed = Json::parse(read_bytes(folder / "recording.json"));
+  CHECK_FALSE(Recording::open(folder).chained());
+  changed["checkpoints"][0]["outputs"]["out"]["chained_delta"] = "t2";
+  changed["checkpoints"][0]["amplification"] = 1.5;
+  write_bytes(folder / "recording.json", changed.dump());
+  const Recording recording = Recording::open(folder);
+  CHECK(recording.chained());
+  CHECK(recording.checkpoints()[0].outputs.at("out").chained->delta == "t2");
+  CHECK(recording.checkpoints()[0].amplification == 1.5);
+  changed["checkpoints"][1]["outputs"]["out"]["chained_delta"] = nullptr;
+  write_bytes(folder / "recording.json", changed.dump());
+  CHECK(
+      contains(error_text([&] { Recording::open(folder); }),
+               "chained_delta: stands in \"model.norm:add#0\", a add whose output \"out\" makes"));
 }
 
 TEST_CASE("a bit that flips in a payload is found when it is read") {

@@ -85,6 +85,24 @@ TEST_CASE("copy: every dtype and layout, bit for bit") {
   REQUIRE(out.bytes() == x.bytes());
 }
 
+TEST_CASE("copy_pair: two copies, of one layout or of two") {
+  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
+  const Layout from = GENERATE(Layout::contiguous, Layout::padded, Layout::exchanged);
+  const Layout to = GENERATE(Layout::contiguous, Layout::padded, Layout::exchanged);
+  const Layout other = GENERATE(Layout::contiguous, Layout::exchanged);
+  const Shape shape = GENERATE(Shape{4, 5, 32}, Shape{3, 0, 2}, Shape{2, 3, 1, 70});
+  Guarded a(*device, dtype, shape, from), b(*device, dtype, shape, other);
+  Guarded out_a(*device, dtype, shape, to), out_b(*device, dtype, shape, other);
+  a.set(random_values(dtype, shape.numel(), 1));
+  b.set(random_values(dtype, shape.numel(), 2));
+  run(*device, {&out_a, &out_b}, [&] { device->ops().copy_pair(out_a, a, out_b, b); });
+  REQUIRE(out_a.bytes() == a.bytes());
+  REQUIRE(out_b.bytes() == b.bytes());
+  Guarded narrow(*device, dtype, {1});
+  REQUIRE_THROWS_AS(device->ops().copy_pair(out_a, a, narrow, b), UsageError);
+}
+
 TEST_CASE("copy: NaN payloads and negative zero survive") {
   const auto device = open_test_device("cpu");
   Guarded x(*device, DType::f32, {3}), out(*device, DType::f32, {3});

@@ -228,7 +228,7 @@ def test_the_size_estimate_is_within_a_factor_of_two(tmp_path: Path, name: str) 
 
     (case,) = cases.select(f"^{name}$")
     model = run.load_model(case.source)
-    plan = case.plan(lambda tokens: run.random_run_ids(case.source, model, 2, tokens))
+    plan = case.plan(case.ids(model))
     guess = run.estimate(model, plan, case.what)
     where = run.Where(tmp_path / "r", "test")
     summary = run.record_run(model, case.source, plan, case.what, where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import torch
 from python_inspector import border_steps as do
 from python_inspector import cases
 from python_inspector.border import Subject
-from python_inspector.border_cases import BORDER_CASES, LENGTHS, LIMIT, BorderCase
+from python_inspector.border_cases import BORDER_CASES, LENGTHS, LIMIT, BorderCase, full_layer
 from python_inspector.capture import RecordError
 from python_inspector.cli import main
+from python_inspector.generator import UNIT
 from python_inspector.run import Where
 from python_inspector.sampled import Sampling, choose_tokens, is_sampled, sketch, take
 from python_inspector.validate import validate
@@ -120,6 +122,28 @@ def test_the_layer_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert main([*words, "--shape", "gemma2-2b", "--tokens", "1"]) == 2
     assert main([*words, "--shape", "gemma2-2b", "--device", "cuda"]) == 2
     assert not (tmp_path / "x").exists()
+
+
+def test_zamba2s_layers_of_any_size(tmp_path: Path) -> None:
+    sizes = {
+        "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "adapter_rank": 4,
+        "num_key_value_heads": 4, "n_mamba_heads": 4, "mamba_d_state": 8, "chunk_size": 8,
+    }  # fmt: skip
+    case = full_layer("zamba2-1.2b", "bf16", 9, "cpu")
+    case = replace(case, subject=replace(case.subject, sizes=sizes))
+    case.record(Where(tmp_path / "r", "test"))
+    assert validate(tmp_path / "r") == []
+    recording = json.loads((tmp_path / "r" / "recording.json").read_text())
+    kinds = {checkpoint["block"] for checkpoint in recording["checkpoints"]}
+    assert kinds == {
+        "rms_norm", "linear", "mamba2_mixer", "mamba_layer", "rotary_frequencies", "rotary_table",
+        "rotary", "sdpa", "glu_mlp", "shared_transformer", "hybrid_layer",
+    }  # fmt: skip
+    weights = [t for key, t in recording["tensors"].items() if key.startswith("w")]
+    assert all("generator" in entry for entry in weights)
+    rules = {entry["name"]: entry["generator"] for entry in weights}
+    assert rules["mamba.mamba.D"]["offset"] == rules["hybrid.mamba_decoder.mamba.D"]["offset"] == 1
+    assert rules["mamba.mamba.conv1d.weight"]["exponent"] == UNIT - 1, "a kernel of 4"
 
 
 def test_selecting_border_cases() -> None:

@@ -1,0 +1,249 @@
+#include "harness/chain.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "harness/chain_compare.h"
+#include "harness/chain_descent.h"
+#include "harness/chain_rows.h"
+#include "harness/outcome.h"
+#include "harness/recording_chain.h"
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+class Chain {
+ public:
+  Chain(const Recording& recording, Device& device, Device& oracle, const ReplayOptions& options,
+        CheckpointResult& result)
+      : recording_(recording),
+        device_(device),
+        oracle_(oracle),
+        options_(options),
+        result_(result),
+        dtype_(dtype_of_run(recording, device.name(), options)),
+        replay_(recording) {}
+
+  void run();
+
+ private:
+  void run_model();
+  void count_changes();
+  void explain();
+  OutputVerdict chain_verdict() const;
+  OutputVerdict logits_verdict() const;
+  void settle();
+
+  std::vector<ChainRow>& rows() { return chain_.rows; }
+  Tensor seen(size_t row) const {
+    const auto step = static_cast<size_t>(chain_.rows[row].step);
+    return find_seen(seen_[step], place_of(*chain_.checkpoints[row]), chain_.rows[row].output);
+  }
+
+  const Recording& recording_;
+  Device& device_;
+  Device& oracle_;
+  const ReplayOptions& options_;
+  CheckpointResult& result_;
+  const DType dtype_;
+  ChainReplay replay_;
+  ChainRows chain_;
+  std::vector<std::vector<Seen>> seen_;  // of the chained outputs, by step
+};
+
+void Chain::run() {
+  if (dtype_ != recording_.dtype() && dtype_ != DType::f64) {
+    throw Unsupported(text("the chained oracle is one of ", name_of(recording_.dtype()),
+                           " weights: a chain runs in that dtype, or in f64"));
+  }
+  chain_ = chain_rows(recording_, device_, oracle_, options_, result_);
+  for (ChainRow& row : rows()) {
+    if (dtype_ == DType::f64 && !row.is_state()) row.isolated_limit = kLimits.chain_float64;
+  }
+  run_model();
+  for (size_t i = 0; i < rows().size(); ++i) {
+    compare_chained(rows()[i], recording_, *chain_.checkpoints[i], seen(i), dtype_);
+  }
+  count_changes();
+  if (dtype_ != DType::f64) forecast(rows());
+  explain();
+  settle();
+}
+
+void Chain::run_model() {
+  const auto is_row = [this](int64_t step, const std::string& place, std::string_view output) {
+    for (size_t i = 0; i < chain_.rows.size(); ++i) {
+      const ChainRow& row = chain_.rows[i];
+      if (row.step == step && row.output == output && place_of(*chain_.checkpoints[i]) == place) {
+        return true;
+      }
+    }
+    return false;
+  };
+  Ops& ops = device_.ops();
+  ops.set_fused(options_.fuse ? OpSet().set() : OpSet());
+  ops.arena().set_poison(0xff);
+  const auto start = std::chrono::steady_clock::now();
+  seen_ = replay_.run(device_, dtype_, replay_.steps() - 1, is_row);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  result_.seconds = taken.count();
+}
+
+// Slots of caches and convolution states: stored ones must stay as they are, bit for bit.
+void Chain::count_changes() {
+  for (size_t i = 0; i < rows().size(); ++i) {
+    ChainRow& row = rows()[i];
+    if (!row.is_state() || row.block == "ssd_scan" || row.step == 0) continue;
+    const auto before = find_seen(seen_[static_cast<size_t>(row.step - 1)],
+                                  place_of(*chain_.checkpoints[i]), row.output);
+    const Tensor after = seen(i);
+    if (!before.defined() || !after.defined()) continue;
+    const auto& tokens = replay_.ids()[static_cast<size_t>(row.step)].front();
+    row.changed = changed_bytes(before, after, 2, static_cast<int64_t>(tokens.size()));
+  }
+}
+
+void Chain::explain() {
+  const bool bad = std::any_of(rows().begin(), rows().end(), [](const ChainRow& row) {
+    return row.chained_failed() || row.isolated_failed;
+  });
+  const ChainRun run{recording_, device_, oracle_, options_,
+                     dtype_,     replay_, seen_,   chain_.checkpoints};
+  for (size_t i = 0; i < rows().size() && (bad || options_.shadow); ++i) {
+    if (!rows()[i].is_state()) shadow(run, rows(), i);
+  }
+  diagnose(rows());
+  ChainReport report;
+  if (const int64_t at = first_divergence(rows()); at >= 0) {
+    const auto index = static_cast<size_t>(at);
+    const ChainRow& row = rows()[index];
+    report.first_divergence = row.checkpoint;
+    Culprit culprit;
+    if (row.isolated_failed) {
+      culprit = wrong_part(run, rows(), index);
+    } else if (row.changed > 0) {
+      culprit = {row.checkpoint,
+                 row.block,
+                 {text("wiring: ", row.changed, " bytes of ", row.output, " of ", row.checkpoint,
+                       " changed that were stored by an earlier call")}};
+    } else {
+      culprit = wrong_edge(run, rows(), index);
+    }
+    report.culprit = culprit.name;
+    report.culprit_block = culprit.block;
+    result_.details = culprit.words;
+  }
+  if (const int64_t at = onset(rows()); at >= 0) {
+    report.onset = rows()[static_cast<size_t>(at)].checkpoint;
+  }
+  result_.chain = std::move(report);
+}
+
+// The worst of every kind of gate over all rows.
+OutputVerdict Chain::chain_verdict() const {
+  OutputVerdict out;
+  out.name = "chain";
+  const auto add = [&](const Gate& gate) {
+    const auto same = std::find_if(out.gates.begin(), out.gates.end(),
+                                   [&](const Gate& g) { return g.name == gate.name; });
+    if (same == out.gates.end()) out.gates.push_back(gate);
+    else if (ratio(gate) > ratio(*same)) *same = gate;
+  };
+  for (const ChainRow& row : chain_.rows) {
+    const std::string where = row.checkpoint + (row.is_state() ? " " + row.output : "");
+    if (row.is_state()) {
+      add(make_gate("stored bytes", static_cast<double>(row.changed), 0, {}, where));
+    }
+    if (row.saturated) continue;
+    add(make_gate("chained", row.chained, row.chained_limit,
+                  {{"reference", row.reference}, {"floor", row.floor}}, where));
+    if (!std::isnan(row.excess())) {
+      add(make_gate("excess", row.excess(), kLimits.chain_excess, {{"forecast", row.forecast}},
+                    where));
+    }
+  }
+  return out;
+}
+
+OutputVerdict Chain::logits_verdict() const {
+  OutputVerdict out;
+  out.name = "logits";
+  std::vector<TokenLogits> tokens;
+  double error = chain_.element_floor;
+  for (size_t i = 0; i < chain_.rows.size(); ++i) {
+    const ChainRow& row = chain_.rows[i];
+    if (row.block != "lm_head" || row.saturated) continue;
+    const auto step = static_cast<size_t>(row.step);
+    TokenRows next = replay_.ids()[step];
+    for (size_t b = 0; b < next.size(); ++b) {
+      next[b].erase(next[b].begin());
+      if (replay_.goes_on() && step + 1 < replay_.ids().size()) {
+        next[b].push_back(replay_.ids()[step + 1][b].front());
+      }
+    }
+    add_tokens(tokens, error, recording_, *chain_.checkpoints[i], seen(i), next);
+  }
+  if (tokens.empty()) return out;
+  const double c = c_of(dtype_);
+  const ModelFigures figures = model_figures(tokens, c, error);
+  out.gates = model_gates(figures, c, chain_.head_floor);
+  out.details.values = {
+      {"tokens", static_cast<double>(figures.tokens)},
+      {"decidable", static_cast<double>(figures.decidable)},
+      {"top-5 overlap", figures.top5_overlap},
+      {"NLL difference", figures.nll_difference},
+      {"NLL standard error", figures.nll_standard_error},
+  };
+  return out;
+}
+
+void Chain::settle() {
+  result_.outputs = {chain_verdict()};
+  if (dtype_ != DType::f64) result_.outputs.push_back(logits_verdict());
+  bool failed = false;
+  for (OutputVerdict& output : result_.outputs) {
+    const auto worst = std::find_if(output.gates.begin(), output.gates.end(),
+                                    [](const Gate& gate) { return !gate.passed; });
+    output.status = worst == output.gates.end() ? Status::pass : Status::fail;
+    failed = failed || output.status == Status::fail;
+    if (output.status == Status::fail) {
+      output.reason = text(worst->name, ' ', worst->statistic, ", allowed ", worst->limit,
+                           worst->where.empty() ? "" : " at ", worst->where);
+      if (result_.reason.empty()) result_.reason = output.name + ": " + output.reason;
+    }
+  }
+  ChainReport& report = *result_.chain;
+  const auto saturated = std::find_if(chain_.rows.begin(), chain_.rows.end(),
+                                      [](const ChainRow& row) { return row.saturated; });
+  const bool alone = std::any_of(chain_.rows.begin(), chain_.rows.end(),
+                                 [](const ChainRow& row) { return row.isolated_failed; });
+  if (failed || alone) {
+    result_.status = Status::fail;
+    if (!report.culprit.empty()) {
+      result_.reason = text("first divergence ", report.first_divergence, ", culprit ",
+                            report.culprit, report.onset.empty() ? "" : ", onset ", report.onset);
+    }
+  } else if (saturated != chain_.rows.end()) {
+    result_.status = Status::blind;
+    result_.reason = text("saturated: the reference's own error is ", saturated->reference, " at ",
+                          saturated->checkpoint, ", above ", kLimits.chain_saturated);
+  }
+  report.rows = chain_.rows;
+}
+
+}  // namespace
+
+CheckpointResult run_chain(const Recording& recording, Device& device, Device& oracle,
+                           const ReplayOptions& options) {
+  CheckpointResult result = chain_to_be(recording, device.name(), options);
+  settle_errors(result, recording.folder().string(), [&] {
+    require<BadInput>(recording.chained(), "chain", recording.name(),
+                      " has no chained oracle; record it again with one");
+    Chain(recording, device, oracle, options, result).run();
+  });
+  return result;
+}
+
+}  // namespace plumb

@@ -1,0 +1,119 @@
+#include "harness/chain_compare.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "harness/layout.h"
+#include "harness/statistics.h"
+#include "harness/sums.h"
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+// An output of the recording beside its chained oracle, as [rows, columns].
+struct Recorded {
+  Layout layout;
+  std::vector<double> r;
+  double largest_delta = 0;
+  ReferenceScales scales;  // of the chained oracle
+};
+
+Recorded recorded(const Recording& recording, const Checkpoint& checkpoint,
+                  const std::string& output, DType storage) {
+  const OutputRef& ref = checkpoint.outputs.at(output);
+  const Tensor reference = recording.read(ref.tensor);
+  Recorded out;
+  out.layout = layout_of(reference.shape(), ref.axes);
+  out.r = to_matrix(reference, out.layout);
+  const Tensor mask = ref.valid ? recording.read(ref.valid->tensor) : Tensor();
+  const std::vector<uint8_t> valid =
+      to_mask(mask, ref.valid ? ref.valid->axes : std::vector<std::string>(), out.layout);
+  std::vector<double> o = out.r;
+  if (ref.chained->delta) {
+    const std::vector<double> delta = to_matrix(recording.read(*ref.chained->delta), out.layout);
+    for (size_t i = 0; i < o.size(); ++i) {
+      o[i] += delta[i];
+      if (valid[i]) out.largest_delta = std::max(out.largest_delta, std::fabs(delta[i]));
+      if (!valid[i] || std::isfinite(o[i]) || !std::isfinite(out.r[i])) continue;
+      throw BadInput(text(checkpoint.params.where(), ": outputs.", output,
+                          ".chained_delta: the chained oracle is ", o[i],
+                          " where the reference is ", out.r[i], ", at ",
+                          element_name(out.layout, static_cast<int64_t>(i))));
+    }
+  }
+  out.scales = reference_scales(out.layout, std::move(o), valid, storage);
+  return out;
+}
+
+double largest_error(const std::vector<double>& y, const ReferenceScales& scales) {
+  double largest = 0;
+  for (size_t i = 0; i < y.size(); ++i) {
+    const double d = std::fabs(y[i] - scales.o[i]);
+    if (scales.usable[i] && exceeds(d, largest)) largest = d;
+  }
+  return quotient(largest, scales.max_abs);
+}
+
+std::vector<double> row_of(const std::vector<double>& matrix, int64_t row, int64_t columns) {
+  const auto begin = matrix.begin() + row * columns;
+  return {begin, begin + columns};
+}
+
+}  // namespace
+
+void compare_chained(ChainRow& row, const Recording& recording, const Checkpoint& checkpoint,
+                     const Tensor& y, DType dtype) {
+  const Recorded it = recorded(recording, checkpoint, row.output, dtype);
+  const std::vector<uint8_t> none(it.r.size(), 0);
+  row.reference = tensor_error(it.r, it.scales, not_finite(it.r));
+  if (!y.defined() || !(y.shape() == it.layout.shape)) {
+    row.chained = kNoFigure;  // which is above any limit
+    return;
+  }
+  const std::vector<double> values = to_matrix(y, it.layout);
+  if (dtype == DType::f64) {
+    row.chained = largest_error(values, it.scales);
+    row.chained_limit = kLimits.chain_float64 +
+                        kLimits.float64_delta * quotient(it.largest_delta, it.scales.max_abs);
+    return;
+  }
+  row.chained = tensor_error(values, it.scales, none);
+  row.chained_limit = chained_limit(dtype, it.scales.n, row.reference, row.floor);
+  row.saturated = is_saturated(dtype, row.reference);
+}
+
+int64_t changed_bytes(const Tensor& before, const Tensor& after, int axis, int64_t fresh) {
+  const int64_t had = before.dim(axis), has = after.dim(axis), kept = has - fresh;
+  if (kept <= 0 || kept > had) return 0;
+  int64_t outer = 1, slot = size_of(after.dtype()), changed = 0;
+  for (int i = 0; i < axis; ++i) outer *= after.dim(i);
+  for (int i = axis + 1; i < after.rank(); ++i) slot *= after.dim(i);
+  for (int64_t i = 0; i < outer; ++i) {
+    const char* old = before.data<char>() + (i * had + had - kept) * slot;
+    const char* now = after.data<char>() + i * has * slot;
+    for (int64_t at = 0; at < kept * slot; ++at) changed += old[at] != now[at];
+  }
+  return changed;
+}
+
+void add_tokens(std::vector<TokenLogits>& to, double& error, const Recording& recording,
+                const Checkpoint& checkpoint, const Tensor& y,
+                const std::vector<std::vector<int64_t>>& next_ids) {
+  const Recorded it = recorded(recording, checkpoint, "out", recording.dtype());
+  if (!y.defined() || !(y.shape() == it.layout.shape)) return;
+  const std::vector<double> values = to_matrix(y, it.layout);
+  error = std::max(error, statistics(it.r, it.scales, not_finite(it.r)).element);
+  const int64_t columns = it.layout.columns, tokens = it.layout.tokens;
+  for (int64_t row = 0; row < it.layout.rows; ++row) {
+    if (!it.scales.usable[static_cast<size_t>(row * columns)]) continue;
+    TokenLogits token{row_of(values, row, columns), row_of(it.r, row, columns),
+                      row_of(it.scales.o, row, columns), std::nullopt};
+    const auto& ids = next_ids[static_cast<size_t>(row / tokens)];
+    const auto at = static_cast<size_t>(row % tokens);
+    if (at < ids.size() && ids[at] < columns) token.next = ids[at];
+    to.push_back(std::move(token));
+  }
+}
+
+}  // namespace plumb

@@ -1,0 +1,25 @@
+// What a device made in a chain against the chained oracle.
+#pragma once
+
+#include "harness/chain_figures.h"
+#include "harness/model_gates.h"
+#include "harness/recording.h"
+
+namespace plumb {
+
+// Sets the row's reference error, chained error and limit, and whether it is saturated. In float64
+// the error is the largest of an element, of max |o|. Throws BadInput where the chained oracle is
+// not finite and the reference is.
+void compare_chained(ChainRow& row, const Recording& recording, const Checkpoint& checkpoint,
+                     const Tensor& y, DType dtype);
+
+// Bytes of the slots which were stored before a call that differ after it: slots count along
+// `axis`, a call adds `fresh` of them behind the others and drops as many as are too many.
+int64_t changed_bytes(const Tensor& before, const Tensor& after, int axis, int64_t fresh);
+
+// The valid tokens of logits; adds the reference's M_E to `error` where it is larger.
+void add_tokens(std::vector<TokenLogits>& to, double& error, const Recording& recording,
+                const Checkpoint& checkpoint, const Tensor& y,
+                const std::vector<std::vector<int64_t>>& next_ids);
+
+}  // namespace plumb

@@ -1,0 +1,113 @@
+#include "harness/chain_replay.h"
+
+#include <optional>
+
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+TokenRows rows_of(const Tensor& ids) {
+  TokenRows out;
+  const int64_t tokens = ids.dim(1), *next = ids.data<int64_t>();
+  for (int64_t b = 0; b < ids.dim(0); ++b, next += tokens) out.emplace_back(next, next + tokens);
+  return out;
+}
+
+// Ids of every step, from the checkpoints of the embedding.
+std::vector<TokenRows> recorded_ids(const Recording& recording) {
+  std::vector<TokenRows> out;
+  for (const Checkpoint& c : recording.checkpoints()) {
+    const auto ids = c.inputs.find("ids");
+    if (c.block != "embedding" || ids == c.inputs.end()) continue;
+    const TensorInfo& info = recording.tensor_info(ids->second.tensor);
+    const bool fits = info.dtype == DType::i64 && info.shape.rank() == 2 &&
+                      info.shape.numel() > 0 && c.step == static_cast<int64_t>(out.size());
+    if (!fits) {
+      throw BadInput(text(c.params.where(), ": ids are ", name_of(info.dtype), ' ', info.shape,
+                          " in step ", c.step, ", expected i64 [batch, token] in step ", out.size(),
+                          "; record the whole model from its first call"));
+    }
+    out.push_back(rows_of(recording.read(ids->second.tensor)));
+  }
+  if (out.empty()) {
+    throw BadInput(text(recording.folder().string(),
+                        ": has no checkpoint of the embedding, whose ids start a chain"));
+  }
+  return out;
+}
+
+// What the models here cannot replay.
+void require_replayable(const Recording& recording) {
+  const JsonValue run = recording.provenance().at("run");
+  const JsonValue padding = run.at("left_pad"), cache = run.at("cache");
+  if (!padding.is_null()) {
+    for (const JsonValue tokens : padding.items()) {
+      if (tokens.integer() > 0) throw Unsupported("a chain of left padded rows");
+    }
+  }
+  if (!cache.is_null() && cache.string() != "dynamic") {
+    throw Unsupported(text("a chain on a ", cache.string(), " cache"));
+  }
+}
+
+int64_t tokens_of(const TokenRows& rows) { return static_cast<int64_t>(rows.at(0).size()); }
+
+}  // namespace
+
+Tensor find_seen(const std::vector<Seen>& seen, const std::string& checkpoint,
+                 std::string_view output) {
+  for (auto it = seen.rbegin(); it != seen.rend(); ++it) {
+    if (it->checkpoint == checkpoint && it->output == output) return it->value;
+  }
+  return {};
+}
+
+std::string place_of(const Checkpoint& c) {
+  return c.function.empty() ? c.path : c.path + ':' + c.function;
+}
+
+void Notes::saw(const std::string& checkpoint, std::string_view output, const Tensor& value) {
+  if (!wanted_(checkpoint, output)) return;
+  Ops& ops = device_.ops();
+  Arena::Scope scope(ops.arena());
+  Tensor dense = value;
+  if (!value.contiguous()) {
+    dense = ops.arena().take(value.dtype(), value.shape());
+    ops.copy(dense, value);
+  }
+  const Tensor host = host_tensor(value.dtype(), value.shape());
+  device_.download(host.raw(), dense);
+  seen_.push_back({checkpoint, std::string(output), host});
+}
+
+ChainReplay::ChainReplay(const Recording& recording)
+    : recording_(recording),
+      folder_(recording.folder()),
+      ids_(recorded_ids(recording)),
+      goes_on_(recording.mode() != "whole" && recording.mode() != "padded") {
+  require_replayable(recording);
+}
+
+std::vector<std::vector<Seen>> ChainReplay::run(Device& device, DType dtype, int64_t last,
+                                                const Wanted& wanted) const {
+  std::vector<std::vector<Seen>> out;
+  std::optional<Inference> inference;
+  int64_t room = 0;
+  for (const TokenRows& rows : ids_) room += tokens_of(rows);
+  for (int64_t step = 0; step <= last; ++step) {
+    const TokenRows& rows = ids_[static_cast<size_t>(step)];
+    if (!inference || !goes_on_) {
+      inference.emplace(folder_, device, dtype, static_cast<int64_t>(rows.size()), room);
+    }
+    Notes notes(device, [&](const std::string& checkpoint, std::string_view output) {
+      return wanted(step, checkpoint, output);
+    });
+    inference->forward(rows, 0, &notes);
+    device.synchronize();
+    out.push_back(notes.seen());
+  }
+  return out;
+}
+
+}  // namespace plumb

@@ -1,0 +1,92 @@
+// Divergence, decidable tokens and tie sets of made-up logits.
+#include "harness/model_gates.h"
+
+#include <cmath>
+
+#include "tests/catch.h"
+
+namespace plumb {
+namespace {
+
+using Logits = std::vector<double>;
+
+double plain_divergence(const Logits& o, const Logits& y) {
+  double so = 0, sy = 0, out = 0;
+  for (size_t i = 0; i < o.size(); ++i) so += std::exp(o[i]), sy += std::exp(y[i]);
+  for (size_t i = 0; i < o.size(); ++i) {
+    out += std::exp(o[i]) / so * (o[i] - std::log(so) - y[i] + std::log(sy));
+  }
+  return out;
+}
+
+const Gate& gate(const std::vector<Gate>& gates, const char* name) {
+  for (const Gate& g : gates) {
+    if (g.name == name) return g;
+  }
+  throw std::runtime_error(name);
+}
+
+TEST_CASE("divergence: as the formula says, and exact for roundings") {
+  const Logits o = {1, 2, -1, 0.5}, y = {1.5, 1.75, -2, 0.25};
+  CHECK(divergence(o, y) == Approx(plain_divergence(o, y)).epsilon(1e-12));
+  CHECK(divergence(o, o) == 0);
+  Logits shifted = o;
+  for (double& value : shifted) value += 8;  // the same distribution
+  CHECK(divergence(o, shifted) == 0);
+  // Two equally likely ids, one off by e: KL = e^2 / 8 to the first order.
+  CHECK(divergence({0, 0}, {0, 1e-9}) == Approx(1e-18 / 8).epsilon(1e-6));
+  CHECK(std::isnan(divergence(o, {1, 2, std::nan(""), 0})));
+}
+
+TEST_CASE("a winner beyond the reach of errors must be the oracle's") {
+  TokenLogits token{{3, 1, 0}, {3, 1, 0}, {3, 1, 0}, 0};
+  CHECK(model_figures({token}, 2, 0.1).decidable == 1);  // margin 2 > 2 x 2 x 0.1 x 3
+  CHECK(model_figures({token}, 2, 0.2).decidable == 0);  // 2 <= 2.4
+  token.y = {1, 3, 0};
+  ModelFigures wrong = model_figures({token}, 2, 0.1);
+  CHECK(wrong.decidable_wrong == 1);
+  CHECK_FALSE(gate(model_gates(wrong, 2, 0.1), "top-1").passed);
+  wrong = model_figures({token}, 2, 0.2);  // undecidable: id 1 lies in the tie set, id 2 does not
+  CHECK(wrong.tie_wrong == 0);
+  token.y = {0, 1, 3};
+  wrong = model_figures({token}, 2, 0.2);
+  CHECK(wrong.tie_wrong == 1);
+  CHECK_FALSE(gate(model_gates(wrong, 2, 0.1), "tie set").passed);
+}
+
+TEST_CASE("divergences are held to c^2 times the reference's, or the floor") {
+  const Logits o = {2, 1, 0, -1};
+  TokenLogits token{o, o, o, 1};
+  token.r[0] += 0.01;
+  token.y[0] += 0.019;
+  const ModelFigures near = model_figures({token, {o, o, o, 2}}, 2, 0.01);
+  CHECK(near.max_kl == Approx(2 * near.mean_kl));
+  CHECK(near.spread == Approx(std::sqrt(1.25)));
+  const Gate& allowed = gate(model_gates(near, 2, 0), "KL mean");
+  CHECK(allowed.limit == Approx(4 * near.reference_mean_kl));
+  CHECK(allowed.passed);
+  token.y[0] += 0.002;
+  CHECK_FALSE(gate(model_gates(model_figures({token}, 2, 0.01), 2, 0), "KL max").passed);
+  token.r = o;  // an exact reference: the floor counts
+  CHECK_FALSE(gate(model_gates(model_figures({token}, 2, 0.01), 2, 1e-4), "KL max").passed);
+  const Gate& floor = gate(model_gates(model_figures({token}, 2, 0.01), 2, 0.1), "KL max");
+  CHECK(floor.limit == Approx(4 * 0.5 * 0.01 * 1.25));
+  CHECK(floor.passed);
+}
+
+TEST_CASE("likelihood of what follows, and the five likeliest") {
+  const Logits o = {6, 5, 4, 3, 2, 1, 0};
+  const double p = 1 / (std::exp(1.0) + 1);
+  const std::vector<TokenLogits> two = {{{0, 1}, {0, 0}, {0, 0}, 0}, {{0, 1}, {0, 0}, {0, 0}, 1}};
+  const ModelFigures figures = model_figures(two, 2, 0.1);
+  const double worse = std::log(0.5) - std::log(p), better = std::log(0.5) - std::log(1 - p);
+  CHECK(figures.nll_difference == Approx((worse + better) / 2));
+  CHECK(figures.nll_standard_error == Approx(std::fabs(worse - better) / 2));
+  CHECK(figures.nll_tokens == 2);
+  const ModelFigures top = model_figures({{{6, 5, 4, 3, 0, 1, 2}, o, o, std::nullopt}}, 2, 0.1);
+  CHECK(top.top5_overlap == Approx(0.8));
+  CHECK(top.nll_tokens == 0);
+}
+
+}  // namespace
+}  // namespace plumb
