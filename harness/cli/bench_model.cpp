@@ -36,7 +36,6 @@ int bench_model(const ModelBenchRequest& request) {
   if (!request.fuse) device.ops().set_fused({});
   const auto oracle = open_device("oracle");
 
-  const double copy = measure_copy(device);
   const auto start = std::chrono::steady_clock::now();
   const std::unique_ptr<CausalLm> model = folder.load(device, dtype);
   const std::chrono::duration<double> loading = std::chrono::steady_clock::now() - start;
@@ -47,7 +46,7 @@ int bench_model(const ModelBenchRequest& request) {
                                 request.bench,
                                 folder.bytes(),
                                 loading.count(),
-                                copy};
+                                measure_copy(device)};  // takes memory: after the peak is known
   if (!request.json.empty()) {
     LineFile json(request.json);
     json.write(run_json(run_info({device.name() + ": " + device.describe()})));
