@@ -2,6 +2,7 @@
 
 #include "blocks/rotary.h"
 #include "kernels/error.h"
+#include "kernels/slots.h"
 
 namespace plumb {
 
@@ -62,7 +63,12 @@ void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden
                       state.values.slice(2, slots - tokens, slots), v);
     k = state.keys;
     v = state.values;
+  } else if (state.step) {
+    ctx.ops.store_tokens(state.key_slots, state.value_slots, k, v, state.past, state.window);
+    k = state.key_slots;
+    v = state.value_slots;
   } else if (cache) {
+    const Tensor new_k = k, new_v = v;
     const auto append = [&](const Tensor& before, const Tensor& fresh, const Tensor& after) {
       const int64_t past = before.defined() ? before.dim(2) : 0;
       const Tensor all = ctx.take(dtype, {batch, fresh.dim(1), past + tokens, head_dim});
@@ -72,19 +78,31 @@ void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden
     };
     k = append(state.keys_before, k, state.keys_after);
     v = append(state.values_before, v, state.values_after);
+    if (state.key_slots.defined()) {
+      ctx.ops.store_tokens(state.key_slots, state.value_slots, new_k, new_v, state.past,
+                           state.window);
+    }
   }
 
   if (cache) {
-    const int64_t all = k.dim(2), seen = cache->kept(all - tokens) + tokens;
-    ctx.saw(":kv_cache", "keys", k.slice(2, all - seen, all));
-    ctx.saw(":kv_cache", "values", v.slice(2, all - seen, all));
+    const int64_t all = k.dim(2), kept = cache->kept(all - tokens);
+    const SlotRange seen = state.step ? visible_slots(state.past.now, state.window)
+                                      : SlotRange{all - tokens - kept, all};
+    ctx.saw(":kv_cache", "keys", k.slice(2, seen.begin, seen.end));
+    ctx.saw(":kv_cache", "values", v.slice(2, seen.begin, seen.end));
   }
   const Tensor context = ctx.take(dtype, {batch, tokens, q.dim(1), head_dim});
   AttentionMask mask = sdpa.mask;
-  mask.query_offset += state.query_offset;
-  mask.key_offset += state.key_offset;
-  if (state.token_valid.defined()) {
-    mask.key_valid = state.token_valid.slice(1, mask.key_offset, mask.key_offset + k.dim(2));
+  if (state.step) {
+    mask.causal = false;
+    mask.window = state.window;
+    mask.position = state.past;
+  } else {
+    mask.query_offset += state.query_offset;
+    mask.key_offset += state.key_offset;
+    if (state.token_valid.defined()) {
+      mask.key_valid = state.token_valid.slice(1, mask.key_offset, mask.key_offset + k.dim(2));
+    }
   }
   ctx.ops.sdpa(context, q, k, v, mask, sdpa.params);
   ctx.saw(":sdpa", "out", context);

@@ -5,14 +5,16 @@
 namespace plumb {
 
 // The keys and values of one layer of a running sequence, in memory taken once: new slots are
-// written behind the old ones, and attention sees them in place. What attention computes is that of
-// KvCache, HF's dynamic cache. A sliding layer's buffer has room for two windows; when it is full,
-// the last window - 1 slots move to its start.
+// written beside the old ones, and attention sees them in place. What attention computes is that of
+// KvCache, HF's dynamic cache. A sliding layer has slots for two windows, each token being in two
+// of them (Ops::store_tokens), unless the whole sequence fits into one window.
 class KvBuffer {
  public:
-  // Room for `max_length` tokens; a sliding layer takes any number.
+  // Room for `max_length` tokens; a sliding layer that slides takes any number. `position` i64 [1]
+  // is the sequence's, in the device's memory: always as many tokens as are stored here. Without it
+  // a layer cannot slide, and its launches depend on the position.
   KvBuffer(Device& device, DType dtype, int64_t batch, int64_t heads, int64_t head_dim,
-           int64_t max_length, std::optional<int64_t> window);
+           int64_t max_length, std::optional<int64_t> window, Tensor position = {});
 
   // Where attention puts the next `tokens` tokens' keys and values and what it sees; they count as
   // stored from then on. UsageError when there is no room. `token_valid` as KvState has it.
@@ -22,13 +24,17 @@ class KvBuffer {
   // `part`.
   void show(const Context& ctx, std::string_view part) const;
 
+  // Counts a token that replayed launches have stored.
+  void count_replayed() { ++stored_; }
+
   int64_t bytes() const { return keys_.bytes() + values_.bytes(); }
 
  private:
   Tensor keys_, values_;  // [B, Hkv, slots, D]
   std::optional<int64_t> window_;
-  int64_t first_ = 0;   // the token in slot 0
-  int64_t stored_ = 0;  // slots in use
+  std::optional<int64_t> ring_;  // the window, if it slides; else what is stored lies in order
+  Tensor position_;
+  int64_t stored_ = 0;  // tokens
 };
 
 }  // namespace plumb

@@ -32,7 +32,7 @@ std::vector<int64_t> parse_row(std::string line, const std::string& where) {
   return out;
 }
 
-void place(const TokenRows& tokens, int64_t vocabulary, Tensor& host) {
+void place(const TokenRows& tokens, int64_t vocabulary, const Tensor& host) {
   int64_t* next = host.data<int64_t>();
   for (const std::vector<int64_t>& row : tokens) {
     for (size_t t = 0; t < row.size(); ++t) {
@@ -88,29 +88,44 @@ std::filesystem::path find_model(const std::string& name) {
 }
 
 Inference::Inference(const ModelFolder& folder, Device& device, DType dtype, int64_t batch,
-                     int64_t max_length, const std::vector<int64_t>& padding)
+                     int64_t max_length, const std::vector<int64_t>& padding, bool replay)
     : folder_(folder),
       device_(device),
       model_(folder.load(device, dtype)),
-      sequence_(model_->begin(device, batch, max_length, padding)) {}
+      sequence_(model_->begin(device, batch, max_length, padding)),
+      step_ids_(device.allocate(DType::i64, {batch, 1})),
+      step_logits_(device.allocate(dtype, {batch, 1, model_->vocabulary()})),
+      step_(*model_, device, sequence_, step_ids_, step_logits_, replay) {}
+
+void Inference::run_prompt(const Tensor& host_ids, int64_t kept, Observer* observer) {
+  const Shape logits{host_ids.dim(0), kept, vocabulary()};
+  if (!ids_.defined() || !(ids_.shape() == host_ids.shape())) {
+    ids_ = device_.allocate(DType::i64, host_ids.shape());
+  }
+  if (!logits_.defined() || !(logits_.shape() == logits)) {
+    logits_ = device_.allocate(model_->dtype(), logits);
+  }
+  device_.upload(ids_, host_ids.raw());
+  Context ctx{device_.ops(), observer};
+  model_->forward(ctx, logits_, ids_, sequence_);
+}
 
 Tensor Inference::forward(const TokenRows& tokens, int64_t keep, Observer* observer) {
   const auto batch = static_cast<int64_t>(tokens.size());
   const auto count = static_cast<int64_t>(tokens.at(0).size());
   const int64_t kept = keep > 0 ? std::min(keep, count) : count;
-  const Shape ids{batch, count}, logits{batch, kept, vocabulary()};
-  if (!ids_.defined() || !(ids_.shape() == ids)) ids_ = device_.allocate(DType::i64, ids);
-  if (!logits_.defined() || !(logits_.shape() == logits)) {
-    logits_ = device_.allocate(model_->dtype(), logits);
-  }
-  Tensor host = host_tensor(DType::i64, ids);
+  const Tensor host = host_tensor(DType::i64, {batch, count});
   place(tokens, vocabulary(), host);
-  device_.upload(ids_, host.raw());
-
-  Context ctx{device_.ops(), observer};
-  model_->forward(ctx, logits_, ids_, sequence_);
-  const Tensor out = host_tensor(logits_.dtype(), logits_.shape());
-  device_.download(out.raw(), logits_);
+  const bool single = count == 1 && batch == sequence_.batch && !observer;
+  if (single) {
+    device_.upload(step_ids_, host.raw());
+    step_();
+  } else {
+    run_prompt(host, kept, observer);
+  }
+  const Tensor& logits = single ? step_logits_ : logits_;
+  const Tensor out = host_tensor(logits.dtype(), logits.shape());
+  device_.download(out.raw(), logits);
   device_.synchronize();
   folder_.check();
   return out;

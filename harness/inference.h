@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "blocks/models/decode_step.h"
 #include "harness/model_folder.h"
 
 namespace plumb {
@@ -26,9 +27,10 @@ std::filesystem::path find_model(const std::string& name);
 
 class Inference {
  public:
-  // Room for `batch` sequences of up to `max_length` tokens; `padding`: as CausalLm::begin() says.
+  // Room for `batch` sequences of up to `max_length` tokens; `padding`: as CausalLm::begin() says;
+  // `replay`: single tokens by DecodeStep's recorded launches where that is possible.
   Inference(const ModelFolder& folder, Device& device, DType dtype, int64_t batch,
-            int64_t max_length, const std::vector<int64_t>& padding = {});
+            int64_t max_length, const std::vector<int64_t>& padding = {}, bool replay = true);
 
   // The next tokens of every sequence, equally many -> logits [B, T', V] of the last T' = min(keep,
   // T) of them (0: all), in the model's dtype. UsageError for an id that the model does not have,
@@ -37,13 +39,19 @@ class Inference {
 
   int64_t vocabulary() const { return model_->vocabulary(); }
   int64_t length() const { return sequence_.length; }
+  // Why single tokens are not replayed; empty: they are.
+  std::string why_eager() const { return step_.why_eager(); }
 
  private:
+  void run_prompt(const Tensor& host_ids, int64_t kept, Observer* observer);
+
   const ModelFolder& folder_;
   Device& device_;
   std::unique_ptr<CausalLm> model_;
   Sequence sequence_;
-  Tensor ids_, logits_;  // on the device, kept while their shapes stay the same
+  Tensor ids_, logits_;            // on the device, kept while their shapes stay the same
+  Tensor step_ids_, step_logits_;  // of single tokens
+  DecodeStep step_;
 };
 
 }  // namespace plumb

@@ -26,6 +26,14 @@ struct DeviceCounters {
   }
 };
 
+// Work that a device has recorded.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+  // Queues it once more: the same kernels on the same memory.
+  virtual void replay() = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -46,6 +54,10 @@ class Device {
   // Seconds that the work queued by `queue_work` takes, by the device's own clock where it has one;
   // waits for it.
   virtual double time(const std::function<void()>& queue_work);
+
+  // Records what `queue_work` queues instead of doing it; null where a device has no such thing.
+  // UsageError if memory is taken, copied from or to the host, or waited for meanwhile.
+  virtual std::unique_ptr<Graph> capture(const std::function<void()>&) { return nullptr; }
 
   virtual Ops& ops() = 0;
   // Where ops work on the host's memory: the owner that a Storage of any such memory has to name so

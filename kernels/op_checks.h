@@ -76,4 +76,24 @@ inline void require_mask(const char* op, const Device& device, const AttentionMa
   require_shape(op, "key_valid", mask.key_valid, {batch, keys});
 }
 
+inline void require_position(const char* op, const Device& device, const Position& position) {
+  require(position.stored.defined() && position.now >= 0, op, "position ", position.now,
+          " without its tensor");
+  require_placed(op, device, {{"position", position.stored}});
+  require_dtype(op, "position", position.stored, DType::i64);
+  require_shape(op, "position", position.stored, {1});
+}
+
+// Room for `tokens` more; a window has twice its slots, and room for any number.
+inline void require_slots(const char* op, int64_t slots, std::optional<int64_t> window,
+                          int64_t past, int64_t tokens) {
+  if (window) {
+    require(*window > 0 && slots == 2 * *window, op, slots, " slots for a window of ", *window,
+            ", expected twice as many");
+  } else {
+    require(past + tokens <= slots, op, "has room for ", slots, " tokens, ", past,
+            " are stored and ", tokens, " more are to come");
+  }
+}
+
 }  // namespace plumb

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/op_checks.h"
+#include "kernels/slots.h"
 
 namespace plumb {
 namespace {
@@ -289,6 +290,24 @@ void Ops::sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor
   require(!params.softcap || *params.softcap > 0, "sdpa", "softcap is ", params.softcap.value_or(0),
           ", must be positive");
   require_mask("sdpa", device_, mask, batch, keys);
+  if (mask.position) {
+    require_position("sdpa", device_, *mask.position);
+    require_slots("sdpa", keys, mask.window, mask.position->now, queries);
+    require(queries == 1 && !mask.causal && !mask.explicit_mask.defined() &&
+                !(mask.window && mask.key_valid.defined()),
+            "sdpa", "slots are for one query token, got ", queries,
+            ", without causal, an explicit mask, or key_valid beside a window");
+    if (!reads_positions()) {
+      const SlotRange seen = visible_slots(mask.position->now, mask.window);
+      const auto visible = [&](const Tensor& t, int axis) {
+        return t.defined() ? t.slice(axis, seen.begin, seen.end) : t;
+      };
+      AttentionMask rest;
+      rest.fully_masked = mask.fully_masked;
+      rest.key_valid = visible(mask.key_valid, 1);
+      return sdpa(out, q, visible(k, 2), visible(v, 2), rest, params);
+    }
+  }
   if (mask.explicit_mask.defined()) {
     const Tensor& m = mask.explicit_mask;
     require_placed("sdpa", device_, {{"mask", m}});

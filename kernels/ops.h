@@ -34,6 +34,13 @@ struct RmsNormParams {
 enum class ScaleOperation { multiply, divide };
 enum class RotaryStyle { half, interleaved };
 
+// How many tokens of a sequence are stored: as the host knows it, and in the device's memory (i64
+// [1]), where launches that are recorded and replayed (Device::capture) find it.
+struct Position {
+  int64_t now = 0;
+  Tensor stored = {};
+};
+
 // What a query row without an allowed key gives: HF eager the mean over all S values, HF sdpa zero.
 enum class FullyMasked { uniform, zero, excluded };
 
@@ -48,6 +55,10 @@ struct AttentionMask {
   FullyMasked fully_masked = FullyMasked::uniform;
   Tensor key_valid;      // bool [B, S], or undefined
   Tensor explicit_mask;  // [B|1, H|1, T, S], bool (true = allowed) or additive, or undefined
+  // k and v are slots that store_tokens() has filled (with this window) up to the one query's own
+  // token, the one behind `position`; it sees them all, or the last `window`, where key_valid, of
+  // slots without a window only, allows it. Nothing else of the mask may be given.
+  std::optional<Position> position = {};
 };
 
 struct SdpaParams {
@@ -158,6 +169,15 @@ class Ops {
   // Two copies, in one go where the tensors are alike: keys and values.
   void copy_pair(const Tensor& out_a, const Tensor& a, const Tensor& out_b, const Tensor& b);
 
+  // k, v [B, Hkv, T, D], the tokens behind `past`, into slots [B, Hkv, S, D]: token p into slot p;
+  // with a window W, S being 2 W, into slots p mod W and W + p mod W, so that the last W tokens are
+  // always neighbours (earlier ones of a longer T are left out). A part of a cache, not recorded.
+  void store_tokens(const Tensor& key_slots, const Tensor& value_slots, const Tensor& k,
+                    const Tensor& v, const Position& past, std::optional<int64_t> window);
+
+  // past.stored = past.stored + tokens. Not recorded.
+  void advance(const Position& past, int64_t tokens);
+
   // out = R(x): from one float dtype to another.
   void cast(const Tensor& out, const Tensor& x);
 
@@ -209,6 +229,10 @@ class Ops {
   virtual Contract contract(OpId op, DType storage) const = 0;
   // Whether the device has its own version of a fused op.
   virtual bool overrides(OpId op) const = 0;
+
+  // Whether sdpa, store_tokens and advance find positions in the device's memory alone, as replayed
+  // launches must; else they go by what the host knows.
+  virtual bool reads_positions() const { return false; }
 
   // Which fused ops may run in the device's own version; the rest run composed. All at the start.
   void set_fused(OpSet allowed) { fused_ = allowed; }
@@ -283,8 +307,15 @@ class Ops {
   virtual void do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
                        const AttentionMask& mask, const SdpaParams&);
 
- private:
+  // Bodies for ops that run at once: copies, and an upload.
+  virtual void do_store_tokens(const Tensor& key_slots, const Tensor& value_slots, const Tensor& k,
+                               const Tensor& v, const Position& past,
+                               std::optional<int64_t> window);
+  virtual void do_advance(const Position& past, int64_t tokens);
+
   bool runs_fused(OpId op) const { return fused_[static_cast<size_t>(op)] && overrides(op); }
+
+ private:
   void record(OpId op, DType storage, std::initializer_list<int64_t> sums);
 
   Device& device_;

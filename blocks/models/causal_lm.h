@@ -25,6 +25,13 @@ struct Sequence {
   RotaryAngles angles;
   std::vector<KvBuffer> caches = {};     // per attention layer
   std::vector<MambaBuffer> states = {};  // per Mamba2 mixer
+  Tensor position = {};                  // i64 [1], where a model keeps `length` in device memory
+
+  // Counts a token that replayed launches have added.
+  void count_replayed() {
+    ++length;
+    for (KvBuffer& cache : caches) cache.count_replayed();
+  }
 };
 
 class CausalLm {
@@ -44,6 +51,9 @@ class CausalLm {
   // them.
   virtual void forward(Context& ctx, const Tensor& logits, const Tensor& ids,
                        Sequence& sequence) const = 0;
+  // Whether forward() of one token queues the same launches whatever the length, on devices whose
+  // ops read positions.
+  virtual bool replayable(const Sequence&) const { return false; }
 };
 
 struct ModelEntry {

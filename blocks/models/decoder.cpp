@@ -115,6 +115,8 @@ Sequence Decoder::begin(Device& device, int64_t batch, int64_t max_length,
           " sequences, but ", padding.size(), " numbers of padding tokens");
   Sequence out{batch, 0, max_length, token_valid(device, max_length, padding),
                RotaryAngles(device, dtype(), rotary, max_length, padding)};
+  out.position = device.allocate(DType::i64, {1});
+  device.fill(out.position, 0);
   add_buffers(device, out);
   return out;
 }
@@ -131,20 +133,23 @@ void Decoder::forward(Context& ctx, const Tensor& logits, const Tensor& ids,
   const Tensor cos = ctx.take(dtype(), angles), sin = ctx.take(dtype(), angles);
   embedding(ctx, hidden, ids);
   ctx.saw("model.embed_tokens", "out", hidden);
-  sequence.angles(ctx, cos, sin, sequence.length);
+  const bool step = tokens == 1 && !sequence.token_valid.defined();
+  sequence.angles(ctx, cos, sin, sequence.length, step ? sequence.position : Tensor());
   run_layers(ctx, hidden, cos, sin, sequence);
   const Tensor last = ctx.take(dtype(), {batch, keep, sizes.hidden});
   norm(ctx, last, hidden.slice(1, tokens - keep, tokens));
   ctx.saw(norm_path, "out", last);
   head(ctx, logits, last);
   ctx.saw("lm_head:logits", "out", logits);
+  ctx.ops.advance({sequence.length, sequence.position}, tokens);
   sequence.length += tokens;
 }
 
 void TransformerDecoder::add_buffers(Device& device, Sequence& sequence) const {
   for (const DecoderLayer& layer : layers) {
     sequence.caches.emplace_back(device, dtype(), sequence.batch, sizes.kv_heads, sizes.head_dim,
-                                 sequence.max_length, layer.attention.sdpa.mask.window);
+                                 sequence.max_length, layer.attention.sdpa.mask.window,
+                                 sequence.position);
   }
 }
 

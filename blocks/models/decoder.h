@@ -48,6 +48,9 @@ struct Decoder : CausalLm {
                  const std::vector<int64_t>& padding) const override;
   void forward(Context& ctx, const Tensor& logits, const Tensor& ids,
                Sequence& sequence) const override;
+  bool replayable(const Sequence& sequence) const override {
+    return !sequence.angles.depend_on_length() && !sequence.token_valid.defined();
+  }
 
  protected:
   // Gives a new sequence the caches and states of the layers.

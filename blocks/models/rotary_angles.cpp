@@ -7,15 +7,21 @@
 namespace plumb {
 namespace {
 
-RotaryFrequencies frequencies(Params params, int64_t length) {
+bool depends_on_length(const Params& params) {
   const std::string& type = params.string("type");
-  if (type == "dynamic" || type == "longrope") params.set("length", static_cast<double>(length));
+  return type == "dynamic" || type == "longrope";
+}
+
+RotaryFrequencies frequencies(Params params, int64_t length) {
+  if (depends_on_length(params)) params.set("length", static_cast<double>(length));
   return RotaryFrequencies::compute(params);
 }
 
 }  // namespace
 
 void RotaryAngles::check(const Params& params) { frequencies(params, 1); }
+
+bool RotaryAngles::depend_on_length() const { return depends_on_length(params_); }
 
 RotaryAngles::RotaryAngles(Device& device, DType dtype, const Params& params, int64_t max_length,
                            const std::vector<int64_t>& padding)
@@ -65,13 +71,16 @@ void RotaryAngles::compute(int64_t length) {
   device_.upload(inv_freq_, host.raw());
 }
 
-void RotaryAngles::operator()(Context& ctx, const Tensor& cos, const Tensor& sin, int64_t past) {
+void RotaryAngles::operator()(Context& ctx, const Tensor& cos, const Tensor& sin, int64_t past,
+                              const Tensor& position) {
   const int64_t tokens = cos.dim(1), length = past + tokens;
   require(length <= positions_.dim(1), "rotary", "position ", length - 1,
           " is beyond the maximum length ", positions_.dim(1), " that was asked for");
   const int64_t made_for = length_for(length);
   if (made_for != computed_for_) compute(made_for);
-  ctx.ops.rotary_table(cos, sin, positions_.slice(1, past, length), inv_freq_, scaling_);
+  const Tensor positions =
+      position.defined() ? position.view({1, 1}) : positions_.slice(1, past, length);
+  ctx.ops.rotary_table(cos, sin, positions, inv_freq_, scaling_);
 }
 
 }  // namespace plumb

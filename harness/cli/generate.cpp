@@ -30,6 +30,13 @@ std::vector<int64_t> stop_tokens(const Options& options, const ModelFolder& fold
 
 double rate(double tokens, double seconds) { return seconds > 0 ? tokens / seconds : 0; }
 
+// How a GPU's launches came about.
+std::string launches(const OpenedModel& opened) {
+  if (!opened.device->counters()) return "";
+  const std::string reason = opened.inference.why_eager();
+  return reason.empty() ? ", launches replayed" : ", launches not replayed: " + reason;
+}
+
 int run(const Options& options) {
   require(options.sampling.temperature > 0 ||
               (options.sampling.top_k == 0 && options.sampling.top_p == 1),
@@ -55,7 +62,8 @@ int run(const Options& options) {
   const double decoded = static_cast<double>(rows) * static_cast<double>(made.decoded_per_row);
   std::cerr << opened.device->name() << " " << name_of(opened.dtype) << ": prompt of " << prompt
             << " tokens in " << std::setprecision(3) << made.prompt_seconds << " s, then "
-            << std::setprecision(4) << rate(decoded, made.decode_seconds) << " tokens/s\n";
+            << std::setprecision(4) << rate(decoded, made.decode_seconds) << " tokens/s"
+            << launches(opened) << "\n";
   if (!options.model.json.empty()) {
     LineFile json(options.model.json);
     json.write(model_json(opened));
@@ -87,6 +95,8 @@ Action add_generate(CLI::App& app) {
       ->check(between(0, 1));
   app.add_option("--seed", options->sampling.seed, "of the draws")->capture_default_str();
   app.add_option("--stop", options->stops, "token ids that end a sequence: 1,2; default: eos");
+  app.add_flag("--eager", options->model.eager,
+               "queue every launch of every token; default: GPUs record a token's and replay them");
   app.add_flag("--ignore-stop", options->ignore_stops, "no token ends a sequence");
   return [options] { return run(*options); };
 }

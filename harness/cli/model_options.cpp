@@ -51,7 +51,7 @@ OpenedModel::OpenedModel(const ModelOptions& options, int64_t room)
       device(open_one(options)),
       dtype(run_dtype(options, folder, *device)),
       inference(folder, *device, dtype, static_cast<int64_t>(tokens.size()),
-                static_cast<int64_t>(tokens[0].size()) + room, padding) {}
+                static_cast<int64_t>(tokens[0].size()) + room, padding, !options.eager) {}
 
 std::string model_json(const OpenedModel& opened) {
   const nlohmann::ordered_json line = {{"type", "model"},

@@ -15,7 +15,7 @@ namespace plumb {
 struct ModelOptions {
   std::string model, tokens, device = "auto", dtype, impl, json;
   int threads = 0;
-  bool no_fuse = false;
+  bool no_fuse = false, eager = false;
 };
 
 void add_model_options(CLI::App& app, ModelOptions& options);

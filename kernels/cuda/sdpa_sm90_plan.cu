@@ -28,7 +28,7 @@ constexpr double kLargestFixedCap = 60;
 
 // Whether the mask is made of offsets alone and lets every query token see a key.
 bool takes_mask(const AttentionMask& mask, int64_t queries, int64_t keys) {
-  if (mask.key_valid.defined() || mask.explicit_mask.defined()) return false;
+  if (mask.key_valid.defined() || mask.explicit_mask.defined() || mask.position) return false;
   const auto near = [](int64_t slot) { return slot > -kMostSlots && slot < kMostSlots; };
   if (!near(mask.query_offset) || !near(mask.key_offset) || !near(queries) || !near(keys)) {
     return false;

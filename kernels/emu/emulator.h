@@ -7,8 +7,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <source_location>
 #include <string>
+#include <vector>
 
 namespace plumb::emulator {
 
@@ -29,11 +32,14 @@ struct Thread {
 };
 extern constinit thread_local Thread* current;  // null on the host
 
-// One emulated device's queue; work runs at once.
+using Launches = std::vector<std::function<void()>>;
+
+// One emulated device's queue; work runs at once, unless it is recorded.
 struct Queue {
   int wave = 32;
   bool checked = false;  // the kernels are instrumented: see check.h
   uint64_t seed = 0;     // 0: ascending order
+  std::unique_ptr<Launches> recording = {};
 };
 // With the seed of PLUMB_EMU_SEED, or 0. Throws UsageError for a seed that is no number.
 Queue* make_queue(int wave, bool checked);

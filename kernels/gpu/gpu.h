@@ -30,7 +30,9 @@
 //                                         when the kernel before it ends. The emulator insists.
 //   with_wave(stream, [&]<int Wave>() {...})     calls with the wave width of the stream's device
 //   memory_allocate memory_free memory_fill copy_to_device copy_to_host use_device make_stream
-//   end_stream wait_for count_multiprocessors kExactMemory       what gpu_device.cu needs
+//   end_stream wait_for count_multiprocessors kExactMemory
+//   GraphHandle begin_capture end_capture abandon_capture launch_graph end_graph
+//                                                                what gpu_device.cu needs
 #pragma once
 
 #include <bit>

@@ -297,6 +297,30 @@ double seconds_on(Stream stream, const Work& work) {
   check(cudaEventElapsedTime(&milliseconds, begin.event, end.event), "cudaEventElapsedTime");
   return 1e-3 * static_cast<double>(milliseconds);
 }
+// What a stream is given between begin_capture and end_capture, to be launched as a whole.
+using GraphHandle = cudaGraphExec_t;
+inline void begin_capture(Stream stream) {
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+}
+inline GraphHandle end_capture(Stream stream) {
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+  GraphHandle handle = nullptr;
+  const cudaError_t error = cudaGraphInstantiate(&handle, graph, 0);
+  cudaGraphDestroy(graph);
+  check(error, "cudaGraphInstantiate");
+  return handle;
+}
+inline void abandon_capture(Stream stream) {
+  cudaGraph_t graph = nullptr;
+  cudaStreamEndCapture(stream, &graph);
+  if (graph) cudaGraphDestroy(graph);
+  cudaGetLastError();  // why it is abandoned is known
+}
+inline void launch_graph(GraphHandle handle, Stream stream) {
+  check(cudaGraphLaunch(handle, stream), "cudaGraphLaunch");
+}
+inline void end_graph(GraphHandle handle) { cudaGraphExecDestroy(handle); }
 inline int count_multiprocessors(int ordinal) {
   int count = 0;
   check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, ordinal), "multiprocessors");

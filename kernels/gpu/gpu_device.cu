@@ -18,6 +18,22 @@ class PooledStorage final : public Storage {
   int64_t held_;  // bytes, rounded up
 };
 
+class GpuGraph final : public Graph {
+ public:
+  GpuGraph(int ordinal, Stream stream, GraphHandle handle)
+      : ordinal_(ordinal), stream_(stream), handle_(handle) {}
+  ~GpuGraph() override { end_graph(handle_); }
+  void replay() override {
+    use_device(ordinal_);
+    launch_graph(handle_, stream_);
+  }
+
+ private:
+  int ordinal_;
+  Stream stream_;
+  GraphHandle handle_;
+};
+
 }  // namespace
 
 MemoryPool::~MemoryPool() {
@@ -70,8 +86,13 @@ GpuDevice::~GpuDevice() {
   end_stream(stream_);
 }
 
-Tensor GpuDevice::allocate(DType dtype, const Shape& shape) {
+void GpuDevice::begin(const char* what) {
+  require(!capturing_, what, "while launches are recorded: only kernels can be replayed");
   use_device(ordinal_);
+}
+
+Tensor GpuDevice::allocate(DType dtype, const Shape& shape) {
+  begin("allocate");
   int64_t bytes = 0;
   require(!__builtin_mul_overflow(shape.numel(), size_of(dtype), &bytes) &&
               bytes < INT64_MAX - kGranule,
@@ -82,14 +103,14 @@ Tensor GpuDevice::allocate(DType dtype, const Shape& shape) {
 }
 
 void GpuDevice::upload(const Tensor& to, const void* from) {
-  use_device(ordinal_);
+  begin("upload");
   if (to.bytes() == 0) return;
   ++counters_.copies;
   copy_to_device(to.raw(), from, static_cast<size_t>(to.bytes()), stream_);
 }
 
 void GpuDevice::download(void* to, const Tensor& from) {
-  use_device(ordinal_);
+  begin("download");
   if (from.bytes() == 0) return;
   ++counters_.copies;
   copy_to_host(to, from.raw(), static_cast<size_t>(from.bytes()), stream_);
@@ -101,7 +122,7 @@ void GpuDevice::fill(const Tensor& t, uint8_t byte) {
 }
 
 void GpuDevice::synchronize() {
-  use_device(ordinal_);
+  begin("synchronize");
   ++counters_.waits;
   IdError error{};
   copy_to_host(&error, id_error_.raw(), sizeof error, stream_);
@@ -116,6 +137,21 @@ double GpuDevice::time(const std::function<void()>& queue_work) {
   const double seconds = seconds_on(stream_, queue_work);
   synchronize();
   return seconds;
+}
+
+std::unique_ptr<Graph> GpuDevice::capture(const std::function<void()>& queue_work) {
+  begin("capture");
+  begin_capture(stream_);
+  capturing_ = true;
+  try {
+    queue_work();
+  } catch (...) {
+    capturing_ = false;
+    abandon_capture(stream_);
+    throw;
+  }
+  capturing_ = false;
+  return std::make_unique<GpuGraph>(ordinal_, stream_, end_capture(stream_));
 }
 
 std::optional<DeviceCounters> GpuDevice::counters() const {

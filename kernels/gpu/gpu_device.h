@@ -39,6 +39,7 @@ class GpuDevice final : public Device {
   void fill(const Tensor& t, uint8_t byte) override;
   void synchronize() override;
   double time(const std::function<void()>& queue_work) override;
+  std::unique_ptr<Graph> capture(const std::function<void()>& queue_work) override;
   Ops& ops() override {
     use_device(ordinal_);  // launches go to the current device
     return *ops_;
@@ -49,6 +50,9 @@ class GpuDevice final : public Device {
   Stream stream() const { return stream_; }
 
  private:
+  // Makes the GPU the current one; throws UsageError for what cannot be recorded.
+  void begin(const char* what);
+
   std::string name_, description_;
   int ordinal_;
   std::shared_ptr<MemoryPool> pool_;
@@ -56,6 +60,7 @@ class GpuDevice final : public Device {
   Tensor id_error_;
   std::unique_ptr<GpuOps> ops_;
   DeviceCounters counters_;
+  bool capturing_ = false;
 };
 
 }  // namespace plumb::PLUMB_GPU_VENDOR

@@ -159,24 +159,36 @@ inline float approximate_exp2(float x) { return std::exp2(x); }
 inline float approximate_quotient(float a, float b) { return a / b; }
 
 namespace detail {
+// At once, or when what is being recorded is replayed.
+template <class Work>
+void queue(Stream stream, const Work& work) {
+  if (stream->recording) {
+    stream->recording->push_back(work);
+  } else {
+    work();
+  }
+}
+
 template <auto Kernel, class Call>
 void launch(const char* name, Dim grid, Dim block, size_t shared, Stream stream, const Call& call) {
-  emulator::run(
-      {name, kernel_signature<Kernel>()}, grid, block, shared, *stream,
-      [](const void* c) { (*static_cast<const Call*>(c))(); }, &call);
+  queue(stream, [=] {
+    emulator::run(
+        {name, kernel_signature<Kernel>()}, grid, block, shared, *stream,
+        [](const void* c) { (*static_cast<const Call*>(c))(); }, &call);
+  });
 }
 }  // namespace detail
 
 template <auto Kernel, class... Arguments>
 void launch(const char* name, Dim grid, Dim block, size_t shared, Stream stream,
             Arguments... arguments) {
-  detail::launch<Kernel>(name, grid, block, shared, stream, [&] { Kernel(arguments...); });
+  detail::launch<Kernel>(name, grid, block, shared, stream, [=] { Kernel(arguments...); });
 }
 
 template <auto Kernel, class... Arguments>
 void launch_overlapped(const char* name, Dim grid, Dim block, size_t shared, Stream stream,
                        Arguments... arguments) {
-  const auto call = [&] {
+  const auto call = [=] {
     Kernel(arguments...);
     if (!emulator::current->has_waited) {
       emulator::fault(
@@ -203,8 +215,8 @@ inline void* memory_allocate(size_t bytes) {
   return emulator::memory_allocate(bytes, detail::kChecked);
 }
 inline void memory_free(void* p) { emulator::memory_free(p); }
-inline void memory_fill(void* p, uint8_t byte, size_t bytes, Stream) {
-  emulator::memory_fill(p, byte, bytes);
+inline void memory_fill(void* p, uint8_t byte, size_t bytes, Stream stream) {
+  detail::queue(stream, [=] { emulator::memory_fill(p, byte, bytes); });
 }
 inline void copy_to_device(void* to, const void* from, size_t bytes, Stream) {
   emulator::copy_to_device(to, from, bytes);
@@ -217,6 +229,16 @@ inline void use_device(int wave) { emulated_wave = wave; }
 inline Stream make_stream() { return emulator::make_queue(emulated_wave, detail::kChecked); }
 inline void end_stream(Stream stream) { delete stream; }
 inline void wait_for(Stream) {}
+using GraphHandle = emulator::Launches*;
+inline void begin_capture(Stream stream) {
+  stream->recording = std::make_unique<emulator::Launches>();
+}
+inline GraphHandle end_capture(Stream stream) { return stream->recording.release(); }
+inline void abandon_capture(Stream stream) { stream->recording.reset(); }
+inline void launch_graph(GraphHandle handle, Stream) {
+  for (const auto& launch : *handle) launch();
+}
+inline void end_graph(GraphHandle handle) { delete handle; }
 template <class Work>
 double seconds_on(Stream, const Work& work) {
   const auto start = std::chrono::steady_clock::now();

@@ -184,6 +184,30 @@ double seconds_on(Stream stream, const Work& work) {
   check(hipEventElapsedTime(&milliseconds, begin.event, end.event), "hipEventElapsedTime");
   return 1e-3 * static_cast<double>(milliseconds);
 }
+// What a stream is given between begin_capture and end_capture, to be launched as a whole.
+using GraphHandle = hipGraphExec_t;
+inline void begin_capture(Stream stream) {
+  check(hipStreamBeginCapture(stream, hipStreamCaptureModeThreadLocal), "hipStreamBeginCapture");
+}
+inline GraphHandle end_capture(Stream stream) {
+  hipGraph_t graph = nullptr;
+  check(hipStreamEndCapture(stream, &graph), "hipStreamEndCapture");
+  GraphHandle handle = nullptr;
+  const hipError_t error = hipGraphInstantiate(&handle, graph, nullptr, nullptr, 0);
+  (void)hipGraphDestroy(graph);
+  check(error, "hipGraphInstantiate");
+  return handle;
+}
+inline void abandon_capture(Stream stream) {
+  hipGraph_t graph = nullptr;
+  (void)hipStreamEndCapture(stream, &graph);
+  if (graph) (void)hipGraphDestroy(graph);
+  (void)hipGetLastError();  // why it is abandoned is known
+}
+inline void launch_graph(GraphHandle handle, Stream stream) {
+  check(hipGraphLaunch(handle, stream), "hipGraphLaunch");
+}
+inline void end_graph(GraphHandle handle) { (void)hipGraphExecDestroy(handle); }
 inline int count_multiprocessors(int ordinal) {
   int count = 0;
   check(hipDeviceGetAttribute(&count, hipDeviceAttributeMultiprocessorCount, ordinal),

@@ -27,6 +27,7 @@ class GpuOps final : public Ops {
 
   Contract contract(OpId op, DType storage) const override;
   bool overrides(OpId op) const override { return is_fused(op); }
+  bool reads_positions() const override { return runs_fused(OpId::sdpa); }
 
   // For the functions behind the ops.
   using Ops::choose;
@@ -76,6 +77,11 @@ class GpuOps final : public Ops {
                        const RmsNormParams& params) override;
   void do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
                const AttentionMask& mask, const SdpaParams& params) override;
+
+  void do_store_tokens(const Tensor& key_slots, const Tensor& value_slots, const Tensor& k,
+                       const Tensor& v, const Position& past,
+                       std::optional<int64_t> window) override;
+  void do_advance(const Position& past, int64_t tokens) override;
 
  private:
   IdError* id_error() const { return id_error_; }

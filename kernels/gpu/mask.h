@@ -46,7 +46,7 @@ inline MaskView mask_view(const AttentionMask& mask) {
   MaskView out;
   out.query_offset = mask.query_offset;
   out.key_offset = mask.key_offset;
-  out.window = mask.window.value_or(0);
+  out.window = mask.position ? 0 : mask.window.value_or(0);  // SlotView's
   out.causal = mask.causal;
   if (mask.key_valid.defined()) {
     out.key_valid = mask.key_valid.data<uint8_t>();

@@ -12,6 +12,7 @@
 #include "kernels/gpu/gpu_ops.h"
 #include "kernels/gpu/mask.h"
 #include "kernels/gpu/rows.h"
+#include "kernels/gpu/slots.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
 namespace {
@@ -38,7 +39,29 @@ struct SdpaOperands {
   int64_t splits, keys_per_split;
   float* partial;
   float* state;
+  SlotView slots;  // where defined, the keys are what is visible there
 };
+
+// Keys from slot `first` on, and how they are split.
+struct KeySplits {
+  int64_t first, count, splits, keys_per_split;
+};
+
+__host__ __device__ inline KeySplits split_keys(int64_t first, int64_t keys, int64_t most) {
+  const int64_t pieces = (keys + kKeysPerSplit - 1) / kKeysPerSplit;
+  const int64_t splits = most < pieces ? most : pieces;
+  if (splits <= 1) return {first, keys, 1, keys};
+  const int64_t share = (keys + splits - 1) / splits,
+                per_split = (share + kKeys - 1) / kKeys * kKeys;
+  return {first, keys, (keys + per_split - 1) / per_split, per_split};
+}
+
+template <class T>
+__device__ inline KeySplits key_splits(const SdpaOperands<T>& p) {
+  if (!p.slots.past) return {0, p.keys, p.splits, p.keys_per_split};
+  const VisibleSlots seen = p.slots.visible();
+  return split_keys(seen.first, seen.last - seen.first, p.splits);
+}
 
 template <class T, int Dim>
 struct SdpaTiles {
@@ -93,6 +116,8 @@ __global__ void __launch_bounds__(kThreads) sdpa_tiles(SdpaOperands<T> p, bool v
   const int64_t rest = block_index().x / row_tiles, split = rest % p.splits;
   const int64_t z = rest / p.splits, kv_head = z % p.kv_heads, b = z / p.kv_heads;
   const int64_t packed = tile * kRows + row;
+  const KeySplits keys = key_splits(p);
+  if (split >= keys.splits) return;
   const bool live = packed < rows;
   const int64_t token = live ? packed / p.group : p.queries - 1;
   const int64_t head = kv_head * p.group + (live ? packed % p.group : 0);
@@ -110,12 +135,13 @@ __global__ void __launch_bounds__(kThreads) sdpa_tiles(SdpaOperands<T> p, bool v
 
   const int64_t t0 = tile * kRows / p.group;
   const int64_t last_row = tile * kRows + kRows - 1 < rows ? tile * kRows + kRows - 1 : rows - 1;
-  int64_t first = p.mask.first_key(t0), last = p.mask.last_key(last_row / p.group, p.keys);
-  const int64_t split_first = split * p.keys_per_split, split_last = split_first + p.keys_per_split;
+  int64_t first = p.mask.first_key(t0), last = p.mask.last_key(last_row / p.group, keys.count);
+  const int64_t split_first = split * keys.keys_per_split;
+  const int64_t split_last = split_first + keys.keys_per_split;
   if (first < split_first) first = split_first;
   if (last > split_last) last = split_last;
-  const T* k = p.k + b * p.k_stride[0] + kv_head * p.k_stride[1];
-  const T* v = p.v + b * p.v_stride[0] + kv_head * p.v_stride[1];
+  const T* k = p.k + b * p.k_stride[0] + kv_head * p.k_stride[1] + keys.first * p.k_stride[2];
+  const T* v = p.v + b * p.v_stride[0] + kv_head * p.v_stride[1] + keys.first * p.v_stride[2];
 
   float best = -INFINITY, total = 0, own[kOwn] = {};
   for (int64_t key0 = first / kKeys * kKeys; key0 < last; key0 += kKeys) {
@@ -194,8 +220,8 @@ __global__ void __launch_bounds__(kThreads) sdpa_tiles(SdpaOperands<T> p, bool v
     if (best == -INFINITY) {  // no key allowed
       y = 0;
       if (p.uniform) {
-        for (int64_t s = 0; s < p.keys; ++s) y += to_float(v[s * p.v_stride[2] + d]);
-        y /= static_cast<float>(p.keys);
+        for (int64_t s = 0; s < keys.count; ++s) y += to_float(v[s * p.v_stride[2] + d]);
+        y /= static_cast<float>(keys.count);
       }
     }
     out[d] = from_float<T>(y);
@@ -211,13 +237,14 @@ __global__ void __launch_bounds__(256) sdpa_combine(SdpaOperands<T> p) {
   for (int64_t i = int64_t{256} * block_index().x + thread_index().x; i < total; i += step) {
     const int64_t d = i % p.value_width, packed = i / p.value_width % rows;
     const int64_t z = i / p.value_width / rows, kv_head = z % p.kv_heads, b = z / p.kv_heads;
+    const KeySplits keys = key_splits(p);
     float best = -INFINITY;
-    for (int64_t s = 0; s < p.splits; ++s) {
+    for (int64_t s = 0; s < keys.splits; ++s) {
       const float m = p.state[2 * ((z * p.splits + s) * rows + packed)];
       best = m > best || m != m ? m : best;
     }
     float sum = 0, weight = 0;
-    for (int64_t s = 0; s < p.splits; ++s) {
+    for (int64_t s = 0; s < keys.splits; ++s) {
       const int64_t at = (z * p.splits + s) * rows + packed;
       const float m = p.state[2 * at];
       if (m == -INFINITY) continue;
@@ -229,9 +256,9 @@ __global__ void __launch_bounds__(256) sdpa_combine(SdpaOperands<T> p) {
     if (best == -INFINITY) {
       y = 0;
       if (p.uniform) {
-        const T* v = p.v + b * p.v_stride[0] + kv_head * p.v_stride[1];
-        for (int64_t s = 0; s < p.keys; ++s) y += to_float(v[s * p.v_stride[2] + d]);
-        y /= static_cast<float>(p.keys);
+        const T* v = p.v + b * p.v_stride[0] + kv_head * p.v_stride[1] + keys.first * p.v_stride[2];
+        for (int64_t s = 0; s < keys.count; ++s) y += to_float(v[s * p.v_stride[2] + d]);
+        y /= static_cast<float>(keys.count);
       }
     }
     const int64_t token = packed / p.group, head = kv_head * p.group + packed % p.group;
@@ -264,6 +291,7 @@ SdpaOperands<T> operands(const Tensor& out, const Tensor& q, const Tensor& k, co
   p.value_width = v.dim(3);
   p.scale = static_cast<float>(params.scale);
   p.softcap = static_cast<float>(params.softcap.value_or(0));
+  p.slots = slot_view(mask, k.dim(2));
   p.mask = mask_view(mask);
   p.uniform = mask.fully_masked == FullyMasked::uniform;
   p.lowest = static_cast<float>(-info(q.dtype()).max);
@@ -298,12 +326,14 @@ void GpuOps::do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const 
     const int64_t blocks = row_tiles * p.batch * p.kv_heads;
     int64_t splits = blocks < multiprocessors() ? 2 * multiprocessors() / blocks : 1;
     if (choice().forced()) splits = kMostSplits;
-    splits = std::min({splits, (p.keys + kKeysPerSplit - 1) / kKeysPerSplit, int64_t{kMostSplits}});
-    if (splits > 1) {
-      const int64_t per_split = (p.keys + splits - 1) / splits;
-      p.keys_per_split = (per_split + kKeys - 1) / kKeys * kKeys;
-      p.splits = (p.keys + p.keys_per_split - 1) / p.keys_per_split;
-    }
+    splits = std::min<int64_t>(splits, kMostSplits);
+    const KeySplits found =
+        split_keys(0, p.slots.defined() ? p.slots.most_visible() : p.keys, splits);
+    p.keys_per_split = found.keys_per_split;
+    // Fewer keys may be visible than can be, and be split otherwise.
+    p.splits = p.slots.defined()
+                   ? std::min(splits, (found.count + kKeysPerSplit - 1) / kKeysPerSplit)
+                   : found.splits;
     int64_t dim = p.splits > 1 ? choose_dim(*this, "split_keys", width) : 0;
     if (dim == 0) {
       p.splits = 1;

@@ -23,7 +23,7 @@ using namespace decode;
 
 constexpr int64_t kMostQueries = 16;
 constexpr int64_t kMostSlots = int64_t{1} << 28;  // slots, and their differences, stay within int
-constexpr int64_t kMostSplits = 128, kFewestKeys = 64;  // of a split
+constexpr int64_t kMostSplits = 128;
 
 // Blocks: [z, split, chunk of R rows]; those that read the same keys are neighbours.
 template <class T, int Wave, int Lanes, int R>
@@ -36,14 +36,16 @@ __global__ void __launch_bounds__(kThreads, kBlocksOf<R>) sdpa_decode(DecodeOper
   const int row0 = block % chunks * R, slice = block / chunks, z = slice / p.splits;
   const int kv_heads = static_cast<int>(p.kv_heads), kv_head = z % kv_heads;
   const int64_t batch = z / kv_heads;
-  const int first = p.first + slice % p.splits * p.keys_per_split;
+  const KeySplits keys = p.key_splits();
+  const int split = slice % p.splits, first = keys.first + split * keys.keys_per_split;
+  if (split >= keys.splits) return;
   const bool active = channel < p.width;
   const int from = active ? channel : 0;
   const int own_row = row0 + Shares<Lanes, R>::row(lane);
   const int token = (own_row < rows ? own_row : rows - 1) / heads;
   KeyGroup<T, Wave, Lanes, R> group{
       p,         p.mask.key_valid ? p.mask.key_valid + batch * p.mask.valid_stride : nullptr,
-      lane,      first + p.keys_per_split < p.last ? first + p.keys_per_split : p.last,
+      lane,      first + keys.keys_per_split < keys.last ? first + keys.keys_per_split : keys.last,
       active,    static_cast<int>(p.mask.query_offset - p.mask.key_offset + token),
       {},        {},
       -INFINITY, 0};
@@ -82,8 +84,9 @@ __global__ void __launch_bounds__(kCombined* kGroups) sdpa_decode_combine(Decode
   const int d = static_cast<int>(block_index().x) % chunks * kCombined + channel;
   const int64_t row = block_index().x / chunks % p.rows, z = block_index().x / chunks / p.rows;
   const auto at = [&](int split) { return (z * p.splits + split) * p.rows + row; };
+  const KeySplits keys = p.key_splits();
 
-  const bool split = thread < p.splits;
+  const bool split = thread < keys.splits;
   const float best = split ? p.state[2 * at(thread)] : -INFINITY;
   const float weight = split ? p.state[2 * at(thread) + 1] : 0.0f;
   const float factor = weight_of(best, block.max(best));
@@ -93,7 +96,7 @@ __global__ void __launch_bounds__(kCombined* kGroups) sdpa_decode_combine(Decode
   float sum = 0;
   if (d < p.width) {
 #pragma unroll 8
-    for (int s = group; s < p.splits; s += kGroups) {
+    for (int s = group; s < keys.splits; s += kGroups) {
       sum = fused_multiply_add(shared.factor[s], p.partial[at(s) * p.width + d], sum);
     }
   }
@@ -108,8 +111,9 @@ __global__ void __launch_bounds__(kCombined* kGroups) sdpa_decode_combine(Decode
     y = 0;
     if (p.uniform) {
       const T* v = p.v + b * p.v_stride[0] + kv_head * p.v_stride[1];
-      for (int64_t s = 0; s < p.keys; ++s) y += to_float(v[s * p.v_stride[2] + d]);
-      y /= static_cast<float>(p.keys);
+      const int64_t from = p.slots.past ? keys.first : 0, to = p.slots.past ? keys.last : p.keys;
+      for (int64_t s = from; s < to; ++s) y += to_float(v[s * p.v_stride[2] + d]);
+      y /= static_cast<float>(to - from);
     }
   }
   const int64_t token = row / p.group, head = kv_head * p.group + row % p.group;
@@ -139,24 +143,29 @@ DecodeOperands<T> operands(const Tensor& out, const Tensor& q, const Tensor& k, 
   const double cap = params.softcap.value_or(0);
   p.scale = static_cast<float>(params.scale * (cap > 0 ? 1 / cap : std::numbers::log2e));
   p.cap = static_cast<float>(cap * std::numbers::log2e);
+  p.slots = slot_view(mask, k.dim(2));
   p.mask = mask_view(mask);
   p.one_token = q.dim(2) == 1;
   p.uniform = mask.fully_masked == FullyMasked::uniform;
   p.window = static_cast<int>(std::min(p.mask.window, 4 * kMostSlots));
   const int64_t first = std::min(p.mask.first_key(0), p.keys);
-  p.first = static_cast<int>(first);
-  p.last = static_cast<int>(std::max(p.mask.last_key(q.dim(2) - 1, p.keys), first));
+  p.keys_as_split.first = static_cast<int>(first);
+  p.keys_as_split.last = static_cast<int>(std::max(p.mask.last_key(q.dim(2) - 1, p.keys), first));
   return p;
 }
 
-// Splits so that all of the device's places for blocks are taken, of at least kFewestKeys.
+// Splits so that all of the device's places for blocks are taken.
 template <class T>
 void split(DecodeOperands<T>& p, int64_t blocks, int64_t places) {
-  const int64_t keys = std::max<int64_t>(p.last - p.first, 1);
-  int64_t splits = std::max<int64_t>(places / blocks, 1);
-  splits = std::min({splits, (keys + kFewestKeys - 1) / kFewestKeys, kMostSplits});
-  p.keys_per_split = static_cast<int>((keys + splits - 1) / splits);
-  p.splits = static_cast<int>((keys + p.keys_per_split - 1) / p.keys_per_split);
+  const int64_t most = std::clamp<int64_t>(places / blocks, 1, kMostSplits);
+  if (p.slots.defined()) {
+    const int64_t pieces = (p.slots.most_visible() + kFewestKeys - 1) / kFewestKeys;
+    p.splits = static_cast<int>(std::min(most, pieces));
+  } else {
+    p.keys_as_split =
+        split_keys(p.keys_as_split.first, p.keys_as_split.last, static_cast<int>(most));
+    p.splits = p.keys_as_split.splits;
+  }
 }
 
 bool takes(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask) {

@@ -6,6 +6,7 @@
 #include "kernels/gpu/functions.h"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/mask.h"
+#include "kernels/gpu/slots.h"
 
 namespace plumb::PLUMB_GPU_VENDOR::decode {
 
@@ -16,6 +17,21 @@ template <int R>
 inline constexpr int kAheadOf = R < kMostRows ? 4 : 2;
 template <int R>
 inline constexpr int kBlocksOf = R < kMostRows ? 4 : 3;
+
+inline constexpr int kFewestKeys = 64;  // of a split
+
+// The keys that the mask leaves, in splits.
+struct KeySplits {
+  int first, last, splits, keys_per_split;
+};
+
+// At most `most` splits.
+__host__ __device__ inline KeySplits split_keys(int first, int last, int most) {
+  const int keys = last > first ? last - first : 1, fewest = (keys + kFewestKeys - 1) / kFewestKeys;
+  const int splits = most < fewest ? most : fewest;
+  const int per_split = (keys + splits - 1) / splits;
+  return {first, last, (keys + per_split - 1) / per_split, per_split};
+}
 
 template <class T>
 struct DecodeOperands {
@@ -32,9 +48,17 @@ struct DecodeOperands {
   int window;      // 0: none
   bool one_token;  // [first, last) is what every row may see, but for key_valid
   bool uniform;    // a row without an allowed key gives the mean over all values (else zero)
-  int first, last, splits, keys_per_split;  // splits of keys [first, last)
-  float* partial;                           // [z, split, row, width], z = batch * kv_heads
-  float* state;                             // [z, split, row, 2]: maximum, sum of weights
+  KeySplits keys_as_split;
+  SlotView slots;  // where defined, the kernel splits what is visible there
+  int splits;      // that the launch has blocks for
+  float* partial;  // [z, split, row, width], z = batch * kv_heads
+  float* state;    // [z, split, row, 2]: maximum, sum of weights
+
+  __device__ KeySplits key_splits() const {
+    if (!slots.past) return keys_as_split;
+    const VisibleSlots seen = slots.visible();
+    return split_keys(seen.first, seen.last, splits);
+  }
 };
 
 // The weight of a score against a maximum: 0 where nothing was seen.

@@ -1,6 +1,7 @@
 #include "blocks/kv_buffer.h"
 
 #include "kernels/error.h"
+#include "kernels/slots.h"
 #include "tests/blocks/support.h"
 
 namespace plumb::testing {
@@ -8,47 +9,70 @@ namespace {
 
 struct Seen {
   int64_t query_offset, key_offset, keys;
-  bool in_place;
   bool operator==(const Seen&) const = default;
 };
 
-Seen next(KvBuffer& buffer, int64_t tokens) {
-  const KvState s = buffer.next(tokens);
-  const int64_t before = s.keys_before.defined() ? s.keys_before.dim(2) : 0;
-  const bool in_place = s.keys.defined();
-  return {s.query_offset, s.key_offset, in_place ? s.keys.dim(2) : before + tokens, in_place};
+// A layer's buffer, and what it says attention sees.
+struct Layer {
+  Bench bench{"cpu"};
+  Tensor position = bench.device().allocate(DType::i64, {1});
+  KvBuffer buffer;
+
+  Layer(int64_t room, std::optional<int64_t> window)
+      : buffer(bench.device(), DType::f32, 1, 2, 4, room, window, position) {}
+
+  Seen next(int64_t tokens) {
+    const KvState s = buffer.next(tokens);
+    if (s.keys.defined()) return {s.query_offset, s.key_offset, s.keys.dim(2)};
+    const int64_t before = s.keys_before.defined() ? s.keys_before.dim(2) : 0;
+    return {s.query_offset, s.key_offset, before + tokens};
+  }
+  // Slots that the next token sees.
+  SlotRange next_visible() {
+    const KvState s = buffer.next(1);
+    REQUIRE(s.key_slots.defined());
+    return visible_slots(s.past.now, s.window);
+  }
+};
+
+bool operator==(const SlotRange& range, const std::pair<int64_t, int64_t>& expected) {
+  return range.begin == expected.first && range.end == expected.second;
 }
 
 }  // namespace
 
 TEST_CASE("a full layer's buffer grows in place up to its room") {
-  Bench bench("cpu");
-  KvBuffer buffer(bench.device(), DType::f32, 1, 2, 4, 10, std::nullopt);
-  CHECK(next(buffer, 7) == Seen{0, 0, 7, true});
-  CHECK(next(buffer, 1) == Seen{7, 0, 8, true});
-  CHECK(next(buffer, 2) == Seen{8, 0, 10, true});
-  CHECK(message_of<UsageError>([&] { buffer.next(1); }) ==
+  Layer layer(10, std::nullopt);
+  CHECK(layer.next(7) == Seen{0, 0, 7});
+  CHECK((layer.next_visible() == std::pair<int64_t, int64_t>{0, 8}));
+  CHECK(layer.next(2) == Seen{8, 0, 10});
+  CHECK(message_of<UsageError>([&] { layer.next(1); }) ==
         "[kv_buffer] has room for 10 tokens, 10 are stored and 1 more are to come; ask for a "
         "larger maximum length");
 }
 
-TEST_CASE("a sliding layer's buffer moves to its start when it is full") {
-  Bench bench("cpu");
-  KvBuffer buffer(bench.device(), DType::f32, 1, 2, 4, 100, 4);  // 8 slots
-  CHECK(next(buffer, 7) == Seen{0, 0, 7, true});
-  CHECK(next(buffer, 1) == Seen{7, 0, 8, true});
-  CHECK(next(buffer, 1) == Seen{8, 5, 4, false});  // the last 3 of 8, and the new one
-  CHECK(next(buffer, 1) == Seen{9, 6, 4, true});   // 6, 7, 8 stayed
-  CHECK(next(buffer, 20) == Seen{10, 7, 23, false});
-  CHECK(next(buffer, 5) == Seen{30, 27, 8, true});
-  CHECK(next(buffer, 1) == Seen{35, 32, 4, false});
+TEST_CASE("a sliding layer sees a window, which wraps") {
+  Layer layer(100, 4);  // 8 slots
+  CHECK(layer.next(7) == Seen{0, 0, 7});
+  CHECK((layer.next_visible() == std::pair<int64_t, int64_t>{0, 4}));  // tokens 4 to 7
+  CHECK((layer.next_visible() == std::pair<int64_t, int64_t>{1, 5}));
+  CHECK(layer.next(20) == Seen{9, 6, 23});  // 6, 7, 8 and the new ones
+  layer.buffer.count_replayed();
+  CHECK(layer.next(5) == Seen{30, 27, 8});
+  CHECK((layer.next_visible() == std::pair<int64_t, int64_t>{0, 4}));
 }
 
-TEST_CASE("a first call longer than a sliding layer's buffer") {
+TEST_CASE("a sliding layer whose window is never full does not slide") {
+  Layer layer(4, 4);
+  CHECK(layer.next(3) == Seen{0, 0, 3});
+  CHECK((layer.next_visible() == std::pair<int64_t, int64_t>{0, 4}));
+  CHECK_THROWS_AS(layer.next(1), UsageError);
+}
+
+TEST_CASE("a layer slides only with the position of its sequence") {
   Bench bench("cpu");
-  KvBuffer buffer(bench.device(), DType::f32, 1, 2, 4, 100, 4);
-  CHECK(next(buffer, 50) == Seen{0, 0, 50, false});
-  CHECK(next(buffer, 1) == Seen{50, 47, 4, true});
+  CHECK(message_of<UsageError>([&] { KvBuffer(bench.device(), DType::f32, 1, 2, 4, 100, 4); }) ==
+        "[kv_buffer] a window of 4 without the position of the sequence");
 }
 
 }  // namespace plumb::testing

@@ -1,0 +1,32 @@
+#include "blocks/models/decode_step.h"
+
+#include "kernels/error.h"
+
+namespace plumb {
+
+std::string DecodeStep::why_eager() const {
+  if (!asked_) return "not asked for";
+  if (!model_.replayable(sequence_)) return "launches depend on the length, by rotary frequencies or padding";
+  if (!device_.ops().reads_positions()) return "ops of the device do not read positions";
+  return "";
+}
+
+void DecodeStep::operator()() {
+  require(sequence_.length < sequence_.max_length, "decode", "the sequence has room for ",
+          sequence_.max_length, " tokens and is full");
+  if (graph_) {
+    graph_->replay();
+    sequence_.count_replayed();
+    return;
+  }
+  const auto forward = [&] {
+    Context ctx{device_.ops()};
+    model_.forward(ctx, logits_, ids_, sequence_);
+  };
+  if (warm_ && why_eager().empty()) graph_ = device_.capture(forward);
+  warm_ = true;
+  if (graph_) graph_->replay();  // forward() has counted the token
+  else forward();
+}
+
+}  // namespace plumb

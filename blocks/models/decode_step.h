@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+
+#include "blocks/models/causal_lm.h"
+
+namespace plumb {
+
+// One token after the other with as little work for the host as the device allows: the second
+// step's launches are recorded, and replayed from then on, which gives the bits of forward().
+// Between steps forward() may take further tokens of the sequence.
+class DecodeStep {
+ public:
+  // All stay where they are: ids i64 [B, 1] -> logits [B, 1, V]. `replay` false: always forward().
+  DecodeStep(const CausalLm& model, Device& device, Sequence& sequence, Tensor ids, Tensor logits,
+             bool replay = true)
+      : model_(model),
+        device_(device),
+        sequence_(sequence),
+        ids_(std::move(ids)),
+        logits_(std::move(logits)),
+        asked_(replay) {}
+
+  // The next token of every sequence; UsageError when there is no room.
+  void operator()();
+
+  // Why launches are not replayed; empty: they are.
+  std::string why_eager() const;
+
+ private:
+  const CausalLm& model_;
+  Device& device_;
+  Sequence& sequence_;
+  Tensor ids_, logits_;
+  bool asked_;
+  bool warm_ = false;  // scratch memory has grown, kernels are loaded
+  std::unique_ptr<Graph> graph_;
+};
+
+}  // namespace plumb

@@ -1,0 +1,177 @@
+// Decoding with recorded launches: the same bits as queueing every launch, and nothing but kernels.
+#include <cstring>
+
+#include "blocks/models/decode_step.h"
+#include "harness/inference.h"
+#include "kernels/error.h"
+#include "kernels/ops.h"
+#include "tests/gpu/gpu_devices.h"
+
+namespace plumb {
+namespace {
+
+// With both wave widths of the emulated one.
+std::vector<std::string> all_widths() {
+  std::vector<std::string> out = gpu_devices();
+  if (!out.empty() && is_emulated(out.back())) out.emplace_back("emu:64");
+  return out;
+}
+
+std::string bytes_of(Device& device, const Tensor& t) {
+  std::string out(static_cast<size_t>(t.bytes()), '\0');
+  device.download(out.data(), t);
+  device.synchronize();
+  return out;
+}
+
+// A sequence that is decoded in one of the two ways.
+class Decoding {
+ public:
+  Decoding(const CausalLm& model, Device& device, int64_t batch, int64_t room, bool replay)
+      : model_(model),
+        device_(device),
+        sequence_(model.begin(device, batch, room)),
+        ids_(device.allocate(DType::i64, {batch, 1})),
+        logits_(device.allocate(model.dtype(), {batch, 1, model.vocabulary()})),
+        step_(model, device, sequence_, ids_, logits_, replay) {}
+
+  std::string prompt(int64_t tokens, int64_t first_id) {
+    const int64_t batch = ids_.dim(0);
+    const Tensor host = host_tensor(DType::i64, {batch, tokens});
+    const Tensor ids = device_.allocate(DType::i64, host.shape());
+    for (int64_t i = 0; i < host.numel(); ++i) {
+      host.data<int64_t>()[i] = (first_id + 7 * i) % model_.vocabulary();
+    }
+    device_.upload(ids, host.raw());
+    Context ctx{device_.ops()};
+    model_.forward(ctx, logits_, ids, sequence_);
+    return bytes_of(device_, logits_);
+  }
+
+  std::string step(int64_t first_id) {
+    const Tensor host = host_tensor(DType::i64, ids_.shape());
+    for (int64_t b = 0; b < host.numel(); ++b) {
+      host.data<int64_t>()[b] = (first_id + 5 * b) % model_.vocabulary();
+    }
+    device_.upload(ids_, host.raw());
+    step_();
+    return bytes_of(device_, logits_);
+  }
+
+  Sequence& sequence() { return sequence_; }
+  DecodeStep& decode() { return step_; }
+
+ private:
+  const CausalLm& model_;
+  Device& device_;
+  Sequence sequence_;
+  Tensor ids_, logits_;
+  DecodeStep step_;
+};
+
+void compare(Device& device, const char* tiny, DType dtype, int64_t batch, int steps) {
+  const ModelFolder folder(find_model(tiny));
+  const auto model = folder.load(device, dtype);
+  const int64_t room = steps + 30;
+  Decoding replayed(*model, device, batch, room, true), eager(*model, device, batch, room, false);
+  REQUIRE(replayed.decode().why_eager().empty());
+  REQUIRE(replayed.prompt(9, 3) == eager.prompt(9, 3));
+  for (int step = 0; step < steps; ++step) {
+    INFO("step " << step);
+    if (step == steps / 2) REQUIRE(replayed.prompt(7, step) == eager.prompt(7, step));
+    const std::string expected = eager.step(11 * step);
+    REQUIRE(expected.find_first_not_of('\0') != std::string::npos);
+    REQUIRE(replayed.step(11 * step) == expected);
+  }
+  CHECK(replayed.sequence().length == eager.sequence().length);
+}
+
+TEST_CASE("256 replayed steps have the bits of 256 eager ones") {
+  for (const std::string& name : all_widths()) {
+    const auto device = open_device(name);
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      INFO(name << ' ' << name_of(dtype));
+      compare(*device, "tiny:llama-a1", dtype, 1, 256);
+      compare(*device, "tiny:gemma2-a4", dtype, 2, 256);  // with a window of 5
+    }
+  }
+}
+
+TEST_CASE("a replayed step queues launches and does nothing else") {
+  for (const std::string& name : gpu_devices()) {
+    const auto device = open_device(name);
+    for (const char* tiny : {"tiny:llama-a1", "tiny:gemma2-a4"}) {
+      const ModelFolder folder(find_model(tiny));
+      const auto model = folder.load(*device, DType::bf16);
+      Decoding decoding(*model, *device, 1, 40, true);
+      decoding.prompt(3, 1);
+      decoding.step(2);
+      const DeviceCounters before = *device->counters();
+      for (int step = 0; step < 12; ++step) decoding.decode()();
+      INFO(tiny << " on " << name);
+      CHECK(*device->counters() - before == DeviceCounters{});
+      CHECK(decoding.sequence().length == 16);
+    }
+  }
+}
+
+TEST_CASE("a full sequence takes no further step") {
+  for (const std::string& name : gpu_devices()) {
+    const auto device = open_device(name);
+    const ModelFolder folder(find_model("tiny:llama-a1"));
+    const auto model = folder.load(*device, DType::f32);
+    Decoding decoding(*model, *device, 1, 8, true);
+    decoding.prompt(4, 1);
+    for (int step = 0; step < 4; ++step) decoding.step(step);
+    try {
+      decoding.step(0);
+      FAIL("no error");
+    } catch (const UsageError& error) {
+      CHECK(std::string(error.what()) == "[decode] the sequence has room for 8 tokens and is full");
+    }
+  }
+}
+
+TEST_CASE("frequencies that depend on the length are not replayed") {
+  for (const std::string& name : gpu_devices()) {
+    const auto device = open_device(name);
+    const ModelFolder folder(find_model("tiny:llama-a3-dynamic"));
+    const auto model = folder.load(*device, DType::f32);
+    Decoding decoding(*model, *device, 1, 8, true);
+    CHECK(decoding.decode().why_eager() ==
+          "launches depend on the length, by rotary frequencies or padding");
+    decoding.prompt(2, 1);
+    for (int step = 0; step < 4; ++step) decoding.step(step);
+    CHECK(decoding.sequence().length == 6);
+  }
+}
+
+TEST_CASE("what cannot be replayed cannot be recorded") {
+  for (const std::string& name : gpu_devices()) {
+    const auto device = open_device(name);
+    const Tensor x = device->allocate(DType::f32, {4});
+    float host[4] = {1, 2, 3, 4};
+    device->upload(x, host);
+    const auto refused = [&](const char* what, const std::function<void()>& work) {
+      try {
+        device->capture(work);
+        FAIL(what << " was recorded");
+      } catch (const UsageError& error) {
+        CHECK(std::string(error.what()) ==
+              text('[', what, "] while launches are recorded: only kernels can be replayed"));
+      }
+    };
+    refused("allocate", [&] { device->allocate(DType::f32, {4}); });
+    refused("upload", [&] { device->upload(x, host); });
+    refused("download", [&] { device->download(host, x); });
+    refused("synchronize", [&] { device->synchronize(); });
+    const auto graph = device->capture([&] { device->ops().add(x, x, x); });
+    graph->replay();
+    graph->replay();
+    device->download(host, x);
+    CHECK(host[3] == 16);
+  }
+}
+
+}  // namespace
+}  // namespace plumb
