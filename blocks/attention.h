@@ -16,8 +16,8 @@ struct KvState {
   Tensor keys_after, values_after;
   // In place of those: slots whose first ones hold what is stored, the last T being written.
   Tensor keys = {}, values = {};  // [B, Hkv, P + T, D]
-  // Or slots for Ops::store_tokens, of a sequence `past` long. A step is one token that sees what is
-  // in them; others see the keys before and their own.
+  // Or slots for Ops::store_tokens, of a sequence `past` long. A step is one token that sees what
+  // is in them; others see the keys before and their own.
   Tensor key_slots = {}, value_slots = {};
   std::optional<int64_t> window = {};  // of these slots
   Position past = {};

@@ -93,6 +93,7 @@ TEST_CASE("256 replayed steps have the bits of 256 eager ones") {
       INFO(name << ' ' << name_of(dtype));
       compare(*device, "tiny:llama-a1", dtype, 1, 256);
       compare(*device, "tiny:gemma2-a4", dtype, 2, 256);  // with a window of 5
+      compare(*device, "tiny:zamba2-a7", dtype, 1, 32);
     }
   }
 }
