@@ -63,7 +63,7 @@ void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden
                       state.values.slice(2, slots - tokens, slots), v);
     k = state.keys;
     v = state.values;
-  } else if (state.key_slots.defined() && tokens == 1) {
+  } else if (state.step) {
     ctx.ops.store_tokens(state.key_slots, state.value_slots, k, v, state.past, state.window);
     k = state.key_slots;
     v = state.value_slots;
@@ -85,16 +85,15 @@ void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden
   }
 
   if (cache) {
-    const int64_t all = k.dim(2);
-    const SlotRange seen = state.key_slots.defined() && tokens == 1
-                               ? visible_slots(state.past.now, state.window)
-                               : SlotRange{all - tokens - cache->kept(all - tokens), all};
+    const int64_t all = k.dim(2), kept = cache->kept(all - tokens);
+    const SlotRange seen = state.step ? visible_slots(state.past.now, state.window)
+                                      : SlotRange{all - tokens - kept, all};
     ctx.saw(":kv_cache", "keys", k.slice(2, seen.begin, seen.end));
     ctx.saw(":kv_cache", "values", v.slice(2, seen.begin, seen.end));
   }
   const Tensor context = ctx.take(dtype, {batch, tokens, q.dim(1), head_dim});
   AttentionMask mask = sdpa.mask;
-  if (state.key_slots.defined() && tokens == 1) {
+  if (state.step) {
     mask.causal = false;
     mask.window = state.window;
     mask.position = state.past;

@@ -16,11 +16,12 @@ struct KvState {
   Tensor keys_after, values_after;
   // In place of those: slots whose first ones hold what is stored, the last T being written.
   Tensor keys = {}, values = {};  // [B, Hkv, P + T, D]
-  // Or slots for Ops::store_tokens, of a sequence `past` long: one token sees what is in them, more
-  // see the keys before and their own.
+  // Or slots for Ops::store_tokens, of a sequence `past` long. A step is one token that sees what
+  // is in them; others see the keys before and their own.
   Tensor key_slots = {}, value_slots = {};
   std::optional<int64_t> window = {};  // of these slots
   Position past = {};
+  bool step = false;
   // Slots that the first query and the first key are further along than the mask says.
   int64_t query_offset = 0, key_offset = 0;
   // Which tokens of the sequence, from its first on, are no padding: bool [B, P + T or more], or

@@ -7,9 +7,11 @@ namespace plumb {
 
 KvBuffer::KvBuffer(Device& device, DType dtype, int64_t batch, int64_t heads, int64_t head_dim,
                    int64_t max_length, std::optional<int64_t> window, Tensor position)
-    : keeps_(window), position_(std::move(position)) {
-  if (window && *window < max_length && position_.defined()) window_ = window;
-  const int64_t slots = window_ ? 2 * *window_ : max_length;
+    : window_(window), position_(std::move(position)) {
+  if (window && *window < max_length) ring_ = window;
+  require(!ring_ || position_.defined(), "kv_buffer", "a window of ", ring_.value_or(0),
+          " without the position of the sequence");
+  const int64_t slots = ring_ ? 2 * *ring_ : max_length;
   keys_ = device.allocate(dtype, {batch, heads, slots, head_dim});
   values_ = device.allocate(dtype, {batch, heads, slots, head_dim});
 }
@@ -18,19 +20,20 @@ KvState KvBuffer::next(int64_t tokens, const Tensor& token_valid) {
   KvState state;
   state.token_valid = token_valid;
   const int64_t past = stored_, total = past + tokens;
-  require(window_ || total <= keys_.dim(2), "kv_buffer", "has room for ", keys_.dim(2), " tokens, ",
+  require(ring_ || total <= keys_.dim(2), "kv_buffer", "has room for ", keys_.dim(2), " tokens, ",
           past, " are stored and ", tokens, " more are to come; ask for a larger maximum length");
   stored_ = total;
   state.query_offset = past;
-  if (window_ || (tokens == 1 && position_.defined())) {
+  state.step = tokens == 1 && position_.defined() && !token_valid.defined();
+  if (ring_ || state.step) {
     state.key_slots = keys_;
     state.value_slots = values_;
-    state.window = window_;
+    state.window = ring_;
     state.past = {past, position_};
-    const int64_t before = tokens > 1 ? KvCache{window_}.kept(past) : 0;
+    const int64_t before = state.step ? 0 : KvCache{ring_}.kept(past);
     state.key_offset = past - before;
     if (before > 0) {
-      const SlotRange seen = slots_of(past - before, past - 1, window_);
+      const SlotRange seen = slots_of(past - before, past - 1, ring_);
       state.keys_before = keys_.slice(2, seen.begin, seen.end);
       state.values_before = values_.slice(2, seen.begin, seen.end);
     }
@@ -42,10 +45,10 @@ KvState KvBuffer::next(int64_t tokens, const Tensor& token_valid) {
 }
 
 void KvBuffer::show(const Context& ctx, std::string_view part) const {
-  const int64_t kept = KvCache{keeps_}.kept(stored_);
-  const SlotRange slots = slots_of(stored_ - kept, stored_ - 1, window_);
-  ctx.saw(part, "keys_after", keys_.slice(2, slots.begin, slots.end));
-  ctx.saw(part, "values_after", values_.slice(2, slots.begin, slots.end));
+  const int64_t kept = KvCache{window_}.kept(stored_);
+  const SlotRange seen = slots_of(stored_ - kept, stored_ - 1, ring_);
+  ctx.saw(part, "keys_after", keys_.slice(2, seen.begin, seen.end));
+  ctx.saw(part, "values_after", values_.slice(2, seen.begin, seen.end));
 }
 
 }  // namespace plumb

@@ -12,26 +12,27 @@ class KvBuffer {
  public:
   // Room for `max_length` tokens; a sliding layer that slides takes any number. `position` i64 [1]
   // is the sequence's, in the device's memory: always as many tokens as are stored here. Without it
-  // launches depend on the position, and a sliding layer keeps all tokens: attention masks them.
+  // a layer cannot slide, and its launches depend on the position.
   KvBuffer(Device& device, DType dtype, int64_t batch, int64_t heads, int64_t head_dim,
            int64_t max_length, std::optional<int64_t> window, Tensor position = {});
 
   // Where attention puts the next `tokens` tokens' keys and values and what it sees; they count as
   // stored from then on. UsageError when there is no room. `token_valid` as KvState has it.
   KvState next(int64_t tokens, const Tensor& token_valid = {});
-  // Counts a token that replayed launches have stored.
-  void count_replayed() { ++stored_; }
 
   // Shows an observer the slots that HF's cache holds now, as keys_after and values_after of
   // `part`.
   void show(const Context& ctx, std::string_view part) const;
 
+  // Counts a token that replayed launches have stored.
+  void count_replayed() { ++stored_; }
+
   int64_t bytes() const { return keys_.bytes() + values_.bytes(); }
 
  private:
-  Tensor keys_, values_;           // [B, Hkv, slots, D]
-  std::optional<int64_t> keeps_;   // the window of HF's cache
-  std::optional<int64_t> window_;  // of these slots; none: what is stored lies in the first ones
+  Tensor keys_, values_;  // [B, Hkv, slots, D]
+  std::optional<int64_t> window_;
+  std::optional<int64_t> ring_;  // the window, if it slides; else what is stored lies in order
   Tensor position_;
   int64_t stored_ = 0;  // tokens
 };

@@ -27,7 +27,7 @@ std::filesystem::path find_model(const std::string& name);
 
 class Inference {
  public:
-  // Room for `batch` sequences of up to `max_length` tokens; `padding`: as CausalLm::begin() says.
+  // Room for `batch` sequences of up to `max_length` tokens; `padding`: as CausalLm::begin() says;
   // `replay`: single tokens by DecodeStep's recorded launches where that is possible.
   Inference(const ModelFolder& folder, Device& device, DType dtype, int64_t batch,
             int64_t max_length, const std::vector<int64_t>& padding = {}, bool replay = true);

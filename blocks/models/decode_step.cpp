@@ -6,7 +6,8 @@ namespace plumb {
 
 std::string DecodeStep::why_eager() const {
   if (!asked_) return "not asked for";
-  if (!model_.replayable(sequence_)) return "the model's launches depend on the length";
+  if (!model_.replayable(sequence_))
+    return "launches depend on the length, by rotary frequencies or padding";
   if (!device_.ops().reads_positions()) return "ops of the device do not read positions";
   return "";
 }

@@ -115,11 +115,8 @@ Sequence Decoder::begin(Device& device, int64_t batch, int64_t max_length,
           " sequences, but ", padding.size(), " numbers of padding tokens");
   Sequence out{batch, 0, max_length, token_valid(device, max_length, padding),
                RotaryAngles(device, dtype(), rotary, max_length, padding)};
-  // Padding is a mask over slots: they must stay where they are.
-  if (padding.empty()) {
-    out.position = device.allocate(DType::i64, {1});
-    device.fill(out.position, 0);
-  }
+  out.position = device.allocate(DType::i64, {1});
+  device.fill(out.position, 0);
   add_buffers(device, out);
   return out;
 }
@@ -136,17 +133,15 @@ void Decoder::forward(Context& ctx, const Tensor& logits, const Tensor& ids,
   const Tensor cos = ctx.take(dtype(), angles), sin = ctx.take(dtype(), angles);
   embedding(ctx, hidden, ids);
   ctx.saw("model.embed_tokens", "out", hidden);
-  const bool replayed = tokens == 1 && replayable(sequence);
-  sequence.angles(ctx, cos, sin, sequence.length, replayed ? sequence.position : Tensor());
+  const bool step = tokens == 1 && !sequence.token_valid.defined();
+  sequence.angles(ctx, cos, sin, sequence.length, step ? sequence.position : Tensor());
   run_layers(ctx, hidden, cos, sin, sequence);
   const Tensor last = ctx.take(dtype(), {batch, keep, sizes.hidden});
   norm(ctx, last, hidden.slice(1, tokens - keep, tokens));
   ctx.saw(norm_path, "out", last);
   head(ctx, logits, last);
   ctx.saw("lm_head:logits", "out", logits);
-  if (sequence.position.defined()) {
-    ctx.ops.advance({sequence.length, sequence.position}, tokens);
-  }
+  ctx.ops.advance({sequence.length, sequence.position}, tokens);
   sequence.length += tokens;
 }
 

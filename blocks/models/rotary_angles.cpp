@@ -78,11 +78,9 @@ void RotaryAngles::operator()(Context& ctx, const Tensor& cos, const Tensor& sin
           " is beyond the maximum length ", positions_.dim(1), " that was asked for");
   const int64_t made_for = length_for(length);
   if (made_for != computed_for_) compute(made_for);
-  if (position.defined()) {
-    ctx.ops.rotary_table(cos, sin, position.view({1, tokens}), inv_freq_, scaling_);
-  } else {
-    ctx.ops.rotary_table(cos, sin, positions_.slice(1, past, length), inv_freq_, scaling_);
-  }
+  const Tensor positions =
+      position.defined() ? position.view({1, 1}) : positions_.slice(1, past, length);
+  ctx.ops.rotary_table(cos, sin, positions, inv_freq_, scaling_);
 }
 
 }  // namespace plumb

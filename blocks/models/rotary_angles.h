@@ -24,13 +24,14 @@ class RotaryAngles {
   static void check(const Params& params);
 
   int64_t rows() const { return positions_.dim(0); }  // 1 where all are alike
-  bool depend_on_length() const;
 
   // cos, sin [rows(), T, r] of the tokens past, past + 1, ..., past + T - 1. Uploads nothing unless
-  // the frequencies change. `position`: where T and rows() are 1, i64 [1] with `past` in the
-  // device's memory, which replayed launches read instead.
+  // the frequencies change. `position`: where rows() and T are 1, without padding, i64 [1] with
+  // `past` in the device's memory, which replayed launches read instead.
   void operator()(Context& ctx, const Tensor& cos, const Tensor& sin, int64_t past,
                   const Tensor& position = {});
+
+  bool depend_on_length() const;
 
  private:
   int64_t length_for(int64_t length);
