@@ -30,15 +30,19 @@ std::vector<int64_t> stop_tokens(const Options& options, const ModelFolder& fold
 
 double rate(double tokens, double seconds) { return seconds > 0 ? tokens / seconds : 0; }
 
-int run(const Options& options) {
+int run(const Options& options, const Step& step) {
   require(options.sampling.temperature > 0 ||
               (options.sampling.top_k == 0 && options.sampling.top_p == 1),
           "generate", "--top-k and --top-p need a --temperature above 0");
-  OpenedModel opened(options.model, options.most);
+  OpenedModel opened(options.model, options.most, step);
+  const std::string where = " on " + opened.device->name();
+  step("the prompt" + where);
   const size_t rows = opened.tokens.size();
+  int64_t tokens = 0;
   // One sequence appears as it is made, several at the end, a line each.
   const Generated made = generate(opened.inference, opened.tokens, options.most, options.sampling,
                                   stop_tokens(options, opened.folder), [&](size_t, int64_t id) {
+                                    step(text("after ", ++tokens, " new tokens", where));
                                     if (rows == 1) std::cout << id << ' ' << std::flush;
                                   });
   if (rows == 1) {
@@ -88,7 +92,10 @@ Action add_generate(CLI::App& app) {
   app.add_option("--seed", options->sampling.seed, "of the draws")->capture_default_str();
   app.add_option("--stop", options->stops, "token ids that end a sequence: 1,2; default: eos");
   app.add_flag("--ignore-stop", options->ignore_stops, "no token ends a sequence");
-  return [options] { return run(*options); };
+  return [options] {
+    return run_contained("generate", options->model.worker,
+                         [&](const Step& step) { return run(*options, step); });
+  };
 }
 
 }  // namespace plumb
