@@ -1,11 +1,12 @@
 #include "harness/attempt.h"
 
+#include "harness/process.h"
 #include "kernels/error.h"
 
 namespace plumb {
 namespace {
 
-enum Kind : char { returned, usage, bad_input, device, unsupported, other };
+enum Kind : char { returned, usage, bad_input, device, timed_out, unsupported, other };
 
 std::string message(Kind kind, const std::string& words) { return static_cast<char>(kind) + words; }
 
@@ -20,6 +21,8 @@ std::string attempt(const std::function<std::string()>& make) {
     return message(bad_input, error.what());
   } catch (const DeviceError& error) {
     return message(device, error.what());
+  } catch (const TimedOut& error) {
+    return message(timed_out, error.what());
   } catch (const Unsupported& error) {
     return message(unsupported, error.what());
   } catch (const std::exception& error) {
@@ -34,6 +37,7 @@ std::string outcome_of_attempt(const std::string& message) {
     case usage: throw UsageError(words);
     case bad_input: throw BadInput(words);
     case device: throw DeviceError(words);
+    case timed_out: throw TimedOut(words);
     case unsupported: throw Unsupported(words);
     default: throw Error(words);
   }

@@ -239,6 +239,9 @@ std::string failure_text(const CheckpointResult& result, bool colour) {
     lines += text(kIndent, terminal_text(detail), '\n');
   }
   if (result.chain) lines += chain_table(*result.chain, true);
+  for (const std::string& contract : result.looser) {
+    lines += text(kIndent, "looser contract: ", terminal_text(contract), '\n');
+  }
   if (!result.impl.empty()) lines += text(kIndent, "ran: ", joined(result.impl), '\n');
   if (!result.again.empty()) lines += text(kIndent, "again: ", terminal_text(result.again), '\n');
   return lines;

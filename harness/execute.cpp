@@ -6,6 +6,7 @@
 
 #include "harness/guarded.h"
 #include "kernels/error.h"
+#include "kernels/plugin_device.h"
 
 namespace plumb {
 namespace {
@@ -115,6 +116,10 @@ class Placed {
   std::vector<Buffer> guarded_;
 };
 
+void add_once(std::vector<std::string>& to, std::string word) {
+  if (std::find(to.begin(), to.end(), word) == to.end()) to.push_back(std::move(word));
+}
+
 }  // namespace
 
 Tensor converted(const Tensor& host, DType to) {
@@ -200,12 +205,18 @@ Execution execute(const BlockEntry& block, const Checkpoint& checkpoint,
   return out;
 }
 
-std::vector<std::string> implementations_of(const std::vector<OpRecord>& records) {
+std::vector<std::string> looser_contracts(const Ops& ops, const std::vector<OpRecord>& records) {
   std::vector<std::string> out;
   for (const OpRecord& record : records) {
-    std::string name = to_string(record.op, record.impl);
-    if (std::find(out.begin(), out.end(), name) == out.end()) out.push_back(std::move(name));
+    add_once(out, looser_contract(ops, record.op, record.contract.storage));
   }
+  std::erase(out, "");
+  return out;
+}
+
+std::vector<std::string> implementations_of(const std::vector<OpRecord>& records) {
+  std::vector<std::string> out;
+  for (const OpRecord& record : records) add_once(out, to_string(record.op, record.impl));
   return out;
 }
 

@@ -55,6 +55,10 @@ struct Execution {
 Execution execute(const BlockEntry& block, const Checkpoint& checkpoint,
                   const HostOperands& operands, Device& device, const RunSetup& setup);
 
+// Contracts of a plugin's kernels among those that ran that widen limits (kernels/plugin_device.h),
+// each once.
+std::vector<std::string> looser_contracts(const Ops& ops, const std::vector<OpRecord>& records);
+
 // "linear/onednn", "sdpa/avx2": each once, in order of first use.
 std::vector<std::string> implementations_of(const std::vector<OpRecord>& records);
 

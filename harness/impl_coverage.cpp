@@ -87,8 +87,9 @@ std::vector<Call> calls_of(const std::vector<SelectedRecording>& selected) {
 
 class Survey {
  public:
-  Survey(const std::vector<SelectedRecording>& selected, Device& device, Device& oracle)
-      : calls_(calls_of(selected)), device_(device), oracle_(oracle) {
+  Survey(const std::vector<SelectedRecording>& selected, Device& device, Device& oracle,
+         const Step& step)
+      : calls_(calls_of(selected)), device_(device), oracle_(oracle), step_(step) {
     for (const Implementation& it : device.ops().implementations()) {
       coverage_.rows.push_back({to_string(it.op, it.name), std::string(it.absent), {}, {}});
     }
@@ -97,6 +98,7 @@ class Survey {
 
   ImplCoverage run() {
     for (Call& call : calls_) {
+      step_(text(call.checkpoints.front(), " on ", device_.name()));
       for (const DType dtype : kDTypes) {
         if (dtype == call.recording->dtype() || call.elements <= kSmallCall)
           run_freely(call, dtype);
@@ -127,6 +129,7 @@ class Survey {
     for (const bool fuse : {true, false}) {
       for (const std::string& name : run(call, dtype, fuse)) {
         call.ops.insert(op_of(name));
+        coverage_.ops.insert(op_of(name));
         const auto found = by_name_.find(name);
         if (found == by_name_.end()) continue;
         found->second->ran[dtype].insert(call.checkpoints.begin(), call.checkpoints.end());
@@ -136,6 +139,7 @@ class Survey {
 
   // Finds the smallest call of the op that it can compute, and judges that.
   void force(ImplCoverage::Row& row) {
+    step_(text(row.name, " on ", device_.name()));
     std::string exactly = "^";  // the names' only special characters are dots
     for (const char c : row.name) exactly += c == '.' ? std::string("\\.") : std::string(1, c);
     exactly += '$';
@@ -164,6 +168,7 @@ class Survey {
   std::vector<Call> calls_;
   Device& device_;
   Device& oracle_;
+  const Step& step_;
   ImplCoverage coverage_;
   std::map<std::string, ImplCoverage::Row*> by_name_;
 };
@@ -195,9 +200,13 @@ bool ImplCoverage::complete() const {
   });
 }
 
+void ImplCoverage::keep_what_ran() {
+  std::erase_if(rows, [&](const Row& row) { return ops.count(op_of(row.name)) == 0; });
+}
+
 ImplCoverage impl_coverage(const std::vector<SelectedRecording>& selected, Device& device,
-                           Device& oracle) {
-  return Survey(selected, device, oracle).run();
+                           Device& oracle, const Step& step) {
+  return Survey(selected, device, oracle, step).run();
 }
 
 std::string to_text(const ImplCoverage& coverage) {

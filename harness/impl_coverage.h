@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/contained.h"
 #include "harness/recording.h"
 #include "harness/replay.h"
 
@@ -20,10 +21,13 @@ struct ImplCoverage {
     bool forced = false;                             // nothing runs it unless --impl does
     bool covered() const { return !ran.empty(); }
   };
-  std::vector<Row> rows;  // in the order of the device's own list
+  std::vector<Row> rows;      // in the order of the device's own list
+  std::set<std::string> ops;  // that the checkpoints ran
 
   // Every implementation that can run here did, and those that had to be forced passed.
   bool complete() const;
+  // Leaves out the ops that no checkpoint ran.
+  void keep_what_ran();
 };
 
 // Runs the checkpoints in their recording's dtype (small ones in f32, f16 and bf16), fused and
@@ -36,7 +40,7 @@ struct SelectedRecording {
   std::vector<size_t> checkpoints;
 };
 ImplCoverage impl_coverage(const std::vector<SelectedRecording>& selected, Device& device,
-                           Device& oracle);
+                           Device& oracle, const Step& step);
 
 // Of all operands of a checkpoint, outputs too.
 int64_t elements_of(const Recording& recording, const Checkpoint& checkpoint);

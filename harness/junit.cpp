@@ -97,6 +97,9 @@ std::string test_case(const CheckpointResult& result) {
       names += (names.empty() ? "" : ", ") + feature;
     body += text("      <system-out>", xml_text("blind to: " + names), "</system-out>\n");
   }
+  for (const std::string& contract : result.looser) {
+    body += text("      <system-out>", xml_text("looser contract: " + contract), "</system-out>\n");
+  }
   const std::string head =
       text("    <testcase", attribute("classname", result.recording + " on " + result.device),
            attribute("name", text(result.checkpoint, ' ', result.dtype)), " time=\"",
@@ -116,15 +119,16 @@ std::string suite_text(const Suite& suite, const RunInfo& run) {
               properties(run), cases, "  </testsuite>\n");
 }
 
-// For a run whose exit code is not 0 although no checkpoint is to blame.
-std::string selection_text(const Outcome& outcome) {
+// For a run whose exit code is not 0 although no checkpoint is to blame, or not they alone.
+std::string run_text(const Outcome& outcome) {
   const Totals one{.tests = 1, .failures = 1};
-  return text(
-      "  <testsuite name=\"selection\"", totals_text(one, 0),
-      ">\n    <testcase classname=\"selection\" name=\"what was selected proves what was asked\" "
-      "time=\"0\">\n      <failure type=\"exit code ",
-      outcome.exit_code, '"', attribute("message", outcome.verdict), '>',
-      xml_text(closing_text(outcome)), "</failure>\n    </testcase>\n  </testsuite>\n");
+  return text("  <testsuite name=\"selection\"", totals_text(one, 0),
+              ">\n    <testcase classname=\"selection\" name=\"",
+              outcome.interrupted.empty() ? "what was selected proves what was asked"
+                                          : "what was selected was judged",
+              "\" time=\"0\">\n      <failure type=\"exit code ", outcome.exit_code, '"',
+              attribute("message", outcome.verdict), '>', xml_text(closing_text(outcome)),
+              "</failure>\n    </testcase>\n  </testsuite>\n");
 }
 
 }  // namespace
@@ -135,10 +139,11 @@ std::string junit_xml(const RunInfo& run, const std::vector<CheckpointResult>& r
   for (const CheckpointResult& result : results) totals.add(result);
   std::string suites;
   for (const Suite& suite : suites_of(results)) suites += suite_text(suite, run);
-  if (outcome.exit_code != 0 && totals.failures + totals.errors == 0) {
+  const bool blamed = totals.failures + totals.errors > 0;
+  if (!outcome.interrupted.empty() || (outcome.exit_code != 0 && !blamed)) {
     ++totals.tests;
     ++totals.failures;
-    suites += selection_text(outcome);
+    suites += run_text(outcome);
   }
   return text("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"harness\"",
               totals_text(totals, outcome.seconds), ">\n", suites, "</testsuites>\n");

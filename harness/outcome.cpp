@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "harness/interrupt.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -130,6 +131,14 @@ std::vector<std::string> missing(const std::vector<CheckpointResult>& results,
   return all;
 }
 
+std::vector<std::string> looser_contracts(const std::vector<CheckpointResult>& results) {
+  std::set<std::string> all;
+  for (const CheckpointResult& result : results) {
+    all.insert(result.looser.begin(), result.looser.end());
+  }
+  return {all.begin(), all.end()};
+}
+
 int code_of(const std::vector<CheckpointResult>& results, const Outcome& outcome, bool strict) {
   std::vector<Status> statuses;
   for (const CheckpointResult& result : results) statuses.push_back(result.status);
@@ -219,7 +228,18 @@ Outcome outcome_of(const std::vector<CheckpointResult>& results, const Request& 
   outcome.not_judged = not_judged(results);
   outcome.missing = missing(results, request);
   outcome.exit_code = code_of(results, outcome, request.strict);
+  outcome.looser = looser_contracts(results);
   outcome.verdict = words_for(outcome);
+  if (request.signal != 0) {
+    outcome.interrupted = signal_name(request.signal);
+    outcome.exit_code = 128 + request.signal;
+    outcome.verdict = text("interrupted by ", outcome.interrupted, " after ", results.size(),
+                           " of ", request.checkpoints, " checkpoints",
+                           results.empty() ? "" : ", until then " + outcome.verdict);
+  }
+  if (!outcome.looser.empty()) {
+    outcome.verdict += "; judged by looser contracts: " + joined(outcome.looser);
+  }
   return outcome;
 }
 

@@ -62,6 +62,8 @@ struct ReasonGroup {
 struct Request {
   bool strict = false;
   std::vector<std::string> blocks, devices, dtypes;
+  int64_t checkpoints = 0;  // on all devices together
+  int signal = 0;           // that ended the run before all were judged (harness/interrupt.h)
 };
 
 struct Outcome {
@@ -70,7 +72,9 @@ struct Outcome {
   std::vector<BlindFeature> blind;      // those blind everywhere first
   std::vector<ReasonGroup> not_judged;  // unsupported, then blind; in order of first appearance
   std::vector<std::string>
-      missing;  // "block sdpa": asked for, and unsupported wherever it was tried
+      missing;              // "block sdpa": asked for, and unsupported wherever it was tried
+  std::string interrupted;  // "SIGINT": what ended the run before all was judged
+  std::vector<std::string> looser;  // contracts of plugins that widened limits, each once
   int exit_code = kExitUsage;
   std::string verdict;  // the exit code in words, one line
   double seconds = 0;   // of the run; for the caller to set
@@ -83,7 +87,7 @@ struct Outcome {
 //   unsupported (4): when all checkpoints of a block, device or dtype named in `request` are
 //   unsupported; blind (8): when a feature of a block is seen by no selected checkpoint although
 //   some have it.
-// No results: 2, nothing was selected.
+// No results: 2, nothing was selected. After a signal: 128 + its number.
 Outcome outcome_of(const std::vector<CheckpointResult>& results, const Request& request);
 
 }  // namespace plumb

@@ -90,12 +90,12 @@ void members(ChainReport& x, Each each) {
 }
 template <class Each>
 void members(CheckpointResult& x, Each each) {
-  auto& [status, reason, block, checkpoint, recording, fixture, device, dtype, contract, impl,
-         fused, step, outputs, features, blind_to, details, again, output_sha256, golden_sha256,
-         seconds, chain] = x;
-  each(status, reason, block, checkpoint, recording, fixture, device, dtype, contract, impl, fused,
-       step, outputs, features, blind_to, details, again, output_sha256, golden_sha256, seconds,
-       chain);
+  auto& [status, reason, block, checkpoint, recording, fixture, device, dtype, contract, looser,
+         impl, fused, step, outputs, features, blind_to, details, again, output_sha256,
+         golden_sha256, seconds, chain] = x;
+  each(status, reason, block, checkpoint, recording, fixture, device, dtype, contract, looser, impl,
+       fused, step, outputs, features, blind_to, details, again, output_sha256, golden_sha256,
+       seconds, chain);
 }
 template <class Each>
 void members(Replayed& x, Each each) {

@@ -14,6 +14,7 @@
 #include <iostream>
 #include <thread>
 
+#include "harness/interrupt.h"
 #include "harness/log.h"
 #include "kernels/error.h"
 
@@ -46,6 +47,8 @@ std::string how_it_ended(int status) {
 [[noreturn]] void run_child(const std::function<void(const Channel&)>& body, Channel channel,
                             pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::signal(SIGINT, SIG_IGN);
+  ::signal(SIGTERM, SIG_IGN);
   if (::getppid() != parent) ::_exit(1);  // it died before it could be asked for
   int code = 0;
   try {
@@ -59,6 +62,11 @@ std::string how_it_ended(int status) {
 }
 
 }  // namespace
+
+std::optional<Channel::Clock::time_point> Channel::deadline_in(double seconds) {
+  if (seconds <= 0) return std::nullopt;
+  return Clock::now() + milliseconds(static_cast<int64_t>(1000 * seconds));
+}
 
 void Channel::close() {
   ::shutdown(socket_.number(), SHUT_RDWR);
@@ -86,8 +94,9 @@ Channel::Event Channel::receive_bytes(char* to, size_t bytes,
     if (n > 0) {
       done += static_cast<size_t>(n);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      pollfd waiting{socket_.number(), POLLIN, 0};
-      if (::poll(&waiting, 1, milliseconds_left(deadline)) == 0) return Event::late;
+      pollfd waiting[] = {{socket_.number(), POLLIN, 0}, {interrupt_descriptor(), POLLIN, 0}};
+      if (::poll(waiting, 2, milliseconds_left(deadline)) == 0) return Event::late;
+      if (waiting[1].revents != 0) return Event::interrupted;
     } else if (errno != EINTR) {
       return Event::closed;  // reset by a peer that died with unread messages
     }
@@ -146,6 +155,11 @@ std::string Process::end(milliseconds grace) {
   ::kill(pid, SIGKILL);
   if (gone_within(milliseconds(10000))) return how_it_ended(status);
   return "does not even end when it is killed";  // inside a driver that waits for its hardware
+}
+
+std::string Process::early_end() {
+  const std::string how = end();
+  return how.empty() ? "ended without a result" : how;
 }
 
 }  // namespace plumb

@@ -6,6 +6,7 @@
 #include "harness/features.h"
 #include "harness/sha256.h"
 #include "kernels/error.h"
+#include "kernels/plugin_device.h"
 
 namespace plumb {
 namespace {
@@ -40,6 +41,7 @@ std::string repeat_command(const std::string& what, const std::string& device,
            options.fuse ? "" : " --no-fuse",
            options.impl.empty() ? "" : " --impl '" + options.impl + "'");
   for (const LoadedPlugin& plugin : loaded_plugins()) out += " --plugin '" + plugin.file + "'";
+  if (looser_contracts_allowed()) out += " --looser-contracts";
   return out;
 }
 
@@ -115,7 +117,8 @@ Replayer::Replayer(const Recording& recording, Device& device, Device& oracle,
       oracle_(oracle),
       options_(std::move(options)),
       dtype_(dtype_of_run(recording, device.name(), options_)) {
-  device_.ops().force(options_.impl);
+  Ops& ops = device_.ops();
+  ops.force(ops.choice().finds(options_.impl) ? options_.impl : "");
 }
 
 Replayed Replayer::run_and_keep(const Checkpoint& checkpoint) {
@@ -178,6 +181,7 @@ Verdict Replayer::verify(const BlockEntry& block, const Checkpoint& checkpoint, 
   if (replayed) {
     CheckpointResult& result = replayed->result;
     result.contract = to_string(facts_of(first.records, dtype_).contract);
+    result.looser = looser_contracts(device_.ops(), first.records);
     result.impl = implementations_of(first.records);
     result.fused = std::any_of(first.records.begin(), first.records.end(),
                                [](const OpRecord& r) { return is_fused(r.op); });
@@ -208,6 +212,9 @@ void Replayer::explain(const BlockEntry& block, const Checkpoint& checkpoint,
   const Execution again = execute(block, checkpoint, operands, device_,
                                   {options_.fuse ? OpSet().set() : OpSet(), 0xff});
   for (const OutputCase& output : cases(block, checkpoint, operands, again)) {
+    const auto judged = std::find_if(result.outputs.begin(), result.outputs.end(),
+                                     [&](const auto& it) { return it.name == output.name; });
+    if (judged == result.outputs.end() || judged->classes.wrong > 0) continue;  // NaN: no rounding
     const std::string words = classify(
         output, rounding_candidates(recording_, block, checkpoint, operands, oracle_, output.name));
     if (!words.empty()) result.details.push_back("bits: " + words);

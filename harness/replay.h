@@ -45,7 +45,7 @@ void settle_errors(CheckpointResult& result, const std::string& where,
 class Replayer {
  public:
   // `oracle` is a second device ("oracle"), which may be `device` itself.
-  // Throws UsageError when options.impl names nothing on the device.
+  // Where options.impl names nothing on the device, it chooses freely.
   Replayer(const Recording& recording, Device& device, Device& oracle, ReplayOptions options);
 
   // Never throws for what the checkpoint or the device does: that becomes the result's status.

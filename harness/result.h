@@ -14,14 +14,15 @@ namespace plumb {
 
 struct CheckpointResult {
   Status status = Status::pass;
-  std::string reason;             // one line: which gate by how much, or why it could not be judged
-  std::string block;              // "sdpa"
-  std::string checkpoint;         // "model.layers.0.self_attn:sdpa#0"
-  std::string recording;          // "llama-a1/decode-f32"
-  std::string fixture;            // the recording's folder as given on the command line
-  std::string device;             // "cpu"
-  std::string dtype;              // "bf16"
-  std::string contract;           // "bf16 acc24 fused"
+  std::string reason;      // one line: which gate by how much, or why it could not be judged
+  std::string block;       // "sdpa"
+  std::string checkpoint;  // "model.layers.0.self_attn:sdpa#0"
+  std::string recording;   // "llama-a1/decode-f32"
+  std::string fixture;     // the recording's folder as given on the command line
+  std::string device;      // "cpu"
+  std::string dtype;       // "bf16"
+  std::string contract;    // "bf16 acc24 fused"
+  std::vector<std::string> looser;  // contracts of a plugin that widen limits, each once
   std::vector<std::string> impl;  // "linear/onednn", "sdpa/avx2": each once, in order of first use
   bool fused = false;             // some op ran fused
   int64_t step = 0;

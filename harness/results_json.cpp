@@ -184,6 +184,7 @@ std::string checkpoint_json(const CheckpointResult& result) {
                {"device", result.device},
                {"dtype", result.dtype},
                {"contract", result.contract},
+               {"looser_contracts", result.looser},
                {"impl", result.impl},
                {"fused", result.fused},
                {"step", result.step},
@@ -250,6 +251,7 @@ std::string summary_json(const Outcome& outcome) {
                {"counts", std::move(by_status)},
                {"blind_features", std::move(blind)},
                {"missing", outcome.missing},
+               {"interrupted", outcome.interrupted},
                {"exit_code", outcome.exit_code},
                {"verdict", outcome.verdict},
                {"seconds", number(outcome.seconds)}});

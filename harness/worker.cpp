@@ -1,14 +1,17 @@
 #include "harness/worker.h"
 
+#include <algorithm>
 #include <cstring>
 #include <iostream>
 #include <thread>
 
 #include "harness/attempt.h"
 #include "harness/chain.h"
+#include "harness/interrupt.h"
 #include "harness/log.h"
 #include "harness/packed.h"
 #include "kernels/error.h"
+#include "kernels/plugin_device.h"
 
 namespace plumb {
 namespace {
@@ -16,9 +19,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kMostEndsInARow = 10;
-constexpr milliseconds kGrace{5000};  // for a process that has nothing left to do but to go
 constexpr milliseconds kPauses[] = {milliseconds(0), milliseconds(200), milliseconds(1000)};
-constexpr std::chrono::seconds kProbeTime{60};
+constexpr double kProbeSeconds = 60;
 
 // A result's first byte: whether the worker has others, or ends because its device is lost.
 enum More : char { goes_on = '+', ends = '.' };
@@ -37,8 +39,6 @@ bool still_works(Device& device) {
   }
 }
 
-std::string ended(const std::string& how) { return how.empty() ? "ended without a result" : how; }
-
 }  // namespace
 
 std::vector<DeviceStatus> probe_devices() {
@@ -56,16 +56,16 @@ std::vector<DeviceStatus> probe_devices() {
       channel.send({status.contestant ? "c" : "-", 1});
     }
   });
-  const auto deadline = Channel::Clock::now() + kProbeTime;
+  const auto deadline = Channel::deadline_in(kProbeSeconds);
   const auto receive = [&] {
     std::string message;
     const Channel::Event event = process.channel().receive(message, deadline);
     if (event == Channel::Event::message) return message;
+    if (event == Channel::Event::interrupted) throw Interrupted();
     const bool late = event == Channel::Event::late;
-    throw DeviceError(
-        text("[devices] the process that looks for devices ",
-             late ? text("found none in ", kProbeTime.count(), " s") : ended(process.end(kGrace)),
-             "; name one with --device, e.g. --device cpu"));
+    throw DeviceError(text("[devices] the process that looks for devices ",
+                           late ? text("found none in ", kProbeSeconds, " s") : process.early_end(),
+                           "; name one with --device, e.g. --device cpu"));
   };
   std::vector<DeviceStatus> out(std::stoul(outcome_of_attempt(receive())));
   for (DeviceStatus& status : out) {
@@ -75,6 +75,41 @@ std::vector<DeviceStatus> probe_devices() {
     status.contestant = receive() == "c";
   }
   return out;
+}
+
+void add_plugins(const std::vector<std::string>& files, const WorkerOptions& options) {
+  if (!options.own_process) {
+    for (const std::string& file : files) load_plugin(file);
+    return;
+  }
+  if (files.empty()) return;
+  Process process([&](const Channel& channel) {
+    for (const std::string& file : files) {
+      channel.send(attempt([&] { return load_plugin(file), std::string(); }));
+      if (loaded_plugins().empty()) return;  // the other end throws
+      channel.send(loaded_plugins().back().file);
+      channel.send(loaded_plugins().back().device);
+      channel.send(describe_plugins().back());
+    }
+  });
+  const double seconds =
+      options.timeout > 0 ? std::min(options.timeout, kProbeSeconds) : kProbeSeconds;
+  for (const std::string& file : files) {
+    const auto receive = [&, deadline = Channel::deadline_in(seconds)] {
+      std::string message;
+      const Channel::Event event = process.channel().receive(message, deadline);
+      const std::string where = text("[plugin] ", file, ": ");
+      if (event == Channel::Event::interrupted) throw Interrupted();
+      if (event == Channel::Event::late)
+        throw TimedOut(text(where, "was not loaded within ", seconds, " s"));
+      if (event == Channel::Event::closed)
+        throw DeviceError(where + "the process that loaded it " + process.early_end());
+      return message;
+    };
+    outcome_of_attempt(receive());
+    LoadedPlugin plugin{receive(), receive()};
+    declare_plugin(std::move(plugin), receive());
+  }
 }
 
 // The device and the referee in the process where they work.
@@ -101,26 +136,23 @@ Worker::Worker(std::string name, Open open, std::vector<Job> jobs, WorkerOptions
   here_ = std::make_unique<Station>(open_);
   name_ = here_->device->name();
   description_ = here_->device->describe();
+  finds_impl_ = here_->device->ops().choice().finds(impl());
 }
 
 Worker::~Worker() {
   if (!process_ || at_ < end_)
     return;  // it is in the middle of something that nobody wants: killed
-  const std::string how = process_->end(kGrace);
+  const std::string how = process_->end();
   if (!how.empty())
     log(LogLevel::warning, name_, ": the worker process ", how, " when it closed the device");
-}
-
-std::optional<Channel::Clock::time_point> Worker::deadline() const {
-  if (options_.timeout <= 0) return std::nullopt;
-  return Channel::Clock::now() + milliseconds(static_cast<int64_t>(1000 * options_.timeout));
 }
 
 void Worker::serve(const Channel& channel) const {
   std::unique_ptr<Station> station;
   const std::string answer = attempt([&] {
     station = std::make_unique<Station>(open_);
-    return station->device->name() + '\n' + station->device->describe();
+    const bool finds = station->device->ops().choice().finds(impl());
+    return text(finds, station->device->name(), '\n', station->device->describe());
   });
   channel.send(answer);
   std::string message;
@@ -144,17 +176,20 @@ void Worker::serve(const Channel& channel) const {
 void Worker::launch() {
   process_ = std::make_unique<Process>([this](const Channel& channel) { serve(channel); });
   std::string message;
-  const Channel::Event event = process_->channel().receive(message, deadline());
+  const Channel::Event event =
+      process_->channel().receive(message, Channel::deadline_in(options_.timeout));
   if (event == Channel::Event::message) {
     const std::string words = outcome_of_attempt(message);
     const size_t cut = words.find('\n');
-    name_ = words.substr(0, cut);
+    finds_impl_ = words.front() == '1';
+    name_ = words.substr(1, cut - 1);
     description_ = words.substr(cut + 1);
     return;
   }
+  if (event == Channel::Event::interrupted) throw Interrupted();
   const std::string how = event == Channel::Event::late
                               ? text("had not opened the device after ", options_.timeout, " s")
-                              : ended(process_->end(kGrace)) + " while it opened the device";
+                              : process_->early_end() + " while it opened the device";
   process_.reset();
   throw DeviceError(text("[", name_, "] the worker process ", how));
 }
@@ -214,7 +249,8 @@ Replayed Worker::next() {
   if (gave_up()) return lost(job, Status::device_error, "not run: " + given_up_);
 
   std::string message;
-  const Channel::Event event = process_->channel().receive(message, deadline());
+  const Channel::Event event =
+      process_->channel().receive(message, Channel::deadline_in(options_.timeout));
   if (event == Channel::Event::message) {
     const std::string answer = outcome_of_attempt(message);
     Replayed out = unpacked(std::string_view(answer).substr(1));
@@ -226,9 +262,10 @@ Replayed Worker::next() {
     }
     return out;
   }
+  if (event == Channel::Event::interrupted) throw Interrupted();
   const bool late = event == Channel::Event::late;
   const std::string how =
-      late ? text("gave no result within ", options_.timeout, " s") : ended(process_->end(kGrace));
+      late ? text("gave no result within ", options_.timeout, " s") : process_->early_end();
   process_.reset();
   Replayed out = lost(job, late ? Status::timeout : Status::device_error,
                       text("the worker process ", how, late ? " (--timeout)" : ""));

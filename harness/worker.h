@@ -31,11 +31,18 @@ struct WorkerOptions {
 // process crashes, or finds nothing for a minute.
 std::vector<DeviceStatus> probe_devices();
 
+// Loads somebody's libraries in another process and declares here what they are: their own code
+// runs in workers alone. Throws BadInput for one that is no plugin, DeviceError when that process
+// crashes, TimedOut when it takes longer than options.timeout or a minute. Without processes of
+// their own they are loaded here.
+void add_plugins(const std::vector<std::string>& files, const WorkerOptions& options);
+
 class Worker {
  public:
   using Open = std::function<std::unique_ptr<Device>()>;
 
-  // Opens the device; throws what `open` throws, and DeviceError where opening it crashes or hangs.
+  // Opens the device; throws what `open` throws, DeviceError where opening it crashes or hangs, and
+  // Interrupted.
   // `name` is what it was called on the command line. The caller must have no other threads.
   Worker(std::string name, Open open, std::vector<Job> jobs, WorkerOptions options);
   ~Worker();
@@ -44,6 +51,8 @@ class Worker {
 
   const std::string& name() const { return name_; }  // the device's own: "cuda:0"
   const std::string& description() const { return description_; }
+  // Whether it has an implementation that --impl of the jobs names; where not, it chooses freely.
+  bool finds_impl() const { return finds_impl_; }
 
   // Asks for the results of jobs first, first + 1, ..., first + count - 1, which next() then gives.
   void start(size_t first, size_t count);
@@ -53,7 +62,7 @@ class Worker {
   // and the jobs after it run in a new worker. So they do after a device_error that stays: one
   // after which the device cannot even synchronise. Ten workers in a row that came to such an end,
   // or a device that cannot be opened again, end it: every further job is a device_error, "not run:
-  // ...".
+  // ...". Throws Interrupted, after which no more results can be had.
   Replayed next();
   bool gave_up() const { return !given_up_.empty(); }
 
@@ -66,9 +75,11 @@ class Worker {
   void ask();
   Replayed lost(const Job& job, Status status, const std::string& reason) const;
   void count_end(const std::string& how);
-  std::optional<Channel::Clock::time_point> deadline() const;
+
+  std::string impl() const { return jobs_.empty() ? "" : jobs_[0].options->impl; }
 
   std::string name_, description_;
+  bool finds_impl_ = true;
   Open open_;
   std::vector<Job> jobs_;
   WorkerOptions options_;

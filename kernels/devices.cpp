@@ -7,6 +7,7 @@
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/device.h"
 #include "kernels/error.h"
+#include "kernels/gpu/device_list.h"
 #include "kernels/ops.h"
 #include "kernels/oracle/oracle_device.h"
 #include "kernels/plugin_device.h"
@@ -37,15 +38,31 @@ const std::vector<Row>& table() {
   return rows;
 }
 
-PluginLibraries& plugins() {
+struct Known {
+  LoadedPlugin plugin;
+  std::string description;
+};
+
+struct Registry {
+  std::vector<Known> known;
+  bool looser_contracts = false;
+};
+
+Registry& registry() {
+  static Registry one;
+  return one;
+}
+
+// The first of the known ones; the others are loaded on demand.
+PluginLibraries& libraries() {
   static PluginLibraries loaded;
   return loaded;
 }
 
-PluginLibraries plugins_for(const std::string& device) {
+PluginLibraries libraries_for(const std::string& device) {
   PluginLibraries out;
-  std::copy_if(plugins().begin(), plugins().end(), std::back_inserter(out),
-               [&](const auto& plugin) { return plugin->device() == device; });
+  std::copy_if(libraries().begin(), libraries().end(), std::back_inserter(out),
+               [&](const auto& library) { return library->device() == device; });
   return out;
 }
 
@@ -56,8 +73,8 @@ bool is_known(const std::string& device) {
   const std::string kind = device.substr(0, device.find(':'));
   return std::any_of(std::begin(kKinds), std::end(kKinds),
                      [&](std::string_view known) { return kind == known; }) ||
-         std::any_of(plugins().begin(), plugins().end(), [&](const auto& plugin) {
-           return plugin->memory() && plugin->device() == device;
+         std::any_of(libraries().begin(), libraries().end(), [&](const auto& library) {
+           return library->memory() && library->device() == device;
          });
 }
 
@@ -72,7 +89,7 @@ void require_fitting(const PluginLibrary& plugin) {
   if (!plugin.memory() && !known) {
     throw BadInput(where + " is unknown, see harness devices; a device of its own needs memory");
   }
-  for (const auto& other : plugins_for(device)) {
+  for (const auto& other : libraries_for(device)) {
     for (int i = 0; i < kOpCount; ++i) {
       const auto op = static_cast<OpId>(i);
       if (!plugin.op(op) || !other->op(op)) continue;
@@ -81,31 +98,86 @@ void require_fitting(const PluginLibrary& plugin) {
   }
 }
 
+// "my_norm replaces rms_norm of cpu"
+std::string what_it_is(const PluginLibrary& library) {
+  std::string ops;
+  for (int i = 0; i < kOpCount; ++i) {
+    const auto op = static_cast<OpId>(i);
+    if (library.op(op)) ops += text(ops.empty() ? "" : ", ", name_of(op));
+  }
+  return library.memory() ? text(library.name(), " is device ", library.device(), " with ", ops)
+                          : text(library.name(), " replaces ", ops, " of ", library.device());
+}
+
+const PluginLibrary& load_library(const std::string& file) {
+  auto library = std::make_shared<const PluginLibrary>(file);
+  require_fitting(*library);
+  return *libraries().emplace_back(std::move(library));
+}
+
+void load_declared() {
+  const std::vector<Known>& known = registry().known;
+  while (libraries().size() < known.size()) load_library(known[libraries().size()].plugin.file);
+}
+
+// Limits are derived from contracts: a wider one must be meant.
+std::unique_ptr<Device> checked(std::unique_ptr<Device> device) {
+  if (looser_contracts_allowed()) return device;
+  for (const auto& library : libraries_for(device->name())) {
+    for (int op = 0; op < kOpCount; ++op) {
+      if (!library->op(static_cast<OpId>(op))) continue;
+      const std::string how = looser_contract(device->ops(), static_cast<OpId>(op), DType::f32);
+      if (how.empty()) continue;
+      throw BadInput(
+          text("[plugin] ", library->file(), ": contract of ", how,
+               ": its limits would be wider; mend the kernel or what it declares, or let "
+               "results say so with --looser-contracts"));
+    }
+  }
+  return device;
+}
+
 std::unique_ptr<Device> open_own_device(const std::string& name, int threads);
 
 }  // namespace
 
 void load_plugin(const std::string& file) {
   require(!file.empty(), "--plugin", "names no file");
-  auto plugin = std::make_shared<const PluginLibrary>(file);
-  require_fitting(*plugin);
-  plugins().push_back(std::move(plugin));
+  load_declared();
+  const PluginLibrary& library = load_library(file);
+  registry().known.push_back({{library.file(), library.device()}, what_it_is(library)});
+}
+
+void declare_plugin(LoadedPlugin plugin, std::string description) {
+  registry().known.push_back({std::move(plugin), std::move(description)});
 }
 
 std::vector<LoadedPlugin> loaded_plugins() {
   std::vector<LoadedPlugin> out;
-  for (const auto& plugin : plugins()) out.push_back({plugin->file(), plugin->device()});
+  for (const Known& it : registry().known) out.push_back(it.plugin);
   return out;
 }
 
+std::vector<std::string> describe_plugins() {
+  std::vector<std::string> out;
+  for (const Known& it : registry().known) out.push_back(it.description);
+  return out;
+}
+
+void allow_looser_contracts(bool allowed) { registry().looser_contracts = allowed; }
+bool looser_contracts_allowed() { return registry().looser_contracts; }
+
 std::unique_ptr<Device> open_device(const std::string& name, int threads) {
-  for (const auto& plugin : plugins()) {
-    if (plugin->memory() && plugin->device() == name) return open_plugin_device(plugin);
+  load_declared();
+  for (const auto& library : libraries()) {
+    if (library->memory() && library->device() == name) {
+      return checked(open_plugin_device(library));
+    }
   }
   std::unique_ptr<Device> device = open_own_device(name, threads);
-  PluginLibraries replacing = plugins_for(device->name());
+  PluginLibraries replacing = libraries_for(device->name());
   return replacing.empty() ? std::move(device)
-                           : replace_ops(std::move(device), std::move(replacing));
+                           : checked(replace_ops(std::move(device), std::move(replacing)));
 }
 
 double Device::time(const std::function<void()>& queue_work) {
@@ -141,9 +213,10 @@ std::vector<DeviceStatus> list_devices() {
 #else
   out.push_back({"emu", false, "this build has no emulated GPU (PLUMB_EMU)", false});
 #endif
-  for (const auto& plugin : plugins()) {
-    if (plugin->memory())
-      out.push_back({plugin->device(), true, "plugin " + plugin->file(), false});
+  load_declared();
+  for (const auto& library : libraries()) {
+    if (library->memory())
+      out.push_back({library->device(), true, "plugin " + library->file(), false});
   }
   return out;
 }
@@ -156,6 +229,7 @@ std::unique_ptr<Device> open_own_device(const std::string& name, int threads) {
     if (name == row.name) return row.open(threads);
   }
   const std::string kind = name.substr(0, name.find(':'));
+  if (kind == "cuda" || kind == "hip") gpu_number(name);  // must be one, even where there is none
 #if defined(PLUMB_HAS_EMU)
   if (kind == "emu" || kind == "emu-check") return open_emu_device(name);
 #endif

@@ -12,17 +12,25 @@ std::string to_string(OpId op, ImplName name) {
               name.variant.empty() ? "" : ".", name.variant);
 }
 
+namespace {
+
+std::regex expression_of(const std::string& regex) {
+  try {
+    return std::regex(regex);
+  } catch (const std::regex_error& error) {
+    throw UsageError(text("[--impl] \"", regex, "\" is not a regular expression: ", error.what()));
+  }
+}
+
+}  // namespace
+
 void ImplChoice::force(const std::string& regex, const std::string& device) {
   std::vector<bool> allowed(all_.size(), true);
   OpSet some, excluded;
-  try {
-    const std::regex expression(regex);
-    for (size_t i = 0; i < all_.size(); ++i) {
-      allowed[i] = std::regex_search(to_string(all_[i].op, all_[i].name), expression);
-      (allowed[i] ? some : excluded).set(static_cast<size_t>(all_[i].op));
-    }
-  } catch (const std::regex_error& error) {
-    throw UsageError(text("[--impl] \"", regex, "\" is not a regular expression: ", error.what()));
+  const std::regex expression = expression_of(regex);
+  for (size_t i = 0; i < all_.size(); ++i) {
+    allowed[i] = std::regex_search(to_string(all_[i].op, all_[i].name), expression);
+    (allowed[i] ? some : excluded).set(static_cast<size_t>(all_[i].op));
   }
   require(regex.empty() || some.any(), "--impl", '"', regex, "\" is found in no implementation of ",
           device, "; harness support --impl --device ", device, " lists them");
@@ -32,7 +40,7 @@ void ImplChoice::force(const std::string& regex, const std::string& device) {
 }
 
 bool ImplChoice::finds(const std::string& regex) const {
-  const std::regex expression(regex);
+  const std::regex expression = expression_of(regex);
   return std::any_of(all_.begin(), all_.end(), [&](const Implementation& it) {
     return std::regex_search(to_string(it.op, it.name), expression);
   });

@@ -100,6 +100,11 @@ std::unique_ptr<Device> replace_ops(std::unique_ptr<Device> device, PluginLibrar
   return std::make_unique<ReplacedDevice>(std::move(device), std::move(plugins));
 }
 
+std::string looser_contract(const Ops& ops, OpId op, DType storage) {
+  const auto* replaced = dynamic_cast<const PluginOps*>(&ops);
+  return replaced ? replaced->looser_contract(op, storage) : "";
+}
+
 std::unique_ptr<Device> open_plugin_device(const std::shared_ptr<const PluginLibrary>& plugin) {
   return std::make_unique<OwnDevice>(plugin);
 }

@@ -99,6 +99,13 @@ std::vector<Implementation> all_names(const Ops* inner, const PluginLibraries& p
   return out;
 }
 
+// Whether sums may be farther off than those of `other`, of any length.
+bool is_looser(const Accumulator& one, const Accumulator& other) {
+  if (one.bits != other.bits) return one.bits < other.bits;
+  if (one.rounding == SumRounding::nearest) return false;
+  return other.rounding == SumRounding::nearest || one.block < other.block;
+}
+
 }  // namespace
 
 PluginOps::PluginOps(Device& device, Ops* inner, PluginLibraries plugins)
@@ -113,9 +120,26 @@ const PluginLibrary* PluginOps::plugin_for(OpId op) const {
   return nullptr;
 }
 
-Contract PluginOps::contract(OpId op, DType storage) const {
+const PluginLibrary* PluginOps::plugin_that_runs(OpId op) const {
   const PluginLibrary* plugin = plugin_for(op);
-  if (plugin && choice().allows(op, {plugin->impl(), {}})) return plugin->contract(op, storage);
+  return plugin && choice().allows(op, {plugin->impl(), {}}) ? plugin : nullptr;
+}
+
+std::string PluginOps::looser_contract(OpId op, DType storage) const {
+  const PluginLibrary* plugin = plugin_that_runs(op);
+  if (!plugin) return {};
+  const Contract own = inner_ ? inner_->contract(op, storage) : Contract{storage, storage, {}, {}};
+  const Contract promised = plugin->contract(op, storage);
+  if (!is_looser(promised.accumulator, own.accumulator) ||
+      !is_looser(promised.accumulator, Accumulator{})) {
+    return {};
+  }
+  return text(name_of(op), ": ", to_string(promised), inner_ ? ", the device's own " : ", usual ",
+              to_string(own));
+}
+
+Contract PluginOps::contract(OpId op, DType storage) const {
+  if (const PluginLibrary* plugin = plugin_that_runs(op)) return plugin->contract(op, storage);
   return inner_ ? inner_->contract(op, storage) : Contract{storage, storage, {}, {}};
 }
 
@@ -152,10 +176,11 @@ void PluginOps::call(const PluginLibrary& plugin, OpId op, const plumb_params& p
   }
   if (code == PLUMB_OK) return;
   error[kErrorBytes] = 0;
-  const std::string message = text('[', name_of(op), "] plugin ", plugin.file(), ": ",
-                                   *error ? error : text("returned ", code, " without a message"));
-  if (code == PLUMB_UNSUPPORTED) throw Unsupported(message);
-  throw DeviceError(message);
+  const std::string where = text('[', name_of(op), "] plugin ", plugin.file(), ": ");
+  if (code == PLUMB_UNSUPPORTED) {
+    throw Unsupported(where + (*error ? error : "does not support this case (PLUMB_UNSUPPORTED)"));
+  }
+  throw DeviceError(where + (*error ? error : text("returned ", code, " without a message")));
 }
 
 template <class Own>

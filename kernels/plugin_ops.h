@@ -18,6 +18,8 @@ class PluginOps final : public Ops {
   PluginOps(Device& device, Ops* inner, PluginLibraries plugins);
 
   Contract contract(OpId op, DType storage) const override;
+  // plugin_device.h
+  std::string looser_contract(OpId op, DType storage) const;
   bool overrides(OpId op) const override;
   void force(const std::string& regex) override;
 
@@ -64,6 +66,7 @@ class PluginOps final : public Ops {
  private:
   using Tensors = std::initializer_list<Tensor>;  // in the order of kernels/plugin.h
   const PluginLibrary* plugin_for(OpId op) const;
+  const PluginLibrary* plugin_that_runs(OpId op) const;  // or null: --impl leaves the inner one
   // The plugin's version of the op if it has one and --impl leaves it, else own(inner ops).
   template <class Own>
   void run(OpId op, const plumb_params& params, Tensors tensors, Own own);

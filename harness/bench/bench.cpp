@@ -83,16 +83,21 @@ void time_calls(Rotation& rotation, const BenchOptions& options, BenchResult& ou
   out.p90 = quantile(batches, 0.9);
 }
 
-// Judges the case on one set; false when it is wrong.
-bool judge_set(const Call& call, Device& device, Device& oracle, const char* when,
-               BenchResult& out) {
+// Judges the case on the first set; false when it is wrong.
+bool judge_first(const Call& call, const OperandSets& sets, Device& device, Device& oracle,
+                 const char* when, BenchResult& out) {
   ObservedOps observed(device, oracle);
   Context context{observed};
   call(context);
   out.cost = observed.cost();
   out.impl = implementations(observed.records());
   out.status = observed.status();
-  if (out.status != Status::pass) out.reason = text(when, " timing: ", observed.reason());
+  std::string reason = observed.reason();
+  if (const std::string damage = sets.damage(); !damage.empty()) {
+    out.status = Status::fail;
+    reason = damage;
+  }
+  if (out.status != Status::pass) out.reason = text(when, " timing: ", reason);
   return out.status == Status::pass;
 }
 
@@ -102,7 +107,7 @@ void measure(const BenchCase& bench_case, Device& device, Device& oracle,
   out.sets = sets.count();
   std::vector<Call> calls;
   for (int64_t i = 0; i < sets.count(); ++i) calls.push_back(bench_case.bind(sets.set(i)));
-  if (!judge_set(calls[0], device, oracle, "before", out)) return;
+  if (!judge_first(calls[0], sets, device, oracle, "before", out)) return;
   {
     Rotation rotation(device, calls);
     time_calls(rotation, options, out);
@@ -110,7 +115,7 @@ void measure(const BenchCase& bench_case, Device& device, Device& oracle,
     rotation.time(1);  // what the first set gives, in the way that was timed
   }
   const std::string timed = fingerprint(device, bench_case, sets.set(0));
-  if (!judge_set(calls[0], device, oracle, "after", out)) return;
+  if (!judge_first(calls[0], sets, device, oracle, "after", out)) return;
   if (fingerprint(device, bench_case, sets.set(0)) == timed) return;
   out.status = Status::nondeterministic;
   out.reason = "the timed calls left other bytes than the judged one";

@@ -70,6 +70,11 @@ class ObservedOps final : public Ops {
   using Tensors = std::vector<Tensor>;
   using Run = std::function<void(Ops&, const Tensors& outputs, const Tensors& inputs)>;
 
+  // Of one sample, at most.
+  static constexpr int64_t kRows = 16, kHeads = 4, kColumns = 64;
+  static Picks pick_rows(const Tensor& t);
+  static Picks pick_heads(const Tensor& t);
+
   // The device's op on all of the operands; its records are in records_ afterwards.
   void forward(const Cost& cost, const std::function<void(Ops&)>& call);
   void judge(const SampledOp& sampled);

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <random>
 
+#include "kernels/error.h"
+
 namespace plumb {
 namespace {
 
@@ -80,11 +82,15 @@ OperandSets::OperandSets(Device& device, const std::vector<BenchOperand>& operan
   int64_t start = 0;
   for (const BenchOperand& operand : operands) {
     const int64_t copies = operand.shared ? 1 : count_;
-    slabs_.push_back(device.allocate(operand.dtype, with_sets(copies, operand.shape)));
+    const Shape shape = with_sets(copies, operand.shape);
     if (operand.fill.kind == Fill::output) {
-      device.fill(slabs_.back(), 0xff);  // NaN: what a kernel leaves out shows
+      Guarded& output =
+          outputs_.emplace_back(operand.name, Guarded(device, operand.dtype, shape)).second;
+      output.poison(0xff);  // NaN: what a kernel leaves out shows
+      slabs_.push_back(output.tensor());
       continue;
     }
+    slabs_.push_back(device.allocate(operand.dtype, shape));
     const bool normal = operand.fill.kind == Fill::normal;
     const Tensor host = host_tensor(operand.dtype, operand.shape);
     const Tensor pool = normal ? pool_of(operand, copies * host.numel()) : Tensor();
@@ -96,6 +102,14 @@ OperandSets::OperandSets(Device& device, const std::vector<BenchOperand>& operan
       device.upload(slabs_.back().slice(0, i, i + 1), host.raw());
     }
   }
+}
+
+std::string OperandSets::damage() const {
+  for (const auto& [name, output] : outputs_) {
+    const std::string where = output.damage();
+    if (!where.empty()) return text("wrote out of bounds: ", where, " of output \"", name, '"');
+  }
+  return {};
 }
 
 BenchOperands OperandSets::set(int64_t index) const {

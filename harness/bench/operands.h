@@ -1,8 +1,9 @@
 // Operand sets of a benchmark: many copies of the same operands with different contents, so that a
-// call finds nothing of its own in a cache.
+// call finds nothing of its own in a cache; outputs lie between canaries.
 #pragma once
 
 #include "harness/bench/cases.h"
+#include "harness/guarded.h"
 #include "kernels/device.h"
 
 namespace plumb {
@@ -15,10 +16,13 @@ class OperandSets {
 
   int64_t count() const { return count_; }
   BenchOperands set(int64_t index) const;
+  // "" or which output was written out of bounds since these were made, and where.
+  std::string damage() const;
 
  private:
   std::vector<BenchOperand> operands_;
   std::vector<Tensor> slabs_;  // [count, ...] per operand
+  std::vector<std::pair<std::string, Guarded>> outputs_;
   int64_t count_ = 1;
 };
 

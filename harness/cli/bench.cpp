@@ -6,6 +6,7 @@
 #include "harness/bench/report.h"
 #include "harness/cli/bench_model.h"
 #include "harness/cli/cli.h"
+#include "harness/contained.h"
 #include "harness/line_file.h"
 #include "harness/results_json.h"
 #include "kernels/error.h"
@@ -20,6 +21,7 @@ struct Options {
   std::string impl;
   bool no_fuse = false;
   BenchOptions bench;
+  WorkerOptions worker;
 };
 
 std::vector<BenchCase> selected_cases(const Options& options, const BenchShape& shape,
@@ -46,7 +48,7 @@ std::vector<BenchCase> selected_cases(const Options& options, const BenchShape& 
   return out;
 }
 
-int run_model(const Options& options) {
+int run_model(const Options& options, const Step& step) {
   require(options.context == 0 && options.block == "all", "--model",
           "goes without --block and --context, which are for single blocks");
   ModelBenchRequest request{options.model,   options.shape,    options.device,
@@ -54,11 +56,12 @@ int run_model(const Options& options) {
                             options.threads, !options.no_fuse, ModelBenchOptions()};
   request.bench.steps = options.steps;
   if (options.tokens > 0) request.bench.tokens = options.tokens;
+  step("the model on " + options.device);
   return bench_model(request);
 }
 
-int run(const Options& options) {
-  if (!options.model.empty()) return run_model(options);
+int run(const Options& options, const Step& step) {
+  if (!options.model.empty()) return run_model(options, step);
   constexpr int64_t kDefaultTokens = 4096;
   const BenchShape& shape = find_bench_shape(options.shape);
   const int64_t tokens = options.tokens ? options.tokens : kDefaultTokens;
@@ -69,6 +72,7 @@ int run(const Options& options) {
   BenchOptions bench = options.bench;
   bench.fuse = !options.no_fuse;
   const std::vector<BenchCase> cases = selected_cases(options, shape, sizes);
+  step("opening " + options.device);
   const auto devices = open_devices(options.device, "", options.threads);
   require(devices.size() == 1, "--device", "names ", devices.size(),
           " devices; a benchmark runs on one");
@@ -82,12 +86,14 @@ int run(const Options& options) {
     if (json) json->write(line);
   };
   write(run_json(run_info(std::vector<std::string>{device.name() + ": " + device.describe()})));
+  step("copy and matrix product on " + device.name());
   const Ceilings ceilings = measure_ceilings(device, sizes.dtype);
   write(ceilings_json(device, sizes.dtype, ceilings));
   std::vector<BenchResult> results;
   std::vector<Status> statuses;
   for (const BenchCase& one : cases) {
     std::cerr << one.name << "\n";
+    step(one.name + " on " + device.name());
     results.push_back(run_bench(one, shape, sizes, device, *oracle, bench));
     statuses.push_back(results.back().status);
     write(bench_json(results.back(), device, ceilings));
@@ -134,7 +140,12 @@ Action add_bench(CLI::App& app) {
   app.add_flag("--no-fuse", options->no_fuse, "run fused ops as compositions");
   app.add_option("--impl", options->impl, "force implementations, as for verifying");
   app.add_option("--json", options->json, "write JSON lines to this file");
-  return [options] { return run(*options); };
+  options->worker.timeout = 3600;  // for a case, or a whole model
+  add_worker_options(app, options->worker);
+  return [options] {
+    return run_contained("bench", options->worker,
+                         [&](const Step& step) { return run(*options, step); });
+  };
 }
 
 }  // namespace plumb

@@ -32,6 +32,7 @@ Action add_judge(CLI::App& app);
 Action add_bench(CLI::App& app);
 Action add_forward(CLI::App& app);
 Action add_generate(CLI::App& app);
+Action add_plugin_flags(CLI::App& app);
 
 // Accepts numbers in [low, high]; CLI::Range takes "nan", too.
 CLI::Validator between(double low, double high);

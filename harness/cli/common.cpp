@@ -148,11 +148,26 @@ std::vector<std::string> device_names(const std::string& devices, const std::str
 
 void add_worker_options(CLI::App& app, WorkerOptions& options) {
   app.add_option("--timeout", options.timeout,
-                 "seconds after which a checkpoint without a result is given up; 0: never")
+                 "seconds after which work without a result is given up; 0: never")
       ->capture_default_str()
       ->check(between(0, 1e6));
   app.add_flag("!--no-worker", options.own_process,
                "run devices in this process: for debuggers; a crash then ends the run");
+}
+
+// An --impl that some of the devices have is said to those that have it.
+void require_impl(const std::vector<std::unique_ptr<Worker>>& workers, const std::string& impl) {
+  std::string lacking;
+  bool found = false;
+  for (const auto& worker : workers) {
+    found = found || worker->finds_impl();
+    if (!worker->finds_impl()) lacking += (lacking.empty() ? "" : ",") + worker->name();
+  }
+  require(found, "--impl", '"', impl, "\" is found in no implementation of ", lacking,
+          "; harness support --impl --device ", lacking, " lists them");
+  if (lacking.empty()) return;
+  std::cerr << "--impl \"" << impl << "\" is found in no implementation of " << lacking
+            << ", which chooses freely\n";
 }
 
 std::vector<std::unique_ptr<Worker>> open_workers(const std::vector<std::string>& names,
@@ -165,6 +180,7 @@ std::vector<std::unique_ptr<Worker>> open_workers(const std::vector<std::string>
     out.push_back(std::make_unique<Worker>(name, open, jobs, options));
     require_new(out);
   }
+  if (!jobs.empty()) require_impl(out, jobs[0].options->impl);
   return out;
 }
 

@@ -8,6 +8,7 @@
 #include "harness/cli/replay_command.h"
 #include "harness/compare_report.h"
 #include "harness/console.h"
+#include "harness/interrupt.h"
 #include "harness/outcome.h"
 #include "harness/progress.h"
 #include "harness/results_json.h"
@@ -23,6 +24,7 @@ struct Options : ReplayCommand {
 // All devices at once: each has a process of its own.
 Comparison compare_job(const std::vector<std::unique_ptr<Worker>>& workers, const Job& job,
                        size_t index) {
+  if (interrupt() != 0) throw Interrupted();
   for (const auto& worker : workers) worker->start(index, 1);
   std::vector<Replayed> replayed;
   for (const auto& worker : workers) replayed.push_back(worker->next());
@@ -31,6 +33,7 @@ Comparison compare_job(const std::vector<std::unique_ptr<Worker>>& workers, cons
 
 int compare_devices(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
+  catch_interrupts();
   const std::vector<std::string> names = device_names(options.devices, options.priority);
   require(names.size() > 1, "--device", options.devices,
           " is one device, expected two or more, such as cpu,oracle");
@@ -42,6 +45,8 @@ int compare_devices(const Options& options) {
   }
   const auto total = static_cast<int64_t>(jobs.size());
   require_checkpoints(total + static_cast<int64_t>(results.size()), options, recordings.size());
+  const int64_t selected =
+      static_cast<int64_t>(results.size()) + total * static_cast<int64_t>(names.size());
   for (const CheckpointResult& bad : results) std::cout << failure_text(bad, colours_wanted(1));
 
   WorkerOptions worker_options = options.worker;
@@ -57,7 +62,11 @@ int compare_devices(const Options& options) {
   int64_t found = 0;
   for (size_t i = 0; i < jobs.size(); ++i) {
     progress.show(static_cast<int64_t>(i), jobs[i].checkpoint->id, found);
-    comparisons.push_back(compare_job(workers, jobs[i], i));
+    try {
+      comparisons.push_back(compare_job(workers, jobs[i], i));
+    } catch (const Interrupted&) {  // what was compared is reported
+      break;
+    }
     const Comparison& c = comparisons.back();
     results.insert(results.end(), c.results.begin(), c.results.end());
     found += c.finding != Finding::agree && c.finding != Finding::not_compared;
@@ -66,7 +75,7 @@ int compare_devices(const Options& options) {
     json->write(c);
   }
   progress.erase();
-  Outcome outcome = outcome_of(results, request_of(options, workers, options.strict));
+  Outcome outcome = outcome_of(results, request_of(options, workers, options.strict, selected));
   if (outcome.exit_code == 0 && found > 0) {
     outcome.exit_code = exit_code(Status::fail);
     outcome.verdict = text("fail: devices differ by more than their limits in ", found,
@@ -75,7 +84,7 @@ int compare_devices(const Options& options) {
   outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (json) json->finish(outcome);
   std::cout << comparison_text(comparisons, devices, colours_wanted(1)) << '\n'
-            << total << " checkpoints on " << devices.size() << " devices in "
+            << comparisons.size() << " checkpoints on " << devices.size() << " devices in "
             << seconds_text(outcome.seconds) << " s   " << outcome.verdict << '\n';
   return outcome.exit_code;
 }

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "harness/cli/cli.h"
+#include "kernels/plugin_device.h"
 
 namespace plumb {
 
@@ -19,6 +20,12 @@ Action add_devices(CLI::App& app) {
       }
       std::cout << std::left << std::setw(13) << status.name << std::setw(12)
                 << (status.usable ? "usable" : "not usable") << status.text << "\n";
+    }
+    if (*usable_only) return 0;
+    const std::vector<LoadedPlugin> loaded = loaded_plugins();
+    for (size_t i = 0; i < loaded.size(); ++i) {
+      std::cout << std::left << std::setw(25) << "plugin" << describe_plugins()[i] << ", "
+                << loaded[i].file << "\n";
     }
     return 0;
   };

@@ -48,7 +48,9 @@ std::vector<Candidate> largest(const Tensor& logits, int64_t row, int64_t count)
 }
 
 // Whole, or a number of tokens at a time: all logits, [B, T', V].
-Tensor run_chunks(OpenedModel& opened, int64_t chunk, int64_t keep) {
+Tensor run_chunks(OpenedModel& opened, int64_t chunk, int64_t keep, const Step& step) {
+  const std::string where = " on " + opened.device->name();
+  step("the tokens" + where);
   if (chunk == 0) return opened.inference.forward(opened.tokens, keep);
   const auto total = static_cast<int64_t>(opened.tokens[0].size());
   const auto batch = static_cast<int64_t>(opened.tokens.size());
@@ -56,6 +58,7 @@ Tensor run_chunks(OpenedModel& opened, int64_t chunk, int64_t keep) {
   const Tensor out = host_tensor(opened.dtype, {batch, kept, opened.inference.vocabulary()});
   for (int64_t begin = 0; begin < total; begin += chunk) {
     const int64_t end = std::min(total, begin + chunk);
+    step(text("tokens ", begin, " to ", end - 1, where));
     TokenRows part;
     for (const auto& row : opened.tokens) part.emplace_back(row.begin() + begin, row.begin() + end);
     const Tensor logits = opened.inference.forward(part, 0);
@@ -72,7 +75,7 @@ Tensor run_chunks(OpenedModel& opened, int64_t chunk, int64_t keep) {
 }
 
 // The recording's own run, layer by layer against its chained oracle.
-int run_recorded(const Options& options) {
+int run_recorded(const Options& options, const Step& step) {
   const auto folder = find_model(options.model.model);
   const Recording recording = Recording::open(folder);
   ReplayOptions replay;
@@ -80,6 +83,7 @@ int run_recorded(const Options& options) {
   replay.fuse = !options.model.no_fuse;
   replay.impl = options.model.impl;
   replay.fixture = folder.string();
+  step("the recording on " + options.model.device);
   const auto devices = open_devices(options.model.device, "", options.model.threads);
   require(devices.size() == 1, "--device", "names ", devices.size(),
           " devices; a model runs on one");
@@ -91,11 +95,11 @@ int run_recorded(const Options& options) {
   return exit_code(result.status);
 }
 
-int run(const Options& options) {
-  if (options.model.tokens.empty()) return run_recorded(options);
-  OpenedModel opened(options.model, 0);
+int run(const Options& options, const Step& step) {
+  if (options.model.tokens.empty()) return run_recorded(options, step);
+  OpenedModel opened(options.model, 0, step);
   const auto start = std::chrono::steady_clock::now();
-  const Tensor logits = run_chunks(opened, options.chunk, options.keep);
+  const Tensor logits = run_chunks(opened, options.chunk, options.keep, step);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
 
   std::optional<LineFile> json;
@@ -141,7 +145,10 @@ Action add_forward(CLI::App& app) {
   app.add_option("--top", options->top, "how many candidates to show")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
-  return [options] { return run(*options); };
+  return [options] {
+    return run_contained("forward", options->model.worker,
+                         [&](const Step& step) { return run(*options, step); });
+  };
 }
 
 }  // namespace plumb

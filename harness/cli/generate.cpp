@@ -37,15 +37,19 @@ std::string launches(const OpenedModel& opened) {
   return reason.empty() ? ", launches replayed" : ", launches not replayed: " + reason;
 }
 
-int run(const Options& options) {
+int run(const Options& options, const Step& step) {
   require(options.sampling.temperature > 0 ||
               (options.sampling.top_k == 0 && options.sampling.top_p == 1),
           "generate", "--top-k and --top-p need a --temperature above 0");
-  OpenedModel opened(options.model, options.most);
+  OpenedModel opened(options.model, options.most, step);
+  const std::string where = " on " + opened.device->name();
+  step("the prompt" + where);
   const size_t rows = opened.tokens.size();
+  int64_t tokens = 0;
   // One sequence appears as it is made, several at the end, a line each.
   const Generated made = generate(opened.inference, opened.tokens, options.most, options.sampling,
                                   stop_tokens(options, opened.folder), [&](size_t, int64_t id) {
+                                    step(text("after ", ++tokens, " new tokens", where));
                                     if (rows == 1) std::cout << id << ' ' << std::flush;
                                   });
   if (rows == 1) {
@@ -98,7 +102,10 @@ Action add_generate(CLI::App& app) {
   app.add_flag("--eager", options->model.eager,
                "queue every launch of every token; default: GPUs record a token's and replay them");
   app.add_flag("--ignore-stop", options->ignore_stops, "no token ends a sequence");
-  return [options] { return run(*options); };
+  return [options] {
+    return run_contained("generate", options->model.worker,
+                         [&](const Step& step) { return run(*options, step); });
+  };
 }
 
 }  // namespace plumb

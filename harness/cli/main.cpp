@@ -4,10 +4,12 @@
 #include <iostream>
 
 #include "harness/cli/cli.h"
+#include "harness/interrupt.h"
 #include "harness/log.h"
 #include "harness/printable.h"
 #include "harness/status.h"
 #include "kernels/error.h"
+#include "kernels/plugin_device.h"
 
 namespace plumb {
 namespace {
@@ -39,12 +41,43 @@ constexpr Subcommand kSubcommands[] = {
     {"judge", "judge outputs that another program computed", add_judge},
     {"forward", "run a whole model: token ids to logits", add_forward, true},
     {"generate", "continue token ids with a whole model", add_generate, true},
+    {"plugin-flags", "what the compiler needs to build a plugin for a device", add_plugin_flags},
     {"bench", "measure blocks of a model's shape, judged before and after", add_bench, true},
 };
 
-void add_plugins(CLI::App& app, std::vector<std::string>& files) {
-  app.add_option("--plugin", files,
+struct Plugins {
+  std::vector<std::string> files;
+  bool looser_contracts = false;
+};
+
+void add_plugin_options(CLI::App& app, Plugins& plugins) {
+  app.add_option("--plugin", plugins.files,
                  "a library of your own kernels (kernels/plugin.h); may be given again");
+  app.add_flag("--looser-contracts", plugins.looser_contracts,
+               "plugins may promise less than what they replace; verdicts say so");
+}
+
+// An option of a command as it was given; null: it was not, or there is none.
+const CLI::Option* given(const CLI::App& command, const char* name) {
+  const CLI::Option* option = command.get_option_no_throw(name);
+  return option && option->count() > 0 ? option : nullptr;
+}
+
+WorkerOptions worker_options_of(const CLI::App& command) {
+  WorkerOptions out;
+  const CLI::Option* timeout = given(command, "--timeout");
+  out.own_process = !given(command, "--no-worker");
+  require(
+      out.own_process || !timeout, "--timeout",
+      "has no effect with --no-worker: nobody watches over this process; leave one of them out");
+  if (timeout) out.timeout = timeout->as<double>();
+  return out;
+}
+
+void check_impl(const CLI::App& command) {
+  const CLI::Option* impl = given(command, "--impl");
+  require(!impl || !impl->results().front().empty(), "--impl",
+          "is empty; leave it out to let the device choose");
 }
 
 int run(int argc, char** argv) {
@@ -56,13 +89,13 @@ int run(int argc, char** argv) {
   app.add_option("--log-level", level, "error, warning, info or debug")->capture_default_str();
   app.add_option("--log", log_file, "append the log to this file instead of stderr");
   const Action verify = add_verify(app);
-  std::vector<std::string> plugins;
-  add_plugins(app, plugins);
+  Plugins plugins;
+  add_plugin_options(app, plugins);
   std::vector<std::pair<CLI::App*, Action>> actions;
   for (const Subcommand& row : kSubcommands) {
     CLI::App* sub = app.add_subcommand(row.name, row.summary);
     actions.emplace_back(sub, row.add(*sub));
-    if (row.runs) add_plugins(*sub, plugins);
+    if (row.runs) add_plugin_options(*sub, plugins);
   }
   app.require_subcommand(0, 1);
   try {
@@ -74,11 +107,17 @@ int run(int argc, char** argv) {
   require(parsed.has_value(), "--log-level", "unknown level \"", level,
           "\"; known: error, warning, info, debug");
   configure_log(*parsed, log_file);
-  for (const std::string& file : plugins) load_plugin(file);
-  for (const auto& [sub, action] : actions) {
-    if (sub->parsed()) return action();
+  const CLI::App* command = &app;
+  Action action = verify;
+  for (const auto& [sub, its_action] : actions) {
+    if (!sub->parsed()) continue;
+    command = sub;
+    action = its_action;
   }
-  return verify();
+  check_impl(*command);
+  allow_looser_contracts(plugins.looser_contracts);
+  add_plugins(plugins.files, worker_options_of(*command));
+  return action();
 }
 
 }  // namespace
@@ -96,6 +135,11 @@ int main(int argc, char** argv) {
     return report(Status::bad_input, error);
   } catch (const DeviceError& error) {
     return report(Status::device_error, error);
+  } catch (const TimedOut& error) {
+    return report(Status::timeout, error);
+  } catch (const Interrupted& error) {
+    std::cerr << "harness: " << error.what() << "\n";
+    return 128 + interrupt();
   } catch (const Unsupported& error) {
     return report(Status::unsupported, error);
   } catch (const std::exception& error) {

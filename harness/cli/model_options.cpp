@@ -42,10 +42,12 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
   app.add_option("--impl", options.impl, "force implementations, as for verifying");
   app.add_flag("--no-fuse", options.no_fuse, "run fused ops as compositions");
   app.add_option("--json", options.json, "write JSON lines to this file");
+  options.worker.timeout = 3600;  // for loading, and for each part of the tokens
+  add_worker_options(app, options.worker);
 }
 
-OpenedModel::OpenedModel(const ModelOptions& options, int64_t room)
-    : tokens(read_tokens(options.tokens)),
+OpenedModel::OpenedModel(const ModelOptions& options, int64_t room, const Step& step)
+    : tokens((step("loading the model for " + options.device), read_tokens(options.tokens))),
       padding(pad_left(tokens)),
       folder(find_model(options.model)),
       device(open_one(options)),

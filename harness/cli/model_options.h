@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "harness/contained.h"
 #include "harness/inference.h"
 
 namespace CLI {
@@ -16,13 +17,14 @@ struct ModelOptions {
   std::string model, tokens, device = "auto", dtype, impl, json;
   int threads = 0;
   bool no_fuse = false, eager = false;
+  WorkerOptions worker;
 };
 
 void add_model_options(CLI::App& app, ModelOptions& options);
 
 // The model of the options on their device, with room for `room` more tokens than they have.
 struct OpenedModel {
-  OpenedModel(const ModelOptions& options, int64_t room);
+  OpenedModel(const ModelOptions& options, int64_t room, const Step& step);
 
   TokenRows tokens;  // made equally long
   std::vector<int64_t> padding;

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
+#include "harness/interrupt.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -98,8 +99,11 @@ RunInfo run_info(const std::vector<std::unique_ptr<Worker>>& workers) {
 }
 
 Request request_of(const ReplayCommand& options,
-                   const std::vector<std::unique_ptr<Worker>>& workers, bool strict) {
+                   const std::vector<std::unique_ptr<Worker>>& workers, bool strict,
+                   int64_t checkpoints) {
   Request out;
+  out.checkpoints = checkpoints;
+  out.signal = interrupt();
   out.strict = strict;
   out.blocks = options.selection->blocks;
   for (const auto& worker : workers) out.devices.push_back(worker->name());

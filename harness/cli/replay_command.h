@@ -41,6 +41,7 @@ CheckpointResult unreadable(const Loaded& entry, const std::string& device);
 void require_checkpoints(int64_t count, const ReplayCommand& options, size_t recordings);
 RunInfo run_info(const std::vector<std::unique_ptr<Worker>>& workers);
 Request request_of(const ReplayCommand& options,
-                   const std::vector<std::unique_ptr<Worker>>& workers, bool strict);
+                   const std::vector<std::unique_ptr<Worker>>& workers, bool strict,
+                   int64_t checkpoints);
 
 }  // namespace plumb

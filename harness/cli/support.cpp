@@ -6,6 +6,7 @@
 
 #include "blocks/catalog.h"
 #include "harness/cli/cli.h"
+#include "harness/contained.h"
 #include "harness/escape.h"
 #include "harness/features.h"
 #include "harness/impl_coverage.h"
@@ -34,7 +35,7 @@ std::map<std::string, Smallest> smallest_checkpoints(const Selection& selection)
   return out;
 }
 
-int print_support(const Selection& selection, const std::string& device_names) {
+int print_support(const Selection& selection, const std::string& device_names, const Step& step) {
   const auto devices = open_devices(device_names, "", 0);
   const auto oracle = open_device("oracle");
   const std::map<std::string, Smallest> smallest = smallest_checkpoints(selection);
@@ -50,6 +51,7 @@ int print_support(const Selection& selection, const std::string& device_names) {
     std::cout << std::left << std::setw(20) << entry.name;
     const auto found = smallest.find(std::string(entry.name));
     for (const auto& device : devices) {
+      step(text(entry.name, " on ", device->name()));
       for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
         std::string cell = "no recording";
         if (found != smallest.end()) {
@@ -105,7 +107,8 @@ int print_coverage(const Selection& selection) {
 }
 
 // Implementation x dtype: how many checkpoints ran it; one that none ran is a gap.
-int print_implementations(const Selection& selection, const std::string& device_names) {
+int print_implementations(const Selection& selection, const std::string& device_names,
+                          const Step& step) {
   const auto devices = open_devices(device_names, "", 0);
   const auto oracle = open_device("oracle");
   std::vector<SelectedRecording> selected;
@@ -116,7 +119,8 @@ int print_implementations(const Selection& selection, const std::string& device_
   }
   bool complete = true;
   for (const auto& device : devices) {
-    const ImplCoverage coverage = impl_coverage(selected, *device, *oracle);
+    ImplCoverage coverage = impl_coverage(selected, *device, *oracle, step);
+    if (!selection.blocks.empty() || !selection.checkpoint.empty()) coverage.keep_what_ran();
     complete = complete && coverage.complete();
     std::cout << device->name() << ": " << device->describe() << "\n" << to_text(coverage);
   }
@@ -134,13 +138,20 @@ Action add_support(CLI::App& app) {
   app.add_option("--device", *devices, "as for verifying")->capture_default_str();
   app.add_flag("--coverage", *coverage,
                "feature x recording instead; exits 8 when no recording sees a feature");
-  app.add_flag("--impl", *impl,
-               "the implementations compiled into each device instead, with the number of "
-               "checkpoints that run them; exits 1 when one is run by none or fails");
-  return [selection, devices, coverage, impl] {
+  app.add_flag(
+      "--impl", *impl,
+      "the implementations compiled into each device instead, with the number of "
+      "checkpoints that run them; exits 1 when one is run by none or fails; with --block or "
+      "--checkpoint only those of ops that these run");
+  auto worker = std::make_shared<WorkerOptions>();
+  add_worker_options(app, *worker);
+  return [selection, devices, coverage, impl, worker] {
     require_known_blocks(*selection);
-    if (*impl) return print_implementations(*selection, *devices);
-    return *coverage ? print_coverage(*selection) : print_support(*selection, *devices);
+    if (*coverage && !*impl) return print_coverage(*selection);
+    return run_contained("support", *worker, [&](const Step& step) {
+      step("opening " + *devices);
+      return (*impl ? print_implementations : print_support)(*selection, *devices, step);
+    });
   };
 }
 

@@ -8,6 +8,7 @@
 #include "harness/cli/replay_command.h"
 #include "harness/console.h"
 #include "harness/file.h"
+#include "harness/interrupt.h"
 #include "harness/junit.h"
 #include "harness/log.h"
 #include "harness/markdown.h"
@@ -59,21 +60,20 @@ class Run {
 
   int execute() {
     const auto start = std::chrono::steady_clock::now();
+    catch_interrupts();
     require_checkpoints(total(), options_, recordings_.size());
     workers_ = open_workers(names_, options_.threads, jobs_, options_.worker);
     const RunInfo info = run_info(workers_);
     std::optional<ResultsWriter> json;
     if (!options_.json.empty()) json.emplace(options_.json, info);
     Progress progress(std::cerr, is_terminal(2), total(), terminal_columns(2));
-    for (const auto& worker : workers_) {
-      worker->start(0, jobs_.size());
-      for (const Loaded& entry : recordings_) {
-        if (!run_one(*worker, entry, progress, json)) break;
-      }
-      if (stopped_) break;
+    try {
+      run_all(progress, json);
+    } catch (const Interrupted&) {  // what was judged is reported
     }
     progress.erase();
-    Outcome outcome = outcome_of(results_, request_of(options_, workers_, options_.strict));
+    Outcome outcome =
+        outcome_of(results_, request_of(options_, workers_, options_.strict, total()));
     outcome.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (json) json->finish(outcome);
@@ -96,6 +96,15 @@ class Run {
     return count * static_cast<int64_t>(names_.size());
   }
 
+  void run_all(Progress& progress, std::optional<ResultsWriter>& json) {
+    for (const auto& worker : workers_) {
+      worker->start(0, jobs_.size());
+      for (const Loaded& entry : recordings_) {
+        if (!run_one(*worker, entry, progress, json)) return;
+      }
+    }
+  }
+
   // False when the run is to stop.
   bool run_one(Worker& worker, const Loaded& entry, Progress& progress,
                std::optional<ResultsWriter>& json) {
@@ -106,6 +115,7 @@ class Run {
         " checkpoint(s)");
     for (size_t index : entry.checkpoints) {
       const Checkpoint& checkpoint = entry.recording->checkpoints()[index];
+      if (interrupt() != 0) throw Interrupted();
       progress.show(static_cast<int64_t>(results_.size()), checkpoint.id, failures_);
       log(LogLevel::debug, worker.name(), ": ", checkpoint.id);
       if (!report(worker.next().result, progress, json)) return false;
@@ -120,7 +130,8 @@ class Run {
     const bool failed = is_failure(result.status);
     if (failed || options_.verbose) progress.erase();
     if (failed) std::cout << failure_text(result, colours_wanted(1)) << std::flush;
-    else if (options_.verbose) std::cout << checkpoint_line(result, colours_wanted(1));
+    else if (options_.verbose)
+      std::cout << checkpoint_line(result, colours_wanted(1)) << std::flush;
     if (result.chain && !failed) {
       progress.erase();
       std::cout << chain_text(result, options_.verbose) << std::flush;

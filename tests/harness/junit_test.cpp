@@ -115,5 +115,17 @@ TEST_CASE("hostile text and times stay inside their place") {
   for (const char c : xml) CHECK((c == '\n' || (c >= 0x20 && c <= 0x7e)));
 }
 
+TEST_CASE("an interrupt is a failure of its own beside those of checkpoints") {
+  Request request;
+  request.signal = 2;
+  request.checkpoints = 3;
+  const std::vector<CheckpointResult> results = {passing(), sample_result("sdpa", Status::fail)};
+  const std::string xml = junit_xml(sample_run(), results, outcome_of(results, request));
+  CHECK(balanced(xml));
+  CHECK(contains(xml, "name=\"what was selected was judged\""));
+  CHECK(contains(xml, "interrupted by SIGINT after 2 of 3 checkpoints"));
+  CHECK(count(xml, "<failure") == 2);
+}
+
 }  // namespace
 }  // namespace plumb

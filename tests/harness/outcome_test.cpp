@@ -184,5 +184,30 @@ TEST_CASE("reasons are grouped, unsupported before blind") {
   CHECK(outcome.not_judged[2].status == Status::blind);
 }
 
+TEST_CASE("an interrupted run says so and has the signal's exit code, whatever was judged") {
+  Request request;
+  request.checkpoints = 5;
+  request.signal = 15;
+  using enum Status;
+  const Outcome some = outcome_of(of({pass, fail}), request);
+  CHECK(some.exit_code == 143);
+  CHECK(some.interrupted == "SIGTERM");
+  CHECK(some.verdict == "interrupted by SIGTERM after 2 of 5 checkpoints, until then fail: 1 of 2 "
+                        "checkpoints are worse than they may be");
+  request.signal = 2;
+  const Outcome none = outcome_of({}, request);
+  CHECK(none.exit_code == 130);
+  CHECK(none.verdict == "interrupted by SIGINT after 0 of 5 checkpoints");
+}
+
+TEST_CASE("contracts that widened limits stand in the verdict, each once") {
+  CheckpointResult one = passing(), other = passing();
+  one.looser = {"linear: acc2"};
+  other.looser = {"linear: acc2", "rms_norm: acc8"};
+  const std::string verdict = outcome_of({passing(), one, other}, {}).verdict;
+  CHECK(verdict.ends_with("; judged by looser contracts: linear: acc2, rms_norm: acc8"));
+  CHECK(outcome_of({passing()}, {}).verdict.find("looser") == std::string::npos);
+}
+
 }  // namespace
 }  // namespace plumb

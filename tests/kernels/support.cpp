@@ -104,6 +104,13 @@ void Guarded::require_guards() const {
   REQUIRE(changed == bytes.end());
 }
 
+Guarded holding(Device& device, DType dtype, const Shape& shape, const Values& values,
+                Layout layout) {
+  Guarded out(device, dtype, shape, layout);
+  out.set(values);
+  return out;
+}
+
 Values random_values(DType dtype, int64_t count, uint32_t seed, double sigma) {
   std::mt19937 bits(seed);
   const auto uniform = [&] { return (bits() + 0.5) * 0x1p-32; };

@@ -45,6 +45,9 @@ class Guarded {
   Tensor tensor_;
 };
 
+Guarded holding(Device& device, DType dtype, const Shape& shape, const Values& values,
+                Layout layout = Layout::contiguous);
+
 // The same sequence for the same seed everywhere: normal values, rounded to the dtype.
 Values random_values(DType dtype, int64_t count, uint32_t seed, double sigma = 1);
 

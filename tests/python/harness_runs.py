@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PLUGIN_SAMPLES = ROOT / "tests" / "plugin"
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,13 @@ def harness() -> str:
     if not found:
         pytest.skip("the harness is not built")
     return found
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    """Runs a subcommand, which must end within a minute or two."""
+    return subprocess.run(
+        [harness(), *words], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+    )
 
 
 def verify(tmp_path: Path, *options: str) -> Run:

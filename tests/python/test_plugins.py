@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness_runs import ROOT, Run, harness, verify
+from harness_runs import PLUGIN_SAMPLES, ROOT, Run, command, verify
 
-SAMPLES = ROOT / "tests" / "plugin"
 REPLACED = "rms_norm/plugin:my_norm"
 
 
 def judge(plugin: Path, tmp_path: Path, *options: str) -> Run:
     return verify(tmp_path, "--plugin", str(plugin), *options)
-
-
-@pytest.fixture(scope="session")
-def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The samples, built against a copy of the header alone."""
-    headers = tmp_path_factory.mktemp("include") / "kernels"
-    headers.mkdir()
-    shutil.copy(ROOT / "kernels" / "plugin.h", headers)
-    out = tmp_path_factory.mktemp("plugins")
-    for command in (
-        ["cmake", "-S", str(SAMPLES), "-B", str(out), f"-DPLUMBLINE={headers.parent}"],
-        ["cmake", "--build", str(out)],
-    ):
-        subprocess.run(command, check=True, capture_output=True)
-    return out
 
 
 NORMS = ("--device", "cpu", "--block", "rms_norm", "--dtype", "f32")
@@ -150,34 +134,48 @@ def test_two_plugins_for_one_op(plugins: Path, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def gpu_plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The GPU samples for the checked emulator, built against the project's headers."""
-    devices = subprocess.run([harness(), "devices"], capture_output=True, text=True, check=True)
-    if not re.search(r"^emu-check:64 +usable", devices.stdout, re.MULTILINE):
-        pytest.skip("this build of the harness has no emu-check:64")
+def gpu_sample(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Path]:
+    """Builds the GPU sample as README.md says, for a device, with or without its barrier."""
+    if not re.search(r"^emu-check:64 +usable", command("devices").stdout, re.MULTILINE):
+        pytest.skip("this build of the harness has no emulated GPU")
     out = tmp_path_factory.mktemp("gpu_plugins")
-    for command in (
-        ["cmake", "-S", str(SAMPLES), "-B", str(out), f"-DPLUMBLINE={ROOT}", "-DGPU=ON"],
-        ["cmake", "--build", str(out), "--target", "gpu_rms_norm_right", "gpu_rms_norm_race"],
-    ):
-        subprocess.run(command, check=True, capture_output=True)
-    return out
+
+    def build(device: str, barrier: int) -> Path:
+        library = out / f"{device.replace(':', '-')}-{barrier}.so"
+        flags = command("plugin-flags", "--device", device).stdout.split()
+        macros = [f"-DBARRIER={barrier}", f'-DSAMPLE_DEVICE="{device}"']
+        source = PLUGIN_SAMPLES / "gpu_rms_norm.cu"
+        subprocess.run(["c++", *flags, *macros, str(source), "-o", str(library)], check=True)
+        return library
+
+    return build
 
 
 GPU_NORMS = (
-    "--device", "emu-check:64", "--block", "rms_norm", "--repeat", "1",
-    "--fixture", "fixtures/llama-a1/decode-bf16",
+    "--block", "rms_norm", "--repeat", "1", "--fixture", "fixtures/llama-a1/decode-bf16"
 )  # fmt: skip
 
 
-def test_a_gpu_kernel_passes_under_the_checked_emulator(gpu_plugins: Path, tmp_path: Path) -> None:
-    run = judge(gpu_plugins / "gpu_rms_norm_right.so", tmp_path, *GPU_NORMS)
+@pytest.mark.parametrize("device", ["emu:32", "emu:64", "emu-check:64"])
+def test_a_gpu_kernel_passes_on_the_emulator(
+    gpu_sample: Callable[[str, int], Path], tmp_path: Path, device: str
+) -> None:
+    run = judge(gpu_sample(device, 1), tmp_path, "--device", device, *GPU_NORMS)
     assert run.code == 0, run.stdout + run.stderr
     assert all(result["impl"] == ["rms_norm/plugin:gpu_norm"] for result in run.results)
 
 
-def test_the_checked_emulator_finds_its_race(gpu_plugins: Path, tmp_path: Path) -> None:
-    run = judge(gpu_plugins / "gpu_rms_norm_race.so", tmp_path, *GPU_NORMS)
+def test_the_checked_emulator_finds_its_race(
+    gpu_sample: Callable[[str, int], Path], tmp_path: Path
+) -> None:
+    device = "emu-check:64"
+    run = judge(gpu_sample(device, 0), tmp_path, "--device", device, *GPU_NORMS)
     assert run.code == 5
     assert "race: the " in run.results[0]["reason"]
     assert "gpu_rms_norm.cu:" in run.results[0]["reason"]
+
+
+def test_flags_of_an_unknown_device() -> None:
+    done = command("plugin-flags", "--device", "tpu:0")
+    assert done.returncode == 2
+    assert 'kind "tpu"; known: cpu, emu, emu-check, cuda, hip' in done.stderr

@@ -86,6 +86,7 @@ def test_the_corpus_is_what_its_generator_makes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = CORPUS.parent / "make_recordings.py"
+    monkeypatch.syspath_prepend(path.parent)  # as for a script
     spec = importlib.util.spec_from_file_location("make_recordings", path)
     assert spec is not None and spec.loader is not None
     generator = importlib.util.module_from_spec(spec)

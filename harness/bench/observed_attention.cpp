@@ -1,0 +1,131 @@
+// The ops of an attention: some queries of some heads, with all keys that they see.
+#include <algorithm>
+#include <cmath>
+
+#include "harness/bench/observed_ops.h"
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+// Whether each of the picked queries may see each key: bool [1, 1, rows, S].
+Tensor allowed_keys(const AttentionMask& mask, const Picks& rows, int64_t keys) {
+  const Tensor out = host_tensor(DType::boolean, {1, 1, rows.count, keys});
+  for (int64_t i = 0; i < rows.count; ++i) {
+    const KeyRange range = visible_keys(mask, rows[i], keys);
+    for (int64_t s = 0; s < keys; ++s) {
+      out.data<bool>()[i * keys + s] = range.begin <= s && s < range.end;
+    }
+  }
+  return out;
+}
+
+double value(const Tensor& host, int64_t i) {
+  return load(host.dtype(), host.data<char>() + i * size_of(host.dtype()));
+}
+
+// max |q k^T| of host tensors [1, 1, rows, D] and [1, 1, S, D].
+double largest_product(const Tensor& q, const Tensor& k) {
+  const int64_t width = q.dim(3);
+  double largest = 0;
+  const Tensor wide_q = host_tensor(DType::f32, q.shape()),
+               wide_k = host_tensor(DType::f32, k.shape());
+  for (int64_t i = 0; i < q.numel(); ++i) wide_q.data<float>()[i] = static_cast<float>(value(q, i));
+  for (int64_t i = 0; i < k.numel(); ++i) wide_k.data<float>()[i] = static_cast<float>(value(k, i));
+  for (int64_t t = 0; t < q.dim(2); ++t) {
+    for (int64_t s = 0; s < k.dim(2); ++s) {
+      float sum = 0;
+      for (int64_t d = 0; d < width; ++d) {
+        sum += wide_q.data<float>()[t * width + d] * wide_k.data<float>()[s * width + d];
+      }
+      largest = std::max(largest, std::fabs(static_cast<double>(sum)));
+    }
+  }
+  return largest;
+}
+
+Tensor one_head(const Tensor& t, int64_t head) { return t.slice(0, 0, 1).slice(1, head, head + 1); }
+
+}  // namespace
+
+void ObservedOps::do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) {
+  const Picks rows = picks(a.dim(2), kRows), heads = picks(a.dim(1), kHeads);
+  const int64_t group = a.dim(1) / b.dim(1);
+  std::vector<SampledOp> sampled(static_cast<size_t>(heads.count));
+  for (int64_t i = 0; i < heads.count; ++i) {
+    sampled[static_cast<size_t>(i)].inputs = {
+        gather(inner_, picked(one_head(a, heads[i]), 2, rows)),
+        gather(inner_, one_head(b, heads[i] / group))};
+  }
+  forward(cost_of(OpId::matmul, {out}, {a, b}),
+          [&](Ops& ops) { ops.matmul(out, a, b, transpose_b); });
+  for (int64_t i = 0; i < heads.count; ++i) {
+    SampledOp& one = sampled[static_cast<size_t>(i)];
+    one.outputs = {gather(inner_, picked(one_head(out, heads[i]), 2, rows))};
+    one.run = [transpose_b](Ops& ops, const Tensors& y, const Tensors& x) {
+      ops.matmul(y[0], x[0], x[1], transpose_b);
+    };
+    judge(one);
+  }
+}
+
+void ObservedOps::do_repeat_heads(const Tensor& out, const Tensor& x) {
+  const Picks rows = pick_rows(out), all_heads{0, 1, 0};
+  SampledOp sampled;
+  sampled.inputs = gathered({x}, rows, all_heads);
+  forward(cost_of(OpId::repeat_heads, {out}, {x}), [&](Ops& ops) { ops.repeat_heads(out, x); });
+  sampled.outputs = gathered({out}, rows, all_heads);
+  sampled.run = [](Ops& ops, const Tensors& y, const Tensors& a) { ops.repeat_heads(y[0], a[0]); };
+  sampled.exact = true;
+  judge(sampled);
+}
+
+void ObservedOps::do_causal_mask(const Tensor& out, const AttentionMask& mask) {
+  require(!mask.key_valid.defined() && !mask.explicit_mask.defined(), "bench",
+          "causal_mask is sampled without padding and explicit masks only");
+  const Picks rows = picks(out.dim(2), kRows), no_heads;
+  forward(cost_of(OpId::causal_mask, {out}, {}), [&](Ops& ops) { ops.causal_mask(out, mask); });
+  SampledOp sampled;
+  sampled.inputs = {allowed_keys(mask, rows, out.dim(3))};
+  sampled.outputs = gathered({out}, rows, no_heads);
+  sampled.run = [fully_masked = mask.fully_masked](Ops& ops, const Tensors& y, const Tensors& a) {
+    AttentionMask picked_mask;
+    picked_mask.explicit_mask = a[0];
+    picked_mask.fully_masked = fully_masked;
+    ops.causal_mask(y[0], picked_mask);
+  };
+  sampled.exact = true;
+  judge(sampled);
+}
+
+void ObservedOps::do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+                          const AttentionMask& mask, const SdpaParams& params) {
+  require(!mask.key_valid.defined() && !mask.explicit_mask.defined(), "bench",
+          "sdpa is sampled without padding and explicit masks only");
+  forward(cost_of_sdpa(out, q, k, v, mask),
+          [&](Ops& ops) { ops.sdpa(out, q, k, v, mask, params); });
+  const Picks rows = picks(q.dim(2), kRows), heads = picks(q.dim(1), kHeads);
+  const int64_t group = q.dim(1) / k.dim(1);
+  for (int64_t i = 0; i < heads.count; ++i) {
+    const int64_t head = heads[i];
+    SampledOp sampled;
+    sampled.inputs = {gather(inner_, picked(one_head(q, head), 2, rows)),
+                      gather(inner_, one_head(k, head / group)),
+                      gather(inner_, one_head(v, head / group)),
+                      allowed_keys(mask, rows, k.dim(2))};
+    const Tensor one = out.slice(0, 0, 1).slice(2, head, head + 1);
+    sampled.outputs = {gather(inner_, picked(one, 1, rows))};
+    sampled.axes = {"batch", "token", "head", "channel"};
+    sampled.max_abs_score = params.scale * largest_product(sampled.inputs[0], sampled.inputs[1]);
+    sampled.run = [params, fully_masked = mask.fully_masked](Ops& ops, const Tensors& y,
+                                                             const Tensors& a) {
+      AttentionMask explicit_mask;
+      explicit_mask.explicit_mask = a[3];
+      explicit_mask.fully_masked = fully_masked;
+      ops.sdpa(y[0], a[0], a[1], a[2], explicit_mask, params);
+    };
+    judge(sampled);
+  }
+}
+
+}  // namespace plumb

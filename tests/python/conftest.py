@@ -1,0 +1,25 @@
+"""Fixtures that several files share."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from harness_runs import PLUGIN_SAMPLES, ROOT
+
+
+@pytest.fixture(scope="session")
+def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample plugins, built against a copy of the header alone."""
+    headers = tmp_path_factory.mktemp("include") / "kernels"
+    headers.mkdir()
+    shutil.copy(ROOT / "kernels" / "plugin.h", headers)
+    out = tmp_path_factory.mktemp("plugins")
+    for command in (
+        ["cmake", "-S", str(PLUGIN_SAMPLES), "-B", str(out), f"-DPLUMBLINE={headers.parent}"],
+        ["cmake", "--build", str(out)],
+    ):
+        subprocess.run(command, check=True, capture_output=True)
+    return out
