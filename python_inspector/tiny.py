@@ -202,6 +202,9 @@ MODELS: dict[str, TinyModel] = {
     "blocks": TinyModel(
         "blocks", {}, "layer norm, activations, packed MLP, explicit masks, biases"
     ),
+    "components": TinyModel(
+        "components", {}, "divisions: an expert router, embeddings of unit length"
+    ),
 }
 ALIASES = {"llama": "llama-a1", "gemma2": "gemma2-a4", "zamba2": "zamba2-a6"}
 
@@ -235,6 +238,10 @@ def build(
         from python_inspector.blocks_model import build_blocks
 
         model = build_blocks(dtype, attention, dict(entry.config))
+    elif entry.model_type == "components":
+        from python_inspector.components_model import build_components
+
+        model = build_components(dtype)
     else:
         from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -243,7 +250,8 @@ def build(
     weights = draw_weights(
         model, seed, zero_centred_norms=entry.model_type == "gemma2", gain=entry.gain
     )
-    _add_outliers(entry, weights["model.embed_tokens.weight"])
+    if entry.outlier_channels:
+        _add_outliers(entry, weights["model.embed_tokens.weight"])
     load_weights(model, weights)
     return model.eval()
 
