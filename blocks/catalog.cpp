@@ -13,6 +13,7 @@
 #include "blocks/norms.h"
 #include "blocks/rotary.h"
 #include "blocks/sdpa.h"
+#include "blocks/state_cache.h"
 #include "blocks/zamba2.h"
 #include "kernels/error.h"
 
@@ -33,14 +34,30 @@ const std::vector<BlockEntry>& block_catalog() {
       {"activation", run_activation, C::leaf, R::own, "silu, gelu, gelu-tanh, tanh"},
       {"glu_activation", run_glu_activation, C::leaf, R::own, "act(gate) * up"},
       {"add", run_add, C::leaf, R::own, "residual sum"},
+      {"mul", run_mul, C::leaf, R::own, "product of two tensors"},
+      {"div", run_div, C::leaf, R::own, "quotient of two tensors"},
+      {"add_scalar", run_add_scalar, C::leaf, R::own, "plus a number"},
       {"scale", run_scale, C::leaf, R::own, "times or divided by a number"},
       {"softcap", run_softcap, C::leaf, R::own, "cap * tanh(x / cap)"},
       {"repeat_kv", run_repeat_kv, C::exact, R::own,
        "key-value heads repeated for grouped queries"},
+      {"concat", run_concat, C::exact, R::all, "two tensors joined along an axis"},
+      {"slice", run_slice, C::exact, R::all, "a part of an axis"},
+      {"permute", run_permute, C::exact, R::all, "axes in another order"},
+      {"cast", run_cast, C::exact, R::own, "from one float format to another"},
+      {"mask_fill", run_mask_fill, C::exact, R::all, "a number where a mask is true"},
+      {"position_ids", run_position_ids, C::exact, R::all,
+       "positions of tokens, counted past padding"},
+      {"conv1d", run_conv1d, C::leaf, R::all, "depthwise convolution over tokens"},
       {"matmul", run_matmul, C::leaf, R::own, "batched product inside attention"},
       {"masked_add", run_masked_add, C::leaf, R::own, "additive mask on scores"},
       {"softmax", run_softmax, C::leaf, R::own, "softmax over keys"},
       {"kv_cache", run_kv_cache, C::exact, R::all, "dynamic cache, full and sliding"},
+      {"static_kv_cache", run_static_kv_cache, C::exact, R::all,
+       "static cache, full and sliding: buffers of fixed length"},
+      {"conv_cache", run_conv_cache, C::exact, R::all,
+       "the last columns that a causal convolution saw"},
+      {"ssm_cache", run_ssm_cache, C::exact, R::all, "the state that a scan left"},
       {"causal_mask", run_causal_mask, C::exact, R::all,
        "causal, window and padding mask, bit for bit"},
       {"sdpa", run_sdpa, C::leaf, R::queries, "scaled dot product attention"},
@@ -64,6 +81,19 @@ const std::vector<BlockEntry>& block_catalog() {
       {"lm_head", run_lm_head, C::leaf, R::own, "logits: slice, product, softcap"},
   };
   return entries;
+}
+
+const std::vector<BlockSuite>& block_suites() {
+  static const std::vector<BlockSuite> suites = {
+      {"components",
+       {"softmax", "concat", "slice", "permute", "repeat_kv", "cast", "add", "mul", "div",
+        "add_scalar", "scale", "mask_fill", "position_ids", "conv1d"},
+       "single operations, which larger blocks are made of"},
+      {"caches",
+       {"kv_cache", "static_kv_cache", "conv_cache", "ssm_cache"},
+       "what stays of a sequence between calls"},
+  };
+  return suites;
 }
 
 const BlockEntry* find_block(std::string_view name) {

@@ -54,6 +54,15 @@ struct BlockEntry {
 };
 
 const std::vector<BlockEntry>& block_catalog();
+
+// A named group of blocks.
+struct BlockSuite {
+  std::string_view name;
+  std::vector<std::string_view> blocks;
+  std::string_view summary;
+};
+const std::vector<BlockSuite>& block_suites();
+
 const BlockEntry* find_block(std::string_view name);  // null when unknown
 
 }  // namespace plumb

@@ -11,6 +11,8 @@
 #include <variant>
 #include <vector>
 
+#include "kernels/error.h"
+
 namespace plumb {
 
 class Params {
@@ -43,6 +45,11 @@ class Params {
   std::optional<double> number_or_null(std::string_view name) const;
   std::optional<int64_t> integer_or_null(std::string_view name) const;
   bool is_null(std::string_view name) const;  // taken only when null
+  // Throws BadInput that begins with where() unless the condition holds.
+  template <class... Parts>
+  void expect(bool condition, const Parts&... parts) const {
+    if (!condition) throw BadInput(text(where_, ": ", parts...));
+  }
   // For information that no computation needs.
   void ignore(std::string_view name) const;
 

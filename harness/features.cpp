@@ -99,6 +99,53 @@ class Finder {
     }
   }
 
+  void static_cache() {
+    const Params& p = checkpoint_.params;
+    const int64_t slots = p.integer("max_length"), before = p.integer("seen");
+    const int64_t after = before + shape("k")[2];
+    seen("append", before > 0);
+    if (after < slots) seen("unused_slots", true);
+    if (p.integer_or_null("window")) {
+      seen("sliding", true);
+      if (after > slots) seen(before < slots ? "overflow" : "wrap_around", true);
+    }
+  }
+
+  void conv_cache() {
+    carried("conv_state", "state_before", "state_after");
+    const bool start = checkpoint_.inputs.count("state_before") == 0;
+    if (start && shape("x")[2] < checkpoint_.params.integer("kernel")) seen("zeros_in_front", true);
+  }
+
+  void concat() { axis(checkpoint_.params.integer("axis"), shape("a").rank()); }
+  void slice() {
+    axis(checkpoint_.params.integer("axis"), shape("x").rank());
+    seen("offset", checkpoint_.params.integer("begin") > 0);
+  }
+  void permute() {
+    const std::vector<double>& axes = checkpoint_.params.numbers("axes");
+    const auto last = static_cast<double>(axes.size() - 1);
+    seen(axes.back() == last ? "last_axis_stays" : "last_axis_moves", true);
+  }
+
+  void product_of_two() { seen("broadcast", !(shape("a") == shape("b"))); }
+
+  void mask_fill() {
+    seen("mask", !all_equal(input("mask"), 0) && !all_equal(input("mask"), 1));
+    seen("broadcast", !(shape("x") == shape("mask")));
+    if (std::isinf(number("value"))) seen("infinite", true);
+  }
+
+  void position_ids() {
+    if (checkpoint_.inputs.count("token_valid")) padding("token_valid");
+    else seen("offset", checkpoint_.params.integer("offset") > 0);
+  }
+
+  void conv1d() {
+    if (checkpoint_.inputs.count("bias")) seen("bias", !all_equal(input("bias"), 0));
+    if (checkpoint_.params.integer("padding") > 0) seen("padding", true);
+  }
+
   void scale_block() { seen(checkpoint_.params.string("operation"), number("factor") != 1); }
 
   // queries, keys: extents; p: where the mask params are.
@@ -230,6 +277,8 @@ class Finder {
     if (checkpoint_.outputs.count(after)) seen(feature + "_after", true);
   }
 
+  void axis(int64_t along, int rank) { seen(along == rank - 1 ? "last_axis" : "outer_axis", true); }
+
   void padding(const char* name) {
     if (checkpoint_.inputs.count(name)) seen("padding", !all_equal(input(name), 1));
   }
@@ -318,6 +367,15 @@ const std::vector<Row>& table() {
       {"softcap", [](Finder& f, const Checkpoint&) { f.softcap_block(); }},
       {"lm_head", [](Finder& f, const Checkpoint&) { f.lm_head(); }},
       {"kv_cache", [](Finder& f, const Checkpoint&) { f.cache(); }},
+      {"static_kv_cache", [](Finder& f, const Checkpoint&) { f.static_cache(); }},
+      {"conv_cache", [](Finder& f, const Checkpoint&) { f.conv_cache(); }},
+      {"concat", [](Finder& f, const Checkpoint&) { f.concat(); }},
+      {"slice", [](Finder& f, const Checkpoint&) { f.slice(); }},
+      {"permute", [](Finder& f, const Checkpoint&) { f.permute(); }},
+      {"mul", [](Finder& f, const Checkpoint&) { f.product_of_two(); }},
+      {"mask_fill", [](Finder& f, const Checkpoint&) { f.mask_fill(); }},
+      {"position_ids", [](Finder& f, const Checkpoint&) { f.position_ids(); }},
+      {"conv1d", [](Finder& f, const Checkpoint&) { f.conv1d(); }},
       {"scale", [](Finder& f, const Checkpoint&) { f.scale_block(); }},
       {"causal_mask", [](Finder& f, const Checkpoint&) { f.causal_mask(); }},
       {"sdpa", [](Finder& f, const Checkpoint&) { f.sdpa(); }},

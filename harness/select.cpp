@@ -56,16 +56,34 @@ std::vector<size_t> selected_checkpoints(const Selection& selection, const Recor
 }
 
 bool Selection::wants(std::string_view block) const {
-  return blocks.empty() || std::find(blocks.begin(), blocks.end(), block) != blocks.end();
+  if (blocks.empty() && suites.empty()) return true;
+  if (std::find(blocks.begin(), blocks.end(), block) != blocks.end()) return true;
+  return std::any_of(block_suites().begin(), block_suites().end(), [&](const BlockSuite& suite) {
+    return std::find(suites.begin(), suites.end(), suite.name) != suites.end() &&
+           std::find(suite.blocks.begin(), suite.blocks.end(), block) != suite.blocks.end();
+  });
 }
 
+namespace {
+
+template <class Entry>
+std::string names_of(const std::vector<Entry>& entries) {
+  std::string out;
+  for (const Entry& entry : entries) out += (out.empty() ? "" : ", ") + std::string(entry.name);
+  return out;
+}
+
+}  // namespace
+
 void require_known_blocks(const Selection& selection) {
-  std::string known;
-  for (const BlockEntry& entry : block_catalog())
-    known += (known.empty() ? "" : ", ") + std::string(entry.name);
   for (const std::string& block : selection.blocks) {
     require(block == "module" || find_block(block), "--block", "unknown block \"", block,
-            "\"; known: ", known);
+            "\"; known: ", names_of(block_catalog()));
+  }
+  for (const std::string& suite : selection.suites) {
+    const auto named = [&](const BlockSuite& known) { return known.name == suite; };
+    require(std::any_of(block_suites().begin(), block_suites().end(), named), "--suite",
+            "unknown suite \"", suite, "\"; known: ", names_of(block_suites()));
   }
 }
 

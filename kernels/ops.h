@@ -126,9 +126,12 @@ class Ops {
   // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
   void activation(const Tensor& out, const Tensor& x, Activation function);
 
-  // R(a + b), R(a * b): equal shapes.
+  // R(a + b), R(a * b), R(a / b): equal shapes.
   void add(const Tensor& out, const Tensor& a, const Tensor& b);
   void mul(const Tensor& out, const Tensor& a, const Tensor& b);
+  void div(const Tensor& out, const Tensor& a, const Tensor& b);
+  // R(x + value).
+  void add_scalar(const Tensor& out, const Tensor& x, double value);
   // R(x * factor) or R(x / factor).
   void scale(const Tensor& out, const Tensor& x, double factor,
              ScaleOperation operation = ScaleOperation::multiply);
@@ -177,6 +180,18 @@ class Ops {
 
   // past.stored = past.stored + tokens. Not recorded.
   void advance(const Position& past, int64_t tokens);
+
+  // out[.., j, i] = x[.., i, j]: the last two axes exchanged in memory. x [.., M, N], out
+  // [.., N, M], rank 2 at least.
+  void transpose(const Tensor& out, const Tensor& x);
+
+  // out = R(value) where mask is true, else x. mask bool of x's shape. Tensor.masked_fill.
+  void mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask, double value);
+
+  // out[b, t] = offset + t; given valid, offset less 1 plus the number of true valid[b, 0 .. t],
+  // and 0 where valid[b, t] is false. out i64 [B, T], valid bool [B, T] or undefined. generate():
+  // _prepare_position_ids_for_generation.
+  void position_ids(const Tensor& out, const Tensor& valid, int64_t offset);
 
   // out = R(x): from one float dtype to another.
   void cast(const Tensor& out, const Tensor& x);
@@ -290,6 +305,12 @@ class Ops {
                             const Tensor& b);
   virtual void do_cast(const Tensor& out, const Tensor& x) = 0;
   virtual void do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid) = 0;
+  virtual void do_div(const Tensor& out, const Tensor& a, const Tensor& b) = 0;
+  virtual void do_add_scalar(const Tensor& out, const Tensor& x, double value) = 0;
+  virtual void do_transpose(const Tensor& out, const Tensor& x) = 0;
+  virtual void do_mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask,
+                            double value) = 0;
+  virtual void do_position_ids(const Tensor& out, const Tensor& valid, int64_t offset) = 0;
   virtual void do_causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,
                                 const Tensor& weight, const Tensor& bias,
                                 const Tensor& state_before, std::optional<Activation> function) = 0;

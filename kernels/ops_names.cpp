@@ -6,31 +6,12 @@
 namespace plumb {
 namespace {
 
-constexpr std::array<std::string_view, kOpCount> kOpNames = {"embedding",
-                                                             "rms_norm",
-                                                             "layer_norm",
-                                                             "linear",
-                                                             "activation",
-                                                             "add",
-                                                             "mul",
-                                                             "scale",
-                                                             "softmax",
-                                                             "matmul",
-                                                             "masked_add",
-                                                             "repeat_heads",
-                                                             "rotary_table",
-                                                             "rotary",
-                                                             "causal_mask",
-                                                             "copy",
-                                                             "cast",
-                                                             "mask_rows",
-                                                             "causal_conv1d",
-                                                             "ssd_scan",
-                                                             "gated_rms_norm",
-                                                             "gated_activation",
-                                                             "softcap",
-                                                             "add_rms_norm",
-                                                             "sdpa"};
+constexpr std::array<std::string_view, kOpCount> kOpNames = {
+    "embedding",     "rms_norm",     "layer_norm",       "linear",  "activation",   "add",
+    "mul",           "scale",        "softmax",          "matmul",  "masked_add",   "repeat_heads",
+    "rotary_table",  "rotary",       "causal_mask",      "copy",    "cast",         "mask_rows",
+    "causal_conv1d", "ssd_scan",     "gated_rms_norm",   "div",     "add_scalar",   "transpose",
+    "mask_fill",     "position_ids", "gated_activation", "softcap", "add_rms_norm", "sdpa"};
 
 struct ActivationName {
   Activation function;

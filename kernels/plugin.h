@@ -69,7 +69,7 @@ typedef struct plumb_params {
  *   layer_norm        out, x, weight, [bias]                      eps
  *   linear            out, x, weight, [bias]
  *   activation        out, x                                      activation
- *   add, mul          out, a, b
+ *   add, mul, div     out, a, b
  *   scale             out, x                                      scale divide
  *   softmax           out, x
  *   matmul            out, a, b                                   transpose_b
@@ -80,6 +80,7 @@ typedef struct plumb_params {
  *   causal_mask       out, [key_valid], [explicit_mask]           causal window query_offset
  *                                                                 key_offset fully_masked
  *   copy, cast        out, x
+ *   transpose         out, x
  *   mask_rows         out, x, valid
  *   gated_activation  out, gate, up                               activation
  *   softcap           out, x                                      cap

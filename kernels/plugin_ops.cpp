@@ -298,6 +298,26 @@ void PluginOps::do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& v
   run(OpId::mask_rows, {}, {out, x, valid}, [&](Ops& own) { own.mask_rows(out, x, valid); });
 }
 
+void PluginOps::do_div(const Tensor& out, const Tensor& a, const Tensor& b) {
+  run(OpId::div, {}, {out, a, b}, [&](Ops& own) { own.div(out, a, b); });
+}
+
+void PluginOps::do_add_scalar(const Tensor& out, const Tensor& x, double value) {
+  forward(OpId::add_scalar, [&](Ops& own) { own.add_scalar(out, x, value); });
+}
+
+void PluginOps::do_transpose(const Tensor& out, const Tensor& x) {
+  run(OpId::transpose, {}, {out, x}, [&](Ops& own) { own.transpose(out, x); });
+}
+
+void PluginOps::do_mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask, double value) {
+  forward(OpId::mask_fill, [&](Ops& own) { own.mask_fill(out, x, mask, value); });
+}
+
+void PluginOps::do_position_ids(const Tensor& out, const Tensor& valid, int64_t offset) {
+  forward(OpId::position_ids, [&](Ops& own) { own.position_ids(out, valid, offset); });
+}
+
 void PluginOps::do_causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,
                                  const Tensor& weight, const Tensor& bias,
                                  const Tensor& state_before, std::optional<Activation> function) {

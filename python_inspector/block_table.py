@@ -19,6 +19,7 @@ KEY = "batch kv_head token head_dim"
 CACHE = "batch kv_head kv_token head_dim"
 TABLE = "batch token head_dim"
 SCORES = "batch head token kv_token"
+COLUMNS = "batch channel token"
 CONV_STATE = "batch channel state"
 SSM_STATE = "batch head head_dim state"
 HEADS = "batch token head head_dim"
@@ -69,6 +70,8 @@ def _pointwise(params: str = "") -> BlockRow:
     return BlockRow({"x": None}, {"out": None}, params)
 
 
+_PAIR = BlockRow({"a": None, "b": None}, {"out": None})
+
 BLOCKS: dict[str, BlockRow] = {
     "embedding": BlockRow({"ids": "batch token"}, {"out": HIDDEN}, "scale", "weight"),
     "rotary_frequencies": BlockRow(
@@ -91,8 +94,22 @@ BLOCKS: dict[str, BlockRow] = {
     "linear": BlockRow({"x": None}, {"out": None}, "", "weight bias?"),
     "activation": _pointwise("function"),
     "glu_activation": BlockRow({"gate": None, "up": None}, {"out": None}, "function"),
-    "add": BlockRow({"a": None, "b": None}, {"out": None}),
+    "add": _PAIR,
     "scale": _pointwise("factor operation"),
+    "mul": _PAIR,
+    "div": _PAIR,
+    "add_scalar": _pointwise("value"),
+    "cast": _pointwise(),
+    "concat": BlockRow({"a": None, "b": None}, {"out": None}, "axis"),
+    "slice": _pointwise("axis begin end"),
+    "permute": _pointwise("axes"),
+    "mask_fill": BlockRow({"x": None, "mask": None}, {"out": None}, "value"),
+    "position_ids": BlockRow({"token_valid?": "batch token"}, {"out": "batch token"}, "offset"),
+    "conv1d": BlockRow(
+        {"x": COLUMNS, "weight": "channel group state", "bias?": "channel"},
+        {"out": COLUMNS},
+        "padding",
+    ),
     "softcap": _pointwise("cap"),
     "repeat_kv": BlockRow({"x": CACHE}, {"out": "batch head kv_token head_dim"}, "repeats"),
     "matmul": BlockRow({"a": None, "b": None}, {"out": None}, "transpose_b"),
@@ -103,6 +120,17 @@ BLOCKS: dict[str, BlockRow] = {
         {"keys": CACHE, "values": CACHE, "keys_after": CACHE, "values_after": CACHE},
         "kind window",
     ),
+    "static_kv_cache": BlockRow(
+        {"k": KEY, "v": KEY, "keys_before": CACHE, "values_before": CACHE},
+        {"keys": CACHE, "values": CACHE, "keys_after": CACHE, "values_after": CACHE},
+        "max_length window seen",
+    ),
+    "conv_cache": BlockRow(
+        {"x": COLUMNS, "state_before?": CONV_STATE},
+        {"out": COLUMNS, "state_after": CONV_STATE},
+        "kernel",
+    ),
+    "ssm_cache": BlockRow({"state": SSM_STATE}, {"out": SSM_STATE, "state_after": SSM_STATE}),
     "causal_mask": BlockRow(
         {"key_valid?": KEY_VALID}, {"mask": SCORES}, f"{MASK} form queries keys batch"
     ),

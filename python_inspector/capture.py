@@ -54,6 +54,12 @@ COMPOSITES = {
 }  # fmt: skip
 """Blocks made of blocks: their oracle repeats what their parts' oracles did."""
 
+COMPONENTS = {
+    "concat", "slice", "permute", "cast", "mul", "div", "add_scalar", "mask_fill", "position_ids",
+    "conv1d", "conv_cache", "ssm_cache",
+}  # fmt: skip
+"""Kinds that a recording holds only where they are asked for by name: they are many and small."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -74,8 +80,15 @@ class Options:
         """Whether single torch operations are recorded."""
         return self.internals and self.oracle != "leaves"
 
+    @property
+    def components(self) -> bool:
+        """Whether any kind of COMPONENTS was asked for."""
+        return self.blocks is not None and not COMPONENTS.isdisjoint(self.blocks)
+
     def wants(self, kind: str, path: str) -> bool:
         """Whether a block of this kind, called at this module path, is to be recorded."""
+        if kind in COMPONENTS and self.blocks is None:
+            return False
         if self.blocks is not None and kind not in self.blocks:
             return False
         if self.oracle == "leaves" and kind in COMPOSITES:

@@ -74,6 +74,19 @@ def chunks_of(*lengths: int) -> Plan:
     return lambda ids: RunPlan(ids(n), n, chunks=lengths, cache="dynamic", logits_to_keep=3)
 
 
+def static(max_length: int, *chunks: int, steps: int = 0) -> Plan:
+    """Prefill, in chunks where there are several, and single tokens into buffers of fixed size."""
+    n = sum(chunks)
+    return lambda ids: RunPlan(
+        ids(n + steps),
+        n,
+        steps,
+        chunks=chunks if len(chunks) > 1 else None,
+        cache="static",
+        max_length=max_length,
+    )
+
+
 decode = decode_of(PREFILL, STEPS)
 chunked = chunks_of(5, 10)
 

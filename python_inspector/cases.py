@@ -29,8 +29,10 @@ from python_inspector.case import (
     padded,
     padded_decode,
     padded_decode_of,
+    static,
     whole,
 )
+from python_inspector.capture import COMPONENTS
 from python_inspector.folders import replace_folder
 from python_inspector.format import FormatError
 from python_inspector.further_cases import further_cases
@@ -58,6 +60,16 @@ _ROTARY = What(
     layers=(0,),
     internals=False,
 )
+_COMPONENTS = What(blocks=(*sorted(COMPONENTS), "softmax", "scale", "repeat_kv"), layers=(0,))
+_STATES = What(
+    blocks=("mask_fill", "conv1d", "conv_cache", "ssm_cache", "kv_cache"),
+    layers=(0, 1),
+)
+_ONE_STATE = replace(_STATES, layers=(0,))
+_POSITIONS = What(blocks=("position_ids",))
+_CACHES = What(blocks=("static_kv_cache", "causal_mask"), layers=(0, 1))
+_SEEN = What(blocks=("static_kv_cache", "causal_mask", "sdpa", "position_ids"), layers=(0, 1))
+_JOINED = What(blocks=("static_kv_cache", "concat", "slice"), layers=(0,))
 # Zamba2's layers: linear, hybrid with block 0, linear, hybrid with 1, hybrid with 0 again, linear.
 # Kinds that Zamba2 has in common with other models, and the parts of an adapter, are recorded where
 # layers are few.
@@ -142,6 +154,39 @@ def _all_cases() -> Iterator[Case]:
         about = "outlier channels and a massive activation"
         yield Case(f"{model}/whole-{dtype}", about, model, dtype, whole(), what=_TWO_LAYERS)
     yield from _zamba2_cases()
+    yield from _component_cases()
+    yield from _static_cases()
+
+
+def _component_cases() -> Iterator[Case]:
+    """Single operations of each kind: a layer's, and those that only some models have."""
+    for dtype, tokens in (("f32", 5), ("bf16", 6)):  # rows of whole 16 bytes, and others
+        name = f"whole-{dtype}-components"
+        for model in ("components", "llama-a1"):
+            about = f"single operations of {model}"
+            yield Case(f"{model}/{name}", about, model, dtype, whole(tokens), what=_COMPONENTS)
+        model, about = "zamba2-a6", "Zamba2, the mixer's operations and the updates of its states"
+        mode, what = f"chunked-{dtype}-components", _STATES if dtype == "f32" else _ONE_STATE
+        yield Case(f"{model}/{mode}", about, model, dtype, chunks_of(2, 5, 1), what=what)
+    name, about = "llama-a1/padded-decode-f32-positions", "position ids of padded rows"
+    yield Case(name, about, "llama-a1", "f32", padded_decode, what=_POSITIONS)
+
+
+def _static_cases() -> Iterator[Case]:
+    """Buffers of 24 slots, and of 5 where a layer has Gemma2's window; one smaller than it."""
+    a1, a4 = "llama-a1", "gemma2-a4"
+    about = "static cache, full"
+    yield Case(f"{a1}/decode-f32-static", about, a1, "f32", static(24, 7, steps=2), what=_SEEN)
+    about = "static cache, hybrid: full and sliding layers"
+    for dtype, steps in (("f32", 8), ("bf16", 4)):
+        text, plan = f"{about}, steps past the window", static(16, 3, steps=steps)
+        yield Case(f"{a4}/decode-{dtype}-static", text, a4, dtype, plan, what=_CACHES)
+    for name, chunks, what in (
+        ("static", (3, 4, 6, 1), _SEEN),
+        ("static-joins", (7, 1, 3), _JOINED),
+    ):
+        name, text = f"{a4}/chunked-f32-{name}", f"{about}, chunks {chunks}"
+        yield Case(name, text, a4, "f32", static(16, *chunks), what=what)
 
 
 def _zamba2_cases() -> Iterator[Case]:

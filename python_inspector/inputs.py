@@ -32,6 +32,8 @@ class RunPlan:
     chunks: tuple[int, ...] | None = None
     left_pad: tuple[int, ...] | None = None
     cache: str | None = None
+    """None, "dynamic", or "static": one whose buffers have `max_length` slots."""
+    max_length: int = 0
     logits_to_keep: int = 0
     """Passed to the model: logits of the last n tokens of a call only; 0 for all."""
 
@@ -39,8 +41,13 @@ class RunPlan:
         batch, width = self.ids.shape
         if not 0 < self.tokens <= width:
             raise PlanError(f"the run has {self.tokens} tokens, ids have {width}")
-        if self.cache not in (None, "dynamic"):
-            raise PlanError(f"cache is {self.cache!r}; known are none and dynamic")
+        if self.cache not in (None, "dynamic", "static"):
+            raise PlanError(f"cache is {self.cache!r}; known are none, dynamic and static")
+        if self.cache == "static" and self.max_length < self.tokens + self.steps:
+            raise PlanError(
+                f"a static cache of {self.max_length} slots has no room for {self.tokens} tokens "
+                f"and {self.steps} steps"
+            )
         if self.steps and self.cache is None:
             raise PlanError(f"{self.steps} decode steps need a cache; pass --cache dynamic")
         if self.steps < 0:
@@ -157,9 +164,11 @@ def run_model(
 def _new_cache(model: torch.nn.Module, plan: RunPlan) -> Any:
     if plan.cache is None:
         return None
-    from transformers import DynamicCache
+    from transformers import DynamicCache, StaticCache
 
     config: Any = model.config
+    if plan.cache == "static":
+        return StaticCache(config=config, max_cache_len=plan.max_length)
     return DynamicCache(config=config)
 
 
@@ -172,6 +181,6 @@ def _forward(
     if cache is not None:
         arguments["past_key_values"] = cache
     if mask is not None:
-        positions = (mask.cumsum(-1) - 1).masked_fill(mask == 0, 0)
+        positions = model._prepare_position_ids_for_generation(ids, {"attention_mask": mask})
         arguments |= {"attention_mask": mask, "position_ids": positions[:, -ids.shape[1] :]}
     return model(**arguments).logits

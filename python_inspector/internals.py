@@ -24,6 +24,7 @@ from python_inspector.capture import (
     by_dimensions,
     only_out,
 )
+from python_inspector.components import Component, is_component, record_component
 from python_inspector.oracle import run_lifted
 
 if TYPE_CHECKING:
@@ -72,11 +73,16 @@ class OperationMode(TorchFunctionMode):
         kwargs = kwargs or {}
         recorder = self._recorder
         frame = recorder.stack[-1] if recorder.stack else None
-        if frame is None or frame.internals is None or recorder.passive():
+        if frame is None or recorder.passive():
             return func(*args, **kwargs)
-        kind = _KINDS.get(getattr(func, "__name__", ""))
-        names = frame.internals.names.get(kind, ()) if kind is not None else ()
+        component = None
+        if recorder.options.components and is_component(func):
+            component = Component(func, args, kwargs)
         result = func(*args, **kwargs)
+        if component is not None:
+            record_component(recorder, frame.path, component, result)
+        kind = _KINDS.get(getattr(func, "__name__", ""))
+        names = () if frame.internals is None else frame.internals.names.get(kind or "", ())
         if kind is not None and names and isinstance(result, torch.Tensor):
             _record(recorder, frame, names, Operation(kind, func, args, kwargs, result))
         return result

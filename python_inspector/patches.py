@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import masking_utils
 from transformers.cache_utils import Cache
+from transformers.generation import GenerationMixin
 
 from python_inspector import guards
 from python_inspector.capture import SCORES, Block, Named, Twin, bound_arguments
+from python_inspector.components import position_ids
 from python_inspector.masks import Visibility, from_interface, says_the_same
-from python_inspector.taps.cache import kv_cache, untapped_kv_cache
+from python_inspector.taps.cache import conv_cache, kv_cache, ssm_cache, untapped_kv_cache
 from python_inspector.taps.common import FunctionTap
 from python_inspector.taps.scores import describe_sdpa
 
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
     from python_inspector.recorder import Recorder
 
 _FUSED = FunctionTap("sdpa", describe_sdpa(fused=True))
+_STATE_UPDATES = {
+    "update_conv_state": FunctionTap("conv_cache", conv_cache),
+    "update_recurrent_state": FunctionTap("ssm_cache", ssm_cache),
+}
+_MAKES_POSITIONS = "_prepare_position_ids_for_generation"
 
 
 @contextmanager
@@ -35,6 +42,12 @@ def function_patches(recorder: Recorder) -> Iterator[None]:
         describe = untapped_kv_cache if architecture is None else kv_cache
         wrap = functools.partial(_tapped, recorder, FunctionTap("kv_cache", describe))
         stack.enter_context(_attribute(Cache, "update", wrap))
+        for method, tap in _STATE_UPDATES.items():
+            stack.enter_context(
+                _attribute(Cache, method, functools.partial(_tapped, recorder, tap))
+            )
+        wrap = functools.partial(_position_maker, recorder)
+        stack.enter_context(_attribute(GenerationMixin, _MAKES_POSITIONS, wrap))
         if architecture is not None:
             for file in recorder.taps.files():
                 for name, tap in architecture.functions.items():
@@ -55,6 +68,21 @@ def _tapped(
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         return recorder.call_function(tap, original, args, kwargs)
+
+    return wrapper
+
+
+def _position_maker(recorder: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps what generate() makes position ids with; it runs outside of the model's forward."""
+
+    @functools.wraps(original)
+    def wrapper(model: Any, inputs: torch.Tensor, model_kwargs: Any) -> Any:
+        made = original(model, inputs, model_kwargs)
+        valid = model_kwargs.get("attention_mask")
+        if valid is not None and not recorder.passive():
+            block, path = position_ids(0, valid), recorder.taps.base_path
+            recorder.record(path, "position_ids", block, made, None)
+        return made
 
     return wrapper
 

@@ -229,6 +229,9 @@ MODELS: dict[str, TinyModel] = {
     "blocks": TinyModel(
         "blocks", {}, "layer norm, activations, packed MLP, explicit masks, biases"
     ),
+    "components": TinyModel(
+        "components", {}, "divisions: an expert router, embeddings of unit length"
+    ),
 }
 ALIASES = {"llama": "llama-a1", "gemma2": "gemma2-a4", "zamba2": "zamba2-a6"}
 
@@ -262,6 +265,10 @@ def build(
         from python_inspector.blocks_model import build_blocks
 
         model = build_blocks(dtype, attention, dict(entry.config))
+    elif entry.model_type == "components":
+        from python_inspector.components_model import build_components
+
+        model = build_components(dtype)
     else:
         from transformers import AutoConfig, AutoModelForCausalLM
 

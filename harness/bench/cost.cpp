@@ -33,6 +33,8 @@ double flops_per_element(OpId op, const std::vector<Tensor>& inputs) {
     case OpId::rotary_table: return 3;
     case OpId::add:
     case OpId::mul:
+    case OpId::div:
+    case OpId::add_scalar:
     case OpId::scale:
     case OpId::masked_add: return 1;
     default: return 0;

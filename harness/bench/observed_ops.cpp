@@ -208,6 +208,49 @@ void ObservedOps::do_mask_rows(const Tensor& out, const Tensor& x, const Tensor&
   judge(sampled);
 }
 
+void ObservedOps::do_div(const Tensor& out, const Tensor& a, const Tensor& b) {
+  row_op(OpId::div, {out}, {a, b},
+         [](Ops& ops, const Tensors& y, const Tensors& in) { ops.div(y[0], in[0], in[1]); });
+}
+
+void ObservedOps::do_add_scalar(const Tensor& out, const Tensor& x, double value) {
+  row_op(OpId::add_scalar, {out}, {x}, [value](Ops& ops, const Tensors& y, const Tensors& a) {
+    ops.add_scalar(y[0], a[0], value);
+  });
+}
+
+// All of it: a row of the result is no row of x.
+void ObservedOps::do_transpose(const Tensor& out, const Tensor& x) {
+  SampledOp sampled;
+  sampled.inputs = {gather(inner_, x)};
+  forward(cost_of(OpId::transpose, {out}, {x}), [&](Ops& ops) { ops.transpose(out, x); });
+  sampled.outputs = {gather(inner_, out)};
+  sampled.run = [](Ops& ops, const Tensors& y, const Tensors& a) { ops.transpose(y[0], a[0]); };
+  sampled.exact = true;
+  judge(sampled);
+}
+
+void ObservedOps::do_mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask,
+                               double value) {
+  const auto run = [value](Ops& ops, const Tensors& y, const Tensors& a) {
+    ops.mask_fill(y[0], a[0], a[1], value);
+  };
+  row_op(OpId::mask_fill, {out}, {x, mask}, run, true);
+}
+
+void ObservedOps::do_position_ids(const Tensor& out, const Tensor& valid, int64_t offset) {
+  SampledOp sampled;
+  if (valid.defined()) sampled.inputs = {gather(inner_, valid)};
+  forward(cost_of(OpId::position_ids, {out}, {valid}),
+          [&](Ops& ops) { ops.position_ids(out, valid, offset); });
+  sampled.outputs = {gather(inner_, out)};
+  sampled.run = [offset](Ops& ops, const Tensors& y, const Tensors& a) {
+    ops.position_ids(y[0], a.empty() ? Tensor() : a[0], offset);
+  };
+  sampled.exact = true;
+  judge(sampled);
+}
+
 void ObservedOps::do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
                                       Activation function) {
   row_op(OpId::gated_activation, {out}, {gate, up},

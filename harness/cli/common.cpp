@@ -111,6 +111,8 @@ void add_selection(CLI::App& app, const std::shared_ptr<Selection>& selection) {
 void add_narrowing(CLI::App& app, Selection& selection) {
   app.add_option("--block", selection.blocks, "only blocks of these kinds, e.g. sdpa,linear")
       ->delimiter(',');
+  app.add_option("--suite", selection.suites, "only blocks of these groups: components, caches")
+      ->delimiter(',');
   app.add_option("--checkpoint", selection.checkpoint,
                  "only this id, or ids in which this regular expression is found");
 }

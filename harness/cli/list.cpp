@@ -14,11 +14,18 @@ int list_blocks() {
   for (const BlockEntry& entry : block_catalog()) {
     std::cout << std::left << std::setw(20) << entry.name << entry.summary << "\n";
   }
+  std::cout << "\nsuites, for --suite\n";
+  for (const BlockSuite& suite : block_suites()) {
+    std::cout << std::left << std::setw(20) << suite.name << suite.summary << ":";
+    for (const std::string_view block : suite.blocks) std::cout << ' ' << block;
+    std::cout << "\n";
+  }
   return 0;
 }
 
 int list_recordings(const Selection& selection) {
-  const bool narrowed = !selection.blocks.empty() || !selection.checkpoint.empty();
+  const bool narrowed =
+      !selection.blocks.empty() || !selection.suites.empty() || !selection.checkpoint.empty();
   size_t shown = 0;
   for (const auto& folder : selected_recordings(selection)) {
     const Recording recording = Recording::open(folder);

@@ -87,6 +87,7 @@ void require_checkpoints(int64_t count, const ReplayCommand& options, size_t rec
   const Selection& s = *options.selection;
   std::string blocks;
   for (const std::string& block : s.blocks) blocks += (blocks.empty() ? " --block " : ",") + block;
+  for (const std::string& suite : s.suites) blocks += " --suite " + suite;
   require(count > 0, "selection", "no checkpoint matches", blocks,
           s.checkpoint.empty() ? "" : " --checkpoint ", s.checkpoint, " in ", recordings,
           " recording(s); harness list shows what there is");

@@ -12,8 +12,8 @@ constexpr int64_t kChannels = 256;  // of a unit
 constexpr int64_t kTokens = 64;
 
 // [C, K] as K rows of channels in float32.
-void transpose(float* to, const Format& storage, const char* from, int64_t stride, int64_t channels,
-               int64_t width) {
+void transpose_columns(float* to, const Format& storage, const char* from, int64_t stride,
+                       int64_t channels, int64_t width) {
   std::array<float, 16> columns;
   for (int64_t c = 0; c < channels; ++c) {
     for (int64_t k = 0; k < width; k += 16) {
@@ -69,15 +69,15 @@ void CpuOps::do_causal_conv1d(const Tensor& out, const Tensor& state_after, cons
                       n = std::min(kChannels, channels - first);
         float* weights = scratch.data<float>() + worker * floats;  // [K, kChannels]
         float* past = weights + width * kChannels;  // [K + count, kChannels]: from begin - K on
-        transpose(weights, storage, storage.at(weight, first * weight.stride(0)), weight.stride(0),
-                  n, width);
+        transpose_columns(weights, storage, storage.at(weight, first * weight.stride(0)),
+                          weight.stride(0), n, width);
         if (begin > 0 || !state_before.defined()) {
           std::fill_n(past, width * kChannels, 0.0f);
         } else {
-          transpose(past, storage,
-                    storage.at(state_before,
-                               row * state_before.stride(0) + first * state_before.stride(1)),
-                    state_before.stride(1), n, width);
+          transpose_columns(past, storage,
+                            storage.at(state_before, row * state_before.stride(0) +
+                                                         first * state_before.stride(1)),
+                            state_before.stride(1), n, width);
         }
         for (int64_t t = std::max<int64_t>(0, begin - width); t < begin + count; ++t) {
           storage.widen(past + (t - begin + width) * kChannels,

@@ -1,5 +1,5 @@
-// add, mul, scale, activation, softcap, gated_activation, masked_add: out = R(f(inputs)), element
-// by element.
+// add, mul, div, add_scalar, scale, activation, softcap, gated_activation, masked_add: out =
+// R(f(inputs)), element by element.
 //
 // A unit of work is a piece of kPiece elements of what is one block of memory in all tensors; the
 // row functions read, compute, round (the fused ops between their steps too) and write it in one
@@ -55,6 +55,19 @@ void CpuOps::do_mul(const Tensor& out, const Tensor& a, const Tensor& b) {
   elementwise("mul", out, {&a, &b}, kCheap, [](const RowFunctions& rows, const Two& at, int64_t n) {
     rows.mul(at[0], at[1], at[2], n);
   });
+}
+
+void CpuOps::do_div(const Tensor& out, const Tensor& a, const Tensor& b) {
+  elementwise("div", out, {&a, &b}, kCheap, [](const RowFunctions& rows, const Two& at, int64_t n) {
+    rows.div(at[0], at[1], at[2], n);
+  });
+}
+
+void CpuOps::do_add_scalar(const Tensor& out, const Tensor& x, double value) {
+  elementwise("add_scalar", out, {&x}, kCheap,
+              [&](const RowFunctions& rows, const One& at, int64_t n) {
+                rows.add_scalar(at[0], at[1], static_cast<float>(value), n);
+              });
 }
 
 void CpuOps::do_masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) {

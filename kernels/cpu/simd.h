@@ -29,6 +29,8 @@ struct RowFunctions {
 
   void (*add)(void* out, const void* a, const void* b, int64_t n);
   void (*mul)(void* out, const void* a, const void* b, int64_t n);
+  void (*div)(void* out, const void* a, const void* b, int64_t n);
+  void (*add_scalar)(void* out, const void* x, float value, int64_t n);
   void (*scale)(void* out, const void* x, float factor, int64_t n);
   void (*divide)(void* out, const void* x, float divisor, int64_t n);
   void (*activation[4])(void* out, const void* x, int64_t n);  // index: Activation

@@ -58,6 +58,14 @@ void mul(void* out, const void* a, const void* b, int64_t n) {
   each<S>(out, n, [=](auto at) { return at(a) * at(b); });
 }
 template <Stored S>
+void div(void* out, const void* a, const void* b, int64_t n) {
+  each<S>(out, n, [=](auto at) { return at(a) / at(b); });
+}
+template <Stored S>
+void add_scalar(void* out, const void* x, float value, int64_t n) {
+  each<S>(out, n, [=](auto at) { return at(x) + splat(value); });
+}
+template <Stored S>
 void scale(void* out, const void* x, float factor, int64_t n) {
   each<S>(out, n, [=](auto at) { return at(x) * splat(factor); });
 }
@@ -300,6 +308,8 @@ constexpr RowFunctions rows_of() {
       round_row<S>,
       add<S>,
       mul<S>,
+      div<S>,
+      add_scalar<S>,
       scale<S>,
       divide<S>,
       {activate<S, silu>, activate<S, gelu>, activate<S, gelu_tanh>,

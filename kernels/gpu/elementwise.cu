@@ -1,4 +1,5 @@
-// add, mul, scale, activation, gated_activation, softcap, masked_add, copy: out = R(f(inputs)).
+// add, mul, div, add_scalar, scale, activation, gated_activation, softcap, masked_add, copy: out =
+// R(f(inputs)).
 //
 // Memory-bound. A thread owns 16 bytes of the output (one element where alignment forbids more),
 // reads the same of every input and writes once; contiguous tensors are one long row. The fused ops
@@ -113,6 +114,13 @@ struct Add {
 };
 struct Multiply {
   __device__ float operator()(float a, float b) const { return a * b; }
+};
+struct Divide {
+  __device__ float operator()(float a, float b) const { return a / b; }
+};
+struct AddNumber {
+  float value;
+  __device__ float operator()(float x) const { return x + value; }
 };
 struct ScaleBy {
   float factor;
@@ -238,6 +246,18 @@ void GpuOps::do_add(const Tensor& out, const Tensor& a, const Tensor& b) {
 void GpuOps::do_mul(const Tensor& out, const Tensor& a, const Tensor& b) {
   with_storage("mul", out.dtype(), [&]<class T>(T) {
     run<T, 2>(*this, "mul", out, {&a, &b}, Multiply{});
+  });
+}
+
+void GpuOps::do_div(const Tensor& out, const Tensor& a, const Tensor& b) {
+  with_storage("div", out.dtype(), [&]<class T>(T) {
+    run<T, 2>(*this, "div", out, {&a, &b}, Divide{});
+  });
+}
+
+void GpuOps::do_add_scalar(const Tensor& out, const Tensor& x, double value) {
+  with_storage("add_scalar", out.dtype(), [&]<class T>(T) {
+    run<T, 1>(*this, "add_scalar", out, {&x}, AddNumber{static_cast<float>(value)});
   });
 }
 

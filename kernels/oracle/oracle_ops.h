@@ -45,6 +45,11 @@ class OracleOps final : public Ops {
   void do_copy(const Tensor& out, const Tensor& x) override;
   void do_cast(const Tensor& out, const Tensor& x) override;
   void do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid) override;
+  void do_div(const Tensor& out, const Tensor& a, const Tensor& b) override;
+  void do_add_scalar(const Tensor& out, const Tensor& x, double value) override;
+  void do_transpose(const Tensor& out, const Tensor& x) override;
+  void do_mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask, double value) override;
+  void do_position_ids(const Tensor& out, const Tensor& valid, int64_t offset) override;
   void do_causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,
                         const Tensor& weight, const Tensor& bias, const Tensor& state_before,
                         std::optional<Activation> function) override;

@@ -19,6 +19,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "gemma2": gemma2.TAPS,
     "zamba2": zamba2.TAPS,
     "blocks": blocks.TAPS,
+    "components": Architecture({}),
 }
 """By config.model_type."""
 

@@ -1,4 +1,4 @@
-"""The cache as the block `kv_cache`, and the states that other blocks read from and leave in it."""
+"""Caches: their updates as blocks, and the states that other blocks read from and leave in them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from transformers.cache_utils import (
     DynamicSlidingWindowLayer,
     LinearAttentionAndFullAttentionLayer,
     LinearAttentionLayer,
+    StaticCache,
+    StaticLayer,
+    StaticSlidingWindowLayer,
 )
 
 from python_inspector.capture import CACHED, KEY, Block, Call, Named, RecordError, Twin
 
+COLUMNS = ("batch", "channel", "token")
 CONV_STATE = ("batch", "channel", "state")
 SSM_STATE = ("batch", "head", "head_dim", "state")
 
@@ -25,15 +29,18 @@ _CACHE_LAYERS = (
     DynamicSlidingWindowLayer,
     LinearAttentionLayer,
     LinearAttentionAndFullAttentionLayer,
+    StaticLayer,
+    StaticSlidingWindowLayer,
 )
 
 
 def cache_layer(cache: Any, index: int, path: str) -> Any | None:
     """The cache's layer, None if it does not exist yet; RecordError for a cache of another kind."""
-    if type(cache) is not DynamicCache or cache.offloading:
+    if type(cache) not in (DynamicCache, StaticCache) or cache.offloading:
         raise RecordError(
-            f"[{path}] unsupported cache {type(cache).__name__}: only a DynamicCache that is not "
-            "offloaded can be recorded; pass past_key_values=DynamicCache(config=model.config)"
+            f"[{path}] unsupported cache {type(cache).__name__}: only a DynamicCache or a "
+            "StaticCache that is not offloaded can be recorded; pass "
+            "past_key_values=DynamicCache(config=model.config)"
         )
     if index >= len(cache.layers):
         return None
@@ -46,8 +53,18 @@ def cache_layer(cache: Any, index: int, path: str) -> Any | None:
 
 
 def cache_params(cache: Any, index: int, path: str) -> dict[str, Any]:
-    window = getattr(cache_layer(cache, index, path), "sliding_window", None)
+    layer = cache_layer(cache, index, path)
+    if isinstance(layer, StaticLayer):
+        return {"kind": "static"} | _static_params(layer)
+    window = getattr(layer, "sliding_window", None)
     return {"kind": "dynamic", "window": None if window is None else int(window)}
+
+
+def _static_params(layer: StaticLayer) -> dict[str, Any]:
+    """Slots of the buffers, those of a sliding layer's window, and tokens seen before the call."""
+    slots = int(layer.max_cache_len)
+    window = slots if layer.is_sliding else None
+    return {"max_length": slots, "window": window, "seen": int(layer.get_seq_length())}
 
 
 def cache_state(cache: Any, index: int, path: str) -> dict[str, Named]:
@@ -70,16 +87,24 @@ def _keys_and_values(index: int, cache: Any) -> dict[str, Named]:
 def kv_cache(call: Call) -> Block:
     """Cache.update(key_states, value_states, layer_idx) -> keys and values for attention."""
     cache, index = call["self"], call["layer_idx"]
+    layer = cache_layer(cache, index, call.path)
 
     def outputs(result: Any, twin: Twin) -> dict[str, Named]:
         returned: dict[str, Named] = {"keys": (result[0], CACHED), "values": (result[1], CACHED)}
         return returned | cache_after(cache, index, twin)
 
-    state = cache_state(cache, index, call.path)
     new: dict[str, Named] = {"k": (call["key_states"], KEY), "v": (call["value_states"], KEY)}
-    params = cache_params(cache, index, call.path)
+    state = cache_state(cache, index, call.path)
     after = partial(_keys_and_values, index)
-    return Block("kv_cache", new | state, outputs, params, state=after)
+    if not isinstance(layer, StaticLayer):
+        params = cache_params(cache, index, call.path)
+        return Block("kv_cache", new | state, outputs, params, state=after)
+    params = _static_params(layer)
+    if not state:  # transformers allocates the buffers in this call
+        for name, (fresh, _) in zip(("keys_before", "values_before"), new.values(), strict=True):
+            shape = (*fresh.shape[:2], params["max_length"], fresh.shape[3])
+            state[name] = (fresh.new_zeros(shape), CACHED)
+    return Block("static_kv_cache", new | state, outputs, params, state=after)
 
 
 def untapped_kv_cache(call: Call) -> Block | None:
@@ -89,6 +114,34 @@ def untapped_kv_cache(call: Call) -> Block | None:
     except RecordError as error:
         call.recorder.warn(f"{error}; its updates are not recorded")
         return None
+
+
+def conv_cache(call: Call) -> Block:
+    """Cache.update_conv_state(columns, layer_idx) -> the columns for the convolution."""
+    cache, index = call["self"], call["layer_idx"]
+    inputs: dict[str, Named] = {"x": (call["conv_states"], COLUMNS)}
+    before = conv_state(cache, index, call.path)
+    if before is not None:
+        inputs["state_before"] = (before, CONV_STATE)
+
+    def outputs(result: Any, twin: Twin) -> dict[str, Named]:
+        after = twin(cache).layers[index].conv_states[0]
+        return {"out": (result, COLUMNS), "state_after": (after, CONV_STATE)}
+
+    kernel = call.get("conv_kernel_size") or call["conv_states"].shape[-1]
+    return Block("conv_cache", inputs, outputs, {"kernel": int(kernel)})
+
+
+def ssm_cache(call: Call) -> Block:
+    """Cache.update_recurrent_state(state, layer_idx): the state of a scan, kept."""
+    cache, index = call["self"], call["layer_idx"]
+    inputs: dict[str, Named] = {"state": (call["recurrent_states"], SSM_STATE)}
+
+    def outputs(result: Any, twin: Twin) -> dict[str, Named]:
+        after = twin(cache).layers[index].recurrent_states[0]
+        return {"out": (result, SSM_STATE), "state_after": (after, SSM_STATE)}
+
+    return Block("ssm_cache", inputs, outputs)
 
 
 def conv_state(cache: Any, index: int, path: str) -> torch.Tensor | None:

@@ -10,6 +10,7 @@ import torch
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from python_inspector.capture import TABLE, Block, Frame, Named, Twin
+from python_inspector.components import position_ids
 from python_inspector.oracle import run_lifted
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def after_rotary_embedding(recorder: Recorder, frame: Frame, result: Any) -> Non
     """
     module: Any = frame.module
     positions: torch.Tensor = frame.call["position_ids"]
+    _record_positions(recorder, positions)
     inv_freq = module.inv_freq
     known = recorder.frequencies.get(frame.path)
     if known is None or not torch.equal(known, inv_freq):
@@ -57,6 +59,16 @@ def after_rotary_embedding(recorder: Recorder, frame: Frame, result: Any) -> Non
         result,
         lambda: run_lifted(forward, (module, frame.call["x"], positions), {}, [module]),
     )
+
+
+def _record_positions(recorder: Recorder, positions: torch.Tensor) -> None:
+    """Positions that the model itself made, because it was given none."""
+    above = recorder.stack[-1]
+    if above.call.get("position_ids") is not None:
+        return
+    cache = above.call.get("past_key_values")
+    past = 0 if cache is None else int(cache.get_seq_length())
+    recorder.record(above.path, "position_ids", position_ids(past, None), positions, None)
 
 
 def _record_frequencies(

@@ -3,52 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tests/faults/edits.h"
 #include "tests/faults/fault.h"
 #include "tests/faults/wrong_ops.h"
 
 namespace plumb::testing {
 namespace {
-
-// A change of a right result; `t` tells its shape.
-using Edit = std::function<void(Values&, const Tensor& t)>;
-
-void last_column_zero(Values& v, const Tensor& t) {
-  const auto width = static_cast<size_t>(t.dim(-1));
-  for (size_t i = width - 1; i < v.size(); i += width) v[i] = 0;
-}
-
-void last_row_stale(Values& v, const Tensor& t) {
-  const auto width = static_cast<size_t>(t.dim(-1));
-  for (size_t i = v.size() - width; i < v.size() && i >= width; ++i) v[i] = v[i - width];
-}
-
-void second_batch_row_from_first(Values& v, const Tensor&) {
-  for (size_t i = v.size() / 2; i < v.size(); ++i) v[i] = v[i - v.size() / 2];
-}
-
-void in_bf16(Values& v, const Tensor&) {
-  for (double& x : v) x = round_to(DType::bf16, x);
-}
-
-void one_percent(Values& v, const Tensor&) {
-  for (double& x : v) x *= 1.01;
-}
-
-void shifted(Values& v, const Tensor&) { std::rotate(v.begin(), v.begin() + 1, v.end()); }
-
-struct NamedEdit {
-  const char* name;
-  Edit change;
-};
-
-std::vector<NamedEdit> edits() {
-  return {{"last column missing", last_column_zero},
-          {"last row stale", last_row_stale},
-          {"second batch row from the first", second_batch_row_from_first},
-          {"in bf16", in_bf16},
-          {"1 % too large", one_percent},
-          {"shifted by one element", shifted}};
-}
 
 // Element i of the result from the i-th of both operands.
 Fault add_fault(const char* name, const std::function<double(double a, double b)>& f,
@@ -63,6 +23,20 @@ Fault add_fault(const char* name, const std::function<double(double a, double b)
                  (truncate ? put_truncated : put)(out, v);
                }},
           truncate};
+}
+
+// The same of a product or quotient.
+template <auto Hook>
+Fault pair_fault(const char* block, const char* name,
+                 const std::function<double(double a, double b)>& f) {
+  Fault out{block, name, {}};
+  out.hooks.*Hook = [f](Call&, const Tensor& t, const Tensor& a, const Tensor& b) {
+    Values v = values_of(a);
+    const Values other = values_of(b);
+    for (size_t i = 0; i < v.size(); ++i) v[i] = f(v[i], other[i]);
+    put(t, v);
+  };
+  return out;
 }
 
 Fault scale_fault(const char* name, const std::function<double(double x, double factor)>& f,
@@ -180,6 +154,70 @@ std::vector<Fault> add_faults() {
                      c.ops.add(t, a, b);
                      edit(t, [&](Values& v) { change(v, t); });
                    }}});
+  }
+  return out;
+}
+
+std::vector<Fault> mul_faults() {
+  const auto fault = pair_fault<&Hooks::mul>;
+  std::vector<Fault> out = {
+      fault("mul", "second operand lost", [](double a, double) { return a; }),
+      fault("mul", "first operand lost", [](double, double b) { return b; }),
+      fault("mul", "sum", [](double a, double b) { return a + b; }),
+      fault("mul", "quotient", [](double a, double b) { return b == 0 ? 0 : a / b; }),
+      fault("mul", "second operand in bf16",
+            [](double a, double b) { return a * round_to(DType::bf16, b); }),
+  };
+  for (const auto& [name, change] : edits()) {
+    out.push_back({"mul", name, {.mul = [change](Call& c, auto& t, auto& a, auto& b) {
+                     c.ops.mul(t, a, b);
+                     edit(t, [&](Values& v) { change(v, t); });
+                   }}});
+  }
+  return out;
+}
+
+std::vector<Fault> div_faults() {
+  const auto fault = pair_fault<&Hooks::div>;
+  std::vector<Fault> out = {
+      fault("div", "product", [](double a, double b) { return a * b; }),
+      fault("div", "operands exchanged", [](double a, double b) { return a == 0 ? 0 : b / a; }),
+      fault("div", "divisor lost", [](double a, double) { return a; }),
+      fault("div", "divisor in bf16",
+            [](double a, double b) { return a / round_to(DType::bf16, b); }),
+      fault("div", "something added to the divisor",
+            [](double a, double b) { return a / (b + 1e-3); }),
+  };
+  for (const auto& [name, change] : edits()) {
+    out.push_back({"div", name, {.div = [change](Call& c, auto& t, auto& a, auto& b) {
+                     c.ops.div(t, a, b);
+                     edit(t, [&](Values& v) { change(v, t); });
+                   }}});
+  }
+  return out;
+}
+
+std::vector<Fault> add_scalar_faults() {
+  const auto fault = [](const char* name, const std::function<double(double, double)>& f) {
+    return Fault{"add_scalar", name, {.add_scalar = [f](Call&, auto& t, auto& x, double value) {
+                   Values v = values_of(x);
+                   for (double& element : v) element = f(element, value);
+                   put(t, v);
+                 }}};
+  };
+  std::vector<Fault> out = {
+      fault("number lost", [](double x, double) { return x; }),
+      fault("number added twice", [](double x, double value) { return x + 2 * value; }),
+      fault("difference", [](double x, double value) { return x - value; }),
+      fault("product", [](double x, double value) { return x * value; }),
+      fault("ten times the number", [](double x, double value) { return x + 10 * value; }),
+  };
+  for (const auto& [name, change] : edits()) {
+    out.push_back(
+        {"add_scalar", name, {.add_scalar = [change](Call& c, auto& t, auto& x, double v) {
+           c.ops.add_scalar(t, x, v);
+           edit(t, [&](Values& values) { change(values, t); });
+         }}});
   }
   return out;
 }

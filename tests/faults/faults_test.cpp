@@ -25,22 +25,50 @@ void check_faults(const std::vector<Fault>& faults) {
 }
 
 std::vector<std::vector<Fault>> all_faults() {
-  return {embedding_faults(),      rotary_frequencies_faults(),
-          rotary_table_faults(),   rotary_faults(),
-          rms_norm_faults(),       layer_norm_faults(),
-          linear_faults(),         activation_faults(),
-          glu_activation_faults(), glu_mlp_faults(),
-          softcap_faults(),        lm_head_faults(),
-          causal_mask_faults(),    sdpa_faults(),
-          kv_cache_faults(),       attention_faults(),
-          decoder_layer_faults(),  add_faults(),
-          scale_faults(),          repeat_kv_faults(),
-          matmul_faults(),         masked_add_faults(),
-          softmax_faults(),        low_rank_adapter_faults(),
-          causal_conv1d_faults(),  ssd_scan_faults(),
-          gated_rms_norm_faults(), mamba2_mixer_faults(),
-          mamba_layer_faults(),    shared_transformer_faults(),
-          hybrid_layer_faults()};
+  return {embedding_faults(),
+          rotary_frequencies_faults(),
+          rotary_table_faults(),
+          rotary_faults(),
+          rms_norm_faults(),
+          layer_norm_faults(),
+          linear_faults(),
+          activation_faults(),
+          glu_activation_faults(),
+          glu_mlp_faults(),
+          softcap_faults(),
+          lm_head_faults(),
+          causal_mask_faults(),
+          sdpa_faults(),
+          kv_cache_faults(),
+          attention_faults(),
+          decoder_layer_faults(),
+          add_faults(),
+          scale_faults(),
+          repeat_kv_faults(),
+          matmul_faults(),
+          masked_add_faults(),
+          softmax_faults(),
+          low_rank_adapter_faults(),
+          causal_conv1d_faults(),
+          ssd_scan_faults(),
+          gated_rms_norm_faults(),
+          mamba2_mixer_faults(),
+          mamba_layer_faults(),
+          shared_transformer_faults(),
+          hybrid_layer_faults(),
+          mul_faults(),
+          div_faults(),
+          add_scalar_faults(),
+          concat_faults(),
+          slice_faults(),
+          permute_faults(),
+          cast_faults(),
+          mask_fill_faults(),
+          position_ids_faults(),
+          conv1d_faults(),
+          static_kv_cache_faults(),
+          conv_cache_faults(),
+          ssm_cache_faults()};
 }
 
 void print_faults(const std::vector<Fault>& faults) {
@@ -85,6 +113,20 @@ TEST_CASE("mamba2_mixer faults are killed") { check_faults(mamba2_mixer_faults()
 TEST_CASE("mamba_layer faults are killed") { check_faults(mamba_layer_faults()); }
 TEST_CASE("shared_transformer faults are killed") { check_faults(shared_transformer_faults()); }
 TEST_CASE("hybrid_layer faults are killed") { check_faults(hybrid_layer_faults()); }
+
+TEST_CASE("mul faults are killed") { check_faults(mul_faults()); }
+TEST_CASE("div faults are killed") { check_faults(div_faults()); }
+TEST_CASE("add_scalar faults are killed") { check_faults(add_scalar_faults()); }
+TEST_CASE("concat faults are killed") { check_faults(concat_faults()); }
+TEST_CASE("slice faults are killed") { check_faults(slice_faults()); }
+TEST_CASE("permute faults are killed") { check_faults(permute_faults()); }
+TEST_CASE("cast faults are killed") { check_faults(cast_faults()); }
+TEST_CASE("mask_fill faults are killed") { check_faults(mask_fill_faults()); }
+TEST_CASE("position_ids faults are killed") { check_faults(position_ids_faults()); }
+TEST_CASE("conv1d faults are killed") { check_faults(conv1d_faults()); }
+TEST_CASE("static_kv_cache faults are killed") { check_faults(static_kv_cache_faults()); }
+TEST_CASE("conv_cache faults are killed") { check_faults(conv_cache_faults()); }
+TEST_CASE("ssm_cache faults are killed") { check_faults(ssm_cache_faults()); }
 
 TEST_CASE("every block of the catalog has its faults") {
   std::set<std::string> blocks;

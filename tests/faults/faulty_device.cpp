@@ -113,6 +113,26 @@ void FaultyOps::do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& v
   call(OpId::mask_rows, hooks_.mask_rows, &Ops::mask_rows, out, x, valid);
 }
 
+void FaultyOps::do_div(const Tensor& out, const Tensor& a, const Tensor& b) {
+  call(OpId::div, hooks_.div, &Ops::div, out, a, b);
+}
+
+void FaultyOps::do_add_scalar(const Tensor& out, const Tensor& x, double value) {
+  call(OpId::add_scalar, hooks_.add_scalar, &Ops::add_scalar, out, x, value);
+}
+
+void FaultyOps::do_transpose(const Tensor& out, const Tensor& x) {
+  call(OpId::transpose, hooks_.transpose, &Ops::transpose, out, x);
+}
+
+void FaultyOps::do_mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask, double value) {
+  call(OpId::mask_fill, hooks_.mask_fill, &Ops::mask_fill, out, x, mask, value);
+}
+
+void FaultyOps::do_position_ids(const Tensor& out, const Tensor& valid, int64_t offset) {
+  call(OpId::position_ids, hooks_.position_ids, &Ops::position_ids, out, valid, offset);
+}
+
 void FaultyOps::do_causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,
                                  const Tensor& weight, const Tensor& bias,
                                  const Tensor& state_before, std::optional<Activation> function) {

@@ -44,7 +44,11 @@ struct Hooks {
   Hook<T, T, T, T, RotaryStyle> rotary = {};
   Hook<T, AttentionMask> causal_mask = {};
   Hook<T, T> copy = {}, cast = {};
-  Hook<T, T, T> mask_rows = {};
+  Hook<T, T, T> mask_rows = {}, div = {};
+  Hook<T, T, double> add_scalar = {};
+  Hook<T, T> transpose = {};
+  Hook<T, T, T, double> mask_fill = {};
+  Hook<T, T, int64_t> position_ids = {};
   Hook<T, T, T, T, T, T, std::optional<Activation>> causal_conv1d = {};
   Hook<T, T, SsdInputs, SsdParams> ssd_scan = {};
   Hook<T, T, T, T, GatedRmsNormParams> gated_rms_norm = {};
@@ -93,6 +97,11 @@ class FaultyOps final : public Ops {
   void do_copy(const Tensor& out, const Tensor& x) override;
   void do_cast(const Tensor& out, const Tensor& x) override;
   void do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid) override;
+  void do_div(const Tensor& out, const Tensor& a, const Tensor& b) override;
+  void do_add_scalar(const Tensor& out, const Tensor& x, double value) override;
+  void do_transpose(const Tensor& out, const Tensor& x) override;
+  void do_mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask, double value) override;
+  void do_position_ids(const Tensor& out, const Tensor& valid, int64_t offset) override;
   void do_causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,
                         const Tensor& weight, const Tensor& bias, const Tensor& state_before,
                         std::optional<Activation> function) override;

@@ -1,6 +1,7 @@
 // Faults of Mamba2's parts, and of the mixer and the layers that are made of them.
 #include <algorithm>
 
+#include "tests/faults/edits.h"
 #include "tests/faults/fault.h"
 #include "tests/faults/wrong_state_space.h"
 
@@ -163,6 +164,26 @@ std::vector<Fault> mixer_faults(const char* block) {
 }
 
 }  // namespace
+
+// A convolution alone has neither a state nor an activation.
+std::vector<Fault> conv1d_faults() {
+  const char* block = "conv1d";
+  std::vector<Fault> out = conv_faults(block);
+  std::erase_if(out, [](const Fault& fault) {
+    return fault.name.find("state") != std::string::npos || fault.name == "activation missing" ||
+           fault.name == "gelu for silu" || fault.name == "products rounded to storage";
+  });
+  for (const auto& [name, change] : edits()) {
+    out.push_back({block,
+                   name,
+                   {.causal_conv1d = [change](Call& c, auto& y, auto& after, auto& x, auto& w,
+                                              auto& b, auto& before, auto& f) {
+                     c.ops.causal_conv1d(y, after, x, w, b, before, f);
+                     edit(y, [&](Values& v) { change(v, y); });
+                   }}});
+  }
+  return out;
+}
 
 std::vector<Fault> causal_conv1d_faults() { return conv_faults("causal_conv1d"); }
 std::vector<Fault> ssd_scan_faults() { return scan_faults("ssd_scan"); }

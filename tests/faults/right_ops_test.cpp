@@ -43,6 +43,11 @@ Hooks right_primitives() {
   h.copy = right<&Ops::copy>();
   h.cast = right<&Ops::cast>();
   h.mask_rows = right<&Ops::mask_rows>();
+  h.div = right<&Ops::div>();
+  h.add_scalar = right<&Ops::add_scalar>();
+  h.transpose = right<&Ops::transpose>();
+  h.mask_fill = right<&Ops::mask_fill>();
+  h.position_ids = right<&Ops::position_ids>();
   h.causal_conv1d = right<&Ops::causal_conv1d>();
   h.ssd_scan = right<&Ops::ssd_scan>();
   h.gated_rms_norm = right<&Ops::gated_rms_norm>();

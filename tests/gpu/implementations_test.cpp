@@ -75,6 +75,8 @@ class Calls {
     const Tensor x = input(shape), y = input(shape);
     call(shape, [&](const Tensor& out) { ops_.add(out, x, y); });
     call(shape, [&](const Tensor& out) { ops_.mul(out, x, y); });
+    call(shape, [&](const Tensor& out) { ops_.div(out, x, y); });
+    call(shape, [&](const Tensor& out) { ops_.add_scalar(out, x, 0.5); });
     call(shape, [&](const Tensor& out) { ops_.scale(out, x, 0.5, ScaleOperation::multiply); });
     call(shape, [&](const Tensor& out) { ops_.scale(out, x, 3, ScaleOperation::divide); });
     call(shape, [&](const Tensor& out) { ops_.softcap(out, x, 30); });
@@ -96,6 +98,11 @@ class Calls {
       const auto half = [&](int64_t i) { return out.slice(0, i, i + 1).view(shape); };
       ops_.copy_pair(half(0), x, half(1), x);
     });
+    call({columns, 3}, [&](const Tensor& out) { ops_.transpose(out, x); });
+    const Tensor mask = input(shape, DType::boolean);
+    call(shape, [&](const Tensor& out) { ops_.mask_fill(out, x, mask, 1); });
+    call(
+        shape, [&](const Tensor& out) { ops_.position_ids(out, mask, 0); }, DType::i64);
     const Tensor heads = input({1, 2, 3, columns});
     call({1, 4, 3, columns}, [&](const Tensor& out) { ops_.repeat_heads(out, heads); });
   }

@@ -9,16 +9,21 @@ from typing import Any
 import pytest
 import torch
 from recorded import DTYPES, Recording, ids, recorded, run
-from transformers import AutoConfig, AutoModelForCausalLM, StaticCache
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
 from python_inspector import RecordError, RecordWarning, record, tiny
 from python_inspector.block_table import BLOCKS
+from python_inspector.capture import COMPONENTS
 from python_inspector.validate import validate
 
 MAMBA_KINDS = {
     "causal_conv1d", "ssd_scan", "gated_rms_norm", "mamba2_mixer", "low_rank_adapter",
     "shared_transformer", "mamba_layer", "hybrid_layer",
 }  # fmt: skip
+
+
+class OtherCache(DynamicCache):
+    """A cache that nobody has described."""
 
 
 def test_every_gemma2_layer_has_thirty_named_checkpoints_a_step(tmp_path: Path) -> None:
@@ -39,7 +44,7 @@ def test_every_gemma2_layer_has_thirty_named_checkpoints_a_step(tmp_path: Path) 
 def test_kinds(tmp_path: Path) -> None:
     gemma = recorded(tmp_path / "g", "gemma2-a4", "decode", "bf16")
     kinds = {c["block"] for c in gemma.checkpoints}
-    assert kinds == set(BLOCKS) - {"layer_norm"} - MAMBA_KINDS
+    assert kinds == set(BLOCKS) - {"layer_norm", "static_kv_cache"} - MAMBA_KINDS - COMPONENTS
     llama = recorded(tmp_path / "l", "llama-a1", "decode", "f32")
     assert {c["block"] for c in llama.checkpoints} == kinds - {"softcap"}
     zamba = recorded(tmp_path / "z", "zamba2-a7", "whole", "bf16")
@@ -325,9 +330,9 @@ def test_an_architecture_without_taps(tmp_path: Path) -> None:
     errors = [c["outputs"]["out"]["error"] for c in recording.of("layer_norm")]
     assert 0 < max(errors) < 1e-6
 
-    cache = StaticCache(config=model.config, max_cache_len=20)
+    cache = OtherCache(config=model.config)
     with (
-        pytest.warns(RecordWarning, match="unsupported cache StaticCache"),
+        pytest.warns(RecordWarning, match="unsupported cache OtherCache"),
         record(model, tmp_path / "s"),
         torch.no_grad(),
     ):
@@ -356,9 +361,9 @@ def test_a_module_that_cannot_be_lifted(tmp_path: Path) -> None:
 def test_unsupported_cache(tmp_path: Path) -> None:
     model: Any = tiny.build("llama-a1")
     x = ids(model)
-    cache = StaticCache(config=model.config, max_cache_len=20)
+    cache = OtherCache(config=model.config)
     with (
-        pytest.raises(RecordError, match="unsupported cache StaticCache"),
+        pytest.raises(RecordError, match="unsupported cache OtherCache"),
         record(model, tmp_path / "r"),
         torch.no_grad(),
     ):

@@ -15,7 +15,7 @@ from python_inspector.inputs import (
     run_model,
 )
 
-HF_NAMES = [name for name in tiny.MODELS if name != "blocks"]
+HF_NAMES = [name for name in tiny.MODELS if name not in ("blocks", "components")]
 
 
 def vocabulary(model: torch.nn.Module) -> int:
@@ -223,7 +223,8 @@ def test_modes(plan: dict, mode: str, calls: int) -> None:  # type: ignore[type-
         ({"tokens": 0}, "0 tokens"),
         ({"tokens": 8, "steps": 2}, "need a cache"),
         ({"tokens": 8, "steps": -1, "cache": "dynamic"}, "negative"),
-        ({"tokens": 8, "cache": "static"}, "'static'"),
+        ({"tokens": 8, "cache": "ring"}, "'ring'"),
+        ({"tokens": 8, "cache": "static", "max_length": 7}, "7 slots has no room for 8 tokens"),
         ({"tokens": 8, "chunks": (3, 4), "cache": "dynamic"}, "add up to 7"),
         ({"tokens": 8, "chunks": (8, 0), "cache": "dynamic"}, "at least 1"),
         ({"tokens": 8, "chunks": (9, 2)}, "call of 9 tokens"),

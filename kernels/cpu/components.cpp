@@ -1,0 +1,59 @@
+// transpose, mask_fill, position_ids: elements moved or chosen one by one.
+#include "kernels/cpu/cpu_ops.h"
+
+namespace plumb::cpu {
+namespace {
+
+// Calls f with a number as wide as the elements: their bits are moved, not computed with.
+template <class F>
+void with_bits(DType dtype, F f) {
+  if (size_of(dtype) == 4) f(uint32_t{});
+  else f(uint16_t{});
+}
+
+}  // namespace
+
+void CpuOps::do_transpose(const Tensor& out, const Tensor& x) {
+  require_storage("transpose", x);
+  settle_for("scalars");
+  if (x.numel() == 0) return;
+  const RowOffsets source(x), target(out);
+  const int64_t rows = x.dim(-2), columns = x.dim(-1);
+  with_bits(x.dtype(), [&]<class T>(T) {
+    pool_.for_each(target.count(), 0.5 * static_cast<double>(rows), [&](int64_t row, int) {
+      const int64_t first = row / columns * rows, column = row % columns;
+      T* to = out.data<T>() + target[row];
+      for (int64_t i = 0; i < rows; ++i) to[i] = x.data<T>()[source[first + i] + column];
+    });
+  });
+}
+
+void CpuOps::do_mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask, double value) {
+  require_storage("mask_fill", x);
+  settle_for("scalars");
+  if (x.numel() == 0) return;
+  const RowOffsets source(x), target(out), flags(mask);
+  const int64_t width = x.dim(-1);
+  with_bits(x.dtype(), [&]<class T>(T) {
+    T fill{};
+    store(x.dtype(), &fill, value);
+    pool_.for_each(source.count(), 0.3 * static_cast<double>(width), [&](int64_t row, int) {
+      const T* from = x.data<T>() + source[row];
+      const bool* filled = mask.data<bool>() + flags[row];
+      T* to = out.data<T>() + target[row];
+      for (int64_t i = 0; i < width; ++i) to[i] = filled[i] ? fill : from[i];
+    });
+  });
+}
+
+void CpuOps::do_position_ids(const Tensor& out, const Tensor& valid, int64_t offset) {
+  settle_for("scalars");
+  for (int64_t b = 0; b < out.dim(0); ++b) {
+    int64_t* to = out.data<int64_t>() + b * out.stride(0);
+    const bool* real = valid.defined() ? valid.data<bool>() + b * valid.stride(0) : nullptr;
+    int64_t next = offset;
+    for (int64_t t = 0; t < out.dim(1); ++t) to[t] = !real || real[t] ? next++ : 0;
+  }
+}
+
+}  // namespace plumb::cpu
