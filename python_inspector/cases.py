@@ -17,6 +17,7 @@ import torch
 
 from python_inspector import border_cases
 from python_inspector.border_cases import BORDER_CASES, BorderCase
+from python_inspector.capture import COMPONENTS
 from python_inspector.case import (
     PREFILL,
     Case,
@@ -32,7 +33,6 @@ from python_inspector.case import (
     static,
     whole,
 )
-from python_inspector.capture import COMPONENTS
 from python_inspector.folders import replace_folder
 from python_inspector.format import FormatError
 from python_inspector.further_cases import further_cases
