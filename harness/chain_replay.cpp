@@ -84,8 +84,7 @@ void Notes::saw(const std::string& checkpoint, std::string_view output, const Te
 }
 
 ChainReplay::ChainReplay(const Recording& recording)
-    : recording_(recording),
-      folder_(recording.folder()),
+    : folder_(recording.folder()),
       ids_(recorded_ids(recording)),
       padding_(recorded_padding(recording)),
       goes_on_(recording.mode() != "whole" && recording.mode() != "padded") {

@@ -41,7 +41,7 @@ class Notes final : public Observer {
 
 class ChainReplay {
  public:
-  // `recording` must outlive this. Throws BadInput where it cannot be the run of a whole model.
+  // Throws BadInput where the recording cannot be the run of a whole model.
   explicit ChainReplay(const Recording& recording);
 
   int64_t steps() const { return static_cast<int64_t>(ids_.size()); }
@@ -55,7 +55,6 @@ class ChainReplay {
                                      const Wanted& wanted) const;
 
  private:
-  const Recording& recording_;
   ModelFolder folder_;
   std::vector<TokenRows> ids_;
   std::vector<int64_t> padding_;  // of every row, on its left
