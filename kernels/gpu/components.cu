@@ -56,15 +56,16 @@ void transpose_as(GpuOps& ops, std::string_view variant, const Tensor& out, cons
   ops.settle_for("tiles", variant);
   const int64_t rows = x.dim(-2), columns = x.dim(-1);
   const int64_t down = (rows + kTile - 1) / kTile, across = (columns + kTile - 1) / kTile;
-  const TransposeOperands<T> p{out.data<T>(),
-                               rows_of("transpose", out),
-                               x.data<T>(),
-                               rows_of("transpose", x),
-                               rows,
-                               columns,
-                               Divisor(across),
-                               Divisor(down * across),
-                               x.numel() / (rows * columns) * down * across};
+  const TransposeOperands<T> p{
+      out.data<T>(),
+      rows_of("transpose", out),
+      x.data<T>(),
+      rows_of("transpose", x),
+      rows,
+      columns,
+      Divisor(across),
+      Divisor(down * across),
+      divisible("transpose", x.numel() / (rows * columns) * down * across)};
   launch<transpose_tiles<T>>("transpose", {grid_for(p.total, 1)}, {kThreads}, 0, ops.stream(), p);
 }
 
@@ -149,7 +150,7 @@ void GpuOps::do_mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask
                             mask.data<bool>(),
                             rows_of("mask_fill", mask),
                             Divisor(x.dim(-1)),
-                            x.numel(),
+                            divisible("mask_fill", x.numel()),
                             static_cast<float>(value)};
     launch<fill_masked<T>>("mask_fill", {grid_for(p.total, kThreads)}, {kThreads}, 0, stream(), p);
   });

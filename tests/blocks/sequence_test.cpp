@@ -16,7 +16,8 @@ constexpr int64_t kBatch = 3, kTokens = 19;
 
 // How a sequence is cut: one call; chunks; a prefill and single tokens.
 using Pieces = std::vector<int64_t>;
-const Pieces kWhole = {kTokens}, kChunks = {5, 1, 9, 4}, kDecode = {9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+const Pieces kWhole = {kTokens}, kChunks = {5, 1, 9, 4},
+             kDecode = {9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 
 std::string any_device() {
   return GENERATE(as<std::string>(), "cpu", "oracle", "emu:32", "emu:64");
@@ -144,8 +145,8 @@ class CachedBlock {
     if (const Tensor conv = weight("conv1d.weight"); conv.defined()) {
       const Params& p = params_.has("mamba") ? params_.object("mamba") : params_;
       after["conv"] = bench_.empty({batch, conv.dim(0), conv.dim(2)});
-      after["ssm"] = bench_.empty(
-          {batch, p.integer("heads"), p.integer("head_dim"), p.integer("state")});
+      after["ssm"] =
+          bench_.empty({batch, p.integer("heads"), p.integer("head_dim"), p.integer("state")});
     }
     state.clear();
     for (const auto& [name, tensor] : after) {
