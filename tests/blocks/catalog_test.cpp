@@ -124,7 +124,7 @@ void check_params(const Sample& sample, const Params& params, const Rewrap& rewr
 
 bool is_optional_input(const std::string& name) {
   return name == "key_valid" || name == "token_valid" || name == "mask" || name == "transformer" ||
-         name.ends_with("_before");
+         name == "bias" || name.ends_with("_before");
 }
 
 }  // namespace

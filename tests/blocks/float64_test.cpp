@@ -64,6 +64,9 @@ TEST_CASE("an error of 1e-11 in float64 is seen") {
   hooks.linear = enlarged<&Ops::linear>();
   hooks.activation = enlarged<&Ops::activation>();
   hooks.add = enlarged<&Ops::add>();
+  hooks.add_scalar = enlarged<&Ops::add_scalar>();
+  hooks.mul = enlarged<&Ops::mul>();
+  hooks.div = enlarged<&Ops::div>();
   hooks.scale = enlarged<&Ops::scale>();
   hooks.softmax = enlarged<&Ops::softmax>();
   hooks.matmul = enlarged<&Ops::matmul>();

@@ -81,6 +81,10 @@ Hooks attention_fault(const Recording& recording, const std::string& attention,
                       Call& c, auto& out, auto& q, auto& k, auto& v, AttentionMask m, auto& p) {
     AttentionSpec spec;
     if (!known.has(c.ops, q)) return c.ops.sdpa(out, q, k, v, m, p);
+    if (!m.causal && !m.window) {  // a step over the slots that it sees: the same as a window
+      m.query_offset = k.dim(2) - 1;
+      m.window = k.dim(2);
+    }
     change(m, spec);
     wrong_sdpa(c.ops, out, q, k, v, m, p, spec);
   }};
