@@ -17,7 +17,7 @@
 //   approximate_exp(x) approximate_exp2(x) approximate_quotient(a, b)   relative error below 2^-20
 //   while |x| and the
 //                                                   logarithm of b are moderate
-//   detail::copy_aligned<Bytes>(to, from)
+//   detail::copy_aligned<Bytes, Whole>(to, from)
 //   and, with PLUMB_DEVICE_CONVERSIONS, detail::to_float(Float16) detail::from_float<T>(x): the
 //   hardware's conversions, with the bits of those below (but for NaN payloads)
 //   with PLUMB_PACKED_ARITHMETIC, detail::of_pairs<T, Arithmetic>(a, b), two 16-bit numbers in each
@@ -45,7 +45,8 @@
 
 namespace plumb {
 enum class Arithmetic { product, sum, difference };
-}
+
+}  // namespace plumb
 
 #if defined(__HIPCC__)
 #include "kernels/gpu/gpu_hip.h"
@@ -124,12 +125,17 @@ inline constexpr int kVector = 16 / static_cast<int>(sizeof(T));  // elements of
 template <int N, class T>
 __device__ inline Vector<T, N> load_vector(const T* p PLUMB_SITE_PARAMETER) {
   Vector<T, N> out;
-  detail::copy_aligned<sizeof(out)>(&out, p PLUMB_SITE_ARGUMENT);
+  detail::copy_aligned<sizeof(out), true>(&out, p PLUMB_SITE_ARGUMENT);
   return out;
 }
 template <int N, class T>
 __device__ inline void store_vector(T* p, const Vector<T, N>& value PLUMB_SITE_PARAMETER) {
-  detail::copy_aligned<sizeof(value)>(p, &value PLUMB_SITE_ARGUMENT);
+  detail::copy_aligned<sizeof(value), true>(p, &value PLUMB_SITE_ARGUMENT);
+}
+// The same of a vector that is made element by element: it stays in registers.
+template <int N, class T>
+__device__ inline void store_elements(T* p, const Vector<T, N>& value PLUMB_SITE_PARAMETER) {
+  detail::copy_aligned<sizeof(value), false>(p, &value PLUMB_SITE_ARGUMENT);
 }
 
 // --- Arithmetic on vectors that ends in the storage type. Hardware that does two 16-bit numbers at

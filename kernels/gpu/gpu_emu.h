@@ -67,7 +67,7 @@ T from_slot(uint64_t slot) {
 inline constexpr bool kChecked = PLUMB_GPU_CHECKED;
 
 // Inlined, so that the checker sees the kernel's line as the caller.
-template <size_t Bytes>
+template <size_t Bytes, bool Whole>
 [[gnu::always_inline]] inline void copy_aligned(void* to, const void* from, Site site) {
   const auto bits = reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from);
   if (bits % Bytes != 0) {

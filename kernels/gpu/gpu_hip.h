@@ -76,25 +76,29 @@ __device__ inline float approximate_quotient(float a, float b) {
 }
 
 namespace detail {
-// What the compiler forgets in an unrolled loop it is told: else it makes four accesses of one.
-template <class Word>
+// What compilers forget in an unrolled loop they are told: else they make four accesses of one.
+template <class Word, bool Whole>
 __device__ inline void copy_word(void* to, const void* from) {
-  *static_cast<Word*>(__builtin_assume_aligned(to, sizeof(Word))) =
-      *static_cast<const Word*>(__builtin_assume_aligned(from, sizeof(Word)));
+  if constexpr (Whole) {
+    *static_cast<Word*>(__builtin_assume_aligned(to, sizeof(Word))) =
+        *static_cast<const Word*>(__builtin_assume_aligned(from, sizeof(Word)));
+  } else {
+    *static_cast<Word*>(to) = *static_cast<const Word*>(from);
+  }
 }
-template <size_t Bytes>
+template <size_t Bytes, bool Whole>
 __device__ inline void copy_aligned(void* to, const void* from) {
   if constexpr (Bytes == 16) {
-    copy_word<uint4>(to, from);
+    copy_word<uint4, Whole>(to, from);
   } else if constexpr (Bytes == 8) {
-    copy_word<uint2>(to, from);
+    copy_word<uint2, Whole>(to, from);
   } else if constexpr (Bytes == 4) {
-    copy_word<uint32_t>(to, from);
+    copy_word<uint32_t, Whole>(to, from);
   } else if constexpr (Bytes == 2) {
-    copy_word<uint16_t>(to, from);
+    copy_word<uint16_t, Whole>(to, from);
   } else {
     static_assert(Bytes == 1);
-    copy_word<uint8_t>(to, from);
+    copy_word<uint8_t, Whole>(to, from);
   }
 }
 

@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kMaskThreads)
             (ranges_only || mask.allows(by_head.quotient, by_head.remainder, t, key + k));
         y[k] = may ? allowed : masked;
       }
-      store_vector(to + key, y);
+      store_elements(to + key, y);
     }
   }
 }

@@ -192,8 +192,9 @@ TEST_CASE("an interrupted run says so and has the signal's exit code, whatever w
   const Outcome some = outcome_of(of({pass, fail}), request);
   CHECK(some.exit_code == 143);
   CHECK(some.interrupted == "SIGTERM");
-  CHECK(some.verdict == "interrupted by SIGTERM after 2 of 5 checkpoints, until then fail: 1 of 2 "
-                        "checkpoints are worse than they may be");
+  CHECK(some.verdict ==
+        "interrupted by SIGTERM after 2 of 5 checkpoints, until then fail: 1 of 2 "
+        "checkpoints are worse than they may be");
   request.signal = 2;
   const Outcome none = outcome_of({}, request);
   CHECK(none.exit_code == 130);
