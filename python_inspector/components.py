@@ -7,6 +7,7 @@ tensors joined, integers) is passed over.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -157,7 +158,7 @@ def _pieces(args: Any, kwargs: Any, result: Any) -> Iterator[Part]:
     for i, piece in enumerate(result):
         end = begin + piece.shape[axis]
         block = _block("slice", x, piece, axis=axis, begin=begin, end=end)
-        yield Part(block, piece, lambda pieces, i=i: pieces[i])
+        yield Part(block, piece, operator.itemgetter(i))
         begin = end
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -181,6 +181,7 @@ def _forward(
     if cache is not None:
         arguments["past_key_values"] = cache
     if mask is not None:
-        positions = model._prepare_position_ids_for_generation(ids, {"attention_mask": mask})
+        prepare = cast(Callable[..., torch.Tensor], model._prepare_position_ids_for_generation)
+        positions = prepare(ids, {"attention_mask": mask})
         arguments |= {"attention_mask": mask, "position_ids": positions[:, -ids.shape[1] :]}
     return model(**arguments).logits

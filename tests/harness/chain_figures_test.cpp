@@ -74,7 +74,7 @@ TEST_CASE("saturated: in 16 bits only, above a tenth") {
   CHECK(rows[1].chained_failed());
 }
 
-TEST_CASE("excess above two fails though the ratio passes; NaN fails") {
+TEST_CASE("an excess above two fails though the ratio passes and so does NaN") {
   std::vector<ChainRow> rows = clean_chain(2);
   CHECK_FALSE(rows[1].chained_failed());
   rows[1].chained = 2.1 * rows[1].forecast;
