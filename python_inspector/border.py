@@ -19,6 +19,7 @@ import torch
 
 from python_inspector import session
 from python_inspector.block_table import BLOCKS
+from python_inspector.capture import COMPONENTS
 from python_inspector.format import TORCH_DTYPES, FormatError
 from python_inspector.generator import UNIT, Generator, generate
 from python_inspector.oracle import aside
@@ -36,7 +37,7 @@ EPSILONS = {"eps_1e6_norm": 1e-6, "eps_1e5_norm": 1e-5, "eps_156e9_norm": 1.5625
 """Norms by what models have as eps, to be seen on small inputs."""
 _LEFT_OUT = {"glu_activation", "causal_mask"}
 """Blocks whose inputs are no generated tensors, or whose outputs are exact and in tiny models."""
-KINDS = tuple(sorted(BLOCKS.keys() - _LEFT_OUT))
+KINDS = tuple(sorted(BLOCKS.keys() - _LEFT_OUT - COMPONENTS))
 
 Sizes = Mapping[str, Any]
 

@@ -277,7 +277,8 @@ def build(
     weights = draw_weights(
         model, seed, zero_centred_norms=entry.model_type == "gemma2", gain=entry.gain
     )
-    _add_outliers(entry, weights["model.embed_tokens.weight"])
+    if entry.outlier_channels or entry.outlier_token is not None:
+        _add_outliers(entry, weights["model.embed_tokens.weight"])
     for weight in (w for name, w in weights.items() if name.endswith("q_proj.weight")):
         weight *= entry.score_gain
     load_weights(model, weights)

@@ -141,7 +141,9 @@ def compare(name: str, config: dict[str, Any], harness: Path, plan: Plan) -> dic
         torch.set_num_threads(plan.threads)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        rival = Transformers(random_model(config, plan, folder), plan)
+        model = random_model(config, plan, folder)
+        measure_harness(harness, folder, plan)  # warms up, and refuses plans
+        rival = Transformers(model, plan)
         rival.measure()  # compiles, allocates
         ours, theirs = [], []
         for _ in range(plan.rounds):

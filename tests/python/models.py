@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from harness_runs import ROOT, harness
 from safetensors.torch import load_file
+from torch.utils._python_dispatch import _disable_current_modes
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -152,7 +154,7 @@ def oracle(model: torch.nn.Module, rows: list[list[int]]) -> torch.Tensor:
 
 @torch.no_grad()
 def refine_frequencies(model: torch.nn.Module) -> None:
-    """Rotary frequencies as the same code computes them in float64, not rounded to float32."""
+    """Rotary frequencies as the same code computes them in float64, rounded once to float32."""
     rotary = getattr(model.model, "rotary_emb", None)
     if rotary is None:
         return
@@ -160,7 +162,24 @@ def refine_frequencies(model: torch.nn.Module) -> None:
     exact = run_lifted(compute, (model.config,), {}).result[0]
     assert exact.dtype == torch.float64
     for name in ("inv_freq", "original_inv_freq"):
-        rotary.register_buffer(name, exact, persistent=False)
+        rotary.register_buffer(name, in_float32(exact), persistent=False)
+
+
+def round_longrope(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same of the frequencies that a call computes itself, under the lift."""
+    compute = ROPE_INIT_FUNCTIONS["longrope"]
+
+    def rounded(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, float]:
+        frequencies, scaling = compute(*args, **kwargs)
+        return in_float32(frequencies), scaling
+
+    monkeypatch.setitem(ROPE_INIT_FUNCTIONS, "longrope", rounded)
+
+
+def in_float32(x: torch.Tensor) -> torch.Tensor:
+    """Rounded, under the lift as well."""
+    with _disable_current_modes():
+        return x.float().double()
 
 
 def error(x: torch.Tensor, truth: torch.Tensor) -> float:
