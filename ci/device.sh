@@ -3,13 +3,14 @@
 #
 # usage: ci/device.sh [--out DIR] [STEP...]
 #   --out DIR   where results, environment and summary go (default: build/device)
-#   STEP        build verify tests bench sanitize layers coverage; default: all, in this order
+#   STEP        build verify tests bench models sanitize layers coverage; default: all, in this order
 #
-# verify    every recording on cuda:0, fused and composed, in its own and in every 16-bit dtype
+# verify    every recording on cuda:0, fused and composed, alone and in the chain, and in every dtype
 # tests     op tests, attention at the borders of its tiles, more than 2^31 elements, counters, errors
 # sanitize  compute-sanitizer's four tools over one small case of each kernel
 # layers    one layer each of Llama-3-8B (4096 tokens) and Gemma-2-2B (4200), recorded here by transformers
 # bench     harness bench beside PyTorch; python3 must have torch and transformers for it and layers
+# models    prefill and decode of whole models with random weights, in turn with transformers
 # coverage  which compiled implementations no recording reaches
 #
 # A step that fails does not stop the others. DIR/summary.md says what each found; the last line counts.
@@ -28,8 +29,8 @@ fi
 readonly out device=cuda:0 preset=cuda
 readonly bin=build/$preset/bin
 readonly summary=$out/summary.md
-readonly known=(build verify tests bench sanitize layers coverage)
-readonly shapes=(llama3-8b gemma2-2b)
+readonly known=(build verify tests bench models sanitize layers coverage)
+readonly shapes=(llama3-8b gemma2-2b) models=(llama3-8b gemma2-2b zamba2-1.2b)
 declare -rA layer_tokens=([llama3-8b]=4096 [gemma2-2b]=4200)  # beyond its window of 4096
 passed=0
 failed=0
@@ -78,8 +79,8 @@ verify() { "$bin/harness" --device "$device" "$@"; }
 
 step_verify() {
   check devices "$bin/harness" devices
-  check verify-fused verify --repeat 3 --json "$out/fused.jsonl"
-  check verify-composed verify --no-fuse --json "$out/composed.jsonl"
+  check verify-fused verify --mode both --repeat 3 --json "$out/fused.jsonl"
+  check verify-composed verify --mode both --no-fuse --json "$out/composed.jsonl"
   local dtype
   for dtype in f32 f16 bf16; do
     check "verify-$dtype" verify --dtype "$dtype"
@@ -143,6 +144,24 @@ step_bench() {
   done
   check speed python3 -m reports table "${files[@]}"
   mv "$out/speed.log" "$out/speed.md"
+}
+
+step_models() {
+  local shape files=() compiled
+  for shape in "${models[@]}"; do
+    check "model-$shape" "$bin/harness" bench --model random --shape "$shape" --device "$device" \
+      --tokens 4096 --json "$out/model-$shape.jsonl" && files+=("$out/model-$shape.jsonl")
+    if has_python; then
+      compiled=(--compiled)
+      [[ $shape != zamba2* ]] || compiled=()  # transformers has no static cache for its states
+      check "rival-model-$shape" python3 -m reports model --shape "$shape" --tokens 4096 --steps 16 \
+        --rounds 1 --harness "$bin/harness" --device cuda "${compiled[@]}" \
+        --out "$out/rival-model-$shape.jsonl" && files+=("$out/rival-model-$shape.jsonl")
+    else
+      skip "rival-model-$shape" "python3 has no torch with CUDA"
+    fi
+  done
+  [[ ${#files[@]} -eq 0 ]] || cat "${files[@]}" >"$out/models.jsonl"
 }
 
 environment() {
