@@ -19,7 +19,7 @@ double plain_divergence(const Logits& o, const Logits& y) {
   return out;
 }
 
-const Gate& gate(const std::vector<Gate>& gates, const char* name) {
+Gate gate(const std::vector<Gate>& gates, const char* name) {
   for (const Gate& g : gates) {
     if (g.name == name) return g;
   }
@@ -62,14 +62,14 @@ TEST_CASE("divergences are held to c^2 times the reference's, or the floor") {
   const ModelFigures near = model_figures({token, {o, o, o, 2}}, 2, 0.01);
   CHECK(near.max_kl == Approx(2 * near.mean_kl));
   CHECK(near.spread == Approx(std::sqrt(1.25)));
-  const Gate& allowed = gate(model_gates(near, 2, 0), "KL mean");
+  const Gate allowed = gate(model_gates(near, 2, 0), "KL mean");
   CHECK(allowed.limit == Approx(4 * near.reference_mean_kl));
   CHECK(allowed.passed);
   token.y[0] += 0.002;
   CHECK_FALSE(gate(model_gates(model_figures({token}, 2, 0.01), 2, 0), "KL max").passed);
   token.r = o;  // an exact reference: the floor counts
   CHECK_FALSE(gate(model_gates(model_figures({token}, 2, 0.01), 2, 1e-4), "KL max").passed);
-  const Gate& floor = gate(model_gates(model_figures({token}, 2, 0.01), 2, 0.1), "KL max");
+  const Gate floor = gate(model_gates(model_figures({token}, 2, 0.01), 2, 0.1), "KL max");
   CHECK(floor.limit == Approx(4 * 0.5 * 0.01 * 1.25));
   CHECK(floor.passed);
 }
