@@ -9,9 +9,9 @@
 // amplification; slots of caches that a call must leave alone are compared byte by byte.
 //
 // What fails alone is a kernel; what is right alone and wrong on its own inputs (the shadow run) is
-// wiring; what is right on inputs that are too bad is inherited. chain_descent.h goes into the first
-// of them: down the recorded checkpoints of a kernel; for wiring, through the parts that blocks show
-// their observer, against the float64 block on the same inputs.
+// wiring; what is right on inputs that are too bad is inherited. chain_descent.h goes into the
+// first of them: down the recorded checkpoints of a kernel; for wiring, through the parts that
+// blocks show their observer, against the float64 block on the same inputs.
 #pragma once
 
 #include "harness/replay.h"
