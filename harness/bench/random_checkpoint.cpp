@@ -100,13 +100,12 @@ RandomCheckpoint::RandomCheckpoint(const std::string& config, DType dtype)
     write_weights(folder_ / "model.safetensors", expected_weights(read).asked(), dtype,
                   read.string_or("model_type", "") == "gemma2");
   } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
+    remove();
     throw;
   }
 }
 
-RandomCheckpoint::~RandomCheckpoint() {
+void RandomCheckpoint::remove() {
   std::error_code ignored;
   fs::remove_all(folder_, ignored);
 }

@@ -15,11 +15,14 @@ class RandomCheckpoint {
  public:
   // `config`: JSON; the weights are those that it implies. Throws Error where the disk is full.
   RandomCheckpoint(const std::string& config, DType dtype);
-  ~RandomCheckpoint();
+  ~RandomCheckpoint() { remove(); }
   RandomCheckpoint(const RandomCheckpoint&) = delete;
   RandomCheckpoint& operator=(const RandomCheckpoint&) = delete;
 
   const std::filesystem::path& folder() const { return folder_; }
+  // The folder goes now. A ModelFolder that is open keeps what it has mapped, and a run that is
+  // killed leaves nothing behind.
+  void remove();
 
  private:
   std::filesystem::path folder_;

@@ -28,6 +28,7 @@ int bench_model(const ModelBenchRequest& request) {
             "\", but --model names a folder, which has a shape; only --model random takes one");
   }
   const ModelFolder folder(checkpoint ? checkpoint->folder() : find_model(request.model));
+  if (checkpoint) checkpoint->remove();
   const auto devices = open_devices(request.device, "", request.threads);
   require(devices.size() == 1, "--device", "names ", devices.size(),
           " devices; a benchmark runs on one");

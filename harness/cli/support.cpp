@@ -120,7 +120,8 @@ int print_implementations(const Selection& selection, const std::string& device_
   bool complete = true;
   for (const auto& device : devices) {
     ImplCoverage coverage = impl_coverage(selected, *device, *oracle, step);
-    if (!selection.blocks.empty() || !selection.checkpoint.empty()) coverage.keep_what_ran();
+    const bool every_block = selection.blocks.empty() && selection.suites.empty();
+    if (!every_block || !selection.checkpoint.empty()) coverage.keep_what_ran();
     complete = complete && coverage.complete();
     std::cout << device->name() << ": " << device->describe() << "\n" << to_text(coverage);
   }

@@ -72,8 +72,10 @@ TEST_CASE("the models of the bench shapes have the weights of the published ones
 TEST_CASE("a model of every kind is measured in 16 and 32 bits") {
   const auto shape = GENERATE("tiny", "tiny-gemma2", "tiny-zamba2");
   const auto dtype = GENERATE(DType::f32, DType::bf16);
-  const RandomCheckpoint checkpoint(model_config(shape), dtype);
+  RandomCheckpoint checkpoint(model_config(shape), dtype);
   const ModelFolder folder(checkpoint.folder());
+  checkpoint.remove();  // what is mapped stays
+  CHECK_FALSE(fs::exists(checkpoint.folder()));
   const auto device = open_device("cpu", 1), oracle = open_device("oracle");
   const auto model = folder.load(*device, dtype);
   const ModelBenchResult r = run_model_bench(*model, *device, *oracle, kQuickly);
@@ -86,6 +88,7 @@ TEST_CASE("a model of every kind is measured in 16 and 32 bits") {
   CHECK(r.state_bytes > 0);
   CHECK(r.step.bytes > static_cast<double>(folder.bytes()) / 2);
   CHECK(r.guard_error < r.guard_limit);
+  CHECK_NOTHROW(folder.check());
   const ModelBenchLabels labels{shape, dtype, kQuickly, folder.bytes(), 1, 1e9};
   const auto line = nlohmann::json::parse(model_bench_json(r, *device, labels));
   CHECK(line["decode_tokens_per_s"] == 1 / r.decode);
