@@ -38,12 +38,17 @@ __global__ void __launch_bounds__(kThreads, kBlocks) elementwise(Operands<T, Inp
     x[j] = load_vector<N>(p.in[j] + p.in_rows[j].offset(row) + column);
   }
   float y[N];
+  if constexpr (requires { f.of_all(y); }) {
+    widen(x[0], y);
+    f.of_all(y);
+  } else {
 #pragma unroll
-  for (int k = 0; k < N; ++k) {
-    if constexpr (Inputs == 1) {
-      y[k] = f(to_float(x[0][k]));
-    } else {
-      y[k] = f(to_float(x[0][k]), to_float(x[1][k]));
+    for (int k = 0; k < N; ++k) {
+      if constexpr (Inputs == 1) {
+        y[k] = f(to_float(x[0][k]));
+      } else {
+        y[k] = f(to_float(x[0][k]), to_float(x[1][k]));
+      }
     }
   }
   store_vector(p.out + p.out_rows.offset(row) + column, narrowed<T>(y));
@@ -149,11 +154,21 @@ struct Gate {
     return rounded<T>(activate<T, Function>(gate)) * up;
   }
 };
+// Bound by arithmetic where a conversion of a single number is as slow as a reciprocal: rounds all
+// of a thread's at once.
 template <class T>
 struct Softcap {
   DivideBy<T> by_cap;
-  __device__ float operator()(float x) const {
-    return rounded<T>(hyperbolic_tangent<T>(rounded<T>(by_cap(x)))) * by_cap.divisor;
+  template <int N>
+  __device__ void of_all(float (&x)[N]) const {
+#pragma unroll
+    for (int k = 0; k < N; ++k) x[k] = by_cap(x[k]);
+    widen(narrowed<T>(x), x);
+#pragma unroll
+    for (int k = 0; k < N; ++k) x[k] = hyperbolic_tangent<T>(x[k]);
+    widen(narrowed<T>(x), x);
+#pragma unroll
+    for (int k = 0; k < N; ++k) x[k] *= by_cap.divisor;
   }
 };
 

@@ -26,7 +26,7 @@ __device__ inline float hyperbolic_tangent(float x) {
   } else {
     // x P(x^2) / Q(x^2), fitted to a relative error of 2^-21 up to 5 (weighted least squares,
     // reweighted until level); beyond that every 16-bit type rounds to 1. NaN stays.
-    const float v = x > 5.0f ? 5.0f : x < -5.0f ? -5.0f : x, t = v * v;
+    const float low = x < -5.0f ? -5.0f : x, v = low > 5.0f ? 5.0f : low, t = v * v;
     float p = fused_multiply_add(t, 5.18300756e-06f, 2.50900949e-03f);
     p = fused_multiply_add(t, p, 0.125482249f);
     p = fused_multiply_add(t, p, 0.999999939f);

@@ -231,6 +231,13 @@ struct Floats {
   __device__ float operator[](int i) const { return v[i]; }
 };
 
+template <class T, int N>
+__device__ inline void widen(const Vector<T, N>& x, float (&out)[N]) {
+  const Floats<T, N> wide(x);
+#pragma unroll
+  for (int i = 0; i < N; ++i) out[i] = wide[i];
+}
+
 // --- Reductions over one wave: the same butterfly, hence the same bits, for every vendor.
 
 template <int Wave>

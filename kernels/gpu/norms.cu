@@ -80,7 +80,6 @@ __device__ inline void layer_norm_row(const NormOperands<T>& p) {
   BlockReduction<Wave> block;
   const int64_t row = block_index().x;
   const T* from = p.x + p.x_rows.offset(row);
-  const float count = static_cast<float>(p.columns);
   RowSlice<T, N, Own, Full> x(p.columns);
   x.load(from);
   float sums[2] = {};  // two: half as long to wait for
@@ -89,17 +88,21 @@ __device__ inline void layer_norm_row(const NormOperands<T>& p) {
 #pragma unroll
     for (int i = 0; i < N; ++i) sums[i % 2] += element[i];
   });
-  const float mean = block.sum(sums[0] + sums[1]) / count;
+  const float count = x.template count_of_wave<Wave>();
+  const float sum_of_wave = warp_sum<Wave>(sums[0] + sums[1]);
+  const float mean_of_wave = count > 0 ? sum_of_wave / count : 0.0f;
   float squares[2] = {};
   x.each(from, [&](int64_t, const Vector<T, N>& v, int) {
     const Floats<T, N> element(v);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float deviation = element[i] - mean;
+      const float deviation = element[i] - mean_of_wave;
       squares[i % 2] = fused_multiply_add(deviation, deviation, squares[i % 2]);
     }
   });
-  const float factor = reciprocal_sqrt(block.sum(squares[0] + squares[1]) / count + p.eps);
+  const Moments all =
+      block.moments({mean_of_wave, warp_sum<Wave>(squares[0] + squares[1]), count});
+  const float mean = all.mean, factor = reciprocal_sqrt(all.squares / all.count + p.eps);
   T* out = p.out + p.out_rows.offset(row);
   x.each(from, [&](int64_t column, const Vector<T, N>& v, int) {
     const Floats<T, N> element(v), weight(load_vector<N>(p.weight + column));

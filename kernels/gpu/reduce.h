@@ -5,6 +5,11 @@
 
 namespace plumb::PLUMB_GPU_VENDOR {
 
+// The mean of some numbers, the sum of their squared deviations from it, and how many they are.
+struct Moments {
+  float mean, squares, count;
+};
+
 // Reductions of v over all threads of a block (a whole number of waves, at most 1024); every thread
 // gets the result. One object per kernel: it alternates between two places in shared memory, so
 // that a barrier per reduction is enough.
@@ -18,12 +23,60 @@ class BlockReduction {
     return reduce(warp_max<Wave>(v), -INFINITY,
                   [](float a, float b) { return b > a || b != b ? b : a; });
   }
+  // Of all numbers from those of each wave: one exchange where a mean and then the deviations from it
+  // take two (Chan, Golub and LeVeque 1979). As accurate: every deviation is from a mean. Once per
+  // kernel: there is one place for it.
+  __device__ Moments moments(Moments of_wave) {
+    const unsigned thread = thread_index().x, waves = block_size().x / Wave;
+    if (waves == 1) return of_wave;
+    auto& partial = block_shared<PartialMoments>();
+    const auto put = [&](unsigned place, Moments m) {
+      partial.mean[place] = m.mean;
+      partial.squares[place] = m.squares;
+      partial.count[place] = m.count;
+    };
+    if (thread % Wave == 0) put(thread / Wave, of_wave);
+    if (thread < (0u - waves) % kAtOnce) put(waves + thread, {});
+    block_barrier();
+    Moments all{};
+    for_each_wave(waves, [&](unsigned w) {
+      const auto mean = load_vector<kAtOnce>(partial.mean + w);
+      const auto count = load_vector<kAtOnce>(partial.count + w);
+#pragma unroll
+      for (unsigned i = 0; i < kAtOnce; ++i) {
+        all.mean = fused_multiply_add(count[i], mean[i], all.mean);
+        all.count += count[i];
+      }
+    });
+    all.mean /= all.count;
+    for_each_wave(waves, [&](unsigned w) {
+      const auto mean = load_vector<kAtOnce>(partial.mean + w);
+      const auto squares = load_vector<kAtOnce>(partial.squares + w);
+      const auto count = load_vector<kAtOnce>(partial.count + w);
+#pragma unroll
+      for (unsigned i = 0; i < kAtOnce; ++i) {
+        const float deviation = mean[i] - all.mean;
+        all.squares += fused_multiply_add(count[i] * deviation, deviation, squares[i]);
+      }
+    });
+    return all;
+  }
 
  private:
   static constexpr unsigned kAtOnce = 4;  // partial results in one read
+  static constexpr unsigned kMostWaves = 1024 / Wave;
   struct alignas(16) Partial {
-    float of_wave[2][1024 / Wave];
+    float of_wave[2][kMostWaves];
   };
+  struct alignas(16) PartialMoments {
+    float mean[kMostWaves], squares[kMostWaves], count[kMostWaves];
+  };
+
+  template <class Use>
+  __device__ void for_each_wave(unsigned waves, Use use) {
+#pragma unroll 1
+    for (unsigned w = 0; w < waves; w += kAtOnce) use(w);
+  }
 
   // neutral: what combine leaves as it is.
   template <class Combine>
@@ -36,12 +89,11 @@ class BlockReduction {
     if (thread < (0u - waves) % kAtOnce) partial[waves + thread] = neutral;
     block_barrier();
     float total = neutral;
-#pragma unroll 1
-    for (unsigned w = 0; w < waves; w += kAtOnce) {
+    for_each_wave(waves, [&](unsigned w) {
       const auto some = load_vector<kAtOnce>(partial + w);
 #pragma unroll
       for (unsigned i = 0; i < kAtOnce; ++i) total = combine(total, some[i]);
-    }
+    });
     return total;
   }
 

@@ -26,6 +26,19 @@ struct RowSlice {
     return (static_cast<Index>(thread_index().x) + j * static_cast<Index>(block_size().x)) * N;
   }
 
+  // How many elements this thread's wave owns.
+  template <int Wave>
+  __device__ float count_of_wave() const {
+    if constexpr (Full) return static_cast<float>(Own * N * Wave);
+    const Index lane = static_cast<Index>(thread_index().x % Wave) * N;
+    Index count = 0;
+    for (int j = 0; column(j) - lane < columns; ++j) {
+      const Index left = columns - (column(j) - lane);
+      count += left < Wave * N ? left : Wave * N;
+    }
+    return static_cast<float>(count);
+  }
+
   // Starts to read what is kept: all loads before the first use.
   __device__ void load(const T* row) {
     if constexpr (Own > 0) {
