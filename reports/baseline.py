@@ -1,76 +1,261 @@
-"""The accuracy baseline of a device: one short JSON line per checkpoint of a run.
+"""The accuracy baseline of a device: the accepted figures, one JSON line per checkpoint.
 
-A baseline holds what a later run is compared with, not the whole result: status, hashes, and per
-output the error of the tensor, of its worst group of each family and element, and the gain.
+The first line says of which device and runs they are. Whenever a worse figure was accepted, a
+line of type "accepted" says who did, when, why, and what the figures were. Everything is ordered,
+so that a diff shows what changed.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
+from reports.files import replace_text
+from reports.history.compare import compare
+from reports.history.figures import (
+    Checkpoint,
+    Key,
+    Provenance,
+    Run,
+    output_from_json,
+    output_to_json,
+    text,
+    texts,
+    to_json,
+)
 from reports.json_lines import Line, json_lines
 
-_KEYS = ("recording", "checkpoint", "block", "dtype", "status", "contract", "impl")
+SCHEMA = 2  # 1 had no histograms, and named the device in the runs only
+_DIGITS = 5
+_HASH_DIGITS = 16
 
 
-def _short(value: object) -> object:
-    """Floats to five significant digits; non-finite ones are strings already."""
-    return float(f"{value:.5g}") if isinstance(value, float) else value
+@dataclass(frozen=True)
+class Acceptance:
+    """Who took worse figures, and why."""
+
+    when: str
+    who: str
+    commit: str
+    reason: str
 
 
-def _output(output: dict[str, Any]) -> dict[str, Any]:
-    statistics = output["statistics"]
-    entry: dict[str, Any] = {
-        "E_T": _short(statistics["E_T"]),
-        "M_E": _short(statistics["M_E"]),
-        "gain": _short(statistics["gain"]),
-    }
-    entry |= {f["family"]: _short(f["value"]) for f in statistics["families"]}
-    if output["conformance"]:
-        entry["differing"] = output["conformance"]["differ"]
-    return entry
+@dataclass(frozen=True)
+class Baseline:
+    """A baseline file's content."""
+
+    path: Path
+    device: str
+    runs: list[Line]  # what measured it
+    checkpoints: dict[Key, Checkpoint]
+    accepted: list[Line] = field(default_factory=list)
+    schema: int = SCHEMA
+
+    def as_run(self) -> Run:
+        """As what a run is compared with."""
+        source = self.runs[-1] if self.runs else {}
+        provenance = Provenance(
+            command=source.get("command", ""),
+            version=source.get("version", ""),
+            environment=source.get("environment", {}),
+            devices=tuple(source.get("devices", ())),
+            commit=source.get("commit", ""),
+        )
+        return Run(str(self.path), provenance, self.checkpoints)
 
 
-def entries(results: Path) -> tuple[Line, list[Line]]:
-    """The run line and the baseline's entries of a results file of `harness --json`.
+def is_baseline(path: Path) -> bool:
+    """Whether the file's first line says so. Raises OSError, and ValueError for no JSON lines."""
+    with path.open("rb") as file:
+        return re.match(rb'\s*\{\s*"type"\s*:\s*"baseline"', file.read(200)) is not None
 
-    Raises ValueError, naming file and line, for what is no such file.
+
+def read(path: Path) -> Baseline:
+    """Reads a baseline of this schema or an older one.
+
+    Raises OSError, and ValueError naming file and line for what is none or damaged.
     """
-    run: Line = {}
-    found = []
-    for place, line in json_lines(results):
-        try:
-            if line["type"] == "run":
-                run = line
-            elif line["type"] == "checkpoint":
-                entry = {key: line[key] for key in _KEYS}
-                entry["fused"] = "--no-fuse" not in run["command"].split()
-                entry["outputs"] = {o["name"]: _output(o) for o in line["outputs"]}
-                entry["bits"] = line["output_sha256"][:16]
-                entry["golden"] = line["golden_sha256"][:16]
-                found.append(entry)
-        except KeyError as error:
-            raise ValueError(
-                f"{place}: lacks {error}; write it with harness --json FILE"
-            ) from error
-        except TypeError as error:
-            raise ValueError(f"{place}: no result of harness --json: {error}") from error
-    if not run or not found:
-        what = "run line" if not run else "checkpoint"
-        raise ValueError(f"{results}: holds no {what}; write it with harness --json FILE")
-    return run, found
+    lines = list(json_lines(path))
+    place, header = lines[0]
+    try:
+        if header["type"] != "baseline":
+            raise TypeError(f"its first line is of type {header['type']!r}")
+        if header["schema"] not in range(1, SCHEMA + 1):
+            raise TypeError(
+                f"it has schema {header['schema']}, this program knows {SCHEMA}: update Plumbline"
+            )
+        device = text(header["device"]) if header["schema"] > 1 else _device_of(header)
+        found = Baseline(path, device, list(header["runs"]), {}, schema=header["schema"])
+        for place, line in lines[1:]:  # noqa: B007  the error names the place
+            if line.get("type") == "accepted":
+                found.accepted.append(line)
+                continue
+            key, checkpoint = _entry(line, device)
+            if key in found.checkpoints:
+                raise TypeError(f"{key.recording} {key.checkpoint} is there twice")
+            found.checkpoints[key] = checkpoint
+    except KeyError as error:
+        raise ValueError(f"{place}: a baseline's line lacks {error}; restore the file") from error
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"{place}: no baseline of accuracy: {error}") from error
+    return found
 
 
-def write(results: list[Path], out: Path) -> int:
-    """Writes the baseline of several runs on one device; the number of its entries."""
-    runs = []
-    lines = []
-    for path in results:
-        run, found = entries(path)
-        runs.append({key: run[key] for key in ("command", "version", "environment", "devices")})
-        lines += [json.dumps(entry, separators=(",", ":")) for entry in found]
-    header = json.dumps({"type": "baseline", "schema": 1, "runs": runs})
-    out.write_text("\n".join([header, *sorted(lines)]) + "\n")
-    return len(lines)
+def _device_of(header: Line) -> str:
+    """Of schema 1: the name before the words of the only device."""
+    devices = {text(words).split(": ")[0] for run in header["runs"] for words in run["devices"]}
+    if len(devices) != 1:
+        raise TypeError(f"it is of {len(devices)} devices: {', '.join(sorted(devices))}")
+    return devices.pop()
+
+
+def _entry(line: Line, device: str) -> tuple[Key, Checkpoint]:
+    if not isinstance(line["fused"], bool):
+        raise TypeError(f"fused is {line['fused']!r}")
+    key = Key(
+        text(line["recording"]), text(line["checkpoint"]), device, text(line["dtype"]),
+        line["fused"],
+    )  # fmt: skip
+    return key, Checkpoint(
+        block=text(line["block"]),
+        status=text(line["status"]),
+        contract=text(line["contract"]),
+        impl=texts(line["impl"]),
+        outputs={text(name): output_from_json(o) for name, o in line["outputs"].items()},
+        bits=text(line["bits"]),
+        golden=text(line["golden"]),
+    )
+
+
+def _line(key: Key, checkpoint: Checkpoint) -> Line:
+    return {
+        "recording": key.recording,
+        "checkpoint": key.checkpoint,
+        "block": checkpoint.block,
+        "dtype": key.dtype,
+        "status": checkpoint.status,
+        "contract": checkpoint.contract,
+        "impl": list(checkpoint.impl),
+        "fused": key.fused,
+        "outputs": {n: output_to_json(o, _DIGITS) for n, o in checkpoint.outputs.items()},
+        "bits": checkpoint.bits[:_HASH_DIGITS],
+        "golden": checkpoint.golden[:_HASH_DIGITS],
+    }
+
+
+def write(baseline: Baseline) -> None:
+    """Replaces the file at once, or leaves it as it is. Raises OSError."""
+    header = {
+        "type": "baseline", "schema": SCHEMA, "device": baseline.device, "runs": baseline.runs,
+    }  # fmt: skip
+    entries = sorted(_compact(_line(*entry)) for entry in baseline.checkpoints.items())
+    accepted = [_compact(line) for line in baseline.accepted]
+    replace_text(baseline.path, "\n".join([_compact(header), *accepted, *entries]) + "\n")
+
+
+def _compact(line: Line) -> str:
+    return json.dumps(line, separators=(",", ":"))
+
+
+def of_runs(runs: Sequence[Run], path: Path, device: str | None = None) -> Baseline:
+    """The baseline of what runs measured on one device.
+
+    Raises ValueError where there are several devices and none is named, and for a checkpoint that
+    two runs have.
+    """
+    devices = sorted({key.device for run in runs for key in run.checkpoints})
+    if device is None and len(devices) != 1:
+        raise ValueError(f"the runs are of {', '.join(devices)}: name one of them with --device")
+    device = device or devices[0]
+    checkpoints: dict[Key, Checkpoint] = {}
+    for run in runs:
+        for key, checkpoint in run.checkpoints.items():
+            if key.device != device:
+                continue
+            if key in checkpoints:
+                raise ValueError(f"{run.name}: {key.recording} {key.checkpoint} is in two runs")
+            checkpoints[key] = checkpoint
+    if not checkpoints:
+        raise ValueError(f"no run has a checkpoint on {device}: there are {', '.join(devices)}")
+    return Baseline(path, device, [_source(run, device) for run in runs], checkpoints)
+
+
+def _source(run: Run, device: str) -> Line:
+    source = run.provenance
+    return {
+        "command": source.command,
+        "version": source.version,
+        "environment": dict(source.environment),
+        "devices": [words for words in source.devices if words.split(": ")[0] == device],
+        "commit": source.commit,
+    }
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a run would change in a baseline."""
+
+    better: dict[Key, Checkpoint]  # no figure is larger, or the checkpoint is new
+    worse: dict[Key, Checkpoint]  # some figure is, by however little, or the status
+    gone: Sequence[Key]  # not in the run
+
+
+def offer(baseline: Baseline, runs: Sequence[Run], checkpoint: str = "") -> Offer:
+    """What runs would change; checkpoint: only ids in which this expression is found."""
+    wanted = re.compile(checkpoint)
+    measured = of_runs(runs, baseline.path, baseline.device).checkpoints
+    better: dict[Key, Checkpoint] = {}
+    worse: dict[Key, Checkpoint] = {}
+    for key, now in measured.items():
+        before = baseline.checkpoints.get(key)
+        known = before is not None and _line(key, before) == _line(key, now)
+        if known or not wanted.search(key.checkpoint):
+            continue
+        (worse if before and _loses(key, before, now) else better)[key] = now
+    gone = [k for k in baseline.checkpoints if k not in measured and wanted.search(k.checkpoint)]
+    return Offer(better, worse, gone)
+
+
+def _loses(key: Key, before: Checkpoint, now: Checkpoint) -> bool:
+    """Whether taking it would move the best figures: so that small losses cannot add up."""
+    sides = [[Run("", Provenance(), {key: c})] for c in (before, now)]
+    if compare(*sides).got_worse or before.golden != now.golden[:_HASH_DIGITS]:
+        return True
+    return any(
+        not float(to_json(now.outputs[name].error, _DIGITS)) <= output.error
+        for name, output in before.outputs.items()
+        if name in now.outputs
+    )
+
+
+def accept(
+    baseline: Baseline, offered: Offer, acceptance: Acceptance | None, drop_gone: bool = False
+) -> Baseline:
+    """The baseline with what is better and, where an acceptance says why, with what is worse."""
+    checkpoints = baseline.checkpoints | offered.better
+    if acceptance is None:
+        return replace(baseline, checkpoints=checkpoints)
+    gone = offered.gone if drop_gone else ()
+    changes = [
+        [*_short(key), _figure(baseline.checkpoints[key]), _figure(offered.worse.get(key))]
+        for key in sorted([*offered.worse, *gone])
+    ]
+    checkpoints |= offered.worse
+    for key in gone:
+        del checkpoints[key]
+    line = {"type": "accepted", **asdict(acceptance), "changes": changes}
+    return replace(baseline, checkpoints=checkpoints, accepted=[*baseline.accepted, line])
+
+
+def _short(key: Key) -> list[str | bool]:
+    return [key.recording, key.checkpoint, key.dtype, key.fused]
+
+
+def _figure(checkpoint: Checkpoint | None) -> Line | None:
+    """None: the checkpoint is gone."""
+    if checkpoint is None:
+        return None
+    return {"status": checkpoint.status, "E_T": to_json(checkpoint.error, _DIGITS)}

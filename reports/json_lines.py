@@ -10,19 +10,24 @@ from typing import Any
 Line = dict[str, Any]
 
 
-def json_lines(path: Path) -> Iterator[tuple[str, Line]]:
-    """Each line's place, "FILE:NUMBER", and object. ValueError names it where it is not one."""
+def json_lines(path: Path, torn_end: bool = False) -> Iterator[tuple[str, Line]]:
+    """Each line's place, "FILE:NUMBER", and object. ValueError names it where it is not one.
+
+    torn_end: a last line without a line feed is what a killed writer left, and is passed over.
+    """
     try:
-        texts = path.read_text().splitlines()
+        texts = path.read_bytes().decode().split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 text: {error}") from error
+    if not texts[-1] or torn_end:
+        texts.pop()
     if not texts:
         raise ValueError(f"{path}: is empty")
     for number, text in enumerate(texts, 1):
         place = f"{path}:{number}"
         try:
             line = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise ValueError(f"{place}: not JSON: {error}") from error
         if not isinstance(line, dict):
             raise ValueError(f"{place}: is no object")

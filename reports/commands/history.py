@@ -1,0 +1,200 @@
+"""reports history: keep runs, compare them, draw them, find the commit that made one worse."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reports.commands import Commands, UsageError
+
+if TYPE_CHECKING:
+    from reports.history.store import Store
+
+_SIDES = "a file of harness --json or several (A,B), a baseline, a commit, #RUN or last"
+_BUILD = "cmake --preset cpu && cmake --build --preset cpu --target harness"
+_EXIT = "exit code of compare: 0 no worse, 1 worse, 2 usage, 3 bad input, 4 nothing comparable"
+
+
+def add(commands: Commands) -> None:
+    """Declares the command and its own commands."""
+    parser = commands.add_parser("history", help="accuracy over commits", epilog=_EXIT)
+    parser.add_argument("--db", help="a path or SQLAlchemy URL; default: $PLUMB_HISTORY, else "
+                        ".plumbline/history.sqlite in the repository")  # fmt: skip
+    own = parser.add_subparsers(dest="what", required=True)
+    keep = _command(own, "add", _add, "keep runs")
+    keep.add_argument("results", type=Path, nargs="+", help="files of harness --json, baselines")
+    keep.add_argument("--commit", default="", help="that was measured; default: HEAD")
+    keep.add_argument("--dirty", action=argparse.BooleanOptionalAction, help="it was changed")
+    _command(own, "list", _list, "the runs that are kept")
+    show = _command(own, "show", _show, "one run's figures")
+    show.add_argument("run", help=_SIDES)
+    show.add_argument("--checkpoint", default="", help="a regular expression in its id")
+    plot = _command(own, "plot", _plot, "draw accuracy over commits, per block")
+    plot.add_argument("--out", type=Path, required=True, help="a .svg or .png")
+    plot.add_argument("--device", default="", help="default: the only one")
+    plot.add_argument("--block", default="", help="some blocks: A,B")
+    compare = _command(own, "compare", _compare, "what got worse between two runs")
+    compare.add_argument("old", help=_SIDES)
+    compare.add_argument("new", help="likewise")
+    compare.add_argument("--best", default="", help="the best accepted: compared with, too")
+    compare.add_argument("--all", action="store_true", help="leave nothing out")
+    compare.add_argument("--strict", action="store_true",
+                         help="what vanished or is not comparable counts as worse")  # fmt: skip
+    accept = _command(own, "accept", _accept, "take new figures into a baseline")
+    accept.add_argument("new", help=_SIDES)
+    accept.add_argument("baseline", type=Path)
+    accept.add_argument("--reason", default="", help="takes worse figures too, and is recorded")
+    accept.add_argument("--checkpoint", default="", help="only ids in which this is found")
+    accept.add_argument("--drop-gone", action="store_true", help="with --reason: forget what the "
+                        "run lacks")  # fmt: skip
+    _add_bisect(_command(own, "bisect", _bisect, "the commit that made a checkpoint worse"))
+
+
+def _command(commands: Commands, name: str, work: object, words: str) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=words)
+    parser.set_defaults(run=work)
+    return parser
+
+
+def _add_bisect(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--good", required=True, help="a commit")
+    parser.add_argument("--bad", required=True, help="a later one")
+    parser.add_argument("--checkpoint", required=True, help="its id")
+    parser.add_argument("--recording", default="", help="where several have the checkpoint")
+    parser.add_argument("--device", required=True)
+    parser.add_argument("--fixture", type=Path, help="default: fixtures of the working tree")
+    parser.add_argument("--threshold", type=float, help="E_T above which a commit is bad; default: "
+                        "halfway between good and bad")  # fmt: skip
+    parser.add_argument("--build", default=_BUILD, help=f"default: {_BUILD}")
+    parser.add_argument(
+        "--harness", type=Path, default=Path("build/cpu/bin/harness"), help="that it builds"
+    )
+
+
+def _store(options: argparse.Namespace, create: bool = False) -> Store:
+    from reports.history.sources import database
+    from reports.history.store import Store
+
+    return Store(options.db or database(), create)
+
+
+def _add(options: argparse.Namespace) -> int:
+    from reports.history.sources import at_commit, read_file
+
+    read = [run for path in options.results for run in read_file(path)]
+    store = _store(options, create=True)
+    for run in read:
+        run = at_commit(run, options.commit, options.dirty)
+        number, new = store.add(run)
+        words = "" if new else ", was there already"
+        cut = "" if run.complete else ", cut short"
+        commit = run.provenance.commit[:10] or "no commit"
+        print(f"#{number}  {commit}  {len(run.checkpoints)} checkpoints{cut}{words}")
+    return 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    from reports.history.words import printable
+
+    for run in _store(options).runs():
+        cut = "" if run.complete else "  cut short"
+        words = f"#{run.id:<4} {run.label:<11}  {run.started:<20}  {run.checkpoints:>6} checkpoints"
+        print(printable(f"{words}  {'; '.join(run.devices)}{cut}"))
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    import re
+
+    from reports.history.sources import find
+    from reports.history.words import place, printable
+
+    wanted = re.compile(options.checkpoint)
+    for run in find(options.run, lambda: _store(options)):
+        source = run.provenance
+        print(printable(f"{run.name}: {source.command}"))
+        print(printable(f"{dict(source.environment)} {'; '.join(source.devices)}"))
+        for key in sorted(run.checkpoints):
+            checkpoint = run.checkpoints[key]
+            if wanted.search(key.checkpoint):
+                words = f"{checkpoint.status:<8} {checkpoint.error:<9.3g}"
+                print(f"{printable(words)} {printable(checkpoint.block)}  {place(key)}")
+    return 0
+
+
+def _plot(options: argparse.Namespace) -> int:
+    from reports.history import plot, trend
+
+    if options.out.suffix not in (".svg", ".png"):
+        raise UsageError(f"--out {options.out}: name a .svg or a .png")
+    store = _store(options)
+    blocks = set(filter(None, options.block.split(",")))
+    course = trend.follow(store, options.device, blocks)
+    plot.draw(course, options.out)
+    print(f"{options.out}: {len(course.blocks)} blocks over {len(course.commits)} commits")
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from reports.history.compare import Kind, compare
+    from reports.history.sources import find
+    from reports.history.words import in_words
+
+    new = find(options.new, lambda: _store(options))
+    code = 0
+    for name in filter(None, (options.old, options.best)):
+        found = compare(find(name, lambda: _store(options)), new)
+        print(in_words(found, options.all), end="")
+        unproved = found.vanished or found.of(Kind.NOT_COMPARABLE)
+        if found.got_worse or (options.strict and unproved):
+            code = 1
+        elif not found.comparable:
+            code = code or 4
+    return code
+
+
+def _accept(options: argparse.Namespace) -> int:
+    from reports import baseline
+    from reports.files import locked
+    from reports.history.sources import author, commit_of, find
+    from reports.history.words import place
+
+    if options.drop_gone and not options.reason:
+        raise UsageError("--drop-gone needs --reason")
+    with locked(options.baseline):
+        before = baseline.read(options.baseline)
+        offered = baseline.offer(
+            before, find(options.new, lambda: _store(options)), options.checkpoint
+        )
+        acceptance = None
+        if options.reason:
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            acceptance = baseline.Acceptance(now, author(), commit_of("HEAD"), options.reason)
+        baseline.write(baseline.accept(before, offered, acceptance, options.drop_gone))
+    taken = len(offered.better) + (len(offered.worse) if acceptance else 0)
+    print(f"{options.baseline}: {taken} of {len(before.checkpoints)} checkpoints taken")
+    if offered.worse and not acceptance:
+        for key in sorted(offered.worse)[:20]:
+            print(f"  not taken, worse: {place(key)}")
+        print(f"{len(offered.worse)} worse figures were not taken: --reason TEXT takes them")
+        return 1
+    return 0
+
+
+def _bisect(options: argparse.Namespace) -> int:
+    from reports.history import bisect
+    from reports.history.sources import repository
+
+    root = repository()
+    plan = bisect.Plan(
+        checkpoint=options.checkpoint,
+        recording=options.recording,
+        device=options.device,
+        fixture=(options.fixture or root / "fixtures").resolve(),
+        build=options.build,
+        harness=options.harness,
+        threshold=options.threshold,
+    )
+    return bisect.find(root, options.good, options.bad, plan)

@@ -1,0 +1,1 @@
+"""The accuracy history: what every run measured, kept, compared and drawn. See ../README.md."""

@@ -1,0 +1,84 @@
+"""What a name on the command line stands for: files, or runs of the history."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from reports import baseline
+from reports.history.figures import Run
+from reports.history.results import read_results
+from reports.history.store import Store
+
+VARIABLE = "PLUMB_HISTORY"
+
+
+def repository(folder: Path | None = None) -> Path:
+    """The root of the git repository around a folder, else the folder itself."""
+    folder = folder or Path.cwd()
+    return Path(_git(folder, "rev-parse", "--show-toplevel") or folder)
+
+
+def database() -> str:
+    """Where the history is unless --db says: $PLUMB_HISTORY, else a file in the repository."""
+    return os.environ.get(VARIABLE) or str(repository() / ".plumbline" / "history.sqlite")
+
+
+def read_file(path: Path) -> list[Run]:
+    """The runs of a file of `harness --json` or of a baseline. Raises OSError and ValueError."""
+    if baseline.is_baseline(path):
+        return [baseline.read(path).as_run()]
+    return read_results(path)
+
+
+def find(name: str, store: Callable[[], Store]) -> list[Run]:
+    """Files, separated by commas, or what Store.find knows: "last", "#7", a commit.
+
+    A name of git's, such as HEAD~1, is looked up where no file has it. Raises OSError, ValueError.
+    """
+    paths = [Path(part) for part in name.split(",")]
+    if any(path.is_file() for path in paths):
+        return [run for path in paths for run in read_file(path)]
+    if len(paths) > 1 or ("/" in name and paths[0].suffix):
+        raise FileNotFoundError(f"{name}: there is no such file")
+    history = store()
+    return history.load(history.find(commit_of(name) or name))
+
+
+def commit_of(name: str, folder: Path | None = None) -> str:
+    """The commit that git knows by this name, or nothing."""
+    return _git(folder or Path.cwd(), "rev-parse", "--verify", "--quiet", "--end-of-options",
+                f"{name}^{{commit}}")  # fmt: skip
+
+
+def at_commit(run: Run, name: str = "", dirty: bool | None = None) -> Run:
+    """The run with its commit: the named one, or the working tree's. A run that has one keeps it.
+
+    Dirty is what is not committed of files that git knows, unless it is told.
+    """
+    if run.provenance.commit and not name:
+        return run
+    commit = commit_of(name or "HEAD") or name
+    if dirty is None and not name and commit:
+        dirty = bool(_git(Path.cwd(), "status", "--porcelain", "--untracked-files=no"))
+    committed = _git(Path.cwd(), "show", "-s", "--format=%cI", commit) if commit else ""
+    source = replace(run.provenance, commit=commit, committed=committed, dirty=dirty)
+    return replace(run, provenance=source)
+
+
+def author() -> str:
+    """Who git says is at work here, else the system."""
+    name, mail = (_git(Path.cwd(), "config", f"user.{key}") for key in ("name", "email"))
+    return f"{name} <{mail}>" if name and mail else name or os.environ.get("USER", "unknown")
+
+
+def _git(folder: Path, *words: str) -> str:
+    """What git prints, or nothing where it fails or is not there."""
+    try:
+        done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
