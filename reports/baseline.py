@@ -243,6 +243,8 @@ def accept(
         [*_short(key), _figure(baseline.checkpoints[key]), _figure(offered.worse.get(key))]
         for key in sorted([*offered.worse, *gone])
     ]
+    if not changes:
+        return replace(baseline, checkpoints=checkpoints)
     checkpoints |= offered.worse
     for key in gone:
         del checkpoints[key]

@@ -31,12 +31,13 @@ def replace_bytes(path: Path, content: bytes) -> None:
 
     Raises OSError naming the file; the old one is intact then.
     """
+    named, path = path, path.resolve()
     if path.exists() and not os.access(path, os.W_OK):
-        raise PermissionError(f"{path}: is read-only; it was left as it is")
+        raise PermissionError(f"{named}: is read-only; it was left as it is")
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except OSError as error:
-        raise OSError(f"{path}: cannot be written: {error.strerror}") from error
+        raise OSError(f"{named}: cannot be written: {error.strerror}") from error
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -47,7 +48,7 @@ def replace_bytes(path: Path, content: bytes) -> None:
         temporary.replace(path)
     except OSError as error:
         raise OSError(
-            f"{path}: cannot be written ({error.strerror}); it was left as it is"
+            f"{named}: cannot be written ({error.strerror}); it was left as it is"
         ) from error
     finally:
         with suppress(FileNotFoundError):

@@ -29,7 +29,7 @@ def add(commands: Commands) -> None:
     keep.add_argument("--dirty", action=argparse.BooleanOptionalAction, help="it was changed")
     _command(own, "list", _list, "the runs that are kept")
     show = _command(own, "show", _show, "one run's figures")
-    show.add_argument("run", help=_SIDES)
+    show.add_argument("which", help=_SIDES)
     show.add_argument("--checkpoint", default="", help="a regular expression in its id")
     plot = _command(own, "plot", _plot, "draw accuracy over commits, per block")
     plot.add_argument("--out", type=Path, required=True, help="a .svg or .png")
@@ -112,7 +112,7 @@ def _show(options: argparse.Namespace) -> int:
     from reports.history.words import place, printable
 
     wanted = re.compile(options.checkpoint)
-    for run in find(options.run, lambda: _store(options)):
+    for run in find(options.which, lambda: _store(options)):
         source = run.provenance
         print(printable(f"{run.name}: {source.command}"))
         print(printable(f"{dict(source.environment)} {'; '.join(source.devices)}"))

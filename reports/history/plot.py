@@ -19,6 +19,11 @@ from reports.history.trend import Course, Courses
 _COLUMNS = 3
 _PANELS = 24
 _MOVED = 1.01  # a course within a percent of where it began is not drawn
+_LEGEND = (
+    "E_T against the float64 oracle, relative to the first commit; lower is better.",
+    "Line: mean of a block's checkpoints, its last value above.   Shade: up to the worst of them.  "
+    f" Dashed: {GROWTH}x.   Cross: a checkpoint fails.",
+)
 _INK, _PALE, _LINE, _ALARM = "#24292f", "#8c959f", "#0a5cad", "#c4320a"
 
 
@@ -30,7 +35,7 @@ def draw(courses: Courses, out: Path) -> None:
     still = [name for name in courses.blocks if name not in shown]
     rows = max(1, math.ceil(len(shown) / _COLUMNS))
     footer = textwrap.wrap(_footer(still, len(moved) > len(shown)), 130)
-    head, foot, panel = 1.0, 0.25 + 0.19 * len(footer), 2.2  # inches
+    head, foot, panel = 1.25, 0.25 + 0.19 * len(footer), 2.2  # inches
     height = head + rows * panel + 0.75 + foot
     figure = Figure(figsize=(11, height), facecolor="white")
     grid = figure.subplots(rows, _COLUMNS, sharex=True, sharey=True, squeeze=False)
@@ -76,13 +81,8 @@ def _heading(figure: Figure, courses: Courses, height: float) -> None:
         0.065, 1 - 0.36 / height, f"Error over commits on {courses.device}", fontsize=15,
         color=_INK, weight="bold", parse_math=False,
     )  # fmt: skip
-    figure.text(
-        0.065, 1 - 0.62 / height,
-        "E_T against the float64 oracle, relative to the first commit; lower is better.   "
-        "Line: mean of a block's checkpoints.   Shade: up to its worst.   "
-        "Cross: a checkpoint fails.",
-        fontsize=9, color=_PALE, parse_math=False,
-    )  # fmt: skip
+    for index, line in enumerate(_LEGEND):
+        figure.text(0.065, 1 - (0.62 + 0.2 * index) / height, line, fontsize=9, color=_PALE)
 
 
 def _panel(axes: Axes, name: str, course: Course) -> None:
@@ -132,7 +132,7 @@ def _name_commits(panels: list[Axes], commits: list[str]) -> None:
 def _write(figure: Figure, out: Path) -> None:
     """With no date and no random ids: the same history gives the same bytes."""
     buffer = BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "plumbline"}):
+    with matplotlib.rc_context({"svg.hashsalt": "plumbline", "svg.fonttype": "none"}):
         metadata = {"Date": None} if out.suffix == ".svg" else None
         figure.savefig(buffer, format=out.suffix[1:], dpi=150, metadata=metadata)
     replace_bytes(out, buffer.getvalue())

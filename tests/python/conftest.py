@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,3 +25,12 @@ def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         subprocess.run(command, check=True, capture_output=True)
     return out
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that any user can write to, as pytest's own cannot."""
+    with tempfile.TemporaryDirectory(prefix="plumbline-open-") as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        yield folder

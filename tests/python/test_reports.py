@@ -108,40 +108,6 @@ def test_a_whole_model_is_measured_in_turn(name: str) -> None:
         rival_model.compare(name, config, Path(harness()), rival_model.Plan(tokens=0))
 
 
-def test_a_baseline_is_one_short_line_per_checkpoint(tmp_path: Path) -> None:
-    statistics = {
-        "E_T": 0.00123456789,
-        "M_E": 0.5,
-        "gain": "nan",
-        "families": [{"family": "token", "value": 0.25}],
-    }
-    output = {"name": "out", "statistics": statistics, "conformance": {"differ": 3}}
-    checkpoint = {
-        "type": "checkpoint", "recording": "r", "checkpoint": "c#0", "block": "sdpa",
-        "dtype": "bf16", "status": "pass", "contract": "bf16 fused",
-        "impl": ["sdpa/tiles.d64"], "outputs": [output],
-        "output_sha256": "a" * 64, "golden_sha256": "b" * 64,
-    }  # fmt: skip
-    run = {
-        "type": "run",
-        "command": "harness --no-fuse",
-        "version": "1",
-        "environment": {},
-        "devices": [],
-    }
-    results = tmp_path / "results.jsonl"
-    results.write_text("\n".join(json.dumps(line) for line in (run, checkpoint)) + "\n")
-    out = tmp_path / "baseline.jsonl"
-    assert main(["baseline", str(results), "--out", str(out)]) == 0
-    assert main(["baseline", str(results), "--out", str(tmp_path / "absent" / "x.jsonl")]) == 3
-    header, entry = map(json.loads, out.read_text().splitlines())
-    assert header["runs"][0]["command"] == "harness --no-fuse"
-    assert entry["fused"] is False and entry["bits"] == "a" * 16
-    assert entry["outputs"]["out"] == {
-        "E_T": 0.0012346, "M_E": 0.5, "gain": "nan", "token": 0.25, "differing": 3,
-    }  # fmt: skip
-
-
 def test_a_baseline_of_something_else_names_file_and_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
