@@ -86,6 +86,7 @@ step_verify() {
     check "verify-$dtype" verify --dtype "$dtype"
     check "verify-$dtype-composed" verify --dtype "$dtype" --no-fuse
   done
+  rm -f "$out/baseline.jsonl"
   check baseline python3 -m reports baseline "$out"/{fused,composed}.jsonl \
     --out "$out/baseline.jsonl"
 }
