@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from reports.commands import UsageError, baseline, model, rivals, table
+from reports.commands import UsageError, baseline, model, render, rivals, table
 
-COMMANDS = (rivals, model, table, baseline)
+COMMANDS = (rivals, model, table, baseline, render)
 
 
 def build_parser() -> argparse.ArgumentParser:
