@@ -162,15 +162,20 @@ class BlindSpot:
 
 
 def blind_spots(runs: list[Run]) -> list[BlindSpot]:
-    """What no checkpoint sees first."""
+    """Counted as the harness does at the end of a run; what no checkpoint sees first."""
+    counted = [
+        c for c in checkpoints(runs) if c.status in ("pass", "fail", "nondeterministic", "blind")
+    ]
+    seeing = {c.block for c in counted if c.status != "blind"}
     blind: Counter[tuple[str, str]] = Counter()
     seen: Counter[tuple[str, str]] = Counter()
-    for c in checkpoints(runs):
-        if c.status == "blind":
+    for c in counted:
+        if c.block not in seeing:
             blind[c.block, ""] += 1
-        elif c.status == "pass" or c.failed:
-            seen[c.block, ""] += 1
-        blind.update((c.block, feature) for feature in c.blind_to)
-        seen.update((c.block, feature) for feature in c.features)
+            continue
+        unseen = set(c.blind_to)
+        shown = blind if c.status == "blind" else seen
+        blind.update((c.block, feature) for feature in unseen)
+        shown.update((c.block, feature) for feature in c.features if feature not in unseen)
     spots = [BlindSpot(*key, count, seen[key]) for key, count in blind.items()]
     return sorted(spots, key=lambda s: (s.seen > 0, -s.blind, s.block, s.feature))
