@@ -142,7 +142,8 @@
     const status = name(row[STATUS]);
     const kind = failed(row) ? "failed" : SKIPPED.includes(status) ? "skipped" : "passed";
     const button = element("button", { type: "button", class: "row", "aria-expanded": "false", "data-row": at },
-      element("b", {}, row[ID]), element("span", {}, `${name(row[BLOCK])} · ${name(row[RECORDING])}`));
+      element("b", {}, row[ID]), element("span", {}, `${name(row[BLOCK])} · ${name(row[RECORDING])}`),
+      element("span", { class: "narrow" }, `${name(row[DEVICE])} · ${name(row[DTYPE])}`));
     const cells = [
       element("td", {}, element("span", { class: `status ${kind}` }, status.replaceAll("_", " "))), element("td", {}, button),
       element("td", {}, name(row[DEVICE])), element("td", {}, name(row[DTYPE])), element("td", {}, share(row[SHARE])),
