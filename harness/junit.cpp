@@ -61,7 +61,7 @@ std::string time_text(double seconds) {
 
 std::string totals_text(const Totals& n, double seconds) {
   return text(" tests=\"", n.tests, "\" failures=\"", n.failures, "\" errors=\"", n.errors,
-              "\" skipped=\"", n.skipped, "\" time=\"", time_text(seconds), '"');
+              "\" time=\"", time_text(seconds), '"');
 }
 
 std::string properties(const RunInfo& run) {
@@ -115,8 +115,9 @@ std::string suite_text(const Suite& suite, const RunInfo& run) {
     cases += test_case(*result);
   }
   return text("  <testsuite", attribute("name", suite.recording + " on " + suite.device),
-              totals_text(totals, totals.seconds), attribute("timestamp", run.started), ">\n",
-              properties(run), cases, "  </testsuite>\n");
+              totals_text(totals, totals.seconds), " skipped=\"", totals.skipped, '"',
+              attribute("timestamp", run.started), ">\n", properties(run), cases,
+              "  </testsuite>\n");
 }
 
 // For a run whose exit code is not 0 although no checkpoint is to blame, or not they alone.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from reports.commands import UsageError, baseline, history, model, rivals, table
+from reports.commands import UsageError, baseline, history, model, render, rivals, table
 
-COMMANDS = (rivals, model, table, baseline, history)
+COMMANDS = (rivals, model, table, baseline, history, render)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -10,24 +10,32 @@ from typing import Any
 Line = dict[str, Any]
 
 
-def json_lines(path: Path, torn_end: bool = False) -> Iterator[tuple[str, Line]]:
+def json_lines(path: Path, *, torn_end: bool = False) -> Iterator[tuple[str, Line]]:
     """Each line's place, "FILE:NUMBER", and object. ValueError names it where it is not one.
 
-    torn_end: a last line without a line feed is what a killed writer left, and is passed over.
+    torn_end: a last line without line feed that is no JSON is left out, as its writer was killed.
     """
     try:
-        texts = path.read_bytes().decode().split("\n")
+        texts = path.read_bytes().decode(errors="surrogateescape" if torn_end else "strict")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 text: {error}") from error
-    if not texts[-1] or torn_end:
-        texts.pop()
     if not texts:
         raise ValueError(f"{path}: is empty")
-    for number, text in enumerate(texts, 1):
+    # Not splitlines(): JSON strings may hold U+2028 and other characters that it takes for ends.
+    *complete, rest = texts.split("\n")
+    lines = [*complete, rest] if rest else complete
+    for number, text in enumerate(lines, 1):
         place = f"{path}:{number}"
         try:
+            text.encode()
             line = json.loads(text)
+        except UnicodeEncodeError as error:
+            if torn_end and rest and number == len(lines):
+                return
+            raise ValueError(f"{place}: not UTF-8 text") from error
         except (json.JSONDecodeError, RecursionError) as error:
+            if torn_end and rest and number == len(lines):
+                return
             raise ValueError(f"{place}: not JSON: {error}") from error
         if not isinstance(line, dict):
             raise ValueError(f"{place}: is no object")

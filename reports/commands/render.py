@@ -1,0 +1,42 @@
+"""reports render: results as one HTML page and as Markdown."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from reports.commands import Commands, UsageError
+
+
+def add(commands: Commands) -> None:
+    """Declares the command."""
+    parser = commands.add_parser("render", help="results as one HTML page, or as Markdown")
+    parser.add_argument("results", type=Path, nargs="+", help="files of `harness --json`")
+    parser.add_argument("--html", type=Path, help="one file that needs no other and no network")
+    parser.add_argument("--markdown", type=Path, help="short, say for the summary of a CI run")
+    parser.add_argument(
+        "--baseline", type=Path, help="what to compare with: of `reports baseline`, or results"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes what was asked for; the exit code is 0 also where checkpoints failed."""
+    if not (options.html or options.markdown):
+        raise UsageError("nothing to write: name --html FILE, --markdown FILE or both")
+    from reports.render import delta
+    from reports.results import read_runs
+
+    runs = read_runs(options.results)
+    compared = delta.compare(runs, options.baseline) if options.baseline else None
+    if options.markdown:
+        from reports.render.markdown import markdown
+
+        options.markdown.write_text(markdown(runs, compared), encoding="utf-8")
+    if options.html:
+        from reports.render.html import html  # matplotlib only where figures are drawn
+
+        options.html.write_text(html(runs, compared), encoding="utf-8")
+    for notice in (run.notice for run in runs if run.notice):
+        print(notice)
+    return 0

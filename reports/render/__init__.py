@@ -1,0 +1,1 @@
+"""The report: what runs of the harness found, as one HTML page or as Markdown."""

@@ -1,0 +1,144 @@
+"""The report as Markdown for the summary of a CI run: short, whatever the number of checkpoints."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from reports.render import overview
+from reports.render.delta import Delta
+from reports.render.overview import Cell, FailureGroup, LossGroup
+from reports.render.words import figure, percent, plural, times
+from reports.results import NO_FAILURES, STATUSES, Run
+
+MOST = 20  # groups of failures, groups of losses
+MOST_ROWS = 200  # of the matrix
+_LONGEST = 300  # characters of a name or a reason
+# What Markdown, or HTML in it, acts on: "@" names people, "#" issues; an underscore within a word
+# has no meaning; addresses become links.
+_ACTIVE = re.compile(r"[\\`*\[\]<>#|~$@&]|(?<!\w)_|_(?!\w)|:(?=//)|(?<=www)\.", re.IGNORECASE)
+
+
+def text(words: str) -> str:
+    """Words that show as they are, on one line; long ones are cut."""
+    words = " ".join(words.split())
+    cut = words[:_LONGEST] + ("…" if len(words) > _LONGEST else "")
+    return _ACTIVE.sub(lambda found: f"&#{ord(found[0])};", cut)
+
+
+def fenced(words: str) -> list[str]:
+    """A block of code whose fence no run of backticks in it can end."""
+    longest = max((len(run) for run in re.findall("`+", words)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [f"{fence}bash", " ".join(words.split("\n")), fence, ""]
+
+
+def _more(count: int, what: str) -> list[str]:
+    return [f"{plural(count, what)} more: see the HTML report.", ""] if count > 0 else []
+
+
+def _failure(group: FailureGroup) -> list[str]:
+    block, device, dtype = map(text, group.place)
+    kind = "" if group.status == "fail" else f" ({text(group.status)})"
+    worst = group.worst
+    return [
+        f"**✕ {block}** on {device}, {dtype}: {group.count:,} of {group.of:,}{kind}. "
+        f"{text(worst.reason)} ({text(worst.recording)}, {text(worst.checkpoint)})",
+        "",
+        *(fenced(worst.again) if worst.again else []),
+    ]
+
+
+def _loss(group: LossGroup) -> list[str]:
+    block, device, dtype = map(text, group.place)
+    worst = group.changes[0]
+    before, now = worst.error
+    if worst.before.status != worst.checkpoint.status:
+        change = f"{text(worst.before.status)} → {text(worst.checkpoint.status)}"
+    else:
+        change = f"error {figure(before)} → {figure(now)}, {times(worst.ratio)}"
+    share = f"; passes at {percent(worst.checkpoint.ratio)} of its limit"
+    return [
+        f"**▲ {block}** on {device}, {dtype}: {plural(len(group.changes), 'checkpoint')}, {change}"
+        f"{share if worst.checkpoint.status == 'pass' else ''} "
+        f"({text(worst.checkpoint.recording)}, {text(worst.checkpoint.checkpoint)})",
+        "",
+        *(fenced(worst.checkpoint.again) if worst.checkpoint.again else []),
+    ]
+
+
+def _cell(cell: Cell | None) -> str:
+    if cell is None:
+        return ""
+    if cell.status in NO_FAILURES:
+        judged = f"{'▲ ' if cell.worse else ''}{cell.ratio:.2f}"
+        return judged if cell.status == "pass" else f"○ {cell.status}"
+    return f"**✕ {sum(n for s, n in cell.counts.items() if s not in NO_FAILURES)}/{cell.of}**"
+
+
+def _matrix(runs: list[Run], delta: Delta | None) -> list[str]:
+    found = overview.matrix(runs, delta)
+    heads = [f"{text(device)} {text(dtype)}" for device, dtype in found.columns]
+    lines = [
+        "### Largest share of a limit",
+        "",
+        f"| block | {' | '.join(heads)} |",
+        "|---|" + "--:|" * len(heads),
+    ]
+    for block, cells in list(found.rows.items())[:MOST_ROWS]:
+        row = [_cell(cells.get(column)) for column in found.columns]
+        lines.append(f"| {text(block)} | {' | '.join(row)} |")
+    return [*lines, "", *_more(len(found.rows) - MOST_ROWS, "block")]
+
+
+def _delta(delta: Delta, losses: list[LossGroup]) -> list[str]:
+    lines = [f"### Beside {text(delta.name)}", ""]
+    for group in losses[:MOST]:
+        lines += _loss(group)
+    lines += _more(len(losses) - MOST, "group")
+    counts = [
+        f"{delta.compared:,} compared", f"{len(delta.worse):,} worse",
+        f"{len(delta.better):,} better", f"{delta.unchanged:,} unchanged",
+        *(f"{n:,} not compared: {reason}" for reason, n in delta.not_comparable.items()),
+    ]  # fmt: skip
+    return [*lines, "; ".join(counts) + ".", ""]
+
+
+def _sentences(runs: list[Run]) -> Iterable[str]:
+    for run in runs:
+        if run.notice:
+            yield f"**Incomplete.** {text(run.notice)}"
+        yield (
+            f"On {text(', '.join(run.header.devices))}; version {text(run.header.version)}, "
+            f"{text(run.header.started)}"
+        )
+
+
+def markdown(runs: list[Run], delta: Delta | None) -> str:
+    """The document; `delta`: against a baseline, if there is one."""
+    counts = Counter(checkpoint.status for checkpoint in overview.checkpoints(runs))
+    failed = sum(count for status, count in counts.items() if status not in NO_FAILURES)
+    failures = overview.failure_groups(runs)
+    losses = overview.loss_groups(delta) if delta else []
+    lost = sum(len(group.changes) for group in losses)
+    headline = [f"{plural(failed, 'checkpoint')} failed" if failed else "Nothing failed"]
+    headline += [f"{plural(lost, 'checkpoint')} got worse"] if lost else []
+    lines = [f"## {', '.join(headline)}", ""]
+    told = [f"{counts[status]:,} {status}" for status in reversed(STATUSES) if counts[status]]
+    lines += [text(", ".join(told)) + ".", ""]
+    for sentence in _sentences(runs):
+        lines += [sentence, ""]
+    if failures:
+        lines += ["### Failed", ""]
+    for group in failures[:MOST]:
+        lines += _failure(group)
+    lines += _more(len(failures) - MOST, "group")
+    if delta:
+        lines += _delta(delta, losses)
+    lines += _matrix(runs, delta)
+    blind = [spot for spot in overview.blind_spots(runs) if not spot.seen]
+    if blind:
+        names = [f"{spot.block} {spot.feature or '(everything)'}" for spot in blind[:MOST]]
+        lines += [f"Seen by no checkpoint: {text(', '.join(names))}.", ""]
+    return "\n".join(lines).rstrip("\n") + "\n"

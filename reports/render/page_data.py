@@ -1,0 +1,138 @@
+"""The checkpoints as compact JSON: what the page's table lists, and in chunks what a row opens."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from markupsafe import Markup
+
+from reports.render.delta import Delta
+from reports.results import ChainRow, Checkpoint, Output, Run
+
+CHUNK = 200  # checkpoints whose details are parsed at once
+
+
+def script_json(value: object) -> Markup:
+    """JSON that can stand in a <script> element whatever text it holds."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)
+
+
+def _number(value: float) -> float | str:
+    """Four significant digits; what is not finite as in the result files."""
+    if math.isfinite(value):
+        return float(f"{value:.4g}")
+    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+
+
+@dataclass
+class Names:
+    """Words that repeat, by number."""
+
+    words: list[str] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def __call__(self, word: str) -> int:
+        """The word's number."""
+        if word not in self.numbers:
+            self.numbers[word] = len(self.words)
+            self.words.append(word)
+        return self.numbers[word]
+
+
+def _gates(output: Output, name: Names) -> list[list[Any]]:
+    """[gate, statistic, limit, passed, where, factors] of all but kept promises of zero."""
+    return [
+        [
+            name(gate.name), _number(gate.statistic), _number(gate.limit), int(gate.passed),
+            gate.where, [[name(factor), _number(x)] for factor, x in gate.derivation.items()],
+        ]
+        for gate in output.gates
+        if not (gate.passed and gate.limit == 0)
+    ]  # fmt: skip
+
+
+def _output(output: Output, name: Names) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": name(output.name),
+        "gates": _gates(output, name),
+        "zero": sum(gate.passed and gate.limit == 0 for gate in output.gates),
+        "error": _number(output.statistics.error),
+        "reference": _number(output.recorded_error),
+        "octaves": _trimmed(output.informative.octaves),
+    }
+    if output.conformance:
+        found["bits"] = [output.conformance.differ, output.conformance.n]
+    if output.where:
+        found["where"] = f"{output.where.region}; worst {output.where.worst}"
+        found["maps"] = [
+            [name(each.name), [_number(x) for x in each.energy]]
+            for each in output.where.maps
+            if len(each.energy) <= 512
+        ]
+        found["groups"] = [
+            [name(it.family), it.group, _number(it.value)] for it in output.informative.worst_groups
+        ]
+    return found
+
+
+def _trimmed(counts: list[int]) -> list[int]:
+    """Without the zeros at the end."""
+    last = max((i for i, count in enumerate(counts) if count), default=-1)
+    return counts[: last + 1]
+
+
+def _chain_row(row: ChainRow, name: Names) -> list[Any]:
+    figures = (row.isolated, row.inherited, row.chained, row.chained_limit, row.reference)
+    label = f"{row.checkpoint} {row.output}"
+    return [label, *map(_number, figures), name(row.diagnosis)]
+
+
+def _details(checkpoint: Checkpoint, name: Names) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "again": checkpoint.again,
+        "contract": name("; ".join([checkpoint.contract, *checkpoint.looser_contracts])),
+        "impl": [name(impl) for impl in checkpoint.impl],
+        "sees": [name(feature) for feature in checkpoint.features],
+        "blind": [name(feature) for feature in checkpoint.blind_to],
+        "bits": checkpoint.output_sha256[:16],
+        "golden": checkpoint.golden_sha256[:16],
+        "outputs": [_output(output, name) for output in checkpoint.outputs],
+    }
+    if checkpoint.reason or checkpoint.details:
+        found["why"] = [checkpoint.reason, *checkpoint.details]
+    if checkpoint.chain:
+        found["chain"] = [_chain_row(row, name) for row in checkpoint.chain.rows]
+    return found
+
+
+def page_data(runs: list[Run], delta: Delta | None) -> tuple[Markup, list[Markup]]:
+    """The index of all checkpoints, and their details in chunks of CHUNK.
+
+    A row of the index: [status, block, device, dtype, recording, checkpoint, share of the limit,
+    gate, error, reference's error, error / baseline's or null, run]; words are numbers of `names`.
+    """
+    name = Names()
+    rows = []
+    details = []
+    for number, run in enumerate(runs):
+        for c in run.checkpoints:
+            worst = c.worst
+            change = delta.ratios.get(id(c)) if delta else None
+            rows.append([
+                name(c.status), name(c.block), name(c.device), name(c.dtype), name(c.recording),
+                c.checkpoint, _number(c.ratio), name(worst[1].name if worst else ""),
+                _number(worst[0].statistics.error if worst else math.nan),
+                _number(worst[0].recorded_error if worst else math.nan),
+                None if change is None else _number(change), number,
+            ])  # fmt: skip
+            details.append(_details(c, name))
+    chunks = [script_json(details[i : i + CHUNK]) for i in range(0, len(details), CHUNK)]
+    runs_named = [f"{run.path.name}{'' if run.fused else ', composed'}" for run in runs]
+    index = {"names": name.words, "rows": rows, "chunk": CHUNK, "runs": runs_named}
+    return script_json(index), chunks

@@ -1,0 +1,295 @@
+"""Result files of `harness --json`, typed: what harness/results.schema.json describes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reports.decode import decode
+from reports.json_lines import json_lines
+
+SCHEMA = 1
+
+# From the most to the least severe; only the last three are no failures.
+STATUSES = (
+    "internal_error", "device_error", "timeout", "bad_input", "fail", "nondeterministic",
+    "unsupported", "blind", "pass",
+)  # fmt: skip
+NO_FAILURES = ("unsupported", "blind", "pass")
+
+
+def over(statistic: float, limit: float) -> float:
+    """statistic / limit as a share of what is allowed: 0/0 = 0, x/0 = inf."""
+    if limit == 0:
+        return 0.0 if statistic == 0 else math.inf
+    return statistic / limit
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A statistic and its limit."""
+
+    name: str
+    statistic: float
+    limit: float
+    derivation: dict[str, float]
+    passed: bool
+    where: str
+
+    @property
+    def ratio(self) -> float:
+        """Share of the limit that is used; infinite for a statistic that is not a number."""
+        ratio = over(self.statistic, self.limit)
+        return math.inf if math.isnan(ratio) else ratio
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What the report shows of an output's error."""
+
+    error: float = field(metadata={"key": "E_T"})
+    element: float = field(metadata={"key": "M_E"})
+    gain: float
+
+
+@dataclass(frozen=True)
+class WorstGroup:
+    """One of the five worst groups of a family."""
+
+    family: str
+    group: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Informative:
+    """Figures that decide nothing."""
+
+    octaves: list[int]
+    worst_groups: list[WorstGroup]
+
+
+@dataclass(frozen=True)
+class Conformance:
+    """Bits compared with those of the contract's rounded model."""
+
+    n: int
+    differ: int
+    limit: float
+
+
+@dataclass(frozen=True)
+class ErrorMap:
+    """Energy of an error along one axis."""
+
+    name: str
+    energy: list[float]
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where the error of a failure lies."""
+
+    region: str
+    share: float
+    worst: str
+    maps: list[ErrorMap]
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output tensor."""
+
+    name: str
+    status: str
+    gates: list[Gate]
+    statistics: Statistics
+    reference_statistics: Statistics
+    recorded_error: float
+    informative: Informative
+    conformance: Conformance | None
+    where: Where | None
+
+
+@dataclass(frozen=True)
+class ChainRow:
+    """One output of one checkpoint in a chain."""
+
+    checkpoint: str
+    block: str
+    output: str
+    step: int
+    isolated: float
+    isolated_limit: float
+    inherited: float
+    chained: float
+    chained_limit: float
+    reference: float
+    forecast: float
+    diagnosis: str
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A whole model, run from its ids."""
+
+    first_divergence: str | None
+    onset: str | None
+    culprit: str | None
+    rows: list[ChainRow]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint on one device."""
+
+    status: str
+    block: str
+    checkpoint: str
+    recording: str
+    device: str
+    dtype: str
+    contract: str
+    looser_contracts: list[str]
+    impl: list[str]
+    reason: str
+    details: list[str]
+    outputs: list[Output]
+    features: list[str]
+    blind_to: list[str]
+    output_sha256: str
+    golden_sha256: str
+    seconds: float
+    chain: Chain | None
+    again: str
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is a failure, of whatever kind."""
+        return self.status not in NO_FAILURES
+
+    @property
+    def gates(self) -> Iterator[tuple[Output, Gate]]:
+        """Every gate with its output."""
+        return ((output, gate) for output in self.outputs for gate in output.gates)
+
+    @property
+    def worst(self) -> tuple[Output, Gate] | None:
+        """The gate nearest to its limit or farthest beyond it."""
+        return max(self.gates, key=lambda pair: (not pair[1].passed, pair[1].ratio), default=None)
+
+    @property
+    def ratio(self) -> float:
+        """The share of its limit that the worst gate uses; NaN where nothing was judged."""
+        worst = self.worst
+        return worst[1].ratio if worst else math.nan
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One checkpoint on several devices."""
+
+    finding: str
+    words: str
+    block: str
+    checkpoint: str
+    recording: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a run ended."""
+
+    checkpoints: int
+    interrupted: str
+    exit_code: int
+    verdict: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Header:
+    """What ran, and where."""
+
+    version: str
+    command: str
+    started: str
+    environment: dict[str, str]
+    devices: list[str]
+
+
+@dataclass
+class Run:
+    """One run of the harness; without a summary it was cut short."""
+
+    path: Path
+    header: Header
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    comparisons: list[Comparison] = field(default_factory=list)
+    summary: Summary | None = None
+
+    @property
+    def fused(self) -> bool:
+        """Whether fused kernels were allowed."""
+        return "--no-fuse" not in self.header.command.split()
+
+    @property
+    def notice(self) -> str:
+        """What is missing from it, in words; empty for a complete run."""
+        count = f"{len(self.checkpoints):,} checkpoints"
+        if self.summary is None:
+            return (
+                f"{self.path.name} was cut short: it holds {count} and no summary. What it holds "
+                f"is shown; what the run had not judged is not."
+            )
+        if self.summary.interrupted:
+            return (
+                f"{self.path.name}: {self.summary.interrupted} ended the run early, after {count}."
+            )
+        return ""
+
+
+def read_runs(paths: list[Path]) -> list[Run]:
+    """All runs of result files. Raises ValueError, naming file, line and field, for others."""
+    return [run for path in paths for run in _runs_of(path)]
+
+
+def _runs_of(path: Path) -> list[Run]:
+    runs: list[Run] = []
+    for place, line in json_lines(path, torn_end=True):
+        kind = line.get("type")
+        try:
+            if kind == "run":
+                if line.get("schema") != SCHEMA:
+                    raise ValueError(
+                        f"schema is {line.get('schema')!r}, this reader knows {SCHEMA}; "
+                        f"use the reports of the harness that wrote it"
+                    )
+                runs.append(Run(path, decode(Header, line)))
+                continue
+            if kind not in ("checkpoint", "comparison", "summary"):
+                raise ValueError(f"type is {kind!r}; write the file with harness --json FILE")
+            if not runs:
+                raise ValueError(f"a {kind} line comes before the run line")
+            _add(runs[-1], kind, line)
+        except ValueError as error:
+            raise ValueError(f"{place}: {error}") from error
+    if not runs:
+        raise ValueError(f"{path}: holds no run line; write it with harness --json FILE")
+    return runs
+
+
+def _add(run: Run, kind: str, line: dict[str, object]) -> None:
+    if run.summary:
+        raise ValueError(f"a {kind} line comes behind the run's summary")
+    if kind == "checkpoint":
+        checkpoint = decode(Checkpoint, line)
+        if checkpoint.status not in STATUSES:
+            raise ValueError(f"status is {checkpoint.status!r}, known are {', '.join(STATUSES)}")
+        run.checkpoints.append(checkpoint)
+    elif kind == "comparison":
+        run.comparisons.append(decode(Comparison, line))
+    else:
+        run.summary = decode(Summary, line)
