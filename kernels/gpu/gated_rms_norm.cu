@@ -2,6 +2,8 @@
 // [..., C], weight [C]; x and out in X, gate and weight in T.
 //
 // A block owns a group of one row and reads it twice, the second time from the caches.
+#include <algorithm>
+
 #include "kernels/gpu/functions.h"
 #include "kernels/gpu/gpu_ops.h"
 #include "kernels/gpu/reduce.h"
@@ -10,7 +12,7 @@
 namespace plumb::PLUMB_GPU_VENDOR {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kMostThreads = 512;
 
 template <class X, class T>
 struct GatedOperands {
@@ -26,28 +28,47 @@ struct GatedOperands {
   float eps;
 };
 
-template <class X, class T, int Wave>
-__global__ void __launch_bounds__(kThreads) gated_groups(GatedOperands<X, T> p) {
+// x silu(gate) in float32.
+template <class X, class T, int N>
+struct Gated {
+  float v[N];
+  __device__ Gated(const X* x, const T* gate) {
+    const Floats<X, N> value(load_vector<N>(x));
+    const Floats<T, N> by(load_vector<N>(gate));
+#pragma unroll
+    for (int i = 0; i < N; ++i) v[i] = value[i] * activate<X, Activation::silu>(by[i]);
+  }
+};
+
+template <class X, class T, int Wave, int N>
+__global__ void __launch_bounds__(kMostThreads) gated_groups(GatedOperands<X, T> p) {
   wait_for_previous_kernel();
   BlockReduction<Wave> over_block;
+  const int64_t step = int64_t{block_size().x} * N, begin = int64_t{thread_index().x} * N;
   for (int64_t group = block_index().x; group < p.total; group += grid_size().x) {
     const Division at = divide(group, p.groups);
     const int64_t first = at.remainder * p.width;
     const X* x = p.x + p.x_rows.offset(at.quotient) + first;
     const T* gate = p.gate + p.gate_rows.offset(at.quotient) + first;
-    const auto value = [&](int64_t i) {
-      return to_float(x[i]) * activate<X, Activation::silu>(to_float(gate[i]));
-    };
     float squares = 0;
-    for (int64_t i = thread_index().x; i < p.width; i += kThreads) {
-      const float v = value(i);
-      squares = fused_multiply_add(v, v, squares);
+    for (int64_t i = begin; i < p.width; i += step) {
+      const Gated<X, T, N> gated(x + i, gate + i);
+#pragma unroll
+      for (int j = 0; j < N; ++j) squares = fused_multiply_add(gated.v[j], gated.v[j], squares);
     }
     const float mean = over_block.sum(squares) / static_cast<float>(p.width);
     const float factor = reciprocal_sqrt(mean + p.eps);
     X* out = p.out + p.out_rows.offset(at.quotient) + first;
-    for (int64_t i = thread_index().x; i < p.width; i += kThreads) {
-      out[i] = from_float<X>(to_float(p.weight[first + i]) * rounded<X>(value(i) * factor));
+    for (int64_t i = begin; i < p.width; i += step) {
+      const Gated<X, T, N> gated(x + i, gate + i);
+      const Floats<T, N> weight(load_vector<N>(p.weight + first + i));
+      float normed[N], y[N];
+#pragma unroll
+      for (int j = 0; j < N; ++j) normed[j] = gated.v[j] * factor;
+      widen(narrowed<X>(normed), y);
+#pragma unroll
+      for (int j = 0; j < N; ++j) y[j] *= weight[j];
+      store_vector(out + i, narrowed<X>(y));
     }
   }
 }
@@ -57,7 +78,11 @@ __global__ void __launch_bounds__(kThreads) gated_groups(GatedOperands<X, T> p) 
 void GpuOps::do_gated_rms_norm(const Tensor& out, const Tensor& x, const Tensor& gate,
                                const Tensor& weight, const GatedRmsNormParams& params) {
   if (x.numel() == 0) return;
-  settle_for("groups");
+  const auto whole = [&](const Tensor& t) {
+    return rows_are_vectors(t) && params.group_size * size_of(t.dtype()) % 16 == 0;
+  };
+  const bool vectors = whole(out) && whole(x) && whole(gate) && whole(weight) && choose("vectors");
+  if (!vectors) settle_for("scalars");
   const auto go = [&]<class X, class T>() {
     GatedOperands<X, T> p{};
     p.out = out.data<X>();
@@ -71,11 +96,16 @@ void GpuOps::do_gated_rms_norm(const Tensor& out, const Tensor& x, const Tensor&
     p.groups = Divisor(x.dim(-1) / p.width);
     p.total = divisible("gated_rms_norm", x.numel() / p.width);
     p.eps = static_cast<float>(params.eps);
-    with_wave(stream(), [&]<int Wave>() {
-      constexpr auto kKernel = gated_groups<X, T, Wave>;
-      launch_overlapped<kKernel>("gated_rms_norm", {grid_for(p.total, 1)}, {kThreads}, 0, stream(),
-                                 p);
-    });
+    const auto launched = [&]<int N>() {
+      with_wave(stream(), [&]<int Wave>() {
+        const int64_t threads =
+            std::min<int64_t>((p.width / N + Wave - 1) / Wave * Wave, kMostThreads);
+        constexpr auto kKernel = gated_groups<X, T, Wave, N>;
+        launch_overlapped<kKernel>("gated_rms_norm", {grid_for(p.total, 1)},
+                                   {static_cast<unsigned>(threads)}, 0, stream(), p);
+      });
+    };
+    vectors ? launched.template operator()<kVector<X>>() : launched.template operator()<1>();
   };
   with_storage("gated_rms_norm", gate.dtype(), [&]<class T>(T) {
     if (x.dtype() == gate.dtype()) return go.template operator()<T, T>();

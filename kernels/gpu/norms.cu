@@ -23,6 +23,7 @@ struct NormOperands {
   const T* weight;
   const T* bias;  // null: none
   int64_t columns;
+  float reciprocal_of_columns;  // a division takes as long as everything else between two loads
   float eps, weight_offset;
   bool round_before;  // R() between the norm and the weight
 };
@@ -30,7 +31,7 @@ struct NormOperands {
 constexpr int kBlocks = 2;  // of 512 threads at once: at most 64 registers
 
 // Inputs: 1, or 2 with a residual.
-template <class T, int Wave, int N, int Own, int Inputs>
+template <class T, int Wave, int N, int Own, bool Full, int Inputs>
 __global__ void __launch_bounds__(kMostRowThreads, kBlocks) rms_norm_rows(NormOperands<T> p) {
   wait_for_previous_kernel();
   BlockReduction<Wave> block;
@@ -38,7 +39,7 @@ __global__ void __launch_bounds__(kMostRowThreads, kBlocks) rms_norm_rows(NormOp
   const T* from = p.x + p.x_rows.offset(row);
   const T* residual = Inputs == 2 ? p.residual + p.residual_rows.offset(row) : nullptr;
   T* sum = Inputs == 2 ? p.sum + p.sum_rows.offset(row) : nullptr;
-  RowSlice<T, N, Own> x(p.columns), added(p.columns);
+  RowSlice<T, N, Own, Full> x(p.columns), added(p.columns);
   x.load(from);
   if (Inputs == 2) added.load(residual);
   float squares = 0;
@@ -75,8 +76,9 @@ __global__ void __launch_bounds__(kMostRowThreads, kBlocks) rms_norm_rows(NormOp
   });
 }
 
-template <class T, int Wave, int N, int Own, bool Bias, bool Full>
-__device__ inline void layer_norm_row(const NormOperands<T>& p) {
+template <class T, int Wave, int N, int Own, bool Full, bool Bias>
+__global__ void __launch_bounds__(kMostRowThreads, kBlocks) layer_norm_rows(NormOperands<T> p) {
+  wait_for_previous_kernel();
   BlockReduction<Wave> block;
   const int64_t row = block_index().x;
   const T* from = p.x + p.x_rows.offset(row);
@@ -90,7 +92,7 @@ __device__ inline void layer_norm_row(const NormOperands<T>& p) {
   });
   const float count = x.template count_of_wave<Wave>();
   const float sum_of_wave = warp_sum<Wave>(sums[0] + sums[1]);
-  const float mean_of_wave = count > 0 ? sum_of_wave / count : 0.0f;
+  const float mean_of_wave = sum_of_wave * (count > 0 ? 1.0f / count : 0.0f);
   float squares[2] = {};
   x.each(from, [&](int64_t, const Vector<T, N>& v, int) {
     const Floats<T, N> element(v);
@@ -100,9 +102,10 @@ __device__ inline void layer_norm_row(const NormOperands<T>& p) {
       squares[i % 2] = fused_multiply_add(deviation, deviation, squares[i % 2]);
     }
   });
-  const Moments all =
-      block.moments({mean_of_wave, warp_sum<Wave>(squares[0] + squares[1]), count});
-  const float mean = all.mean, factor = reciprocal_sqrt(all.squares / all.count + p.eps);
+  const Moments all = block.moments({mean_of_wave, warp_sum<Wave>(squares[0] + squares[1]), count},
+                                    p.reciprocal_of_columns);
+  const float mean = all.mean;
+  const float factor = reciprocal_sqrt(all.squares * p.reciprocal_of_columns + p.eps);
   T* out = p.out + p.out_rows.offset(row);
   x.each(from, [&](int64_t column, const Vector<T, N>& v, int) {
     const Floats<T, N> element(v), weight(load_vector<N>(p.weight + column));
@@ -114,17 +117,6 @@ __device__ inline void layer_norm_row(const NormOperands<T>& p) {
     }
     store_vector(out + column, narrowed<T>(y));
   });
-}
-
-template <class T, int Wave, int N, int Own, bool Bias>
-__global__ void __launch_bounds__(kMostRowThreads, kBlocks) layer_norm_rows(NormOperands<T> p) {
-  wait_for_previous_kernel();
-  constexpr bool kMayBeFull = Own == 4;  // the code for both costs shorter rows more than it saves
-  if (kMayBeFull && p.columns == int64_t{block_size().x} * (Own * N)) {
-    layer_norm_row<T, Wave, N, Own, Bias, kMayBeFull>(p);
-  } else {
-    layer_norm_row<T, Wave, N, Own, Bias, false>(p);
-  }
 }
 
 template <class T>
@@ -147,28 +139,30 @@ void GpuOps::do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor&
     NormOperands<T> p{};
     set_rows("rms_norm", out, p.out, p.out_rows);
     set_rows("rms_norm", x, p.x, p.x_rows);
+    p.weight = weight.data<T>();
     bool vectors = rows_are_vectors(out) && rows_are_vectors(x) && is_vector(weight);
     if (residual.defined()) {
       set_rows("rms_norm", residual, p.residual, p.residual_rows);
       set_rows("rms_norm", sum, p.sum, p.sum_rows);
       vectors = vectors && rows_are_vectors(residual) && rows_are_vectors(sum);
     }
-    p.weight = weight.data<T>();
     p.columns = x.dim(-1);
     p.eps = static_cast<float>(params.eps);
     p.weight_offset = static_cast<float>(params.weight_offset);
     p.round_before = params.rounding == WeightRounding::before;
-    with_row_slices<T>(*this, p.columns, vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
-      const auto go = [&]<auto Kernel>() {
-        launch_overlapped<Kernel>("rms_norm", {grid_of_rows("rms_norm", p.x_rows.count)}, {threads},
-                                  0, stream(), p);
-      };
-      if (residual.defined()) {
-        go.template operator()<rms_norm_rows<T, Wave, N, Own, 2>>();
-      } else {
-        go.template operator()<rms_norm_rows<T, Wave, N, Own, 1>>();
-      }
-    });
+    with_row_slices<T>(*this, p.x_rows.count, p.columns, vectors,
+                       [&]<int Wave, int N, int Own, bool Full>(unsigned threads) {
+                         const auto go = [&]<auto Kernel>() {
+                           launch_overlapped<Kernel>("rms_norm",
+                                                     {grid_of_rows("rms_norm", p.x_rows.count)},
+                                                     {threads}, 0, stream(), p);
+                         };
+                         if (residual.defined()) {
+                           go.template operator()<rms_norm_rows<T, Wave, N, Own, Full, 2>>();
+                         } else {
+                           go.template operator()<rms_norm_rows<T, Wave, N, Own, Full, 1>>();
+                         }
+                       });
   });
 }
 
@@ -187,16 +181,19 @@ void GpuOps::do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& wei
     p.weight = weight.data<T>();
     p.bias = bias.defined() ? bias.data<T>() : nullptr;
     p.columns = x.dim(-1);
+    p.reciprocal_of_columns = 1.0f / static_cast<float>(p.columns);
     p.eps = static_cast<float>(eps);
     const bool vectors =
         rows_are_vectors(out) && rows_are_vectors(x) && is_vector(weight) && is_vector(bias);
-    with_row_slices<T>(*this, p.columns, vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
-      const auto go = [&]<bool Bias>() {
-        launch_overlapped<layer_norm_rows<T, Wave, N, Own, Bias>>(
-            "layer_norm", {grid_of_rows("layer_norm", p.x_rows.count)}, {threads}, 0, stream(), p);
-      };
-      p.bias ? go.template operator()<true>() : go.template operator()<false>();
-    });
+    with_row_slices<T>(*this, p.x_rows.count, p.columns, vectors,
+                       [&]<int Wave, int N, int Own, bool Full>(unsigned threads) {
+                         const auto go = [&]<bool Bias>() {
+                           launch_overlapped<layer_norm_rows<T, Wave, N, Own, Full, Bias>>(
+                               "layer_norm", {grid_of_rows("layer_norm", p.x_rows.count)},
+                               {threads}, 0, stream(), p);
+                         };
+                         p.bias ? go.template operator()<true>() : go.template operator()<false>();
+                       });
   });
 }
 

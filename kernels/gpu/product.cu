@@ -1,10 +1,11 @@
-// linear and matmul: the tiled product that always builds, and a wave per column for few rows.
+// linear and matmul: the tiled product that always builds, and kernels for one row and for few.
 //
 // product_tiles: a block of 256 threads makes a 64 x 64 tile of out = a b, each thread 4 x 4 of it;
 // slices of 16 of the inner axis pass through shared memory as float32. Sums run over k in order,
 // one rounding at the end, after the bias. few_rows: out [M <= 8, N] = x w^T; a wave owns a column,
-// reads its weights once with 16-byte accesses and keeps M sums: the decode shape, bound by reading
-// w.
+// reads its weights once with 16-byte accesses and keeps M sums. one_row: the same for M = 1, the
+// decode shape, bound by reading w: four waves share two columns, so that narrow products fill the
+// device too.
 #include "kernels/gpu/gpu_ops.h"
 #include "kernels/gpu/rows.h"
 
@@ -96,6 +97,66 @@ __global__ void __launch_bounds__(kThreads) product_tiles(ProductOperands<T> p) 
   }
 }
 
+constexpr int kColumnsOfGroup = 2, kWavesOfGroup = 4;  // of one_row: who shares what
+
+template <class T, int Wave>
+__global__ void __launch_bounds__(kThreads) one_row(ProductOperands<T> p) {
+  wait_for_previous_kernel();
+  constexpr int N = kVector<T>, kInFlight = 4;  // loads of a column before their use
+  constexpr int kColumns = kColumnsOfGroup, kSharers = kWavesOfGroup;
+  constexpr int kGroups = kThreads / Wave / kSharers;
+  const int wave = static_cast<int>(thread_index().x) / Wave, group = wave / kSharers;
+  const int lane = static_cast<int>(thread_index().x) % Wave;
+  const int64_t column0 = (int64_t{block_index().x} * kGroups + group) * kColumns;
+  const T* rows[kColumns];
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+    rows[c] = p.b + (column0 + c < p.columns ? column0 + c : p.columns - 1) * p.b_column;
+  }
+  const int inner = static_cast<int>(p.inner), step = kSharers * Wave * N;
+  float sum[kColumns] = {};
+  for (int k0 = (wave % kSharers * Wave + lane) * N; k0 < inner; k0 += kInFlight * step) {
+    Vector<T, N> weights[kColumns][kInFlight];
+    const bool whole = k0 + (kInFlight - 1) * step < inner;
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+#pragma unroll
+      for (int j = 0; j < kInFlight; ++j) {
+        const int k = k0 + j * step;
+        weights[c][j] = whole || k < inner ? load_vector<N>(rows[c] + k) : Vector<T, N>{};
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kInFlight; ++j) {
+      const int k = k0 + j * step;
+      if (!whole && k >= inner) break;
+      const Floats<T, N> x(load_vector<N>(p.a + k));
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) {
+        const Floats<T, N> w(weights[c][j]);
+#pragma unroll
+        for (int i = 0; i < N; ++i) sum[c] = fused_multiply_add(x[i], w[i], sum[c]);
+      }
+    }
+  }
+  struct Shared {
+    float sum[kGroups][kSharers][kColumns];
+  };
+  auto& shared = block_shared<Shared>().sum[group];
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+    const float total = warp_sum<Wave>(sum[c]);
+    if (lane == c) shared[wave % kSharers][c] = total;
+  }
+  block_barrier();
+  const int64_t column = column0 + lane;
+  if (wave % kSharers > 0 || lane >= kColumns || column >= p.columns) return;
+  float total = p.bias ? to_float(p.bias[column]) : 0.0f;
+#pragma unroll
+  for (int s = 0; s < kSharers; ++s) total += shared[s][lane];
+  p.out[column] = from_float<T>(total);
+}
+
 template <class T, int Wave, int M>
 __global__ void __launch_bounds__(kThreads) few_rows(ProductOperands<T> p) {
   wait_for_previous_kernel();
@@ -151,7 +212,10 @@ void launch_tiles(const char* op, Stream stream, const ProductOperands<T>& p) {
 void GpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
                        const Tensor& bias) {
   if (out.numel() == 0) return;
-  if (library_linear(out, x, weight, bias)) return;
+  const int64_t rows = out.numel() / out.dim(-1);
+  const bool vectors = rows_are_vectors(x) && rows_are_vectors(weight);
+  const bool single = rows == 1 && vectors && x.dim(-1) <= INT32_MAX / 2 && choose("one_row");
+  if (!single && library_linear(out, x, weight, bias)) return;
   with_storage("linear", out.dtype(), [&]<class T>(T) {
     ProductOperands<T> p{};
     p.out = out.data<T>();
@@ -162,18 +226,24 @@ void GpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
     p.b_inner = 1;
     p.b_column = weight.stride(0);
     p.bias = bias.defined() ? bias.data<T>() : nullptr;
-    p.rows = p.out_rows.count;
+    p.rows = rows;
     p.columns = weight.dim(0);
     p.inner = weight.dim(1);
     p.batches = p.heads = p.group = 1;
+    if (single) {
+      return with_wave(stream(), [&]<int Wave>() {
+        constexpr int kColumnsOfBlock = kThreads / Wave / kWavesOfGroup * kColumnsOfGroup;
+        launch_overlapped<one_row<T, Wave>>("linear", {grid_for(p.columns, kColumnsOfBlock)},
+                                            {kThreads}, 0, stream(), p);
+      });
+    }
     const auto go = [&]<int M>() {
       with_wave(stream(), [&]<int Wave>() {
         launch_overlapped<few_rows<T, Wave, M>>("linear", {grid_for(p.columns, kThreads / Wave)},
                                                 {kThreads}, 0, stream(), p);
       });
     };
-    if (rows_are_vectors(x) && rows_are_vectors(weight)) {
-      if (p.rows == 1 && choose("few_rows", "m1")) return go.template operator()<1>();
+    if (vectors) {
       if (p.rows <= 4 && choose("few_rows", "m4")) return go.template operator()<4>();
       if (p.rows <= 8 && choose("few_rows", "m8")) return go.template operator()<8>();
     }

@@ -7,7 +7,7 @@ namespace plumb::PLUMB_GPU_VENDOR {
 
 // The mean of some numbers, the sum of their squared deviations from it, and how many they are.
 struct Moments {
-  float mean, squares, count;
+  float mean = 0, squares = 0, count = 0;
 };
 
 // Reductions of v over all threads of a block (a whole number of waves, at most 1024); every thread
@@ -23,10 +23,10 @@ class BlockReduction {
     return reduce(warp_max<Wave>(v), -INFINITY,
                   [](float a, float b) { return b > a || b != b ? b : a; });
   }
-  // Of all numbers from those of each wave: one exchange where a mean and then the deviations from it
-  // take two (Chan, Golub and LeVeque 1979). As accurate: every deviation is from a mean. Once per
-  // kernel: there is one place for it.
-  __device__ Moments moments(Moments of_wave) {
+  // Of all numbers from those of each wave: one exchange where a mean and then the deviations from
+  // it take two (Chan, Golub and LeVeque 1979). As accurate: every deviation is from a mean. Once
+  // per kernel: there is one place for it.
+  __device__ Moments moments(Moments of_wave, float reciprocal_of_count) {
     const unsigned thread = thread_index().x, waves = block_size().x / Wave;
     if (waves == 1) return of_wave;
     auto& partial = block_shared<PartialMoments>();
@@ -38,17 +38,16 @@ class BlockReduction {
     if (thread % Wave == 0) put(thread / Wave, of_wave);
     if (thread < (0u - waves) % kAtOnce) put(waves + thread, {});
     block_barrier();
-    Moments all{};
+    Moments all;
     for_each_wave(waves, [&](unsigned w) {
       const auto mean = load_vector<kAtOnce>(partial.mean + w);
       const auto count = load_vector<kAtOnce>(partial.count + w);
 #pragma unroll
       for (unsigned i = 0; i < kAtOnce; ++i) {
         all.mean = fused_multiply_add(count[i], mean[i], all.mean);
-        all.count += count[i];
       }
     });
-    all.mean /= all.count;
+    all.mean *= reciprocal_of_count;
     for_each_wave(waves, [&](unsigned w) {
       const auto mean = load_vector<kAtOnce>(partial.mean + w);
       const auto squares = load_vector<kAtOnce>(partial.squares + w);

@@ -77,9 +77,10 @@ struct RowSlice {
 };
 
 // The vectors per thread that leave the fewest idle in a row of `pieces`. Several of them keep more
-// loads in flight and leave fewer threads to reduce over; short rows have too few to share.
-inline int vectors_per_thread(int64_t pieces, int wave) {
-  if (pieces <= wave) return 1;
+// loads in flight and leave fewer threads to reduce over; short rows have too few to share, and so
+// few rows (`lonely`) that each has a multiprocessor to itself want all of its threads.
+inline int vectors_per_thread(int64_t pieces, int wave, bool lonely) {
+  if (pieces <= wave || lonely) return 1;
   if (pieces <= 4 * wave) return 2;
   int best = 4;
   const auto idle = [&](int own) {
@@ -92,16 +93,24 @@ inline int vectors_per_thread(int64_t pieces, int wave) {
   return best;
 }
 
-// Threads and vectors per thread for rows of `columns`, then go.operator()<Wave, N, Own>(threads).
+// Threads and vectors per thread for `rows` of `columns`, then
+// go.operator()<Wave, N, Own, Full>(threads).
 template <class T, class Go>
-void with_row_slices(GpuOps& ops, int64_t columns, bool vectors, Go go) {
+void with_row_slices(GpuOps& ops, int64_t rows, int64_t columns, bool vectors, Go go) {
   with_wave(ops.stream(), [&]<int Wave>() {
     const auto launched = [&]<int N>(std::string_view kernel) {
       const int64_t pieces = (columns + N - 1) / N;
       const auto with_own = [&]<int Own>(std::string_view variant) {
         if (pieces > Own * kMostRowThreads || !ops.choose(kernel, variant)) return false;
         const int64_t threads = ((pieces + Own - 1) / Own + Wave - 1) / Wave * Wave;
-        go.template operator()<Wave, N, Own>(static_cast<unsigned>(threads));
+        const auto begin = [&]<bool Full>() {
+          go.template operator()<Wave, N, Own, Full>(static_cast<unsigned>(threads));
+        };
+        constexpr bool kMayBeFull = N > 1 && Own > 2;  // where long rows are
+        if constexpr (kMayBeFull) {
+          if (pieces == Own * threads) return begin.template operator()<true>(), true;
+        }
+        begin.template operator()<false>();
         return true;
       };
       const auto kept = [&](int own) {
@@ -112,12 +121,14 @@ void with_row_slices(GpuOps& ops, int64_t columns, bool vectors, Go go) {
           default: return with_own.template operator()<4>("own4");
         }
       };
-      if (kept(vectors_per_thread(pieces, Wave))) return true;
-      for (int own = 4; own >= 1; --own) {
+      const bool lonely = rows <= ops.multiprocessors();
+      if (kept(vectors_per_thread(pieces, Wave, lonely))) return true;
+      constexpr int kOrders[2][4] = {{4, 3, 2, 1}, {1, 2, 3, 4}};
+      for (const int own : kOrders[lonely]) {
         if (kept(own)) return true;
       }
       if (!ops.choose(kernel, "reread")) return false;
-      go.template operator()<Wave, N, 0>(unsigned{kMostRowThreads});
+      go.template operator()<Wave, N, 0, false>(unsigned{kMostRowThreads});
       return true;
     };
     if (vectors && launched.template operator()<kVector<T>>("vectors")) return;

@@ -11,14 +11,14 @@
 namespace plumb::PLUMB_GPU_VENDOR {
 namespace {
 
-template <class T, int Wave, int N, int Own>
+template <class T, int Wave, int N, int Own, bool Full>
 __global__ void __launch_bounds__(kMostRowThreads, 2)
     softmax_rows(T* out, Rows out_rows, const T* x, Rows x_rows, int64_t columns) {
   wait_for_previous_kernel();
   BlockReduction<Wave> block;
   const int64_t row = block_index().x;
   const T* from = x + x_rows.offset(row);
-  RowSlice<T, N, Own> slice(columns);
+  RowSlice<T, N, Own, Full> slice(columns);
   slice.load(from);
   float largest = -INFINITY;
   slice.each(from, [&](int64_t, const Vector<T, N>& v, int) {
@@ -65,12 +65,14 @@ void GpuOps::do_softmax(const Tensor& out, const Tensor& x) {
   with_storage("softmax", x.dtype(), [&]<class T>(T) {
     const Rows to = rows_of("softmax", out), from = rows_of("softmax", x);
     const bool vectors = rows_are_vectors(out) && rows_are_vectors(x);
-    with_row_slices<T>(*this, x.dim(-1), vectors, [&]<int Wave, int N, int Own>(unsigned threads) {
-      constexpr auto kKernel = softmax_rows<T, Wave, N, Own>;
-      launch_overlapped<kKernel>("softmax", {grid_of_rows("softmax", from.count)}, {threads}, 0,
-                                 stream(), out.data<T>(), to, static_cast<const T*>(x.data<T>()),
-                                 from, x.dim(-1));
-    });
+    with_row_slices<T>(*this, from.count, x.dim(-1), vectors,
+                       [&]<int Wave, int N, int Own, bool Full>(unsigned threads) {
+                         constexpr auto kKernel = softmax_rows<T, Wave, N, Own, Full>;
+                         launch_overlapped<kKernel>(
+                             "softmax", {grid_of_rows("softmax", from.count)}, {threads}, 0,
+                             stream(), out.data<T>(), to, static_cast<const T*>(x.data<T>()), from,
+                             x.dim(-1));
+                       });
   });
 }
 
