@@ -46,12 +46,21 @@ class Gate:
 
 
 @dataclass(frozen=True)
+class Family:
+    """The largest error of a family of groups."""
+
+    family: str
+    value: float
+
+
+@dataclass(frozen=True)
 class Statistics:
     """What the report shows of an output's error."""
 
     error: float = field(metadata={"key": "E_T"})
     element: float = field(metadata={"key": "M_E"})
     gain: float
+    families: list[Family]
 
 
 @dataclass(frozen=True)

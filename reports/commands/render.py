@@ -15,7 +15,11 @@ def add(commands: Commands) -> None:
     parser.add_argument("--html", type=Path, help="one file that needs no other and no network")
     parser.add_argument("--markdown", type=Path, help="short, say for the summary of a CI run")
     parser.add_argument(
-        "--baseline", type=Path, help="what to compare with: of `reports baseline`, or results"
+        "--baseline",
+        type=Path,
+        action="append",
+        default=[],
+        help="what to compare with: of `reports baseline`, or results; may be repeated",
     )
     parser.set_defaults(run=run)
 

@@ -1,32 +1,19 @@
-"""A run beside a baseline: status changes and the ratio of each checkpoint's error."""
+"""Runs beside baselines, by the rules of the history (reports/history/compare.py)."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from reports.json_lines import json_lines
-from reports.results import STATUSES, Checkpoint, Run, over, read_runs
-
-# From which ratio of E_T on a difference is listed.
-LISTED = 1.5
-
-Key = tuple[str, str, str, str, bool]  # recording, checkpoint, device, dtype, fused
-
-
-@dataclass(frozen=True)
-class Entry:
-    """What a baseline keeps of a checkpoint."""
-
-    status: str
-    contract: str
-    errors: dict[str, float]  # E_T by output
-    bits: str
-    golden: str
+from reports import baseline
+from reports.history import figures
+from reports.history.compare import Finding, Kind, Trend
+from reports.history.compare import compare as compare_runs
+from reports.render.words import times
+from reports.results import Checkpoint, Run, read_runs
 
 
 @dataclass(frozen=True)
@@ -34,143 +21,112 @@ class Change:
     """A checkpoint that is not as it was."""
 
     checkpoint: Checkpoint
-    run: Run
-    before: Entry
-    output: str  # whose error changed most
-    ratio: float  # of E_T, after / before
+    before: str  # its status then
+    finding: Finding
 
     @property
-    def error(self) -> tuple[float, float]:
-        """E_T before and now."""
-        now = {o.name: o.statistics.error for o in self.checkpoint.outputs}
-        return self.before.errors.get(self.output, math.nan), now.get(self.output, math.nan)
+    def new_status(self) -> bool:
+        """Whether its verdict changed."""
+        return self.before != self.checkpoint.status
+
+    @property
+    def size(self) -> float:
+        """The error over the baseline's; 1 where there is no such figure."""
+        return 1.0 if math.isnan(self.finding.ratio) else self.finding.ratio
+
+    @property
+    def words(self) -> str:
+        """What happened, in short."""
+        if self.new_status:
+            return f"{self.before} → {self.checkpoint.status}".replace("_", " ")
+        return f"error {times(self.size)}" if self.size > 1.2 else self.finding.kind.value
 
 
 @dataclass
 class Delta:
-    """What changed between a baseline and the runs."""
+    """What changed between baselines and runs."""
 
     name: str
-    worse: list[Change] = field(default_factory=list)  # a worse status first, then by ratio
+    worse: list[Change] = field(default_factory=list)  # another verdict first, then by size
     better: list[Change] = field(default_factory=list)
-    ratios: dict[int, float] = field(default_factory=dict)  # by id of the checkpoint object
-    unchanged: int = 0
+    ratios: dict[int, float] = field(default_factory=dict)  # of E_T, by id of the checkpoint
+    unchanged: int = 0  # the same bits, or changed within what the rules allow
     not_comparable: Counter[str] = field(default_factory=Counter)  # by reason
+    losses: list[Trend] = field(default_factory=list)  # of all checkpoints of a device together
+    notes: list[str] = field(default_factory=list)
 
     @property
     def compared(self) -> int:
-        """How many checkpoints both have."""
+        """Of how many checkpoints something can be said."""
         return len(self.ratios)
 
 
-def read_baseline(path: Path) -> dict[Key, Entry]:
-    """Entries of a baseline or of a result file. ValueError names file, line and field.
-
-    A baseline's devices are those that its first line names.
-    """
-    first = next(json_lines(path, torn_end=True))[1]
-    if first.get("type") != "baseline":
-        found = {}
-        for run in read_runs([path]):
-            for checkpoint in run.checkpoints:
-                found[_key(checkpoint, run)] = _entry(checkpoint)
-        return found
-    return dict(_baseline_entries(path))
+def _key(checkpoint: Checkpoint, run: Run) -> figures.Key:
+    return figures.Key(
+        checkpoint.recording, checkpoint.checkpoint, checkpoint.device, checkpoint.dtype, run.fused
+    )
 
 
-def _baseline_entries(path: Path) -> Iterator[tuple[Key, Entry]]:
-    devices: list[str] = []
-    for place, line in json_lines(path):
-        try:
-            if line.get("type") == "baseline":
-                described = {device for run in line["runs"] for device in run["devices"]}
-                devices = sorted({device.split(": ")[0] for device in described})
-                continue
-            entry = Entry(
-                line["status"], line["contract"],
-                {name: _number(output["E_T"]) for name, output in line["outputs"].items()},
-                line["bits"], line["golden"],
-            )  # fmt: skip
-            for device in devices:
-                yield (
-                    (line["recording"], line["checkpoint"], device, line["dtype"], line["fused"]),
-                    entry,
-                )
-        except KeyError as error:
-            raise ValueError(f"{place}: lacks {error}; write it with reports baseline") from error
-        except (TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"{place}: no entry of a baseline: {error}") from error
+def _figures(checkpoint: Checkpoint) -> figures.Checkpoint:
+    return figures.Checkpoint(
+        block=checkpoint.block,
+        status=checkpoint.status,
+        contract=checkpoint.contract,
+        impl=tuple(checkpoint.impl),
+        outputs={
+            output.name: figures.Output(
+                error=output.statistics.error,
+                element=output.statistics.element,
+                gain=output.statistics.gain,
+                families={it.family: it.value for it in output.statistics.families},
+                octaves=tuple(output.informative.octaves),
+            )
+            for output in checkpoint.outputs
+        },
+        bits=checkpoint.output_sha256,
+        golden=checkpoint.golden_sha256,
+    )
 
 
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise TypeError(f"E_T is {value!r}, needs a number")
-    return float(value)
+def _of_history(runs: Iterable[Run]) -> list[figures.Run]:
+    return [
+        figures.Run(
+            run.path.name,
+            figures.Provenance(),
+            {_key(c, run): _figures(c) for c in run.checkpoints},
+        )
+        for run in runs
+    ]
 
 
-def _key(checkpoint: Checkpoint, run: Run) -> Key:
-    return (
-        checkpoint.recording, checkpoint.checkpoint, checkpoint.device, checkpoint.dtype, run.fused,
-    )  # fmt: skip
+def _read(path: Path) -> list[figures.Run]:
+    if baseline.is_baseline(path):
+        return [baseline.read(path).as_run()]
+    return _of_history(read_runs([path]))
 
 
-def _entry(checkpoint: Checkpoint) -> Entry:
-    return Entry(
-        checkpoint.status, checkpoint.contract,
-        {output.name: output.statistics.error for output in checkpoint.outputs},
-        checkpoint.output_sha256[:16], checkpoint.golden_sha256[:16],
-    )  # fmt: skip
-
-
-def _largest(before: Entry, now: Entry) -> tuple[str, float]:
-    """The output whose error changed most, and its ratio; ("", 1) where none has an error."""
-    ratios = {
-        name: over(now.errors[name], error) if (now.errors[name], error) != (0, 0) else 1.0
-        for name, error in before.errors.items()
-        if name in now.errors
-    }
-    ratios = {name: ratio for name, ratio in ratios.items() if not math.isnan(ratio)}
-
-    def distance(name: str) -> float:
-        return abs(math.log(ratios[name])) if 0 < ratios[name] < math.inf else math.inf
-
-    name = max(ratios, key=distance, default="")
-    return name, ratios.get(name, 1.0)
-
-
-def _why_not(before: Entry, now: Entry) -> str:
-    if before.golden != now.golden:
-        return "the recording has changed"
-    if before.contract != now.contract:
-        return "the contract has changed"
-    return ""
-
-
-def compare(runs: list[Run], path: Path) -> Delta:
-    """The runs beside the baseline in `path`."""
-    known = read_baseline(path)
-    delta = Delta(path.name)
-    for run in runs:
-        for checkpoint in run.checkpoints:
-            before = known.get(_key(checkpoint, run))
-            if before is None:
-                delta.not_comparable["not in the baseline"] += 1
-                continue
-            now = _entry(checkpoint)
-            worse_status = STATUSES.index(now.status) - STATUSES.index(before.status)
-            reason = "" if worse_status else _why_not(before, now)
-            if reason:
-                delta.not_comparable[reason] += 1
-                continue
-            name, ratio = _largest(before, now)
-            delta.ratios[id(checkpoint)] = ratio
-            change = Change(checkpoint, run, before, name, ratio)
-            if worse_status < 0 or (worse_status == 0 and ratio > LISTED):
-                delta.worse.append(change)
-            elif worse_status > 0 or ratio < 1 / LISTED:
-                delta.better.append(change)
-            else:
-                delta.unchanged += 1
-    for changes, sign in ((delta.worse, -1.0), (delta.better, 1.0)):
-        changes.sort(key=lambda c: (c.before.status == c.checkpoint.status, sign * c.ratio))
+def compare(runs: list[Run], paths: list[Path]) -> Delta:
+    """The runs beside baselines or result files. Raises OSError and ValueError as reading does."""
+    old = [run for path in paths for run in _read(path)]
+    known = {key: checkpoint.status for run in old for key, checkpoint in run.checkpoints.items()}
+    now = {_key(c, run): c for run in runs for c in run.checkpoints}
+    found = compare_runs(old, _of_history(runs))
+    delta = Delta(", ".join(path.name for path in paths), notes=list(found.notes))
+    delta.losses = [trend for trend in found.trends if trend.worse]
+    if found.appeared:
+        delta.not_comparable["not in the baseline"] = len(found.appeared)
+    for finding in found.findings:
+        checkpoint = now[finding.key]
+        change = Change(checkpoint, known[finding.key], finding)
+        if finding.kind == Kind.NOT_COMPARABLE:
+            delta.not_comparable[finding.reasons[0].split(":")[0]] += 1
+            continue
+        delta.ratios[id(checkpoint)] = change.size
+        if finding.kind in (Kind.WORSE, Kind.DRIFT):
+            delta.worse.append(change)
+        elif finding.kind == Kind.BETTER:
+            delta.better.append(change)
+        else:
+            delta.unchanged += 1
+    delta.worse.sort(key=lambda change: (not change.new_status, -change.size))
     return delta

@@ -27,7 +27,7 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.FunctionLoader(lambda name: (_FOLDER / name).read_text("utf-8")),
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.globals.update(derivation=words.derivation)
+    environment.globals.update(derivation=words.derivation, overall=words.overall)
     environment.filters.update(
         figure=words.figure, times=words.times, percent=words.percent, plural=words.plural,
         status=lambda status: status.replace("_", " "),

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from reports.render import overview
 from reports.render.delta import Delta
 from reports.render.overview import Cell, FailureGroup, LossGroup
-from reports.render.words import figure, percent, plural, times
+from reports.render.words import overall, percent, plural
 from reports.results import NO_FAILURES, STATUSES, Run
 
 MOST = 20  # groups of failures, groups of losses
@@ -53,16 +53,12 @@ def _failure(group: FailureGroup) -> list[str]:
 def _loss(group: LossGroup) -> list[str]:
     block, device, dtype = map(text, group.place)
     worst = group.changes[0]
-    before, now = worst.error
-    if worst.before.status != worst.checkpoint.status:
-        change = f"{text(worst.before.status)} → {text(worst.checkpoint.status)}"
-    else:
-        change = f"error {figure(before)} → {figure(now)}, {times(worst.ratio)}"
     share = f"; passes at {percent(worst.checkpoint.ratio)} of its limit"
     return [
-        f"**▲ {block}** on {device}, {dtype}: {plural(len(group.changes), 'checkpoint')}, {change}"
-        f"{share if worst.checkpoint.status == 'pass' else ''} "
-        f"({text(worst.checkpoint.recording)}, {text(worst.checkpoint.checkpoint)})",
+        f"**▲ {block}** on {device}, {dtype}: {plural(len(group.changes), 'checkpoint')}, "
+        f"{worst.words}{share if worst.checkpoint.status == 'pass' else ''} "
+        f"({text(worst.checkpoint.recording)}, {text(worst.checkpoint.checkpoint)}): "
+        f"{text('; '.join(worst.finding.reasons[:3]))}",
         "",
         *(fenced(worst.checkpoint.again) if worst.checkpoint.again else []),
     ]
@@ -97,12 +93,15 @@ def _delta(delta: Delta, losses: list[LossGroup]) -> list[str]:
     for group in losses[:MOST]:
         lines += _loss(group)
     lines += _more(len(losses) - MOST, "group")
+    for trend in delta.losses:
+        lines += [f"**▲ {text(trend.device)}**: {text(overall(trend))}", ""]
     counts = [
         f"{delta.compared:,} compared", f"{len(delta.worse):,} worse",
         f"{len(delta.better):,} better", f"{delta.unchanged:,} unchanged",
         *(f"{n:,} not compared: {reason}" for reason, n in delta.not_comparable.items()),
     ]  # fmt: skip
-    return [*lines, "; ".join(counts) + ".", ""]
+    notes = [line for note in delta.notes for line in (text(note), "")]
+    return [*lines, "; ".join(counts) + ".", "", *notes]
 
 
 def _sentences(runs: list[Run]) -> Iterable[str]:

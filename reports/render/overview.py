@@ -63,18 +63,13 @@ class LossGroup:
     place: Place
     changes: list[Change]  # the worst first
 
-    @property
-    def lost_status(self) -> int:
-        """How many have a worse status than they had."""
-        return sum(c.checkpoint.status != c.before.status for c in self.changes)
-
 
 def loss_groups(delta: Delta) -> list[LossGroup]:
     """Losses of checkpoints that pass: failures are listed as such. The largest first."""
     passing = [change for change in delta.worse if not change.checkpoint.failed]
     groups = grouped((place(change.checkpoint), change) for change in passing)
     losses = [LossGroup(where, changes) for where, changes in groups.items()]
-    return sorted(losses, key=lambda g: (-g.changes[0].ratio, len(g.changes[0].checkpoint.impl)))
+    return sorted(losses, key=lambda g: (-g.changes[0].size, len(g.changes[0].checkpoint.impl)))
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from reports.history.compare import Trend
 from reports.results import Gate
 
 
@@ -51,6 +52,14 @@ def derivation(gate: Gate) -> str:
             f"max(reference's error {told['reference_tensor_error']}, floor {told['floor']}))"
         )
     return ", ".join(f"{name} {value}" for name, value in told.items())
+
+
+def overall(trend: Trend) -> str:
+    """All checkpoints of a device that changed, together."""
+    return (
+        f"of {plural(trend.changed, 'error')} that changed {trend.grown:,} grew, "
+        f"{trend.mean:.2f}× in the mean (by chance: {figure(trend.chance)})"
+    )
 
 
 def plural(count: int, noun: str) -> str:

@@ -103,15 +103,15 @@ def test_a_baseline_of_this_project_is_one(tmp_path: Path) -> None:
     baseline = tmp_path / "baseline.jsonl"
     assert main(["baseline", str(before), "--out", str(baseline)]) == 0
     now = [*checkpoints(24), checkpoint(99)]
-    now[7]["golden_sha256"] = "c" * 64
-    now[8]["contract"] = "another"
+    now[7] |= {"golden_sha256": "c" * 64, "output_sha256": "c" * 64}
+    now[8] |= {"contract": "another", "output_sha256": "c" * 64}
     now[9]["device"] = "cuda:0"
     results = write(tmp_path / "now.jsonl", now)
     _, markdown = render(tmp_path, str(results), "--baseline", str(baseline))
     assert "21 compared; 0 worse; 1 better; 20 unchanged" in markdown
     assert "2 not compared: not in the baseline" in markdown
-    assert "1 not compared: the recording has changed" in markdown
-    assert "1 not compared: the contract has changed" in markdown
+    assert "1 not compared: another recording" in markdown
+    assert "1 not compared: another contract" in markdown
 
 
 def test_all_that_the_report_promises_is_there(tmp_path: Path) -> None:
@@ -225,6 +225,7 @@ def edited(path: str, value: object) -> str:
     return json.dumps(run_line()) + "\n" + json.dumps(line) + "\n"
 
 
+HEAD = '{"type": "baseline", "schema": 2, "device": "cpu", "runs": []}\n'
 RUN = json.dumps(run_line()) + "\n"
 
 
@@ -262,10 +263,9 @@ def test_wrong_files_are_named_with_line_and_field(
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ('{"type": "baseline", "runs": []}\n{"recording": "r"}\n', ":2: lacks 'status'"),
-        ('{"type": "baseline"}\n', ":1: lacks 'runs'"),
-        ('{"type": "baseline", "runs": []}\n{"status": 1, "contract": "", "outputs": []}\n',
-         ":2: no entry of a baseline"),
+        (HEAD + '{"recording": "r"}\n', ":2: a baseline's line lacks 'fused'"),
+        ('{"type": "baseline"}\n', ":1: a baseline's line lacks 'schema'"),
+        (RUN + "{}\n", ":2: type is None"),
     ],
 )  # fmt: skip
 def test_wrong_baselines_are_named(
