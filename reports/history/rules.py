@@ -44,8 +44,8 @@ def figures(output: Output) -> dict[str, float]:
 def growth(old: Output, new: Output) -> Iterator[str]:
     """E_T and every M_A."""
     before, now = figures(old), figures(new)
-    for name in before.keys() & now.keys():
-        if grown(before[name], now[name]):
+    for name in before:
+        if name in now and grown(before[name], now[name]):
             yield f"{name} {change(before[name], now[name])}, allowed {GROWTH}x"
 
 
