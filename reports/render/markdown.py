@@ -122,7 +122,10 @@ def markdown(runs: list[Run], delta: Delta | None) -> str:
     losses = overview.loss_groups(delta) if delta else []
     lost = sum(len(group.changes) for group in losses)
     headline = [f"{plural(failed, 'checkpoint')} failed" if failed else "Nothing failed"]
-    headline += [f"{plural(lost, 'checkpoint')} got worse"] if lost else []
+    if lost:
+        headline.append(f"{plural(lost, 'checkpoint')} got worse")
+    elif delta and delta.losses:
+        headline.append("errors grew on the whole")
     lines = [f"## {', '.join(headline)}", ""]
     told = [f"{counts[status]:,} {status}" for status in reversed(STATUSES) if counts[status]]
     lines += [text(", ".join(told)) + ".", ""]

@@ -90,6 +90,16 @@ def test_a_fault_and_a_loss_are_on_the_first_screen(tmp_path: Path) -> None:
     assert "2 worse; 0 better; 46 unchanged" in markdown
 
 
+def test_a_small_loss_everywhere_is_named(tmp_path: Path) -> None:
+    before = write(tmp_path / "before.jsonl", checkpoints(24))
+    now = write(tmp_path / "now.jsonl", checkpoints(24, dict.fromkeys(range(24), 1.3)))
+    page, markdown = render(tmp_path, str(now), "--baseline", str(before))
+    words = "of 24 errors that changed 24 grew, 1.30× in the mean"
+    assert f"cpu as a whole: {words}" in first_screen(page)
+    assert "Nothing failed, errors grew on the whole" in first_screen(page)
+    assert words in markdown and "## Nothing failed, errors grew on the whole" in markdown
+
+
 def test_an_identical_run_has_nothing_to_say(tmp_path: Path) -> None:
     results = write(tmp_path / "results.jsonl", checkpoints(24))
     page, markdown = render(tmp_path, str(results), "--baseline", str(results))
