@@ -92,11 +92,13 @@ def test_better_is_taken_and_worse_only_with_a_reason(
         checkpoint("b", error=1.2e-3, **OTHER),  # within the rules, yet a step down
         checkpoint("c", **OTHER, status="fail"),
         checkpoint("new"),
+        checkpoint("new and wrong", status="fail"),
     )
     assert accept(path, tmp_path, *now) == 1
-    assert "2 worse figures were not taken: --reason" in capsys.readouterr().out
+    assert "3 worse figures were not taken: --reason" in capsys.readouterr().out
     read = {k.checkpoint: c for k, c in baseline.read(path).checkpoints.items()}
     assert [read[n].error for n in ("a", "b", "c", "gone", "new")] == [5e-4, *[1e-3] * 4]
+    assert len(read) == 5
 
     reason = ("--reason", "a new exp, 10 % faster", "--checkpoint", "^[bg]", "--drop-gone")
     assert accept(path, tmp_path, *now, words=reason) == 0
@@ -117,6 +119,7 @@ def test_better_is_taken_and_worse_only_with_a_reason(
 def test_accepting_the_same_again_changes_nothing(tmp_path: Path) -> None:
     path = made(tmp_path, checkpoint("b"), checkpoint("a"))
     before = path.read_bytes()
+    assert [line["checkpoint"] for line in lines(path)[1:]] == ["a", "b"]
     assert accept(path, tmp_path, checkpoint("a"), checkpoint("b"), words=("--reason", "x")) == 0
     assert path.read_bytes() == before
 
@@ -129,6 +132,7 @@ def test_accepting_the_same_again_changes_nothing(tmp_path: Path) -> None:
         (["baseline", "{both}", "--out", "{new}", "--device", "tpu"], 3, "no run has a checkpoint"),
         (["baseline", "{results}", "--out", "{new}/x"], 3, "cannot be written"),
         (["history", "accept", "{results}", "{baseline}", "--drop-gone"], 2, "needs --reason"),
+        (["history", "accept", "{results}", "{baseline}", "--checkpoint", "["], 2, "'[' is no reg"),
         (["history", "accept", "{results}", "{results}"], 3, "its first line is of type 'run'"),
         (["history", "accept", "{results}", "{new}"], 3, "No such file"),
         (["history", "compare", "{new}", "{results}"], 3, "new.jsonl: there is no such file"),
