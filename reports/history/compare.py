@@ -132,7 +132,8 @@ def _verdict(old: list[Checkpoint], new: list[Checkpoint]) -> tuple[Kind, list[s
     before = max((c.status for c in old), key=_severity)
     now = max((c.status for c in new), key=_severity)
     if _severity(now) > _severity(before):
-        return Kind.WORSE, [f"was {before}, is {now}"]
+        figures = rules.broken(rules.WORSE, old[0], new[-1]) if _same_kind(old + new) else []
+        return Kind.WORSE, [f"was {before}, is {now}", *figures]
     deterministic = all(_same_hashes([c.bits for c in side]) for side in (old, new))
     if before == now and deterministic and _same_hashes([old[0].bits, new[0].bits]):
         return Kind.UNCHANGED, []

@@ -44,8 +44,8 @@ def figures(output: Output) -> dict[str, float]:
 def growth(old: Output, new: Output) -> Iterator[str]:
     """E_T and every M_A."""
     before, now = figures(old), figures(new)
-    for name in before.keys() & now.keys():
-        if grown(before[name], now[name]):
+    for name in before:
+        if name in now and grown(before[name], now[name]):
             yield f"{name} {change(before[name], now[name])}, allowed {GROWTH}x"
 
 
@@ -118,7 +118,7 @@ def grown_over_runs(old: Sequence[Checkpoint], new: Sequence[Checkpoint]) -> lis
     for name in sorted(old[0].outputs.keys() & new[0].outputs.keys()):
         before = [figures(run.outputs[name]) for run in old]
         now = [figures(run.outputs[name]) for run in new]
-        for figure in sorted(before[0].keys() & now[0].keys()):
+        for figure in (figure for figure in before[0] if figure in now[0]):
             low, high = [run[figure] for run in before], [run[figure] for run in now]
             medians = statistics.median(low), statistics.median(high)
             chance = mann_whitney(low, high)

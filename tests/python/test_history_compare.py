@@ -185,6 +185,7 @@ def test_one_fault_and_one_passing_loss_are_found_and_an_identical_run_passes(
     said = capsys.readouterr().out
     assert "28 unchanged, 2 worse" in said
     assert "was pass, is fail" in said and "E_T 0.001 to 0.002 (2x)" in said
+    assert "E_T 0.001 to 0.7 (700x)" in said
     again = write(tmp_path / "again.jsonl", *good, started="2026-01-02T00:00:00Z")
     assert main(["history", "compare", str(old), str(again)]) == 0
 
