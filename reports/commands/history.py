@@ -32,9 +32,7 @@ def add(commands: Commands) -> None:
     _command(own, "list", _list, "the runs that are kept")
     show = _command(own, "show", _show, "one run's figures")
     show.add_argument("which", help=_SIDES)
-    show.add_argument(
-        "--checkpoint", type=_expression, default="", help="a regular expression in its id"
-    )
+    show.add_argument("--checkpoint", type=_expression, default="", help=_FOUND)
     plot = _command(own, "plot", _plot, "draw accuracy over commits, per block")
     plot.add_argument("--out", type=Path, required=True, help="a .svg or .png")
     plot.add_argument("--device", default="", help="default: the only one")
@@ -50,9 +48,7 @@ def add(commands: Commands) -> None:
     accept.add_argument("new", help=_SIDES)
     accept.add_argument("baseline", type=Path)
     accept.add_argument("--reason", default="", help="takes worse figures too, and is recorded")
-    accept.add_argument(
-        "--checkpoint", type=_expression, default="", help="only ids in which this is found"
-    )
+    accept.add_argument("--checkpoint", type=_expression, default="", help=_FOUND)
     accept.add_argument("--drop-gone", action="store_true", help="with --reason: forget what the "
                         "run lacks")  # fmt: skip
     _add_bisect(_command(own, "bisect", _bisect, "the commit that made a checkpoint worse"))

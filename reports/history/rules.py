@@ -118,7 +118,7 @@ def grown_over_runs(old: Sequence[Checkpoint], new: Sequence[Checkpoint]) -> lis
     for name in sorted(old[0].outputs.keys() & new[0].outputs.keys()):
         before = [figures(run.outputs[name]) for run in old]
         now = [figures(run.outputs[name]) for run in new]
-        for figure in (figure for figure in before[0] if figure in now[0]):
+        for figure in filter(now[0].__contains__, before[0]):
             low, high = [run[figure] for run in before], [run[figure] for run in now]
             medians = statistics.median(low), statistics.median(high)
             chance = mann_whitney(low, high)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -192,6 +194,29 @@ def test_a_full_disk_leaves_the_old_baseline(tmp_path: Path) -> None:
         "first.jsonl",
         "now.jsonl",
     ]
+
+
+WRITER = """
+import sys
+from itertools import cycle
+from pathlib import Path
+from reports.files import replace_text
+for letter in cycle("abc"):
+    replace_text(Path(sys.argv[1]), letter * 1_000_000)
+    print(letter, flush=True)
+"""
+
+
+def test_a_killed_writer_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+    path, chance = tmp_path / "baseline.jsonl", random.Random(3)
+    for _ in range(8):
+        command = [sys.executable, "-c", WRITER, str(path)]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None and writer.stdout.readline()
+            time.sleep(chance.random() * 0.05)
+            writer.kill()
+        content = path.read_text()
+        assert len(content) == 1_000_000 and len(set(content)) == 1
 
 
 def test_acceptances_at_once_all_stay(tmp_path: Path) -> None:
