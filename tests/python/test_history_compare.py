@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
-from history_runs import OCTAVES, checkpoint, output, write
+from history_runs import OCTAVES, RUN, SUMMARY, checkpoint, output, write
 
 from reports.__main__ import main
 from reports.history.compare import Comparison, Kind, compare
@@ -235,3 +236,45 @@ def test_a_run_that_was_cut_short_keeps_what_is_complete(tmp_path: Path) -> None
     (run,) = read_results(path)
     assert [key.checkpoint for key in run.checkpoints] == ["a"] and not run.complete
     assert read_results(write(path, checkpoint("a")))[0].complete
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([checkpoint()], ":1: no result of harness --json: a checkpoint before any run line"),
+        ([RUN | {"schema": 2}, checkpoint()], ":1: no result of harness --json: results of sch"),
+        ([RUN, checkpoint("\x1b"), checkpoint("\x1b")], r":3: no result of harness --json: llama"),
+        ([RUN], ": holds no checkpoint; write it with harness --json FILE"),
+        ([SUMMARY], ": holds no run line; write it"),
+    ],
+)
+def test_what_is_no_results_file_says_why_in_plain_text(
+    lines: list[dict[str, Any]], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(["history", "compare", str(path), str(path)]) == 3
+    said = capsys.readouterr().err
+    assert f"{path}{words}" in said and "\x1b" not in said
+
+
+def test_an_interrupted_run_is_cut_short(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    lines = (RUN, checkpoint(), SUMMARY | {"interrupted": "SIGINT"})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert not read_results(path)[0].complete
+
+
+def test_what_the_harness_calls_nondeterministic_is_never_judged_by_one_run(
+    tmp_path: Path,
+) -> None:
+    loose = {"status": "nondeterministic"}
+    kind, words = one(tmp_path, checkpoint(**loose), checkpoint(error=1.0, **loose))
+    assert kind == Kind.NOT_COMPARABLE and "9 runs of each side" in words
+
+
+def test_no_output_on_one_side_is_not_the_same_bits(tmp_path: Path) -> None:
+    nothing = checkpoint(output_sha256="", outputs=[])
+    assert one(tmp_path, nothing, checkpoint())[0] == Kind.NOT_COMPARABLE
+    found = compared(tmp_path, [nothing], [nothing])
+    assert [finding.kind for finding in found.findings] == [Kind.UNCHANGED]
