@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from reports.json_lines import json_lines
+from reports import baseline
+from reports.history.figures import Key
 from reports.results import STATUSES, Checkpoint, Run, over, read_runs
 
 # From which ratio of E_T on a difference is listed.
 LISTED = 1.5
-
-Key = tuple[str, str, str, str, bool]  # recording, checkpoint, device, dtype, fused
 
 
 @dataclass(frozen=True)
@@ -64,52 +61,24 @@ class Delta:
 
 
 def read_baseline(path: Path) -> dict[Key, Entry]:
-    """Entries of a baseline or of a result file. ValueError names file, line and field.
-
-    A baseline's devices are those that its first line names.
-    """
-    first = next(json_lines(path, torn_end=True))[1]
-    if first.get("type") != "baseline":
-        found = {}
-        for run in read_runs([path]):
-            for checkpoint in run.checkpoints:
-                found[_key(checkpoint, run)] = _entry(checkpoint)
-        return found
-    return dict(_baseline_entries(path))
-
-
-def _baseline_entries(path: Path) -> Iterator[tuple[Key, Entry]]:
-    devices: list[str] = []
-    for place, line in json_lines(path):
-        try:
-            if line.get("type") == "baseline":
-                described = {device for run in line["runs"] for device in run["devices"]}
-                devices = sorted({device.split(": ")[0] for device in described})
-                continue
-            entry = Entry(
-                line["status"], line["contract"],
-                {name: _number(output["E_T"]) for name, output in line["outputs"].items()},
-                line["bits"], line["golden"],
-            )  # fmt: skip
-            for device in devices:
-                yield (
-                    (line["recording"], line["checkpoint"], device, line["dtype"], line["fused"]),
-                    entry,
-                )
-        except KeyError as error:
-            raise ValueError(f"{place}: lacks {error}; write it with reports baseline") from error
-        except (TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"{place}: no entry of a baseline: {error}") from error
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise TypeError(f"E_T is {value!r}, needs a number")
-    return float(value)
+    """Entries of a baseline or of a result file. ValueError names file, line and field."""
+    if not baseline.is_baseline(path):
+        return {
+            _key(checkpoint, run): _entry(checkpoint)
+            for run in read_runs([path])
+            for checkpoint in run.checkpoints
+        }
+    return {
+        key: Entry(
+            kept.status, kept.contract,
+            {name: output.error for name, output in kept.outputs.items()}, kept.bits, kept.golden,
+        )
+        for key, kept in baseline.read(path).checkpoints.items()
+    }  # fmt: skip
 
 
 def _key(checkpoint: Checkpoint, run: Run) -> Key:
-    return (
+    return Key(
         checkpoint.recording, checkpoint.checkpoint, checkpoint.device, checkpoint.dtype, run.fused,
     )  # fmt: skip
 

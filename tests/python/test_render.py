@@ -259,13 +259,15 @@ def test_wrong_files_are_named_with_line_and_field(
     assert not out.exists()
 
 
+BASELINE = '{"type": "baseline", "schema": 2, "device": "cpu", "runs": []}\n'
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ('{"type": "baseline", "runs": []}\n{"recording": "r"}\n', ":2: lacks 'status'"),
-        ('{"type": "baseline"}\n', ":1: lacks 'runs'"),
-        ('{"type": "baseline", "runs": []}\n{"status": 1, "contract": "", "outputs": []}\n',
-         ":2: no entry of a baseline"),
+        (BASELINE + '{"recording": "r"}\n', ":2: a baseline's line lacks 'fused'"),
+        ('{"type": "baseline"}\n', ":1: a baseline's line lacks 'schema'"),
+        (BASELINE + '{"fused": 1}\n', ":2: no baseline of accuracy: fused is 1"),
     ],
 )  # fmt: skip
 def test_wrong_baselines_are_named(
