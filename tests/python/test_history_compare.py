@@ -66,7 +66,9 @@ def test_the_same_bits_are_unchanged_whatever_the_figures(tmp_path: Path) -> Non
         (output(octaves=[100, 100]), output(octaves=[74, 126]), Kind.WITHIN, ""),
         (output(octaves=[100, 100]), output(octaves=[48, 152]), Kind.DRIFT,
          "mean log2 z -4.00 to -3.74, allowed +0.25"),
-        (output(octaves=[48, 152]), output(octaves=[100, 100]), Kind.BETTER, "fewer elements"),
+        (output(octaves=[48, 152]), output(octaves=[100, 100]), Kind.BETTER,
+         "out: mean log2 z -3.74 to -4.00"),
+        (output(gain=-4e-4), output(gain=1e-5), Kind.BETTER, "out: gain 0.0004 to 1e-05"),
     ],
 )  # fmt: skip
 def test_a_rule_at_its_border(
