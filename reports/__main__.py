@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from reports.commands import UsageError, baseline, history, model, render, rivals, table
+from reports.terminal import printable_lines
 
 COMMANDS = (rivals, model, table, baseline, history, render)
 
@@ -28,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     except UsageError as error:
         parser.error(str(error))
     except (OSError, ValueError) as error:
-        print(f"reports: {error}", file=sys.stderr)
+        print(f"reports: {printable_lines(str(error))}", file=sys.stderr)
         return 3
 
 

@@ -31,6 +31,8 @@ from reports.json_lines import Line, json_lines
 SCHEMA = 2  # 1 had no histograms, and named the device in the runs only
 _DIGITS = 5
 _HASH_DIGITS = 16
+_ANY = re.compile("")
+_ACCEPTABLE = ("pass", "blind", "unsupported")  # of a checkpoint that is new
 
 
 @dataclass(frozen=True)
@@ -198,14 +200,13 @@ def _source(run: Run, device: str) -> Line:
 class Offer:
     """What a run would change in a baseline."""
 
-    better: dict[Key, Checkpoint]  # no figure is larger, or the checkpoint is new
+    better: dict[Key, Checkpoint]  # no figure is larger, or it is new and does not fail
     worse: dict[Key, Checkpoint]  # some figure is, by however little, or the status
     gone: Sequence[Key]  # not in the run
 
 
-def offer(baseline: Baseline, runs: Sequence[Run], checkpoint: str = "") -> Offer:
-    """What runs would change; checkpoint: only ids in which this expression is found."""
-    wanted = re.compile(checkpoint)
+def offer(baseline: Baseline, runs: Sequence[Run], wanted: re.Pattern[str] = _ANY) -> Offer:
+    """What runs would change; wanted: only ids in which this is found."""
     measured = of_runs(runs, baseline.path, baseline.device).checkpoints
     better: dict[Key, Checkpoint] = {}
     worse: dict[Key, Checkpoint] = {}
@@ -214,7 +215,8 @@ def offer(baseline: Baseline, runs: Sequence[Run], checkpoint: str = "") -> Offe
         known = before is not None and _line(key, before) == _line(key, now)
         if known or not wanted.search(key.checkpoint):
             continue
-        (worse if before and _loses(key, before, now) else better)[key] = now
+        loses = _loses(key, before, now) if before else now.status not in _ACCEPTABLE
+        (worse if loses else better)[key] = now
     gone = [k for k in baseline.checkpoints if k not in measured and wanted.search(k.checkpoint)]
     return Offer(better, worse, gone)
 
@@ -240,7 +242,7 @@ def accept(
         return replace(baseline, checkpoints=checkpoints)
     gone = offered.gone if drop_gone else ()
     changes = [
-        [*_short(key), _figure(baseline.checkpoints[key]), _figure(offered.worse.get(key))]
+        [*_short(key), _figure(baseline.checkpoints.get(key)), _figure(offered.worse.get(key))]
         for key in sorted([*offered.worse, *gone])
     ]
     if not changes:
@@ -257,7 +259,7 @@ def _short(key: Key) -> list[str | bool]:
 
 
 def _figure(checkpoint: Checkpoint | None) -> Line | None:
-    """None: the checkpoint is gone."""
+    """None: there is no such checkpoint."""
     if checkpoint is None:
         return None
     return {"status": checkpoint.status, "E_T": to_json(checkpoint.error, _DIGITS)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from reports.history.store import Store
 
 _SIDES = "a file of harness --json or several (A,B), a baseline, a commit, #RUN or last"
+_FOUND = "only ids in which this regular expression is found"
 _BUILD = "cmake --preset cpu && cmake --build --preset cpu --target harness"
 _EXIT = "exit code of compare: 0 no worse, 1 worse, 2 usage, 3 bad input, 4 nothing comparable"
 
@@ -30,7 +32,7 @@ def add(commands: Commands) -> None:
     _command(own, "list", _list, "the runs that are kept")
     show = _command(own, "show", _show, "one run's figures")
     show.add_argument("which", help=_SIDES)
-    show.add_argument("--checkpoint", default="", help="a regular expression in its id")
+    show.add_argument("--checkpoint", type=_expression, default="", help=_FOUND)
     plot = _command(own, "plot", _plot, "draw accuracy over commits, per block")
     plot.add_argument("--out", type=Path, required=True, help="a .svg or .png")
     plot.add_argument("--device", default="", help="default: the only one")
@@ -46,7 +48,7 @@ def add(commands: Commands) -> None:
     accept.add_argument("new", help=_SIDES)
     accept.add_argument("baseline", type=Path)
     accept.add_argument("--reason", default="", help="takes worse figures too, and is recorded")
-    accept.add_argument("--checkpoint", default="", help="only ids in which this is found")
+    accept.add_argument("--checkpoint", type=_expression, default="", help=_FOUND)
     accept.add_argument("--drop-gone", action="store_true", help="with --reason: forget what the "
                         "run lacks")  # fmt: skip
     _add_bisect(_command(own, "bisect", _bisect, "the commit that made a checkpoint worse"))
@@ -56,6 +58,13 @@ def _command(commands: Commands, name: str, work: object, words: str) -> argpars
     parser = commands.add_parser(name, help=words)
     parser.set_defaults(run=work)
     return parser
+
+
+def _expression(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from error
 
 
 def _add_bisect(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +105,7 @@ def _add(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from reports.history.words import printable
+    from reports.terminal import printable
 
     for run in _store(options).runs():
         cut = "" if run.complete else "  cut short"
@@ -106,19 +115,17 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    import re
-
     from reports.history.sources import find
-    from reports.history.words import place, printable
+    from reports.history.words import place
+    from reports.terminal import printable
 
-    wanted = re.compile(options.checkpoint)
     for run in find(options.which, lambda: _store(options)):
         source = run.provenance
         print(printable(f"{run.name}: {source.command}"))
         print(printable(f"{dict(source.environment)} {'; '.join(source.devices)}"))
         for key in sorted(run.checkpoints):
             checkpoint = run.checkpoints[key]
-            if wanted.search(key.checkpoint):
+            if options.checkpoint.search(key.checkpoint):
                 words = f"{checkpoint.status:<8} {checkpoint.error:<9.3g}"
                 print(f"{printable(words)} {printable(checkpoint.block)}  {place(key)}")
     return 0

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from reports.history.results import read_results
 from reports.history.rules import GROWTH
-from reports.history.words import printable
+from reports.terminal import printable
 
 _SKIP = 125  # git's: this commit cannot be judged
 _MEASURED = ("pass", "fail", "nondeterministic", "blind")

@@ -120,7 +120,9 @@ def _judge(key: Key, old: list[Checkpoint], new: list[Checkpoint]) -> Finding:
     kind, reasons = _verdict(old, new)
     first, last = old[0], new[-1]
     if kind not in (Kind.UNCHANGED, Kind.NOT_COMPARABLE) and first.impl != last.impl:
-        reasons = [*reasons, f"ran {', '.join(last.impl)} instead of {', '.join(first.impl)}"]
+        ran = ", ".join(name for name in last.impl if name not in first.impl) or "less"
+        instead = ", ".join(name for name in first.impl if name not in last.impl) or "less"
+        reasons = [*reasons, f"ran {ran} instead of {instead}"]
     ratio = math.nan
     if kind in (Kind.WITHIN, Kind.WORSE, Kind.DRIFT, Kind.BETTER) and _same_kind(old + new):
         ratio = _ratio(first, last)
@@ -132,7 +134,8 @@ def _verdict(old: list[Checkpoint], new: list[Checkpoint]) -> tuple[Kind, list[s
     before = max((c.status for c in old), key=_severity)
     now = max((c.status for c in new), key=_severity)
     if _severity(now) > _severity(before):
-        return Kind.WORSE, [f"was {before}, is {now}"]
+        figures = rules.broken(rules.WORSE, old[0], new[-1]) if _same_kind(old + new) else []
+        return Kind.WORSE, [f"was {before}, is {now}", *figures]
     deterministic = all(_same_hashes([c.bits for c in side]) for side in (old, new))
     if before == now and deterministic and _same_hashes([old[0].bits, new[0].bits]):
         return Kind.UNCHANGED, []

@@ -103,13 +103,19 @@ def improvements(old: Checkpoint, new: Checkpoint) -> list[str]:
     """What got better, of what the rules look at."""
     said = []
     for name in sorted(old.outputs.keys() & new.outputs.keys()):
-        before, now = figures(old.outputs[name]), figures(new.outputs[name])
+        before, now = old.outputs[name], new.outputs[name]
+        errors, smaller = figures(before), figures(now)
         said += [
-            f"{name}: {figure} {change(before[figure], now[figure])}"
-            for figure in before
-            if figure in now and grown(now[figure], before[figure])
+            f"{name}: {figure} {change(errors[figure], smaller[figure])}"
+            for figure in errors
+            if figure in smaller and grown(smaller[figure], errors[figure])
         ]
-    return said or ["smaller gain, or fewer elements far from the oracle"]
+        if any(gain(now, before)):
+            said.append(f"{name}: gain {change(abs(before.gain), abs(now.gain))}")
+        if any((*tail(now, before), *drift(now, before))):
+            octaves = mean_octave(before.octaves or ()), mean_octave(now.octaves or ())
+            said.append(f"{name}: mean log2 z {octaves[0]:+.2f} to {octaves[1]:+.2f}")
+    return said
 
 
 def grown_over_runs(old: Sequence[Checkpoint], new: Sequence[Checkpoint]) -> list[str]:
@@ -118,7 +124,7 @@ def grown_over_runs(old: Sequence[Checkpoint], new: Sequence[Checkpoint]) -> lis
     for name in sorted(old[0].outputs.keys() & new[0].outputs.keys()):
         before = [figures(run.outputs[name]) for run in old]
         now = [figures(run.outputs[name]) for run in new]
-        for figure in sorted(before[0].keys() & now[0].keys()):
+        for figure in filter(now[0].__contains__, before[0]):
             low, high = [run[figure] for run in before], [run[figure] for run in now]
             medians = statistics.median(low), statistics.median(high)
             chance = mann_whitney(low, high)

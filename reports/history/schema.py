@@ -141,9 +141,8 @@ def _back_up(engine: Engine, connection: Connection, version: int) -> str:
     if engine.dialect.name == "sqlite":
         file = Path(str(engine.url.database))
         backup = file.with_name(f"{file.name}.schema{version}")
-        if not backup.exists():
-            with closing(sqlite3.connect(file)) as old, closing(sqlite3.connect(backup)) as new:
-                old.backup(new)
+        with closing(sqlite3.connect(file)) as old, closing(sqlite3.connect(backup)) as new:
+            old.backup(new)
         return str(backup)
     quote = engine.dialect.identifier_preparer.quote
     names = [n for n in inspect(connection).get_table_names() if "_schema_" not in n]

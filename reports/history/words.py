@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from reports.history.compare import Comparison, Finding, Kind
 from reports.history.figures import Key
+from reports.terminal import printable
 
 _SHOWN = 20
 
@@ -16,11 +17,6 @@ _TITLES = (
     ((Kind.BETTER,), "BETTER"),
     ((Kind.NOT_COMPARABLE,), "NOT COMPARABLE"),
 )
-
-
-def printable(text: str) -> str:
-    """The text with every character escaped that a terminal would act on."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def place(key: Key) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -92,11 +94,13 @@ def test_better_is_taken_and_worse_only_with_a_reason(
         checkpoint("b", error=1.2e-3, **OTHER),  # within the rules, yet a step down
         checkpoint("c", **OTHER, status="fail"),
         checkpoint("new"),
+        checkpoint("new and wrong", status="fail"),
     )
     assert accept(path, tmp_path, *now) == 1
-    assert "2 worse figures were not taken: --reason" in capsys.readouterr().out
+    assert "3 worse figures were not taken: --reason" in capsys.readouterr().out
     read = {k.checkpoint: c for k, c in baseline.read(path).checkpoints.items()}
     assert [read[n].error for n in ("a", "b", "c", "gone", "new")] == [5e-4, *[1e-3] * 4]
+    assert len(read) == 5
 
     reason = ("--reason", "a new exp, 10 % faster", "--checkpoint", "^[bg]", "--drop-gone")
     assert accept(path, tmp_path, *now, words=reason) == 0
@@ -117,6 +121,7 @@ def test_better_is_taken_and_worse_only_with_a_reason(
 def test_accepting_the_same_again_changes_nothing(tmp_path: Path) -> None:
     path = made(tmp_path, checkpoint("b"), checkpoint("a"))
     before = path.read_bytes()
+    assert [line["checkpoint"] for line in lines(path)[1:]] == ["a", "b"]
     assert accept(path, tmp_path, checkpoint("a"), checkpoint("b"), words=("--reason", "x")) == 0
     assert path.read_bytes() == before
 
@@ -129,6 +134,7 @@ def test_accepting_the_same_again_changes_nothing(tmp_path: Path) -> None:
         (["baseline", "{both}", "--out", "{new}", "--device", "tpu"], 3, "no run has a checkpoint"),
         (["baseline", "{results}", "--out", "{new}/x"], 3, "cannot be written"),
         (["history", "accept", "{results}", "{baseline}", "--drop-gone"], 2, "needs --reason"),
+        (["history", "accept", "{results}", "{baseline}", "--checkpoint", "["], 2, "'[' is no reg"),
         (["history", "accept", "{results}", "{results}"], 3, "its first line is of type 'run'"),
         (["history", "accept", "{results}", "{new}"], 3, "No such file"),
         (["history", "compare", "{new}", "{results}"], 3, "new.jsonl: there is no such file"),
@@ -188,6 +194,29 @@ def test_a_full_disk_leaves_the_old_baseline(tmp_path: Path) -> None:
         "first.jsonl",
         "now.jsonl",
     ]
+
+
+WRITER = """
+import sys
+from itertools import cycle
+from pathlib import Path
+from reports.files import replace_text
+for letter in cycle("abc"):
+    replace_text(Path(sys.argv[1]), letter * 1_000_000)
+    print(letter, flush=True)
+"""
+
+
+def test_a_killed_writer_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+    path, chance = tmp_path / "baseline.jsonl", random.Random(3)
+    for _ in range(8):
+        command = [sys.executable, "-c", WRITER, str(path)]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None and writer.stdout.readline()
+            time.sleep(chance.random() * 0.05)
+            writer.kill()
+        content = path.read_text()
+        assert len(content) == 1_000_000 and len(set(content)) == 1
 
 
 def test_acceptances_at_once_all_stay(tmp_path: Path) -> None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
-from history_runs import OCTAVES, checkpoint, output, write
+from history_runs import OCTAVES, RUN, SUMMARY, checkpoint, output, write
 
 from reports.__main__ import main
 from reports.history.compare import Comparison, Kind, compare
 from reports.history.results import read_results
 from reports.history.significance import mann_whitney, sign_test
-from reports.history.words import in_words, printable
+from reports.history.words import in_words
+from reports.terminal import printable
 
 OTHER = "c" * 64
 
@@ -64,7 +66,9 @@ def test_the_same_bits_are_unchanged_whatever_the_figures(tmp_path: Path) -> Non
         (output(octaves=[100, 100]), output(octaves=[74, 126]), Kind.WITHIN, ""),
         (output(octaves=[100, 100]), output(octaves=[48, 152]), Kind.DRIFT,
          "mean log2 z -4.00 to -3.74, allowed +0.25"),
-        (output(octaves=[48, 152]), output(octaves=[100, 100]), Kind.BETTER, "fewer elements"),
+        (output(octaves=[48, 152]), output(octaves=[100, 100]), Kind.BETTER,
+         "out: mean log2 z -3.74 to -4.00"),
+        (output(gain=-4e-4), output(gain=1e-5), Kind.BETTER, "out: gain 0.0004 to 1e-05"),
     ],
 )  # fmt: skip
 def test_a_rule_at_its_border(
@@ -139,7 +143,7 @@ def test_mann_whitney_counts_every_choice_of_ranks() -> None:
     expected = sum(total >= observed for total in sums) / len(sums)
     assert mann_whitney(low, high) == pytest.approx(expected)
     many = [float(i) for i in range(40)]  # U is 288 above its mean, its deviation 103.9
-    assert mann_whitney(many, [value + 8 for value in many]) == pytest.approx(0.0028, abs=5e-5)
+    assert mann_whitney(many, [value + 8 for value in many]) == pytest.approx(0.002829, abs=1e-6)
     assert mann_whitney([1.0] * 40, [1.0] * 40) > 0.4
     assert mann_whitney([1.0] * 9, [math.nan] * 9) < 1e-4
 
@@ -184,6 +188,7 @@ def test_one_fault_and_one_passing_loss_are_found_and_an_identical_run_passes(
     said = capsys.readouterr().out
     assert "28 unchanged, 2 worse" in said
     assert "was pass, is fail" in said and "E_T 0.001 to 0.002 (2x)" in said
+    assert "E_T 0.001 to 0.7 (700x)" in said
     again = write(tmp_path / "again.jsonl", *good, started="2026-01-02T00:00:00Z")
     assert main(["history", "compare", str(old), str(again)]) == 0
 
@@ -233,3 +238,45 @@ def test_a_run_that_was_cut_short_keeps_what_is_complete(tmp_path: Path) -> None
     (run,) = read_results(path)
     assert [key.checkpoint for key in run.checkpoints] == ["a"] and not run.complete
     assert read_results(write(path, checkpoint("a")))[0].complete
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([checkpoint()], ":1: no result of harness --json: a checkpoint before any run line"),
+        ([RUN | {"schema": 2}, checkpoint()], ":1: no result of harness --json: results of sch"),
+        ([RUN, checkpoint("\x1b"), checkpoint("\x1b")], r":3: no result of harness --json: llama"),
+        ([RUN], ": holds no checkpoint; write it with harness --json FILE"),
+        ([SUMMARY], ": holds no run line; write it"),
+    ],
+)
+def test_what_is_no_results_file_says_why_in_plain_text(
+    lines: list[dict[str, Any]], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(["history", "compare", str(path), str(path)]) == 3
+    said = capsys.readouterr().err
+    assert f"{path}{words}" in said and "\x1b" not in said
+
+
+def test_an_interrupted_run_is_cut_short(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    lines = (RUN, checkpoint(), SUMMARY | {"interrupted": "SIGINT"})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert not read_results(path)[0].complete
+
+
+def test_what_the_harness_calls_nondeterministic_is_never_judged_by_one_run(
+    tmp_path: Path,
+) -> None:
+    loose = {"status": "nondeterministic"}
+    kind, words = one(tmp_path, checkpoint(**loose), checkpoint(error=1.0, **loose))
+    assert kind == Kind.NOT_COMPARABLE and "9 runs of each side" in words
+
+
+def test_no_output_on_one_side_is_not_the_same_bits(tmp_path: Path) -> None:
+    nothing = checkpoint(output_sha256="", outputs=[])
+    assert one(tmp_path, nothing, checkpoint())[0] == Kind.NOT_COMPARABLE
+    found = compared(tmp_path, [nothing], [nothing])
+    assert [finding.kind for finding in found.findings] == [Kind.UNCHANGED]

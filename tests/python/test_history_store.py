@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import closing, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from sqlalchemy import Connection
 from sqlalchemy import text as sql
 
 from reports.__main__ import main
-from reports.history import schema
+from reports.history import database, schema
 from reports.history.figures import Run
 from reports.history.results import read_results
 from reports.history.schema import HistoryError
@@ -135,6 +136,7 @@ def test_eight_writers_at_once_lose_nothing(url: str, tmp_path: Path) -> None:
     assert [one.wait(timeout=120) for one in writers] == [0] * 8
     stored = Store(url).runs()
     assert [found.checkpoints for found in stored] == [40] * 24
+    assert not list(tmp_path.glob("*.schema*"))  # nobody took it for an older one
 
 
 def test_a_killed_writer_leaves_whole_runs_and_all_it_had_finished(
@@ -242,6 +244,50 @@ def test_a_damaged_database_is_named_and_kept(tmp_path: Path) -> None:
     with pytest.raises(HistoryError, match=r"history\.sqlite: .*not a database.*restore a copy"):
         Store(str(path), create=True)
     assert path.read_text().startswith("something else")
+
+
+def test_reading_waits_for_no_writer_and_writing_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "history.sqlite"
+    Store(str(path), create=True).add(run(tmp_path))
+    monkeypatch.setattr(database, "_PATIENCE_S", 0.1)
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert len(Store(str(path)).runs()) == 1
+        with pytest.raises(HistoryError, match="database is locked: others have been writing"):
+            Store(str(path), create=True).add(run(tmp_path, "other"))
+
+
+def test_a_run_gets_the_commit_that_is_checked_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kept in the repository unless the environment says where."""
+    files = [str(write(tmp_path / f"{n}.jsonl", checkpoint(), command=n)) for n in ("a", "b")]
+    root = tmp_path / "repository"
+    (root / "inner").mkdir(parents=True)
+
+    def git(*words: str) -> str:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+        command = ["git", "-C", str(root), *identity, *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init", "-q")
+    (root / "file").write_text("1")
+    git("add", "file")
+    git("commit", "-q", "-m", "first")
+    monkeypatch.delenv("PLUMB_HISTORY", raising=False)
+    monkeypatch.chdir(root / "inner")
+    assert main(["history", "add", files[0]]) == 0
+    (root / "file").write_text("2")
+    assert main(["history", "add", files[1]]) == 0
+    stored = Store(str(root / ".plumbline" / "history.sqlite")).runs()
+    assert [(one.commit, one.dirty) for one in stored] == [
+        (git("rev-parse", "HEAD"), False), (git("rev-parse", "HEAD"), True),
+    ]  # fmt: skip
+    assert main(["history", "show", "HEAD"]) == 0
+    monkeypatch.setenv("PLUMB_HISTORY", str(tmp_path / "other.sqlite"))
+    assert main(["history", "add", files[0]]) == 0 and (tmp_path / "other.sqlite").exists()
 
 
 LIMITED = """
