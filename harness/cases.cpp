@@ -110,6 +110,22 @@ void sample_rows(OutputCase& out, const Recording& recording, const Checkpoint& 
   out.sample = std::move(sample);
 }
 
+// The whole block is one, or it is added to a projection of an MLP.
+bool has_adapter(const BlockEntry& block, const Checkpoint& checkpoint) {
+  return block.name == "low_rank_adapter" || checkpoint.params.boolean_or("adapter", false);
+}
+
+// An adapter's rank is the length of its second sum, the shortest of all; the sum before it makes
+// the inner vector.
+void take_bottleneck(OutputCase& output) {
+  const auto shorter = [](const Stage& a, const Stage& b) { return a.terms < b.terms; };
+  const auto second = std::min_element(output.stages.begin(), output.stages.end(), shorter);
+  if (second == output.stages.begin()) return;
+  const auto first = second - 1;
+  output.bottleneck = {second->terms, *first};
+  output.cascade_stages.erase(output.cascade_stages.begin() + (first - output.stages.begin()));
+}
+
 }  // namespace
 
 RunFacts facts_of(const std::vector<OpRecord>& records, DType dtype) {
@@ -176,6 +192,7 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
     }
     if (block.bits == BitRule::cascade && !facts.stages.empty()) {
       output.cascade_stages.assign(facts.stages.begin(), facts.stages.end() - 1);
+      if (has_adapter(block, checkpoint)) take_bottleneck(output);
     }
     if (block.name == "sdpa") output.cascade_outputs = y.dim(-1);
     out.push_back(std::move(output));

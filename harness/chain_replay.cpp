@@ -37,6 +37,23 @@ std::vector<TokenRows> recorded_ids(const Recording& recording) {
   return out;
 }
 
+// Inverse frequencies of every step that has a table of cos and sin.
+std::vector<std::vector<double>> recorded_frequencies(const Recording& recording, size_t steps) {
+  std::vector<std::vector<double>> out(steps);
+  for (const Checkpoint& c : recording.checkpoints()) {
+    const auto inv_freq = c.inputs.find("inv_freq");
+    if (c.block != "rotary_table" || inv_freq == c.inputs.end()) continue;
+    const Tensor values = recording.read(inv_freq->second.tensor);
+    if (values.dtype() != DType::f32 || c.step < 0 || static_cast<size_t>(c.step) >= steps) {
+      throw BadInput(text(c.params.where(), ": inv_freq is ", name_of(values.dtype()), " in step ",
+                          c.step, ", expected f32 in one of ", steps, " steps"));
+    }
+    const float* data = values.data<float>();
+    out[static_cast<size_t>(c.step)].assign(data, data + values.numel());
+  }
+  return out;
+}
+
 void require_dynamic_cache(const Recording& recording) {
   const JsonValue cache = recording.provenance().at("run").at("cache");
   if (!cache.is_null() && cache.string() != "dynamic") {
@@ -86,6 +103,7 @@ void Notes::saw(const std::string& checkpoint, std::string_view output, const Te
 ChainReplay::ChainReplay(const Recording& recording)
     : folder_(recording.folder()),
       ids_(recorded_ids(recording)),
+      inv_freq_(recorded_frequencies(recording, ids_.size())),
       padding_(recorded_padding(recording)),
       goes_on_(recording.mode() != "whole" && recording.mode() != "padded") {
   require_dynamic_cache(recording);
@@ -102,6 +120,8 @@ std::vector<std::vector<Seen>> ChainReplay::run(Device& device, DType dtype, int
     if (!inference || !goes_on_) {
       inference.emplace(folder_, device, dtype, static_cast<int64_t>(rows.size()), room, padding_);
     }
+    const std::vector<double>& inv_freq = inv_freq_[static_cast<size_t>(step)];
+    if (dtype == DType::f64 && !inv_freq.empty()) inference->angles().set_frequencies(inv_freq);
     Notes notes(device, [&](const std::string& checkpoint, std::string_view output) {
       return wanted(step, checkpoint, output);
     });

@@ -48,7 +48,9 @@ class ChainReplay {
   const std::vector<TokenRows>& ids() const { return ids_; }  // of every call of the model
   bool goes_on() const { return goes_on_; }  // a call continues the sequence of the one before
 
-  // Runs all steps up to `last`; gives what was wanted of each, in the order in which it ran.
+  // Runs all steps up to `last`; gives what was wanted of each, in the order in which it ran. In
+  // float64 with the recording's inverse frequencies: transformers makes them in float32, whatever
+  // the model's dtype, and the pow of its vectorised code is not the correctly rounded one.
   using Wanted =
       std::function<bool(int64_t step, const std::string& checkpoint, std::string_view output)>;
   std::vector<std::vector<Seen>> run(Device& device, DType dtype, int64_t last,
@@ -57,7 +59,8 @@ class ChainReplay {
  private:
   ModelFolder folder_;
   std::vector<TokenRows> ids_;
-  std::vector<int64_t> padding_;  // of every row, on its left
+  std::vector<std::vector<double>> inv_freq_;  // by step, where it was recorded
+  std::vector<int64_t> padding_;               // of every row, on its left
   bool goes_on_ = true;
 };
 

@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
+#include <numeric>
 #include <optional>
 
 #include "harness/layout.h"
-#include "harness/limits.h"
 
 namespace plumb {
 namespace {
@@ -34,6 +35,35 @@ double noise(const std::vector<double>& model, const std::vector<uint8_t>& valid
   return kLimits.conformance_noise * unit_roundoff(DType::f32) * *middle;
 }
 
+// Roundings of a row's bottleneck that fall otherwise, on average: a sum's own share of each.
+double flips_per_row(const ConformanceRule& rule) {
+  if (rule.bottleneck.width == 0) return 0;
+  return static_cast<double>(rule.bottleneck.width) * kLimits.conformance_growth *
+         accumulation_floor({rule.bottleneck.stage}) / rule.u_store;
+}
+
+// The least count, at most `most`, that a Poisson variable exceeds with a chance of
+// conformance_aside.
+int64_t poisson_quantile(double mean, int64_t most) {
+  double log_chance = -mean, below = std::exp(log_chance);
+  int64_t count = 0;
+  while (count < most && 1 - below > kLimits.conformance_aside) {
+    ++count;
+    log_chance += std::log(mean / static_cast<double>(count));
+    below += std::exp(log_chance);
+  }
+  return count;
+}
+
+// What the rows with the largest counts have together, at most aside.outputs of each.
+int64_t largest(std::vector<int64_t> counts, const RowsAside& aside) {
+  const auto end = counts.begin() + std::min(aside.rows, static_cast<int64_t>(counts.size()));
+  std::partial_sort(counts.begin(), end, counts.end(), std::greater<>());
+  return std::accumulate(counts.begin(), end, int64_t{0}, [&](int64_t sum, int64_t count) {
+    return sum + std::min(count, aside.outputs);
+  });
+}
+
 struct Judged {
   std::string name;
   Conformance result;
@@ -52,32 +82,58 @@ std::string list(const std::vector<Judged>& all, bool passed, bool explain) {
 
 }  // namespace
 
-bool conformance_applies(DType storage, int64_t n) {
-  return (storage == DType::f16 || storage == DType::bf16) && n >= kLimits.conformance_least;
+ConformanceRule conformance_rule(const OutputCase& output, const Floors& floors, int64_t columns) {
+  ConformanceRule out{floors.accumulation,
+                      unit_roundoff(output.contract.storage),
+                      accumulation_floor(output.cascade_stages),
+                      output.cascade_outputs,
+                      columns,
+                      output.bottleneck};
+  if (flips_per_row(out) >= 1) out.cascade += accumulation_floor({out.bottleneck.stage});
+  return out;
+}
+
+RowsAside rows_aside(const ConformanceRule& rule, int64_t rows) {
+  const double flips = flips_per_row(rule);
+  if (flips == 0 || flips >= 1) return {};
+  // Behind a further sum of rounded values, a row that moved can change in all of its outputs.
+  const double share = rule.cascade > 0 ? 1
+                                        : kLimits.conformance_cascade /
+                                              std::sqrt(static_cast<double>(rule.bottleneck.width));
+  const double outputs = std::ceil(std::min(1.0, share) * static_cast<double>(rule.columns));
+  return {poisson_quantile(static_cast<double>(rows) * flips, rows), static_cast<int64_t>(outputs)};
+}
+
+bool conformance_applies(DType storage, int64_t n, const RowsAside& aside) {
+  return (storage == DType::f16 || storage == DType::bf16) &&
+         n - aside.rows * aside.outputs >= kLimits.conformance_least;
 }
 
 Conformance conformance(const std::vector<double>& y, const std::vector<double>& model,
-                        const std::vector<uint8_t>& valid, double accumulation, double u_store,
-                        double cascade, int64_t w) {
+                        const std::vector<uint8_t>& valid, const ConformanceRule& rule) {
   Conformance out;
+  const auto columns = static_cast<size_t>(rule.columns);
+  std::vector<int64_t> differ_in(y.size() / columns, 0);  // of each row
   std::optional<double> negligible;  // worked out when the first element differs
   for (size_t i = 0; i < y.size(); ++i) {
     if (!valid[i]) continue;
     ++out.n;
     if (same_value(y[i], model[i])) continue;
     if (!negligible) negligible = noise(model, valid);
-    const double ulp = 2 * u_store * std::fabs(model[i]);
+    const double ulp = 2 * rule.u_store * std::fabs(model[i]);
     const bool undetermined = ulp <= kLimits.conformance_undetermined * *negligible;
     if (undetermined && std::fabs(y[i] - model[i]) <= ulp + *negligible) continue;
     if (out.differ++ == 0) out.first = static_cast<int64_t>(i);
+    ++differ_in[i / columns];
   }
+  out.set_aside = largest(std::move(differ_in), rows_aside(rule, out.n / rule.columns));
   const double growth = kLimits.conformance_growth;
-  out.q = kLimits.conformance_base + growth * accumulation / u_store +
-          kLimits.conformance_cascade * std::sqrt(growth * cascade / u_store);
+  out.q = kLimits.conformance_base + growth * rule.accumulation / rule.u_store +
+          kLimits.conformance_cascade * std::sqrt(growth * rule.cascade / rule.u_store);
   const double expected = static_cast<double>(out.n) * out.q;
   const double limit = expected + kLimits.conformance_sigmas * std::sqrt(expected);
-  out.limit = std::max(kLimits.conformance_count, limit) + static_cast<double>(w);
-  out.passed = !!(static_cast<double>(out.differ) <= out.limit);
+  out.limit = std::max(kLimits.conformance_count, limit) + static_cast<double>(rule.fed);
+  out.passed = !!(static_cast<double>(out.differ - out.set_aside) <= out.limit);
   return out;
 }
 
@@ -86,13 +142,12 @@ std::string classify(const OutputCase& output, const std::vector<Candidate>& can
   const Layout layout = layout_of(output.y.shape(), output.axes);
   const std::vector<double> y = to_matrix(output.y, layout);
   const std::vector<uint8_t> valid = to_mask(output.valid, output.valid_axes, layout);
-  const Floors floor = floors(output.contract, output.stages, output.max_abs_score);
+  const ConformanceRule rule = conformance_rule(
+      output, floors(output.contract, output.stages, output.max_abs_score), layout.columns);
   std::vector<Judged> all;
   for (const Candidate& candidate : candidates) {
-    all.push_back({candidate.name,
-                   conformance(y, to_matrix(candidate.model, layout), valid, floor.accumulation,
-                               unit_roundoff(output.contract.storage),
-                               accumulation_floor(output.cascade_stages), output.cascade_outputs)});
+    all.push_back(
+        {candidate.name, conformance(y, to_matrix(candidate.model, layout), valid, rule)});
   }
   std::stable_sort(all.begin(), all.end(), [](const Judged& a, const Judged& b) {
     return a.result.differ < b.result.differ;

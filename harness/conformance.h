@@ -6,28 +6,52 @@
 #include <string>
 #include <vector>
 
+#include "harness/limits.h"
 #include "harness/output_case.h"
 #include "kernels/dtype.h"
 
 namespace plumb {
 
 struct Conformance {
-  int64_t n = 0;       // elements compared
-  int64_t differ = 0;  // y != m; -0 equals +0, NaN equals NaN
-  int64_t first = -1;  // position of the first that differs
+  int64_t n = 0;          // elements compared
+  int64_t differ = 0;     // y != m; -0 equals +0, NaN equals NaN
+  int64_t set_aside = 0;  // of these, in rows that one rounding upstream may have turned over
+  int64_t first = -1;     // position of the first that differs
   double q = 0;      // share that a correct kernel may have: 0.003 + 3 F_acc / u_store (+ cascades)
   double limit = 0;  // max(8, n q + 3 sqrt(n q)) + w
-  bool passed = false;  // !!(differ <= limit)
+  bool passed = false;  // !!(differ - set_aside <= limit)
 };
 
-// Applies to f16 and bf16 storage and at least 64 elements.
-bool conformance_applies(DType storage, int64_t n);
+// How many bits a correct kernel may have otherwise.
+struct ConformanceRule {
+  double accumulation = 0;  // F_acc
+  double u_store = 0;
+  // F_1 of the stages whose flips feed a later sum (0: none), which adds 2 sqrt(3 F_1 / u_store) to
+  // q: of its n terms n p are an ulp off, which moves it by sqrt(p) of its own ulp.
+  double cascade = 0;
+  int64_t fed = 0;      // w: outputs that one upstream rounding feeds
+  int64_t columns = 1;  // of a row of y
+  Bottleneck bottleneck;
+};
 
-// accumulation: F_acc. cascade: F_1 of the stages whose flips feed a later sum (0: none), which
-// adds 2 sqrt(3 F_1 / u_store) to q. w: outputs that one upstream rounding feeds.
+ConformanceRule conformance_rule(const OutputCase& output, const Floors& floors, int64_t columns);
+
+// Flips behind a bottleneck are no independent flips of outputs. One in r values of a row moves all
+// of the row's outputs together, each by 1 / sqrt(r) of its ulp: up to 2 / sqrt(r) of them change,
+// and most rows have none. The law of the square root holds from one flip per row on; below it the
+// worst rows are set aside, as many as a Poisson count of flips exceeds once in 10^4, and the other
+// rows are held to the bits of their last sum alone.
+struct RowsAside {
+  int64_t rows = 0;
+  int64_t outputs = 0;  // of each, at most
+};
+RowsAside rows_aside(const ConformanceRule& rule, int64_t rows);
+
+// Applies to f16 and bf16 storage where at least 64 elements are not set aside.
+bool conformance_applies(DType storage, int64_t n, const RowsAside& aside = {});
+
 Conformance conformance(const std::vector<double>& y, const std::vector<double>& model,
-                        const std::vector<uint8_t>& valid, double accumulation, double u_store,
-                        double cascade, int64_t w);
+                        const std::vector<uint8_t>& valid, const ConformanceRule& rule);
 
 // One way to round the same block.
 struct Candidate {

@@ -48,7 +48,7 @@ std::string heading(const CheckpointResult& result, bool colour) {
 
 std::string gate_words(const Gate& gate, const OutputVerdict& output) {
   if (gate.name == "conformance" && output.conformance) {
-    return text("conformance: ", output.conformance->differ, " of ", output.conformance->n,
+    return text("conformance: ", gate.statistic, " of ", output.conformance->n,
                 " elements differ in bits from the rounded model, allowed ",
                 short_number(gate.limit));
   }

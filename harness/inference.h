@@ -37,6 +37,7 @@ class Inference {
   // BadInput where a file changed while it was used.
   Tensor forward(const TokenRows& tokens, int64_t keep, Observer* observer = nullptr);
 
+  RotaryAngles& angles() { return sequence_.angles; }
   int64_t vocabulary() const { return model_->vocabulary(); }
   int64_t length() const { return sequence_.length; }
   // Why single tokens are not replayed; empty: they are.

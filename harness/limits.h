@@ -36,6 +36,7 @@ struct LimitConstants {
   double conformance_count = 8;
   double conformance_sigmas = 3;
   double conformance_cascade = 2;
+  double conformance_aside = 1e-4;  // chance that a bottleneck turns over more rows than set aside
   double conformance_noise = 8;  // of float32, in its u, of the median element: x/2 (1 + erf) at -4
   double conformance_undetermined = 32;  // ulp / noise below which one ulp may differ
   double chain_narrow = 1.5;     // c of chained errors: real models' correct code stays below 1.03

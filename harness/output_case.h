@@ -12,6 +12,12 @@
 
 namespace plumb {
 
+// Few rounded values that every output of a row is made of: the inner vector of an adapter.
+struct Bottleneck {
+  int64_t width = 0;  // values of one row; 0: there is none
+  Stage stage;        // the sum that each of them is
+};
+
 // All tensors are in host memory and have y's shape (valid broadcasts). The oracle is o = r + delta
 // in double, or `oracle` where it is defined (a run in another dtype than the recording's).
 struct OutputCase {
@@ -31,6 +37,7 @@ struct OutputCase {
   std::vector<Stage> stages;          // the sums on the way to an element
   double max_abs_score = 0;           // attention only
   std::vector<Stage> cascade_stages;  // conformance: stages whose flips feed a later sum (GLU MLP)
+  Bottleneck bottleneck;              // conformance: of an adapter
   int64_t cascade_outputs =
       0;  // conformance: outputs that one upstream rounding feeds (eager sdpa: head_dim)
   bool exact = false;  // bitwise contract: copy, mask, KV write, embedding without scale

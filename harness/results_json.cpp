@@ -89,8 +89,9 @@ Json informative(const Details& details) {
 
 Json conformance_json(const std::optional<Conformance>& c) {
   if (!c) return nullptr;
-  return {{"n", c->n},         {"differ", c->differ},       {"first", c->first},
-          {"q", number(c->q)}, {"limit", number(c->limit)}, {"passed", c->passed}};
+  return {{"n", c->n},          {"differ", c->differ}, {"set_aside", c->set_aside},
+          {"first", c->first},  {"q", number(c->q)},   {"limit", number(c->limit)},
+          {"passed", c->passed}};
 }
 
 Json where_json(const std::optional<Localisation>& where) {

@@ -155,19 +155,22 @@ void statistics_gates(OutputVerdict& v, const OutputCase& c, const Arrays& a,
   }
   const int64_t n = std::count(a.valid.begin(), a.valid.end(), 1);
   if (!c.conformance || a.model.empty() || !conformance_applies(c.contract.storage, n)) return;
-  const double u_store = unit_roundoff(c.contract.storage);
-  const double cascade = accumulation_floor(c.cascade_stages);
-  v.conformance = conformance(a.y, a.model, a.valid, v.floors.accumulation, u_store, cascade,
-                              c.cascade_outputs);
-  v.gates.push_back(make_gate("conformance", static_cast<double>(v.conformance->differ),
-                              v.conformance->limit,
+  const ConformanceRule rule = conformance_rule(c, v.floors, a.layout.columns);
+  const RowsAside aside = rows_aside(rule, n / a.layout.columns);
+  if (!conformance_applies(c.contract.storage, n, aside)) return;
+  v.conformance = conformance(a.y, a.model, a.valid, rule);
+  const Conformance& found = *v.conformance;
+  v.gates.push_back(make_gate("conformance", static_cast<double>(found.differ - found.set_aside),
+                              found.limit,
                               {{"n", static_cast<double>(n)},
-                               {"q", v.conformance->q},
-                               {"F_acc", v.floors.accumulation},
-                               {"u_store", u_store},
-                               {"F_1", cascade},
-                               {"w", static_cast<double>(c.cascade_outputs)}},
-                              place(a.layout, v.conformance->first)));
+                               {"q", found.q},
+                               {"F_acc", rule.accumulation},
+                               {"u_store", rule.u_store},
+                               {"F_1", rule.cascade},
+                               {"w", static_cast<double>(rule.fed)},
+                               {"rows_aside", static_cast<double>(aside.rows)},
+                               {"set_aside", static_cast<double>(found.set_aside)}},
+                              place(a.layout, found.first)));
 }
 
 double token_error(const Statistics& statistics) {

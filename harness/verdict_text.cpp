@@ -64,10 +64,11 @@ std::string gate_text(const OutputVerdict& v, const Gate& gate, const std::vecto
                 " elements differ from the exact result, the first", at(gate));
   }
   if (gate.name == "conformance") {
+    const double rows = term(gate, "rows_aside");
     return text(gate.statistic, " of ", term(gate, "n"),
                 " elements differ from the contract's rounded "
                 "model, allowed ",
-                std::floor(gate.limit));
+                std::floor(gate.limit), rows > 0 ? text(" outside the worst ", rows, " rows") : "");
   }
   if (gate.name == "rows finite") {
     return text(gate.statistic, " elements are not finite, the first", at(gate));

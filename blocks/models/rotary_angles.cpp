@@ -1,6 +1,7 @@
 #include "blocks/models/rotary_angles.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/error.h"
 
@@ -57,9 +58,31 @@ int64_t RotaryAngles::length_for(int64_t length) {
   return 0;
 }
 
+void RotaryAngles::set_frequencies(std::vector<double> inv_freq) {
+  given_ = std::move(inv_freq);
+  computed_for_ = -1;
+}
+
+// The exponent 2i/r is off by u, which the power multiplies by ln theta; a vectorised pow is off by
+// up to an ulp, the reciprocal and the scaling of a type by u each. Twice that.
+void RotaryAngles::require_roundings(const std::vector<double>& own) const {
+  require<BadInput>(given_.size() == own.size(), "rotary", given_.size(),
+                    " inverse frequencies are given, the model has ", own.size());
+  const double allowed = 2 * unit_roundoff(DType::f32) * (4 + std::log(params_.number("theta")));
+  for (size_t i = 0; i < own.size(); ++i) {
+    require<BadInput>(std::fabs(given_[i] - own[i]) <= allowed * own[i], "rotary",
+                      "inverse frequency ", i, " is given as ", given_[i], ", the model's is ",
+                      own[i]);
+  }
+}
+
 void RotaryAngles::compute(int64_t length) {
   computed_for_ = length;
-  const RotaryFrequencies found = frequencies(params_, length);
+  RotaryFrequencies found = frequencies(params_, length);
+  if (!given_.empty()) {
+    require_roundings(found.inv_freq);
+    found.inv_freq = given_;
+  }
   scaling_ = found.attention_scaling;
   const Tensor host = host_tensor(inv_freq_.dtype(), inv_freq_.shape());
   for (size_t i = 0; i < found.inv_freq.size(); ++i) {

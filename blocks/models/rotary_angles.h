@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "blocks/rotary.h"
 #include "kernels/device.h"
 
@@ -33,14 +35,21 @@ class RotaryAngles {
 
   bool depend_on_length() const;
 
+  // The frequencies of the calls from here on, r / 2 of them, as another program rounded them to
+  // float32. BadInput at the next call unless they are its own but for the roundings of
+  // theta^(-2i/r) in float32.
+  void set_frequencies(std::vector<double> inv_freq);
+
  private:
   int64_t length_for(int64_t length);
   void compute(int64_t length);
+  void require_roundings(const std::vector<double>& own) const;
 
   Device& device_;
   Params params_;
-  Tensor positions_;  // i64 [rows, max_length]: 0, 1, 2, ...
-  Tensor inv_freq_;   // [r / 2]
+  Tensor positions_;           // i64 [rows, max_length]: 0, 1, 2, ...
+  Tensor inv_freq_;            // [r / 2]
+  std::vector<double> given_;  // empty: one's own
   double scaling_ = 1;
   int64_t longest_ = 0;        // dynamic: the length that grew the base, at least max_position
   int64_t computed_for_ = -1;  // the length in the frequencies

@@ -159,6 +159,7 @@ void add_worker_options(CLI::App& app, WorkerOptions& options) {
 
 // An --impl that some of the devices have is said to those that have it.
 void require_impl(const std::vector<std::unique_ptr<Worker>>& workers, const std::string& impl) {
+  if (impl.empty()) return;
   std::string lacking;
   bool found = false;
   for (const auto& worker : workers) {

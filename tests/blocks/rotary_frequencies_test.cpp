@@ -1,6 +1,7 @@
 // Every rope type against numbers worked out by hand from the papers' formulas.
 #include <cmath>
 
+#include "blocks/models/rotary_angles.h"
 #include "blocks/rotary.h"
 #include "kernels/error.h"
 #include "tests/blocks/support.h"
@@ -142,6 +143,26 @@ TEST_CASE("longrope: factors are float32 constants") {
                          {"long_factor", List{1, 1}}});
   CHECK(RotaryFrequencies::compute(p).inv_freq[1] == 0.01 / static_cast<double>(1.1f));
   CHECK(RotaryFrequencies::compute(p).attention_scaling == 1);
+}
+
+TEST_CASE("rotary angles: frequencies of another program are roundings of the model's own") {
+  Bench bench("oracle");
+  RotaryAngles angles(bench.device(), DType::f64, rope("default", 4, 100), 8);
+  const Tensor cos = bench.empty({1, 3, 4}), sin = bench.empty({1, 3, 4});
+  const auto last_angle = [&](const List& inv_freq) {  // of position 2
+    angles.set_frequencies(inv_freq);
+    angles(bench.context(), cos, sin, 0);
+    return std::asin(values_of(sin)[9]) / 2;
+  };
+  const double own = 0.1f, next = std::nextafter(0.1f, 1.0f);
+  CHECK(last_angle({1, own}) == Approx(own).epsilon(1e-15));
+  CHECK(last_angle({1, next}) == Approx(next).epsilon(1e-15));
+  CHECK_THAT(message_of<BadInput>([&] {
+               last_angle({1, 0.10001});
+             }),
+             Contains("inverse frequency 1 is given as 0.10001, the model's is 0.1"));
+  CHECK_THAT(message_of<BadInput>([&] { last_angle({1}); }),
+             Contains("1 inverse frequencies are given, the model has 2"));
 }
 
 TEST_CASE("rope: bad numbers are named") {

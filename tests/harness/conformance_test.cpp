@@ -21,8 +21,8 @@ Conformance run(int64_t n, int64_t differ, double accumulation = 0, double casca
                 int64_t w = 0) {
   const std::vector<double> model(static_cast<size_t>(n), 1);
   return conformance(with_differences(model, differ), model,
-                     std::vector<uint8_t>(static_cast<size_t>(n), 1), accumulation, 0x1p-8, cascade,
-                     w);
+                     std::vector<uint8_t>(static_cast<size_t>(n), 1),
+                     {accumulation, 0x1p-8, cascade, w, 1, {}});
 }
 
 }  // namespace
@@ -53,9 +53,10 @@ TEST_CASE("the share of differing bits has a limit", "[conformance]") {
 
 TEST_CASE("equal values are equal whatever their bits", "[conformance]") {
   const std::vector<double> y = {-0.0, kNan, 1, kNan}, model = {0.0, kNan, 1, 2};
-  CHECK(conformance(y, model, {1, 1, 1, 1}, 0, 0x1p-8, 0, 0).differ == 1);
-  CHECK(conformance(y, model, {1, 1, 1, 0}, 0, 0x1p-8, 0, 0).differ == 0);
-  CHECK(conformance(y, model, {1, 1, 1, 0}, 0, 0x1p-8, 0, 0).n == 3);
+  const ConformanceRule rule{0, 0x1p-8, 0, 0, 1, {}};
+  CHECK(conformance(y, model, {1, 1, 1, 1}, rule).differ == 1);
+  CHECK(conformance(y, model, {1, 1, 1, 0}, rule).differ == 0);
+  CHECK(conformance(y, model, {1, 1, 1, 0}, rule).n == 3);
 }
 
 TEST_CASE("conformance is for 16-bit outputs of 64 elements", "[conformance]") {

@@ -60,7 +60,7 @@ TEST_CASE("gates of every kind are put in words") {
   }
   SECTION("conformance") {
     output.gates = {{"conformance", 40, 8.5, {{"q", 0.01}}, false, ""}};
-    output.conformance = Conformance{100, 40, 2, 0.01, 8.5, false};
+    output.conformance = Conformance{100, 40, 0, 2, 0.01, 8.5, false};
     CHECK(contains(failure_text(result),
                    "\n      conformance: 40 of 100 elements differ in bits from the rounded model, "
                    "allowed 8.5\n"));

@@ -34,7 +34,7 @@ Replayed full() {
   output.classes.outcomes = {ClassOutcome::skip, ClassOutcome::wrong};
   output.floors = {1e-5, 2e-5, 3e-5};
   output.details = {{{"max_abs", kNan, 3}}, {5, 0, 1}, {6, 2}, {{"token", "token 7", 0.5}}};
-  output.conformance = Conformance{100, 40, 2, 0.01, 8, true};
+  output.conformance = Conformance{100, 40, 0, 2, 0.01, 8, true};
   result.outputs.push_back(OutputVerdict{});
   const Tensor t = host_tensor(DType::bf16, {2, 3});
   for (int i = 0; i < 6; ++i) t.data<uint16_t>()[i] = static_cast<uint16_t>(0x7fc0 + i);

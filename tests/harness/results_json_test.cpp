@@ -36,7 +36,7 @@ TEST_CASE("a checkpoint's line holds every statistic beside its limit") {
   output.details.octaves = {5, 0, 1};
   output.details.ulps = {6, 2};
   output.details.worst_groups = {{"token", "token 7", 0.5}};
-  output.conformance = Conformance{100, 40, 2, 0.01, 8, false};
+  output.conformance = Conformance{100, 40, 0, 2, 0.01, 8, false};
   const Json line = parsed(checkpoint_json(result));
   CHECK(line["type"] == "checkpoint");
   CHECK(line["status"] == "fail");
