@@ -2,7 +2,6 @@
 
 #include "blocks/rotary.h"
 #include "kernels/error.h"
-#include "kernels/slots.h"
 
 namespace plumb {
 
@@ -23,7 +22,11 @@ Attention Attention::load(const Weights& weights, const Params& params) {
   a.head_dim = params.integer("head_dim");
   a.style = read_rotary_style(params);
   a.sdpa = Sdpa::load(params);
-  if (!params.is_null("cache")) a.cache = KvCache::load(params.object("cache"));
+  if (!params.is_null("cache")) {
+    const Params& cache = params.object("cache");
+    if (cache.string("kind") == "static") a.static_cache = StaticKvCache::load(cache);
+    else a.cache = KvCache::load(cache);
+  }
   for (const Linear* projection : {&a.q_proj, &a.k_proj, &a.v_proj}) {
     if (a.head_dim <= 0 || projection->rows() % a.head_dim != 0) {
       throw BadInput(text(params.where(), ": head_dim is ", a.head_dim, ", a projection has ",
@@ -31,6 +34,52 @@ Attention Attention::load(const Weights& weights, const Params& params) {
     }
   }
   return a;
+}
+
+Attention::Attended Attention::attend(Context& ctx, const Tensor& k, const Tensor& v,
+                                      const KvState& state) const {
+  const int64_t tokens = k.dim(2);
+  const auto store = [&] {
+    ctx.ops.store_tokens(state.key_slots, state.value_slots, k, v, state.past, state.window);
+  };
+  const auto scratch = [&](int64_t slots) {
+    return ctx.take(k.dtype(), {k.dim(0), k.dim(1), slots, head_dim});
+  };
+  if (state.keys.defined()) {
+    const int64_t past = state.query_offset, end = past + tokens;
+    if (state.key_slots.defined()) store();
+    else ctx.ops.copy_pair(state.keys.slice(2, past, end), k, state.values.slice(2, past, end), v);
+    return {state.keys, state.values, {0, end}};
+  }
+  if (state.step) {
+    store();
+    return {state.key_slots, state.value_slots, visible_slots(state.past.now, state.window)};
+  }
+  if (static_cache) {
+    const int64_t total = static_cache->returned(tokens);
+    const auto update = [&](Tensor before, const Tensor& fresh, Tensor after) {
+      if (!before.defined()) ctx.ops.device().fill(before = scratch(static_cache->slots), 0);
+      if (!after.defined()) after = scratch(static_cache->slots);
+      const Tensor all = scratch(total);
+      static_cache->update(ctx, all, after, before, fresh);
+      return all;
+    };
+    return {update(state.keys_before, k, state.keys_after),
+            update(state.values_before, v, state.values_after),
+            {0, static_cache->fits(tokens) ? static_cache->seen + tokens : total}};
+  }
+  if (!cache) return {k, v, {0, tokens}};
+  const int64_t past = state.keys_before.defined() ? state.keys_before.dim(2) : 0;
+  const auto append = [&](const Tensor& before, const Tensor& fresh, const Tensor& after) {
+    const Tensor all = scratch(past + tokens);
+    cache->append(ctx, all, before, fresh);
+    if (after.defined()) cache->keep(ctx, after, all);
+    return all;
+  };
+  const Tensor keys = append(state.keys_before, k, state.keys_after);
+  const Tensor values = append(state.values_before, v, state.values_after);
+  if (state.key_slots.defined()) store();
+  return {keys, values, {past - cache->kept(past), past + tokens}};
 }
 
 void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden, const Tensor& cos,
@@ -48,8 +97,8 @@ void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden
     return flat.view({batch, tokens, projection.rows() / head_dim, head_dim}).transpose(1, 2);
   };
   const Tensor q = project("q_proj", q_proj, "linear_q_adapter_list", q_adapter);
-  Tensor k = project("k_proj", k_proj, "linear_k_adapter_list", k_adapter);
-  Tensor v = project("v_proj", v_proj, "linear_v_adapter_list", v_adapter);
+  const Tensor k = project("k_proj", k_proj, "linear_k_adapter_list", k_adapter);
+  const Tensor v = project("v_proj", v_proj, "linear_v_adapter_list", v_adapter);
   if (rotary) {
     ctx.ops.rotary(q, q, cos, sin, style);
     ctx.ops.rotary(k, k, cos, sin, style);
@@ -57,39 +106,10 @@ void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden
     ctx.saw(":rotary", "k", k);
   }
 
-  const int64_t slots = state.keys.defined() ? state.keys.dim(2) : 0;
-  if (slots > 0) {
-    ctx.ops.copy_pair(state.keys.slice(2, slots - tokens, slots), k,
-                      state.values.slice(2, slots - tokens, slots), v);
-    k = state.keys;
-    v = state.values;
-  } else if (state.step) {
-    ctx.ops.store_tokens(state.key_slots, state.value_slots, k, v, state.past, state.window);
-    k = state.key_slots;
-    v = state.value_slots;
-  } else if (cache) {
-    const Tensor new_k = k, new_v = v;
-    const auto append = [&](const Tensor& before, const Tensor& fresh, const Tensor& after) {
-      const int64_t past = before.defined() ? before.dim(2) : 0;
-      const Tensor all = ctx.take(dtype, {batch, fresh.dim(1), past + tokens, head_dim});
-      cache->append(ctx, all, before, fresh);
-      if (after.defined()) cache->keep(ctx, after, all);
-      return all;
-    };
-    k = append(state.keys_before, k, state.keys_after);
-    v = append(state.values_before, v, state.values_after);
-    if (state.key_slots.defined()) {
-      ctx.ops.store_tokens(state.key_slots, state.value_slots, new_k, new_v, state.past,
-                           state.window);
-    }
-  }
-
-  if (cache) {
-    const int64_t all = k.dim(2), kept = cache->kept(all - tokens);
-    const SlotRange seen = state.step ? visible_slots(state.past.now, state.window)
-                                      : SlotRange{all - tokens - kept, all};
-    ctx.saw(":kv_cache", "keys", k.slice(2, seen.begin, seen.end));
-    ctx.saw(":kv_cache", "values", v.slice(2, seen.begin, seen.end));
+  const Attended seen = attend(ctx, k, v, state);
+  if (cache || static_cache) {
+    ctx.saw(":kv_cache", "keys", seen.k.slice(2, seen.tokens.begin, seen.tokens.end));
+    ctx.saw(":kv_cache", "values", seen.v.slice(2, seen.tokens.begin, seen.tokens.end));
   }
   const Tensor context = ctx.take(dtype, {batch, tokens, q.dim(1), head_dim});
   AttentionMask mask = sdpa.mask;
@@ -101,10 +121,10 @@ void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden
     mask.query_offset += state.query_offset;
     mask.key_offset += state.key_offset;
     if (state.token_valid.defined()) {
-      mask.key_valid = state.token_valid.slice(1, mask.key_offset, mask.key_offset + k.dim(2));
+      mask.key_valid = state.token_valid.slice(1, mask.key_offset, mask.key_offset + seen.k.dim(2));
     }
   }
-  ctx.ops.sdpa(context, q, k, v, mask, sdpa.params);
+  ctx.ops.sdpa(context, q, seen.k, seen.v, mask, sdpa.params);
   ctx.saw(":sdpa", "out", context);
   o_proj(ctx, out, context.view({batch, tokens, q.dim(1) * head_dim}));
   ctx.saw("", "out", out);

@@ -6,6 +6,7 @@
 #include "blocks/linear.h"
 #include "blocks/low_rank_adapter.h"
 #include "blocks/sdpa.h"
+#include "kernels/slots.h"
 
 namespace plumb {
 
@@ -14,10 +15,12 @@ namespace plumb {
 struct KvState {
   Tensor keys_before, values_before;
   Tensor keys_after, values_after;
-  // In place of those: slots whose first ones hold what is stored, the last T being written.
-  Tensor keys = {}, values = {};  // [B, Hkv, P + T, D]
+  // In place of those: slots whose first `query_offset` hold what is stored, the next T being
+  // written. All are seen, as far as the mask allows.
+  Tensor keys = {}, values = {};  // [B, Hkv, P + T or more, D]
   // Or slots for Ops::store_tokens, of a sequence `past` long. A step is one token that sees what
-  // is in them; others see the keys before and their own.
+  // is in them; others see `keys`, if there are, of these slots, else the keys before and their
+  // own.
   Tensor key_slots = {}, value_slots = {};
   std::optional<int64_t> window = {};  // of these slots
   Position past = {};
@@ -40,10 +43,19 @@ struct Attention {
   RotaryStyle style = RotaryStyle::half;
   Sdpa sdpa;
   std::optional<KvCache> cache;
+  std::optional<StaticKvCache> static_cache;  // in its place; `before` undefined: zeros
 
   static Attention load(const Weights& weights, const Params& params);
   void operator()(Context& ctx, const Tensor& out, const Tensor& hidden, const Tensor& cos,
                   const Tensor& sin, const KvState& state) const;
+
+ private:
+  // Keys and values that the queries see, and which of these slots hold tokens.
+  struct Attended {
+    Tensor k, v;
+    SlotRange tokens;
+  };
+  Attended attend(Context& ctx, const Tensor& k, const Tensor& v, const KvState& state) const;
 };
 
 // The state and mask operands of a call that has them.

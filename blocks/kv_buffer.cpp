@@ -6,14 +6,19 @@
 namespace plumb {
 
 KvBuffer::KvBuffer(Device& device, DType dtype, int64_t batch, int64_t heads, int64_t head_dim,
-                   int64_t max_length, std::optional<int64_t> window, Tensor position)
-    : window_(window), position_(std::move(position)) {
+                   int64_t max_length, std::optional<int64_t> window, Tensor position,
+                   CacheKind kind)
+    : window_(window), kind_(kind), position_(std::move(position)) {
   if (window && *window < max_length) ring_ = window;
   require(!ring_ || position_.defined(), "kv_buffer", "a window of ", ring_.value_or(0),
           " without the position of the sequence");
   const int64_t slots = ring_ ? 2 * *ring_ : max_length;
   keys_ = device.allocate(dtype, {batch, heads, slots, head_dim});
   values_ = device.allocate(dtype, {batch, heads, slots, head_dim});
+  if (kind == CacheKind::fixed) {  // whose unused slots are shown, and seen where all are masked
+    device.fill(keys_, 0);
+    device.fill(values_, 0);
+  }
 }
 
 KvState KvBuffer::next(int64_t tokens, const Tensor& token_valid) {
@@ -30,23 +35,29 @@ KvState KvBuffer::next(int64_t tokens, const Tensor& token_valid) {
     state.value_slots = values_;
     state.window = ring_;
     state.past = {past, position_};
-    const int64_t before = state.step ? 0 : KvCache{ring_}.kept(past);
-    state.key_offset = past - before;
-    if (before > 0) {
-      const SlotRange seen = slots_of(past - before, past - 1, ring_);
-      state.keys_before = keys_.slice(2, seen.begin, seen.end);
-      state.values_before = values_.slice(2, seen.begin, seen.end);
-    }
-  } else {
-    state.keys = keys_.slice(2, 0, total);
-    state.values = values_.slice(2, 0, total);
+  }
+  if (state.step) return state;
+  const bool fixed = kind_ == CacheKind::fixed && total <= held();
+  if (!ring_ || fixed) {
+    const int64_t seen = fixed ? held() : total;
+    state.keys = keys_.slice(2, 0, seen);
+    state.values = values_.slice(2, 0, seen);
+    return state;
+  }
+  const int64_t before = KvCache{ring_}.kept(past);
+  state.key_offset = past - before;
+  if (before > 0) {
+    const SlotRange seen = slots_of(past - before, past - 1, ring_);
+    state.keys_before = keys_.slice(2, seen.begin, seen.end);
+    state.values_before = values_.slice(2, seen.begin, seen.end);
   }
   return state;
 }
 
 void KvBuffer::show(const Context& ctx, std::string_view part) const {
-  const int64_t kept = KvCache{window_}.kept(stored_);
-  const SlotRange seen = slots_of(stored_ - kept, stored_ - 1, ring_);
+  const int64_t kept = kind_ == CacheKind::fixed ? held() : KvCache{window_}.kept(stored_);
+  const int64_t first = std::max<int64_t>(stored_ - kept, 0);
+  const SlotRange seen = slots_of(first, first + kept - 1, ring_);
   ctx.saw(part, "keys_after", keys_.slice(2, seen.begin, seen.end));
   ctx.saw(part, "values_after", values_.slice(2, seen.begin, seen.end));
 }

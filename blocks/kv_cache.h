@@ -7,6 +7,10 @@
 
 namespace plumb {
 
+// Which of HF's caches a sequence has, DynamicCache or StaticCache: attention sees the same tokens,
+// in other slots.
+enum class CacheKind { dynamic, fixed };
+
 // A dynamic key-value cache of one layer: the new keys and values are appended; a sliding layer
 // then keeps the last window - 1 slots, while attention still sees everything. Copies only: exact.
 // HF: cache_utils.py, DynamicLayer and DynamicSlidingWindowLayer.
@@ -42,9 +46,10 @@ struct StaticKvCache {
   // all [B, Hkv, returned(T), D]. after may be before: slots that keep their tokens stay untouched.
   void update(Context& ctx, const Tensor& all, const Tensor& after, const Tensor& before,
               const Tensor& fresh) const;
+  // Whether attention sees the buffers; their slots behind the new ones are unused.
+  bool fits(int64_t tokens) const { return seen + tokens <= slots; }
 
  private:
-  bool fits(int64_t tokens) const { return seen + tokens <= slots; }
   // The first of the stored slots that are seen besides new ones that do not fit.
   int64_t oldest() const { return seen < slots ? 0 : 1; }
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 
 #include "harness/chain_compare.h"
 #include "harness/chain_descent.h"
@@ -13,6 +14,12 @@
 
 namespace plumb {
 namespace {
+
+Tensor zeros_like(const Tensor& host) {
+  const Tensor out = host_tensor(host.dtype(), host.shape());
+  std::memset(out.raw(), 0, static_cast<size_t>(out.bytes()));
+  return out;
+}
 
 class Chain {
  public:
@@ -112,13 +119,20 @@ void Chain::run_model() {
 void Chain::count_changes() {
   for (size_t i = 0; i < rows().size(); ++i) {
     ChainRow& row = rows()[i];
-    if (!row.is_state() || row.block == "ssd_scan" || row.step == 0) continue;
-    const auto before = find_seen(seen_[static_cast<size_t>(row.step - 1)],
-                                  place_of(*chain_.checkpoints[i]), row.output);
     const Tensor after = seen(i);
-    if (!before.defined() || !after.defined()) continue;
+    if (!row.is_state() || row.block == "ssd_scan" || !after.defined()) continue;
+    const Checkpoint& c = *chain_.checkpoints[i];
+    const bool fixed = row.block == "static_kv_cache";
+    Tensor before;
+    if (row.step > 0) {
+      before = find_seen(seen_[static_cast<size_t>(row.step - 1)], place_of(c), row.output);
+    } else if (fixed) {
+      before = zeros_like(after);
+    }
+    if (!before.defined()) continue;
     const auto& tokens = replay_.ids()[static_cast<size_t>(row.step)].front();
-    row.changed = changed_bytes(before, after, 2, static_cast<int64_t>(tokens.size()));
+    row.changed = changed_bytes(before, after, 2, static_cast<int64_t>(tokens.size()),
+                                fixed ? std::optional(c.params.integer("seen")) : std::nullopt);
   }
 }
 

@@ -95,17 +95,24 @@ Tensor last_tokens(const Tensor& t, int64_t count) {
   return out;
 }
 
-int64_t changed_bytes(const Tensor& before, const Tensor& after, int axis, int64_t fresh) {
-  const int64_t had = before.dim(axis), has = after.dim(axis), kept = has - fresh;
-  if (kept <= 0 || kept > had) return 0;
+int64_t changed_bytes(const Tensor& before, const Tensor& after, int axis, int64_t fresh,
+                      std::optional<int64_t> seen) {
+  const int64_t extent = before.dim(axis), now_extent = after.dim(axis);
+  const int64_t had = std::min(seen.value_or(extent), extent);
+  const int64_t has = seen ? std::min(*seen + fresh, now_extent) : now_extent;
+  const int64_t kept = has - fresh;
   int64_t outer = 1, slot = size_of(after.dtype()), changed = 0;
   for (int i = 0; i < axis; ++i) outer *= after.dim(i);
   for (int i = axis + 1; i < after.rank(); ++i) slot *= after.dim(i);
-  for (int64_t i = 0; i < outer; ++i) {
-    const char* old = before.data<char>() + (i * had + had - kept) * slot;
-    const char* now = after.data<char>() + i * has * slot;
-    for (int64_t at = 0; at < kept * slot; ++at) changed += old[at] != now[at];
-  }
+  const auto compare = [&](int64_t from, int64_t to, int64_t count) {
+    for (int64_t i = 0; i < outer; ++i) {
+      const char* old = before.data<char>() + (i * extent + from) * slot;
+      const char* now = after.data<char>() + (i * now_extent + to) * slot;
+      for (int64_t at = 0; at < count * slot; ++at) changed += old[at] != now[at];
+    }
+  };
+  if (kept > 0 && kept <= had) compare(had - kept, 0, kept);
+  if (seen && extent == now_extent) compare(has, has, extent - has);
   return changed;
 }
 

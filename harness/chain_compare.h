@@ -1,6 +1,8 @@
 // What a device made in a chain against the chained oracle.
 #pragma once
 
+#include <optional>
+
 #include "harness/chain_figures.h"
 #include "harness/model_gates.h"
 #include "harness/recording.h"
@@ -17,8 +19,11 @@ void compare_chained(ChainRow& row, const Recording& recording, const Checkpoint
 Tensor last_tokens(const Tensor& t, int64_t count);
 
 // Bytes of the slots which were stored before a call that differ after it: slots count along
-// `axis`, a call adds `fresh` of them behind the others and drops as many as are too many.
-int64_t changed_bytes(const Tensor& before, const Tensor& after, int axis, int64_t fresh);
+// `axis`, a call adds `fresh` of them behind the others and drops as many as are too many. In a
+// state of fixed length `seen` tokens came before the call: unused slots must stay as they are,
+// too.
+int64_t changed_bytes(const Tensor& before, const Tensor& after, int axis, int64_t fresh,
+                      std::optional<int64_t> seen = std::nullopt);
 
 // The valid tokens of logits; adds the reference's M_E to `error` where it is larger.
 void add_tokens(std::vector<TokenLogits>& to, double& error, const Recording& recording,

@@ -1,7 +1,9 @@
 #include "harness/chain_replay.h"
 
+#include <algorithm>
 #include <optional>
 
+#include "harness/printable.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -54,11 +56,20 @@ std::vector<std::vector<double>> recorded_frequencies(const Recording& recording
   return out;
 }
 
-void require_dynamic_cache(const Recording& recording) {
+CacheKind recorded_kind(const Recording& recording) {
   const JsonValue cache = recording.provenance().at("run").at("cache");
-  if (!cache.is_null() && cache.string() != "dynamic") {
-    throw Unsupported(text("a chain on a ", cache.string(), " cache"));
+  if (cache.is_null() || cache.string() == "dynamic") return CacheKind::dynamic;
+  if (cache.string() == "static") return CacheKind::fixed;
+  throw Unsupported(text("a chain on a ", printable(cache.string()), " cache"));
+}
+
+// Slots of the longest static cache; none: 0.
+int64_t recorded_slots(const Recording& recording) {
+  int64_t out = 0;
+  for (const Checkpoint& c : recording.checkpoints()) {
+    if (c.block == "static_kv_cache") out = std::max(out, c.params.integer("max_length"));
   }
+  return out;
 }
 
 // Tokens of padding on the left of every row; empty: none.
@@ -105,20 +116,23 @@ ChainReplay::ChainReplay(const Recording& recording)
       ids_(recorded_ids(recording)),
       inv_freq_(recorded_frequencies(recording, ids_.size())),
       padding_(recorded_padding(recording)),
+      kind_(recorded_kind(recording)),
+      room_(recorded_slots(recording)),
       goes_on_(recording.mode() != "whole" && recording.mode() != "padded") {
-  require_dynamic_cache(recording);
+  int64_t tokens = 0;
+  for (const TokenRows& rows : ids_) tokens += tokens_of(rows);
+  room_ = std::max(room_, tokens);
 }
 
 std::vector<std::vector<Seen>> ChainReplay::run(Device& device, DType dtype, int64_t last,
                                                 const Wanted& wanted) const {
   std::vector<std::vector<Seen>> out;
   std::optional<Inference> inference;
-  int64_t room = 0;
-  for (const TokenRows& rows : ids_) room += tokens_of(rows);
   for (int64_t step = 0; step <= last; ++step) {
     const TokenRows& rows = ids_[static_cast<size_t>(step)];
     if (!inference || !goes_on_) {
-      inference.emplace(folder_, device, dtype, static_cast<int64_t>(rows.size()), room, padding_);
+      inference.emplace(folder_, device, dtype, static_cast<int64_t>(rows.size()), room_, padding_,
+                        true, kind_);
     }
     const std::vector<double>& inv_freq = inv_freq_[static_cast<size_t>(step)];
     if (dtype == DType::f64 && !inv_freq.empty()) inference->angles().set_frequencies(inv_freq);

@@ -61,6 +61,8 @@ class ChainReplay {
   std::vector<TokenRows> ids_;
   std::vector<std::vector<double>> inv_freq_;  // by step, where it was recorded
   std::vector<int64_t> padding_;               // of every row, on its left
+  CacheKind kind_;
+  int64_t room_ = 0;  // tokens of the sequence, or slots of its static cache
   bool goes_on_ = true;
 };
 

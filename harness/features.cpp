@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 
+#include "blocks/kv_cache.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -99,10 +100,12 @@ class Finder {
     }
   }
 
-  void static_cache() {
-    const Params& p = checkpoint_.params;
+  void static_cache() { buffers(checkpoint_.params, shape("k")[2]); }
+
+  // p: where the params of a static cache are; tokens: new ones.
+  void buffers(const Params& p, int64_t tokens) {
     const int64_t slots = p.integer("max_length"), before = p.integer("seen");
-    const int64_t after = before + shape("k")[2];
+    const int64_t after = before + tokens;
     seen("append", before > 0);
     if (after < slots) seen("unused_slots", true);
     if (p.integer_or_null("window")) {
@@ -193,10 +196,15 @@ class Finder {
   void attention_block(const Params& p, const std::string& prefix) {
     const int64_t queries = shape("hidden")[1], head_dim = p.integer("head_dim");
     const int64_t past = checkpoint_.inputs.count("keys_before") ? shape("keys_before")[2] : 0;
+    int64_t keys = past + queries;
+    if (!p.is_null("cache") && p.object("cache").string("kind") == "static") {
+      buffers(p.object("cache"), queries);
+      keys = StaticKvCache::load(p.object("cache")).returned(queries);
+    }
     const auto heads = [&](const char* projection) {
       return weight_shape(prefix + projection + ".weight")[0] / head_dim;
     };
-    attention(p, queries, past + queries, heads("q_proj"), heads("k_proj"));
+    attention(p, queries, keys, heads("q_proj"), heads("k_proj"));
     biases();
   }
 

@@ -88,11 +88,12 @@ std::filesystem::path find_model(const std::string& name) {
 }
 
 Inference::Inference(const ModelFolder& folder, Device& device, DType dtype, int64_t batch,
-                     int64_t max_length, const std::vector<int64_t>& padding, bool replay)
+                     int64_t max_length, const std::vector<int64_t>& padding, bool replay,
+                     CacheKind kind)
     : folder_(folder),
       device_(device),
       model_(folder.load(device, dtype)),
-      sequence_(model_->begin(device, batch, max_length, padding)),
+      sequence_(model_->begin(device, batch, max_length, padding, kind)),
       step_ids_(device.allocate(DType::i64, {batch, 1})),
       step_logits_(device.allocate(dtype, {batch, 1, model_->vocabulary()})),
       step_(*model_, device, sequence_, step_ids_, step_logits_, replay) {}

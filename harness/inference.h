@@ -27,10 +27,12 @@ std::filesystem::path find_model(const std::string& name);
 
 class Inference {
  public:
-  // Room for `batch` sequences of up to `max_length` tokens; `padding`: as CausalLm::begin() says;
-  // `replay`: single tokens by DecodeStep's recorded launches where that is possible.
+  // Room for `batch` sequences of up to `max_length` tokens; `padding`, `kind`: as
+  // CausalLm::begin() says; `replay`: single tokens by DecodeStep's recorded launches where that is
+  // possible.
   Inference(const ModelFolder& folder, Device& device, DType dtype, int64_t batch,
-            int64_t max_length, const std::vector<int64_t>& padding = {}, bool replay = true);
+            int64_t max_length, const std::vector<int64_t>& padding = {}, bool replay = true,
+            CacheKind kind = CacheKind::dynamic);
 
   // The next tokens of every sequence, equally many -> logits [B, T', V] of the last T' = min(keep,
   // T) of them (0: all), in the model's dtype. UsageError for an id that the model does not have,

@@ -29,7 +29,7 @@ std::vector<std::string_view> chain_outputs(const Checkpoint& c) {
   std::vector<std::string_view> names;
   if (c.block == "embedding" || c.block == "lm_head" || is_layer(c.block) || is_final_norm(c)) {
     names = {"out"};
-  } else if (c.block == "kv_cache") {
+  } else if (c.block == "kv_cache" || c.block == "static_kv_cache") {
     names = {"keys_after", "values_after"};
   } else if (c.block == "causal_conv1d" || c.block == "ssd_scan") {
     names = {"state_after"};

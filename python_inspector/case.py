@@ -74,11 +74,11 @@ def chunks_of(*lengths: int) -> Plan:
     return lambda ids: RunPlan(ids(n), n, chunks=lengths, cache="dynamic", logits_to_keep=3)
 
 
-def static(max_length: int, *chunks: int, steps: int = 0) -> Plan:
+def static(max_length: int, *chunks: int, steps: int = 0, batch: int = BATCH) -> Plan:
     """Prefill, in chunks where there are several, and single tokens into buffers of fixed size."""
     n = sum(chunks)
     return lambda ids: RunPlan(
-        ids(n + steps),
+        ids(n + steps, batch),
         n,
         steps,
         chunks=chunks if len(chunks) > 1 else None,
@@ -91,12 +91,17 @@ decode = decode_of(PREFILL, STEPS)
 chunked = chunks_of(5, 10)
 
 
-def padded_decode_of(prefill: int, steps: int, left_pad: tuple[int, ...] = LEFT_PAD) -> Plan:
-    """As decode_of, with padding on the left of each row."""
+def padded_decode_of(
+    prefill: int, steps: int, left_pad: tuple[int, ...] = LEFT_PAD, max_length: int = 0
+) -> Plan:
+    """As decode_of, with padding on the left of each row; into buffers of `max_length`, if any."""
+    cache = "static" if max_length else "dynamic"
 
     def plan(ids: Ids) -> RunPlan:
         padded = pad_left(ids(prefill + steps, len(left_pad)), left_pad)
-        return RunPlan(padded, prefill, steps, left_pad=left_pad, cache="dynamic")
+        return RunPlan(
+            padded, prefill, steps, left_pad=left_pad, cache=cache, max_length=max_length
+        )
 
     return plan
 

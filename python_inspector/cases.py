@@ -67,8 +67,12 @@ _STATES = What(
 )
 _ONE_STATE = replace(_STATES, layers=(0,))
 _POSITIONS = What(blocks=("position_ids",))
-_CACHES = What(blocks=("static_kv_cache", "causal_mask"), layers=(0, 1))
-_SEEN = What(blocks=("static_kv_cache", "causal_mask", "sdpa", "position_ids"), layers=(0, 1))
+_CACHES = What(blocks=("attention", "causal_mask"), layers=(0, 1), chained=True)
+_SEEN = What(
+    blocks=("attention", "causal_mask", "sdpa", "position_ids"), layers=(0, 1), chained=True
+)
+_STATIC_PADDED = What(blocks=("causal_mask",), masked_rows="judged", chained=True)
+_CHAIN = What(blocks=(), chained=True)
 _JOINED = What(blocks=("static_kv_cache", "concat", "slice"), layers=(0,))
 # Zamba2's layers: linear, hybrid with block 0, linear, hybrid with 1, hybrid with 0 again, linear.
 # Kinds that Zamba2 has in common with other models, and the parts of an adapter, are recorded where
@@ -173,20 +177,28 @@ def _component_cases() -> Iterator[Case]:
 
 
 def _static_cases() -> Iterator[Case]:
-    """Buffers of 24 slots, and of 5 where a layer has Gemma2's window; one smaller than it."""
+    """Buffers of 7 to 16 slots, and of 5 where a layer has Gemma2's window."""
     a1, a4 = "llama-a1", "gemma2-a4"
-    about = "static cache, full"
-    yield Case(f"{a1}/decode-f32-static", about, a1, "f32", static(24, 7, steps=2), what=_SEEN)
-    about = "static cache, hybrid: full and sliding layers"
-    for dtype, steps in (("f32", 8), ("bf16", 4)):
-        text, plan = f"{about}, steps past the window", static(16, 3, steps=steps)
-        yield Case(f"{a4}/decode-{dtype}-static", text, a4, dtype, plan, what=_CACHES)
-    for name, chunks, what in (
-        ("static", (3, 4, 6, 1), _SEEN),
-        ("static-joins", (7, 1, 3), _JOINED),
-    ):
-        name, text = f"{a4}/chunked-f32-{name}", f"{about}, chunks {chunks}"
-        yield Case(name, text, a4, "f32", static(16, *chunks), what=what)
+
+    def case(name: str, about: str, plan: Plan, what: What) -> Case:
+        model, mode = name.split("/")
+        text = f"static cache, {about}" + (", chained" if what.chained else "")
+        return Case(name, text, model, mode.split("-")[-2], plan, what=what)
+
+    short, padded = static(8, 3, 2, batch=1), padded_decode_of(4, 1, (2, 0), max_length=8)
+    text = "full, prefill and steps"
+    yield case(f"{a1}/decode-f32-static", text, static(12, 7, steps=2), _SEEN)
+    yield case(f"{a1}/chunked-f32-static", "full, chunks 3, 2", short, _CHAIN)
+    yield case(f"{a1}/padded-decode-f32-static", "full, left padding", padded, _STATIC_PADDED)
+    text = "full and sliding layers, steps past the window"
+    yield case(f"{a4}/decode-f32-static", text, static(12, 3, steps=5, batch=1), _CACHES)
+    yield case(f"{a4}/decode-bf16-static", text, static(7, 3, steps=3), _CHAIN)
+    text = "full and sliding layers, left padding, prefill shorter than the window"
+    yield case(f"{a4}/padded-decode-f32-static", text, padded, _STATIC_PADDED)
+    text, plan = "full and sliding layers, chunks 3, 4, 6, 1", static(16, 3, 4, 6, 1, batch=1)
+    yield case(f"{a4}/chunked-f32-static", text, plan, _CACHES)
+    name, text = f"{a4}/chunked-f32-static-joins", "static cache, chunks 7, 1, 3"
+    yield Case(name, text, a4, "f32", static(16, 7, 1, 3), what=_JOINED)
 
 
 def _zamba2_cases() -> Iterator[Case]:

@@ -44,8 +44,8 @@ class Chain:
         """The cache that the call of this step was given."""
         self._cache: Any = None
         """The float64 cache of this step."""
-        self._left: dict[int, list[Any]] = {}
-        """The keys that each cache of the run held when its last call was over."""
+        self._left: dict[int, list[tuple[Any, int]]] = {}
+        """The keys that each cache of the run held when its last call was over, as they were."""
         self._calls: dict[str, tuple[Any, Any]] = {}
         """First argument and result of each watched module, by path."""
 
@@ -124,16 +124,26 @@ class Chain:
                     f"[record] the cache holds {seen} tokens from before the recording, whose "
                     "chained oracle is unknown: record from the first token, or without chained"
                 )
-        elif left is None or [*map(id, left)] != [*map(id, _keys(cache))]:
+        elif left is None or not _same(left, _keys(cache)):
             raise RecordError(
                 "[record] the cache was changed between two calls (by beam search, cropping or a "
                 "call that failed), which the chained oracle does not know: record without chained"
             )
 
 
-def _keys(cache: Cache) -> list[Any]:
-    """The tensors of keys that a cache holds: updates apart, others take their place."""
-    return [getattr(layer, "keys", None) for layer in cache.layers]
+def _keys(cache: Cache) -> list[tuple[Any, int]]:
+    """The tensors of keys that a cache holds, and torch's count of changes in place.
+
+    Outside of updates others take their place, or, in a static cache, what they hold changes.
+    """
+    keys = [getattr(layer, "keys", None) for layer in cache.layers]
+    return [(k, 0 if k is None or k.is_inference() else k._version) for k in keys]
+
+
+def _same(before: list[tuple[Any, int]], now: list[tuple[Any, int]]) -> bool:
+    return len(before) == len(now) and all(
+        a is b and changes == other for (a, changes), (b, other) in zip(before, now, strict=True)
+    )
 
 
 def _residual_stream(model: torch.nn.Module, base_path: str) -> dict[str, torch.nn.Module]:

@@ -115,7 +115,11 @@ def _add_record(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--steps", type=int, default=0, metavar="N", help="decode steps afterwards")
     run.add_argument("--left-pad", type=_integers, metavar="3,0", help="padding of each row")
     run.add_argument("--chunks", type=_integers, metavar="5,10", help="prefill in chunks")
-    run.add_argument("--cache", choices=("none", "dynamic"), help="default: dynamic if needed")
+    caches = ("none", "dynamic", "static")
+    run.add_argument("--cache", choices=caches, help="default: dynamic if needed")
+    run.add_argument(
+        "--max-length", type=int, metavar="N", help="slots of a static cache (default: as needed)"
+    )
     run.add_argument("--logits-to-keep", type=int, default=0, metavar="N", help="last N per call")
     what = parser.add_argument_group("what is recorded")
     what.add_argument("--blocks", type=_names, metavar="A,B", help="these kinds of blocks only")
@@ -230,7 +234,10 @@ def _check_row_options(options: argparse.Namespace) -> None:
         )
     if rows and options.left_pad:
         raise UsageError("--left-pad goes with --tokens; rows of different lengths are padded")
-    for name, least in (("batch", 1), ("tokens", 1), ("steps", 0), ("logits_to_keep", 0)):
+    if options.max_length is not None and options.cache != "static":
+        raise UsageError(f"--max-length {options.max_length} goes with --cache static")
+    least_of = {"batch": 1, "tokens": 1, "max_length": 1, "steps": 0, "logits_to_keep": 0}
+    for name, least in least_of.items():
         value = getattr(options, name)
         if value is not None and value < least:
             raise UsageError(f"--{name.replace('_', '-')} {value}, expected at least {least}")
@@ -260,7 +267,8 @@ def _plan(options: argparse.Namespace, source: Source, model: torch.nn.Module) -
         options.chunks,
         left_pad,
         None if cache == "none" else cache,
-        options.logits_to_keep,
+        max_length=options.max_length or tokens + options.steps,
+        logits_to_keep=options.logits_to_keep,
     )
 
 

@@ -44,6 +44,7 @@ MAIN_INPUTS = {
 """The input of a chained block that comes from the chained block before it."""
 _STATES_AFTER = {
     "kv_cache": ("keys_after", "values_after"),
+    "static_kv_cache": ("keys_after", "values_after"),
     "causal_conv1d": ("state_after",),
     "ssd_scan": ("state_after",),
 }

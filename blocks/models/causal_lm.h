@@ -26,6 +26,7 @@ struct Sequence {
   std::vector<KvBuffer> caches = {};     // per attention layer
   std::vector<MambaBuffer> states = {};  // per Mamba2 mixer
   Tensor position = {};                  // i64 [1], where a model keeps `length` in device memory
+  CacheKind kind = CacheKind::dynamic;   // of the caches
 
   // Counts a token that replayed launches have added.
   void count_replayed() {
@@ -42,9 +43,12 @@ class CausalLm {
   virtual DType dtype() const = 0;
   // Memory for `batch` sequences of up to `max_length` tokens on the device of the weights. The
   // first padding[row] tokens of a row are none: no other token sees them, and positions count from
-  // behind them, as in transformers' generate(). One number per row, or none: no padding.
+  // behind them, as in transformers' generate(). One number per row, or none: no padding. With
+  // caches of the fixed kind, `max_length` slots each, or a window, show and mask what HF's
+  // StaticCache has; logits are the same.
   virtual Sequence begin(Device& device, int64_t batch, int64_t max_length,
-                         const std::vector<int64_t>& padding = {}) const = 0;
+                         const std::vector<int64_t>& padding = {},
+                         CacheKind kind = CacheKind::dynamic) const = 0;
   // The next T tokens: ids i64 [B, T] -> logits [B, T', V] of the last T' <= T of them. UsageError
   // when they do not fit; after any error the sequence cannot go on. Between ids and logits nothing
   // moves between host and device, unless rotary frequencies depend on the length and it changes

@@ -108,13 +108,14 @@ Tensor token_valid(Device& device, int64_t max_length, const std::vector<int64_t
 }  // namespace
 
 Sequence Decoder::begin(Device& device, int64_t batch, int64_t max_length,
-                        const std::vector<int64_t>& padding) const {
+                        const std::vector<int64_t>& padding, CacheKind kind) const {
   require(batch > 0 && max_length > 0, "begin", batch, " sequences of up to ", max_length,
           " tokens, expected at least 1 of each");
   require(padding.empty() || static_cast<int64_t>(padding.size()) == batch, "begin", batch,
           " sequences, but ", padding.size(), " numbers of padding tokens");
   Sequence out{batch, 0, max_length, token_valid(device, max_length, padding),
                RotaryAngles(device, dtype(), rotary, max_length, padding)};
+  out.kind = kind;
   out.position = device.allocate(DType::i64, {1});
   device.fill(out.position, 0);
   add_buffers(device, out);
@@ -149,7 +150,7 @@ void TransformerDecoder::add_buffers(Device& device, Sequence& sequence) const {
   for (const DecoderLayer& layer : layers) {
     sequence.caches.emplace_back(device, dtype(), sequence.batch, sizes.kv_heads, sizes.head_dim,
                                  sequence.max_length, layer.attention.sdpa.mask.window,
-                                 sequence.position);
+                                 sequence.position, sequence.kind);
   }
 }
 

@@ -45,7 +45,7 @@ struct Decoder : CausalLm {
   int64_t vocabulary() const override { return sizes.vocabulary; }
   DType dtype() const override { return embedding.weight.dtype(); }
   Sequence begin(Device& device, int64_t batch, int64_t max_length,
-                 const std::vector<int64_t>& padding) const override;
+                 const std::vector<int64_t>& padding, CacheKind kind) const override;
   void forward(Context& ctx, const Tensor& logits, const Tensor& ids,
                Sequence& sequence) const override;
   bool replayable(const Sequence& sequence) const override {

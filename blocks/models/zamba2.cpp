@@ -132,7 +132,8 @@ void Zamba2::add_buffers(Device& device, Sequence& sequence) const {
     const auto* hybrid = std::get_if<HybridLayer>(&layer);
     if (hybrid) {
       sequence.caches.emplace_back(device, dtype(), sequence.batch, sizes.kv_heads, sizes.head_dim,
-                                   sequence.max_length, std::nullopt, sequence.position);
+                                   sequence.max_length, std::nullopt, sequence.position,
+                                   sequence.kind);
     }
     const MambaLayer& mamba = hybrid ? hybrid->mamba : std::get<MambaLayer>(layer);
     sequence.states.emplace_back(device, dtype(), sequence.batch, mamba.mixer);

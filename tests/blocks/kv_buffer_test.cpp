@@ -1,5 +1,7 @@
 #include "blocks/kv_buffer.h"
 
+#include <cmath>
+
 #include "kernels/error.h"
 #include "kernels/slots.h"
 #include "tests/blocks/support.h"
@@ -18,8 +20,8 @@ struct Layer {
   Tensor position = bench.device().allocate(DType::i64, {1});
   KvBuffer buffer;
 
-  Layer(int64_t room, std::optional<int64_t> window)
-      : buffer(bench.device(), DType::f32, 1, 2, 4, room, window, position) {}
+  Layer(int64_t room, std::optional<int64_t> window, CacheKind kind = CacheKind::dynamic)
+      : buffer(bench.device(), DType::f32, 1, 2, 4, room, window, position, kind) {}
 
   Seen next(int64_t tokens) {
     const KvState s = buffer.next(tokens);
@@ -67,6 +69,42 @@ TEST_CASE("a sliding layer whose window is never full does not slide") {
   CHECK(layer.next(3) == Seen{0, 0, 3});
   CHECK((layer.next_visible() == std::pair<int64_t, int64_t>{0, 4}));
   CHECK_THROWS_AS(layer.next(1), UsageError);
+}
+
+TEST_CASE("buffers of fixed length are seen whole while new tokens fit") {
+  Layer full(10, std::nullopt, CacheKind::fixed);
+  CHECK(full.next(7) == Seen{0, 0, 10});
+  CHECK((full.next_visible() == std::pair<int64_t, int64_t>{0, 8}));
+  CHECK(full.next(2) == Seen{8, 0, 10});
+  CHECK_THROWS_AS(full.next(1), UsageError);
+  Layer sliding(100, 4, CacheKind::fixed);
+  CHECK(sliding.next(3) == Seen{0, 0, 4});
+  CHECK(sliding.next(5) == Seen{3, 0, 8});
+  CHECK((sliding.next_visible() == std::pair<int64_t, int64_t>{1, 5}));  // tokens 5 to 8
+}
+
+// The shapes that an observer is shown.
+struct Shapes final : Observer {
+  std::vector<int64_t> slots;
+  double sum = 0;
+  void saw(const std::string&, std::string_view, const Tensor& value) override {
+    slots.push_back(value.dim(2));
+    for (const double v : values_of(value)) sum += std::fabs(v);
+  }
+};
+
+TEST_CASE("buffers of fixed length are shown whole, unused slots being zero") {
+  for (const auto& [window, held] : {std::pair(std::optional<int64_t>(), int64_t{10}),
+                                     std::pair(std::optional<int64_t>(4), int64_t{4})}) {
+    Layer layer(10, window, CacheKind::fixed);
+    Shapes shapes;
+    Context ctx{layer.bench.ops(), &shapes};
+    layer.buffer.show(ctx, "kv_cache");
+    layer.next(6);
+    layer.buffer.show(ctx, "kv_cache");
+    CHECK(shapes.slots == std::vector<int64_t>(4, held));
+    CHECK(shapes.sum == 0);
+  }
 }
 
 TEST_CASE("a layer slides only with the position of its sequence") {

@@ -197,9 +197,9 @@ class TinyModel {
     model_ = folder_.load(bench.device(), bench.dtype());
   }
 
-  Tensor logits(const Values& ids, const Pieces& pieces) {
+  Tensor logits(const Values& ids, const Pieces& pieces, CacheKind kind = CacheKind::dynamic) {
     const int64_t vocabulary = model_->vocabulary();
-    Sequence sequence = model_->begin(bench_.device(), kBatch, kTokens);
+    Sequence sequence = model_->begin(bench_.device(), kBatch, kTokens + 2, {}, kind);
     const Tensor out = bench_.empty({kBatch, kTokens, vocabulary});
     int64_t begin = 0;
     for (const int64_t tokens : pieces) {
@@ -238,7 +238,9 @@ class TinyModel {
   std::unique_ptr<CausalLm> model_;
 };
 
-const char* any_model() { return GENERATE("llama-a1/whole-f32", "gemma2-a4/whole-f32"); }
+const char* any_model() {
+  return GENERATE("llama-a1/whole-f32", "gemma2-a4/whole-f32", "zamba2-a6/whole-f32");
+}
 
 }  // namespace
 
@@ -276,8 +278,10 @@ TEST_CASE("tiny models: chunks, and a prefill with steps, are the whole sequence
   const Tensor whole = model.logits(model.ids(), kWhole);
   // Over all layers.
   const double most = 10 * tolerance(bench, whole);
-  CHECK(distance(model.logits(model.ids(), kChunks), whole) <= most);
-  CHECK(distance(model.logits(model.ids(), kDecode), whole) <= most);
+  for (const CacheKind kind : {CacheKind::dynamic, CacheKind::fixed}) {
+    CHECK(distance(model.logits(model.ids(), kChunks, kind), whole) <= most);
+    CHECK(distance(model.logits(model.ids(), kDecode, kind), whole) <= most);
+  }
 }
 
 TEST_CASE("tiny models: a row keeps its bits whatever the other rows are") {

@@ -4,6 +4,7 @@
 #include "harness/chain.h"
 #include "harness/select.h"
 #include "tests/catch.h"
+#include "tests/faults/cache_copies.h"
 #include "tests/faults/faulty_device.h"
 #include "tests/faults/wrong_ops.h"
 #include "tests/faults/wrong_state_space.h"
@@ -107,7 +108,11 @@ TEST_CASE("a chain of correct code passes") {
   const char* const name =
       GENERATE("llama-a1/decode-f32", "llama-a1/decode-bf16", "gemma2-a4/decode-f32",
                "gemma2-a4/decode-bf16", "gemma2-a4/chunked-f32", "llama-a3-dynamic/decode-f32",
-               "mistral-b1/decode-f32", "zamba2-a6/decode-f32", "zamba2-a6/decode-bf16");
+               "llama-a1/decode-f32-static", "llama-a1/chunked-f32-static",
+               "llama-a1/padded-decode-f32-static", "gemma2-a4/decode-f32-static",
+               "gemma2-a4/decode-bf16-static", "gemma2-a4/chunked-f32-static",
+               "gemma2-a4/padded-decode-f32-static", "mistral-b1/decode-f32",
+               "zamba2-a6/decode-f32", "zamba2-a6/decode-bf16");
   const Recording recording = fixture(name);
   const auto oracle = open_device("oracle");
   const char* const device_name = GENERATE("cpu", "emu:64");
@@ -179,7 +184,8 @@ TEST_CASE("wiring: the position of one layer's rotary embedding starts anew in e
 }
 
 TEST_CASE("wiring: one layer's keys are written after they are read") {
-  const Recording recording = fixture("llama-a1/decode-bf16");
+  const Recording recording =
+      fixture(GENERATE("llama-a1/decode-bf16", "llama-a1/decode-f32-static"));
   Hooks hooks;
   hooks.copy = [](Call& c, auto& out, auto& x) {
     // A cache's slots are strided; the keys of a layer come before its values.
@@ -210,6 +216,54 @@ TEST_CASE("wiring: stored keys of one layer change in a later step") {
   CHECK(result.status == Status::fail);
   CHECK(result.chain->culprit.starts_with("model.layers.2.self_attn:kv_cache#1"));
   CHECK(result.reason.find("first divergence") == 0);
+}
+
+// Copies into the slots of caches, of one layer's steps in a chain: alone a layer is the first.
+using SlotCopy = std::function<void(Call&, const Tensor& out, const Tensor& x, int64_t number)>;
+
+Hooks step_copies(int64_t layers, int64_t layer, const SlotCopy& wrong) {
+  Hooks hooks;
+  hooks.copy = [=](Call& c, auto& out, auto& x) {
+    const bool step = out.rank() == 4 && !out.contiguous() && x.dim(2) == 1;
+    if (!step || count(c, "attentions") % layers != layer) return c.ops.copy(out, x);
+    wrong(c, out, x, count(c, "copies")++);
+  };
+  hooks.sdpa = [](Call& c, auto& out, auto& q, auto& k, auto& v, auto& m, auto& p) {
+    c.ops.sdpa(out, q, k, v, m, p);
+    ++count(c, "attentions");
+    count(c, "copies") = 0;
+  };
+  return hooks;
+}
+
+TEST_CASE("wiring: steps write one layer's keys one slot too far into a static cache") {
+  const Recording recording = fixture("llama-a1/decode-f32-static");
+  const Hooks hooks = step_copies(kLayers, 2, [](Call& c, auto& out, auto& x, int64_t number) {
+    if (number == 0) copy_slots(out, 1, x, 0, 1);
+    else c.ops.copy(out, x);
+  });
+  const CheckpointResult result = chain_of(recording, hooks);
+  const char* const name = "model.layers.2.self_attn:kv_cache#1";
+  CHECK(result.status == Status::fail);
+  CHECK(result.chain->first_divergence == name);
+  CHECK(result.chain->culprit == name);
+  for (const ChainRow& row : result.chain->rows) {
+    if (row.checkpoint != name) continue;
+    const bool keys = row.output == "keys_after";
+    CHECK((row.changed > 0) == keys);  // a slot that was unused
+    CHECK((row.diagnosis == Diagnosis::wiring) == keys);
+  }
+}
+
+TEST_CASE("wiring: a static cache's window does not wrap in one layer") {
+  const Recording recording = fixture("gemma2-a4/decode-f32-static");
+  constexpr int64_t kFour = 4;  // layers; keys, values, both once more a window further
+  const Hooks hooks = step_copies(kFour, 2, [](Call& c, auto& out, auto& x, int64_t number) {
+    if (number != 2) c.ops.copy(out, x);
+  });
+  // Four tokens come before the first one that the window's first slots do not hold.
+  check_named(chain_of(recording, hooks), "model.layers.2#3", "model.layers.2.self_attn:kv_cache",
+              Diagnosis::wiring);
 }
 
 // The state space of one layer, known by its weights.

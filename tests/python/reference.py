@@ -98,6 +98,21 @@ def kv_cache(i: Tensors, w: Tensors, p: dict[str, Any]) -> Tensors:
     return out
 
 
+def static_kv_cache(i: Tensors, w: Tensors, p: dict[str, Any]) -> Tensors:
+    slots, seen = p["max_length"], p["seen"]
+    out = {}
+    for new, name in (("k", "keys"), ("v", "values")):
+        old, fresh = i.get(f"{name}_before"), i[new]
+        held = fresh[:, :, :0] if old is None else old[:, :, :seen]
+        whole = torch.cat([held, fresh], 2)
+        last = whole[:, :, -slots:]
+        after = torch.nn.functional.pad(last, (0, 0, 0, slots - last.shape[2]))
+        too_many = whole[:, :, 1:] if seen >= slots else whole
+        out[name] = after if seen + fresh.shape[2] <= slots else too_many
+        out[f"{name}_after"] = after
+    return out
+
+
 def attention(i: Tensors, w: Tensors, p: dict[str, Any]) -> Tensors:
     x = i["hidden"]
     q, k, v = (
@@ -106,7 +121,8 @@ def attention(i: Tensors, w: Tensors, p: dict[str, Any]) -> Tensors:
     q, k = (turn(t, i["cos"], i["sin"], p["style"]) for t in (q, k))
     out: Tensors = {}
     if p["cache"] is not None:
-        cached = kv_cache(i | {"k": k, "v": v}, {}, p["cache"])
+        cache = static_kv_cache if p["cache"]["kind"] == "static" else kv_cache
+        cached = cache(i | {"k": k, "v": v}, {}, p["cache"])
         out = {name: cached[name] for name in ("keys_after", "values_after")}
         k, v = cached["keys"], cached["values"]
     heads = sdpa(i | {"q": q, "k": k, "v": v}, {}, p)["out"]
@@ -253,6 +269,7 @@ BLOCKS: dict[str, Block] = {
     "masked_add": lambda i, w, p: {"out": i["x"] + i["mask"]},
     "softmax": lambda i, w, p: {"out": torch.softmax(i["x"], -1)},
     "kv_cache": kv_cache,
+    "static_kv_cache": static_kv_cache,
     "sdpa": sdpa,
     "attention": attention,
     "glu_mlp": glu_mlp,

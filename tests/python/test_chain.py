@@ -11,11 +11,13 @@ import reference
 import torch
 import zamba2_reference
 from recorded import DTYPES, Recording, ids, recorded, run
+from transformers import DynamicCache, StaticCache
 
 from python_inspector import record, tiny
 from python_inspector.capture import RecordError
 from python_inspector.cli import main
 from python_inspector.format import chained_outputs
+from python_inspector.inputs import RunPlan, run_model
 from python_inspector.oracle import run_lifted
 from python_inspector.validate import json_findings, validate
 
@@ -173,6 +175,30 @@ def test_caches_and_states_are_those_of_one_call_and_the_run_keeps_its_bits(
     assert seen >= 6
 
 
+@pytest.mark.parametrize("name", ["llama-a1", "gemma2-a4"])
+def test_static_buffers_hold_the_last_tokens_of_one_call(tmp_path: Path, name: str) -> None:
+    model, slots = tiny.build(name), 18
+    x = ids(model)
+    plan = RunPlan(x, 13, x.shape[1] - 13, (3, 4, 6), cache="static", max_length=slots)
+    with record(model, tmp_path / "r", chained=True, blocks=()):
+        run_model(model, plan)
+    assert validate(tmp_path / "r") == []
+    recording = Recording(tmp_path / "r")
+    call = {"past_key_values": DynamicCache()}  # it keeps all, in sliding layers, too
+    whole = run_lifted(model.forward, (x,), call, [model]).result
+    assert_same(whole.logits[:, -1:], recording, recording.of("lm_head")[-1])
+    last = recording.of("static_kv_cache")[-model.config.num_hidden_layers :]
+    for checkpoint in last:
+        layer = whole.past_key_values.layers[_depth(checkpoint["path"])]
+        sliding = name == "gemma2-a4" and _depth(checkpoint["path"]) % 2 == 0
+        length = 5 if sliding else slots
+        for output, state in (("keys_after", layer.keys), ("values_after", layer.values)):
+            held = state[:, :, -length:]
+            unused = (0, 0, 0, length - held.shape[2])
+            held = torch.nn.functional.pad(held, unused)
+            assert_same(held, recording, checkpoint, output)
+
+
 def test_a_recording_carries_it_everywhere_and_nowhere_else(tmp_path: Path) -> None:
     recording = recorded(tmp_path / "r", "zamba2-a6", "decode", "bf16", chained=True, blocks=())
     assert len(recording.of("kv_cache")) == 15 and len(recording.of("ssd_scan")) == 30
@@ -263,6 +289,26 @@ def test_a_cache_that_others_changed_is_refused(tmp_path: Path) -> None:
         lambda cache: cache.reorder_cache(torch.tensor([1, 1])),
         lambda cache: cache.crop(3),
         fail,
+    ):
+        with pytest.raises(RecordError, match="the cache was changed between two calls"):
+            run_with(change)
+    run_with(lambda cache: None)
+    assert validate(tmp_path / "r") == []
+
+
+def test_a_static_cache_that_others_changed_is_refused(tmp_path: Path) -> None:
+    model = tiny.build("gemma2-a4")
+
+    def run_with(change: Any) -> None:
+        cache = StaticCache(config=model.config, max_cache_len=8)
+        with record(model, tmp_path / "r", chained=True, blocks=()), torch.no_grad():
+            model(ids(model, 2, 4), past_key_values=cache)
+            change(cache)
+            model(ids(model, 2, 1), past_key_values=cache)
+
+    for change in (
+        lambda cache: cache.reset(),
+        lambda cache: cache.layers[1].keys[0, 0, 2].mul_(2),
     ):
         with pytest.raises(RecordError, match="the cache was changed between two calls"):
             run_with(change)

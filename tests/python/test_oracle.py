@@ -84,6 +84,16 @@ def test_oracle_of_the_committed_zamba2_recordings(folder: Path) -> None:
     assert sum(check_oracle(recording, recording.json["provenance"]["dtype"]).values()) > 15
 
 
+STATIC = sorted(path.parent for path in FIXTURES.glob("*/*-static/recording.json"))
+
+
+@pytest.mark.parametrize("folder", STATIC, ids=lambda f: f"{f.parent.name}/{f.name}")
+def test_oracle_of_the_committed_recordings_on_static_caches(folder: Path) -> None:
+    recording = Recording(folder)
+    seen = check_oracle(recording, recording.json["provenance"]["dtype"])
+    assert seen["static_kv_cache"] and seen["decoder_layer"]
+
+
 def check_oracle(recording: Recording, dtype: str) -> Counter[str]:
     """|o - ours| <= 1e-12 max|o| + 2^-24 |delta|: delta is stored in f32. How many of each kind."""
     blocks = reference.BLOCKS
@@ -92,6 +102,8 @@ def check_oracle(recording: Recording, dtype: str) -> Counter[str]:
     seen: Counter[str] = Counter()
     for checkpoint in recording.checkpoints:
         block = checkpoint["block"]
+        if block == "position_ids":  # test_components.py has it
+            continue
         tensors = recording.inputs(checkpoint), recording.weights(checkpoint)
         if block == "causal_mask":
             lowest = torch.finfo(DTYPES[dtype]).min

@@ -30,14 +30,14 @@ struct Forgetful final : CausalLm {
   Forgetful(std::unique_ptr<CausalLm> model, Device& on) : inner(std::move(model)), device(on) {}
   int64_t vocabulary() const override { return inner->vocabulary(); }
   DType dtype() const override { return inner->dtype(); }
-  Sequence begin(Device& on, int64_t batch, int64_t max_length,
-                 const std::vector<int64_t>& padding) const override {
-    return inner->begin(on, batch, max_length, padding);
+  Sequence begin(Device& on, int64_t batch, int64_t max_length, const std::vector<int64_t>& padding,
+                 CacheKind kind) const override {
+    return inner->begin(on, batch, max_length, padding, kind);
   }
   void forward(Context& ctx, const Tensor& logits, const Tensor& ids,
                Sequence& sequence) const override {
     if (ids.dim(1) > 1) return inner->forward(ctx, logits, ids, sequence);
-    Sequence fresh = begin(device, 1, sequence.max_length, {});
+    Sequence fresh = begin(device, 1, sequence.max_length, {}, sequence.kind);
     inner->forward(ctx, logits, ids, fresh);
   }
 };
