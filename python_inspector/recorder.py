@@ -285,8 +285,7 @@ class Recorder:
                 amplification = self._chain.amplification(block, path, oracle["out"][0])
         self._declare(block.contract)
         weights = {
-            key: self._weight(f"{path}.{key}", tensor)
-            for key, tensor in block.weights.items()
+            key: self._weight(f"{path}.{key}", tensor) for key, tensor in block.weights.items()
         }
         self.writer.checkpoint(
             Checkpoint(

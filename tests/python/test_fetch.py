@@ -18,7 +18,11 @@ from reports.fetch import distinct, fetched, recordings_at
 
 MODEL = ROOT / "fixtures" / "llama-a1"
 CASE = "llama-a1/decode-bf16"
-FILES = ("decode-bf16/recording.json", "decode-bf16/tensors.safetensors", "weights-bf16.safetensors")
+FILES = (
+    "decode-bf16/recording.json",
+    "decode-bf16/tensors.safetensors",
+    "weights-bf16.safetensors",
+)
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -62,7 +66,9 @@ def same_files(view: Path) -> None:
         assert (view / "llama-a1" / name).read_bytes() == (MODEL / name).read_bytes()
 
 
-@pytest.mark.parametrize("form", ["{}", "file://{}", "{}/decode-bf16", "{}/decode-bf16/recording.json"])
+@pytest.mark.parametrize(
+    "form", ["{}", "file://{}", "{}/decode-bf16", "{}/decode-bf16/recording.json"]
+)
 def test_a_path_or_file_uri_is_a_recording_or_a_folder_of_them(
     tmp_path: Path, copy: Path, form: str
 ) -> None:

@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 from harness_runs import ROOT, harness
 
-FIXTURES = ["--fixture", "fixtures/llama-a1/decode-bf16", "--fixture", "fixtures/llama-a1/whole-f32"]
+FIXTURES = [
+    "--fixture",
+    "fixtures/llama-a1/decode-bf16",
+    "--fixture",
+    "fixtures/llama-a1/whole-f32",
+]
 SMALL = ["--checkpoint", "model.norm#", "--repeat", "1", "--device", "cpu,oracle"]
 REPORTS = ("results.jsonl", "junit.xml", "summary.md")
 

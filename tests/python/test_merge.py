@@ -15,7 +15,12 @@ from harness_runs import ROOT, harness
 from reports.__main__ import main
 
 SHARDS = 3
-FIXTURES = ["--fixture", "fixtures/llama-a1/decode-bf16", "--fixture", "fixtures/llama-a1/whole-f32"]
+FIXTURES = [
+    "--fixture",
+    "fixtures/llama-a1/decode-bf16",
+    "--fixture",
+    "fixtures/llama-a1/whole-f32",
+]
 RUN = [*FIXTURES, "--checkpoint", "norm|lm_head|rotary", "--repeat", "1"]
 Line = dict[str, Any]
 

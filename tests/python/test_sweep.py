@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -24,22 +23,17 @@ STORE = 80 << 20
 
 
 @pytest.fixture
-def cluster() -> Iterator[Any]:
-    """A head that announces nothing; its node's processes find this project's modules."""
+def cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A cluster of one node, which announces the devices of the parameter."""
     from ray.cluster_utils import Cluster
 
-    os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
-    head = {"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False}
-    running = Cluster(initialize_head=True, head_node_args=head)
+    node = {"num_cpus": 1, "object_store_memory": STORE, "resources": request.param}
+    running = Cluster(initialize_head=True, head_node_args=node | {"include_dashboard": False})
     try:
         yield running
     finally:
         ray.shutdown()
         running.shutdown()
-
-
-def add_node(cluster: Any, **devices: int) -> Any:
-    return cluster.add_node(num_cpus=1, object_store_memory=STORE, resources=devices)
 
 
 def swept(tmp_path: Path, cluster: Any, devices: str, *options: str) -> int:
@@ -53,11 +47,13 @@ def swept(tmp_path: Path, cluster: Any, devices: str, *options: str) -> int:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("cluster", [{"cpu": 1, "oracle": 1}], indirect=True)
 def test_a_node_that_dies_midway_leaves_no_trace_in_the_report(
     tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add_node(cluster, cpu=1, oracle=1)
-    victim = add_node(cluster, cpu=1, oracle=1)
+    victim = cluster.add_node(
+        num_cpus=1, object_store_memory=STORE, resources={"cpu": 1, "oracle": 1}
+    )
     cluster.wait_for_nodes()
     killed = threading.Event()
     result = sweeping.Sweep._result
@@ -81,11 +77,10 @@ def test_a_node_that_dies_midway_leaves_no_trace_in_the_report(
     assert (tmp_path / "swept").read_bytes() == (tmp_path / "one").read_bytes()
 
 
+@pytest.mark.parametrize("cluster", [{"cpu": 1, "hip": 1}], indirect=True)
 def test_devices_without_a_node_and_shards_that_cannot_run_are_named(
     tmp_path: Path, cluster: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    add_node(cluster, cpu=1, hip=1)
-    cluster.wait_for_nodes()
     assert swept(tmp_path, cluster, "cpu,cuda") == 3
     error = capsys.readouterr().err
     assert "no node has the device(s) cuda; the cluster has cpu, hip" in error
