@@ -116,8 +116,8 @@ std::string suite_text(const Suite& suite, const RunInfo& run) {
   }
   return text("  <testsuite", attribute("name", suite.recording + " on " + suite.device),
               totals_text(totals, totals.seconds), " skipped=\"", totals.skipped, '"',
-              attribute("timestamp", run.started), ">\n", properties(run), cases,
-              "  </testsuite>\n");
+              run.started.empty() ? "" : attribute("timestamp", run.started), ">\n",
+              properties(run), cases, "  </testsuite>\n");
 }
 
 // For a run whose exit code is not 0 although no checkpoint is to blame, or not they alone.

@@ -1,6 +1,7 @@
 #include "harness/markdown.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string_view>
 
@@ -121,13 +122,14 @@ std::string markdown_summary(const RunInfo& run, const std::vector<CheckpointRes
                              const Outcome& outcome) {
   std::string out = text("## ", outcome.exit_code == 0 ? "Verified" : "Not verified", "\n\n**",
                          markdown_text(outcome.verdict), "** (exit code ", outcome.exit_code,
-                         ")\n\n", counts(outcome), " in ", seconds_text(outcome.seconds), " s");
+                         ")\n\n", counts(outcome));
+  if (std::isfinite(outcome.seconds)) out += text(" in ", seconds_text(outcome.seconds), " s");
   for (const std::string& device : run.devices) out += ", " + name(device);
   out += ".\n";
   if (!outcome.rows.empty()) out += "\n" + table(outcome);
   out += failures(results) + blind(outcome) + not_judged(outcome);
-  return out + text("\n", name(run.version), ", ", name(run.started), ": <code>", name(run.command),
-                    "</code>\n");
+  return out + text("\n", name(run.version), run.started.empty() ? "" : ", ", name(run.started),
+                    ": <code>", name(run.command), "</code>\n");
 }
 
 }  // namespace plumb

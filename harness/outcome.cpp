@@ -139,10 +139,13 @@ std::vector<std::string> looser_contracts(const std::vector<CheckpointResult>& r
   return {all.begin(), all.end()};
 }
 
-int code_of(const std::vector<CheckpointResult>& results, const Outcome& outcome, bool strict) {
+int code_of(const std::vector<CheckpointResult>& results, const Outcome& outcome,
+            const Request& request) {
   std::vector<Status> statuses;
   for (const CheckpointResult& result : results) statuses.push_back(result.status);
-  const int code = run_exit_code(statuses, strict);
+  if (request.shard) statuses.push_back(Status::pass);  // of others
+  const int code = run_exit_code(statuses, request.strict);
+  if (request.shard) return code;
   const int unsupported = exit_code(Status::unsupported), blind = exit_code(Status::blind);
   if (code == 0 && !outcome.missing.empty()) return unsupported;
   const bool blind_selection = std::any_of(outcome.blind.begin(), outcome.blind.end(),
@@ -174,6 +177,7 @@ std::string words_for(const Outcome& outcome) {
     return text(name_of(status), ": ", n[status], " of ", n.total(), ' ', what);
   };
   if (outcome.exit_code == kExitUsage) return "nothing was selected, so nothing was verified";
+  if (n.total() == 0) return "the shard is empty, so there was nothing to verify";
   if (outcome.exit_code == 0) {
     const int64_t left = n[Status::blind] + n[Status::unsupported];
     return text(
@@ -227,7 +231,7 @@ Outcome outcome_of(const std::vector<CheckpointResult>& results, const Request& 
   outcome.blind = blind_features(results);
   outcome.not_judged = not_judged(results);
   outcome.missing = missing(results, request);
-  outcome.exit_code = code_of(results, outcome, request.strict);
+  outcome.exit_code = code_of(results, outcome, request);
   outcome.looser = looser_contracts(results);
   outcome.verdict = words_for(outcome);
   if (request.signal != 0) {

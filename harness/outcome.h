@@ -63,6 +63,7 @@ struct Request {
   bool strict = false;
   std::vector<std::string> blocks, devices, dtypes;
   int64_t checkpoints = 0;  // on all devices together
+  bool shard = false;       // of several: what the whole selection lacks is for who merges them
   int signal = 0;           // that ended the run before all were judged (harness/interrupt.h)
 };
 
@@ -87,7 +88,9 @@ struct Outcome {
 //   unsupported (4): when all checkpoints of a block, device or dtype named in `request` are
 //   unsupported; blind (8): when a feature of a block is seen by no selected checkpoint although
 //   some have it.
-// No results: 2, nothing was selected. After a signal: 128 + its number.
+// In one of several shards neither counts but under `strict`: others may have seen what it has not.
+// No results: 2, nothing was selected; 0 in a shard, which may be empty. After a signal: 128 + its
+// number.
 Outcome outcome_of(const std::vector<CheckpointResult>& results, const Request& request);
 
 }  // namespace plumb

@@ -44,10 +44,13 @@ void note_sample(const OutputCase& output, CheckpointResult& result);
 struct RunInfo {
   std::string command;
   std::string version;
-  std::string started;  // ISO 8601, UTC
+  std::string started;  // ISO 8601, UTC; empty where times are left out
   std::vector<std::pair<std::string, std::string>>
       environment;                   // "compiler" -> "GCC 12.2.0", "cpu" -> ...
   std::vector<std::string> devices;  // name: description
+  // What was asked for, as far as results depend on it: options that were given, by name, and
+  // "selected": how many checkpoints the selection has on each device, all shards together.
+  std::vector<std::pair<std::string, std::string>> request = {};
 };
 
 }  // namespace plumb

@@ -164,13 +164,16 @@ Json chain_json(const std::optional<ChainReport>& chain) {
 std::string run_json(const RunInfo& run) {
   Json environment = Json::object();
   for (const auto& [name, value] : run.environment) environment[name] = value;
+  Json request = Json::object();
+  for (const auto& [name, value] : run.request) request[name] = value;
   return line({{"type", "run"},
                {"schema", kResultsSchema},
                {"version", run.version},
                {"command", run.command},
                {"started", run.started},
                {"environment", std::move(environment)},
-               {"devices", run.devices}});
+               {"devices", run.devices},
+               {"request", std::move(request)}});
 }
 
 std::string checkpoint_json(const CheckpointResult& result) {

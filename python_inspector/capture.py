@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from python_inspector.dispatch import Loaded
 from python_inspector.format import TensorRef
 
 if TYPE_CHECKING:
@@ -218,6 +219,8 @@ class Frame:
     trail: list[Any] = field(default_factory=list)
     children: dict[str, tuple[Call, Any]] = field(default_factory=dict)
     attention: AttentionFacts | None = None
+    loaded: Loaded = field(default_factory=list)
+    """Offloaded weights that are there as long as the call runs."""
 
 
 @dataclass

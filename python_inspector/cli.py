@@ -104,6 +104,11 @@ def _add_record(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--dtype", choices=("auto", "f32", "bf16", "f16", "f64"), default="auto")
     model.add_argument("--attn", choices=("eager", "sdpa"), default="eager")
     model.add_argument("--seed", type=int, default=1, help="of tiny weights and random ids")
+    model.add_argument(
+        "--device-map",
+        metavar="auto|JSON",
+        help="spread it over devices, cpu and disk by accelerate",
+    )
     run = parser.add_argument_group("run")
     ids = run.add_mutually_exclusive_group()
     ids.add_argument("--prompt", action="append", metavar="TEXT", help="a row; may be repeated")
@@ -172,10 +177,17 @@ def _layers(text: str) -> tuple[int, ...]:
 
 def _record(options: argparse.Namespace) -> int:
     from python_inspector import run
+    from python_inspector.dispatch import parse_map
     from python_inspector.show import format_bytes
 
     _quiet_transformers()
-    source = run.Source(options.model, options.dtype, options.attn, options.seed, options.revision)
+    try:
+        device_map = options.device_map and parse_map(options.device_map)
+    except ValueError as error:
+        raise UsageError(f"--device-map: {error}") from error
+    source = run.Source(
+        options.model, options.dtype, options.attn, options.seed, options.revision, device_map
+    )
     _check_row_options(options)
     model = run.load_model(source)
     plan = _plan(options, source, model)

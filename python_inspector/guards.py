@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from python_inspector import dispatch
 from python_inspector.capture import RecordError
 from python_inspector.taps import Taps
 from python_inspector.taps.rope import init_function
@@ -115,10 +116,10 @@ def _kernels(model: torch.nn.Module) -> Iterator[str]:
         yield "[record] the model uses hub kernels, which cannot be lifted: use_kernels=False"
         return
     for path, module in model.named_modules():
-        if "forward" in vars(module):
+        if "forward" in vars(module) and not dispatch.is_placed(module):
             yield (
-                f"[record] {path or 'the model'} has a replaced forward (a hub kernel or an "
-                "offload hook): what runs is not transformers' code"
+                f"[record] {path or 'the model'} has a replaced forward (a hub kernel or a hook of "
+                "somebody's own): what runs is not transformers' code"
             )
             return
 
@@ -139,20 +140,20 @@ def _replaced_functions(taps: Taps) -> Iterator[str]:
 def _identity_weights(model: torch.nn.Module) -> Iterator[str]:
     """Fresh initialisation hides bugs: norm weights that do nothing, biases of zero."""
     norms = [
-        (path, module)
+        f"{path}.weight"
         for path, module in model.named_modules()
         if "norm" in type(module).__name__.lower()
         and isinstance(getattr(module, "weight", None), torch.Tensor)
     ]
     for value, word in ((1, "ones"), (0, "zeros")):
-        same = [path for path, module in norms if bool((module.weight == value).all())]
-        if norms and len(same) == len(norms):
+        weights = dispatch.parameters(model, norms)
+        if norms and all(bool((weight == value).all()) for _, weight in weights):
             yield (
                 f"norm weights are all {word}, this recording cannot see whether they are applied "
                 "or how (1 + weight, order of rounding)"
             )
-    biases = [p for name, p in model.named_parameters() if name.endswith("bias")]
-    if biases and not any(bool(p.any()) for p in biases):
+    biases = [name for name, _ in model.named_parameters() if name.endswith("bias")]
+    if biases and not any(bool(bias.any()) for _, bias in dispatch.parameters(model, biases)):
         yield "biases are all zero, this recording cannot see whether they are added"
 
 

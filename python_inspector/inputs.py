@@ -8,6 +8,8 @@ from typing import Any, cast
 
 import torch
 
+from python_inspector.dispatch import input_device
+
 FIRST_RANDOM_ID = 3
 PAD_ID = 0
 
@@ -136,7 +138,7 @@ def run_model(
     model: torch.nn.Module, plan: RunPlan, after_call: Callable[[], None] = lambda: None
 ) -> list[torch.Tensor]:
     """Runs the plan as transformers' generate would; the logits of each forward call."""
-    device = next(model.parameters()).device
+    device = input_device(model)
     ids = plan.ids.to(device)
     if plan.cache is None and plan.chunks:
         calls = [(0, length) for length in plan.chunks]

@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_leaves
 from transformers.cache_utils import Cache, CacheLayerMixin, LinearAttentionCacheLayerMixin
 from transformers.utils import output_capturing
 
+from python_inspector.dispatch import resident
 from python_inspector.lift import WIDE, float64_lift, is_low, widen
 
 _aside: ContextVar[bool] = ContextVar("python_inspector_aside", default=False)
@@ -74,6 +75,7 @@ def run_lifted(
     try:
         with ExitStack() as stack:
             stack.enter_context(aside())
+            stack.enter_context(resident(modules))
             for module in modules:
                 stack.enter_context(_state_restored(module))
             with torch.inference_mode(False), torch.no_grad():

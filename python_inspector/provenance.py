@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import StaticCache
 
+from python_inspector import dispatch
 from python_inspector.capture import RecordError
 from python_inspector.format import DTYPES, dtype_name
 
@@ -73,7 +74,8 @@ def summarise_runs(runs: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) 
 def weights_sha256(model: torch.nn.Module) -> str:
     """SHA-256 over name, dtype, shape and bytes of every parameter, sorted by name."""
     digest = hashlib.sha256()
-    for name, parameter in sorted(model.named_parameters()):
+    names = sorted(name for name, first in dispatch.first_names(model).items() if name == first)
+    for name, parameter in dispatch.parameters(model, names):
         digest.update(f"{name} {parameter.dtype} {tuple(parameter.shape)}\n".encode())
         flat = parameter.detach().contiguous().cpu().flatten()
         digest.update(flat.view(torch.uint8).numpy().data)
@@ -82,13 +84,13 @@ def weights_sha256(model: torch.nn.Module) -> str:
 
 def network(model: torch.nn.Module) -> list[dict[str, Any]]:
     """The module tree; a tied parameter names the one that it shares its tensor with."""
-    first: dict[int, str] = {}
+    names = dispatch.first_names(model)
     tree = []
     for path, module in model.named_modules():
         parameters = {}
         for name, value in module.named_parameters(recurse=False, remove_duplicate=False):
             full = f"{path}.{name}".lstrip(".")
-            owner = first.setdefault(id(value), full)
+            owner = names[full]
             parameters[name] = {
                 "dtype": dtype_name(value.dtype),
                 "shape": list(value.shape),

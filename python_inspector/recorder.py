@@ -13,7 +13,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakIdKeyDictionary
 
-from python_inspector import provenance
+from python_inspector import dispatch, provenance
 from python_inspector.capture import (
     Block,
     Call,
@@ -77,8 +77,10 @@ class Recorder:
         self._thread = threading.get_ident()
         self._keys = WeakIdKeyDictionary()
         self._storage = provenance.model_dtype(model)
-        self._owners = {id(parameter): name for name, parameter in model.named_parameters()}
+        self._names = dispatch.first_names(model)
         """The name that a checkpoint stores a parameter under: the first of tied ones."""
+        self._owners = {id(p): name for name, p in model.named_parameters() if not p.is_meta}
+        """The same by the parameter itself, where it stays: offloaded ones are made anew."""
 
     # What taps and patches use.
 
@@ -166,6 +168,7 @@ class Recorder:
         tap = self.taps.module(module) or ModuleTap()
         frame = Frame(path, module, call, internals=tap.internals, keep=tap.keep)
         if tap.describe is not None:
+            frame.loaded = dispatch.load(module)
             self._open(
                 frame, tap.describe, lambda: run_lifted(module.forward, args, kwargs, [module])
             )
@@ -176,9 +179,15 @@ class Recorder:
         if all(frame.module is not module for frame in self.stack):
             return
         while (frame := self.stack.pop()).module is not module:
-            pass
-        if result is None:
-            return
+            dispatch.unload(frame.loaded)
+        try:
+            if result is not None:
+                self._over(frame, path, module, result)
+        finally:
+            dispatch.unload(frame.loaded)
+
+    def _over(self, frame: Frame, path: str, module: torch.nn.Module, result: Any) -> None:
+        """A module's call that ended well."""
         if not self.stack and self._chain is not None:
             self._chain.over(result)
         if self.stack:
@@ -276,8 +285,7 @@ class Recorder:
                 amplification = self._chain.amplification(block, path, oracle["out"][0])
         self._declare(block.contract)
         weights = {
-            key: self.writer.weight(self._owners.get(id(tensor), f"{path}.{key}"), tensor)
-            for key, tensor in block.weights.items()
+            key: self._weight(f"{path}.{key}", tensor) for key, tensor in block.weights.items()
         }
         self.writer.checkpoint(
             Checkpoint(
@@ -356,6 +364,15 @@ class Recorder:
         key = self.writer.tensor(tensor)
         self._keys[tensor] = (tensor._version, key)
         return key
+
+    def _weight(self, name: str, tensor: torch.Tensor) -> str:
+        name = self._owners.get(id(tensor)) or self._names.get(name, name)
+        if tensor.is_meta:
+            return next(
+                self.writer.weight(name, there)
+                for name, there in dispatch.parameters(self.model, [name])
+            )
+        return self.writer.weight(name, tensor)
 
     def _store(self, inputs: dict[str, Named]) -> dict[str, TensorRef]:
         return {name: TensorRef(self.key(t), axes) for name, (t, axes) in inputs.items()}

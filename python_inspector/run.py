@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import torch
 
-from python_inspector import session, tiny
+from python_inspector import dispatch, session, tiny
+from python_inspector.dispatch import DeviceMap
 from python_inspector.format import ITEM_SIZES, TORCH_DTYPES, FormatError
 from python_inspector.inputs import PAD_ID, PlanError, RunPlan, random_ids, run_model
 from python_inspector.provenance import model_dtype
@@ -29,6 +30,7 @@ class Source:
     attention: str = "eager"
     seed: int = tiny.DEFAULT_SEED
     revision: str | None = None
+    device_map: DeviceMap | None = None
 
     @property
     def tiny_name(self) -> str | None:
@@ -65,8 +67,26 @@ def load_model(source: Source) -> torch.nn.Module:
     """The model in eval mode. `auto` is the checkpoint's own dtype, f32 for a tiny model.
 
     Raises UnknownModelError for a tiny model that does not exist, FormatError for a model that
-    transformers cannot load.
+    transformers cannot load or a device map that does not fit it.
     """
+    if source.device_map is None:
+        return _load(source, {})
+    try:
+        dispatch.require_accelerate()
+        if source.tiny_name is not None:
+            return dispatch.split(_load(source, {}), source.device_map)
+        folder = dispatch.offload_folder()
+        model = _load(source, {"device_map": source.device_map, "offload_folder": folder.name})
+        dispatch.keep_with(model, folder)
+        return model
+    except FormatError:
+        raise
+    except (ValueError, RuntimeError) as error:
+        raise FormatError(f"--device-map: {_first_line(error)}") from error
+
+
+def _load(source: Source, placement: dict[str, Any]) -> torch.nn.Module:
+    """`placement`: how transformers shall spread it."""
     dtype = None if source.dtype == "auto" else TORCH_DTYPES[source.dtype]
     if source.tiny_name is not None:
         return tiny.build(
@@ -80,6 +100,7 @@ def load_model(source: Source) -> torch.nn.Module:
             dtype=dtype or "auto",
             attn_implementation=source.attention,
             revision=source.revision or "main",
+            **placement,
         )
     except (OSError, ValueError, KeyError) as error:
         raise FormatError(f"cannot load {source.name}: {_first_line(error)}") from error

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from python_inspector import guards, provenance
+from python_inspector import dispatch, guards, provenance
 from python_inspector.block_table import BLOCKS
 from python_inspector.capture import Options, RecordError
 from python_inspector.internals import OperationMode
@@ -74,6 +74,11 @@ def record(
             "[record] chained needs whole outputs and the oracle of every block: no direct, no "
             f"sampling, and oracle=True (it is {oracle!r})"
         )
+    if chained and dispatch.offloads(model):
+        raise RecordError(
+            "[record] chained runs the whole model at once, but some of its weights are offloaded "
+            "by its device map; leave chained out, or use a map of devices that hold all of it"
+        )
     out = Path(out)
     options = Options(
         blocks, layers, oracle, internals, force, masked_rows, sampling, direct, chained
@@ -85,7 +90,7 @@ def record(
         recorder = Recorder(model, writer, taps, options)
         _introduce(recorder, warnings)
         if shared is not None or chained:  # all weights, whatever is recorded
-            for key, tensor in model.named_parameters(remove_duplicate=False):
+            for key, tensor in dispatch.parameters(model, dispatch.first_names(model)):
                 writer.weight(key, tensor)
         with _listening(recorder):
             yield recorder

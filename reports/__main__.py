@@ -5,10 +5,20 @@ from __future__ import annotations
 import argparse
 import sys
 
-from reports.commands import UsageError, baseline, history, model, render, rivals, table
+from reports.commands import (
+    UsageError,
+    baseline,
+    history,
+    merge,
+    model,
+    render,
+    rivals,
+    sweep,
+    table,
+)
 from reports.terminal import printable_lines
 
-COMMANDS = (rivals, model, table, baseline, history, render)
+COMMANDS = (rivals, model, table, baseline, history, render, merge, sweep)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -29,6 +29,7 @@ Action add_support(CLI::App& app);
 Action add_show(CLI::App& app);
 Action add_export(CLI::App& app);
 Action add_judge(CLI::App& app);
+Action add_summary(CLI::App& app);
 Action add_bench(CLI::App& app);
 Action add_forward(CLI::App& app);
 Action add_generate(CLI::App& app);

@@ -38,6 +38,7 @@ constexpr Subcommand kSubcommands[] = {
     {"support", "what each device can verify: block x device x dtype", add_support, true},
     {"show", "show a recording, or one checkpoint's operands", add_show},
     {"export", "write a checkpoint's operands as plain safetensors + JSON", add_export},
+    {"summary", "the summary of JSON lines that were put together", add_summary},
     {"judge", "judge outputs that another program computed", add_judge},
     {"forward", "run a whole model: token ids to logits", add_forward, true},
     {"generate", "continue token ids with a whole model", add_generate, true},

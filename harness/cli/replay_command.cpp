@@ -4,7 +4,9 @@
 #include <filesystem>
 
 #include "harness/interrupt.h"
+#include "harness/sha256.h"
 #include "kernels/error.h"
+#include "kernels/plugin_device.h"
 
 namespace plumb {
 
@@ -69,6 +71,31 @@ std::vector<Job> jobs_of(const std::vector<Loaded>& recordings) {
   return out;
 }
 
+int64_t results_of(const std::vector<Loaded>& recordings) {
+  int64_t out = 0;
+  for (const Loaded& entry : recordings) {
+    const auto jobs = static_cast<int64_t>(entry.checkpoints.size()) + entry.chain;
+    out += entry.error.empty() ? jobs : 1;
+  }
+  return out;
+}
+
+void keep_shard(std::vector<Loaded>& recordings, const Shard& shard) {
+  std::erase_if(recordings, [&](const Loaded& entry) {
+    const std::filesystem::path folder = entry.fixture;  // its name where nothing can be read
+    return !entry.error.empty() &&
+           !shard.has((folder.parent_path().filename() / folder.filename()).string(), "(all)");
+  });
+  for (Loaded& entry : recordings) {
+    if (!entry.error.empty()) continue;
+    const std::string& name = entry.recording->name();
+    std::erase_if(entry.checkpoints, [&](size_t index) {
+      return !shard.has(name, entry.recording->checkpoints()[index].id);
+    });
+    entry.chain = entry.chain && shard.has(name, "(chain)");
+  }
+}
+
 CheckpointResult unreadable(const Loaded& entry, const std::string& device) {
   CheckpointResult out;
   out.status = Status::bad_input;
@@ -97,6 +124,43 @@ RunInfo run_info(const std::vector<std::unique_ptr<Worker>>& workers) {
   std::vector<std::string> devices;
   for (const auto& w : workers) devices.push_back(w->name() + ": " + w->description());
   return run_info(devices);
+}
+
+Journal::Facts request_facts(const ReplayCommand& options) {
+  const auto joined = [](const std::vector<std::string>& list) {
+    std::string out;
+    for (const std::string& word : list) out += (out.empty() ? "" : ",") + word;
+    return out;
+  };
+  const Selection& s = *options.selection;
+  Journal::Facts out{
+      {"fixture", joined(s.fixtures)},
+      {"block", joined(s.blocks)},
+      {"suite", joined(s.suites)},
+      {"checkpoint", s.checkpoint},
+      {"dtype", options.dtype},
+      {"impl", options.impl},
+      {"no-fuse", options.no_fuse ? "yes" : ""},
+      {"repeat", options.repeat == ReplayCommand().repeat ? "" : text(options.repeat)},
+      {"looser-contracts", looser_contracts_allowed() ? "yes" : ""}};
+  std::erase_if(out, [](const auto& fact) { return fact.second.empty(); });
+  return out;
+}
+
+Journal::Facts journal_facts(const RunInfo& run, const std::vector<Loaded>& recordings) {
+  Journal::Facts out{{"program", text(run.version, ' ', sha256_hex(File::open("/proc/self/exe")))}};
+  out.insert(out.end(), run.request.begin(), run.request.end());
+  for (const std::string& device : run.devices) {
+    out.emplace_back("device " + device.substr(0, device.find(": ")), device);
+  }
+  for (const LoadedPlugin& plugin : loaded_plugins()) {
+    out.emplace_back("plugin " + plugin.file, sha256_hex(File::open(plugin.file)));
+  }
+  for (const Loaded& entry : recordings) {
+    out.emplace_back("recording " + entry.fixture,
+                     entry.recording ? entry.recording->sha256() : entry.error);
+  }
+  return out;
 }
 
 Request request_of(const ReplayCommand& options,

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "harness/cli/cli.h"
+#include "harness/journal.h"
 #include "harness/outcome.h"
+#include "harness/shard.h"
 #include "harness/worker.h"
 
 namespace plumb {
@@ -35,11 +37,19 @@ struct Loaded {
 
 std::vector<Loaded> load_all(const ReplayCommand& options);
 std::vector<Job> jobs_of(const std::vector<Loaded>& recordings);
+// Results that each device gives: one for a recording that could not be opened.
+int64_t results_of(const std::vector<Loaded>& recordings);
+// What of them is in the shard; a chain is in one, and so is a recording that could not be opened.
+void keep_shard(std::vector<Loaded>& recordings, const Shard& shard);
 // The result of a recording that could not be opened.
 CheckpointResult unreadable(const Loaded& entry, const std::string& device);
 // Throws UsageError when nothing was selected.
 void require_checkpoints(int64_t count, const ReplayCommand& options, size_t recordings);
 RunInfo run_info(const std::vector<std::unique_ptr<Worker>>& workers);
+// What results depend on, by name: RunInfo::request, without "selected".
+Journal::Facts request_facts(const ReplayCommand& options);
+// What has to be the same for a run to go on with the results of another.
+Journal::Facts journal_facts(const RunInfo& run, const std::vector<Loaded>& recordings);
 Request request_of(const ReplayCommand& options,
                    const std::vector<std::unique_ptr<Worker>>& workers, bool strict,
                    int64_t checkpoints);

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <iostream>
+#include <limits>
 
 #include "harness/chain_text.h"
 #include "harness/cli/cli.h"
@@ -23,8 +24,8 @@ namespace {
 
 struct Options : ReplayCommand {
   bool fail_fast = false, strict = false, verbose = false;
-  bool shadow = false;
-  std::string mode = "isolated", json, junit, markdown;
+  bool shadow = false, no_times = false;
+  std::string mode = "isolated", shard, journal, json, junit, markdown;
 };
 
 // Chains have all checkpoints of their recording.
@@ -50,90 +51,158 @@ std::vector<Loaded> load_for(const Options& options) {
   return out;
 }
 
+// What each device has to give a result for.
+struct Step {
+  const Loaded* entry;
+  std::optional<size_t> job;  // none: the recording could not be opened
+};
+
+std::vector<Step> steps_of(const std::vector<Loaded>& recordings) {
+  std::vector<Step> out;
+  size_t job = 0;
+  for (const Loaded& entry : recordings) {
+    if (!entry.error.empty()) out.push_back({&entry, std::nullopt});
+    for (size_t jobs = entry.checkpoints.size() + entry.chain; jobs > 0; --jobs) {
+      out.push_back({&entry, job++});
+    }
+  }
+  return out;
+}
+
 class Run {
  public:
   explicit Run(const Options& options)
       : options_(options),
+        shard_(options.shard.empty() ? Shard() : Shard::parse(options.shard)),
         names_(device_names(options.devices, options.priority)),
-        recordings_(load_for(options)),
-        jobs_(jobs_of(recordings_)) {}
+        recordings_(load_for(options)) {
+    selected_ = results_of(recordings_);
+    require_checkpoints(selected_, options_, recordings_.size());
+    keep_shard(recordings_, shard_);
+    jobs_ = jobs_of(recordings_);
+    steps_ = steps_of(recordings_);
+  }
 
   int execute() {
-    const auto start = std::chrono::steady_clock::now();
+    start_ = std::chrono::steady_clock::now();
     catch_interrupts();
-    require_checkpoints(total(), options_, recordings_.size());
     workers_ = open_workers(names_, options_.threads, jobs_, options_.worker);
-    const RunInfo info = run_info(workers_);
-    std::optional<ResultsWriter> json;
-    if (!options_.json.empty()) json.emplace(options_.json, info);
+    RunInfo info = run_info(workers_);
+    info.request = request();
+    open_journal(info);
+    if (options_.no_times) info.started.clear();
+    if (!options_.json.empty()) json_.emplace(options_.json, info);
     Progress progress(std::cerr, is_terminal(2), total(), terminal_columns(2));
+    progress_ = &progress;
     try {
-      run_all(progress, json);
+      run_all();
     } catch (const Interrupted&) {  // what was judged is reported
     }
     progress.erase();
-    Outcome outcome =
-        outcome_of(results_, request_of(options_, workers_, options_.strict, total()));
-    outcome.seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (json) json->finish(outcome);
-    if (!options_.junit.empty()) write_file(options_.junit, junit_xml(info, results_, outcome));
-    if (!options_.markdown.empty()) {
-      write_file(options_.markdown, markdown_summary(info, results_, outcome));
-    }
+    Request asked = request_of(options_, workers_, options_.strict, total());
+    asked.shard = shard_.count > 1;
+    Outcome outcome = outcome_of(results_, asked);
+    outcome.seconds = seconds();
+    write_reports(info, outcome);
     std::cout << closing_text(outcome, colours_wanted(1));
     if (stopped_) std::cout << "stopped at the first failure (--fail-fast)\n";
+    if (shard_.count > 1) {
+      std::cout << text("shard ", options_.shard, ": ", steps_.size(), " of ", selected_,
+                        " checkpoints; what no shard has seen is known when their reports are "
+                        "merged\n");
+    }
     return outcome.exit_code;
   }
 
  private:
-  int64_t total() const {
-    int64_t count = 0;
-    for (const Loaded& entry : recordings_) {
-      const auto jobs = static_cast<int64_t>(entry.checkpoints.size()) + entry.chain;
-      count += entry.error.empty() ? jobs : 1;
-    }
-    return count * static_cast<int64_t>(names_.size());
+  int64_t total() const { return static_cast<int64_t>(steps_.size() * names_.size()); }
+
+  // That the run took, with what it took before it was killed.
+  double seconds() const {
+    const auto now = std::chrono::steady_clock::now();
+    return std::chrono::duration<double>(now - start_).count() +
+           (journal_ ? journal_->seconds() : 0);
   }
 
-  void run_all(Progress& progress, std::optional<ResultsWriter>& json) {
+  Journal::Facts request() const {
+    Journal::Facts out = request_facts(options_);
+    if (options_.mode != "isolated") out.emplace_back("mode", options_.mode);
+    if (options_.shadow) out.emplace_back("shadow", "yes");
+    if (options_.strict) out.emplace_back("strict", "yes");
+    if (!options_.shard.empty()) out.emplace_back("shard", options_.shard);
+    out.emplace_back("selected", text(selected_));
+    return out;
+  }
+
+  void open_journal(RunInfo& info) {
+    if (options_.journal.empty()) return;
+    journal_.emplace(options_.journal, journal_facts(info, recordings_), info.started);
+    info.started = journal_->started();
+    found_ = journal_->take();
+    if (journal_->dropped() > 0) {
+      log(LogLevel::warning, options_.journal, ": ", journal_->dropped(),
+          " bytes of a record that was cut short are left out");
+    }
+    require<BadInput>(static_cast<int64_t>(found_.size()) <= total(), "--journal", options_.journal,
+                      ": has ", found_.size(), " results, this run ", total(),
+                      "; remove it to begin anew");
+  }
+
+  void run_all() {
     for (const auto& worker : workers_) {
-      worker->start(0, jobs_.size());
-      for (const Loaded& entry : recordings_) {
-        if (!run_one(*worker, entry, progress, json)) return;
+      bool started = false;
+      for (const Step& step : steps_) {
+        if (results_.size() < found_.size()) {
+          if (!report(known(step, *worker))) return;
+          continue;
+        }
+        if (interrupt() != 0) throw Interrupted();
+        if (step.job && !started) worker->start(*step.job, jobs_.size() - *step.job);
+        started = started || step.job;
+        CheckpointResult result = run_one(*worker, step);
+        if (journal_) journal_->append(result, seconds());
+        if (!report(std::move(result))) return;
       }
     }
   }
 
-  // False when the run is to stop.
-  bool run_one(Worker& worker, const Loaded& entry, Progress& progress,
-               std::optional<ResultsWriter>& json) {
-    if (!entry.error.empty()) {
-      return report(unreadable(entry, worker.name()), progress, json);
-    }
-    log(LogLevel::info, worker.name(), ": ", entry.fixture, ", ", entry.checkpoints.size(),
-        " checkpoint(s)");
-    for (size_t index : entry.checkpoints) {
-      const Checkpoint& checkpoint = entry.recording->checkpoints()[index];
-      if (interrupt() != 0) throw Interrupted();
-      progress.show(static_cast<int64_t>(results_.size()), checkpoint.id, failures_);
-      log(LogLevel::debug, worker.name(), ": ", checkpoint.id);
-      if (!report(worker.next().result, progress, json)) return false;
-    }
-    if (!entry.chain) return true;
-    progress.show(static_cast<int64_t>(results_.size()), entry.recording->name(), failures_);
-    return report(worker.next().result, progress, json);
+  CheckpointResult run_one(Worker& worker, const Step& step) {
+    if (!step.job) return unreadable(*step.entry, worker.name());
+    const std::string id = id_of(step);
+    progress_->show(static_cast<int64_t>(results_.size()), id, failures_);
+    log(LogLevel::debug, worker.name(), ": ", step.entry->fixture, ' ', id);
+    return worker.next().result;
   }
 
-  bool report(CheckpointResult result, Progress& progress, std::optional<ResultsWriter>& json) {
-    if (json) json->write(result);
+  std::string id_of(const Step& step) const {
+    if (!step.job) return "(all)";
+    const Checkpoint* checkpoint = jobs_[*step.job].checkpoint;
+    return checkpoint ? checkpoint->id : "(chain)";
+  }
+
+  // The journal's next result, which has to be this step's.
+  CheckpointResult known(const Step& step, const Worker& worker) {
+    CheckpointResult& result = found_[results_.size()];
+    require<BadInput>(result.checkpoint == id_of(step) && result.device == worker.name() &&
+                          result.fixture == step.entry->fixture,
+                      "--journal", options_.journal, ": result ", results_.size(), " is of ",
+                      result.fixture, ' ', result.checkpoint, " on ", result.device, ", expected ",
+                      step.entry->fixture, ' ', id_of(step), " on ", worker.name(),
+                      "; remove it to begin anew");
+    return std::move(result);
+  }
+
+  // False when the run is to stop.
+  bool report(CheckpointResult result) {
+    if (options_.no_times) result.seconds = std::numeric_limits<double>::quiet_NaN();
+    if (json_) json_->write(result);
     const bool failed = is_failure(result.status);
-    if (failed || options_.verbose) progress.erase();
+    if (failed || options_.verbose) progress_->erase();
     if (failed) std::cout << failure_text(result, colours_wanted(1)) << std::flush;
     else if (options_.verbose)
       std::cout << checkpoint_line(result, colours_wanted(1)) << std::flush;
     if (result.chain && !failed) {
-      progress.erase();
+      progress_->erase();
       std::cout << chain_text(result, options_.verbose) << std::flush;
     }
     failures_ += failed;
@@ -142,11 +211,28 @@ class Run {
     return !stopped_;
   }
 
+  void write_reports(const RunInfo& info, Outcome outcome) {
+    if (options_.no_times) outcome.seconds = std::numeric_limits<double>::quiet_NaN();
+    if (json_) json_->finish(outcome);
+    if (!options_.junit.empty()) write_file(options_.junit, junit_xml(info, results_, outcome));
+    if (!options_.markdown.empty()) {
+      write_file(options_.markdown, markdown_summary(info, results_, outcome));
+    }
+  }
+
   const Options& options_;
+  Shard shard_;
   std::vector<std::string> names_;
   std::vector<Loaded> recordings_;
+  int64_t selected_ = 0;  // on each device, in all shards
   std::vector<Job> jobs_;
+  std::vector<Step> steps_;
+  std::chrono::steady_clock::time_point start_;
   std::vector<std::unique_ptr<Worker>> workers_;
+  std::optional<ResultsWriter> json_;
+  std::optional<Journal> journal_;
+  Progress* progress_ = nullptr;
+  std::vector<CheckpointResult> found_;  // in the journal
   std::vector<CheckpointResult> results_;
   int64_t failures_ = 0;
   bool stopped_ = false;
@@ -168,6 +254,12 @@ Action add_verify(CLI::App& app) {
   app.add_option("--json", options->json, "write JSON lines to this file");
   app.add_option("--junit", options->junit, "write JUnit XML to this file");
   app.add_option("--markdown", options->markdown, "write a Markdown summary to this file");
+  app.add_flag("--no-times", options->no_times,
+               "leave times out of the reports: equal runs then write equal bytes");
+  app.add_option("--shard", options->shard,
+                 "i/n: the i-th of n parts of what is selected, the same whatever else there is");
+  app.add_option("--journal", options->journal,
+                 "keep results in this file, and go on with those that it has");
   app.add_flag("--fail-fast", options->fail_fast, "stop at the first failure");
   app.add_flag("--strict", options->strict, "blind and unsupported checkpoints fail the run");
   app.add_flag("-v,--verbose", options->verbose, "a line per checkpoint");

@@ -58,6 +58,23 @@ TEST_CASE("the exit code is that of the worst status") {
   }
 }
 
+TEST_CASE("one of several shards is not to blame for what it alone has not seen") {
+  using enum Status;
+  const auto shard = [](const Results& results, bool strict = false) {
+    Request request{.strict = strict, .blocks = {"sdpa"}, .devices = {}, .dtypes = {}};
+    request.shard = true;
+    return outcome_of(results, request);
+  };
+  CHECK(shard({}).exit_code == 0);
+  CHECK(shard({}).verdict == "the shard is empty, so there was nothing to verify");
+  CHECK(shard(of({blind})).exit_code == 0);
+  CHECK(shard(of({unsupported})).exit_code == 0);
+  CHECK(shard({with(passing(), {"window"}, {"window"})}).exit_code == 0);
+  CHECK(shard(of({blind}), true).exit_code == 8);
+  CHECK(shard(of({pass, fail})).exit_code == 1);
+  CHECK(shard(of({unsupported, timeout})).exit_code == 6);
+}
+
 TEST_CASE("a feature that every checkpoint is blind to is a blind selection") {
   const CheckpointResult blind = with(passing(), {"scale"}, {"window"});
   const CheckpointResult seeing = with(passing(), {"window"}, {});

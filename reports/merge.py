@@ -1,0 +1,201 @@
+"""Results of shards, and of runs on other devices, as those of one run.
+
+The merged file depends on what was found alone, not on who found it when: checkpoints are ordered
+by recording, id and device, times are left out as by `harness --no-times`, and the command is the
+one that repeats the whole. So the merged shards have the bytes of the merged unsharded file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from reports.json_lines import Line, json_lines
+from reports.program import summary_of
+
+Key = tuple[str, str, str, str]  # recording, fixture, checkpoint, device
+PROGRAM = ("version", "schema")  # of the run, and the environment's:
+COMMIT = "commit"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one file has."""
+
+    path: Path
+    run: Line
+    checkpoints: dict[Key, str]  # each as a canonical line
+    recordings: set[tuple[str, str]]  # fixture, SHA-256 of its recording.json
+
+    @property
+    def devices(self) -> list[str]:
+        """Their names."""
+        return [str(device).partition(": ")[0] for device in self.run["devices"]]
+
+    @property
+    def shard(self) -> tuple[int, int]:
+        """Index from 1, and how many there are."""
+        index, _, count = self.run["request"].get("shard", "1/1").partition("/")
+        return int(index), int(count)
+
+    @property
+    def request(self) -> dict[str, str]:
+        """What the whole run was asked."""
+        return {name: value for name, value in self.run["request"].items() if name != "shard"}
+
+
+def canonical(line: Line) -> str:
+    """One line; equal objects have equal text."""
+    return json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n"
+
+
+def read_part(path: Path) -> Part:
+    """A file of `harness --json`, which has to be complete. ValueError naming file and line."""
+    run: Line | None = None
+    complete = False
+    checkpoints: dict[Key, str] = {}
+    recordings: set[tuple[str, str]] = set()
+    for place, line in json_lines(path):
+        kind = line.get("type")
+        if (kind == "run") == (run is not None) or complete:
+            raise ValueError(f"{place}: is a {kind!r} line, which cannot be there")
+        if kind == "run":
+            run = line
+        elif kind == "checkpoint":
+            key = (line["recording"], line["fixture"], line["checkpoint"], line["device"])
+            if key in checkpoints:
+                raise ValueError(f"{place}: {' '.join(key)} is there twice")
+            checkpoints[key] = canonical({**line, "seconds": "nan"})
+            recordings.add((line["fixture"], line["golden_sha256"]))
+        elif kind == "summary":
+            complete = not line["interrupted"]
+        else:
+            raise ValueError(f"{place}: {kind!r} lines cannot be merged; see harness --json")
+    if run is None or not complete:
+        raise ValueError(f"{path}: was cut short; run it again (with --journal it goes on)")
+    if "request" not in run:
+        raise ValueError(f"{path}: does not say what was asked: its harness is too old to merge")
+    return Part(path, run, checkpoints, recordings)
+
+
+def same(parts: Sequence[Part], what: str, values: Iterable[object]) -> None:
+    """ValueError naming two files that differ."""
+    listed = list(values)
+    for part, value in zip(parts, listed, strict=True):
+        if value != listed[0]:
+            raise ValueError(
+                f"{what} is {listed[0]} in {parts[0].path} and {value} in {part.path}: "
+                "these are not parts of one run"
+            )
+
+
+def check_one_run(parts: Sequence[Part]) -> None:
+    """ValueError unless program, request and recordings are the same in all of them."""
+    for name in PROGRAM:
+        same(parts, name, [part.run.get(name) for part in parts])
+    same(parts, COMMIT, [part.run["environment"].get(COMMIT) for part in parts])
+    for option in sorted({name for part in parts for name in part.request}):
+        name = "the size of the selection" if option == "selected" else f"--{option}"
+        same(parts, name, [part.request.get(option) for part in parts])
+    seen: dict[str, tuple[str, Path]] = {}
+    for part in parts:
+        for fixture, digest in sorted(part.recordings):
+            first, path = seen.setdefault(fixture, (digest, part.path))
+            if first != digest:
+                raise ValueError(
+                    f"{fixture} has the hash {first[:12]} in {path} and {digest[:12]} in "
+                    f"{part.path}: the recordings differ; use the same ones"
+                )
+
+
+def check_shards(parts: Sequence[Part]) -> None:
+    """ValueError naming shards that are missing or there twice, on each device."""
+    by_device: dict[str, list[Part]] = defaultdict(list)
+    for part in parts:
+        for device in part.devices:
+            by_device[device].append(part)
+    for device, mine in by_device.items():
+        same(mine, f"the number of shards on {device}", [part.shard[1] for part in mine])
+        count = mine[0].shard[1]
+        found = Counter(part.shard[0] for part in mine)
+        missing = [f"{i}/{count}" for i in range(1, count + 1) if i not in found]
+        if missing:
+            raise ValueError(f"{device}: no file has the shards {', '.join(missing)}")
+        for index, times in found.items():
+            if times > 1:
+                paths = ", ".join(str(part.path) for part in mine if part.shard[0] == index)
+                raise ValueError(f"{device}: shard {index}/{count} is in {times} files: {paths}")
+
+
+def gathered(parts: Sequence[Part]) -> dict[Key, str]:
+    """All checkpoints; ValueError where they are not what was selected."""
+    out: dict[Key, str] = {}
+    for part in parts:
+        for key, text in part.checkpoints.items():
+            if key in out:
+                raise ValueError(f"{part.path}: {' '.join(key)} is in another file, too")
+            out[key] = text
+    selected = int(parts[0].request["selected"])
+    for device, count in sorted(Counter(key[3] for key in out).items()):
+        if count != selected:
+            raise ValueError(
+                f"{device}: {count} checkpoints of {selected} that were selected; a run that "
+                "--fail-fast stopped is not complete"
+            )
+    return out
+
+
+def command_of(request: dict[str, str], devices: Sequence[str]) -> str:
+    """The command that repeats the whole run."""
+    words = ["harness"]
+    for name, value in request.items():
+        if name == "fixture":
+            words += [word for fixture in value.split(",") for word in ("--fixture", fixture)]
+        elif name != "selected":
+            words += [f"--{name}"] if value == "yes" else [f"--{name}", value]
+    return shlex.join([*words, "--device", ",".join(devices)])
+
+
+def merged_run(parts: Sequence[Part]) -> Line:
+    """The line of all runs; what differs between machines is listed."""
+    environment = {
+        name: ", ".join(sorted({part.run["environment"].get(name, "") for part in parts}))
+        for name in sorted({name for part in parts for name in part.run["environment"]})
+    }
+    return {
+        **{name: parts[0].run[name] for name in ("type", *PROGRAM)},
+        "command": command_of(
+            parts[0].request, sorted({name for part in parts for name in part.devices})
+        ),
+        "started": "",
+        "environment": environment,
+        "devices": sorted({device for part in parts for device in part.run["devices"]}),
+        "request": parts[0].request,
+    }
+
+
+def merge(paths: Sequence[Path], out: Path, harness: Path) -> Line:
+    """Writes the merged file whole or not at all; its summary, which the harness gives."""
+    parts = [read_part(path) for path in paths]
+    check_one_run(parts)
+    check_shards(parts)
+    lines = [text for _, text in sorted(gathered(parts).items())]
+    partial = out.with_name(f".{out.name}.partial-{os.getpid()}")
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(canonical(merged_run(parts)))
+            file.writelines(lines)
+            file.flush()
+            summary = summary_of(partial, harness)
+            file.write(canonical(summary))
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(out)
+    finally:
+        partial.unlink(missing_ok=True)
+    return summary
