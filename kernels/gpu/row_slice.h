@@ -78,9 +78,10 @@ struct RowSlice {
 
 // The vectors per thread that leave the fewest idle in a row of `pieces`. Several of them keep more
 // loads in flight and leave fewer threads to reduce over; short rows have too few to share, and so
-// few rows (`lonely`) that each has a multiprocessor to itself want all of its threads.
-inline int vectors_per_thread(int64_t pieces, int wave, bool lonely) {
-  if (pieces <= wave || lonely) return 1;
+// few rows that there are more multiprocessors want all threads of a block.
+inline constexpr int64_t kFewRows = 4;  // on every device, so that bits do not depend on its size
+inline int vectors_per_thread(int64_t rows, int64_t pieces, int wave) {
+  if (pieces <= wave || rows <= kFewRows) return 1;
   if (pieces <= 4 * wave) return 2;
   int best = 4;
   const auto idle = [&](int own) {
@@ -121,10 +122,9 @@ void with_row_slices(GpuOps& ops, int64_t rows, int64_t columns, bool vectors, G
           default: return with_own.template operator()<4>("own4");
         }
       };
-      const bool lonely = rows <= ops.multiprocessors();
-      if (kept(vectors_per_thread(pieces, Wave, lonely))) return true;
+      if (kept(vectors_per_thread(rows, pieces, Wave))) return true;
       constexpr int kOrders[2][4] = {{4, 3, 2, 1}, {1, 2, 3, 4}};
-      for (const int own : kOrders[lonely]) {
+      for (const int own : kOrders[rows <= kFewRows]) {
         if (kept(own)) return true;
       }
       if (!ops.choose(kernel, "reread")) return false;

@@ -7,11 +7,14 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reports import baseline
 from reports.history.figures import Run
 from reports.history.results import read_results
-from reports.history.store import Store
+
+if TYPE_CHECKING:
+    from reports.history.store import Store  # SQLAlchemy, which files alone do not need
 
 VARIABLE = "PLUMB_HISTORY"
 

@@ -18,6 +18,7 @@ struct Fault {
   // Instead of hooks, for what a block computes on the host: other numbers than recorded. False
   // where the fault does not apply.
   std::function<bool(Params&)> numbers = {};
+  bool growing_cache_only = false;  // its hooks take every copy for one of a cache that grows
 };
 
 // One list per family of blocks.

@@ -8,6 +8,13 @@ namespace {
 
 bool is_narrow(const Case& c) { return size_of(c.recording->dtype()) == 2; }
 
+// Of the block itself, or of the attention inside.
+bool has_static_cache(const Params& params) {
+  if (params.has("attention")) return has_static_cache(params.object("attention"));
+  return params.has("cache") && !params.is_null("cache") &&
+         params.object("cache").string("kind") == "static";
+}
+
 bool is_green(Status status) { return status == Status::pass || status == Status::blind; }
 
 std::string named(const Case& c, const CheckpointResult& result) {
@@ -66,6 +73,7 @@ Kills kills_of(const Fault& fault, bool all) {
   FaultyDevice device(suite().device(), fault.hooks);
   for (const Case& c : suite().cases(fault.block)) {
     if (fault.narrow_only && !is_narrow(c)) continue;
+    if (fault.growing_cache_only && has_static_cache(c.checkpoint->params)) continue;
     const int64_t hits = device.ops().hits();
     Checkpoint other;
     Case wrong = c;

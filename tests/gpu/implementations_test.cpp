@@ -132,7 +132,7 @@ class Calls {
   }
 
   void norms(int64_t columns) {
-    const Shape shape({2, columns});
+    const Shape shape({5, columns});  // few rows have ways of their own
     const Tensor x = input(shape), y = input(shape), weight = input({columns});
     call(shape, [&](const Tensor& out) { ops_.rms_norm(out, x, weight, {1e-6}); });
     call(shape, [&](const Tensor& out) { ops_.layer_norm(out, x, weight, weight, 1e-5); });
@@ -171,10 +171,12 @@ class Calls {
     call({1, T, C}, [&](const Tensor& out) {
       ops_.causal_conv1d(out, columns, hidden, taps, bias, columns, Activation::silu);
     });
-    const Tensor gate = input({1, T, C}), weight = input({C});
-    call({1, T, C}, [&](const Tensor& out) {
-      ops_.gated_rms_norm(out, hidden, gate, weight, {1e-5, C / G});
-    });
+    for (const int64_t width : {C, int64_t{6}}) {  // 16-byte accesses; single elements
+      const Tensor x = input({1, T, width}), gate = input({1, T, width}), weight = input({width});
+      call({1, T, width}, [&](const Tensor& out) {
+        ops_.gated_rms_norm(out, x, gate, weight, {1e-5, width / G});
+      });
+    }
     const Tensor per_head = input({H}), state = input({1, H, P, N}, DType::f32);
     for (const bool chunks : {true, false}) {
       const int64_t tokens = chunks ? T : 1;
