@@ -1,4 +1,4 @@
-// add, mul, scale, masked_add, activation, softcap, gated_activation.
+// add, mul, div, scale, add_scalar, masked_add, activation, softcap, gated_activation.
 #include <cmath>
 #include <limits>
 
@@ -59,7 +59,7 @@ const std::vector<Shape>& shapes() {
   return list;
 }
 
-TEST_CASE("add, mul, scale: one rounding, any layout, in place") {
+TEST_CASE("add, mul, div, scale, add_scalar: one rounding, any layout, in place") {
   const Case c = any_case();
   Ops& ops = c.device->ops();
   const Shape shape = GENERATE(from_range(shapes()));
@@ -86,6 +86,8 @@ TEST_CASE("add, mul, scale: one rounding, any layout, in place") {
   };
   check([](double p, double q) { return p + q; }, [&] { ops.add(out, x, y); });
   check([](double p, double q) { return p * q; }, [&] { ops.mul(out, x, y); });
+  check([](double p, double q) { return p / q; }, [&] { ops.div(out, x, y); });
+  check([](double p, double) { return p + 0.3125; }, [&] { ops.add_scalar(out, x, 0.3125); });
   check([](double p, double) { return p * 0.0625; }, [&] { ops.scale(out, x, 0.0625); });
   check([](double p, double) { return p / 50; },
         [&] { ops.scale(out, x, 50, ScaleOperation::divide); });
@@ -99,6 +101,26 @@ TEST_CASE("add, mul, scale: one rounding, any layout, in place") {
           out.set(b);
           ops.mul(out, x, out);
         });
+  check([](double p, double q) { return p / q; },
+        [&] {
+          out.set(b);
+          ops.div(out, x, out);
+        });
+  check([](double p, double) { return p - 2.5; },
+        [&] {
+          out.set(a);
+          ops.add_scalar(out, out, -2.5);
+        });
+}
+
+TEST_CASE("div: by zero and by infinity as torch does") {
+  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
+  Guarded x(*device, dtype, {5}), y(*device, dtype, {5}), out(*device, dtype, {5});
+  x.set({1, -1, 0, 1, kInfinity});
+  y.set({0, 0, 0, kInfinity, kInfinity});
+  const Values result = run(*device, {&out}, [&] { device->ops().div(out, x, y); })[0];
+  require_close(result, {kInfinity, -kInfinity, std::nan(""), 0, std::nan("")}, Values(5, 0.0));
 }
 
 TEST_CASE("add: infinities and NaN pass through, f64 is the oracle's alone") {

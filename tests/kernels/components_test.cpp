@@ -1,0 +1,120 @@
+// transpose, mask_fill, position_ids: elements moved or chosen, and a running count.
+#include <cmath>
+
+#include "kernels/error.h"
+#include "tests/kernels/support.h"
+
+namespace plumb {
+namespace {
+
+size_t index(int64_t i) { return static_cast<size_t>(i); }
+
+Layout any_layout() { return GENERATE(Layout::contiguous, Layout::padded, Layout::exchanged); }
+
+// Every other one true, and every 7th: no row is like its neighbour.
+Values flags(int64_t count) {
+  Values out;
+  for (int64_t i = 0; i < count; ++i) out.push_back(i % 2 == 0 || i % 7 == 0 ? 1 : 0);
+  return out;
+}
+
+TEST_CASE("transpose: the last two axes change places, any layout") {
+  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
+  const Layout from = any_layout(), to = any_layout();
+  const Shape shape =
+      GENERATE(Shape{1, 1}, Shape{31, 65}, Shape{2, 3, 33, 5}, Shape{3, 4, 70}, Shape{2, 0, 3});
+  const int64_t rows = shape[-2], columns = shape[-1];
+  Shape turned = shape;
+  turned.set(-2, columns);
+  turned.set(-1, rows);
+  const Values values = random_values(dtype, shape.numel(), 1);
+  Guarded x(*device, dtype, shape, from), out(*device, dtype, turned, to);
+  x.set(values);
+  const Values y = run(*device, {&out}, [&] { device->ops().transpose(out, x); })[0];
+  Values expected(values.size());
+  for (int64_t i = 0; i < shape.numel(); ++i) {
+    const int64_t matrix = i / (rows * columns), row = i / columns % rows, column = i % columns;
+    expected[index((matrix * columns + column) * rows + row)] = values[index(i)];
+  }
+  REQUIRE(y == expected);
+}
+
+TEST_CASE("mask_fill: the rounded value where the mask is true, in place too") {
+  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
+  const Layout layout = any_layout(), mask_layout = any_layout();
+  const Shape shape = GENERATE(Shape{7}, Shape{3, 5, 33}, Shape{2, 3, 2, 300}, Shape{3, 0, 2});
+  const double value = GENERATE(0.1, -INFINITY);
+  const int64_t n = shape.numel();
+  Values values = random_values(dtype, n, 2);
+  if (n > 1) values[1] = NAN;
+  const Values chosen = flags(n);
+  Guarded x(*device, dtype, shape, layout), mask(*device, DType::boolean, shape, mask_layout);
+  Guarded out(*device, dtype, shape);
+  x.set(values);
+  mask.set(chosen);
+  Values expected = values;
+  for (int64_t i = 0; i < n; ++i) {
+    if (chosen[index(i)] != 0) expected[index(i)] = round_to(dtype, value);
+  }
+  const Values y = run(*device, {&out}, [&] { device->ops().mask_fill(out, x, mask, value); })[0];
+  require_close(y, expected, Values(index(n), 0.0));
+  device->ops().mask_fill(x, x, mask, value);
+  require_close(x.get(), expected, Values(index(n), 0.0));
+}
+
+TEST_CASE("position_ids: tokens counted from the offset, padding left out") {
+  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const Layout layout = GENERATE(Layout::contiguous, Layout::padded);
+  const Shape shape = GENERATE(Shape{1, 1}, Shape{3, 9}, Shape{2, 1000}, Shape{3, 0}, Shape{0, 3});
+  const int64_t offset = GENERATE(int64_t{0}, int64_t{1} << 40);
+  const bool padded = GENERATE(false, true);
+  const Values real = flags(shape.numel());
+  Guarded out(*device, DType::i64, shape, layout), valid(*device, DType::boolean, shape, layout);
+  valid.set(real);
+  const Values y = run(*device, {&out}, [&] {
+    device->ops().position_ids(out, padded ? valid.tensor() : Tensor(), offset);
+  })[0];
+  Values expected;
+  for (int64_t i = 0, next = 0; i < shape.numel(); ++i) {
+    if (i % shape[1] == 0) next = offset;
+    const bool counted = !padded || real[index(i)] != 0;
+    expected.push_back(counted ? static_cast<double>(next++) : 0);
+  }
+  REQUIRE(y == expected);
+}
+
+TEST_CASE("components refuse operands that do not fit, with what they have and what fits") {
+  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  Ops& ops = device->ops();
+  Guarded a(*device, DType::f32, {2, 3}), b(*device, DType::f32, {3, 2});
+  Guarded half(*device, DType::f16, {2, 3}), line(*device, DType::f32, {3});
+  Guarded mask(*device, DType::boolean, {2, 3}), narrow(*device, DType::boolean, {2, 2});
+  Guarded ids(*device, DType::i64, {2, 3}), flat(*device, DType::i64, {3});
+  const std::string shapes = "has shape [3, 2], expected [2, 3]";
+  const auto refused = [](const std::string& words, const std::function<void()>& op) {
+    REQUIRE_THROWS_AS(op(), UsageError);
+    REQUIRE_THROWS_WITH(op(), words);
+  };
+  refused("[div] b " + shapes, [&] { ops.div(a, a, b); });
+  refused("[div] out " + shapes, [&] { ops.div(b, a, a); });
+  refused("[div] b is f16, expected f32", [&] { ops.div(a, a, half); });
+  refused("[add_scalar] out " + shapes, [&] { ops.add_scalar(b, a, 1); });
+  refused("[add_scalar] x is i64, expected a float dtype", [&] { ops.add_scalar(ids, ids, 1); });
+  refused("[transpose] x has shape [3], expected rank 2 or more",
+          [&] { ops.transpose(line, line); });
+  refused("[transpose] out has shape [2, 3], expected [3, 2]", [&] { ops.transpose(a, a); });
+  refused("[mask_fill] mask has shape [2, 2], expected [2, 3]",
+          [&] { ops.mask_fill(a, a, narrow, 0); });
+  refused("[mask_fill] mask is f32, expected bool", [&] { ops.mask_fill(a, a, a, 0); });
+  refused("[mask_fill] out " + shapes, [&] { ops.mask_fill(b, a, mask, 0); });
+  refused("[position_ids] out has shape [3], expected rank 2",
+          [&] { ops.position_ids(flat, {}, 0); });
+  refused("[position_ids] out is f32, expected i64", [&] { ops.position_ids(a, {}, 0); });
+  refused("[position_ids] valid has shape [2, 2], expected [2, 3]",
+          [&] { ops.position_ids(ids, narrow, 0); });
+}
+
+}  // namespace
+}  // namespace plumb
