@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/device_errors.h"
 #include "harness/features.h"
 #include "harness/sha256.h"
 #include "kernels/error.h"
@@ -93,18 +94,12 @@ void settle_errors(CheckpointResult& result, const std::string& where,
     result.reason = reason;
   };
   try {
-    work();
+    settle_device_errors(result.status, result.reason, work);
   } catch (const BadInput& error) {
     give_up(Status::bad_input, error.what());
-  } catch (const Unsupported& error) {
-    give_up(Status::unsupported, error.what());
-  } catch (const DeviceError& error) {
-    give_up(Status::device_error, error.what());
   } catch (const UsageError& error) {
     // It was called as the recording says: operands that do not fit are the recording's fault.
     give_up(Status::bad_input, text(where, ": ", error.what()));
-  } catch (const std::bad_alloc&) {
-    give_up(Status::device_error, "out of host memory");
   } catch (const std::exception& error) {
     give_up(Status::internal_error, error.what());
   }

@@ -6,6 +6,7 @@
 
 #include "harness/bench/observed_ops.h"
 #include "harness/bench/operands.h"
+#include "harness/device_errors.h"
 #include "harness/sha256.h"
 #include "kernels/error.h"
 
@@ -201,21 +202,14 @@ BenchResult run_bench(const BenchCase& bench_case, const BenchShape& shape, cons
   out.tokens = sizes.tokens;
   out.context = sizes.context;
   out.dtype = sizes.dtype;
-  const auto give_up = [&](Status status, const std::string& reason) {
-    out.status = status;
-    out.reason = reason;
-  };
   try {
-    device.ops().set_fused(options.fuse ? OpSet().set() : OpSet());
-    measure(bench_case, device, oracle, options, out);
-  } catch (const Unsupported& error) {
-    give_up(Status::unsupported, error.what());
-  } catch (const DeviceError& error) {
-    give_up(Status::device_error, error.what());
-  } catch (const std::bad_alloc&) {
-    give_up(Status::device_error, "out of host memory");
+    settle_device_errors(out.status, out.reason, [&] {
+      device.ops().set_fused(options.fuse ? OpSet().set() : OpSet());
+      measure(bench_case, device, oracle, options, out);
+    });
   } catch (const std::exception& error) {
-    give_up(Status::internal_error, error.what());
+    out.status = Status::internal_error;
+    out.reason = error.what();
   }
   return out;
 }

@@ -8,6 +8,7 @@
 
 #include "blocks/models/decode_step.h"
 #include "harness/bench/observed_ops.h"
+#include "harness/device_errors.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -210,19 +211,8 @@ class Measurement {
 ModelBenchResult run_model_bench(const CausalLm& model, Device& device, Device& oracle,
                                  const ModelBenchOptions& options) {
   ModelBenchResult out;
-  const auto give_up = [&](Status status, const std::string& reason) {
-    out.status = status;
-    out.reason = reason;
-  };
-  try {
-    Measurement(model, device, oracle, options, out).run();
-  } catch (const Unsupported& error) {
-    give_up(Status::unsupported, error.what());
-  } catch (const DeviceError& error) {
-    give_up(Status::device_error, error.what());
-  } catch (const std::bad_alloc&) {
-    give_up(Status::device_error, "out of host memory");
-  }
+  settle_device_errors(out.status, out.reason,
+                       [&] { Measurement(model, device, oracle, options, out).run(); });
   out.peak_rss = peak_resident_bytes();
   return out;
 }
