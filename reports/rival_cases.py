@@ -22,13 +22,14 @@ Function = Callable[[Operands], object]
 
 @dataclass
 class Operand:
-    """Normal numbers, ids below `below`, positions, or rotary frequencies."""
+    """Normal numbers, ids below `below`, positions, rotary frequencies, or true and false."""
 
     shape: tuple[int, ...]
     deviation: float = 1.0
     below: int | None = None
     positions: bool = False
     frequencies: bool = False
+    flags: bool = False
     shared: bool = False  # one for all operand sets
 
 
@@ -237,6 +238,33 @@ def logits_cases(m: Maker) -> list[Case]:
         logits = Operand((1, m.sizes.tokens, s.vocab), 20)
         out.append(Case("softcap", {"x": logits}).eager_and_compiled(lambda t: capped(t["x"])))
     return out
+
+
+def component_cases(m: Maker) -> list[Case]:
+    """Single operations that models use outside of the blocks of a decoder layer."""
+    tokens = m.sizes.tokens
+    dtype = getattr(torch, TORCH_NAMES[m.sizes.dtype])
+    lowest = torch.finfo(dtype).min
+    mask = (1, 1, tokens, m.sizes.context)
+
+    def position_ids(t: Operands) -> Tensor:
+        return (t["valid"].long().cumsum(-1) - 1).masked_fill(~t["valid"], 0)
+
+    return [
+        Case("div", {"x": m.hidden, "divisor": m.hidden}).way(
+            "eager", lambda t: t["x"] / t["divisor"]
+        ),
+        Case("add_scalar", {"x": m.hidden}).way("eager", lambda t: t["x"] + 1),
+        Case("permute", {"x": m.heads(m.shape.kv_heads, tokens)}).way(
+            "eager", lambda t: t["x"].transpose(2, 3).contiguous()
+        ),
+        Case("mask_fill", {"x": Operand(mask), "mask": Operand(mask, flags=True)}).way(
+            "eager", lambda t: t["x"].masked_fill(t["mask"], lowest)
+        ),
+        Case("position_ids", {"valid": Operand((1, tokens), flags=True)}).eager_and_compiled(
+            position_ids
+        ),
+    ]
 
 
 TORCH_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}

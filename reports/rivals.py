@@ -60,6 +60,7 @@ def all_cases(shape: Shape, sizes: Sizes) -> list[Case]:
         *rival_cases.activation_cases(m),
         *rival_attention.block_cases(m),
         *rival_cases.logits_cases(m),
+        *rival_cases.component_cases(m),
     ]
 
 
@@ -72,6 +73,8 @@ def make_operand(operand: Operand, sizes: Sizes) -> torch.Tensor:
         return torch.arange(operand.shape[-1], device=device).expand(operand.shape)
     if operand.frequencies:
         return 1e4 ** -torch.linspace(0, 1, operand.shape[0] + 1, device=device)[:-1]
+    if operand.flags:
+        return torch.rand(operand.shape, device=device) < 0.5
     dtype = getattr(torch, TORCH_NAMES[sizes.dtype])
     out = torch.empty(operand.shape, device=device, dtype=dtype)
     return out.normal_(0, operand.deviation)

@@ -13,7 +13,7 @@ namespace plumb {
 
 // What an operand is filled with; outputs stay as they are allocated.
 struct Fill {
-  enum Kind { output, normal, ids, positions, frequencies } kind = output;
+  enum Kind { output, normal, ids, positions, frequencies, flags } kind = output;
   double mean = 0, deviation = 1;  // normal
   int64_t limit = 0;               // ids: below it
 };
@@ -42,7 +42,7 @@ struct BenchSizes {
   DType dtype = DType::bf16;
 };
 
-// Every case of a shape, in the order of a decoder layer.
+// Every case of a shape, in the order of a decoder layer, then single operations.
 std::vector<BenchCase> bench_cases(const BenchShape& shape, const BenchSizes& sizes);
 
 }  // namespace plumb

@@ -48,6 +48,8 @@ struct BenchMaker {
   }
 };
 
+// Single operations outside of a decoder layer's blocks.
+std::vector<BenchCase> component_cases(const BenchMaker& maker);
 // MLP, attention and decoder layer.
 std::vector<BenchCase> composite_cases(const BenchMaker& maker);
 // Convolution, scan, gated norm and mixer of a shape that has them.

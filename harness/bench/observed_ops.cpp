@@ -219,12 +219,13 @@ void ObservedOps::do_add_scalar(const Tensor& out, const Tensor& x, double value
   });
 }
 
-// All of it: a row of the result is no row of x.
+// A row of the result is a column of x.
 void ObservedOps::do_transpose(const Tensor& out, const Tensor& x) {
+  const Picks rows = pick_rows(out), heads = pick_heads(out), every_row;
   SampledOp sampled;
-  sampled.inputs = {gather(inner_, x)};
+  sampled.inputs = {picked_columns(gathered({x}, every_row, heads)[0], rows)};
   forward(cost_of(OpId::transpose, {out}, {x}), [&](Ops& ops) { ops.transpose(out, x); });
-  sampled.outputs = {gather(inner_, out)};
+  sampled.outputs = gathered({out}, rows, heads);
   sampled.run = [](Ops& ops, const Tensors& y, const Tensors& a) { ops.transpose(y[0], a[0]); };
   sampled.exact = true;
   judge(sampled);

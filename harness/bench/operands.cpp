@@ -55,6 +55,12 @@ void fill_integers(const Tensor& host, const Fill& fill, int64_t start) {
   }
 }
 
+// True or false, each as often.
+void fill_flags(const Tensor& host, int64_t start) {
+  std::mt19937_64 generator(static_cast<uint64_t>(start));
+  for (int64_t i = 0; i < host.numel(); ++i) host.data<bool>()[i] = generator() % 2 == 0;
+}
+
 // theta^(-i/n), theta 10000
 void fill_frequencies(const Tensor& host) {
   const auto n = static_cast<double>(host.numel());
@@ -98,6 +104,7 @@ OperandSets::OperandSets(Device& device, const std::vector<BenchOperand>& operan
       start += 7919;
       if (normal) fill_normal(host, pool, start);
       else if (operand.fill.kind == Fill::frequencies) fill_frequencies(host);
+      else if (operand.fill.kind == Fill::flags) fill_flags(host, start);
       else fill_integers(host, operand.fill, start);
       device.upload(slabs_.back().slice(0, i, i + 1), host.raw());
     }

@@ -45,6 +45,15 @@ std::vector<Tensor> on_oracle(const SampledOp& sampled, Device& oracle, bool in_
   return out;
 }
 
+// Part by part: Ops::copy() of a GPU is for storage dtypes.
+void download_parts(Device& device, char* to, const Tensor& view, int axis = 0) {
+  if (view.contiguous()) return device.download(to, view);
+  for (int64_t i = 0; i < view.dim(axis); ++i) {
+    const Tensor part = view.slice(axis, i, i + 1);
+    download_parts(device, to + i * part.bytes(), part, axis + 1);
+  }
+}
+
 }  // namespace
 
 Picks picks(int64_t extent, int64_t most) {
@@ -78,12 +87,12 @@ Tensor picked_columns(const Tensor& host, const Picks& at) {
 Tensor gather(Ops& ops, const Tensor& view) {
   if (!view.defined()) return {};
   Tensor dense = view;
-  if (!view.contiguous()) {
+  if (!view.contiguous() && is_floating(view.dtype())) {
     dense = ops.device().allocate(view.dtype(), view.shape());
     ops.copy(dense, view);
   }
   const Tensor out = host_tensor(view.dtype(), view.shape());
-  ops.device().download(out.raw(), dense);
+  download_parts(ops.device(), out.data<char>(), dense);
   return out;
 }
 

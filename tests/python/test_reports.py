@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness_runs import harness
+from harness_runs import command, harness
 
 from python_inspector import tiny
 from reports import rival_model, rivals
@@ -89,7 +89,16 @@ def test_every_case_of_a_small_shape_is_measured(
     measured = {line["case"] for line in lines if line.get("median_us")}
     assert measured == {line["case"] for line in lines if line["type"] == "rival"}
     assert ("sdpa.window" in measured) == (shape == "tiny-gemma2")
-    assert len(measured) >= 26
+    assert len(measured) >= 31
+
+
+@pytest.mark.parametrize("shape", ["tiny", "tiny-gemma2"])
+def test_the_cases_are_those_of_harness_bench(shape: str) -> None:
+    sizes = ["--shape", shape, "--tokens", "3", "--context", "12"]
+    refused = command("bench", *sizes, "--block", "none").stderr.split("known: all, ")[1]
+    ours = refused.splitlines()[0].split(", ")
+    theirs = rivals.all_cases(SHAPES[shape], Sizes(3, 12, "f32", "cpu"))
+    assert ours == [case.name for case in theirs]
 
 
 @pytest.mark.parametrize("name", ["llama-a1", "zamba2-a6"])
