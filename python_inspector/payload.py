@@ -19,7 +19,8 @@ from typing import Any
 
 import torch
 
-from python_inspector.format import ITEM_SIZES, dtype_name
+from python_inspector.format import ITEM_SIZES, FormatError, dtype_name
+from python_inspector.safetensors_file import read_header
 
 CHUNK = 1 << 20
 
@@ -138,3 +139,21 @@ def write_all(file: int, data: memoryview) -> None:
     data = data.cast("B")
     while data.nbytes:
         data = data[os.write(file, data) :]
+
+
+def require_same_weights(path: Path, payloads: dict[str, Payload]) -> tuple[int, str]:
+    """Size and SHA-256 of a weights file that holds all these; FormatError where it differs."""
+    header = read_header(path)
+    advice = "record into another folder, or remove the file and record all its recordings again"
+    for name, payload in payloads.items():
+        if name not in header.tensors:
+            raise FormatError(f"{path} exists and has no weight {name}; {advice}")
+        entry = header.tensors[name]
+        found = (entry.dtype, entry.shape, header.sha256(name))
+        if found != (payload.dtype, payload.shape, payload.sha256):
+            raise FormatError(
+                f"{path} exists and its {name} is {entry.dtype} {list(entry.shape)} with SHA-256 "
+                f"{found[2][:12]}, this run's is {payload.dtype} {list(payload.shape)} with "
+                f"{payload.sha256[:12]}; {advice}"
+            )
+    return header.size, header.file_sha256()

@@ -7,7 +7,6 @@ exception, Ctrl-C or a full disk leaves what was there before.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import time
@@ -32,8 +31,8 @@ from python_inspector.format import (
     plain,
 )
 from python_inspector.generator import Generator
-from python_inspector.payload import OutputFile, Payload, Spool, tensor_bytes
-from python_inspector.safetensors_file import read_header
+from python_inspector.payload import OutputFile, Payload, Spool, require_same_weights, tensor_bytes
+from python_inspector.recording_text import recording_text
 
 RECORDING = "recording.json"
 TENSORS = "tensors.safetensors"
@@ -317,7 +316,7 @@ class RecordingWriter:
         inside = self.weights_path.parent == self.out
         path = self.weights_path.name if inside else f"../{self.weights_path.name}"
         if not inside and self.weights_path.exists():
-            size, digest = _require_same_weights(self.weights_path, payloads)
+            size, digest = require_same_weights(self.weights_path, payloads)
             return {"path": path, "bytes": size, "sha256": digest}, True
         size, digest = self._weight_spool.save(
             self._partial / self.weights_path.name, payloads.items()
@@ -380,41 +379,3 @@ def _place(t: torch.Tensor) -> tuple[Any, ...]:
 def _identity(t: torch.Tensor) -> tuple[Any, ...]:
     """Its place and version: the same as long as nothing was written to it."""
     return *_place(t), 0 if t.is_inference() else t._version
-
-
-def recording_text(recording: dict[str, Any]) -> str:
-    """The recording as JSON: one line per field, table entry, network entry and checkpoint."""
-    lines = [f"{json.dumps(key)}: {_spread(plain(value, key))}" for key, value in recording.items()]
-    return "{" + ",\n ".join(lines) + "}\n"
-
-
-def _spread(value: Any) -> str:
-    """A top-level value; containers get one line per entry."""
-    if isinstance(value, dict) and value:
-        entries = [f"  {json.dumps(key)}: {_line(item)}" for key, item in value.items()]
-        return "{\n" + ",\n".join(entries) + "}"
-    if isinstance(value, list) and value:
-        return "[\n" + ",\n".join(f"  {_line(item)}" for item in value) + "]"
-    return _line(value)
-
-
-def _line(value: Any) -> str:
-    return json.dumps(value, allow_nan=False)
-
-
-def _require_same_weights(path: Path, payloads: dict[str, Payload]) -> tuple[int, str]:
-    """Size and SHA-256 of a weights file that holds all these; FormatError where it differs."""
-    header = read_header(path)
-    advice = "record into another folder, or remove the file and record all its recordings again"
-    for name, payload in payloads.items():
-        if name not in header.tensors:
-            raise FormatError(f"{path} exists and has no weight {name}; {advice}")
-        entry = header.tensors[name]
-        found = (entry.dtype, entry.shape, header.sha256(name))
-        if found != (payload.dtype, payload.shape, payload.sha256):
-            raise FormatError(
-                f"{path} exists and its {name} is {entry.dtype} {list(entry.shape)} with SHA-256 "
-                f"{found[2][:12]}, this run's is {payload.dtype} {list(payload.shape)} with "
-                f"{payload.sha256[:12]}; {advice}"
-            )
-    return header.size, header.file_sha256()

@@ -19,7 +19,7 @@ from typing import Any
 
 from good_recordings import HIDDEN, Json, write_good, write_sampled, write_small
 
-from python_inspector.writer import recording_text
+from python_inspector.recording_text import recording_text
 
 FOLDER = Path(__file__).parent / "recordings"
 TENSORS = "tensors.safetensors"

@@ -23,7 +23,7 @@ from python_inspector.format import (
     dtype_name,
     plain,
 )
-from python_inspector.writer import recording_text
+from python_inspector.recording_text import recording_text
 
 
 def test_dtype_names_and_sizes_are_torchs() -> None:
