@@ -1,0 +1,97 @@
+// The conditions of features.h: one function for each kind of block.
+#pragma once
+
+#include <cmath>
+#include <string>
+
+#include "harness/features.h"
+
+namespace plumb {
+
+// Where tanh(s / cap) departs visibly from s / cap: |s| beyond half the cap. After the cap that is
+// tanh(0.5) of it.
+inline constexpr double kKnee = 0.5;
+inline const double kKneeAfterCap = std::tanh(kKnee);
+
+// Looks at the params and recorded operands of one checkpoint; each function adds what it finds.
+// Throws BadInput where the recording lacks an operand.
+class FeatureFinder {
+ public:
+  FeatureFinder(const Recording& recording, const Checkpoint& checkpoint)
+      : recording_(recording), checkpoint_(checkpoint) {}
+
+  Features take() { return std::move(features_); }
+
+  // Norms, projections, rotary embeddings, logits and single operations.
+  void norm();
+  void biases();
+  void function();
+  void embedding();
+  void frequencies();
+  void table();
+  void rotary();
+  void softcap_block();
+  void lm_head();
+  void concat();
+  void slice();
+  void permute();
+  void product_of_two();
+  void mask_fill();
+  void position_ids();
+  void conv1d();
+  void scale_block();
+
+  // Masks, attention and its caches.
+  void cache();
+  void static_cache();
+  // p: where the params of a static cache are; tokens: new ones.
+  void buffers(const Params& p, int64_t tokens);
+  // queries, keys: extents; p: where the mask params are.
+  void mask(const Params& p, int64_t queries, int64_t keys);
+  // heads, kv_heads 0: unknown here.
+  void attention(const Params& p, int64_t queries, int64_t keys, int64_t heads, int64_t kv_heads);
+  void sdpa();
+  void attention_block(const Params& p, const std::string& prefix);
+  void adapters(const Params& p);
+  // The second block's weights, or adapters of a later call than the first.
+  void shared(const Params& p);
+  void causal_mask();
+
+  // Mamba2.
+  void conv_cache();
+  void conv();
+  void scan();
+  void gated_norm();
+  void mixer(const Params& p);
+
+ private:
+  // Whether the lower limit of the time steps is above some of them.
+  void clamp(const Params& p);
+  // A state that is given, and one that is kept.
+  void carried(const std::string& feature, const char* before, const char* after);
+  void axis(int64_t along, int rank);
+  void padding(const char* name);
+
+  bool has(const char* name) const { return checkpoint_.params.has(name); }
+  double number(const char* name) const { return checkpoint_.params.number(name); }
+  const TensorRef& input_ref(const std::string& name) const;
+  const std::string& weight_key(const std::string& name) const;
+  const OutputRef& output_ref(const std::string& name) const;
+  Tensor input(const std::string& name) const;
+  const Shape& shape(const std::string& name) const;
+  Tensor weight(const std::string& name) const;
+  const Shape& weight_shape(const std::string& name) const;
+  static double at(const Tensor& t, int64_t i);
+  static bool all_equal(const Tensor& t, double value);
+  static double share_beyond(const Tensor& t, double limit);
+  template <class Map>
+  const typename Map::mapped_type& need(const Map& map, const char* role,
+                                        const std::string& name) const;
+  void seen(const std::string& feature, bool exercised);
+
+  const Recording& recording_;
+  const Checkpoint& checkpoint_;
+  Features features_;
+};
+
+}  // namespace plumb
