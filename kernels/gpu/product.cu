@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kThreads) product_tiles(ProductOperands<T> p) 
 constexpr int kColumnsOfGroup = 2, kWavesOfGroup = 4;  // of one_row: who shares what
 
 template <class T, int Wave>
-__global__ void __launch_bounds__(kThreads, 4) one_row(ProductOperands<T> p) {
+__global__ void __launch_bounds__(kThreads) one_row(ProductOperands<T> p) {
   wait_for_previous_kernel();
   constexpr int N = kVector<T>, kInFlight = 4;  // loads of a column before their use
   constexpr int kColumns = kColumnsOfGroup, kSharers = kWavesOfGroup;

@@ -48,7 +48,7 @@ def output(dtype: str, error: float) -> Line:
     groups = [{"family": "token", "group": f"token {i}", "value": error} for i in range(3)]
     maps = [{"name": "token", "energy": [0.1, 0.9, 0.0]}, {"name": "head", "energy": [1.0, 0.0]}]
     where = {"region": "token 1", "share": 0.99, "worst": "token 1", "maps": maps}
-    bits = {"n": 64, "differ": 1, "first": 3, "q": 0.01, "limit": 8, "passed": True}
+    bits = {"n": 64, "differ": 1, "set_aside": 0, "first": 3, "q": 0.01, "limit": 8, "passed": True}
     return {
         "name": "out", "status": "fail" if failed else "pass", "reason": "",
         "gates": [exact, *gates],
@@ -108,7 +108,7 @@ def run_line(**changed: Any) -> Line:
     return {
         "type": "run", "schema": 1, "version": "0.1.0", "command": "harness --device cpu",
         "started": "2000-01-01T00:00:00Z", "environment": {"compiler": "12.2.0"},
-        "devices": ["cpu: some processor"], **changed,
+        "devices": ["cpu: some processor"], "request": {}, **changed,
     }  # fmt: skip
 
 
