@@ -104,6 +104,23 @@ RowsAside rows_aside(const ConformanceRule& rule, int64_t rows) {
   return {poisson_quantile(static_cast<double>(rows) * flips, rows), static_cast<int64_t>(outputs)};
 }
 
+int64_t alike_in_row(const Tensor& x) {
+  if (size_of(x.dtype()) != 2 || !is_floating(x.dtype()) || x.numel() == 0) return 0;
+  const size_t significands = x.dtype() == DType::bf16 ? 1 << 7 : 1 << 10;
+  const int64_t columns = x.dim(-1);
+  const auto* bits = reinterpret_cast<const uint16_t*>(x.data<char>());
+  std::vector<int64_t> times(significands, 0);
+  int64_t most = 1;
+  for (int64_t begin = 0; begin < x.numel(); begin += columns) {
+    for (int64_t i = begin; i < begin + columns; ++i) {
+      const bool zero = bits[i] % (1 << 15) == 0;
+      if (!zero) most = std::max(most, ++times[bits[i] % significands]);
+    }
+    std::fill(times.begin(), times.end(), 0);
+  }
+  return most - 1;
+}
+
 bool conformance_applies(DType storage, int64_t n, const RowsAside& aside) {
   return (storage == DType::f16 || storage == DType::bf16) &&
          n - aside.rows * aside.outputs >= kLimits.conformance_least;

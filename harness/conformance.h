@@ -47,6 +47,12 @@ struct RowsAside {
 };
 RowsAside rows_aside(const ConformanceRule& rule, int64_t rows);
 
+// w of a norm, which scales a row as a whole. Where the scale's last bit brings one value of x to
+// the other side of a tie, it brings all of that significand in the row there, of which bf16 has
+// 128: the most in a row of x [.., columns], zeros apart, less the one that the share of flips
+// counts. 0 where x is not stored in 16 bits: its values differ.
+int64_t alike_in_row(const Tensor& x);
+
 // Applies to f16 and bf16 storage where at least 64 elements are not set aside.
 bool conformance_applies(DType storage, int64_t n, const RowsAside& aside = {});
 

@@ -38,9 +38,9 @@ struct OutputCase {
   double max_abs_score = 0;           // attention only
   std::vector<Stage> cascade_stages;  // conformance: stages whose flips feed a later sum (GLU MLP)
   Bottleneck bottleneck;              // conformance: of an adapter
-  int64_t cascade_outputs =
-      0;  // conformance: outputs that one upstream rounding feeds (eager sdpa: head_dim)
-  bool exact = false;  // bitwise contract: copy, mask, KV write, embedding without scale
+  int64_t cascade_outputs = 0;  // conformance: outputs that one upstream rounding feeds (eager
+                                // sdpa: head_dim, norms: values of one significand)
+  bool exact = false;           // bitwise contract: copy, mask, KV write, embedding without scale
   bool reference_is_model = false;  // S(ref) and classes from m: fused contracts, other dtypes
   bool conformance = true;          // false where m is not reproducible (flash-order attention)
 };

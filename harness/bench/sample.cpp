@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "harness/cases.h"
+#include "harness/conformance.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -96,6 +97,23 @@ Tensor gather(Ops& ops, const Tensor& view) {
   return out;
 }
 
+namespace {
+
+// What a norm scales row by row; undefined: it is no norm.
+Tensor scaled_rows(const SampledOp& sampled, const std::vector<OpRecord>& records) {
+  for (const OpRecord& record : records) {
+    switch (record.op) {
+      case OpId::rms_norm:
+      case OpId::layer_norm: return sampled.inputs[0];
+      case OpId::add_rms_norm: return sampled.outputs[0];  // the sum
+      default: break;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
 OutputVerdict judge_sample(const SampledOp& sampled, const std::vector<OpRecord>& records,
                            Device& oracle) {
   const DType made = sampled.outputs[0].dtype();
@@ -119,6 +137,9 @@ OutputVerdict judge_sample(const SampledOp& sampled, const std::vector<OpRecord>
     output.exact = sampled.exact;
     output.max_abs_score = sampled.max_abs_score;
     output.conformance = size_of(output.contract.storage) == 2 && facts.single_rounding.none();
+    if (const Tensor x = scaled_rows(sampled, records); x.defined()) {
+      output.cascade_outputs = alike_in_row(x);
+    }
     verdicts.push_back(judge(output));
   }
   return *std::max_element(verdicts.begin(), verdicts.end(),

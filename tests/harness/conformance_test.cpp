@@ -59,6 +59,33 @@ TEST_CASE("equal values are equal whatever their bits", "[conformance]") {
   CHECK(conformance(y, model, {1, 1, 1, 0}, rule).n == 3);
 }
 
+// A row of a norm whose commonest significand the exact scale leaves just below a tie.
+TEST_CASE("values of one significand may fall to the other side of a tie together",
+          "[conformance]") {
+  constexpr int64_t kColumns = 4096;
+  testing::Random random(3);
+  std::vector<double> x = rounded(DType::bf16, random.normals(kColumns));
+  const Tensor stored = tensor_of(DType::bf16, {1, kColumns}, x);
+  const int64_t w = alike_in_row(stored);
+  CHECK(w >= 32);  // as many as there are on average
+  CHECK(w < 100);
+  CHECK(alike_in_row(tensor_of(DType::f32, {1, kColumns}, x)) == 0);
+  CHECK(alike_in_row(tensor_of(DType::bf16, {2, 3}, {0, 0, 0, 1.5, -3, 2})) == 1);
+
+  const double tie = 1 + 0x1p-8;  // between 1 and the bf16 above it
+  const auto scaled = [&](double scale) {
+    std::vector<double> y;
+    for (const double v : x) y.push_back(v * scale);
+    return rounded(DType::bf16, y);
+  };
+  const std::vector<double> model = scaled(tie * (1 - 1e-7)), kernel = scaled(tie * (1 + 1e-7));
+  const std::vector<uint8_t> valid(kColumns, 1);
+  CHECK_FALSE(conformance(kernel, model, valid, {0, 0x1p-8, 0, 0, kColumns, {}}).passed);
+  CHECK(conformance(kernel, model, valid, {0, 0x1p-8, 0, w, kColumns, {}}).passed);
+  CHECK_FALSE(
+      conformance(scaled(tie * 1.005), model, valid, {0, 0x1p-8, 0, w, kColumns, {}}).passed);
+}
+
 TEST_CASE("conformance is for 16-bit outputs of 64 elements", "[conformance]") {
   CHECK(conformance_applies(DType::bf16, 64));
   CHECK(conformance_applies(DType::f16, 1000));
