@@ -188,7 +188,7 @@ def _pinned(module: Any, default: torch.dtype, x: torch.Tensor, position_ids: to
     lifted = torch.get_default_dtype()
     torch.set_default_dtype(default)
     try:
-        with _disable_current_modes():
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
             type(module).forward(module, x, position_ids)
             module._buffers["inv_freq"] = widen(module.inv_freq)
     finally:

@@ -128,9 +128,10 @@ TEST_CASE("a chain of correct code passes") {
 TEST_CASE("float64 against float64: one model, two derivations") {
   const char* const name =
       GENERATE("llama-a1/decode-f32", "llama-a1/chunked-f32", "llama-a1/padded-decode-f32",
-               "llama-a3-dynamic/decode-f32", "gemma2-a4/decode-f32", "gemma2-a4/chunked-f32",
-               "gemma2-a4/padded-decode-f32", "mistral-b1/decode-f32", "zamba2-a6/decode-f32",
-               "zamba2-a6/chunked-f32", "zamba2-a6/padded-decode-f32");
+               "llama-a3-dynamic/decode-f32", "llama-a3-longrope/decode-f32",
+               "llama-a1/decode-f32-static", "gemma2-a4/decode-f32-static", "gemma2-a4/decode-f32",
+               "gemma2-a4/chunked-f32", "gemma2-a4/padded-decode-f32", "mistral-b1/decode-f32",
+               "zamba2-a6/decode-f32", "zamba2-a6/chunked-f32", "zamba2-a6/padded-decode-f32");
   const Recording recording = fixture(name);
   const auto oracle = open_device("oracle");
   const CheckpointResult result = run_chain(recording, *oracle, *oracle, {});
