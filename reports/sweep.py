@@ -72,7 +72,7 @@ def import_ray() -> ModuleType:
         import ray
     except ImportError as error:
         raise ValueError(
-            "a sweep needs Ray, which is not installed: pip install 'plumbline[sweep]'"
+            "a sweep needs Ray, which is not installed: pip install '.[sweep]'"
         ) from error
     return ray
 
