@@ -50,8 +50,7 @@ def require_accelerate() -> None:
         import accelerate  # noqa: F401
     except ImportError as error:
         raise ValueError(
-            "a device map needs accelerate, which is not installed: pip install "
-            "'plumbline[device-map]'"
+            "a device map needs accelerate, which is not installed: pip install '.[device-map]'"
         ) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from reports.commands import (
@@ -31,13 +32,21 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a command; the exit code."""
+    """Runs a command; the exit code, 130 after Ctrl-C."""
     parser = build_parser()
     options = parser.parse_args(arguments)
     try:
-        return int(options.run(options))
+        code = int(options.run(options))
+        sys.stdout.flush()  # where nobody reads is known only then
+        return code
     except UsageError as error:
         parser.error(str(error))
+    except KeyboardInterrupt:
+        print("reports: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # who reads has read enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (OSError, ValueError) as error:
         print(f"reports: {printable_lines(str(error))}", file=sys.stderr)
         return 3

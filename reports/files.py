@@ -5,8 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -31,18 +31,34 @@ def replace_bytes(path: Path, content: bytes) -> None:
 
     Raises OSError naming the file; the old one is intact then.
     """
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file to be written, which takes the place of `path` when the block ends well.
+
+    What is there and no file, such as a terminal, a pipe or /dev/null, is written into and stays.
+    Raises OSError naming `path`, which is as it was then.
+    """
     named, path = path, path.resolve()
     if path.exists() and not os.access(path, os.W_OK):
         raise PermissionError(f"{named}: is read-only; it was left as it is")
+    special = path.exists() and not path.is_file()
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        folder = None if special else path.parent
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=folder)
     except OSError as error:
         raise OSError(f"{named}: cannot be written: {error.strerror}") from error
+    os.close(handle)
     temporary = Path(name)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
+        yield temporary
+        if special:
+            path.write_bytes(temporary.read_bytes())
+            return
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
         temporary.replace(path)
@@ -51,5 +67,11 @@ def replace_bytes(path: Path, content: bytes) -> None:
             f"{named}: cannot be written ({error.strerror}); it was left as it is"
         ) from error
     finally:
-        with suppress(FileNotFoundError):
-            temporary.unlink()
+        temporary.unlink(missing_ok=True)
+
+
+def keep_inputs(out: Path, inputs: Iterable[Path]) -> None:
+    """ValueError where a file that is read would be overwritten with what is made of it."""
+    for path in inputs:
+        if out.exists() and path.exists() and out.samefile(path):
+            raise ValueError(f"{out}: would be overwritten, and is read; name another file")

@@ -8,19 +8,53 @@ one that repeats the whole. So the merged shards have the bytes of the merged un
 from __future__ import annotations
 
 import json
-import os
+import re
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from reports.decode import decode
+from reports.files import keep_inputs, replacing
 from reports.json_lines import Line, json_lines
 from reports.program import summary_of
+from reports.results import SCHEMA
 
 Key = tuple[str, str, str, str]  # recording, fixture, checkpoint, device
 PROGRAM = ("version", "schema")  # of the run, and the environment's:
 COMMIT = "commit"
+SHARD = re.compile("[1-9][0-9]{0,6}/[1-9][0-9]{0,6}")
+MOST_NAMED = 10  # shards that a message lists
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """What has to be in a run's line to merge it."""
+
+    schema: int
+    version: str
+    environment: dict[str, str]
+    devices: list[str]
+    request: dict[str, str]
+
+
+@dataclass(frozen=True)
+class CheckpointLine:
+    """The same of a checkpoint's."""
+
+    recording: str
+    fixture: str
+    checkpoint: str
+    device: str
+    golden_sha256: str
+
+
+@dataclass(frozen=True)
+class SummaryLine:
+    """The same of a summary's."""
+
+    interrupted: str
 
 
 @dataclass(frozen=True)
@@ -54,6 +88,29 @@ def canonical(line: Line) -> str:
     return json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n"
 
 
+LINES = {"run": RunLine, "checkpoint": CheckpointLine, "summary": SummaryLine}
+
+
+def checked(kind: object, line: Line) -> None:
+    """ValueError naming the member that is missing or wrong."""
+    if not isinstance(kind, str) or kind not in LINES:
+        raise ValueError(f"{kind!r} lines cannot be merged; write the file with harness --json")
+    if kind == "run" and line.get("schema") != SCHEMA:
+        raise ValueError(
+            f"schema is {line.get('schema')!r}, this program merges {SCHEMA}; "
+            "use the reports of the harness that wrote it"
+        )
+    if kind == "run" and "request" not in line:
+        raise ValueError("does not say what was asked: its harness is too old to merge")
+    decode(LINES[kind], line)
+    if kind == "run":
+        selected, shard = (line["request"].get(name, "") for name in ("selected", "shard"))
+        if not re.fullmatch("[0-9]{1,18}", selected):
+            raise ValueError(f"request.selected is {selected!r}, needs a whole number")
+        if shard and not SHARD.fullmatch(shard):
+            raise ValueError(f"request.shard is {shard!r}, needs i/n")
+
+
 def read_part(path: Path) -> Part:
     """A file of `harness --json`, which has to be complete. ValueError naming file and line."""
     run: Line | None = None
@@ -62,6 +119,10 @@ def read_part(path: Path) -> Part:
     recordings: set[tuple[str, str]] = set()
     for place, line in json_lines(path):
         kind = line.get("type")
+        try:
+            checked(kind, line)
+        except ValueError as error:
+            raise ValueError(f"{place}: {error}") from error
         if (kind == "run") == (run is not None) or complete:
             raise ValueError(f"{place}: is a {kind!r} line, which cannot be there")
         if kind == "run":
@@ -72,14 +133,10 @@ def read_part(path: Path) -> Part:
                 raise ValueError(f"{place}: {' '.join(key)} is there twice")
             checkpoints[key] = canonical({**line, "seconds": "nan"})
             recordings.add((line["fixture"], line["golden_sha256"]))
-        elif kind == "summary":
-            complete = not line["interrupted"]
         else:
-            raise ValueError(f"{place}: {kind!r} lines cannot be merged; see harness --json")
+            complete = not line["interrupted"]
     if run is None or not complete:
         raise ValueError(f"{path}: was cut short; run it again (with --journal it goes on)")
-    if "request" not in run:
-        raise ValueError(f"{path}: does not say what was asked: its harness is too old to merge")
     return Part(path, run, checkpoints, recordings)
 
 
@@ -125,7 +182,9 @@ def check_shards(parts: Sequence[Part]) -> None:
         found = Counter(part.shard[0] for part in mine)
         missing = [f"{i}/{count}" for i in range(1, count + 1) if i not in found]
         if missing:
-            raise ValueError(f"{device}: no file has the shards {', '.join(missing)}")
+            more = len(missing) - MOST_NAMED
+            named = ", ".join(missing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+            raise ValueError(f"{device}: no file has the shards {named}")
         for index, times in found.items():
             if times > 1:
                 paths = ", ".join(str(part.path) for part in mine if part.shard[0] == index)
@@ -181,21 +240,15 @@ def merged_run(parts: Sequence[Part]) -> Line:
 
 def merge(paths: Sequence[Path], out: Path, harness: Path) -> Line:
     """Writes the merged file whole or not at all; its summary, which the harness gives."""
+    keep_inputs(out, paths)
     parts = [read_part(path) for path in paths]
     check_one_run(parts)
     check_shards(parts)
     lines = [text for _, text in sorted(gathered(parts).items())]
-    partial = out.with_name(f".{out.name}.partial-{os.getpid()}")
-    try:
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(canonical(merged_run(parts)))
-            file.writelines(lines)
-            file.flush()
-            summary = summary_of(partial, harness)
-            file.write(canonical(summary))
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(out)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(out) as partial, partial.open("w", encoding="utf-8") as file:
+        file.write(canonical(merged_run(parts)))
+        file.writelines(lines)
+        file.flush()
+        summary = summary_of(partial, harness)
+        file.write(canonical(summary))
     return summary

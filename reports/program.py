@@ -27,8 +27,14 @@ def find_harness(named: Path | None = None) -> Path:
 def summary_of(results: Path, harness: Path) -> Line:
     """The summary object of a file of a run and its checkpoints. ValueError with what is wrong."""
     command = [str(harness), "summary", str(results)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise ValueError(f"{harness}: cannot be run: {error.strerror}; see --harness") from error
     if done.returncode != 0:
         raise ValueError(f"{harness} summary: {done.stderr.strip() or f'exit {done.returncode}'}")
-    summary: Line = json.loads(done.stdout)
+    try:
+        summary: Line = json.loads(done.stdout)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{harness}: gave no summary; name the harness by --harness") from error
     return summary

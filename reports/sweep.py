@@ -6,6 +6,7 @@ text of its shard's report; what the shards found is merged as `reports merge` d
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import tempfile
 import time
@@ -25,6 +26,7 @@ from reports.program import find_harness
 SHARDS_PER_UNIT = 4  # so that a node that is faster, or dies, leaves little to wait for
 LOST_SECONDS = 60.0  # that a device may have no node before the sweep ends
 POLL_SECONDS = 1.0
+CONNECT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,23 @@ def import_ray() -> ModuleType:
         import ray
     except ImportError as error:
         raise ValueError(
-            "a sweep needs Ray, which is not installed: pip install 'plumbline[sweep]'"
+            "a sweep needs Ray, which is not installed: pip install '.[sweep]'"
         ) from error
     return ray
+
+
+def check_answers(address: str) -> None:
+    """ValueError where nothing listens at HOST:PORT, for which Ray would wait for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "://" in address:
+        return  # auto, local and clients' addresses, which Ray looks into at once
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ValueError(
+            f"--address {address}: no cluster answers: {error}; "
+            "`ray start --head` prints the address of one"
+        ) from error
 
 
 def units_of(ray: ModuleType, devices: Sequence[str]) -> dict[str, int]:
@@ -179,6 +195,7 @@ def sweep(
     harness = find_harness(plan.harness)  # that judges the whole
     started = not ray.is_initialized()
     if started:
+        check_answers(address)
         try:
             ray.init(address=address, log_to_driver=False, logging_level="error")
         except ConnectionError as error:

@@ -28,19 +28,25 @@ def run(options: argparse.Namespace) -> int:
     """Writes what was asked for; the exit code is 0 also where checkpoints failed."""
     if not (options.html or options.markdown):
         raise UsageError("nothing to write: name --html FILE, --markdown FILE or both")
+    from reports.files import keep_inputs, replace_text
     from reports.render import delta
     from reports.results import read_runs
 
+    outputs = [path for path in (options.html, options.markdown) if path]
+    if len({path.resolve() for path in outputs}) < len(outputs):
+        raise UsageError(f"--html and --markdown are both {options.html}: name two files")
+    for path in outputs:
+        keep_inputs(path, [*options.results, *options.baseline])
     runs = read_runs(options.results)
     compared = delta.compare(runs, options.baseline) if options.baseline else None
     if options.markdown:
         from reports.render.markdown import markdown
 
-        options.markdown.write_text(markdown(runs, compared), encoding="utf-8")
+        replace_text(options.markdown, markdown(runs, compared))
     if options.html:
         from reports.render.html import html  # matplotlib only where figures are drawn
 
-        options.html.write_text(html(runs, compared), encoding="utf-8")
+        replace_text(options.html, html(runs, compared))
     for notice in (run.notice for run in runs if run.notice):
         print(notice)
     return 0

@@ -121,7 +121,7 @@ def _measured(tree: Path, plan: Plan) -> Figure:
     """Builds what is checked out and runs the checkpoint. Raises ValueError for an unclear one."""
     built = subprocess.run(plan.build, shell=True, cwd=tree, capture_output=True)
     if built.returncode != 0:
-        return Figure(f"does not build (exit code {built.returncode})")
+        return _without_figure("does not build", built)
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "results.jsonl"
         command = [
@@ -133,7 +133,7 @@ def _measured(tree: Path, plan: Plan) -> Figure:
         except OSError as error:
             return Figure(f"does not run: {error.strerror}")
         if not results.is_file():
-            return Figure(f"left no results (exit code {done.returncode})")
+            return _without_figure("left no results", done)
         try:
             runs = read_results(results)
         except ValueError as error:
@@ -150,6 +150,13 @@ def _measured(tree: Path, plan: Plan) -> Figure:
         return Figure("has no such checkpoint")
     checkpoint = next(iter(found.values()))
     return Figure(checkpoint.status, checkpoint.error)
+
+
+def _without_figure(what: str, done: subprocess.CompletedProcess[bytes]) -> Figure:
+    """What a program did not do, with its last words."""
+    said = done.stderr.decode(errors="replace").strip().splitlines()
+    last = f": {said[-1][:200]}" if said else ""
+    return Figure(f"{what} (exit code {done.returncode}){last}")
 
 
 def _step(script: str) -> int:

@@ -48,7 +48,7 @@ def connect(text: str, create: bool) -> Engine:
     except (ArgumentError, ImportError, NoSuchModuleError) as error:
         raise HistoryError(
             f"--db: {error}; give a path, or a URL such as postgresql+psycopg://HOST/NAME "
-            "(pip install 'plumbline[postgresql]')"
+            "(pip install '.[postgresql]')"
         ) from error
     file = Path(str(url.database))
     if not create and not file.exists():

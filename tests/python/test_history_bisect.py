@@ -21,6 +21,7 @@ from pathlib import Path
 words = sys.argv[1:]
 error = Path("error").read_text().strip()
 if error == "none":
+    print("first\\nno such checkpoint", file=sys.stderr)
     sys.exit(5)
 assert Path(words[words.index("--fixture") + 1]).is_dir() and Path("built").exists()
 line = {line!r}
@@ -140,7 +141,7 @@ def test_commits_that_do_not_build_are_skipped_and_named_where_they_decide(
         (["1e-3", "1.2e-3"], [], "less than 1.5x, name a --threshold between them"),
         (["1e-3", "2e-3"], ["--threshold", "3e-3"], "does not tell them apart"),
         (["fail", "2e-3"], [], "does not tell them apart"),
-        (["none", "2e-3"], [], "cannot be measured: left no results (exit code 5)"),
+        (["none", "2e-3"], [], "left no results (exit code 5): no such checkpoint"),
         (["1e-3", "2e-3"], ["--build", "false"], "cannot be measured: does not build"),
         (["1e-3", "2e-3"], ["--harness", "nosuch"], "cannot be measured: does not run"),
         (["1e-3", "2e-3"], ["--good", "nosuch"], "git rev-parse --verify"),

@@ -168,6 +168,10 @@ def set_dtype(all_lines: list[Line]) -> None:
     all_lines[0]["request"]["dtype"] = "f32"
 
 
+def set_shard(all_lines: list[Line]) -> None:
+    all_lines[0]["request"]["shard"] = "2/3000000000"
+
+
 def set_golden(all_lines: list[Line]) -> None:
     all_lines[1]["golden_sha256"] = "0" * 64
 
@@ -184,6 +188,10 @@ def set_golden(all_lines: list[Line]) -> None:
         (lambda all_lines: all_lines.insert(1, all_lines[1]), "1.jsonl:3: .* is there twice"),
         (lambda all_lines: all_lines[0].pop("request"), "harness is too old to merge"),
         (lambda all_lines: all_lines.pop(0), "1.jsonl:1: is a 'checkpoint' line"),
+        (set_run("schema", 2), "1.jsonl:1: schema is 2, this program merges 1; use"),
+        (set_run("devices", "cpu"), "1.jsonl:1: devices is 'cpu', needs an array"),
+        (set_shard, "1.jsonl:1: request.shard is '2/3000000000', needs i/n"),
+        (lambda all_lines: all_lines[1].pop("fixture"), "1.jsonl:2: lacks fixture"),
     ],
 )
 def test_what_does_not_belong_together_is_refused(
@@ -211,3 +219,23 @@ def test_shards_that_are_missing_or_there_twice_are_named(
     assert merged(out, first, runs / "whole.jsonl") == 3
     assert "the number of shards on cpu is 3 in" in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_a_part_is_not_overwritten_with_the_whole(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = parts_of(runs)
+    before = parts[0].read_bytes()
+    assert merged(parts[0], *parts) == 3
+    assert f"{parts[0]}: would be overwritten" in capsys.readouterr().err
+    assert parts[0].read_bytes() == before
+
+
+def test_another_program_than_the_harness_is_named(
+    tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for program, words in (("echo", "gave no summary"), (tmp_path / "none", "cannot be run")):
+        command = ["merge", str(runs / "whole.jsonl"), "--out", str(tmp_path / "out")]
+        assert main([*command, "--harness", str(program)]) == 3
+        assert f"reports: {program}: {words}" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

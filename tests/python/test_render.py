@@ -104,7 +104,7 @@ def test_an_identical_run_has_nothing_to_say(tmp_path: Path) -> None:
     results = write(tmp_path / "results.jsonl", checkpoints(24))
     page, markdown = render(tmp_path, str(results), "--baseline", str(results))
     assert "Nothing failed" in first_screen(page)
-    assert "No checkpoint that passes lost accuracy" in first_screen(page)
+    assert "No compared checkpoint that passes lost accuracy" in first_screen(page)
     assert "24 compared; 0 worse; 0 better; 24 unchanged." in markdown
 
 
@@ -292,6 +292,20 @@ def test_wrong_baselines_are_named(
 def test_nothing_to_write_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["render", str(write(tmp_path / "results.jsonl", []))])
+    assert ended.value.code == 2
+
+
+def test_results_and_pages_do_not_overwrite_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = write(tmp_path / "results.jsonl", checkpoints(3))
+    before = results.read_bytes()
+    assert main(["render", str(results), "--html", str(results)]) == 3
+    assert f"{results}: would be overwritten" in capsys.readouterr().err
+    assert results.read_bytes() == before
+    page = str(tmp_path / "page")
+    with pytest.raises(SystemExit) as ended:
+        main(["render", str(results), "--html", page, "--markdown", page])
     assert ended.value.code == 2
 
 

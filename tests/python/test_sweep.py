@@ -90,10 +90,16 @@ def test_devices_without_a_node_and_shards_that_cannot_run_are_named(
     assert not (tmp_path / "swept").exists()
 
 
+@pytest.mark.parametrize("port", ["1", "99999999999999999999"])
+def test_an_address_where_nothing_listens_is_named(port: str) -> None:
+    with pytest.raises(ValueError, match=f"--address 127.0.0.1:{port}: no cluster answers"):
+        sweeping.check_answers(f"127.0.0.1:{port}")
+
+
 def test_a_sweep_without_ray_says_how_to_install_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     words = ["sweep", "--fixtures", str(ROOT / "fixtures" / CASES[0]), "--devices", "cpu"]
     assert main([*words, "--out", str(tmp_path / "out")]) == 3
-    assert "pip install 'plumbline[sweep]'" in capsys.readouterr().err
+    assert "pip install '.[sweep]'" in capsys.readouterr().err

@@ -1,0 +1,57 @@
+"""How any command of reports ends: what is written where, Ctrl-C, a reader that has read enough."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harness_runs import ROOT
+
+from reports.__main__ import main
+from reports.commands import table
+from reports.files import replace_text
+
+SPEED = "reports/baselines/nvidia-h200-speed.jsonl"
+
+
+def test_a_pipe_is_written_into_and_stays(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+    replace_text(pipe, "words")
+    assert os.read(end, 100) == b"words"
+    os.close(end)
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_a_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=f"{tmp_path}: cannot be written .Is a directory"):
+        replace_text(tmp_path, "words")
+
+
+def test_ctrl_c_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: argparse.Namespace) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(table, "run", interrupted)
+    assert main(["table", SPEED]) == 130
+    assert capsys.readouterr().err == "reports: interrupted\n"
+
+
+def test_a_reader_that_has_read_enough_is_no_error() -> None:
+    run = subprocess.Popen(
+        [sys.executable, "-m", "reports", "table", SPEED], cwd=ROOT, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert run.stdout and run.stderr
+    run.stdout.close()
+    assert run.stderr.read() == ""
+    assert run.wait() == 0
+    run.stderr.close()
