@@ -74,19 +74,27 @@ std::string header_of(const Journal::Facts& facts, const std::string& started) {
   return header.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// "device was "cpu", is "oracle"; ...": every fact that is not the same on both sides.
+// A fact as it is shown: of a long one, as of a hash, the beginning.
+std::string shown(const Json& facts, const std::string& name) {
+  constexpr size_t kMost = 48, kKept = 14;
+  const std::string whole = facts.contains(name) ? facts.at(name).dump() : "not there";
+  return whole.size() > kMost ? whole.substr(0, kKept) + "..." : whole;
+}
+
+// "device was "cpu", is "oracle"; ... and 2 more": the facts that are not the same on both sides.
 std::string differences(const Json& before, const Json& now) {
-  const auto shown = [](const Json& facts, const std::string& name) {
-    return facts.contains(name) ? facts.at(name).dump() : std::string("not there");
-  };
+  constexpr int kNamed = 4;
   Json names = before;
   names.update(now);
   std::string out;
+  int differ = 0;
   for (const auto& [name, value] : names.items()) {
-    const std::string was = shown(before, name), is = shown(now, name);
-    if (was != is) out += text(out.empty() ? "" : "; ", name, " was ", was, ", is ", is);
+    if (before.contains(name) && now.contains(name) && before.at(name) == now.at(name)) continue;
+    if (++differ > kNamed) continue;
+    out += text(out.empty() ? "" : "; ", name, " was ", shown(before, name), ", is ",
+                shown(now, name));
   }
-  return out;
+  return differ > kNamed ? text(out, "; and ", differ - kNamed, " more") : out;
 }
 
 }  // namespace

@@ -105,6 +105,10 @@ TEST_CASE("another run's journal is refused with what differs, and stays as it i
   CHECK(contains(error_with({{"device cpu", "cpu: 4 cores"}, {"block", "sdpa"}}),
                  "program was \"0.1.0 abc\", is not there; device cpu was \"cpu: 2 cores\", is "
                  "\"cpu: 4 cores\"; block was not there, is \"sdpa\"; repeat"));
+  const std::string many =
+      error_with({{"a", std::string(99, 'x')}, {"b", ""}, {"c", ""}, {"d", ""}});
+  CHECK(contains(many, "a was not there, is \"xxxxxxxxxxxxx...; b was"));
+  CHECK(contains(many, "and 2 more; repeat"));
   CHECK(read_bytes(root / "j") == bytes);
   const Journal::Facts hostile = {{"recording " + kHostile, kHostile}};
   Journal(root / "hostile", hostile, "then").append(result(0), 0.5);
