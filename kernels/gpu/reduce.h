@@ -24,8 +24,8 @@ class BlockReduction {
                   [](float a, float b) { return b > a || b != b ? b : a; });
   }
   // Of all numbers from those of each wave: one exchange where a mean and then the deviations from
-  // it take two (Chan, Golub and LeVeque 1979). As accurate: every deviation is from a mean. Once
-  // per kernel: there is one place for it.
+  // it take two (Chan, Golub and LeVeque 1979). As accurate: every deviation is from a mean. The
+  // count is left out: who gives its reciprocal has it. Once per kernel: there is one place for it.
   __device__ Moments moments(Moments of_wave, float reciprocal_of_count) {
     const unsigned thread = thread_index().x, waves = block_size().x / Wave;
     if (waves == 1) return of_wave;

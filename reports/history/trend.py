@@ -67,11 +67,11 @@ def _courses(errors: list[dict[Key, Error]], wanted: set[str]) -> dict[str, Cour
         raise ValueError(f"no block of {', '.join(sorted(wanted))}: there are {', '.join(names)}")
     levels: dict[Key, float] = {}
     before: dict[Key, Error] = {}
-    for now in errors:
-        levels = {key: levels.get(key, 1.0) * _ratio(before.get(key), now[key]) for key in now}
+    for run in errors:
+        levels = {key: levels.get(key, 1.0) * _ratio(before.get(key), run[key]) for key in run}
         for name, course in courses.items():
-            _append(course, [key for key in now if now[key].block == name], levels, before, now)
-        before = now
+            _append(course, [key for key in run if run[key].block == name], levels, before, run)
+        before = run
     return courses
 
 
