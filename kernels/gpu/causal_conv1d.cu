@@ -14,7 +14,7 @@
 namespace plumb::PLUMB_GPU_VENDOR {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 256, kAtOnce = 4;  // columns that are on their way together
 constexpr int64_t kSegment = 16;
 
 template <class T>
@@ -31,12 +31,15 @@ struct ConvOperands {
   Divisor channels, segments;
 };
 
-// Column `column` of before ++ x.
+// Column `column` of before ++ x. Chooses the address, not the path: loads need not wait in turn.
 template <class T>
 __device__ inline T past(const ConvOperands<T>& p, int64_t row, int64_t channel, int64_t column) {
-  if (column >= p.width) return p.x[row * p.x_row + (column - p.width) * p.x_token + channel];
-  if (!p.before) return from_float<T>(0.0f);
-  return p.before[row * p.before_row + channel * p.before_channel + column];
+  const T* place = p.x + row * p.x_row + (column - p.width) * p.x_token + channel;
+  if (column < p.width) {
+    place =
+        p.before ? p.before + row * p.before_row + channel * p.before_channel + column : nullptr;
+  }
+  return place ? *place : from_float<T>(0.0f);
 }
 
 template <class T, bool Activated, Activation Function>
@@ -52,16 +55,36 @@ __global__ void __launch_bounds__(kThreads) conv_channels(ConvOperands<T> p) {
     const float bias = p.bias ? to_float(p.bias[channel]) : 0.0f;
     for (int64_t t = begin; t < end; ++t) {
       float sum = bias;
-      for (int64_t k = 0; k < p.width; ++k) {
-        sum = fused_multiply_add(to_float(weight[k]), to_float(past(p, row, channel, t + 1 + k)),
-                                 sum);
+      for (int64_t first = 0; first < p.width; first += kAtOnce) {
+        float taps[kAtOnce], columns[kAtOnce];
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          const int64_t k = first + j < p.width ? first + j : p.width - 1;
+          taps[j] = to_float(weight[k]);
+          columns[j] = to_float(past(p, row, channel, t + 1 + k));
+        }
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          if (first + j < p.width) sum = fused_multiply_add(taps[j], columns[j], sum);
+        }
       }
       if constexpr (Activated) sum = activate<T, Function>(rounded<T>(sum));
       p.out[row * p.out_row + t * p.out_token + channel] = from_float<T>(sum);
     }
     if (begin > 0 || !p.after) continue;
     T* after = p.after + row * p.after_row + channel * p.after_channel;
-    for (int64_t k = 0; k < p.width; ++k) after[k] = past(p, row, channel, p.tokens + k);
+    for (int64_t first = 0; first < p.width; first += kAtOnce) {
+      T columns[kAtOnce];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int64_t k = first + j < p.width ? first + j : p.width - 1;
+        columns[j] = past(p, row, channel, p.tokens + k);
+      }
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        if (first + j < p.width) after[first + j] = columns[j];
+      }
+    }
   }
 }
 

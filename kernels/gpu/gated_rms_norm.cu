@@ -1,7 +1,9 @@
 // Mamba2's gated RMSNorm over groups of channels: v = x silu(gate), R(w R(v / rms(v))). x, gate
 // [..., C], weight [C]; x and out in X, gate and weight in T.
 //
-// A block owns a group of one row and reads it twice, the second time from the caches.
+// A block owns a group of one row. A thread keeps its first vector, most often the only one, and
+// the weights for it in registers; what a group has beyond these is read twice, the second time
+// from the caches.
 #include <algorithm>
 
 #include "kernels/gpu/functions.h"
@@ -31,12 +33,19 @@ struct GatedOperands {
 // x silu(gate) in float32.
 template <class X, class T, int N>
 struct Gated {
-  float v[N];
+  float v[N] = {};
+  Gated() = default;
   __device__ Gated(const X* x, const T* gate) {
     const Floats<X, N> value(load_vector<N>(x));
     const Floats<T, N> by(load_vector<N>(gate));
 #pragma unroll
     for (int i = 0; i < N; ++i) v[i] = value[i] * activate<X, Activation::silu>(by[i]);
+  }
+  // `sum` and the squares.
+  __device__ float add_squares(float sum) const {
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum = fused_multiply_add(v[i], v[i], sum);
+    return sum;
   }
 };
 
@@ -50,25 +59,34 @@ __global__ void __launch_bounds__(kMostThreads) gated_groups(GatedOperands<X, T>
     const int64_t first = at.remainder * p.width;
     const X* x = p.x + p.x_rows.offset(at.quotient) + first;
     const T* gate = p.gate + p.gate_rows.offset(at.quotient) + first;
-    float squares = 0;
-    for (int64_t i = begin; i < p.width; i += step) {
-      const Gated<X, T, N> gated(x + i, gate + i);
-#pragma unroll
-      for (int j = 0; j < N; ++j) squares = fused_multiply_add(gated.v[j], gated.v[j], squares);
+    const T* weight = p.weight + first;
+    const bool inside = begin < p.width;
+    Gated<X, T, N> kept;
+    Vector<T, N> kept_weight{};
+    if (inside) {
+      kept = {x + begin, gate + begin};
+      kept_weight = load_vector<N>(weight + begin);
+    }
+    float squares = kept.add_squares(0.0f);
+    for (int64_t i = begin + step; i < p.width; i += step) {
+      squares = Gated<X, T, N>(x + i, gate + i).add_squares(squares);
     }
     const float mean = over_block.sum(squares) / static_cast<float>(p.width);
     const float factor = reciprocal_sqrt(mean + p.eps);
     X* out = p.out + p.out_rows.offset(at.quotient) + first;
-    for (int64_t i = begin; i < p.width; i += step) {
-      const Gated<X, T, N> gated(x + i, gate + i);
-      const Floats<T, N> weight(load_vector<N>(p.weight + first + i));
+    const auto normalise = [&](int64_t i, const Gated<X, T, N>& gated, const Vector<T, N>& by) {
+      const Floats<T, N> w(by);
       float normed[N], y[N];
 #pragma unroll
       for (int j = 0; j < N; ++j) normed[j] = gated.v[j] * factor;
       widen(narrowed<X>(normed), y);
 #pragma unroll
-      for (int j = 0; j < N; ++j) y[j] *= weight[j];
+      for (int j = 0; j < N; ++j) y[j] *= w[j];
       store_vector(out + i, narrowed<X>(y));
+    };
+    if (inside) normalise(begin, kept, kept_weight);
+    for (int64_t i = begin + step; i < p.width; i += step) {
+      normalise(i, Gated<X, T, N>(x + i, gate + i), load_vector<N>(weight + i));
     }
   }
 }

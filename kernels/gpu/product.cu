@@ -98,11 +98,38 @@ __global__ void __launch_bounds__(kThreads) product_tiles(ProductOperands<T> p) 
 }
 
 constexpr int kColumnsOfGroup = 2, kWavesOfGroup = 4;  // of one_row: who shares what
+constexpr int kBlocksOfRow = 4;                        // that should fit a multiprocessor at once
+
+// What a lane adds to the sums of its columns: `M` vectors of each, read before the first is used.
+template <int M, class T, int Columns>
+__device__ inline void add_products(float (&sum)[Columns], const T* const (&rows)[Columns],
+                                    const T* x, int first, int step) {
+  constexpr int N = kVector<T>;
+  Vector<T, N> factors[M], weights[M][Columns];
+#pragma unroll
+  for (int j = 0; j < M; ++j) {
+    factors[j] = load_vector<N>(x + first + j * step);
+#pragma unroll
+    for (int c = 0; c < Columns; ++c) {
+      weights[j][c] = load_vector<N>(rows[c] + first + j * step);
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < M; ++j) {
+    const Floats<T, N> factor(factors[j]);
+#pragma unroll
+    for (int c = 0; c < Columns; ++c) {
+      const Floats<T, N> weight(weights[j][c]);
+#pragma unroll
+      for (int i = 0; i < N; ++i) sum[c] = fused_multiply_add(factor[i], weight[i], sum[c]);
+    }
+  }
+}
 
 template <class T, int Wave>
-__global__ void __launch_bounds__(kThreads) one_row(ProductOperands<T> p) {
+__global__ void __launch_bounds__(kThreads, kBlocksOfRow) one_row(ProductOperands<T> p) {
   wait_for_previous_kernel();
-  constexpr int N = kVector<T>, kInFlight = 4;  // loads of a column before their use
+  constexpr int N = kVector<T>, kInFlight = 3;  // vectors of a column
   constexpr int kColumns = kColumnsOfGroup, kSharers = kWavesOfGroup;
   constexpr int kGroups = kThreads / Wave / kSharers;
   const int wave = static_cast<int>(thread_index().x) / Wave, group = wave / kSharers;
@@ -115,29 +142,14 @@ __global__ void __launch_bounds__(kThreads) one_row(ProductOperands<T> p) {
   }
   const int inner = static_cast<int>(p.inner), step = kSharers * Wave * N;
   float sum[kColumns] = {};
-  for (int k0 = (wave % kSharers * Wave + lane) * N; k0 < inner; k0 += kInFlight * step) {
-    Vector<T, N> weights[kColumns][kInFlight];
-    const bool whole = k0 + (kInFlight - 1) * step < inner;
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-#pragma unroll
-      for (int j = 0; j < kInFlight; ++j) {
-        const int k = k0 + j * step;
-        weights[c][j] = whole || k < inner ? load_vector<N>(rows[c] + k) : Vector<T, N>{};
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < kInFlight; ++j) {
-      const int k = k0 + j * step;
-      if (!whole && k >= inner) break;
-      const Floats<T, N> x(load_vector<N>(p.a + k));
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        const Floats<T, N> w(weights[c][j]);
-#pragma unroll
-        for (int i = 0; i < N; ++i) sum[c] = fused_multiply_add(x[i], w[i], sum[c]);
-      }
-    }
+  int k = (wave % kSharers * Wave + lane) * N;
+  for (; k + (kInFlight - 1) * step < inner; k += kInFlight * step) {
+    add_products<kInFlight>(sum, rows, p.a, k, step);
+  }
+  if (k + step < inner) {
+    add_products<2>(sum, rows, p.a, k, step);
+  } else if (k < inner) {
+    add_products<1>(sum, rows, p.a, k, step);
   }
   struct Shared {
     float sum[kGroups][kSharers][kColumns];
