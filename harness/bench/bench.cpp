@@ -62,7 +62,12 @@ class Rotation {
   size_t next_ = 0;
 };
 
-void time_calls(Rotation& rotation, const BenchOptions& options, BenchResult& out) {
+struct Timing {
+  int64_t calls = 0;
+  double median = 0, p10 = 0, p90 = 0;  // seconds
+};
+
+Timing time_calls(Rotation& rotation, const BenchOptions& options) {
   const auto start = Clock::now();
   double one = rotation.time(1);  // also the warm-up
   one = std::min(one, rotation.time(2));
@@ -77,11 +82,26 @@ void time_calls(Rotation& rotation, const BenchOptions& options, BenchResult& ou
     }
     batches.push_back(rotation.time(count));
   }
-  out.calls = count * static_cast<int64_t>(batches.size());
   std::sort(batches.begin(), batches.end());
-  out.median = quantile(batches, 0.5);
-  out.p10 = quantile(batches, 0.1);
-  out.p90 = quantile(batches, 0.9);
+  return {count * static_cast<int64_t>(batches.size()), quantile(batches, 0.5),
+          quantile(batches, 0.1), quantile(batches, 0.9)};
+}
+
+// Seconds of a copy that reads half of `bytes` and writes as many, timed as the cases are.
+double time_copy(Device& device, double bytes, const BenchOptions& options) {
+  const auto elements = std::max(int64_t{1}, static_cast<int64_t>(bytes / 2 / sizeof(float)));
+  const auto half = [&](const char* name, Fill::Kind kind) {
+    return BenchOperand{name, DType::f32, {1, elements}, {kind, 0, 1}};
+  };
+  const OperandSets sets(device, {half("out", Fill::output), half("x", Fill::normal)},
+                         options.rotate_bytes);
+  std::vector<Call> calls;
+  for (int64_t i = 0; i < sets.count(); ++i) {
+    calls.push_back(
+        [set = sets.set(i)](Context& context) { context.ops.copy(set.at("out"), set.at("x")); });
+  }
+  Rotation rotation(device, calls);
+  return time_calls(rotation, options).median;
 }
 
 // Judges the case on the first set; false when it is wrong.
@@ -102,7 +122,7 @@ bool judge_first(const Call& call, const OperandSets& sets, Device& device, Devi
   return out.status == Status::pass;
 }
 
-void measure(const BenchCase& bench_case, Device& device, Device& oracle,
+void measure(const BenchCase& bench_case, Device& device, Device& oracle, const Ceilings& ceilings,
              const BenchOptions& options, BenchResult& out) {
   const OperandSets sets(device, bench_case.operands, options.rotate_bytes);
   out.sets = sets.count();
@@ -111,15 +131,22 @@ void measure(const BenchCase& bench_case, Device& device, Device& oracle,
   if (!judge_first(calls[0], sets, device, oracle, "before", out)) return;
   {
     Rotation rotation(device, calls);
-    time_calls(rotation, options, out);
+    const Timing timing = time_calls(rotation, options);
+    out.calls = timing.calls;
+    out.median = timing.median;
+    out.p10 = timing.p10;
+    out.p90 = timing.p90;
     rotation.rewind();
     rotation.time(1);  // what the first set gives, in the way that was timed
   }
   const std::string timed = fingerprint(device, bench_case, sets.set(0));
   if (!judge_first(calls[0], sets, device, oracle, "after", out)) return;
-  if (fingerprint(device, bench_case, sets.set(0)) == timed) return;
-  out.status = Status::nondeterministic;
-  out.reason = "the timed calls left other bytes than the judged one";
+  if (fingerprint(device, bench_case, sets.set(0)) != timed) {
+    out.status = Status::nondeterministic;
+    out.reason = "the timed calls left other bytes than the judged one";
+  } else if (!share_of_ceiling(out, ceilings).of_matrix) {
+    out.copy = time_copy(device, out.cost.bytes, options);
+  }
 }
 
 // Seconds of one call in a queue, the work growing until a call is long enough to measure.
@@ -194,7 +221,8 @@ Share share_of_ceiling(const BenchResult& result, const Ceilings& ceilings) {
 }
 
 BenchResult run_bench(const BenchCase& bench_case, const BenchShape& shape, const BenchSizes& sizes,
-                      Device& device, Device& oracle, const BenchOptions& options) {
+                      Device& device, Device& oracle, const Ceilings& ceilings,
+                      const BenchOptions& options) {
   BenchResult out;
   out.block = bench_case.block;
   out.name = bench_case.name;
@@ -205,7 +233,7 @@ BenchResult run_bench(const BenchCase& bench_case, const BenchShape& shape, cons
   try {
     settle_device_errors(out.status, out.reason, [&] {
       device.ops().set_fused(options.fuse ? OpSet().set() : OpSet());
-      measure(bench_case, device, oracle, options, out);
+      measure(bench_case, device, oracle, ceilings, options, out);
     });
   } catch (const std::exception& error) {
     out.status = Status::internal_error;

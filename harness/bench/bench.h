@@ -29,6 +29,10 @@ struct BenchResult {
   int64_t sets = 0;                     // of operands, used in turn
   int64_t calls = 0;                    // timed
   double median = 0, p10 = 0, p90 = 0;  // seconds per call, over the batches
+  // Seconds of a copy that moves as many bytes, measured in the same way: what a short call can
+  // reach on a device that needs megabytes to be busy. 0 where the matrix rate is the nearer
+  // ceiling.
+  double copy = 0;
   Cost cost;
 };
 
@@ -50,7 +54,8 @@ Share share_of_ceiling(const BenchResult& result, const Ceilings& ceilings);
 // Judges samples of the case, times it, judges again and compares with what the timed calls left.
 // Does not throw for what the device does: that becomes the status.
 BenchResult run_bench(const BenchCase& bench_case, const BenchShape& shape, const BenchSizes& sizes,
-                      Device& device, Device& oracle, const BenchOptions& options);
+                      Device& device, Device& oracle, const Ceilings& ceilings,
+                      const BenchOptions& options);
 
 // "linear/onednn sdpa/avx2", each once, in order of first use.
 std::string implementations(const std::vector<OpRecord>& records);

@@ -52,6 +52,10 @@ std::string bench_json(const BenchResult& result, const Device& device, const Ce
                        {"tflop_per_s", 1e-12 * result.cost.flops / result.median},
                        {"share", share.value},
                        {"share_of", share.of_matrix ? "matrix" : "copy"}});
+    if (result.copy > 0) {
+      object.update(Json{{"copy_us", 1e6 * result.copy},
+                         {"share_of_copy_of_size", result.copy / result.median}});
+    }
   }
   return line(object);
 }
@@ -63,6 +67,7 @@ std::string bench_table(const std::vector<BenchResult>& results, const Ceilings&
     table.add_column(title, true);
   }
   table.add_column("of", false);
+  table.add_column("of a copy its size", true);
   std::string reasons;
   for (const BenchResult& r : results) {
     std::vector<Table::Cell> row;
@@ -77,8 +82,9 @@ std::string bench_table(const std::vector<BenchResult>& results, const Ceilings&
       cell(short_number(1e-12 * r.cost.flops / r.median));
       cell(percent(share.value));
       cell(share.of_matrix ? "matrix" : "copy");
+      cell(r.copy > 0 ? percent(r.copy / r.median) : "");
     } else {
-      for (int i = 0; i < 7; ++i) cell("");
+      for (int i = 0; i < 8; ++i) cell("");
       reasons += text(r.name, ": ", r.reason, "\n");
     }
     table.add_row(std::move(row));

@@ -94,7 +94,7 @@ int run(const Options& options, const Step& step) {
   for (const BenchCase& one : cases) {
     std::cerr << one.name << "\n";
     step(one.name + " on " + device.name());
-    results.push_back(run_bench(one, shape, sizes, device, *oracle, bench));
+    results.push_back(run_bench(one, shape, sizes, device, *oracle, ceilings, bench));
     statuses.push_back(results.back().status);
     write(bench_json(results.back(), device, ceilings));
   }

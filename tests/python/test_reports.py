@@ -32,6 +32,11 @@ def test_best_rival_with_its_ratio() -> None:
     assert "| 10 | 20 | compile | 2.00x | 80 % of copy | x: no gcc |" in text
 
 
+def test_a_short_call_stands_beside_a_copy_of_its_size() -> None:
+    text = markdown([{**OURS, "share": 0.78, "share_of_copy_of_size": 0.99}])
+    assert "| 78 % of copy, 99 % of one its size |" in text
+
+
 def test_wrong_kernel_gets_no_figure() -> None:
     wrong = {key: value for key, value in OURS.items() if key not in ("median_us", "share")}
     text = markdown([{**wrong, "status": "fail", "reason": "rms_norm: token"}, rival("eager", 4.0)])

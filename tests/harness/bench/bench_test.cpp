@@ -37,7 +37,8 @@ BenchResult bench(Device& device, const std::string& name, const BenchSizes& siz
                   const std::string& shape = "tiny-gemma2") {
   const auto oracle = open_device("oracle");
   const BenchShape& found = find_bench_shape(shape);
-  return run_bench(find(bench_cases(found, sizes), name), found, sizes, device, *oracle, quickly());
+  return run_bench(find(bench_cases(found, sizes), name), found, sizes, device, *oracle, kCeilings,
+                   quickly());
 }
 
 TEST_CASE("every case of a small shape passes on the cpu, prefill and decode, and has figures") {
@@ -49,13 +50,14 @@ TEST_CASE("every case of a small shape passes on the cpu, prefill and decode, an
   const BenchSizes sizes{tokens, 50, dtype};
   for (const BenchCase& one : bench_cases(find_bench_shape(shape), sizes)) {
     const BenchResult r =
-        run_bench(one, find_bench_shape(shape), sizes, *device, *oracle, quickly());
+        run_bench(one, find_bench_shape(shape), sizes, *device, *oracle, kCeilings, quickly());
     CAPTURE(one.name, r.reason);
     CHECK(r.status == Status::pass);
     CHECK(r.median > 0);
     CHECK(r.p10 <= r.median);
     CHECK(r.median <= r.p90);
     CHECK(r.cost.bytes > 0);
+    CHECK((r.copy > 0) == !share_of_ceiling(r, kCeilings).of_matrix);
     CHECK(!r.impl.empty());
   }
 }
@@ -155,6 +157,20 @@ TEST_CASE("quantiles lie between the elements, shares are of the nearer ceiling"
   const Share share = share_of_ceiling(r, kCeilings);
   CHECK(share.value == 1.5);
   CHECK(share.of_matrix);
+}
+
+TEST_CASE("beside a short call stands a copy of its size, beside a product none") {
+  const auto device = open_device("cpu", 1);
+  const BenchSizes sizes{64, 64, DType::f32};
+  const auto line = [&](const char* name) {
+    return nlohmann::json::parse(bench_json(bench(*device, name, sizes), *device, kCeilings));
+  };
+  const auto add = line("add"), product = line("linear.gate_proj");
+  CHECK(add["share_of"] == "copy");
+  CHECK(add["share_of_copy_of_size"].get<double>() ==
+        Approx(add["copy_us"].get<double>() / add["median_us"].get<double>()));
+  CHECK(product["share_of"] == "matrix");
+  CHECK(!product.contains("copy_us"));
 }
 
 TEST_CASE("unknown shapes are named with the known ones") {
