@@ -19,11 +19,12 @@ def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     headers.mkdir()
     shutil.copy(ROOT / "kernels" / "plugin.h", headers)
     out = tmp_path_factory.mktemp("plugins")
+    include = f"-DPLUMBLINE={headers.parent}"
     for command in (
-        ["cmake", "-S", str(PLUGIN_SAMPLES), "-B", str(out), f"-DPLUMBLINE={headers.parent}"],
+        ["cmake", "-G", "Ninja", "-S", str(PLUGIN_SAMPLES), "-B", str(out), include],
         ["cmake", "--build", str(out)],
     ):
-        subprocess.run(command, check=True, capture_output=True)
+        subprocess.run(command, check=True)  # pytest shows what it prints when it fails
     return out
 
 
