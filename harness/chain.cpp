@@ -191,7 +191,8 @@ OutputVerdict Chain::chain_verdict() const {
     add(make_gate("chained", row.chained, row.chained_limit,
                   {{"reference", row.reference}, {"floor", row.floor}}, where));
     if (!std::isnan(row.excess())) {
-      add(make_gate("excess", row.excess(), kLimits.chain_excess, {{"forecast", row.forecast}},
+      add(make_gate("excess", row.excess(), row.excess_limit(),
+                    {{"forecast", row.forecast}, {"kappa", kappa(row.vectors * row.width, 1)}},
                     where));
     }
   }

@@ -5,7 +5,7 @@
 // model, replays the run from its ids with an observer (blocks/context.h) and compares.
 // chain_figures.h has the rules: a layer's error in the chain is at most
 // c kappa max(the reference's, floors of the blocks so far in quadrature), c = 1.5 in 16 bits and 4
-// in fp32, and at most twice its forecast sqrt((A e_before)^2 + isolated^2), A being the recorded
+// in fp32, and at most 2 kappa its forecast sqrt((A e_before)^2 + isolated^2), A being the recorded
 // amplification; slots of caches that a call must leave alone are compared byte by byte.
 //
 // What fails alone is a kernel; what is right alone and wrong on its own inputs (the shadow run) is

@@ -81,6 +81,8 @@ void compare_chained(ChainRow& row, const Recording& recording, const Checkpoint
   row.chained = tensor_error(values, it.scales, none);
   row.chained_limit = chained_limit(dtype, it.scales.n, row.reference, row.floor);
   row.saturated = is_saturated(dtype, row.reference);
+  row.width = it.layout.columns;
+  row.vectors = it.scales.n / std::max<int64_t>(row.width, 1);
 }
 
 Tensor last_tokens(const Tensor& t, int64_t count) {

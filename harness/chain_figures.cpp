@@ -28,10 +28,12 @@ double ChainRow::excess() const {
   return std::isnan(forecast) ? kNoFigure : quotient(chained, std::max(forecast, floor));
 }
 
+double ChainRow::excess_limit() const { return kLimits.chain_excess * kappa(vectors * width, 1); }
+
 bool ChainRow::chained_failed() const {
   if (changed > 0) return true;
   if (saturated) return false;
-  return !(chained <= chained_limit) || excess() > kLimits.chain_excess;
+  return !(chained <= chained_limit) || excess() > excess_limit();
 }
 
 double c_chain_of(DType storage) {
@@ -48,6 +50,9 @@ bool is_saturated(DType storage, double reference) {
 
 void forecast(std::vector<ChainRow>& rows) {
   for (ChainRow& row : rows) {
+    if (row.before >= 0) {
+      row.width = std::min(row.width, rows[static_cast<size_t>(row.before)].width);
+    }
     if (row.is_state() || std::isnan(row.isolated)) continue;
     double inherited = 0;
     if (!std::isnan(row.amplification) && row.before >= 0) {

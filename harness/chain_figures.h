@@ -15,6 +15,7 @@
 namespace plumb {
 
 inline constexpr double kNoFigure = std::numeric_limits<double>::quiet_NaN();
+inline constexpr int64_t kAnyWidth = int64_t{1} << 40;
 
 // What isolated error, chained error and shadow error say together about a checkpoint.
 enum class Diagnosis : uint8_t {
@@ -44,6 +45,8 @@ struct ChainRow {
   double reference = 0;         // the reference's error in its own chain
   double floor = 0;             // of the blocks so far, in quadrature
   double forecast = kNoFigure;  // sqrt((A e_before)^2 + isolated^2)
+  int64_t vectors = 1;          // compared: tokens of all rows of the batch
+  int64_t width = kAnyWidth;    // elements of one, or of the narrowest that its error came through
   double shadow = kNoFigure;    // nu: error against the float64 block on the chain's own inputs
   double shadow_limit = kNoFigure;
   int64_t changed = 0;     // bytes of stored slots that another call changed
@@ -53,7 +56,10 @@ struct ChainRow {
   bool is_state() const { return output != "out"; }
   double inherited(const std::vector<ChainRow>& rows) const;  // A times the error before
   double excess() const;                                      // chained error over its forecast
-  bool chained_failed() const;                                // ratio, excess or changed bytes
+  // 2 kappa: the forecast takes the reference's error for ours, and A along its direction; two
+  // errors of few elements differ by chance (one token of width 64: sigma 0.3 in the logarithm).
+  double excess_limit() const;
+  bool chained_failed() const;  // ratio, excess or changed bytes
   bool shadow_failed() const { return shadow_limit == shadow_limit && !(shadow <= shadow_limit); }
 };
 
@@ -64,8 +70,8 @@ double chained_limit(DType storage, int64_t n, double reference, double floor);
 // Whether a reference with this chained error is no witness; never in float32 and wider.
 bool is_saturated(DType storage, double reference);
 
-// Sets the forecasts. Without an amplification (what came in was exact) the reference's own chain
-// says what states of earlier calls add.
+// Sets the forecasts, and widths to the narrowest on the way. Without an amplification (what came
+// in was exact) the reference's own chain says what states of earlier calls add.
 void forecast(std::vector<ChainRow>& rows);
 void diagnose(std::vector<ChainRow>& rows);
 

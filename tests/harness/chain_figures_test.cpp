@@ -74,6 +74,23 @@ TEST_CASE("saturated: in 16 bits only, above a tenth") {
   CHECK(rows[1].chained_failed());
 }
 
+TEST_CASE(
+    "few elements may exceed their forecast by more, as many as the narrowest layer on the way") {
+  std::vector<ChainRow> rows = clean_chain(3);
+  rows[0].width = 64;
+  rows[2].width = 256;  // logits
+  rows[2].vectors = 2;
+  forecast(rows);
+  CHECK(rows[1].width == 64);
+  CHECK(rows[2].width == 64);
+  CHECK(rows[2].excess_limit() == Approx(2 * kappa(128, 1)));
+  rows[2].chained_limit = 1;
+  rows[2].chained = 2.5 * rows[2].forecast;
+  CHECK_FALSE(rows[2].chained_failed());
+  rows[2].chained = 2.6 * rows[2].forecast;
+  CHECK(rows[2].chained_failed());
+}
+
 TEST_CASE("an excess above two fails though the ratio passes and so does NaN") {
   std::vector<ChainRow> rows = clean_chain(2);
   CHECK_FALSE(rows[1].chained_failed());
