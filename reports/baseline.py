@@ -27,12 +27,12 @@ from reports.history.figures import (
     to_json,
 )
 from reports.json_lines import Line, json_lines
+from reports.results import NO_FAILURES
 
 SCHEMA = 2  # 1 had no histograms, and named the device in the runs only
 _DIGITS = 5
 _HASH_DIGITS = 16
 _ANY = re.compile("")
-_ACCEPTABLE = ("pass", "blind", "unsupported")  # of a checkpoint that is new
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def offer(baseline: Baseline, runs: Sequence[Run], wanted: re.Pattern[str] = _AN
         known = before is not None and _line(key, before) == _line(key, now)
         if known or not wanted.search(key.checkpoint):
             continue
-        loses = _loses(key, before, now) if before else now.status not in _ACCEPTABLE
+        loses = _loses(key, before, now) if before else now.status not in NO_FAILURES
         (worse if loses else better)[key] = now
     gone = [k for k in baseline.checkpoints if k not in measured and wanted.search(k.checkpoint)]
     return Offer(better, worse, gone)

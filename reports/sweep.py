@@ -19,9 +19,9 @@ from typing import Any
 
 from reports import fetch, program
 from reports.fetch import RemoteRecording, fetched
-from reports.json_lines import Line
 from reports.merge import merge
 from reports.program import find_harness
+from reports.results import Summary
 
 SHARDS_PER_UNIT = 4  # so that a node that is faster, or dies, leaves little to wait for
 LOST_SECONDS = 60.0  # that a device may have no node before the sweep ends
@@ -189,7 +189,7 @@ class Sweep:
 
 def sweep(
     plan: Plan, devices: Sequence[str], address: str, shards: int | None, retries: int, out: Path
-) -> Line:
+) -> Summary:
     """Runs everything and writes the merged report; its summary."""
     ray = import_ray()
     harness = find_harness(plan.harness)  # that judges the whole

@@ -29,8 +29,8 @@ def run(options: argparse.Namespace) -> int:
     if not (options.html or options.markdown):
         raise UsageError("nothing to write: name --html FILE, --markdown FILE or both")
     from reports.files import keep_inputs, replace_text
+    from reports.reader import read_runs
     from reports.render import delta
-    from reports.results import read_runs
 
     outputs = [path for path in (options.html, options.markdown) if path]
     if len({path.resolve() for path in outputs}) < len(outputs):

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 from reports.history.figures import Key
 from reports.history.store import Error, Store, Stored
-
-_PROVED_NOTHING_WRONG = ("pass", "blind", "unsupported")
+from reports.results import NO_FAILURES
 
 
 @dataclass
@@ -100,7 +99,7 @@ def _append(
     last = course.mean[-1] if course.mean and not math.isnan(course.mean[-1]) else 1.0
     course.mean.append(last * step)
     course.worst.append(max(levels[key] for key in keys))
-    course.failed.append(sum(now[key].status not in _PROVED_NOTHING_WRONG for key in keys))
+    course.failed.append(sum(now[key].status not in NO_FAILURES for key in keys))
 
 
 def _geometric_mean(ratios: list[float]) -> float:
