@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from reports.commands import Commands
+from reports.files import replace_text
 
 MODELS = ("llama3-8b", "llama3.2-1b", "gemma2-2b", "zamba2-1.2b")
 
@@ -40,6 +41,6 @@ def run(options: argparse.Namespace) -> int:
         line = rival_model.compare(options.shape, config, options.harness, plan)
     except RuntimeError as error:
         raise ValueError(str(error)) from error
-    options.out.write_text(json.dumps(line) + "\n")
+    replace_text(options.out, json.dumps(line) + "\n")
     print(rival_model.summary(line), end="")
     return 0
