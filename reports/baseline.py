@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -270,18 +270,17 @@ def accept(
 
 
 def _with(
-    old: Baseline, new: Baseline, taken: Mapping[Key, Checkpoint], gone: Iterable[Key] = ()
+    old: Baseline, new: Baseline, taken: dict[Key, Checkpoint], gone: Iterable[Key] = ()
 ) -> Baseline:
     """The old one with what is taken of the new one, and the runs that either is of."""
-    left = set(gone)
-    checkpoints = {k: c for k, c in (old.checkpoints | taken).items() if k not in left}
-    commits = old.commits | {key: new.commits[key] for key in taken}
-    used = {commits[key] for key in checkpoints}
-    added = [
-        run for run in new.runs
-        if run not in old.runs and run["commit"] in {new.commits[key] for key in taken}
-    ]  # fmt: skip
-    runs = [run for run in old.runs if run.get("commit", "") in used] + added
+    checkpoints, commits = old.checkpoints | taken, dict(old.commits)
+    commits |= {key: new.commits[key] for key in taken}
+    for key in gone:
+        del checkpoints[key], commits[key]
+    measured = {commits[key] for key in taken}
+    added = [run for run in new.runs if run not in old.runs and run["commit"] in measured]
+    left = set(commits.values())
+    runs = [run for run in old.runs if run.get("commit", "") in left] + added
     return replace(old, runs=runs, checkpoints=checkpoints, commits=commits)
 
 

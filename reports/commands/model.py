@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from reports.commands import Commands
-from reports.files import replace_text
+from reports.files import check_writable, replace_text
 
 MODELS = ("llama3-8b", "llama3.2-1b", "gemma2-2b", "zamba2-1.2b")
 
@@ -36,6 +36,7 @@ def run(options: argparse.Namespace) -> int:
         options.tokens, options.steps, options.rounds, options.device, options.dtype,
         options.compiled, options.threads,
     )  # fmt: skip
+    check_writable(options.out)
     config = rival_model.published_config(options.shape)
     try:
         line = rival_model.compare(options.shape, config, options.harness, plan)
