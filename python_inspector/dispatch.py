@@ -146,21 +146,6 @@ def parameters(model: torch.nn.Module, names: Iterable[str]) -> Iterator[tuple[s
             yield name, module.get_parameter(own)
 
 
-def first_names(model: torch.nn.Module) -> dict[str, str]:
-    """From each parameter's name to the first name of the same tensor.
-
-    Tied parameters are one object; offloaded ones are not, so there transformers' list decides.
-    """
-    tied = getattr(model, "all_tied_weights_keys", None) or {}
-    first: dict[int, str] = {}
-    names: dict[str, str] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        names[name] = first.setdefault(id(parameter), name)
-        if parameter.is_meta and tied.get(name) in names:
-            names[name] = names[tied[name]]
-    return names
-
-
 def _hooks(module: torch.nn.Module) -> Iterator[Any]:
     """accelerate's hooks that offload this module's own weights."""
     hook = getattr(module, "_hf_hook", None)

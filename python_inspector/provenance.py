@@ -16,6 +16,7 @@ from transformers.cache_utils import StaticCache
 from python_inspector import dispatch
 from python_inspector.capture import RecordError
 from python_inspector.format import DTYPES, dtype_name
+from python_inspector.parameters import first_names
 
 
 def model_dtype(model: torch.nn.Module) -> str:
@@ -74,7 +75,7 @@ def summarise_runs(runs: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) 
 def weights_sha256(model: torch.nn.Module) -> str:
     """SHA-256 over name, dtype, shape and bytes of every parameter, sorted by name."""
     digest = hashlib.sha256()
-    names = sorted(name for name, first in dispatch.first_names(model).items() if name == first)
+    names = sorted(name for name, first in first_names(model).items() if name == first)
     for name, parameter in dispatch.parameters(model, names):
         digest.update(f"{name} {parameter.dtype} {tuple(parameter.shape)}\n".encode())
         flat = parameter.detach().contiguous().cpu().flatten()
@@ -84,7 +85,7 @@ def weights_sha256(model: torch.nn.Module) -> str:
 
 def network(model: torch.nn.Module) -> list[dict[str, Any]]:
     """The module tree; a tied parameter names the one that it shares its tensor with."""
-    names = dispatch.first_names(model)
+    names = first_names(model)
     tree = []
     for path, module in model.named_modules():
         parameters = {}

@@ -38,6 +38,7 @@ from python_inspector.format import (
 from python_inspector.lift import LiftError, looks_float32
 from python_inspector.masks import Visibility
 from python_inspector.oracle import Lifted, aside, is_aside, run_lifted
+from python_inspector.parameters import Parameters
 from python_inspector.sampled import choose_tokens, is_sampled, sketch, take, token_axis
 from python_inspector.taps import Taps
 from python_inspector.taps.common import FunctionTap, ModuleTap
@@ -77,10 +78,7 @@ class Recorder:
         self._thread = threading.get_ident()
         self._keys = WeakIdKeyDictionary()
         self._storage = provenance.model_dtype(model)
-        self._names = dispatch.first_names(model)
-        """The name that a checkpoint stores a parameter under: the first of tied ones."""
-        self._owners = {id(p): name for name, p in model.named_parameters() if not p.is_meta}
-        """The same by the parameter itself, where it stays: offloaded ones are made anew."""
+        self._parameters = Parameters(model)
 
     # What taps and patches use.
 
@@ -122,9 +120,7 @@ class Recorder:
         above = self.stack[-1]
         call = Call(above.path, above.module, bound_arguments(original, args, kwargs), self)
         frame = Frame(above.path, above.module, call, internals=tap.internals)
-        pure = inspect.unwrap(
-            original
-        )  # torch code beneath hub-kernel decorators and other patches
+        pure = inspect.unwrap(original)  # torch code beneath hub kernels' and other patches
         modules = _modules(args)
         if tap.oracle is not None:
             pure = tap.oracle(call, pure)
@@ -366,13 +362,8 @@ class Recorder:
         return key
 
     def _weight(self, name: str, tensor: torch.Tensor) -> str:
-        name = self._owners.get(id(tensor)) or self._names.get(name, name)
-        if tensor.is_meta:
-            return next(
-                self.writer.weight(name, there)
-                for name, there in dispatch.parameters(self.model, [name])
-            )
-        return self.writer.weight(name, tensor)
+        with self._parameters.stored(name, tensor) as (stored, values):
+            return self.writer.weight(stored, values)
 
     def _store(self, inputs: dict[str, Named]) -> dict[str, TensorRef]:
         return {name: TensorRef(self.key(t), axes) for name, (t, axes) in inputs.items()}

@@ -14,6 +14,7 @@ from python_inspector import dispatch, guards, provenance
 from python_inspector.block_table import BLOCKS
 from python_inspector.capture import Options, RecordError
 from python_inspector.internals import OperationMode
+from python_inspector.parameters import first_names
 from python_inspector.patches import function_patches
 from python_inspector.recorder import Recorder
 from python_inspector.sampled import Sampling
@@ -90,7 +91,7 @@ def record(
         recorder = Recorder(model, writer, taps, options)
         _introduce(recorder, warnings)
         if shared is not None or chained:  # all weights, whatever is recorded
-            for key, tensor in dispatch.parameters(model, dispatch.first_names(model)):
+            for key, tensor in dispatch.parameters(model, first_names(model)):
                 writer.weight(key, tensor)
         with _listening(recorder):
             yield recorder

@@ -24,7 +24,7 @@ COMMANDS = (rivals, model, table, baseline, history, render, merge, sweep)
 
 def build_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="reports", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m reports", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for command in COMMANDS:
         command.add(commands)

@@ -1,15 +1,15 @@
 """The accuracy baseline of a device: the accepted figures, one JSON line per checkpoint.
 
-The first line says of which device and runs they are. Whenever a worse figure was accepted, a
-line of type "accepted" says who did, when, why, and what the figures were. Everything is ordered,
-so that a diff shows what changed.
+The first line says of which device and runs they are. An entry whose run is of another commit than
+the first one names it. Whenever a worse figure was accepted, a line of type "accepted" says who
+did, when, why, and what the figures were. Everything is ordered, so that a diff shows what changed.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -27,12 +27,12 @@ from reports.history.figures import (
     to_json,
 )
 from reports.json_lines import Line, json_lines
+from reports.results import NO_FAILURES
 
 SCHEMA = 2  # 1 had no histograms, and named the device in the runs only
 _DIGITS = 5
 _HASH_DIGITS = 16
 _ANY = re.compile("")
-_ACCEPTABLE = ("pass", "blind", "unsupported")  # of a checkpoint that is new
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,14 @@ class Baseline:
     device: str
     runs: list[Line]  # what measured it
     checkpoints: dict[Key, Checkpoint]
+    commits: dict[Key, str] = field(default_factory=dict)  # that each was measured at
     accepted: list[Line] = field(default_factory=list)
     schema: int = SCHEMA
+
+    @property
+    def first_commit(self) -> str:
+        """Of the first run, whose entries name none."""
+        return text(self.runs[0].get("commit", "")) if self.runs else ""
 
     def as_run(self) -> Run:
         """As what a run is compared with."""
@@ -91,6 +97,7 @@ def read(path: Path) -> Baseline:
             )
         device = text(header["device"]) if header["schema"] > 1 else _device_of(header)
         found = Baseline(path, device, list(header["runs"]), {}, schema=header["schema"])
+        first = found.first_commit
         for place, line in lines[1:]:  # noqa: B007  the error names the place
             if line.get("type") == "accepted":
                 found.accepted.append(line)
@@ -99,6 +106,7 @@ def read(path: Path) -> Baseline:
             if key in found.checkpoints:
                 raise TypeError(f"{key.recording} {key.checkpoint} is there twice")
             found.checkpoints[key] = checkpoint
+            found.commits[key] = text(line.get("commit", first))
     except KeyError as error:
         raise ValueError(f"{place}: a baseline's line lacks {error}; restore the file") from error
     except (AttributeError, TypeError, ValueError) as error:
@@ -153,9 +161,17 @@ def write(baseline: Baseline) -> None:
     header = {
         "type": "baseline", "schema": SCHEMA, "device": baseline.device, "runs": baseline.runs,
     }  # fmt: skip
-    entries = sorted(_compact(_line(*entry)) for entry in baseline.checkpoints.items())
+    first = baseline.first_commit
+    entries = sorted(
+        _compact(_line(key, checkpoint) | _another_commit(baseline.commits[key], first))
+        for key, checkpoint in baseline.checkpoints.items()
+    )
     accepted = [_compact(line) for line in baseline.accepted]
     replace_text(baseline.path, "\n".join([_compact(header), *accepted, *entries]) + "\n")
+
+
+def _another_commit(commit: str, first: str) -> Line:
+    return {} if commit == first else {"commit": commit}
 
 
 def _compact(line: Line) -> str:
@@ -172,17 +188,18 @@ def of_runs(runs: Sequence[Run], path: Path, device: str | None = None) -> Basel
     if device is None and len(devices) != 1:
         raise ValueError(f"the runs are of {', '.join(devices)}: name one of them with --device")
     device = device or devices[0]
-    checkpoints: dict[Key, Checkpoint] = {}
+    found = Baseline(path, device, [_source(run, device) for run in runs], {})
     for run in runs:
         for key, checkpoint in run.checkpoints.items():
             if key.device != device:
                 continue
-            if key in checkpoints:
+            if key in found.checkpoints:
                 raise ValueError(f"{run.name}: {key.recording} {key.checkpoint} is in two runs")
-            checkpoints[key] = checkpoint
-    if not checkpoints:
+            found.checkpoints[key] = checkpoint
+            found.commits[key] = run.provenance.commit
+    if not found.checkpoints:
         raise ValueError(f"no run has a checkpoint on {device}: there are {', '.join(devices)}")
-    return Baseline(path, device, [_source(run, device) for run in runs], checkpoints)
+    return found
 
 
 def _source(run: Run, device: str) -> Line:
@@ -193,13 +210,15 @@ def _source(run: Run, device: str) -> Line:
         "environment": dict(source.environment),
         "devices": [words for words in source.devices if words.split(": ")[0] == device],
         "commit": source.commit,
+        **({"dirty": True} if source.dirty else {}),
     }
 
 
 @dataclass(frozen=True)
 class Offer:
-    """What a run would change in a baseline."""
+    """What runs would change in a baseline."""
 
+    measured: Baseline  # by the runs
     better: dict[Key, Checkpoint]  # no figure is larger, or it is new and does not fail
     worse: dict[Key, Checkpoint]  # some figure is, by however little, or the status
     gone: Sequence[Key]  # not in the run
@@ -207,7 +226,8 @@ class Offer:
 
 def offer(baseline: Baseline, runs: Sequence[Run], wanted: re.Pattern[str] = _ANY) -> Offer:
     """What runs would change; wanted: only ids in which this is found."""
-    measured = of_runs(runs, baseline.path, baseline.device).checkpoints
+    found = of_runs(runs, baseline.path, baseline.device)
+    measured = found.checkpoints
     better: dict[Key, Checkpoint] = {}
     worse: dict[Key, Checkpoint] = {}
     for key, now in measured.items():
@@ -215,10 +235,10 @@ def offer(baseline: Baseline, runs: Sequence[Run], wanted: re.Pattern[str] = _AN
         known = before is not None and _line(key, before) == _line(key, now)
         if known or not wanted.search(key.checkpoint):
             continue
-        loses = _loses(key, before, now) if before else now.status not in _ACCEPTABLE
+        loses = _loses(key, before, now) if before else now.status not in NO_FAILURES
         (worse if loses else better)[key] = now
     gone = [k for k in baseline.checkpoints if k not in measured and wanted.search(k.checkpoint)]
-    return Offer(better, worse, gone)
+    return Offer(found, better, worse, gone)
 
 
 def _loses(key: Key, before: Checkpoint, now: Checkpoint) -> bool:
@@ -237,21 +257,31 @@ def accept(
     baseline: Baseline, offered: Offer, acceptance: Acceptance | None, drop_gone: bool = False
 ) -> Baseline:
     """The baseline with what is better and, where an acceptance says why, with what is worse."""
-    checkpoints = baseline.checkpoints | offered.better
-    if acceptance is None:
-        return replace(baseline, checkpoints=checkpoints)
     gone = offered.gone if drop_gone else ()
     changes = [
         [*_short(key), _figure(baseline.checkpoints.get(key)), _figure(offered.worse.get(key))]
         for key in sorted([*offered.worse, *gone])
     ]
-    if not changes:
-        return replace(baseline, checkpoints=checkpoints)
-    checkpoints |= offered.worse
-    for key in gone:
-        del checkpoints[key]
+    if acceptance is None or not changes:
+        return _with(baseline, offered.measured, offered.better)
     line = {"type": "accepted", **asdict(acceptance), "changes": changes}
-    return replace(baseline, checkpoints=checkpoints, accepted=[*baseline.accepted, line])
+    changed = _with(baseline, offered.measured, offered.better | offered.worse, gone)
+    return replace(changed, accepted=[*baseline.accepted, line])
+
+
+def _with(
+    old: Baseline, new: Baseline, taken: dict[Key, Checkpoint], gone: Iterable[Key] = ()
+) -> Baseline:
+    """The old one with what is taken of the new one, and the runs that either is of."""
+    checkpoints, commits = old.checkpoints | taken, dict(old.commits)
+    commits |= {key: new.commits[key] for key in taken}
+    for key in gone:
+        del checkpoints[key], commits[key]
+    measured = {commits[key] for key in taken}
+    added = [run for run in new.runs if run not in old.runs and run["commit"] in measured]
+    left = set(commits.values())
+    runs = [run for run in old.runs if run.get("commit", "") in left] + added
+    return replace(old, runs=runs, checkpoints=checkpoints, commits=commits)
 
 
 def _short(key: Key) -> list[str | bool]:

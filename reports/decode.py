@@ -11,80 +11,112 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-Decoder = Callable[[Any, str], Any]
+Decoder = Callable[[Any], Any]
 
 # What no XML or HTML text may hold, and halves of pairs, which UTF-8 cannot hold.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _NOT_FINITE = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
 
-def decode(kind: type[T], value: object, path: str = "") -> T:
+class _MismatchError(Exception):
+    """What is wrong with a value, and the steps to it, which are added on the way out."""
+
+    def __init__(self, before: str, after: str = "") -> None:
+        self.before, self.after = before, after
+        self.steps: list[str] = []
+
+    def at(self, step: str) -> _MismatchError:
+        """The same, one level further out."""
+        self.steps.append(step)
+        return self
+
+    def __str__(self) -> str:
+        path = "".join(reversed(self.steps)).removeprefix(".")
+        return f"{self.before}{path or 'the line'}{self.after}"
+
+
+def decode(kind: type[T], value: object) -> T:
     """`value` as a dataclass: members that it declares, others ignored.
 
-    A field is read from the member of its name or of its metadata "key". Text loses control
-    characters (they become U+FFFD); a number may be the string "nan", "inf" or "-inf". Raises
-    ValueError like `outputs[0].gates[2].limit is "x", needs a number`.
+    A field is read from the member of its name or of its metadata "key"; one with a default may be
+    missing. Text loses control characters (they become U+FFFD); a number may be the string "nan",
+    "inf" or "-inf". Raises ValueError like `outputs[0].gates[2].limit is "x", needs a number`.
     """
     known: Any = kind
-    result: T = _decoder(known)(value, path)
+    try:
+        result: T = _decoder(known)(value)
+    except _MismatchError as wrong:
+        raise ValueError(str(wrong)) from None
     return result
 
 
-def _wrong(path: str, value: object, needed: str) -> ValueError:
+def _needs(needed: str, value: object) -> _MismatchError:
     shown = repr(value)
     shown = shown if len(shown) <= 40 else shown[:37] + "..."
-    return ValueError(f"{path or 'the line'} is {shown}, needs {needed}")
+    return _MismatchError("", f" is {shown}, needs {needed}")
 
 
-def _text(value: Any, path: str) -> str:
+def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise _wrong(path, value, "a string")
-    return _UNPRINTABLE.sub("\ufffd", value)
+        raise _needs("a string", value)
+    return value if value.isprintable() else _UNPRINTABLE.sub("\ufffd", value)
 
 
-def _number(value: Any, path: str) -> float:
+def _number(value: Any) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
             return float(value)
         except OverflowError:
-            raise _wrong(path, value, "a number that a double holds") from None
+            raise _needs("a number that a double holds", value) from None
     if isinstance(value, str) and value in _NOT_FINITE:
         return _NOT_FINITE[value]
-    raise _wrong(path, value, "a number")
+    raise _needs("a number", value)
 
 
-def _whole(value: Any, path: str) -> int:
+def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _wrong(path, value, "a whole number")
+        raise _needs("a whole number", value)
     return value
 
 
-def _flag(value: Any, path: str) -> bool:
+def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise _wrong(path, value, "true or false")
+        raise _needs("true or false", value)
     return value
 
 
 def _array(item: Decoder) -> Decoder:
-    def read(value: Any, path: str) -> list[Any]:
+    def read(value: Any) -> list[Any]:
         if not isinstance(value, list):
-            raise _wrong(path, value, "an array")
-        return [item(each, f"{path}[{i}]") for i, each in enumerate(value)]
+            raise _needs("an array", value)
+        found: list[Any] = []
+        try:
+            for each in value:
+                found.append(item(each))  # its length says where it was
+        except _MismatchError as wrong:
+            raise wrong.at(f"[{len(found)}]") from None
+        return found
 
     return read
 
 
 def _mapping(item: Decoder) -> Decoder:
-    def read(value: Any, path: str) -> dict[str, Any]:
+    def read(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise _wrong(path, value, "an object")
-        return {_text(key, path): item(each, f"{path}.{key}") for key, each in value.items()}
+            raise _needs("an object", value)
+        found = {}
+        for key, each in value.items():
+            try:
+                found[_text(key)] = item(each)
+            except _MismatchError as wrong:
+                raise wrong.at(f".{key}") from None
+        return found
 
     return read
 
 
 def _or_null(item: Decoder) -> Decoder:
-    return lambda value, path: None if value is None else item(value, path)
+    return lambda value: None if value is None else item(value)
 
 
 def _object(kind: Any) -> Decoder:
@@ -93,16 +125,24 @@ def _object(kind: Any) -> Decoder:
         (field.name, field.metadata.get("key", field.name), _decoder(hints[field.name]))
         for field in dataclasses.fields(kind)
     ]
+    optional = {
+        field.name
+        for field in dataclasses.fields(kind)
+        if (field.default, field.default_factory) != (dataclasses.MISSING, dataclasses.MISSING)
+    }
 
-    def read(value: Any, path: str) -> Any:
+    def read(value: Any) -> Any:
         if not isinstance(value, dict):
-            raise _wrong(path, value, "an object")
+            raise _needs("an object", value)
         found = {}
         for name, key, item in members:
-            where = f"{path}.{key}" if path else key
-            if key not in value:
-                raise ValueError(f"lacks {where}")
-            found[name] = item(value[key], where)
+            if key in value:
+                try:
+                    found[name] = item(value[key])
+                except _MismatchError as wrong:
+                    raise wrong.at(f".{key}") from None
+            elif name not in optional:
+                raise _MismatchError("lacks ").at(f".{key}")
         return kind(**found)
 
     return read

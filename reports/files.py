@@ -42,17 +42,9 @@ def replacing(path: Path) -> Iterator[Path]:
     What is there and no file, such as a terminal, a pipe or /dev/null, is written into and stays.
     Raises OSError naming `path`, which is as it was then.
     """
-    named, path = path, path.resolve()
-    if path.exists() and not os.access(path, os.W_OK):
-        raise PermissionError(f"{named}: is read-only; it was left as it is")
     special = path.exists() and not path.is_file()
-    try:
-        folder = None if special else path.parent
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=folder)
-    except OSError as error:
-        raise OSError(f"{named}: cannot be written: {error.strerror}") from error
-    os.close(handle)
-    temporary = Path(name)
+    named, path = path, path if special else path.resolve()  # /dev/stdout leads to no path
+    temporary = _temporary(named, None if special else path.parent)
     try:
         yield temporary
         if special:
@@ -68,6 +60,24 @@ def replacing(path: Path) -> Iterator[Path]:
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _temporary(path: Path, folder: Path | None) -> Path:
+    """An empty file in the folder, or where temporary files are. OSError that names `path`."""
+    if path.exists() and not os.access(path, os.W_OK):
+        raise PermissionError(f"{path}: is read-only; it was left as it is")
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=folder)
+    except OSError as error:
+        raise OSError(f"{path}: cannot be written: {error.strerror}") from error
+    os.close(handle)
+    return Path(name)
+
+
+def check_writable(path: Path) -> None:
+    """OSError naming a file that could not be replaced: to be known before long work for it."""
+    if not path.exists() or path.is_file():
+        _temporary(path, path.resolve().parent).unlink()
 
 
 def keep_inputs(out: Path, inputs: Iterable[Path]) -> None:

@@ -17,44 +17,14 @@ from pathlib import Path
 
 from reports.decode import decode
 from reports.files import keep_inputs, replacing
-from reports.json_lines import Line, json_lines
+from reports.json_lines import Line
 from reports.program import summary_of
-from reports.results import SCHEMA
+from reports.reader import SCHEMA, read_entries
+from reports.results import Checkpoint, Header, Key, Summary
 
-Key = tuple[str, str, str, str]  # recording, fixture, checkpoint, device
-PROGRAM = ("version", "schema")  # of the run, and the environment's:
-COMMIT = "commit"
+Place = tuple[Key, str]  # and the fixture: two recordings may have one name
 SHARD = re.compile("[1-9][0-9]{0,6}/[1-9][0-9]{0,6}")
 MOST_NAMED = 10  # shards that a message lists
-
-
-@dataclass(frozen=True)
-class RunLine:
-    """What has to be in a run's line to merge it."""
-
-    schema: int
-    version: str
-    environment: dict[str, str]
-    devices: list[str]
-    request: dict[str, str]
-
-
-@dataclass(frozen=True)
-class CheckpointLine:
-    """The same of a checkpoint's."""
-
-    recording: str
-    fixture: str
-    checkpoint: str
-    device: str
-    golden_sha256: str
-
-
-@dataclass(frozen=True)
-class SummaryLine:
-    """The same of a summary's."""
-
-    interrupted: str
 
 
 @dataclass(frozen=True)
@@ -62,25 +32,25 @@ class Part:
     """What one file has."""
 
     path: Path
-    run: Line
-    checkpoints: dict[Key, str]  # each as a canonical line
+    header: Header
+    checkpoints: dict[Place, str]  # each as a canonical line
     recordings: set[tuple[str, str]]  # fixture, SHA-256 of its recording.json
 
     @property
     def devices(self) -> list[str]:
         """Their names."""
-        return [str(device).partition(": ")[0] for device in self.run["devices"]]
+        return [device.partition(": ")[0] for device in self.header.devices]
 
     @property
     def shard(self) -> tuple[int, int]:
         """Index from 1, and how many there are."""
-        index, _, count = self.run["request"].get("shard", "1/1").partition("/")
+        index, _, count = self.header.request.get("shard", "1/1").partition("/")
         return int(index), int(count)
 
     @property
     def request(self) -> dict[str, str]:
         """What the whole run was asked."""
-        return {name: value for name, value in self.run["request"].items() if name != "shard"}
+        return {name: value for name, value in self.header.request.items() if name != "shard"}
 
 
 def canonical(line: Line) -> str:
@@ -88,56 +58,43 @@ def canonical(line: Line) -> str:
     return json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n"
 
 
-LINES = {"run": RunLine, "checkpoint": CheckpointLine, "summary": SummaryLine}
+def words(place: Place) -> str:
+    """A checkpoint in a message."""
+    key, fixture = place
+    return f"{key.recording} {fixture} {key.checkpoint} {key.device}"
 
 
-def checked(kind: object, line: Line) -> None:
-    """ValueError naming the member that is missing or wrong."""
-    if not isinstance(kind, str) or kind not in LINES:
-        raise ValueError(f"{kind!r} lines cannot be merged; write the file with harness --json")
-    if kind == "run" and line.get("schema") != SCHEMA:
-        raise ValueError(
-            f"schema is {line.get('schema')!r}, this program merges {SCHEMA}; "
-            "use the reports of the harness that wrote it"
-        )
-    if kind == "run" and "request" not in line:
-        raise ValueError("does not say what was asked: its harness is too old to merge")
-    decode(LINES[kind], line)
-    if kind == "run":
-        selected, shard = (line["request"].get(name, "") for name in ("selected", "shard"))
-        if not re.fullmatch("[0-9]{1,18}", selected):
-            raise ValueError(f"request.selected is {selected!r}, needs a whole number")
-        if shard and not SHARD.fullmatch(shard):
-            raise ValueError(f"request.shard is {shard!r}, needs i/n")
+def check_request(place: str, request: dict[str, str]) -> None:
+    """ValueError unless it says what the whole run was asked, and which shard this is."""
+    if not request:
+        raise ValueError(f"{place}: does not say what was asked: its harness is too old to merge")
+    selected, shard = (request.get(name, "") for name in ("selected", "shard"))
+    if not re.fullmatch("[0-9]{1,18}", selected):
+        raise ValueError(f"{place}: request.selected is {selected!r}, needs a whole number")
+    if shard and not SHARD.fullmatch(shard):
+        raise ValueError(f"{place}: request.shard is {shard!r}, needs i/n")
 
 
 def read_part(path: Path) -> Part:
-    """A file of `harness --json`, which has to be complete. ValueError naming file and line."""
-    run: Line | None = None
+    """A file of `harness --json`, which has to be of one complete run. ValueError."""
+    part: Part | None = None
     complete = False
-    checkpoints: dict[Key, str] = {}
-    recordings: set[tuple[str, str]] = set()
-    for place, line in json_lines(path):
-        kind = line.get("type")
-        try:
-            checked(kind, line)
-        except ValueError as error:
-            raise ValueError(f"{place}: {error}") from error
-        if (kind == "run") == (run is not None) or complete:
-            raise ValueError(f"{place}: is a {kind!r} line, which cannot be there")
-        if kind == "run":
-            run = line
-        elif kind == "checkpoint":
-            key = (line["recording"], line["fixture"], line["checkpoint"], line["device"])
-            if key in checkpoints:
-                raise ValueError(f"{place}: {' '.join(key)} is there twice")
-            checkpoints[key] = canonical({**line, "seconds": "nan"})
-            recordings.add((line["fixture"], line["golden_sha256"]))
-        else:
-            complete = not line["interrupted"]
-    if run is None or not complete:
+    for place, line, entry in read_entries(path):
+        match entry:
+            case Header() if part is None:
+                check_request(place, entry.request)
+                part = Part(path, entry, {}, set())
+            case Checkpoint() if part:
+                key = part.header.key(entry), entry.fixture
+                part.checkpoints[key] = canonical({**line, "seconds": "nan"})
+                part.recordings.add((entry.fixture, entry.golden_sha256))
+            case Summary():
+                complete = not entry.interrupted
+            case _:
+                raise ValueError(f"{place}: a second run and comparisons cannot be merged")
+    if part is None or not complete:
         raise ValueError(f"{path}: was cut short; run it again (with --journal it goes on)")
-    return Part(path, run, checkpoints, recordings)
+    return part
 
 
 def same(parts: Sequence[Part], what: str, values: Iterable[object]) -> None:
@@ -153,9 +110,8 @@ def same(parts: Sequence[Part], what: str, values: Iterable[object]) -> None:
 
 def check_one_run(parts: Sequence[Part]) -> None:
     """ValueError unless program, request and recordings are the same in all of them."""
-    for name in PROGRAM:
-        same(parts, name, [part.run.get(name) for part in parts])
-    same(parts, COMMIT, [part.run["environment"].get(COMMIT) for part in parts])
+    same(parts, "version", [part.header.version for part in parts])
+    same(parts, "commit", [part.header.environment.get("commit") for part in parts])
     for option in sorted({name for part in parts for name in part.request}):
         name = "the size of the selection" if option == "selected" else f"--{option}"
         same(parts, name, [part.request.get(option) for part in parts])
@@ -191,16 +147,16 @@ def check_shards(parts: Sequence[Part]) -> None:
                 raise ValueError(f"{device}: shard {index}/{count} is in {times} files: {paths}")
 
 
-def gathered(parts: Sequence[Part]) -> dict[Key, str]:
+def gathered(parts: Sequence[Part]) -> dict[Place, str]:
     """All checkpoints; ValueError where they are not what was selected."""
-    out: dict[Key, str] = {}
+    out: dict[Place, str] = {}
     for part in parts:
-        for key, text in part.checkpoints.items():
-            if key in out:
-                raise ValueError(f"{part.path}: {' '.join(key)} is in another file, too")
-            out[key] = text
+        for place, text in part.checkpoints.items():
+            if place in out:
+                raise ValueError(f"{part.path}: {words(place)} is in another file, too")
+            out[place] = text
     selected = int(parts[0].request["selected"])
-    for device, count in sorted(Counter(key[3] for key in out).items()):
+    for device, count in sorted(Counter(key.device for key, _ in out).items()):
         if count != selected:
             raise ValueError(
                 f"{device}: {count} checkpoints of {selected} that were selected; a run that "
@@ -222,23 +178,25 @@ def command_of(request: dict[str, str], devices: Sequence[str]) -> str:
 
 def merged_run(parts: Sequence[Part]) -> Line:
     """The line of all runs; what differs between machines is listed."""
+    first, environments = parts[0].header, [part.header.environment for part in parts]
     environment = {
-        name: ", ".join(sorted({part.run["environment"].get(name, "") for part in parts}))
-        for name in sorted({name for part in parts for name in part.run["environment"]})
+        name: ", ".join(sorted({one.get(name, "") for one in environments}))
+        for name in sorted(set().union(*environments))
     }
+    names = sorted({name for part in parts for name in part.devices})
     return {
-        **{name: parts[0].run[name] for name in ("type", *PROGRAM)},
-        "command": command_of(
-            parts[0].request, sorted({name for part in parts for name in part.devices})
-        ),
+        "type": "run",
+        "version": first.version,
+        "schema": SCHEMA,
+        "command": command_of(parts[0].request, names),
         "started": "",
         "environment": environment,
-        "devices": sorted({device for part in parts for device in part.run["devices"]}),
+        "devices": sorted({device for part in parts for device in part.header.devices}),
         "request": parts[0].request,
     }
 
 
-def merge(paths: Sequence[Path], out: Path, harness: Path) -> Line:
+def merge(paths: Sequence[Path], out: Path, harness: Path) -> Summary:
     """Writes the merged file whole or not at all; its summary, which the harness gives."""
     keep_inputs(out, paths)
     parts = [read_part(path) for path in paths]
@@ -251,4 +209,4 @@ def merge(paths: Sequence[Path], out: Path, harness: Path) -> Line:
         file.flush()
         summary = summary_of(partial, harness)
         file.write(canonical(summary))
-    return summary
+    return decode(Summary, summary)

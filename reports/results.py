@@ -1,4 +1,4 @@
-"""Result files of `harness --json`, typed: what harness/results.schema.json describes."""
+"""What result files of `harness --json` hold, typed: harness/results.schema.json describes it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from reports.decode import decode
-from reports.json_lines import json_lines
-
-SCHEMA = 1
+from typing import NamedTuple
 
 # From the most to the least severe; only the last three are no failures.
 STATUSES = (
@@ -18,6 +14,16 @@ STATUSES = (
     "unsupported", "blind", "pass",
 )  # fmt: skip
 NO_FAILURES = ("unsupported", "blind", "pass")
+
+
+class Key(NamedTuple):
+    """What makes two checkpoints of two runs the same."""
+
+    recording: str
+    checkpoint: str
+    device: str
+    dtype: str
+    fused: bool  # False: the run's --no-fuse
 
 
 def over(statistic: float, limit: float) -> float:
@@ -55,7 +61,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What the report shows of an output's error."""
+    """An output's error against the float64 oracle."""
 
     error: float = field(metadata={"key": "E_T"})
     element: float = field(metadata={"key": "M_E"})
@@ -73,10 +79,19 @@ class WorstGroup:
 
 
 @dataclass(frozen=True)
+class Extreme:
+    """A value of an output that is worth knowing, such as the largest."""
+
+    value: float
+
+
+@dataclass(frozen=True)
 class Informative:
     """Figures that decide nothing."""
 
+    values: dict[str, Extreme]
     octaves: list[int]
+    ulps: list[int]
     worst_groups: list[WorstGroup]
 
 
@@ -115,7 +130,6 @@ class Output:
     status: str
     gates: list[Gate]
     statistics: Statistics
-    reference_statistics: Statistics
     recorded_error: float
     informative: Informative
     conformance: Conformance | None
@@ -158,6 +172,7 @@ class Checkpoint:
     block: str
     checkpoint: str
     recording: str
+    fixture: str
     device: str
     dtype: str
     contract: str
@@ -227,6 +242,17 @@ class Header:
     started: str
     environment: dict[str, str]
     devices: list[str]
+    request: dict[str, str] = field(default_factory=dict)  # options and what they selected
+
+    @property
+    def fused(self) -> bool:
+        """Whether fused kernels were allowed."""
+        return "--no-fuse" not in self.command.split()
+
+    def key(self, checkpoint: Checkpoint) -> Key:
+        """Of one of the run's checkpoints."""
+        c = checkpoint
+        return Key(c.recording, c.checkpoint, c.device, c.dtype, self.fused)
 
 
 @dataclass
@@ -240,9 +266,9 @@ class Run:
     summary: Summary | None = None
 
     @property
-    def fused(self) -> bool:
-        """Whether fused kernels were allowed."""
-        return "--no-fuse" not in self.header.command.split()
+    def complete(self) -> bool:
+        """Whether it came to its end."""
+        return self.summary is not None and not self.summary.interrupted
 
     @property
     def notice(self) -> str:
@@ -258,47 +284,3 @@ class Run:
                 f"{self.path.name}: {self.summary.interrupted} ended the run early, after {count}."
             )
         return ""
-
-
-def read_runs(paths: list[Path]) -> list[Run]:
-    """All runs of result files. Raises ValueError, naming file, line and field, for others."""
-    return [run for path in paths for run in _runs_of(path)]
-
-
-def _runs_of(path: Path) -> list[Run]:
-    runs: list[Run] = []
-    for place, line in json_lines(path, torn_end=True):
-        kind = line.get("type")
-        try:
-            if kind == "run":
-                if line.get("schema") != SCHEMA:
-                    raise ValueError(
-                        f"schema is {line.get('schema')!r}, this reader knows {SCHEMA}; "
-                        f"use the reports of the harness that wrote it"
-                    )
-                runs.append(Run(path, decode(Header, line)))
-                continue
-            if kind not in ("checkpoint", "comparison", "summary"):
-                raise ValueError(f"type is {kind!r}; write the file with harness --json FILE")
-            if not runs:
-                raise ValueError(f"a {kind} line comes before the run line")
-            _add(runs[-1], kind, line)
-        except ValueError as error:
-            raise ValueError(f"{place}: {error}") from error
-    if not runs:
-        raise ValueError(f"{path}: holds no run line; write it with harness --json FILE")
-    return runs
-
-
-def _add(run: Run, kind: str, line: dict[str, object]) -> None:
-    if run.summary:
-        raise ValueError(f"a {kind} line comes behind the run's summary")
-    if kind == "checkpoint":
-        checkpoint = decode(Checkpoint, line)
-        if checkpoint.status not in STATUSES:
-            raise ValueError(f"status is {checkpoint.status!r}, known are {', '.join(STATUSES)}")
-        run.checkpoints.append(checkpoint)
-    elif kind == "comparison":
-        run.comparisons.append(decode(Comparison, line))
-    else:
-        run.summary = decode(Summary, line)

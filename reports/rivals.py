@@ -20,6 +20,7 @@ from typing import Any, TextIO
 import torch
 
 from reports import rival_attention, rival_cases
+from reports.files import replacing
 from reports.rival_cases import TORCH_NAMES, Case, Maker, Operand, Operands, Way
 from reports.shapes import Shape, Sizes
 
@@ -252,11 +253,11 @@ def run(
     seconds: float = 0.5,
     threads: int = 0,
 ) -> int:
-    """Measures and writes the lines; prints each as it becomes known."""
+    """Measures and prints each line as it becomes known; the file is there when all are."""
     if threads:
         torch.set_num_threads(threads)
     keep_freed_memory()
-    with out.open("w") as file:
+    with replacing(out) as partial, partial.open("w", encoding="utf-8") as file:
         write(file, device_line(sizes.device))
         write(file, ceilings(sizes))
         for rival in measure_cases(shape, sizes, wanted, quick, seconds):
@@ -267,6 +268,5 @@ def run(
 
 
 def write(file: TextIO, line: dict[str, Any]) -> None:
-    """One JSON line, at once on disk."""
+    """One JSON line."""
     file.write(json.dumps(line) + "\n")
-    file.flush()

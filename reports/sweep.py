@@ -19,9 +19,10 @@ from typing import Any
 
 from reports import fetch, program
 from reports.fetch import RemoteRecording, fetched
-from reports.json_lines import Line
+from reports.files import check_writable
 from reports.merge import merge
 from reports.program import find_harness
+from reports.results import Summary
 
 SHARDS_PER_UNIT = 4  # so that a node that is faster, or dies, leaves little to wait for
 LOST_SECONDS = 60.0  # that a device may have no node before the sweep ends
@@ -104,7 +105,7 @@ def units_of(ray: ModuleType, devices: Sequence[str]) -> dict[str, int]:
                 for node in ray.nodes()
                 if node["Alive"]
                 for name in node["Resources"]
-                if name.islower() and ":" not in name
+                if name.islower() and not name.startswith(("node:", "accelerator_type:"))
             }
             - {"memory", "object_store_memory"}
         )
@@ -189,9 +190,10 @@ class Sweep:
 
 def sweep(
     plan: Plan, devices: Sequence[str], address: str, shards: int | None, retries: int, out: Path
-) -> Line:
+) -> Summary:
     """Runs everything and writes the merged report; its summary."""
     ray = import_ray()
+    check_writable(out)
     harness = find_harness(plan.harness)  # that judges the whole
     started = not ray.is_initialized()
     if started:
@@ -199,7 +201,9 @@ def sweep(
         try:
             ray.init(address=address, log_to_driver=False, logging_level="error")
         except ConnectionError as error:
-            raise ValueError(f"--address {address}: {error}") from error
+            raise ValueError(
+                f"--address {address}: no cluster answers; `ray start --head` starts one: {error}"
+            ) from error
     try:
         with tempfile.TemporaryDirectory() as folder:
             tasks = shards_of(units_of(ray, devices), shards)

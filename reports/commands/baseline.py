@@ -14,7 +14,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("results", type=Path, nargs="+", help="files of `harness --json`")
     parser.add_argument("--device", help="of which; default: the only one")
     parser.add_argument("--out", type=Path, required=True, help="must not be there yet: later "
-                        "figures are taken by `reports history accept`")  # fmt: skip
+                        "figures are taken by `python -m reports history accept`")  # fmt: skip
     parser.set_defaults(run=run)
 
 
@@ -26,8 +26,8 @@ def run(options: argparse.Namespace) -> int:
 
     if options.out.exists():
         raise ValueError(
-            f"{options.out}: is there already: reports history accept RESULTS {options.out} "
-            "takes what is better, and with --reason what is worse"
+            f"{options.out}: is there already: python -m reports history accept RESULTS "
+            f"{options.out} takes what is better, and with --reason what is worse"
         )
     runs = [at_commit(run) for path in options.results for run in read_results(path)]
     made = baseline.of_runs(runs, options.out, options.device)

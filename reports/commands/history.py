@@ -47,6 +47,7 @@ def add(commands: Commands) -> None:
     accept = _command(own, "accept", _accept, "take new figures into a baseline")
     accept.add_argument("new", help=_SIDES)
     accept.add_argument("baseline", type=Path)
+    accept.add_argument("--commit", default="", help="that was measured; default: HEAD")
     accept.add_argument("--reason", default="", help="takes worse figures too, and is recorded")
     accept.add_argument("--checkpoint", type=_expression, default="", help=_FOUND)
     accept.add_argument("--drop-gone", action="store_true", help="with --reason: forget what the "
@@ -165,16 +166,16 @@ def _compare(options: argparse.Namespace) -> int:
 def _accept(options: argparse.Namespace) -> int:
     from reports import baseline
     from reports.files import locked
-    from reports.history.sources import author, commit_of, find
+    from reports.history.sources import at_commit, author, commit_of, find
     from reports.history.words import place
 
     if options.drop_gone and not options.reason:
         raise UsageError("--drop-gone needs --reason")
     with locked(options.baseline):
         before = baseline.read(options.baseline)
-        offered = baseline.offer(
-            before, find(options.new, lambda: _store(options)), options.checkpoint
-        )
+        found = find(options.new, lambda: _store(options))
+        runs = [at_commit(run, options.commit) for run in found]
+        offered = baseline.offer(before, runs, options.checkpoint)
         acceptance = None
         if options.reason:
             now = datetime.now(UTC).isoformat(timespec="seconds")

@@ -24,7 +24,7 @@ def run(options: argparse.Namespace) -> int:
 
     summary = merge(options.results, options.out, find_harness(options.harness))
     print(
-        f"{options.out}: {summary['checkpoints']} checkpoints of {len(options.results)} file(s), "
-        f"{summary['verdict']}"
+        f"{options.out}: {summary.checkpoints} checkpoints of {len(options.results)} file(s), "
+        f"{summary.verdict}"
     )
-    return int(summary["exit_code"])
+    return summary.exit_code

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from reports.commands import Commands
+from reports.files import check_writable, replace_text
 
 MODELS = ("llama3-8b", "llama3.2-1b", "gemma2-2b", "zamba2-1.2b")
 
@@ -35,11 +36,12 @@ def run(options: argparse.Namespace) -> int:
         options.tokens, options.steps, options.rounds, options.device, options.dtype,
         options.compiled, options.threads,
     )  # fmt: skip
+    check_writable(options.out)
     config = rival_model.published_config(options.shape)
     try:
         line = rival_model.compare(options.shape, config, options.harness, plan)
     except RuntimeError as error:
         raise ValueError(str(error)) from error
-    options.out.write_text(json.dumps(line) + "\n")
+    replace_text(options.out, json.dumps(line) + "\n")
     print(rival_model.summary(line), end="")
     return 0

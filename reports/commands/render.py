@@ -19,7 +19,7 @@ def add(commands: Commands) -> None:
         type=Path,
         action="append",
         default=[],
-        help="what to compare with: of `reports baseline`, or results; may be repeated",
+        help="what to compare with: of `python -m reports baseline`, or results; may be repeated",
     )
     parser.set_defaults(run=run)
 
@@ -29,8 +29,8 @@ def run(options: argparse.Namespace) -> int:
     if not (options.html or options.markdown):
         raise UsageError("nothing to write: name --html FILE, --markdown FILE or both")
     from reports.files import keep_inputs, replace_text
+    from reports.reader import read_runs
     from reports.render import delta
-    from reports.results import read_runs
 
     outputs = [path for path in (options.html, options.markdown) if path]
     if len({path.resolve() for path in outputs}) < len(outputs):

@@ -53,5 +53,5 @@ def run(options: argparse.Namespace) -> int:
     summary = sweep.sweep(
         plan, devices, options.address, options.shards, options.retries, options.out
     )
-    print(f"{options.out}: {summary['checkpoints']} checkpoints, {summary['verdict']}")
-    return int(summary["exit_code"])
+    print(f"{options.out}: {summary.checkpoints} checkpoints, {summary.verdict}")
+    return summary.exit_code

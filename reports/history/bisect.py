@@ -119,6 +119,7 @@ def _is_bad(figure: Figure, threshold: float) -> bool:
 
 def _measured(tree: Path, plan: Plan) -> Figure:
     """Builds what is checked out and runs the checkpoint. Raises ValueError for an unclear one."""
+    print(f"building {_describe(tree, 'HEAD')}", file=sys.stderr, flush=True)
     built = subprocess.run(plan.build, shell=True, cwd=tree, capture_output=True)
     if built.returncode != 0:
         return _without_figure("does not build", built)

@@ -11,12 +11,8 @@ from enum import Enum
 from reports.history import rules
 from reports.history.figures import Checkpoint, Key, Run
 from reports.history.significance import sign_test
+from reports.results import STATUSES
 
-# From the least to the most severe.
-_SEVERITY = (
-    "pass", "blind", "unsupported", "nondeterministic", "fail", "bad_input", "timeout",
-    "device_error", "internal_error",
-)  # fmt: skip
 TREND_CHANCE = 0.01  # of the sign test over the checkpoints that changed
 TREND_GROWTH = 1.01  # a mean change below a percent is said and does not count
 
@@ -161,7 +157,8 @@ def _outputs(checkpoint: Checkpoint) -> str:
 
 
 def _severity(status: str) -> int:
-    return _SEVERITY.index(status) if status in _SEVERITY else len(_SEVERITY)
+    """Of a newer program's status: more than all."""
+    return -STATUSES.index(status) if status in STATUSES else 1
 
 
 def _same_hashes(hashes: Iterable[str]) -> bool:

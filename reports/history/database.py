@@ -52,7 +52,7 @@ def connect(text: str, create: bool) -> Engine:
         ) from error
     file = Path(str(url.database))
     if not create and not file.exists():
-        raise HistoryError(f"{file}: there is no history yet: reports history add FILE")
+        raise HistoryError(f"{file}: there is no history yet: python -m reports history add FILE")
     if create:
         file.parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": _PATIENCE_S})

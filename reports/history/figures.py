@@ -8,21 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from reports.json_lines import Line
+from reports.results import Key
 
 _NOT_FINITE = ("inf", "-inf", "nan")
-
-
-class Key(NamedTuple):
-    """What makes two checkpoints of two runs the same."""
-
-    recording: str
-    checkpoint: str
-    device: str
-    dtype: str
-    fused: bool  # False: the run's --no-fuse
 
 
 @dataclass(frozen=True)

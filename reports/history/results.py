@@ -1,121 +1,75 @@
-"""Reads the files of `harness --json`."""
+"""What is kept of result files."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
-from reports.history.figures import (
-    Checkpoint,
-    Key,
-    Output,
-    Provenance,
-    Run,
-    number,
-    text,
-    texts,
-    to_json,
-)
-from reports.json_lines import Line, json_lines
+from reports import results
+from reports.history.figures import Checkpoint, Key, Output, Provenance, Run, to_json
+from reports.reader import HINT, read_runs
 
-SCHEMA = 1
-_HINT = "write it with harness --json FILE"
+_DIGITS = 5
 
 
 def read_results(path: Path) -> list[Run]:
-    """The runs of a file, of which several may have been joined into one.
-
-    A run that was cut short keeps what is complete. Raises OSError, and ValueError naming file and
-    line for what is no such file.
-    """
-    runs: list[Run] = []
-    found: dict[Key, Checkpoint] = {}
-    for place, line in json_lines(path, torn_end=True):
-        try:
-            if line["type"] == "run":
-                found = {}
-                runs.append(Run(str(path), _provenance(line), found, complete=False))
-            elif line["type"] == "checkpoint":
-                _add(runs, found, line)
-            elif line["type"] == "summary" and runs:
-                runs[-1] = replace(runs[-1], complete=not line["interrupted"])
-        except KeyError as error:
-            raise ValueError(f"{place}: lacks {error}; {_HINT}") from error
-        except (AttributeError, TypeError, ValueError) as error:
-            raise ValueError(f"{place}: no result of harness --json: {error}") from error
+    """What is kept of the runs of a file. Raises as read_runs, and for one without a checkpoint."""
+    runs = [kept(run) for run in read_runs([path])]
     if not any(run.checkpoints for run in runs):
-        what = "checkpoint" if runs else "run line"
-        raise ValueError(f"{path}: holds no {what}; {_HINT}")
+        raise ValueError(f"{path}: holds no checkpoint; {HINT}")
     return runs
 
 
-def _provenance(line: Line) -> Provenance:
-    if line["schema"] != SCHEMA:
-        raise ValueError(
-            f"results of schema {line['schema']}, this program reads {SCHEMA}; "
-            "use the reports that came with the harness"
-        )
-    return Provenance(
-        started=text(line["started"]),
-        command=text(line["command"]),
-        version=text(line["version"]),
-        environment={text(name): text(value) for name, value in line["environment"].items()},
-        devices=texts(line["devices"]),
+def kept(run: results.Run) -> Run:
+    """What is kept of a run. ValueError for two recordings of one name."""
+    header = run.header
+    provenance = Provenance(
+        started=header.started,
+        command=header.command,
+        version=header.version,
+        environment=header.environment,
+        devices=tuple(header.devices),
+    )
+    found: dict[Key, Checkpoint] = {}
+    for checkpoint in run.checkpoints:
+        key = header.key(checkpoint)
+        if key in found:
+            raise ValueError(
+                f"{run.path}: {key.recording} {key.checkpoint} on {key.device} is of two folders, "
+                f"one of them {checkpoint.fixture}: recordings of one name need runs of their own"
+            )
+        found[key] = _checkpoint(checkpoint)
+    return Run(str(run.path), provenance, found, run.complete)
+
+
+def _checkpoint(checkpoint: results.Checkpoint) -> Checkpoint:
+    return Checkpoint(
+        block=checkpoint.block,
+        status=checkpoint.status,
+        contract=checkpoint.contract,
+        impl=tuple(checkpoint.impl),
+        outputs={output.name: _output(output) for output in checkpoint.outputs},
+        bits=checkpoint.output_sha256,
+        golden=checkpoint.golden_sha256,
+        blind_to=tuple(checkpoint.blind_to),
     )
 
 
-def _add(runs: list[Run], found: dict[Key, Checkpoint], line: Line) -> None:
-    if not runs:
-        raise ValueError("a checkpoint before any run line")
-    fused = "--no-fuse" not in runs[-1].provenance.command.split()
-    recording, checkpoint = text(line["recording"]), text(line["checkpoint"])
-    key = Key(recording, checkpoint, text(line["device"]), text(line["dtype"]), fused)
-    if key in found:
-        raise ValueError(
-            f"{key.recording} {key.checkpoint} on {key.device} is there twice in one run"
-        )
-    found[key] = Checkpoint(
-        block=text(line["block"]),
-        status=text(line["status"]),
-        contract=text(line["contract"]),
-        impl=texts(line["impl"]),
-        outputs={text(output["name"]): _output(output) for output in line["outputs"]},
-        bits=text(line["output_sha256"]),
-        golden=text(line["golden_sha256"]),
-        blind_to=texts(line.get("blind_to", [])),
-    )
-
-
-def _output(line: Line) -> Output:
-    statistics = line["statistics"]
-    conformance = line["conformance"]
+def _output(output: results.Output) -> Output:
+    statistics, informative = output.statistics, output.informative
+    worst: dict[str, str] = {}
+    for group in informative.worst_groups:
+        worst.setdefault(group.family, group.group)
     return Output(
-        error=number(statistics["E_T"]),
-        element=number(statistics["M_E"]),
-        gain=number(statistics["gain"]),
-        families={text(f["family"]): number(f["value"]) for f in statistics["families"]},
-        octaves=tuple(int(number(count)) for count in line["informative"]["octaves"]),
-        differing=int(number(conformance["differ"])) if conformance else None,
+        error=statistics.error,
+        element=statistics.element,
+        gain=statistics.gain,
+        families={family.family: family.value for family in statistics.families},
+        octaves=tuple(informative.octaves),
+        differing=output.conformance.differ if output.conformance else None,
         details={
-            "margins": {gate["name"]: to_json(_margin(gate), 5) for gate in line["gates"]},
-            "worst": _worst_groups(line),
-            "values": {n: v["value"] for n, v in line["informative"]["values"].items()},
-            "ulps": line["informative"]["ulps"],
+            "margins": {gate.name: to_json(gate.ratio, _DIGITS) for gate in output.gates},
+            "worst": worst,
+            "values": {name: to_json(it.value) for name, it in informative.values.items()},
+            "ulps": informative.ulps,
         },
     )
-
-
-def _margin(gate: Line) -> float:
-    """The statistic over its limit: above 1 it fails. 0 allowed and met: 0."""
-    statistic, limit = abs(number(gate["statistic"])), number(gate["limit"])
-    if limit:
-        return statistic / limit
-    return 0.0 if statistic == 0 else float("inf")
-
-
-def _worst_groups(line: Line) -> dict[str, str]:
-    """The worst group of each family in words."""
-    worst: dict[str, str] = {}
-    for group in line["informative"]["worst_groups"]:
-        worst.setdefault(text(group["family"]), text(group["group"]))
-    return worst

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 from reports.history.figures import Key
 from reports.history.store import Error, Store, Stored
-
-_PROVED_NOTHING_WRONG = ("pass", "blind", "unsupported")
+from reports.results import NO_FAILURES
 
 
 @dataclass
@@ -43,7 +42,9 @@ def follow(store: Store, device: str = "", blocks: set[str] | None = None) -> Co
     device = device or _only_device(stored)
     last = {run.commit or f"#{run.id}": run for run in stored if device in _devices(run)}
     if not last:
-        raise ValueError(f"{store.name}: no run on {device}; reports history list shows them")
+        raise ValueError(
+            f"{store.name}: no run on {device}; python -m reports history list shows them"
+        )
     commits = [run.label for run in last.values()]
     errors = [store.errors(run.id, device) for run in last.values()]
     return Courses(device, commits, _courses(errors, blocks or set()))
@@ -100,7 +101,7 @@ def _append(
     last = course.mean[-1] if course.mean and not math.isnan(course.mean[-1]) else 1.0
     course.mean.append(last * step)
     course.worst.append(max(levels[key] for key in keys))
-    course.failed.append(sum(now[key].status not in _PROVED_NOTHING_WRONG for key in keys))
+    course.failed.append(sum(now[key].status not in NO_FAILURES for key in keys))
 
 
 def _geometric_mean(ratios: list[float]) -> float:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reports import baseline
-from reports.history import figures
 from reports.history.compare import Finding, Kind, Trend
 from reports.history.compare import compare as compare_runs
+from reports.history.results import kept
+from reports.history.sources import read_file
 from reports.render.words import times
-from reports.results import Checkpoint, Run, read_runs
+from reports.results import Checkpoint, Run
 
 
 @dataclass(frozen=True)
@@ -61,56 +60,12 @@ class Delta:
         return len(self.ratios)
 
 
-def _key(checkpoint: Checkpoint, run: Run) -> figures.Key:
-    return figures.Key(
-        checkpoint.recording, checkpoint.checkpoint, checkpoint.device, checkpoint.dtype, run.fused
-    )
-
-
-def _figures(checkpoint: Checkpoint) -> figures.Checkpoint:
-    return figures.Checkpoint(
-        block=checkpoint.block,
-        status=checkpoint.status,
-        contract=checkpoint.contract,
-        impl=tuple(checkpoint.impl),
-        outputs={
-            output.name: figures.Output(
-                error=output.statistics.error,
-                element=output.statistics.element,
-                gain=output.statistics.gain,
-                families={it.family: it.value for it in output.statistics.families},
-                octaves=tuple(output.informative.octaves),
-            )
-            for output in checkpoint.outputs
-        },
-        bits=checkpoint.output_sha256,
-        golden=checkpoint.golden_sha256,
-    )
-
-
-def _of_history(runs: Iterable[Run]) -> list[figures.Run]:
-    return [
-        figures.Run(
-            run.path.name,
-            figures.Provenance(),
-            {_key(c, run): _figures(c) for c in run.checkpoints},
-        )
-        for run in runs
-    ]
-
-
-def _read(path: Path) -> list[figures.Run]:
-    if baseline.is_baseline(path):
-        return [baseline.read(path).as_run()]
-    return _of_history(read_runs([path]))
-
-
 def compare(runs: list[Run], paths: list[Path]) -> Delta:
     """The runs beside baselines or result files. Raises OSError and ValueError as reading does."""
-    old = [run for path in paths for run in _read(path)]
+    old = [run for path in paths for run in read_file(path)]
     known = {key: checkpoint.status for run in old for key, checkpoint in run.checkpoints.items()}
-    now = {_key(c, run): c for run in runs for c in run.checkpoints}
-    found = compare_runs(old, _of_history(runs))
+    now = {run.header.key(c): c for run in runs for c in run.checkpoints}
+    found = compare_runs(old, [kept(run) for run in runs])
     delta = Delta(", ".join(path.name for path in paths), notes=list(found.notes))
     delta.losses = [trend for trend in found.trends if trend.worse]
     if found.appeared:

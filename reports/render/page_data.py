@@ -133,6 +133,6 @@ def page_data(runs: list[Run], delta: Delta | None) -> tuple[Markup, list[Markup
             ])  # fmt: skip
             details.append(_details(c, name))
     chunks = [script_json(details[i : i + CHUNK]) for i in range(0, len(details), CHUNK)]
-    runs_named = [f"{run.path.name}{'' if run.fused else ', composed'}" for run in runs]
+    runs_named = [f"{run.path.name}{'' if run.header.fused else ', composed'}" for run in runs]
     index = {"names": name.words, "rows": rows, "chunk": CHUNK, "runs": runs_named}
     return script_json(index), chunks

@@ -6,46 +6,36 @@ import json
 from pathlib import Path
 from typing import Any
 
+import sample_results
+
 OCTAVES = [40, 20, 30, 40, 50, 20, 0] + [0] * 19
-RUN = {
-    "type": "run", "schema": 1, "version": "0.1.0", "command": "harness --device cpu",
-    "started": "2026-01-01T00:00:00Z", "environment": {"compiler": "12.2.0"},
-    "devices": ["cpu: a CPU, avx2"],
-}  # fmt: skip
-SUMMARY = {"type": "summary", "interrupted": ""}
+RUN = sample_results.run_line(devices=["cpu: a CPU, avx2"])
+SUMMARY = sample_results.summary_line([])
 
 
 def output(error: float | str = 1e-3, **changes: Any) -> dict[str, Any]:
     """One output of a checkpoint's line; `families`, `gain`, `octaves` can be given."""
+    line = sample_results.output("bf16", 1e-3)
     families = changes.get("families", {"token": error, "channel": error})
-    return {
+    bits = changes.get("conformance")
+    return line | {
         "name": changes.get("name", "out"),
-        "gates": [{"name": "tensor", "statistic": error, "limit": 0.01}],
         "statistics": {
             "E_T": error, "M_E": 4e-3, "M_E_at": 3, "gain": changes.get("gain", 1e-6),
             "families": [{"family": n, "value": v} for n, v in families.items()],
         },
-        "informative": {
-            "values": {"max_abs": {"value": 0.5, "at": 1}},
-            "octaves": changes.get("octaves", OCTAVES),
-            "ulps": [190, 10],
-            "worst_groups": [{"family": "token", "group": "token 3", "value": error}],
-        },
-        "conformance": changes.get("conformance"),
+        "informative": line["informative"] | {"octaves": changes.get("octaves", OCTAVES)},
+        "conformance": bits and {"n": 64, "limit": 8, **bits},
     }  # fmt: skip
 
 
 def checkpoint(name: str = "norm#0", *outputs: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """A checkpoint's line; `error` is short for one output with it."""
     error = changes.pop("error", 1e-3)
-    line = {
-        "type": "checkpoint", "status": "pass", "block": "rms_norm", "checkpoint": name,
-        "recording": "llama/whole", "device": "cpu", "dtype": "bf16",
-        "contract": "bf16 acc24 eager", "impl": ["rms_norm/avx2"],
-        "outputs": list(outputs) or [output(error)], "blind_to": [],
-        "output_sha256": "a" * 64, "golden_sha256": "b" * 64,
+    return sample_results.checkpoint(1, block="rms_norm", dtype="bf16") | {
+        "checkpoint": name, "recording": "llama/whole", "contract": "bf16 acc24 eager",
+        "outputs": list(outputs) or [output(error)], "output_sha256": "a" * 64, **changes,
     }  # fmt: skip
-    return line | changes
 
 
 def write(path: Path, *checkpoints: dict[str, Any], **run: Any) -> Path:

@@ -101,7 +101,10 @@ def chain(number: int, depth: int = 6) -> Line:
     """A whole model's run."""
     rows = [chain_row(i) for i in range(depth)]
     found = {"first_divergence": None, "onset": None, "culprit": None, "culprit_block": None}
-    return checkpoint(number, block="model", checkpoint="(chain)", chain={**found, "rows": rows})
+    return checkpoint(
+        number, block="model", checkpoint="(chain)", recording=f"tiny/chain-{number}",
+        chain={**found, "rows": rows},
+    )  # fmt: skip
 
 
 def run_line(**changed: Any) -> Line:

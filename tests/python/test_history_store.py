@@ -207,7 +207,9 @@ def test_an_older_schema_is_copied_and_migrated(
 
 
 def test_what_is_no_history_is_left_alone(url: str) -> None:
-    with pytest.raises(HistoryError, match="there is no history yet: reports history add FILE"):
+    with pytest.raises(
+        HistoryError, match="there is no history yet: python -m reports history add FILE"
+    ):
         Store(url)
     change(url, "CREATE TABLE other (x INTEGER)")
     for create in (False, True):

@@ -85,5 +85,5 @@ def test_github(place: Path) -> None:
     for shard in shards:
         run(place, ["bash", "-c", verify], SHARD=str(shard), SHARDS=str(len(shards)))
     shutil.copy(harness(), place / "harness")
-    run(place, ["bash", "-ec", merge.replace("python3", sys.executable)])
+    run(place, ["bash", "-ec", merge.replace("python ", f"{sys.executable} ")])
     assert (place / "results.jsonl").is_file()

@@ -15,8 +15,8 @@ from harness_runs import ROOT, verify
 from sample_results import chain, checkpoint, checkpoints, run_line, summary_line, write
 
 from reports.__main__ import main
+from reports.reader import read_runs
 from reports.render import overview
-from reports.results import read_runs
 
 HOSTILE = (
     "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
@@ -170,7 +170,7 @@ def hostile(line: dict[str, Any], words: str) -> dict[str, Any]:
 def test_text_of_recordings_stays_text(tmp_path: Path) -> None:
     pages = []
     for words in ("plain", HOSTILE):
-        lines = [hostile(checkpoint(0, error=1.0), words), hostile(chain(1), words)]
+        lines = [hostile(checkpoint(0, error=1.0), words), hostile(chain(1), f"{words}~")]
         run = run_line(version=words, command=words, started=words, devices=[words],
                        environment={words: words})  # fmt: skip
         results = write(tmp_path / "results.jsonl", lines, run=run)

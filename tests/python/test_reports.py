@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,22 @@ def test_every_case_of_a_small_shape_is_measured(
     assert measured == {line["case"] for line in lines if line["type"] == "rival"}
     assert ("sdpa.window" in measured) == (shape == "tiny-gemma2")
     assert len(measured) >= 31
+
+
+def test_a_run_of_rivals_that_ends_early_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: object) -> Iterator[rivals.Rival]:
+        yield rivals.Rival("add", "eager", "tiny", 3, 3, "f32", "cpu", 1.0)
+        raise KeyboardInterrupt
+
+    out = tmp_path / "rivals.jsonl"
+    out.write_text("old")
+    monkeypatch.setattr(rivals, "measure_cases", stopped)
+    monkeypatch.setattr(rivals, "ceilings", lambda _: {})
+    with pytest.raises(KeyboardInterrupt):
+        rivals.run(SHAPES["tiny"], Sizes(3, 3, "f32", "cpu"), out)
+    assert out.read_text() == "old" and list(tmp_path.iterdir()) == [out]
 
 
 @pytest.mark.parametrize("shape", ["tiny", "tiny-gemma2"])

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from harness_runs import ROOT
+from sample_results import checkpoints, write
 
 from reports.__main__ import main
 from reports.commands import table
-from reports.files import replace_text
+from reports.files import check_writable, replace_text
 
 SPEED = "reports/baselines/nvidia-h200-speed.jsonl"
 
@@ -27,6 +28,26 @@ def test_a_pipe_is_written_into_and_stays(tmp_path: Path) -> None:
     os.close(end)
     assert pipe.is_fifo()
     assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_the_standard_output_of_a_pipeline_is_written_into(tmp_path: Path) -> None:
+    words = ["render", "/dev/stdin", "--markdown", "/dev/stdout"]
+    results = write(tmp_path / "results.jsonl", checkpoints(3)).read_text()
+    command = [sys.executable, "-m", "reports", *words]
+    done = subprocess.run(command, cwd=ROOT, input=results, text=True, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("## Nothing failed")
+
+
+def test_what_could_not_be_written_is_known_before_the_work(tmp_path: Path) -> None:
+    check_writable(tmp_path / "new")
+    check_writable(Path("/dev/null"))
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(OSError, match="none/out: cannot be written: No such file"):
+        check_writable(tmp_path / "none" / "out")
+    (tmp_path / "old").touch()
+    check_writable(tmp_path / "old")
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 
 def test_a_folder_is_named(tmp_path: Path) -> None:

@@ -77,13 +77,13 @@ def test_a_node_that_dies_midway_leaves_no_trace_in_the_report(
     assert (tmp_path / "swept").read_bytes() == (tmp_path / "one").read_bytes()
 
 
-@pytest.mark.parametrize("cluster", [{"cpu": 1, "hip": 1}], indirect=True)
+@pytest.mark.parametrize("cluster", [{"emu:32": 1, "hip": 1}], indirect=True)
 def test_devices_without_a_node_and_shards_that_cannot_run_are_named(
     tmp_path: Path, cluster: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert swept(tmp_path, cluster, "cpu,cuda") == 3
+    assert swept(tmp_path, cluster, "emu:32,cuda") == 3
     error = capsys.readouterr().err
-    assert "no node has the device(s) cuda; the cluster has cpu, hip" in error
+    assert "no node has the device(s) cuda; the cluster has emu:32, hip" in error
     assert "--resources='{\"cuda\": 1}'" in error
     assert swept(tmp_path, cluster, "hip", "--shards", "1") == 3
     assert "shard hip 1/1: exit code 5: harness: " in capsys.readouterr().err
