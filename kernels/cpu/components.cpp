@@ -1,4 +1,7 @@
 // transpose, mask_fill, position_ids: elements moved or chosen one by one.
+#include <algorithm>
+#include <array>
+
 #include "kernels/cpu/cpu_ops.h"
 
 namespace plumb::cpu {
@@ -17,13 +20,26 @@ void CpuOps::do_transpose(const Tensor& out, const Tensor& x) {
   require_storage("transpose", x);
   settle_for("scalars");
   if (x.numel() == 0) return;
+  constexpr int64_t kTile = 32;  // rows and columns that stay in the first cache
   const RowOffsets source(x), target(out);
   const int64_t rows = x.dim(-2), columns = x.dim(-1);
+  const int64_t strips = (columns + kTile - 1) / kTile;
+  const double cost = 0.5 * static_cast<double>(rows * std::min(columns, kTile));
   with_bits(x.dtype(), [&]<class T>(T) {
-    pool_.for_each(target.count(), 0.5 * static_cast<double>(rows), [&](int64_t row, int) {
-      const int64_t first = row / columns * rows, column = row % columns;
-      T* to = out.data<T>() + target[row];
-      for (int64_t i = 0; i < rows; ++i) to[i] = x.data<T>()[source[first + i] + column];
+    pool_.for_each(target.count() / columns * strips, cost, [&](int64_t unit, int) {
+      const int64_t matrix = unit / strips, column0 = unit % strips * kTile;
+      const int64_t column1 = std::min(columns, column0 + kTile);
+      std::array<const T*, kTile> from;
+      for (int64_t row0 = 0; row0 < rows; row0 += kTile) {
+        const auto count = static_cast<size_t>(std::min(rows - row0, kTile));
+        for (size_t i = 0; i < count; ++i) {
+          from[i] = x.data<T>() + source[matrix * rows + row0 + static_cast<int64_t>(i)];
+        }
+        for (int64_t column = column0; column < column1; ++column) {
+          T* to = out.data<T>() + target[matrix * columns + column] + row0;
+          for (size_t i = 0; i < count; ++i) to[i] = from[i][column];
+        }
+      }
     });
   });
 }
