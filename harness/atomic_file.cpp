@@ -36,7 +36,7 @@ AtomicFile::AtomicFile(const fs::path& path) : path_(behind_links(path)) {
   const bool exists = ::stat(path_.c_str(), &status) == 0;
   if (exists && S_ISDIR(status.st_mode)) {
     errno = EISDIR;
-    throw UsageError(problem("written"));
+    fail("written");
   }
   if (exists && !S_ISREG(status.st_mode)) {
     descriptor_ = Descriptor(::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
@@ -47,7 +47,7 @@ AtomicFile::AtomicFile(const fs::path& path) : path_(behind_links(path)) {
   }
   if (descriptor_.number() < 0) {
     partial_.clear();
-    throw UsageError(problem("created"));
+    fail("created");
   }
 }
 
@@ -55,10 +55,11 @@ AtomicFile::~AtomicFile() {
   if (!partial_.empty()) ::unlink(partial_.c_str());
 }
 
-std::string AtomicFile::problem(const char* action) const {
+void AtomicFile::fail(const char* action) const {
   const int code = errno;
-  return text("[write] ", path_.string(), ": cannot be ", action, ": ", std::strerror(code),
-              " (after ", written_, " bytes); what was there before is unchanged");
+  throw UsageError(text("[write] ", path_.string(), ": cannot be ", action, ": ",
+                        std::strerror(code), " (after ", written_, " bytes)",
+                        partial_.empty() ? "" : "; what was there before is unchanged"));
 }
 
 void AtomicFile::write(const void* data, int64_t bytes) {
@@ -67,7 +68,7 @@ void AtomicFile::write(const void* data, int64_t bytes) {
     const ssize_t done =
         ::write(descriptor_.number(), next, static_cast<size_t>(std::min(bytes, int64_t{1} << 30)));
     if (done < 0 && errno == EINTR) continue;
-    if (done < 0) throw Error(problem("written"));
+    if (done < 0) fail("written");
     next += done;
     bytes -= done;
     written_ += done;
@@ -76,8 +77,8 @@ void AtomicFile::write(const void* data, int64_t bytes) {
 
 void AtomicFile::commit() {
   if (partial_.empty()) return;
-  if (::fsync(descriptor_.number()) != 0) throw Error(problem("synced"));
-  if (::rename(partial_.c_str(), path_.c_str()) != 0) throw Error(problem("renamed into place"));
+  if (::fsync(descriptor_.number()) != 0) fail("synced");
+  if (::rename(partial_.c_str(), path_.c_str()) != 0) fail("renamed into place");
   partial_.clear();
   // The new name is durable once the folder is synced; a file system that cannot do it has no say.
   const fs::path parent = path_.parent_path();

@@ -60,8 +60,7 @@ bool is_plain_file_name(std::string_view name);
 // A file that appears under its name only when it is complete: written beside its place, synced and
 // renamed by commit(). Without commit() nothing remains of it and an older file stays as it is.
 // What exists and is neither a regular file nor a folder (/dev/stdout, a FIFO) is written in place.
-// Everything throws Error (UsageError where the file cannot be made) naming the file, the bytes
-// written and the system's reason.
+// Everything throws UsageError, which names the file, the bytes written and the system's reason.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::filesystem::path& path);
@@ -74,7 +73,7 @@ class AtomicFile {
   void commit();
 
  private:
-  std::string problem(const char* action) const;  // with errno's words
+  [[noreturn]] void fail(const char* action) const;  // with errno's words
 
   std::filesystem::path path_;     // where it shall be
   std::filesystem::path partial_;  // where it is written; empty when written in place

@@ -100,8 +100,8 @@ std::string differences(const Json& before, const Json& now) {
 }  // namespace
 
 void Journal::fail(const char* action, int64_t at) const {
-  throw Error(text("[--journal] ", path_.string(), ": cannot be ", action, " at byte ", at, ": ",
-                   std::strerror(errno)));
+  throw UsageError(text("[--journal] ", path_.string(), ": cannot be ", action, " at byte ", at,
+                        ": ", std::strerror(errno)));
 }
 
 Journal::Journal(const std::filesystem::path& path, const Facts& facts, const std::string& started)
@@ -112,8 +112,8 @@ Journal::Journal(const std::filesystem::path& path, const Facts& facts, const st
           ": cannot be opened: ", std::strerror(errno));
   require(::fstat(descriptor_.number(), &status) == 0 && S_ISREG(status.st_mode), "--journal",
           path_.string(), ": is not a regular file, which a journal has to be");
-  require<Error>(::flock(descriptor_.number(), LOCK_EX | LOCK_NB) == 0, "--journal", path_.string(),
-                 ": another run is writing it");
+  require(::flock(descriptor_.number(), LOCK_EX | LOCK_NB) == 0, "--journal", path_.string(),
+          ": another run is writing it");
   read(status.st_size, facts);
   dropped_ = status.st_size - end_;
   if (dropped_ > 0 && ::ftruncate(descriptor_.number(), end_) != 0) fail("cut", end_);

@@ -20,9 +20,9 @@ namespace plumb {
 //     kill nor a loss of power costs more than the checkpoint that was being judged.
 //   A record that is not whole or does not match its SHA-256 ends the journal; what follows is cut
 //     off, and those checkpoints run again.
-//   Write error (disk full): Error naming the file, its bytes and the system's reason; the journal
-//     is then what it was before that record.
-//   Two runs with one journal at once: the second gets an Error.
+//   Write error (disk full): UsageError naming the file, its bytes and the system's reason; the
+//     journal is then what it was before that record.
+//   Two runs with one journal at once: the second gets a UsageError.
 class Journal {
  public:
   // What has to agree for results to be of this run, by name: "program", "device", ...

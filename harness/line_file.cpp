@@ -24,41 +24,41 @@ fs::path behind_links(fs::path path) {
   for (int i = 0; i < kMostLinks && fs::is_symlink(path, error); ++i) {
     path = path.parent_path() / fs::read_symlink(path, error);
   }
-  require<Error>(!fs::is_symlink(path, error), "write", path.string(), ": is a circle of links");
+  require(!fs::is_symlink(path, error), "write", path.string(), ": is a circle of links");
   return path;
 }
 
 }  // namespace
 
-template <class E>
 void LineFile::fail(const char* action) {
   const int code = errno;
   if (!partial_.empty()) ::unlink(partial_.c_str());
-  throw E(text("[write] ", path_.string(), ": cannot be ", action, ": ", std::strerror(code),
-               " (after ", written_, " bytes)",
-               partial_.empty() ? "" : "; what was there before is unchanged"));
+  throw UsageError(text("[write] ", path_.string(), ": cannot be ", action, ": ",
+                        std::strerror(code), " (after ", written_, " bytes)",
+                        partial_.empty() ? "" : "; what was there before is unchanged"));
 }
 
 LineFile::LineFile(const fs::path& path) : path_(path) {
-  require<Error>(path_.has_filename(), "write", path.string(), ": is not the name of a file");
+  require(path_.has_filename(), "write", path.string(), ": is not the name of a file");
   struct stat status {};
   const bool exists = ::stat(path_.c_str(), &status) == 0;
   if (exists && S_ISDIR(status.st_mode)) {
     errno = EISDIR;
-    fail<UsageError>("written");
+    fail("written");
   }
   if (exists && !S_ISREG(status.st_mode)) {
     descriptor_ = Descriptor(::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
-    if (descriptor_.number() < 0) fail<UsageError>("opened");
+    if (descriptor_.number() < 0) fail("opened");
     return;
   }
   path_ = behind_links(path_);
   const fs::path partial = path_.string() + ".partial";
   descriptor_ = Descriptor(
       ::open(partial.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
-  if (descriptor_.number() < 0) fail<UsageError>("created");
+  if (descriptor_.number() < 0) fail("created");
   if (::flock(descriptor_.number(), LOCK_EX | LOCK_NB) != 0) {
-    throw Error(text("[write] ", path_.string(), ": another run is writing ", partial.string()));
+    throw UsageError(
+        text("[write] ", path_.string(), ": another run is writing ", partial.string()));
   }
   if (::ftruncate(descriptor_.number(), 0) != 0) fail("emptied");
   partial_ = partial;

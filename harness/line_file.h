@@ -17,9 +17,10 @@ namespace plumb {
 //   good,
 //     and at most its last line is torn (has no line feed). The next run to the same path replaces
 //     it.
-//   Write error (disk full): Error naming the file, the bytes written and the system's reason; the
-//     partial file is removed, since the space is needed more than a report that is not trusted.
-//   Two runs to one path at once: the second gets an Error. A file that cannot be made: UsageError.
+//   Write error (disk full): the partial file is removed, since the space is needed more than a
+//     report that is not trusted.
+//   Two runs to one path at once: the second is refused.
+// Everything throws UsageError, which names the file, the bytes written and the system's reason.
 // What exists and is neither a regular file nor a folder (/dev/stdout, a FIFO) is written in place.
 class LineFile {
  public:
@@ -29,7 +30,6 @@ class LineFile {
   void commit();
 
  private:
-  template <class E = Error>
   [[noreturn]] void fail(const char* action);
 
   std::filesystem::path path_;     // where it shall be

@@ -36,7 +36,7 @@ void configure_log(LogLevel level, const std::string& file) {
   s.file.reset();
   if (file.empty()) return;
   s.file.reset(std::fopen(file.c_str(), "a"));
-  require<Error>(s.file != nullptr, "log", "cannot open ", file, " for writing");
+  require(s.file != nullptr, "log", "cannot open ", file, " for writing");
 }
 
 bool logs(LogLevel level) { return level <= sink().level; }

@@ -85,8 +85,8 @@ void write_weights(const fs::path& path, const std::map<std::string, Shape>& wei
     write_repeated(file, pool, start += 7919, shape.numel());
   }
   file.close();
-  require<Error>(file.good(), "bench", path.string(),
-                 ": could not be written; is the disk full? TMPDIR names another one");
+  require(file.good(), "bench", path.string(),
+          ": could not be written; is the disk full? TMPDIR names another one");
 }
 
 }  // namespace

@@ -23,6 +23,14 @@ int report(Status status, const std::exception& error) {
   return exit_code(status);
 }
 
+// A run whose words were lost does not end as a good one.
+int checked_output(int code) {
+  std::cout.flush();
+  if (std::cout.good()) return code;
+  std::cerr << "harness: [stdout] cannot be written to its end; is the disk full?\n";
+  return code == 0 ? kExitUsage : code;
+}
+
 struct Subcommand {
   const char* name;
   const char* summary;
@@ -128,7 +136,7 @@ int main(int argc, char** argv) {
   using namespace plumb;
   remember_command(argc, argv);
   try {
-    return run(argc, argv);
+    return checked_output(run(argc, argv));
   } catch (const UsageError& error) {
     std::cerr << "harness: " << error.what() << "\n";
     return kExitUsage;

@@ -103,8 +103,8 @@ class Run {
     asked.shard = shard_.count > 1;
     Outcome outcome = outcome_of(results_, asked);
     outcome.seconds = seconds();
+    std::cout << closing_text(outcome, colours_wanted(1)) << std::flush;
     write_reports(info, outcome);
-    std::cout << closing_text(outcome, colours_wanted(1));
     if (stopped_) std::cout << "stopped at the first failure (--fail-fast)\n";
     if (shard_.count > 1) {
       std::cout << text("shard ", options_.shard, ": ", steps_.size(), " of ", selected_,

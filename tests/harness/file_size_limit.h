@@ -30,11 +30,11 @@ class FileSizeLimit {
   rlimit old_{};
 };
 
-// What the Error says that `write` throws under the limit.
+// What the UsageError says that `write` throws under the limit.
 template <class Write>
 std::string error_under_limit(rlim_t bytes, Write write) {
   const FileSizeLimit limit(bytes);
-  return error_text<Error>(write);
+  return error_text<UsageError>(write);
 }
 
 }  // namespace plumb

@@ -125,7 +125,7 @@ TEST_CASE("an atomic file replaces what a link stands for, and no device") {
 TEST_CASE("an atomic file that cannot be created says why") {
   const TemporaryFolder root;
   const auto error = [&](const fs::path& path) {
-    return error_text<Error>([&] { write_file(path, "x"); });
+    return error_text<UsageError>([&] { write_file(path, "x"); });
   };
   CHECK(contains(error(root / "no/x"), "no/x: cannot be created: No such file or directory"));
   CHECK(contains(error(root.path()), "Is a directory"));

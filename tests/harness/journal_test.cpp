@@ -120,7 +120,7 @@ TEST_CASE("what is no journal is refused and stays as it is") {
   const TemporaryFolder root;
   write_bytes(root / "j", "my thesis");
   const auto error_of = [&](const fs::path& path) {
-    return error_text<Error>([&] { Journal(path, kFacts, "now"); });
+    return error_text<UsageError>([&] { Journal(path, kFacts, "now"); });
   };
   CHECK(contains(error_of(root / "j"), "/j: is not a journal of this harness; name another file"));
   CHECK(read_bytes(root / "j") == "my thesis");
@@ -143,6 +143,7 @@ TEST_CASE("a disk that fills up leaves the journal as it was before that record"
       Journal journal(root / "j", kFacts, "then");
       for (int i = 0; i < 2; ++i) journal.append(result(i), 0.5 * (i + 1));
     });
+    CHECK(error.starts_with("[--journal] "));  // of a UsageError: another would say so first
     CHECK(contains(error, text("/j: cannot be written at byte ", room, ": File too large")));
     const uintmax_t left = fs::file_size(root / "j");
     CHECK((left == 0 || left == lengths[0] || left == lengths[1]));

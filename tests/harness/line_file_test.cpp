@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string error_of(const fs::path& path) {
-  return error_text<Error>([&] { LineFile file(path); });
+  return error_text<UsageError>([&] { LineFile file(path); });
 }
 
 TEST_CASE("an exception leaves the partial file, and the next run replaces it") {
@@ -155,7 +155,7 @@ TEST_CASE("a device is written in place") {
   const fs::path device = own ? root / "full" : fs::path("/dev/full");
   if (own && ::access(device.c_str(), W_OK) != 0) return;  // a file system without devices
   std::optional<LineFile> full;
-  const std::string error = error_text<Error>([&] {
+  const std::string error = error_text<UsageError>([&] {
     full.emplace(device);
     full->write("x");
   });
@@ -172,6 +172,7 @@ TEST_CASE("a disk that fills up during a run leaves the old report and nothing e
       LineFile file(root / "x");
       for (int i = 0; i < 4; ++i) file.write("nine byte");
     });
+    CHECK(error.starts_with("[write] "));  // of a UsageError: another would say so first
     CHECK(contains(error, "/x: cannot be written: File too large (after " + std::to_string(room) +
                               " bytes); what was there before is unchanged"));
     CHECK(read_bytes(root / "x") == "the old text");

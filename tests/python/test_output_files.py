@@ -1,0 +1,63 @@
+"""Reports that cannot be written: an error with the reason, and no file that looks complete."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+from pathlib import Path
+
+import pytest
+from harness_runs import ROOT, harness
+
+FIXTURE = ROOT / "fixtures" / "gemma2-a4" / "whole-f32"
+WORDS = ("--device", "cpu", "--fixture", str(FIXTURE), "--block", "softcap", "--no-worker")
+RUN = (*WORDS, "--threads", "1")
+
+
+def ended(*words: str, room: int | None = None) -> tuple[int, str]:
+    """The exit code and the last words of a run, of which no file may grow beyond `room` bytes."""
+
+    def limit() -> None:
+        if room is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+
+    done = subprocess.run(
+        [harness(), *words], cwd=ROOT, preexec_fn=limit, capture_output=True, text=True,
+        timeout=120, check=False, restore_signals=False,  # a limit's signal would kill it
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("option", ["--json", "--junit", "--markdown"])
+def test_a_full_device_is_an_error_of_the_file(option: str) -> None:
+    code, said = ended(*RUN, option, "/dev/full")
+    assert code == 2
+    assert "/dev/full: cannot be written: No space left on device (after " in said
+    assert "unchanged" not in said
+
+
+@pytest.mark.parametrize("option", ["--json", "--junit", "--markdown", "--journal"])
+def test_a_full_disk_is_an_error_of_the_file_and_leaves_none(option: str, tmp_path: Path) -> None:
+    path = tmp_path / "report"
+    code, said = ended(*RUN, option, str(path), room=200)
+    assert code == 2
+    assert f"{path}: cannot be written" in said and "File too large" in said
+    # A journal keeps its whole records, of which there is none yet.
+    left = [file.stat().st_size for file in tmp_path.iterdir()]
+    assert left == ([0] if option == "--journal" else [])
+
+
+@pytest.mark.parametrize("words", [RUN, ("devices",)])
+def test_words_that_are_lost_do_not_end_well(words: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [harness(), *words], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True,
+            timeout=120, check=False,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert "[stdout] cannot be written to its end" in done.stderr
+
+
+def test_a_log_that_cannot_be_opened_is_a_usage_error(tmp_path: Path) -> None:
+    code, said = ended(*RUN, "--log", str(tmp_path))
+    assert code == 2 and f"cannot open {tmp_path} for writing" in said
