@@ -33,6 +33,7 @@ struct BlockCall {
 enum class BitRule {
   exact,  // equal to the rounded oracle, bit for bit, in every dtype
   leaf,   // differs from the rounded model only where an accumulation straddles a rounding boundary
+  scaled,   // a leaf that scales each row as a whole: values of one significand flip together
   cascade,  // flips feed a later sum: the share that differs grows with the square root
   none,     // judged by the gates alone; its sub-checkpoints are the sharp ones
 };

@@ -164,7 +164,7 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
       !recorded_eager || facts.contract.points != RoundingPoints::eager || other_dtype;
   // Attention in one go rounds its probabilities against a running maximum: no model has its bits.
   const bool conforms = size_of(dtype) == 2 && facts.single_rounding.none() &&
-                        (block.bits == BitRule::leaf || block.bits == BitRule::cascade);
+                        (block.bits != BitRule::exact && block.bits != BitRule::none);
 
   OracleRuns runs(recording, checkpoint, block, operands, oracle);
   std::vector<OutputCase> out;
@@ -196,7 +196,7 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
       if (has_adapter(block, checkpoint)) take_bottleneck(output);
     }
     if (block.name == "sdpa") output.cascade_outputs = y.dim(-1);
-    if (block.name == "rms_norm" || block.name == "layer_norm") {
+    if (block.bits == BitRule::scaled) {
       output.cascade_outputs = alike_in_row(operands.inputs.at("x"));
     }
     out.push_back(std::move(output));

@@ -76,7 +76,7 @@ void ObservedOps::do_repeat_heads(const Tensor& out, const Tensor& x) {
   forward(cost_of(OpId::repeat_heads, {out}, {x}), [&](Ops& ops) { ops.repeat_heads(out, x); });
   sampled.outputs = gathered({out}, rows, all_heads);
   sampled.run = [](Ops& ops, const Tensors& y, const Tensors& a) { ops.repeat_heads(y[0], a[0]); };
-  sampled.exact = true;
+  sampled.bits = BitRule::exact;
   judge(sampled);
 }
 
@@ -94,7 +94,7 @@ void ObservedOps::do_causal_mask(const Tensor& out, const AttentionMask& mask) {
     picked_mask.fully_masked = fully_masked;
     ops.causal_mask(y[0], picked_mask);
   };
-  sampled.exact = true;
+  sampled.bits = BitRule::exact;
   judge(sampled);
 }
 

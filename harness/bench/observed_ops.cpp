@@ -56,14 +56,14 @@ ObservedOps::Tensors ObservedOps::gathered(const Tensors& tensors, const Picks& 
 }
 
 void ObservedOps::row_op(OpId op, const Tensors& outputs, const Tensors& inputs, const Run& run,
-                         bool exact) {
+                         BitRule bits) {
   const Picks rows = pick_rows(outputs[0]), heads = pick_heads(outputs[0]);
   SampledOp sampled;
   sampled.inputs = gathered(inputs, rows, heads);  // before the call: it may be in place
   forward(cost_of(op, outputs, inputs), [&](Ops& ops) { run(ops, outputs, inputs); });
   sampled.outputs = gathered(outputs, rows, heads);
   sampled.run = run;
-  sampled.exact = exact;
+  sampled.bits = bits;
   judge(sampled);
 }
 
@@ -87,23 +87,27 @@ void ObservedOps::do_embedding(const Tensor& out, const Tensor& ids, const Tenso
          [scale](Ops& ops, const Tensors& y, const Tensors& x) {
            ops.embedding(y[0], x[0], x[1], scale);
          },
-         true});
+         BitRule::exact});
 }
 
 void ObservedOps::do_rms_norm(const Tensor& out, const Tensor& x, const Tensor& weight,
                               const RmsNormParams& params) {
-  row_op(OpId::rms_norm, {out}, {x, weight},
-         [params](Ops& ops, const Tensors& y, const Tensors& a) {
-           ops.rms_norm(y[0], a[0], a[1], params);
-         });
+  row_op(
+      OpId::rms_norm, {out}, {x, weight},
+      [params](Ops& ops, const Tensors& y, const Tensors& a) {
+        ops.rms_norm(y[0], a[0], a[1], params);
+      },
+      BitRule::scaled);
 }
 
 void ObservedOps::do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& weight,
                                 const Tensor& bias, double eps) {
-  row_op(OpId::layer_norm, {out}, {x, weight, bias},
-         [eps](Ops& ops, const Tensors& y, const Tensors& a) {
-           ops.layer_norm(y[0], a[0], a[1], a[2], eps);
-         });
+  row_op(
+      OpId::layer_norm, {out}, {x, weight, bias},
+      [eps](Ops& ops, const Tensors& y, const Tensors& a) {
+        ops.layer_norm(y[0], a[0], a[1], a[2], eps);
+      },
+      BitRule::scaled);
 }
 
 void ObservedOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
@@ -178,7 +182,7 @@ void ObservedOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& co
 
 void ObservedOps::do_copy(const Tensor& out, const Tensor& x) {
   const auto run = [](Ops& ops, const Tensors& y, const Tensors& a) { ops.copy(y[0], a[0]); };
-  row_op(OpId::copy, {out}, {x}, run, true);
+  row_op(OpId::copy, {out}, {x}, run, BitRule::exact);
 }
 
 void ObservedOps::do_copy_pair(const Tensor& out_a, const Tensor& a, const Tensor& out_b,
@@ -186,7 +190,7 @@ void ObservedOps::do_copy_pair(const Tensor& out_a, const Tensor& a, const Tenso
   const auto run = [](Ops& ops, const Tensors& y, const Tensors& x) {
     ops.copy_pair(y[0], x[0], y[1], x[1]);
   };
-  row_op(OpId::copy, {out_a, out_b}, {a, b}, run, true);
+  row_op(OpId::copy, {out_a, out_b}, {a, b}, run, BitRule::exact);
 }
 
 void ObservedOps::do_cast(const Tensor& out, const Tensor& x) {
@@ -204,7 +208,7 @@ void ObservedOps::do_mask_rows(const Tensor& out, const Tensor& x, const Tensor&
   sampled.run = [](Ops& ops, const Tensors& y, const Tensors& a) {
     ops.mask_rows(y[0], a[0], a[1]);
   };
-  sampled.exact = true;
+  sampled.bits = BitRule::exact;
   judge(sampled);
 }
 
@@ -227,7 +231,7 @@ void ObservedOps::do_transpose(const Tensor& out, const Tensor& x) {
   forward(cost_of(OpId::transpose, {out}, {x}), [&](Ops& ops) { ops.transpose(out, x); });
   sampled.outputs = gathered({out}, rows, heads);
   sampled.run = [](Ops& ops, const Tensors& y, const Tensors& a) { ops.transpose(y[0], a[0]); };
-  sampled.exact = true;
+  sampled.bits = BitRule::exact;
   judge(sampled);
 }
 
@@ -236,7 +240,7 @@ void ObservedOps::do_mask_fill(const Tensor& out, const Tensor& x, const Tensor&
   const auto run = [value](Ops& ops, const Tensors& y, const Tensors& a) {
     ops.mask_fill(y[0], a[0], a[1], value);
   };
-  row_op(OpId::mask_fill, {out}, {x, mask}, run, true);
+  row_op(OpId::mask_fill, {out}, {x, mask}, run, BitRule::exact);
 }
 
 void ObservedOps::do_position_ids(const Tensor& out, const Tensor& valid, int64_t offset) {
@@ -248,7 +252,7 @@ void ObservedOps::do_position_ids(const Tensor& out, const Tensor& valid, int64_
   sampled.run = [offset](Ops& ops, const Tensors& y, const Tensors& a) {
     ops.position_ids(y[0], a.empty() ? Tensor() : a[0], offset);
   };
-  sampled.exact = true;
+  sampled.bits = BitRule::exact;
   judge(sampled);
 }
 
@@ -268,10 +272,12 @@ void ObservedOps::do_softcap(const Tensor& out, const Tensor& x, double cap) {
 void ObservedOps::do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,
                                   const Tensor& residual, const Tensor& weight,
                                   const RmsNormParams& params) {
-  row_op(OpId::add_rms_norm, {sum, out}, {x, residual, weight},
-         [params](Ops& ops, const Tensors& y, const Tensors& a) {
-           ops.add_rms_norm(y[0], y[1], a[0], a[1], a[2], params);
-         });
+  row_op(
+      OpId::add_rms_norm, {sum, out}, {x, residual, weight},
+      [params](Ops& ops, const Tensors& y, const Tensors& a) {
+        ops.add_rms_norm(y[0], y[1], a[0], a[1], a[2], params);
+      },
+      BitRule::scaled);
 }
 
 }  // namespace plumb

@@ -86,7 +86,7 @@ class ObservedOps final : public Ops {
   // An op whose rows (and heads) do not know of each other: tensors of rank 2 and more are sampled
   // along the axes before the last, vectors kept whole.
   void row_op(OpId op, const Tensors& outputs, const Tensors& inputs, const Run& run,
-              bool exact = false);
+              BitRule bits = BitRule::leaf);
   Tensors gathered(const Tensors& tensors, const Picks& rows, const Picks& heads);
 
   Ops& inner_;

@@ -97,31 +97,15 @@ Tensor gather(Ops& ops, const Tensor& view) {
   return out;
 }
 
-namespace {
-
-// What a norm scales row by row; undefined: it is no norm.
-Tensor scaled_rows(const SampledOp& sampled, const std::vector<OpRecord>& records) {
-  for (const OpRecord& record : records) {
-    switch (record.op) {
-      case OpId::rms_norm:
-      case OpId::layer_norm: return sampled.inputs[0];
-      case OpId::add_rms_norm: return sampled.outputs[0];  // the sum
-      default: break;
-    }
-  }
-  return {};
-}
-
-}  // namespace
-
 OutputVerdict judge_sample(const SampledOp& sampled, const std::vector<OpRecord>& records,
                            Device& oracle) {
   const DType made = sampled.outputs[0].dtype();
   const DType storage = is_floating(made) ? made : DType::f32;
   const RunFacts facts = facts_of(records, storage);
+  const bool exact = sampled.bits == BitRule::exact;
   std::vector<Tensor> model;
-  if (!sampled.exact) model = on_oracle(sampled, oracle, false, facts.single_rounding);
-  const std::vector<Tensor> float64 = on_oracle(sampled, oracle, !sampled.exact, OpSet().set());
+  if (!exact) model = on_oracle(sampled, oracle, false, facts.single_rounding);
+  const std::vector<Tensor> float64 = on_oracle(sampled, oracle, !exact, OpSet().set());
   std::vector<OutputVerdict> verdicts;
   for (size_t i = 0; i < sampled.outputs.size(); ++i) {
     OutputCase output;
@@ -129,16 +113,17 @@ OutputVerdict judge_sample(const SampledOp& sampled, const std::vector<OpRecord>
     output.y = sampled.outputs[i];
     output.axes = sampled.axes.empty() ? axes_of(output.y) : sampled.axes;
     output.oracle = float64[i];
-    if (!sampled.exact) output.model = model[i];
-    output.reference_is_model = !sampled.exact;
+    if (!exact) output.model = model[i];
+    output.reference_is_model = !exact;
     output.contract = facts.contract;
     output.contract.storage = is_floating(output.y.dtype()) ? output.y.dtype() : storage;
     output.stages = facts.stages;
-    output.exact = sampled.exact;
+    output.exact = exact;
     output.max_abs_score = sampled.max_abs_score;
     output.conformance = size_of(output.contract.storage) == 2 && facts.single_rounding.none();
-    if (const Tensor x = scaled_rows(sampled, records); x.defined()) {
-      output.cascade_outputs = alike_in_row(x);
+    if (sampled.bits == BitRule::scaled) {
+      const bool fused_sum = sampled.outputs.size() > 1;
+      output.cascade_outputs = alike_in_row(fused_sum ? sampled.outputs[0] : sampled.inputs[0]);
     }
     verdicts.push_back(judge(output));
   }

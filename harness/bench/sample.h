@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "blocks/catalog.h"
 #include "harness/verdict.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
@@ -32,7 +33,9 @@ struct SampledOp {
   std::vector<Tensor> outputs, inputs;
   std::function<void(Ops&, const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs)>
       run;
-  bool exact = false;                  // copies and masks: every bit
+  // Copies and masks are exact; a norm scales the rows of its first input, or of the first of two
+  // outputs.
+  BitRule bits = BitRule::leaf;
   double max_abs_score = 0;            // attention only
   std::vector<std::string> axes = {};  // of the outputs; empty: [batch, [head,]] token, channel
 };

@@ -99,23 +99,20 @@ TEST_CASE("a flip behind a bottleneck turns over one row, which independent flip
 }
 
 TEST_CASE("an adapter that rounds elsewhere differs in every row") {
-  const size_t rows = GENERATE(2, 24);
-  int unseen = 0;
+  constexpr size_t kRows = 24;  // of two, those that are not set aside may prove nothing
   for (uint64_t seed = 0; seed < 40; ++seed) {
-    const Adapter adapter(rows, seed);
+    const Adapter adapter(kRows, seed);
     const Values model = adapter.model(), inner = adapter.inner(true);
     const auto passes = [&](const std::function<double(double)>& round) {
       Values wrong = inner;
       for (double& h : wrong) h = round(h);
       return compared(adapter.outer(wrong, true), model, rule_of_bottleneck()).passed;
     };
-    INFO(rows << " rows, seed " << seed);
-    unseen += passes([](double h) { return h; });
+    INFO("seed " << seed);
+    CHECK_FALSE(passes([](double h) { return h; }));
     CHECK_FALSE(passes([](double h) { return round_to(DType::bf16, h); }));
     CHECK_FALSE(passes([](double h) { return round_to(kDtype, h * 1.001); }));
   }
-  // Unrounded inner values may all lie near rounded ones where two rows leave one to judge.
-  CHECK(unseen <= (rows == 2 ? 2 : 0));
 }
 
 TEST_CASE("how many rows are set aside follows from the flips to expect") {
