@@ -158,7 +158,7 @@ void Chain::explain() {
       culprit = {row.checkpoint,
                  row.block,
                  {text("wiring: ", row.changed, " bytes of ", row.output, " of ", row.checkpoint,
-                       " changed that were stored by an earlier call")}};
+                       " changed that this call has to leave as they are")}};
     } else {
       culprit = wrong_edge(run, rows(), index);
     }

@@ -49,7 +49,7 @@ struct ChainRow {
   int64_t width = kAnyWidth;    // elements of one, or of the narrowest that its error came through
   double shadow = kNoFigure;    // nu: error against the float64 block on the chain's own inputs
   double shadow_limit = kNoFigure;
-  int64_t changed = 0;     // bytes of stored slots that another call changed
+  int64_t changed = 0;     // bytes of slots that the call has to leave as they are
   bool saturated = false;  // the reference's error is above the bound: no chained limit counts
   Diagnosis diagnosis = Diagnosis::clean;
 

@@ -248,6 +248,7 @@ TEST_CASE("wiring: steps write one layer's keys one slot too far into a static c
   CHECK(result.status == Status::fail);
   CHECK(result.chain->first_divergence == name);
   CHECK(result.chain->culprit == name);
+  CHECK(result.details.at(0).ends_with("changed that this call has to leave as they are"));
   for (const ChainRow& row : result.chain->rows) {
     if (row.checkpoint != name) continue;
     const bool keys = row.output == "keys_after";
