@@ -181,6 +181,15 @@ std::string blind_text(const Outcome& outcome, bool colour) {
          elsewhere;
 }
 
+std::string bugs_text(const Outcome& outcome) {
+  std::string lines;
+  for (const BlindFeature& it : outcome.bugs) {
+    lines += text("  ", terminal_text(it.block), ": ", terminal_text(it.feature), " (in ",
+                  counted(it.blind, "checkpoint"), ", caught in ", it.seen, ")\n");
+  }
+  return lines.empty() ? "" : "\nknown bugs that would pass\n" + lines;
+}
+
 std::string not_judged_text(const Outcome& outcome, bool colour) {
   std::string lines;
   Status last = Status::pass;
@@ -263,7 +272,7 @@ std::string checkpoint_line(const CheckpointResult& result, bool colour) {
 std::string closing_text(const Outcome& outcome, bool colour) {
   std::string out;
   if (!outcome.rows.empty()) out += overview_table(outcome, colour);
-  out += blind_text(outcome, colour) + not_judged_text(outcome, colour);
+  out += blind_text(outcome, colour) + bugs_text(outcome) + not_judged_text(outcome, colour);
   std::string counts;
   for (int i = 0; i < kStatusCount; ++i) {
     const auto status = static_cast<Status>(i);

@@ -94,6 +94,19 @@ std::vector<BlindFeature> blind_features(const std::vector<CheckpointResult>& re
   return all;
 }
 
+std::vector<BlindFeature> passing_bugs(const std::vector<CheckpointResult>& results) {
+  Ordered<std::pair<std::string, std::string>, BlindFeature> found;
+  for (const CheckpointResult& result : results) {
+    for (const Margin& it : result.margins.value_or(std::vector<Margin>())) {
+      BlindFeature& bug = found.at({result.block, it.bug}, {result.block, it.bug, 0, 0});
+      ++(it.margin < 1 ? bug.blind : bug.seen);
+    }
+  }
+  std::vector<BlindFeature> all = found.take();
+  std::erase_if(all, [](const BlindFeature& it) { return it.blind == 0; });
+  return all;
+}
+
 std::vector<ReasonGroup> not_judged(const std::vector<CheckpointResult>& results) {
   std::vector<ReasonGroup> all;
   for (const Status status : {Status::unsupported, Status::blind}) {
@@ -229,6 +242,7 @@ Outcome outcome_of(const std::vector<CheckpointResult>& results, const Request& 
   for (const CheckpointResult& result : results) outcome.counts.add(result.status);
   outcome.rows = rows_of(results);
   outcome.blind = blind_features(results);
+  outcome.bugs = passing_bugs(results);
   outcome.not_judged = not_judged(results);
   outcome.missing = missing(results, request);
   outcome.exit_code = code_of(results, outcome, request);

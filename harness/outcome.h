@@ -71,6 +71,7 @@ struct Outcome {
   Counts counts;
   std::vector<OverviewRow> rows;        // in order of first appearance, a block's rows together
   std::vector<BlindFeature> blind;      // those blind everywhere first
+  std::vector<BlindFeature> bugs;       // known ones that would pass somewhere (--margins)
   std::vector<ReasonGroup> not_judged;  // unsupported, then blind; in order of first appearance
   std::vector<std::string>
       missing;              // "block sdpa": asked for, and unsupported wherever it was tried

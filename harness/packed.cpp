@@ -89,13 +89,18 @@ void members(ChainReport& x, Each each) {
   each(rows, first_divergence, onset, culprit, culprit_block);
 }
 template <class Each>
+void members(Margin& x, Each each) {
+  auto& [bug, margin] = x;
+  each(bug, margin);
+}
+template <class Each>
 void members(CheckpointResult& x, Each each) {
   auto& [status, reason, block, checkpoint, recording, fixture, device, dtype, contract, looser,
          impl, fused, step, outputs, features, blind_to, details, again, output_sha256,
-         golden_sha256, seconds, chain] = x;
+         golden_sha256, determinism, runs, margins, seconds, chain] = x;
   each(status, reason, block, checkpoint, recording, fixture, device, dtype, contract, looser, impl,
        fused, step, outputs, features, blind_to, details, again, output_sha256, golden_sha256,
-       seconds, chain);
+       determinism, runs, margins, seconds, chain);
 }
 template <class Each>
 void members(Replayed& x, Each each) {

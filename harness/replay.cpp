@@ -5,6 +5,7 @@
 
 #include "harness/device_errors.h"
 #include "harness/features.h"
+#include "harness/margins.h"
 #include "harness/sha256.h"
 #include "kernels/error.h"
 #include "kernels/plugin_device.h"
@@ -147,7 +148,8 @@ Verdict Replayer::verify(const BlockEntry& block, const Checkpoint& checkpoint, 
   const Execution first = execute(block, checkpoint, operands, device_, {fused, 0xff});
   std::string damage = first.damage;
   std::string unstable;
-  for (int k = 1; k < std::max(options_.repeat, 2); ++k) {
+  const int runs = std::max(options_.repeat, 2);
+  for (int k = 1; k < runs; ++k) {
     const uint8_t poison = k % 2 ? 0x00 : 0xff;
     const Execution other = execute(block, checkpoint, operands, device_, {fused, poison});
     if (damage.empty()) damage = other.damage;
@@ -159,7 +161,8 @@ Verdict Replayer::verify(const BlockEntry& block, const Checkpoint& checkpoint, 
     }
   }
   std::vector<OutputVerdict> outputs;
-  for (const OutputCase& output : cases(block, checkpoint, operands, first)) {
+  const std::vector<OutputCase> all = cases(block, checkpoint, operands, first);
+  for (const OutputCase& output : all) {
     outputs.push_back(judge(output));
     if (replayed) note_sample(output, replayed->result);
     if (dtype_ == recording_.dtype()) require_recorded_error(checkpoint, outputs.back());
@@ -180,6 +183,12 @@ Verdict Replayer::verify(const BlockEntry& block, const Checkpoint& checkpoint, 
     result.impl = implementations_of(first.records);
     result.fused = std::any_of(first.records.begin(), first.records.end(),
                                [](const OpRecord& r) { return is_fused(r.op); });
+    result.determinism = unstable.empty() ? Determinism::d0 : Determinism::d1;
+    result.runs = runs;
+    if (options_.margins) {
+      result.margins = margins_of(recording_, checkpoint, block, operands,
+                                  facts_of(first.records, dtype_), all, oracle_);
+    }
     result.seconds = first.seconds;
     result.output_sha256 = digest(first.outputs);
     replayed->outputs = first.outputs;

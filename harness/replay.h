@@ -14,10 +14,11 @@ namespace plumb {
 struct ReplayOptions {
   std::optional<DType> dtype;  // of the run; the recording's own when absent (f64 on the oracle)
   bool fuse = true;
-  int repeat = 2;       // runs whose bytes must agree; poisons alternate, so at least 2
-  std::string impl;     // --impl: a regular expression, or empty
-  std::string fixture;  // the recording as the user named it, for the repeat command
-  bool shadow = false;  // chains: shadow errors of all layers, not only after a failure
+  int repeat = 2;        // runs whose bytes must agree; poisons alternate, so at least 2
+  std::string impl;      // --impl: a regular expression, or empty
+  std::string fixture;   // the recording as the user named it, for the repeat command
+  bool margins = false;  // how far known bugs are from passing (harness/margins.h)
+  bool shadow = false;   // chains: shadow errors of all layers, not only after a failure
 };
 
 // What came of one checkpoint.

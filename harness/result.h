@@ -12,6 +12,12 @@
 
 namespace plumb {
 
+// A known bug, and the largest statistic / limit that it reaches: below 1 it would pass.
+struct Margin {
+  std::string bug;
+  double margin = 0;
+};
+
 struct CheckpointResult {
   Status status = Status::pass;
   std::string reason;      // one line: which gate by how much, or why it could not be judged
@@ -33,8 +39,11 @@ struct CheckpointResult {
   std::string again;                   // the command that repeats it
   std::string output_sha256;           // over all outputs' bytes in order
   std::string golden_sha256;           // of recording.json
-  double seconds = 0;                  // of one run of the block
-  std::optional<ChainReport> chain;    // where the whole model ran, as the block "model"
+  Determinism determinism = Determinism::not_measured;
+  int64_t runs = 0;                            // whose bytes were compared
+  std::optional<std::vector<Margin>> margins;  // nothing: not measured (--margins)
+  double seconds = 0;                          // of one run of the block
+  std::optional<ChainReport> chain;            // where the whole model ran, as the block "model"
 };
 
 // Adds to the details that an output was judged from some of its rows, if it was.

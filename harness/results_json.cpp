@@ -126,6 +126,13 @@ Json output_json(const OutputVerdict& output) {
           {"where", where_json(output.where)}};
 }
 
+Json margins_json(const std::optional<std::vector<Margin>>& margins) {
+  if (!margins) return nullptr;
+  Json out = Json::object();
+  for (const Margin& margin : *margins) out[margin.bug] = number(margin.margin);
+  return out;
+}
+
 Json id_or_null(const std::string& id) { return id.empty() ? Json() : Json(id); }
 
 Json chain_json(const std::optional<ChainReport>& chain) {
@@ -199,6 +206,9 @@ std::string checkpoint_json(const CheckpointResult& result) {
                {"blind_to", result.blind_to},
                {"output_sha256", result.output_sha256},
                {"golden_sha256", result.golden_sha256},
+               {"determinism", std::string(name_of(result.determinism))},
+               {"runs", result.runs},
+               {"margins", margins_json(result.margins)},
                {"seconds", number(result.seconds)},
                {"chain", chain_json(result.chain)},
                {"again", result.again}});

@@ -31,6 +31,15 @@ const Row& row(Status status) { return kTable[static_cast<size_t>(status)]; }
 
 std::string_view name_of(Status status) { return row(status).name; }
 
+std::string_view name_of(Determinism determinism) {
+  switch (determinism) {
+    case Determinism::d0: return "D0";
+    case Determinism::d1: return "D1";
+    case Determinism::not_measured: break;
+  }
+  return "not measured";
+}
+
 std::optional<Status> status_from_name(std::string_view name) {
   for (const Row& entry : kTable) {
     if (entry.name == name) return entry.status;

@@ -29,6 +29,10 @@ int exit_code(Status status);  // 0 1 4 8 9 3 5 6 7 in the order of the enum
 // unsupported > blind > pass.
 Status worse(Status a, Status b);
 
+// Whether runs on the same inputs gave the same bytes.
+enum class Determinism : uint8_t { not_measured, d0, d1 };
+std::string_view name_of(Determinism determinism);  // "not measured", "D0": they did, "D1"
+
 // The exit code of a run: that of its worst status. Blind and unsupported count only when `strict`,
 // or when nothing in the run was better. No status at all is a usage error (2): nothing was run.
 int run_exit_code(const std::vector<Status>& statuses, bool strict);

@@ -24,7 +24,7 @@ namespace {
 
 struct Options : ReplayCommand {
   bool fail_fast = false, strict = false, verbose = false;
-  bool shadow = false, no_times = false;
+  bool shadow = false, margins = false, no_times = false;
   std::string mode = "isolated", shard, journal, json, junit, markdown;
 };
 
@@ -42,6 +42,7 @@ std::vector<Loaded> load_for(const Options& options) {
   size_t chains = 0;
   for (Loaded& entry : out) {
     entry.replay.shadow = options.shadow;
+    entry.replay.margins = options.margins;
     entry.chain = options.mode != "isolated" && entry.recording && entry.recording->chained();
     if (options.mode == "chained") entry.checkpoints.clear();
     chains += entry.chain || !entry.error.empty();
@@ -128,6 +129,7 @@ class Run {
     Journal::Facts out = request_facts(options_);
     if (options_.mode != "isolated") out.emplace_back("mode", options_.mode);
     if (options_.shadow) out.emplace_back("shadow", "yes");
+    if (options_.margins) out.emplace_back("margins", "yes");
     if (options_.strict) out.emplace_back("strict", "yes");
     if (!options_.shard.empty()) out.emplace_back("shard", options_.shard);
     out.emplace_back("selected", text(selected_));
@@ -251,6 +253,8 @@ Action add_verify(CLI::App& app) {
       ->check(CLI::IsMember({"isolated", "chained", "both"}));
   app.add_flag("--shadow", options->shadow,
                "chains: also the error against the float64 block on the chain's own inputs");
+  app.add_flag("--margins", options->margins,
+               "also plant known bugs in the float64 block: how far is each from passing");
   app.add_option("--json", options->json, "write JSON lines to this file");
   app.add_option("--junit", options->junit, "write JUnit XML to this file");
   app.add_option("--markdown", options->markdown, "write a Markdown summary to this file");

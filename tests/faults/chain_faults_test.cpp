@@ -104,6 +104,24 @@ void check_named(const CheckpointResult& result, const std::string& layer, const
   }
 }
 
+TEST_CASE("a float64 chain's shadow has the rotary tables of the chain") {
+  const auto device = open_device("oracle"), oracle = open_device("oracle");
+  ReplayOptions options;
+  options.shadow = true;
+  for (const char* name : {"llama-a1/decode-f32", "zamba2-a6/decode-f32"}) {
+    const CheckpointResult result = run_chain(fixture(name), *device, *oracle, options);
+    CHECK(result.status == Status::pass);
+    CHECK(result.determinism == Determinism::not_measured);
+    int64_t attention = 0;
+    for (const ChainRow& row : result.chain->rows) {
+      INFO(row.checkpoint << ' ' << row.shadow);
+      CHECK(row.diagnosis == Diagnosis::clean);
+      attention += row.block == "decoder_layer" || row.block == "hybrid_layer";
+    }
+    CHECK(attention > 0);
+  }
+}
+
 TEST_CASE("a chain of correct code passes") {
   const char* const name =
       GENERATE("llama-a1/decode-f32", "llama-a1/decode-bf16", "gemma2-a4/decode-f32",

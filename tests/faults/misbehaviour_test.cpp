@@ -110,6 +110,7 @@ TEST_CASE("scratch that is read before it is written") {
     }));
     CHECK(result.status == Status::nondeterministic);
     CHECK(mentions(result.reason, "an uninitialised read"));
+    CHECK(result.determinism == Determinism::d1);
   }
 }
 
@@ -129,6 +130,8 @@ TEST_CASE("an output that depends on the run") {
   }));
   CHECK(result.status == Status::nondeterministic);
   CHECK(mentions(result.reason, "output \"out\" differs between run 1"));
+  CHECK(result.determinism == Determinism::d1);
+  CHECK(result.runs == 2);
 }
 
 TEST_CASE("one NaN or infinity among good elements") {

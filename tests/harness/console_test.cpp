@@ -118,6 +118,8 @@ TEST_CASE("the end of a run") {
   blind.blind_to = {"weight"};
   CheckpointResult half = passing("rms_norm");
   half.blind_to = {"eps"};
+  blind.margins = {{"eps ten times as large", 0.99}, {"norm weight left out", 1}};
+  half.margins = {{"eps ten times as large", 1}};
   const std::vector<CheckpointResult> results = {passing(),
                                                  failing(),
                                                  blind,
@@ -138,6 +140,9 @@ TEST_CASE("the end of a run") {
         "\n"
         "seen only in some of the checkpoints that have it\n"
         "  rms_norm: eps (blind in 1, seen in 1)\n"
+        "\n"
+        "known bugs that would pass\n"
+        "  rms_norm: eps ten times as large (in 1 checkpoint, caught in 1)\n"
         "\n"
         "unsupported\n"
         "  conv cpu bf16 (2 checkpoints): no conv\n"

@@ -17,6 +17,9 @@ Replayed full() {
   Replayed out{hostile(failing()), {}};
   CheckpointResult& result = out.result;
   result.step = -7;
+  result.determinism = Determinism::d1;
+  result.runs = 9;
+  result.margins = {{"window one key longer", kInf}, {kHostile, 0.25}};
   result.seconds = std::bit_cast<double>(0x7ff8000000000123);  // a NaN with a payload
   OutputVerdict& output = result.outputs[0];
   output.statistics = {5e-324, {{"token", -0.0, kInf, 7, kNan, 1.5}}, 1.0 / 3, 12, -kInf};

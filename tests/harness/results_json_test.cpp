@@ -21,6 +21,21 @@ Json parsed(const std::string& line) {
   return Json::parse(line);
 }
 
+TEST_CASE("determinism and margins are told once they are measured") {
+  CheckpointResult result = passing();
+  result.determinism = Determinism::d0;
+  result.runs = 3;
+  result.margins.emplace();
+  CHECK(parsed(checkpoint_json(result))["margins"] == Json::object());
+  result.margins = {{"softcap left out", kInf}, {"window one key longer", 0.5}};
+  const Json line = parsed(checkpoint_json(result));
+  CHECK(line["determinism"] == "D0");
+  CHECK(line["runs"] == 3);
+  CHECK(line["margins"] == Json({{"softcap left out", "inf"}, {"window one key longer", 0.5}}));
+  result.determinism = Determinism::d1;
+  CHECK(parsed(checkpoint_json(result))["determinism"] == "D1");
+}
+
 TEST_CASE("a checkpoint's line holds every statistic beside its limit") {
   CheckpointResult result = failing();
   OutputVerdict& output = result.outputs[0];
@@ -44,6 +59,9 @@ TEST_CASE("a checkpoint's line holds every statistic beside its limit") {
   CHECK(line["fused"] == true);
   CHECK(line["again"] == result.again);
   CHECK(line["details"] == result.details);
+  CHECK(line["determinism"] == "not measured");
+  CHECK(line["runs"] == 0);
+  CHECK(line["margins"].is_null());
 
   const Json& out = line["outputs"][0];
   REQUIRE(out["gates"].size() == 3);

@@ -62,7 +62,7 @@ def written(out: Path, *words: str) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     out = tmp_path_factory.mktemp("results") / "results.jsonl"
-    return written(out, "--device", "cpu", "--block", "rms_norm")
+    return written(out, "--device", "cpu", "--block", "rms_norm", "--margins")
 
 
 def test_the_schema_is_a_schema() -> None:
@@ -106,6 +106,13 @@ def test_the_lines_are_a_run_checkpoints_and_a_summary(lines: list[dict[str, Any
         counts[line["status"]] += 1
     assert lines[-1]["counts"] == counts
     assert lines[-1]["checkpoints"] == len(lines) - 2
+
+
+def test_a_result_says_whether_it_repeats_and_what_would_pass(lines: list[dict[str, Any]]) -> None:
+    judged = [line for line in lines if line.get("status") == "pass"]
+    assert {(line["determinism"], line["runs"]) for line in judged} == {("D0", 2)}
+    eps = [line["margins"]["eps ten times as large"] for line in judged]
+    assert min(eps) < 1 < max(eps)
 
 
 def test_every_judged_output_has_gates_and_histograms(lines: list[dict[str, Any]]) -> None:

@@ -1,0 +1,47 @@
+#include "harness/margins.h"
+
+#include <algorithm>
+
+#include "harness/mutants.h"
+#include "harness/oracle_runs.h"
+#include "harness/outcome.h"
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+double largest_ratio(const OutputVerdict& verdict) {
+  double out = 0;
+  for (const Gate& gate : verdict.gates) out = std::max(out, ratio(gate));
+  return out;
+}
+
+}  // namespace
+
+std::vector<Margin> margins_of(const Recording& recording, const Checkpoint& checkpoint,
+                               const BlockEntry& block, const HostOperands& operands,
+                               const RunFacts& facts, const std::vector<OutputCase>& cases,
+                               Device& oracle) {
+  const OracleRuns right(recording, checkpoint, block, operands, oracle);
+  const bool possible = std::all_of(cases.begin(), cases.end(),
+                                    [&](const OutputCase& it) { return right.possible(it.name); });
+  std::vector<Margin> out;
+  if (!possible) return out;
+  for (const Mutant& mutant : mutants_of(checkpoint, operands)) {
+    OracleRuns wrong(recording, mutant.checkpoint, block, mutant.operands, oracle);
+    Margin margin{std::string(mutant.bug), 0};
+    try {
+      for (OutputCase it : cases) {
+        it.y = wrong.rounded(it.name, facts.single_rounding);
+        it.sample.reset();  // sketches are of the device's rows
+        margin.margin = std::max(margin.margin, largest_ratio(judge(it)));
+      }
+    } catch (const Error&) {
+      continue;
+    }
+    out.push_back(std::move(margin));
+  }
+  return out;
+}
+
+}  // namespace plumb

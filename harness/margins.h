@@ -1,0 +1,21 @@
+// Margins: how far known bugs are from passing a checkpoint's gates.
+#pragma once
+
+#include <vector>
+
+#include "harness/cases.h"
+#include "harness/result.h"
+
+namespace plumb {
+
+// For each of mutants.h the float64 block with the bug, rounded where the contract rounds, judged
+// in the device's place: the largest statistic / limit over all gates and outputs. Below 1 the bug
+// passes: the checkpoint is blind to it. `cases`: of the run that was judged, whose limits they
+// are. Bugs that the block refuses to compute are left out, and so is everything where outputs have
+// rows that cannot be computed alone.
+std::vector<Margin> margins_of(const Recording& recording, const Checkpoint& checkpoint,
+                               const BlockEntry& block, const HostOperands& operands,
+                               const RunFacts& facts, const std::vector<OutputCase>& cases,
+                               Device& oracle);
+
+}  // namespace plumb

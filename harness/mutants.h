@@ -1,0 +1,25 @@
+// Mutants: a checkpoint with one known bug in it, to see how far the bug is from passing.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "harness/execute.h"
+
+namespace plumb {
+
+// The block computes from these operands and params what an implementation with the bug computes
+// from the recorded ones. Shapes are the same.
+struct Mutant {
+  std::string_view bug;  // "window one key longer"
+  Checkpoint checkpoint;
+  HostOperands operands;
+};
+
+// One for each known bug that the checkpoint has room for: none has a window that is not
+// there. What its own params and operands cannot say (a residual that is added twice) is missing.
+std::vector<Mutant> mutants_of(const Checkpoint& checkpoint, const HostOperands& operands);
+
+std::vector<std::string_view> known_bugs();
+
+}  // namespace plumb
