@@ -188,6 +188,9 @@ class Checkpoint:
     seconds: float
     chain: Chain | None
     again: str
+    # Older harnesses had neither.
+    determinism: str = ""
+    margins: dict[str, float] | None = None  # of known bugs
 
     @property
     def failed(self) -> bool:

@@ -95,7 +95,7 @@ def compare(old: Sequence[Run], new: Sequence[Run]) -> Comparison:
         appeared=sorted(now.keys() - before.keys()),
         vanished=sorted(before.keys() - now.keys()),
         trends=_trends(findings),
-        notes=tuple(_notes(before, now)),
+        notes=(*_notes(before, now), *_unmeasured(findings, before, now)),
     )
 
 
@@ -132,8 +132,8 @@ def _verdict(old: list[Checkpoint], new: list[Checkpoint]) -> tuple[Kind, list[s
     if _severity(now) > _severity(before):
         figures = rules.broken(rules.WORSE, old[0], new[-1]) if _same_kind(old + new) else []
         return Kind.WORSE, [f"was {before}, is {now}", *figures]
-    deterministic = all(_same_hashes([c.bits for c in side]) for side in (old, new))
-    if before == now and deterministic and _same_hashes([old[0].bits, new[0].bits]):
+    stable = all(_same_hashes([c.bits for c in side]) for side in (old, new))
+    if before == now and stable and _same_hashes([old[0].bits, new[0].bits]):
         return Kind.UNCHANGED, []
     for name, one, other in (
         ("recording", {c.golden[:16] for c in old}, {c.golden[:16] for c in new}),
@@ -147,7 +147,7 @@ def _verdict(old: list[Checkpoint], new: list[Checkpoint]) -> tuple[Kind, list[s
         if now == "pass":
             return Kind.BETTER, [f"was {before}, is {now}"]
         return Kind.NOT_COMPARABLE, [f"was {before}, is {now}"]
-    if deterministic and now != "nondeterministic":
+    if stable and not any(c.loose for c in old + new):
         return _figures(old, new)
     return _repeated(old, new)
 
@@ -218,6 +218,22 @@ def _trends(findings: Sequence[Finding]) -> list[Trend]:
         )
         for device, ratios in sorted(by_device.items())
     ]  # fmt: skip
+
+
+def _unmeasured(
+    findings: Sequence[Finding],
+    old: Mapping[Key, list[Checkpoint]], new: Mapping[Key, list[Checkpoint]],
+) -> Iterable[str]:  # fmt: skip
+    """That a change may be one from run to run, where neither side says that there is none."""
+    changed = [f.key for f in findings if f.kind not in (Kind.UNCHANGED, Kind.NOT_COMPARABLE)]
+    bare = sum(
+        all(c.determinism not in ("D0", "D1") for c in (*old[key], *new[key])) for key in changed
+    )
+    if bare:
+        yield (
+            f"of {bare} checkpoints that changed neither side has measured whether they repeat: "
+            "a change there may be chance"
+        )
 
 
 def _notes(

@@ -41,6 +41,14 @@ class Checkpoint:
     bits: str  # hash of the outputs; "": there are none
     golden: str  # hash of the recording
     blind_to: tuple[str, ...] = ()
+    # Not in repr(), by which a history knows a run that it holds.
+    determinism: str = field(default="", repr=False)  # "D0", "D1", "not measured"; "": unknown
+    margins: Mapping[str, float] | None = field(default=None, repr=False)  # of known bugs
+
+    @property
+    def loose(self) -> bool:
+        """Whether its runs are known to differ."""
+        return self.determinism == "D1" or self.status == "nondeterministic"
 
     @property
     def error(self) -> float:
@@ -93,6 +101,13 @@ def text(value: object) -> str:
     except UnicodeEncodeError as error:
         raise TypeError(f"{value!r} is no Unicode text") from error
     return value
+
+
+def numbers(values: object) -> dict[str, float]:
+    """An object of doubles by name. TypeError for anything else."""
+    if not isinstance(values, dict):
+        raise TypeError(f"{values!r} is no object")
+    return {text(name): number(value) for name, value in values.items()}
 
 
 def texts(values: object) -> tuple[str, ...]:

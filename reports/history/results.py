@@ -51,6 +51,8 @@ def _checkpoint(checkpoint: results.Checkpoint) -> Checkpoint:
         bits=checkpoint.output_sha256,
         golden=checkpoint.golden_sha256,
         blind_to=tuple(checkpoint.blind_to),
+        determinism=checkpoint.determinism,
+        margins=checkpoint.margins,
     )
 
 

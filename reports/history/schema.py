@@ -31,7 +31,7 @@ from sqlalchemy import (
 )
 from sqlalchemy import text as sql
 
-VERSION = 1
+VERSION = 2
 _CREATING = 7_305_467  # PostgreSQL's advisory lock while tables are made or changed
 
 tables = MetaData()
@@ -77,11 +77,19 @@ checkpoints = Table(
     Column("blind_to", Text, nullable=False, comment="JSON"),
     Column("output_hash", Text, nullable=False),
     Column("golden_hash", Text, nullable=False),
+    Column("determinism", Text, nullable=False, comment="'': unknown"),
+    Column("margins", Text, nullable=False, comment="JSON by known bug; null: not measured"),
     UniqueConstraint("run", "recording", "checkpoint", "device", "dtype", "fused"),
 )
 
+
+def _add_determinism_and_margins(connection: Connection) -> None:
+    for column in ("determinism TEXT NOT NULL DEFAULT ''", "margins TEXT NOT NULL DEFAULT 'null'"):
+        connection.execute(sql(f"ALTER TABLE checkpoints ADD COLUMN {column}"))
+
+
 # From each older schema to the next: tables are changed through the connection alone.
-MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {}
+MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {1: _add_determinism_and_margins}
 
 
 class HistoryError(ValueError):

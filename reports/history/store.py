@@ -20,8 +20,10 @@ from reports.history.figures import (
     Key,
     Provenance,
     Run,
+    numbers,
     output_from_json,
     output_to_json,
+    to_json,
 )
 from reports.history.schema import HistoryError, checkpoints, prepare, runs
 
@@ -151,7 +153,11 @@ def _content(run: Run) -> str:
     """A hash over all that is kept of a run."""
     digest = hashlib.sha256(repr(run.provenance).encode())
     for key in sorted(run.checkpoints):
-        digest.update(repr((key, run.checkpoints[key])).encode())
+        checkpoint = run.checkpoints[key]
+        digest.update(repr((key, checkpoint)).encode())
+        later = (checkpoint.determinism, checkpoint.margins)  # than the first histories
+        if later != ("", None):
+            digest.update(repr(later).encode())
     return digest.hexdigest()
 
 
@@ -185,7 +191,7 @@ def _insert(connection: Connection, run: Run, content: str) -> int:
 
 
 def _row(run: int, key: Key, checkpoint: Checkpoint) -> dict[str, object]:
-    error = checkpoint.error
+    error, margins = checkpoint.error, checkpoint.margins
     outputs = {
         name: {**output_to_json(output), "details": output.details}
         for name, output in checkpoint.outputs.items()
@@ -202,6 +208,8 @@ def _row(run: int, key: Key, checkpoint: Checkpoint) -> dict[str, object]:
         "blind_to": json.dumps(checkpoint.blind_to),
         "output_hash": checkpoint.bits,
         "golden_hash": checkpoint.golden,
+        "determinism": checkpoint.determinism,
+        "margins": json.dumps(margins and {bug: to_json(x) for bug, x in margins.items()}),
     }
 
 
@@ -241,7 +249,7 @@ def _key(row: Row[Any]) -> Key:
 
 
 def _checkpoint(row: Row[Any]) -> Checkpoint:
-    outputs = json.loads(row.outputs)
+    outputs, margins = json.loads(row.outputs), json.loads(row.margins)
     return Checkpoint(
         block=row.block,
         status=row.status,
@@ -251,4 +259,6 @@ def _checkpoint(row: Row[Any]) -> Checkpoint:
         bits=row.output_hash,
         golden=row.golden_hash,
         blind_to=tuple(json.loads(row.blind_to)),
+        determinism=row.determinism,
+        margins=None if margins is None else numbers(margins),
     )

@@ -151,7 +151,7 @@ class BlindSpot:
     """A feature that some checkpoint of a block has and cannot see."""
 
     block: str
-    feature: str  # "": the whole block
+    feature: str  # "": the whole block; "bug: ...": a known bug that would pass
     blind: int
     seen: int
 
@@ -168,6 +168,8 @@ def blind_spots(runs: list[Run]) -> list[BlindSpot]:
         if c.block not in seeing:
             blind[c.block, ""] += 1
             continue
+        for bug, margin in (c.margins or {}).items():
+            (blind if margin < 1 else seen)[c.block, f"bug: {bug}"] += 1
         unseen = set(c.blind_to)
         shown = blind if c.status == "blind" else seen
         blind.update((c.block, feature) for feature in unseen)

@@ -276,6 +276,40 @@ def test_what_the_harness_calls_nondeterministic_is_never_judged_by_one_run(
     assert kind == Kind.NOT_COMPARABLE and "9 runs of each side" in words
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "kind"),
+    [
+        ("D0", "D0", Kind.WORSE),
+        ("D1", "D0", Kind.NOT_COMPARABLE),
+        ("D0", "D1", Kind.NOT_COMPARABLE),
+        ("not measured", "not measured", Kind.WORSE),
+    ],
+)
+def test_bits_that_differ_from_run_to_run_are_never_judged_by_one_run(
+    old: str, new: str, kind: Kind, tmp_path: Path
+) -> None:
+    failed = {"status": "fail"}  # which hides that runs differed
+    before, same = checkpoint(determinism=old, **failed), checkpoint(determinism=new, **failed)
+    assert one(tmp_path, before, checkpoint(error=1.0, determinism=new, **failed))[0] == kind
+    assert compared(tmp_path, [before], [same]).findings[0].kind == Kind.UNCHANGED
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [("", "not measured", True), ("", "D0", False), ("D0", "not measured", False)],
+)
+def test_that_nobody_measured_determinism_is_said_of_what_changed(
+    old: str, new: str, said: bool, tmp_path: Path
+) -> None:
+    now = [
+        checkpoint("a", determinism=new, output_sha256=OTHER),
+        checkpoint("b", determinism=new),
+    ]
+    before = [checkpoint(name, determinism=old) for name in ("a", "b")]
+    notes = compared(tmp_path, before, now).notes
+    assert any("of 1 checkpoints that changed neither side has" in n for n in notes) == said
+
+
 def test_no_output_on_one_side_is_not_the_same_bits(tmp_path: Path) -> None:
     nothing = checkpoint(output_sha256="", outputs=[])
     assert one(tmp_path, nothing, checkpoint())[0] == Kind.NOT_COMPARABLE

@@ -28,6 +28,11 @@ from reports.history.schema import HistoryError
 from reports.history.store import Store
 
 ROOT = Path(__file__).parents[2]
+TO_SCHEMA_1 = (
+    "ALTER TABLE checkpoints DROP COLUMN determinism",
+    "ALTER TABLE checkpoints DROP COLUMN margins",
+    "UPDATE plumbline_schema SET version = 1",
+)
 
 
 @pytest.fixture(scope="module")
@@ -66,12 +71,17 @@ def change(url: str, *statements: str) -> None:
 
 def test_a_run_comes_back_as_it_was(url: str, tmp_path: Path) -> None:
     odd = output("nan", gain="-inf", conformance={"differ": 3}, families={"token x head": "inf"})
-    path = write(tmp_path / "odd.jsonl", checkpoint("'; DROP TABLE runs; --\t\u00e9%s", odd))
+    known = {"determinism": "D1", "margins": {"softcap left out": "inf", "window": 0.1 + 0.2}}
+    name = "'; DROP TABLE runs; --\t\u00e9%s"
+    path = write(tmp_path / "odd.jsonl", checkpoint(name, odd, **known))
     for written in (run(tmp_path), read_results(path)[0]):
         store = Store(url, create=True)
         number, new = store.add(written)
         (read,) = store.load([number])
         assert new and repr(read.checkpoints) == repr(_without_zeros(written).checkpoints)
+        for key, found in written.checkpoints.items():
+            back = read.checkpoints[key]
+            assert (back.determinism, back.margins) == (found.determinism, found.margins)
         assert read.provenance == written.provenance and read.complete
     assert [stored.checkpoints for stored in store.runs()] == [3, 1]
 
@@ -170,8 +180,8 @@ def test_a_newer_schema_is_refused_and_left_alone(
     change(url, "UPDATE plumbline_schema SET version = 99")
     assert main(["history", "--db", url, "add", str(tmp_path / "run.jsonl")]) == 3
     said = capsys.readouterr().err
-    assert "has schema 99, this program knows 1: update Plumbline; nothing was changed" in said
-    change(url, "UPDATE plumbline_schema SET version = 1")
+    assert "has schema 99, this program knows 2: update Plumbline; nothing was changed" in said
+    change(url, "UPDATE plumbline_schema SET version = 2")
     assert len(Store(url).runs()) == 1
 
 
@@ -179,31 +189,46 @@ def test_an_older_schema_is_copied_and_migrated(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Store(url, create=True).add(run(tmp_path))
-    change(url, "UPDATE plumbline_schema SET version = 0", "ALTER TABLE runs DROP COLUMN dirty")
-
-    def step(connection: Connection) -> None:
-        connection.execute(sql("ALTER TABLE runs ADD COLUMN dirty BOOLEAN"))
+    change(url, *TO_SCHEMA_1)
+    right = schema.MIGRATIONS[1]
 
     def fails(connection: Connection) -> None:
-        step(connection)
+        right(connection)
         raise HistoryError("power cut")
 
-    monkeypatch.setattr(schema, "MIGRATIONS", {0: fails})
-    with pytest.raises(HistoryError, match="power cut"):
+    with monkeypatch.context() as patch, pytest.raises(HistoryError, match="power cut"):
+        patch.setattr(schema, "MIGRATIONS", {1: fails})
         Store(url)
-    monkeypatch.setattr(schema, "MIGRATIONS", {0: step})
     said: list[str] = []
     assert [found.checkpoints for found in Store(url, say=said.append).runs()] == [3]
-    assert "migrated from schema 0 to 1" in said[0] and not Store(url, say=said.append).runs()[1:]
+    assert "migrated from schema 1 to 2" in said[0] and not Store(url, say=said.append).runs()[1:]
     assert len(said) == 1
     if "://" in url:
-        change(url, "SELECT content FROM runs_schema_0")
+        change(url, "SELECT content FROM runs_schema_1")
     else:
-        copy = f"{url}.schema0"
+        copy = f"{url}.schema1"
         assert copy in said[0]
         change(copy, "SELECT content FROM runs", "SELECT id FROM checkpoints")
-        with pytest.raises(sqlalchemy.exc.OperationalError, match="dirty"):
-            change(copy, "SELECT dirty FROM runs")
+        with pytest.raises(sqlalchemy.exc.OperationalError, match="margins"):
+            change(copy, "SELECT margins FROM checkpoints")
+
+
+def test_what_an_older_schema_held_is_the_same_run(url: str, tmp_path: Path) -> None:
+    lines = [checkpoint(f"c{i}", error=1e-3 * (i + 1)) for i in range(3)]
+    for line in lines:
+        del line["determinism"], line["margins"]
+    (old,) = read_results(write(tmp_path / "old.jsonl", *lines))
+    Store(url, create=True).add(old)
+    content = "1a10a398d46dc63e6525e64aa6a2d2b0153d2967b5fcf25183937759537a246d"  # as it was then
+    change(url, *TO_SCHEMA_1, f"UPDATE runs SET content = '{content}'")
+    store = Store(url)
+    (read,) = store.load([1])
+    assert {(c.determinism, c.margins) for c in read.checkpoints.values()} == {("", None)}
+    assert store.add(old) == (1, False)
+    path = write(tmp_path / "now.jsonl", checkpoint("c0", determinism="D0", margins={}))
+    number, new = store.add(read_results(path)[0])
+    (known,) = store.load([number])[0].checkpoints.values()
+    assert new and (known.determinism, known.margins) == ("D0", {})
 
 
 def test_what_is_no_history_is_left_alone(url: str) -> None:

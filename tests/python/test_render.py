@@ -320,3 +320,13 @@ def test_a_real_run_and_its_blind_spots(tmp_path: Path) -> None:
     told = {(s["block"], s["feature"], s["blind"], s["seen"]) for s in summary["blind_features"]}
     spots = overview.blind_spots(read_runs([results]))
     assert {(s.block, s.feature, s.blind, s.seen) for s in spots} == told
+
+
+def test_known_bugs_that_would_pass_are_blind_spots(tmp_path: Path) -> None:
+    margins = ({"eps": 0.9, "window": "inf"}, {"eps": 1.0}, None)
+    lines = [checkpoint(i, margins=each) for i, each in enumerate(margins)]
+    del lines[2]["margins"], lines[2]["determinism"]  # of an older harness
+    spots = overview.blind_spots(read_runs([write(tmp_path / "r.jsonl", lines)]))
+    assert [(s.feature, s.blind, s.seen) for s in spots if s.feature.startswith("bug")] == [
+        ("bug: eps", 1, 1)
+    ]
