@@ -77,20 +77,34 @@ struct FillOperands {
   Rows x_rows;
   const bool* mask;
   Rows mask_rows;
-  Divisor width;
-  int64_t total;
+  Divisor width;  // of a row, in vectors
+  int64_t total;  // vectors
   float value;
 };
 
-template <class T>
+template <class T, int N>
 __global__ void __launch_bounds__(kThreads) fill_masked(FillOperands<T> p) {
   const int64_t step = int64_t{kThreads} * grid_size().x;
   for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < p.total; i += step) {
     const Division at = divide(i, p.width);
-    const bool filled = p.mask[p.mask_rows.offset(at.quotient) + at.remainder];
-    p.out[p.out_rows.offset(at.quotient) + at.remainder] =
-        filled ? from_float<T>(p.value) : p.x[p.x_rows.offset(at.quotient) + at.remainder];
+    const int64_t column = at.remainder * N;
+    const auto filled = load_vector<N>(p.mask + p.mask_rows.offset(at.quotient) + column);
+    Vector<T, N> y = load_vector<N>(p.x + p.x_rows.offset(at.quotient) + column);
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      if (filled[j]) y[j] = from_float<T>(p.value);
+    }
+    store_elements(p.out + p.out_rows.offset(at.quotient) + column, y);
   }
+}
+
+// Whether every row of a mask starts at a multiple of n bytes.
+bool rows_start_at(const Tensor& mask, int64_t n) {
+  if (reinterpret_cast<uintptr_t>(mask.raw()) % static_cast<uintptr_t>(n) != 0) return false;
+  for (int i = 0; i + 1 < mask.rank(); ++i) {
+    if (mask.dim(i) != 1 && mask.stride(i) % n != 0) return false;
+  }
+  return true;
 }
 
 struct PositionOperands {
@@ -141,18 +155,26 @@ void GpuOps::do_transpose(const Tensor& out, const Tensor& x) {
 
 void GpuOps::do_mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask, double value) {
   if (x.numel() == 0) return;
-  settle_for("scalars");
   with_storage("mask_fill", x.dtype(), [&]<class T>(T) {
-    const FillOperands<T> p{out.data<T>(),
-                            rows_of("mask_fill", out),
-                            x.data<T>(),
-                            rows_of("mask_fill", x),
-                            mask.data<bool>(),
-                            rows_of("mask_fill", mask),
-                            Divisor(x.dim(-1)),
-                            divisible("mask_fill", x.numel()),
-                            static_cast<float>(value)};
-    launch<fill_masked<T>>("mask_fill", {grid_for(p.total, kThreads)}, {kThreads}, 0, stream(), p);
+    const auto go = [&]<int N>() {
+      const FillOperands<T> p{out.data<T>(),
+                              rows_of("mask_fill", out),
+                              x.data<T>(),
+                              rows_of("mask_fill", x),
+                              mask.data<bool>(),
+                              rows_of("mask_fill", mask),
+                              Divisor(x.dim(-1) / N),
+                              divisible("mask_fill", x.numel() / N),
+                              static_cast<float>(value)};
+      launch<fill_masked<T, N>>("mask_fill", {grid_for(p.total, kThreads)}, {kThreads}, 0, stream(),
+                                p);
+    };
+    const bool vectors = rows_are_vectors(out) && rows_are_vectors(x);
+    if (vectors && rows_start_at(mask, kVector<T>) && choose("vectors")) {
+      return go.template operator()<kVector<T>>();
+    }
+    settle_for("scalars");
+    go.template operator()<1>();
   });
 }
 

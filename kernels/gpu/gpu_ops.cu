@@ -41,7 +41,7 @@ const std::vector<Row>& rows() {
       {OpId::div, widths},
       {OpId::add_scalar, widths},
       {OpId::transpose, {"tiles"}, {"b2", "b4"}},
-      {OpId::mask_fill, {"scalars"}},
+      {OpId::mask_fill, widths},
       {OpId::position_ids, {"rows"}},
       {OpId::causal_conv1d, {"channels"}},
       {OpId::ssd_scan, {"chunks", "step"}},

@@ -44,7 +44,8 @@ TEST_CASE("mask_fill: the rounded value where the mask is true, in place too") {
   const auto device = open_test_device(GENERATE(from_range(test_devices())));
   const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
   const Layout layout = any_layout(), mask_layout = any_layout();
-  const Shape shape = GENERATE(Shape{7}, Shape{3, 5, 33}, Shape{2, 3, 2, 300}, Shape{3, 0, 2});
+  const Shape shape =
+      GENERATE(Shape{7}, Shape{3, 5, 33}, Shape{2, 3, 2, 300}, Shape{5, 40}, Shape{3, 0, 2});
   const double value = GENERATE(0.1, -INFINITY);
   const int64_t n = shape.numel();
   Values values = random_values(dtype, n, 2);
