@@ -1,8 +1,11 @@
 #include "harness/contained.h"
 
+#include <iostream>
+
 #include "harness/attempt.h"
 #include "harness/interrupt.h"
 #include "harness/process.h"
+#include "kernels/error.h"
 
 namespace plumb {
 namespace {
@@ -20,7 +23,13 @@ int run_contained(const std::string& command, const WorkerOptions& options,
   catch_interrupts();
   Process process([&](const Channel& channel) {
     const Step say = [&](const std::string& what) { channel.send(message(step, what)); };
-    channel.send(message(outcome, attempt([&] { return std::to_string(work(say)); })));
+    channel.send(message(outcome, attempt([&] {
+                           const int code = work(say);
+                           std::cout.flush();
+                           require<UsageError>(code != 0 || std::cout.good(), "stdout",
+                                               kOutputLost);
+                           return std::to_string(code);
+                         })));
   });
   std::string at = "the start";
   const auto lost = [&](const std::string& how) {

@@ -9,7 +9,7 @@
 namespace plumb {
 
 // For each of mutants.h the float64 block with the bug, rounded where the contract rounds, judged
-// in the device's place: the largest statistic / limit over all gates and outputs. Below 1 the bug
+// in the device's place: the largest statistic / limit over all gates and outputs. Up to 1 the bug
 // passes: the checkpoint is blind to it. `cases`: of the run that was judged, whose limits they
 // are. Bugs that the block refuses to compute are left out, and so is everything where outputs have
 // rows that cannot be computed alone.

@@ -12,7 +12,7 @@
 
 namespace plumb {
 
-// A known bug, and the largest statistic / limit that it reaches: below 1 it would pass.
+// A known bug, and the largest statistic / limit that it reaches: up to 1 it would pass.
 struct Margin {
   std::string bug;
   double margin = 0;

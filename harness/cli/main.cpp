@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "harness/cli/cli.h"
+#include "harness/contained.h"
 #include "harness/interrupt.h"
 #include "harness/log.h"
 #include "harness/printable.h"
@@ -27,7 +28,7 @@ int report(Status status, const std::exception& error) {
 int checked_output(int code) {
   std::cout.flush();
   if (std::cout.good()) return code;
-  std::cerr << "harness: [stdout] cannot be written to its end; is the disk full?\n";
+  std::cerr << "harness: [stdout] " << kOutputLost << "\n";
   return code == 0 ? kExitUsage : code;
 }
 

@@ -169,6 +169,8 @@ def _accept(options: argparse.Namespace) -> int:
     from reports.history.sources import at_commit, author, commit_of, find
     from reports.history.words import place
 
+    if options.reason and not options.reason.strip():
+        raise UsageError("--reason is blank: say why worse figures are right")
     if options.drop_gone and not options.reason:
         raise UsageError("--drop-gone needs --reason")
     with locked(options.baseline):

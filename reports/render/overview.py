@@ -169,7 +169,7 @@ def blind_spots(runs: list[Run]) -> list[BlindSpot]:
             blind[c.block, ""] += 1
             continue
         for bug, margin in (c.margins or {}).items():
-            (blind if margin < 1 else seen)[c.block, f"bug: {bug}"] += 1
+            (blind if margin <= 1 else seen)[c.block, f"bug: {bug}"] += 1
         unseen = set(c.blind_to)
         shown = blind if c.status == "blind" else seen
         blind.update((c.block, feature) for feature in unseen)

@@ -114,6 +114,16 @@ TEST_CASE("scratch that is read before it is written") {
   }
 }
 
+TEST_CASE("what differs between runs with equal memory is no uninitialised read") {
+  int calls = 0;
+  const auto result = result_of(after_norm([&calls](Call&, auto& out, auto&, auto&) {
+    float& first = out.template data<float>()[0];
+    if (calls++ > 0) first = std::nextafter(first, 10.0f);
+  }));
+  CHECK(result.status == Status::nondeterministic);
+  CHECK(mentions(result.reason, "between runs with equal memory: not deterministic"));
+}
+
 TEST_CASE("an output that is not written") {
   const auto result = result_of(norm_hook([](Call& c, auto& out, auto& x, auto& w, auto& p) {
     const int64_t last = out.dim(0);

@@ -47,7 +47,10 @@ def test_a_full_disk_is_an_error_of_the_file_and_leaves_none(option: str, tmp_pa
     assert left == ([0] if option == "--journal" else [])
 
 
-@pytest.mark.parametrize("words", [RUN, ("devices",)])
+FORWARD = ("forward", "--model", "tiny", "--tokens", "5,9,14", "--device", "cpu")
+
+
+@pytest.mark.parametrize("words", [RUN, ("devices",), FORWARD])
 def test_words_that_are_lost_do_not_end_well(words: tuple[str, ...]) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
