@@ -98,15 +98,6 @@ __global__ void __launch_bounds__(kThreads) fill_masked(FillOperands<T> p) {
   }
 }
 
-// Whether every row of a mask starts at a multiple of n bytes.
-bool rows_start_at(const Tensor& mask, int64_t n) {
-  if (reinterpret_cast<uintptr_t>(mask.raw()) % static_cast<uintptr_t>(n) != 0) return false;
-  for (int i = 0; i + 1 < mask.rank(); ++i) {
-    if (mask.dim(i) != 1 && mask.stride(i) % n != 0) return false;
-  }
-  return true;
-}
-
 struct PositionOperands {
   int64_t* out;
   int64_t out_row;
@@ -169,8 +160,9 @@ void GpuOps::do_mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask
       launch<fill_masked<T, N>>("mask_fill", {grid_for(p.total, kThreads)}, {kThreads}, 0, stream(),
                                 p);
     };
-    const bool vectors = rows_are_vectors(out) && rows_are_vectors(x);
-    if (vectors && rows_start_at(mask, kVector<T>) && choose("vectors")) {
+    const bool vectors =
+        rows_are_vectors(out) && rows_are_vectors(x) && rows_are_multiples_of(kVector<T>, mask);
+    if (vectors && choose("vectors")) {
       return go.template operator()<kVector<T>>();
     }
     settle_for("scalars");

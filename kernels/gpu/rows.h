@@ -51,16 +51,20 @@ inline Rows rows_of(const char* op, const Tensor& t, int row_axes = 1) {
   return out;
 }
 
-// Whether every row of the tensor starts at a multiple of 16 bytes and has a whole number of them.
-inline bool rows_are_vectors(const Tensor& t) {
-  if (reinterpret_cast<uintptr_t>(t.raw()) % 16 != 0) return false;
+// Whether every row of the tensor starts at a multiple of so many bytes and has a whole number of
+// them.
+inline bool rows_are_multiples_of(int64_t bytes, const Tensor& t) {
+  if (reinterpret_cast<uintptr_t>(t.raw()) % static_cast<uintptr_t>(bytes) != 0) return false;
   const int64_t size = size_of(t.dtype());
-  if (t.dim(-1) * size % 16 != 0) return false;
+  if (t.dim(-1) * size % bytes != 0) return false;
   for (int i = 0; i + 1 < t.rank(); ++i) {
-    if (t.dim(i) != 1 && t.stride(i) * size % 16 != 0) return false;
+    if (t.dim(i) != 1 && t.stride(i) * size % bytes != 0) return false;
   }
   return true;
 }
+
+// Whether 16-byte accesses read every row.
+inline bool rows_are_vectors(const Tensor& t) { return rows_are_multiples_of(16, t); }
 
 inline bool equal_layout(const Tensor& a, const Tensor& b) {
   bool equal = a.dtype() == b.dtype() && a.shape() == b.shape();
