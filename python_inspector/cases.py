@@ -61,6 +61,7 @@ _ROTARY = What(
     internals=False,
 )
 _COMPONENTS = What(blocks=(*sorted(COMPONENTS), "softmax", "scale", "repeat_kv"), layers=(0,))
+_TURNED = What(blocks=("permute",), layers=(0,))
 _STATES = What(
     blocks=("mask_fill", "conv1d", "conv_cache", "ssm_cache", "kv_cache"),
     layers=(0, 1),
@@ -172,6 +173,8 @@ def _component_cases() -> Iterator[Case]:
         model, about = "zamba2-a6", "Zamba2, the mixer's operations and the updates of its states"
         mode, what = f"chunked-{dtype}-components", _STATES if dtype == "f32" else _ONE_STATE
         yield Case(f"{model}/{mode}", about, model, dtype, chunks_of(2, 5, 1), what=what)
+    name, about = "llama-a1/whole-bf16-components-t72", "keys turned in whole vectors, over a tile"
+    yield Case(name, about, "llama-a1", "bf16", whole(72, batch=1), what=_TURNED)
     name, about = "llama-a1/padded-decode-f32-positions", "position ids of padded rows"
     yield Case(name, about, "llama-a1", "f32", padded_decode, what=_POSITIONS)
 

@@ -1,8 +1,11 @@
 // transpose, mask_fill, position_ids: elements moved or chosen, and a running count.
 //
-// transpose: a block moves tiles of 32 x 32 through shared memory, so that both sides are read and
-// written along their rows. mask_fill: one element per thread, neighbours along the rows.
-// position_ids: a block owns a row; every thread counts its part, then the parts before it.
+// transpose: a thread owns a square of 16-byte rows and turns it in registers; where alignment
+// forbids that, a block moves tiles through shared memory, so that both sides are read and written
+// along their rows. mask_fill: 16 bytes per thread, neighbours along the rows. position_ids: a
+// block owns a row; every thread counts its part, and a wave adds up what its lanes counted.
+#include <algorithm>
+
 #include "kernels/gpu/gpu_ops.h"
 #include "kernels/gpu/rows.h"
 
@@ -10,6 +13,58 @@ namespace plumb::PLUMB_GPU_VENDOR {
 namespace {
 
 constexpr int kThreads = 256;
+
+// Matrices of `rows` by `columns` (of x).
+template <class T>
+struct TransposeOperands {
+  T* out;
+  Rows out_matrices;
+  int64_t out_row;  // elements from one row to the next
+  const T* x;
+  Rows x_matrices;
+  int64_t x_row;
+  int64_t rows, columns;
+  Divisor across, matrix;  // tiles of a row of tiles, of a matrix
+  int64_t total;           // tiles
+
+  __device__ const T* from(int64_t n, int64_t row, int64_t column) const {
+    return x + x_matrices.offset(n) + row * x_row + column;
+  }
+  __device__ T* to(int64_t n, int64_t row, int64_t column) const {
+    return out + out_matrices.offset(n) + column * out_row + row;
+  }
+};
+
+// Squares of a block: 8 x 8, of which a wave of 32 has 4 across and 8 down. It reads 64 bytes and
+// writes 128 bytes of each row at once.
+constexpr int kSquares = 8, kSquareThreads = kSquares * kSquares;
+
+template <class T>
+__global__ void __launch_bounds__(kSquareThreads) transpose_squares(TransposeOperands<T> p) {
+  wait_for_previous_kernel();
+  constexpr int N = kVector<T>;
+  const int thread = static_cast<int>(thread_index().x);
+  const int down = thread / 4 % kSquares, across = thread % 4 + thread / 32 * 4;
+  for (int64_t n = block_index().x; n < p.total; n += grid_size().x) {
+    const Division matrix = divide(n, p.matrix), place = divide(matrix.remainder, p.across);
+    const int64_t row = (place.quotient * kSquares + down) * N;
+    const int64_t column = (place.remainder * kSquares + across) * N;
+    if (row >= p.rows || column >= p.columns) continue;
+    const T* from = p.from(matrix.quotient, row, column);
+    T* to = p.to(matrix.quotient, row, column);
+    Vector<T, N> x[N];
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[i] = load_vector<N>(from + i * p.x_row);
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      Vector<T, N> y;
+#pragma unroll
+      for (int i = 0; i < N; ++i) y[i] = x[i][j];
+      store_elements(to + j * p.out_row, y);
+    }
+  }
+}
+
 constexpr int kTile = 32, kLines = kThreads / kTile;
 
 template <class T>
@@ -18,18 +73,8 @@ struct Tile {
 };
 
 template <class T>
-struct TransposeOperands {
-  T* out;
-  Rows out_rows;
-  const T* x;
-  Rows x_rows;
-  int64_t rows, columns;   // of x
-  Divisor across, matrix;  // tiles of a row of tiles, of a matrix
-  int64_t total;           // tiles
-};
-
-template <class T>
 __global__ void __launch_bounds__(kThreads) transpose_tiles(TransposeOperands<T> p) {
+  wait_for_previous_kernel();
   Tile<T>& tile = block_shared<Tile<T>>();
   const int column = static_cast<int>(thread_index().x) % kTile;
   const int line = static_cast<int>(thread_index().x) / kTile;
@@ -38,14 +83,12 @@ __global__ void __launch_bounds__(kThreads) transpose_tiles(TransposeOperands<T>
     const int64_t row0 = place.quotient * kTile, column0 = place.remainder * kTile;
     for (int i = line; i < kTile; i += kLines) {
       if (row0 + i >= p.rows || column0 + column >= p.columns) continue;
-      const int64_t row = matrix.quotient * p.rows + row0 + i;
-      tile.at[i][column] = p.x[p.x_rows.offset(row) + column0 + column];
+      tile.at[i][column] = *p.from(matrix.quotient, row0 + i, column0 + column);
     }
     block_barrier();
     for (int i = line; i < kTile; i += kLines) {
       if (column0 + i >= p.columns || row0 + column >= p.rows) continue;
-      const int64_t row = matrix.quotient * p.columns + column0 + i;
-      p.out[p.out_rows.offset(row) + row0 + column] = tile.at[column][i];
+      *p.to(matrix.quotient, row0 + column, column0 + i) = tile.at[column][i];
     }
     block_barrier();
   }
@@ -53,20 +96,29 @@ __global__ void __launch_bounds__(kThreads) transpose_tiles(TransposeOperands<T>
 
 template <class T>
 void transpose_as(GpuOps& ops, std::string_view variant, const Tensor& out, const Tensor& x) {
-  ops.settle_for("tiles", variant);
   const int64_t rows = x.dim(-2), columns = x.dim(-1);
-  const int64_t down = (rows + kTile - 1) / kTile, across = (columns + kTile - 1) / kTile;
-  const TransposeOperands<T> p{
-      out.data<T>(),
-      rows_of("transpose", out),
-      x.data<T>(),
-      rows_of("transpose", x),
-      rows,
-      columns,
-      Divisor(across),
-      Divisor(down * across),
-      divisible("transpose", x.numel() / (rows * columns) * down * across)};
-  launch<transpose_tiles<T>>("transpose", {grid_for(p.total, 1)}, {kThreads}, 0, ops.stream(), p);
+  const auto go = [&]<auto Kernel>(int64_t tile, int threads) {
+    const int64_t down = (rows + tile - 1) / tile, across = (columns + tile - 1) / tile;
+    const TransposeOperands<T> p{
+        out.data<T>(),
+        rows_of("transpose", out, 2),
+        out.stride(-2),
+        x.data<T>(),
+        rows_of("transpose", x, 2),
+        x.stride(-2),
+        rows,
+        columns,
+        Divisor(across),
+        Divisor(down * across),
+        divisible("transpose", x.numel() / (rows * columns) * down * across)};
+    launch_overlapped<Kernel>("transpose", {grid_for(p.total, 1)}, {static_cast<unsigned>(threads)},
+                              0, ops.stream(), p);
+  };
+  if (rows_are_vectors(out) && rows_are_vectors(x) && ops.choose("vectors", variant)) {
+    return go.template operator()<transpose_squares<T>>(kSquares * kVector<T>, kSquareThreads);
+  }
+  ops.settle_for("tiles", variant);
+  go.template operator()<transpose_tiles<T>>(kTile, kThreads);
 }
 
 template <class T>
@@ -84,6 +136,7 @@ struct FillOperands {
 
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads) fill_masked(FillOperands<T> p) {
+  wait_for_previous_kernel();
   const int64_t step = int64_t{kThreads} * grid_size().x;
   for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < p.total; i += step) {
     const Division at = divide(i, p.width);
@@ -106,24 +159,35 @@ struct PositionOperands {
   int64_t batch, tokens, offset;
 };
 
+constexpr int kMostCounting = 1024;
+
+template <int Wave>
 struct Counts {
-  int of[kThreads];  // real tokens in each thread's part
+  int of_wave[kMostCounting / Wave];  // real tokens
 };
 
-__global__ void __launch_bounds__(kThreads) count_positions(PositionOperands p) {
-  Counts& counts = block_shared<Counts>();
-  const int thread = static_cast<int>(thread_index().x);
-  const int64_t part = (p.tokens + kThreads - 1) / kThreads;
+template <int Wave>
+__global__ void __launch_bounds__(kMostCounting) count_positions(PositionOperands p) {
+  wait_for_previous_kernel();
+  Counts<Wave>& counts = block_shared<Counts<Wave>>();
+  const int thread = static_cast<int>(thread_index().x), lane = thread % Wave;
+  const int threads = static_cast<int>(block_size().x);
+  const int64_t part = (p.tokens + threads - 1) / threads;
   const int64_t begin = part * thread < p.tokens ? part * thread : p.tokens;
   const int64_t end = begin + part < p.tokens ? begin + part : p.tokens;
   for (int64_t b = block_index().x; b < p.batch; b += grid_size().x) {
     const bool* valid = p.valid ? p.valid + b * p.valid_row : nullptr;
     int own = 0;
     for (int64_t t = begin; t < end; ++t) own += !valid || valid[t];
-    counts.of[thread] = own;
+    int up_to_own = own;  // of the lanes up to this one
+    for (int step = 1; step < Wave; step *= 2) {
+      const int before = shuffle<Wave>(up_to_own, lane < step ? lane : lane - step);
+      if (lane >= step) up_to_own += before;
+    }
+    if (lane == Wave - 1) counts.of_wave[thread / Wave] = up_to_own;
     block_barrier();
-    int64_t next = p.offset;
-    for (int i = 0; i < thread; ++i) next += counts.of[i];
+    int64_t next = p.offset + up_to_own - own;
+    for (int w = 0; w < thread / Wave; ++w) next += counts.of_wave[w];
     for (int64_t t = begin; t < end; ++t) {
       p.out[b * p.out_row + t] = !valid || valid[t] ? next++ : 0;
     }
@@ -157,8 +221,8 @@ void GpuOps::do_mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask
                               Divisor(x.dim(-1) / N),
                               divisible("mask_fill", x.numel() / N),
                               static_cast<float>(value)};
-      launch<fill_masked<T, N>>("mask_fill", {grid_for(p.total, kThreads)}, {kThreads}, 0, stream(),
-                                p);
+      launch_overlapped<fill_masked<T, N>>("mask_fill", {grid_for(p.total, kThreads)}, {kThreads},
+                                           0, stream(), p);
     };
     const bool vectors =
         rows_are_vectors(out) && rows_are_vectors(x) && rows_are_multiples_of(kVector<T>, mask);
@@ -180,7 +244,12 @@ void GpuOps::do_position_ids(const Tensor& out, const Tensor& valid, int64_t off
                            out.dim(0),
                            out.dim(1),
                            offset};
-  launch<count_positions>("position_ids", {grid_for(p.batch, 1)}, {kThreads}, 0, stream(), p);
+  with_wave(stream(), [&]<int Wave>() {
+    const int64_t waves =
+        std::clamp<int64_t>((p.tokens + Wave - 1) / Wave, 1, kMostCounting / Wave);
+    launch_overlapped<count_positions<Wave>>("position_ids", {grid_for(p.batch, 1)},
+                                             {static_cast<unsigned>(waves * Wave)}, 0, stream(), p);
+  });
 }
 
 }  // namespace plumb::PLUMB_GPU_VENDOR

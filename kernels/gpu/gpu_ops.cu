@@ -3,9 +3,9 @@
 namespace plumb::PLUMB_GPU_VENDOR {
 namespace {
 
-// The kernels of each op; "vectors" are 16-byte accesses, "scalars" single elements. own1 to
-// own4: vectors of a row that a thread keeps; reread: rows too long for that. m, r: rows. d:
-// head_dim. b: bytes of an element.
+// The kernels of each op; "vectors" are 16-byte accesses (rotary_table: of 4 elements), "scalars"
+// single elements. own1 to own4: vectors of a row that a thread keeps; reread: rows too long for
+// that. m, r: rows. d: head_dim. b: bytes of an element.
 struct Row {
   OpId op;
   std::vector<std::string_view> kernels;
@@ -32,7 +32,7 @@ const std::vector<Row>& rows() {
       {OpId::matmul, {"tiles"}},
       {OpId::masked_add, widths},
       {OpId::repeat_heads, widths, {"b2", "b4"}},
-      {OpId::rotary_table, {"pairs"}},
+      {OpId::rotary_table, widths},
       {OpId::rotary, widths, {"half", "interleaved"}},
       {OpId::causal_mask, widths, {"bool", "additive"}},
       {OpId::copy, widths, {"b2", "b4"}},
@@ -40,7 +40,7 @@ const std::vector<Row>& rows() {
       {OpId::mask_rows, {"scalars"}},
       {OpId::div, widths},
       {OpId::add_scalar, widths},
-      {OpId::transpose, {"tiles"}, {"b2", "b4"}},
+      {OpId::transpose, {"vectors", "tiles"}, {"b2", "b4"}},
       {OpId::mask_fill, widths},
       {OpId::position_ids, {"rows"}},
       {OpId::causal_conv1d, {"channels"}},

@@ -1,6 +1,7 @@
 // rotary_table and rotary. Roundings: three per rotated element, as apply_rotary_pos_emb in storage
 // dtype.
 //
+// rotary_table: a thread owns four pairs of columns, or one where alignment forbids that.
 // rotary: memory-bound. A thread owns 16 bytes of each half of a row of x [B, H, T, D] (or 32
 // adjacent bytes where pairs are interleaved).
 #include <algorithm>
@@ -13,23 +14,47 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// A thread owns a pair: columns i and i + half.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    rotary_table_pairs(T* cos_out, Rows cos_rows, T* sin_out, Rows sin_rows,
-                       const int64_t* positions, Rows position_rows, Divisor tokens,
-                       const float* inv_freq, int64_t rows, Divisor half, float scaling) {
+struct TableOperands {
+  T* cos;
+  Rows cos_rows;
+  T* sin;
+  Rows sin_rows;
+  const int64_t* positions;
+  Rows position_rows;
+  Divisor tokens;
+  const float* inv_freq;
+  int64_t half;  // columns
+  Divisor work;  // of a row, in vectors of pairs
+  int64_t total;
+  float scaling;
+};
+
+// A thread owns N pairs: columns i and i + half.
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads) rotary_table_pairs(TableOperands<T> p) {
   wait_for_previous_kernel();
-  const int64_t total = rows * half.value(), step = int64_t{kThreads} * grid_size().x;
-  for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < total; i += step) {
-    const Division at = divide(i, half);
-    const Division token = divide(at.quotient, tokens);
-    const int64_t position = positions[position_rows.offset(token.quotient) + token.remainder];
-    const float angle = static_cast<float>(position) * inv_freq[at.remainder];
-    T* cos = cos_out + cos_rows.offset(at.quotient) + at.remainder;
-    T* sin = sin_out + sin_rows.offset(at.quotient) + at.remainder;
-    cos[0] = cos[half.value()] = from_float<T>(cosf(angle) * scaling);
-    sin[0] = sin[half.value()] = from_float<T>(sinf(angle) * scaling);
+  const int64_t step = int64_t{kThreads} * grid_size().x;
+  for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < p.total; i += step) {
+    const Division at = divide(i, p.work);
+    const Division token = divide(at.quotient, p.tokens);
+    const int64_t place = p.position_rows.offset(token.quotient) + token.remainder;
+    const auto position = static_cast<float>(p.positions[place]);
+    const int64_t column = at.remainder * N;
+    const auto inv_freq = load_vector<N>(p.inv_freq + column);
+    float cosines[N], sines[N];
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      sincosf(position * inv_freq[j], &sines[j], &cosines[j]);
+      cosines[j] *= p.scaling;
+      sines[j] *= p.scaling;
+    }
+    const auto both_halves = [&](T* row, const Vector<T, N>& v) {
+      store_vector(row + column, v);
+      store_vector(row + column + p.half, v);
+    };
+    both_halves(p.cos + p.cos_rows.offset(at.quotient), narrowed<T>(cosines));
+    both_halves(p.sin + p.sin_rows.offset(at.quotient), narrowed<T>(sines));
   }
 }
 
@@ -107,15 +132,32 @@ __global__ void __launch_bounds__(kThreads) rotary_rows(RotaryOperands<T> p) {
 void GpuOps::do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor& positions,
                              const Tensor& inv_freq, double attention_scaling) {
   if (cos.numel() == 0) return;
-  settle_for("pairs");
   with_storage("rotary_table", cos.dtype(), [&]<class T>(T) {
-    const int64_t pairs = divisible("rotary_table", positions.numel() * inv_freq.dim(0));
-    launch_overlapped<rotary_table_pairs<T>>(
-        "rotary_table", {grid_for(pairs, kThreads)}, {kThreads}, 0, stream(), cos.data<T>(),
-        rows_of("rotary_table", cos), sin.data<T>(), rows_of("rotary_table", sin),
-        static_cast<const int64_t*>(positions.data<int64_t>()), rows_of("rotary_table", positions),
-        Divisor(positions.dim(-1)), static_cast<const float*>(inv_freq.data<float>()),
-        positions.numel(), Divisor(inv_freq.dim(0)), static_cast<float>(attention_scaling));
+    const int64_t half = inv_freq.dim(0);
+    const auto go = [&]<int N>() {
+      const TableOperands<T> p{cos.data<T>(),
+                               rows_of("rotary_table", cos),
+                               sin.data<T>(),
+                               rows_of("rotary_table", sin),
+                               positions.data<int64_t>(),
+                               rows_of("rotary_table", positions),
+                               Divisor(positions.dim(-1)),
+                               inv_freq.data<float>(),
+                               half,
+                               Divisor(half / N),
+                               divisible("rotary_table", positions.numel() * half / N),
+                               static_cast<float>(attention_scaling)};
+      launch_overlapped<rotary_table_pairs<T, N>>("rotary_table", {grid_for(p.total, kThreads)},
+                                                  {kThreads}, 0, stream(), p);
+    };
+    constexpr int kPairs = 4;  // of a thread: more leave too few threads for a few thousand tokens
+    constexpr int64_t kBytes = kPairs * sizeof(T);
+    if (half % kPairs == 0 && rows_are_multiples_of(kBytes, cos) &&
+        rows_are_multiples_of(kBytes, sin) && rows_are_vectors(inv_freq) && choose("vectors")) {
+      return go.template operator()<kPairs>();
+    }
+    settle_for("scalars");
+    go.template operator()<1>();
   });
 }
 

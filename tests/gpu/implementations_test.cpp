@@ -99,6 +99,8 @@ class Calls {
       ops_.copy_pair(half(0), x, half(1), x);
     });
     call({columns, 3}, [&](const Tensor& out) { ops_.transpose(out, x); });
+    const Tensor eight_rows = input({8, columns});
+    call({columns, 8}, [&](const Tensor& out) { ops_.transpose(out, eight_rows); });
     const Tensor mask = input(shape, DType::boolean);
     call(shape, [&](const Tensor& out) { ops_.mask_fill(out, x, mask, 1); });
     call(

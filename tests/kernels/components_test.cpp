@@ -22,8 +22,8 @@ TEST_CASE("transpose: the last two axes change places, any layout") {
   const auto device = open_test_device(GENERATE(from_range(test_devices())));
   const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
   const Layout from = any_layout(), to = any_layout();
-  const Shape shape =
-      GENERATE(Shape{1, 1}, Shape{31, 65}, Shape{2, 3, 33, 5}, Shape{3, 4, 70}, Shape{2, 0, 3});
+  const Shape shape = GENERATE(Shape{1, 1}, Shape{31, 65}, Shape{2, 3, 33, 5}, Shape{3, 4, 70},
+                               Shape{2, 8, 16}, Shape{2, 72, 136}, Shape{2, 0, 3});
   const int64_t rows = shape[-2], columns = shape[-1];
   Shape turned = shape;
   turned.set(-2, columns);
