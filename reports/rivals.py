@@ -1,8 +1,9 @@
 """Measures PyTorch's ways of the cases of `harness bench` on one device, as JSON lines.
 
 Same shapes, dtypes, rotation of operands and rule of timing as the harness: medians over batches of
-calls, by CUDA events or perf_counter; outputs are memory that the call before has freed, as the
-harness has one set of outputs. A way that fails is a line with a `gap`: its reason.
+calls, by CUDA events around replays of a graph, or by perf_counter; outputs are memory that the
+call before has freed, as the harness has one set of outputs. A way that fails is a line with a
+`gap`: its reason.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -45,6 +47,7 @@ class Rival:
     median_us: float | None = None
     p10_us: float | None = None
     p90_us: float | None = None
+    launches: str | None = None  # "replayed" as a CUDA graph, or "queued" one by one
     gap: str | None = None
 
 
@@ -123,31 +126,56 @@ def clock(device: str) -> Callable[[Callable[[], object]], float]:
     return by_host if device == "cpu" else by_events
 
 
+def recorded(work: Callable[[], object]) -> torch.cuda.CUDAGraph | None:
+    """The work as a CUDA graph, so that the device is timed and not the host that launches;
+    nothing where it does more than launch."""
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    try:
+        with torch.cuda.stream(torch.cuda.Stream()):  # torch.cuda.graph() would collect garbage too
+            graph.capture_begin()
+            try:
+                work()
+            finally:
+                graph.capture_end()
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return None
+    graph.replay()  # the first one also moves the graph to the device
+    return graph
+
+
 def measure(
     function: Callable[[Operands], object], sets: list[Operands], device: str, seconds: float
-) -> list[float]:
-    """Seconds per call of each batch."""
+) -> tuple[list[float], str]:
+    """Seconds per call of each batch; whether launches were "replayed" or "queued"."""
     timed, at = clock(device), 0
 
-    def batch(count: int) -> float:
-        def work() -> None:
-            nonlocal at
-            for _ in range(count):
-                function(sets[at])
-                at = (at + 1) % len(sets)
+    def calls(count: int) -> None:
+        nonlocal at
+        for _ in range(count):
+            function(sets[at])
+            at = (at + 1) % len(sets)
 
-        return timed(work) / count
+    def batch(count: int) -> float:
+        return timed(partial(calls, count)) / count
 
     batch(1)  # compiles, allocates
     start = time.perf_counter()
     count = max(1, min(MOST_CALLS, math.ceil(BATCH_SECONDS / min(batch(1), batch(2)))))
     batch(count)
+    work: Callable[[], object] = partial(calls, count)
+    launches = "queued"
+    if device != "cpu":
+        turns = math.ceil(count / len(sets)) * len(sets)  # a replay finds nothing in the caches
+        if graph := recorded(partial(calls, turns)):
+            count, work, launches = turns, graph.replay, "replayed"
     out: list[float] = []
     while len(out) < FEWEST_BATCHES or (
         len(out) < MOST_BATCHES and time.perf_counter() - start < seconds
     ):
-        out.append(batch(count))
-    return out
+        out.append(timed(work) / count)
+    return out, launches
 
 
 def measure_way(
@@ -157,10 +185,11 @@ def measure_way(
     out = Rival(case.name, way.name, shape.name, **asdict(sizes))
     try:
         function = torch.compile(way.function, dynamic=False) if way.compiled else way.function
-        times = sorted(1e6 * t for t in measure(function, sets, sizes.device, seconds))
+        batches, out.launches = measure(function, sets, sizes.device, seconds)
     except Exception as error:  # a gap is a result
         out.gap = " ".join(str(error).split())[:200] or type(error).__name__
         return out
+    times = sorted(1e6 * t for t in batches)
     deciles = statistics.quantiles(times, n=10, method="inclusive")
     out.median_us, out.p10_us, out.p90_us = statistics.median(times), deciles[0], deciles[-1]
     return out

@@ -20,6 +20,7 @@ constexpr double kBatchSeconds = 0.002;  // long enough for an event's resolutio
 constexpr int kFewestBatches = 3;
 constexpr int64_t kMostCalls = 2000;  // per batch
 constexpr double kLongEnough = 0.03;  // seconds of what is measured once
+constexpr double kLongestTurn = 0.2;  // seconds of all sets in turn, of which a batch is whole ones
 
 double elapsed_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -43,27 +44,58 @@ class Rotation {
   Rotation(Device& device, std::vector<Call> calls)
       : device_(device), context_{device.ops()}, calls_(std::move(calls)) {}
 
-  void rewind() { next_ = 0; }
-  // Seconds of one call in a queue of `count`.
+  // Has time() replay recorded launches, where the device can: then what is timed is the device
+  // alone, not the host that launches, as in a model's replayed steps. `seconds`: of one call.
+  // Returns how many calls a batch then is: whole turns, so that a replay finds of its operands in
+  // the caches what any other call finds, which is nothing.
+  int64_t record(int64_t count, double seconds) {
+    const auto turn = static_cast<int64_t>(calls_.size());
+    if (static_cast<double>(turn) * seconds > kLongestTurn) return count;
+    const int64_t whole_turns = (count + turn - 1) / turn * turn;
+    try {
+      graph_ = device_.capture([&] { queue(whole_turns); });
+    } catch (const Error&) {  // a call that does more than launch, of a plugin say: it is queued
+    }
+    if (!graph_) return count;
+    recorded_ = whole_turns;
+    device_.time([&] { graph_->replay(); });  // the first one also moves the graph to the device
+    return recorded_;
+  }
+  bool recorded() const { return graph_ != nullptr; }
+  // Leaves what the timed calls give in the first set. A replay has done that.
+  void run_first() {
+    next_ = 0;
+    if (!recorded()) time(1);
+  }
+
+  // Seconds of one call in a batch of `count`.
   double time(int64_t count) {
     const double seconds = device_.time([&] {
-      for (int64_t i = 0; i < count; ++i) {
-        calls_[next_](context_);
-        next_ = (next_ + 1) % calls_.size();
-      }
+      if (count == recorded_) return graph_->replay();
+      queue(count);
     });
     return seconds / static_cast<double>(count);
   }
 
  private:
+  void queue(int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      calls_[next_](context_);
+      next_ = (next_ + 1) % calls_.size();
+    }
+  }
+
   Device& device_;
   Context context_;
   std::vector<Call> calls_;
   size_t next_ = 0;
+  std::unique_ptr<Graph> graph_;
+  int64_t recorded_ = 0;  // calls
 };
 
 struct Timing {
   int64_t calls = 0;
+  bool recorded = false;
   double median = 0, p10 = 0, p90 = 0;  // seconds
 };
 
@@ -71,9 +103,10 @@ Timing time_calls(Rotation& rotation, const BenchOptions& options) {
   const auto start = Clock::now();
   double one = rotation.time(1);  // also the warm-up
   one = std::min(one, rotation.time(2));
-  const auto count =
+  int64_t count =
       std::clamp(static_cast<int64_t>(std::ceil(kBatchSeconds / one)), int64_t{1}, kMostCalls);
-  rotation.time(count);
+  one = std::min(one, rotation.time(count));
+  count = rotation.record(count, one);
   std::vector<double> batches;
   while (static_cast<int>(batches.size()) < std::max(options.batches, kFewestBatches)) {
     if (static_cast<int>(batches.size()) >= kFewestBatches &&
@@ -83,7 +116,7 @@ Timing time_calls(Rotation& rotation, const BenchOptions& options) {
     batches.push_back(rotation.time(count));
   }
   std::sort(batches.begin(), batches.end());
-  return {count * static_cast<int64_t>(batches.size()), quantile(batches, 0.5),
+  return {count * static_cast<int64_t>(batches.size()), rotation.recorded(), quantile(batches, 0.5),
           quantile(batches, 0.1), quantile(batches, 0.9)};
 }
 
@@ -133,11 +166,11 @@ void measure(const BenchCase& bench_case, Device& device, Device& oracle, const 
     Rotation rotation(device, calls);
     const Timing timing = time_calls(rotation, options);
     out.calls = timing.calls;
+    out.replayed = timing.recorded;
     out.median = timing.median;
     out.p10 = timing.p10;
     out.p90 = timing.p90;
-    rotation.rewind();
-    rotation.time(1);  // what the first set gives, in the way that was timed
+    rotation.run_first();
   }
   const std::string timed = fingerprint(device, bench_case, sets.set(0));
   if (!judge_first(calls[0], sets, device, oracle, "after", out)) return;

@@ -28,6 +28,7 @@ struct BenchResult {
   std::string impl;                     // "linear/onednn sdpa/avx2"
   int64_t sets = 0;                     // of operands, used in turn
   int64_t calls = 0;                    // timed
+  bool replayed = false;                // recorded launches; else the host launched each call
   double median = 0, p10 = 0, p90 = 0;  // seconds per call, over the batches
   // Seconds of a copy that moves as many bytes, measured in the same way: what a short call can
   // reach on a device that needs megabytes to be busy. 0 where the matrix rate is the nearer

@@ -46,6 +46,7 @@ std::string bench_json(const BenchResult& result, const Device& device, const Ce
                        {"p90_us", 1e6 * result.p90},
                        {"calls", result.calls},
                        {"sets", result.sets},
+                       {"launches", result.replayed ? "replayed" : "queued"},
                        {"bytes", result.cost.bytes},
                        {"flops", result.cost.flops},
                        {"gb_per_s", 1e-9 * result.cost.bytes / result.median},
