@@ -47,11 +47,12 @@ class Rotation {
   // Has time() replay recorded launches, where the device can: then what is timed is the device
   // alone, not the host that launches, as in a model's replayed steps. `seconds`: of one call.
   // Returns how many calls a batch then is: whole turns, so that a replay finds of its operands in
-  // the caches what any other call finds, which is nothing.
+  // the caches what any other call finds, which is nothing. The first set is the last of a turn.
   int64_t record(int64_t count, double seconds) {
     const auto turn = static_cast<int64_t>(calls_.size());
     if (static_cast<double>(turn) * seconds > kLongestTurn) return count;
     const int64_t whole_turns = (count + turn - 1) / turn * turn;
+    next_ = turn > 1 ? 1 : 0;
     try {
       graph_ = device_.capture([&] { queue(whole_turns); });
     } catch (const Error&) {  // a call that does more than launch, of a plugin say: it is queued
@@ -62,7 +63,7 @@ class Rotation {
     return recorded_;
   }
   bool recorded() const { return graph_ != nullptr; }
-  // Leaves what the timed calls give in the first set. A replay has done that.
+  // Leaves what the timed calls give for the first set. A replay has done that.
   void run_first() {
     next_ = 0;
     if (!recorded()) time(1);

@@ -14,7 +14,8 @@ void doubled(Context& ctx, const Tensor& out, const Tensor& x) { ctx.ops.add(out
 
 // Several sets, the last call of a batch with the last of them.
 BenchResult measured(Device& device, const Work& work) {
-  const BenchOperand out{"out", DType::f32, {3, 8}, {}}, x{"x", DType::f32, {3, 8}, {Fill::normal}};
+  const BenchOperand out{"out", DType::f32, {3, 8}, {}, true},
+      x{"x", DType::f32, {3, 8}, {Fill::normal}};
   const BenchCase one{"add", "add", {out, x}, [=](const BenchOperands& t) {
                         return
                             [=, y = t.at("out"), x = t.at("x")](Context& ctx) { work(ctx, y, x); };
