@@ -30,18 +30,19 @@ __global__ void __launch_bounds__(kThreads, kBlocks) elementwise(Operands<T, Inp
   wait_for_previous_kernel();
   const int64_t i = int64_t{kThreads} * block_index().x + thread_index().x;
   if (i >= p.total) return;
-  const Division at = p.out_rows.count == 1 ? Division{0, i} : divide(i, p.width);
-  const int64_t row = at.quotient, column = at.remainder * N;
+  const bool contiguous = p.out_rows.count == 1;
+  const Division at = contiguous ? Division{} : divide(i, p.width);
+  const auto offset = [&](const Rows& rows) {
+    return contiguous ? i * N : rows.offset(at.quotient) + at.remainder * N;
+  };
   Vector<T, N> x[Inputs];
 #pragma unroll
-  for (int j = 0; j < Inputs; ++j) {
-    x[j] = load_vector<N>(p.in[j] + p.in_rows[j].offset(row) + column);
-  }
-  float y[N];
-  if constexpr (requires { f.of_all(y); }) {
-    widen(x[0], y);
-    f.of_all(y);
+  for (int j = 0; j < Inputs; ++j) x[j] = load_vector<N>(p.in[j] + offset(p.in_rows[j]));
+  T* out = p.out + offset(p.out_rows);
+  if constexpr (requires { f.of_vector(x[0]); }) {
+    store_vector(out, f.of_vector(x[0]));
   } else {
+    float y[N];
 #pragma unroll
     for (int k = 0; k < N; ++k) {
       if constexpr (Inputs == 1) {
@@ -50,8 +51,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks) elementwise(Operands<T, Inp
         y[k] = f(to_float(x[0][k]), to_float(x[1][k]));
       }
     }
+    store_vector(out, narrowed<T>(y));
   }
-  store_vector(p.out + p.out_rows.offset(row) + column, narrowed<T>(y));
 }
 
 // What a kernel must divide into rows has less than 2^31 elements: larger tensors are halved along
@@ -155,20 +156,34 @@ struct Gate {
   }
 };
 // Bound by arithmetic where a conversion of a single number is as slow as a reciprocal: rounds all
-// of a thread's at once.
+// of a thread's at once, and has the last product, of two 16-bit numbers, done in pairs.
 template <class T>
 struct Softcap {
   DivideBy<T> by_cap;
+  T cap;
+  bool cap_is_exact;  // in the storage type
+  explicit Softcap(float c)
+      : by_cap(c), cap(from_float<T>(c)), cap_is_exact(to_float(from_float<T>(c)) == c) {}
   template <int N>
-  __device__ void of_all(float (&x)[N]) const {
+  __device__ Vector<T, N> of_vector(const Vector<T, N>& x) const {
+    float y[N];
+    widen(x, y);
 #pragma unroll
-    for (int k = 0; k < N; ++k) x[k] = by_cap(x[k]);
-    widen(narrowed<T>(x), x);
+    for (int k = 0; k < N; ++k) y[k] = by_cap(y[k]);
+    widen(narrowed<T>(y), y);
 #pragma unroll
-    for (int k = 0; k < N; ++k) x[k] = hyperbolic_tangent<T>(x[k]);
-    widen(narrowed<T>(x), x);
+    for (int k = 0; k < N; ++k) y[k] = hyperbolic_tangent<T>(y[k]);
+    const Vector<T, N> share = narrowed<T>(y);
+    if (cap_is_exact) {
+      Vector<T, N> caps;
 #pragma unroll
-    for (int k = 0; k < N; ++k) x[k] *= by_cap.divisor;
+      for (int k = 0; k < N; ++k) caps[k] = cap;
+      return rounded_product(share, caps);
+    }
+    widen(share, y);
+#pragma unroll
+    for (int k = 0; k < N; ++k) y[k] *= by_cap.divisor;
+    return narrowed<T>(y);
   }
 };
 
@@ -312,7 +327,7 @@ void GpuOps::do_gated_activation(const Tensor& out, const Tensor& gate, const Te
 
 void GpuOps::do_softcap(const Tensor& out, const Tensor& x, double cap) {
   with_storage("softcap", out.dtype(), [&]<class T>(T) {
-    run<T, 1>(*this, "softcap", out, {&x}, Softcap<T>{DivideBy<T>(static_cast<float>(cap))});
+    run<T, 1>(*this, "softcap", out, {&x}, Softcap<T>(static_cast<float>(cap)));
   });
 }
 

@@ -221,7 +221,7 @@ TEST_CASE("gated_activation: rounds where its contract says, fused and composed"
 TEST_CASE("softcap: rounds where its contract says, fused and composed") {
   const Case c = any_case();
   const bool fused = GENERATE(true, false);
-  const double cap = GENERATE(30.0, 50.0, 1.0);
+  const double cap = GENERATE(30.0, 50.0, 1.0, 30.1);  // the last in no 16-bit type
   const Shape shape{2, 3, 517};
   const Values x = random_values(c.dtype, shape.numel(), 5, 2 * cap);
   Guarded in(*c.device, c.dtype, shape, c.layout), out(*c.device, c.dtype, shape, c.layout);
