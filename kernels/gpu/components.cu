@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Matrices of `rows` by `columns` (of x).
+// Matrices of `rows` by `columns` (of x); blocks: [matrix, tile].
 template <class T>
 struct TransposeOperands {
   T* out;
@@ -24,44 +24,43 @@ struct TransposeOperands {
   Rows x_matrices;
   int64_t x_row;
   int64_t rows, columns;
-  Divisor across, matrix;  // tiles of a row of tiles, of a matrix
-  int64_t total;           // tiles
+  unsigned across;  // tiles of a row of tiles
+  int64_t first;    // matrix, of the grid's first
 
-  __device__ const T* from(int64_t n, int64_t row, int64_t column) const {
-    return x + x_matrices.offset(n) + row * x_row + column;
+  __device__ const T* from(int64_t row, int64_t column) const {
+    return x + x_matrices.offset(first + block_index().y) + row * x_row + column;
   }
-  __device__ T* to(int64_t n, int64_t row, int64_t column) const {
-    return out + out_matrices.offset(n) + column * out_row + row;
+  __device__ T* to(int64_t row, int64_t column) const {
+    return out + out_matrices.offset(first + block_index().y) + column * out_row + row;
   }
+  __device__ int64_t tile_row() const { return block_index().x / across; }
+  __device__ int64_t tile_column() const { return block_index().x % across; }
 };
 
-// Squares of a block: 8 x 8, of which a wave of 32 has 4 across and 8 down. It reads 64 bytes and
-// writes 128 bytes of each row at once.
-constexpr int kSquares = 8, kSquareThreads = kSquares * kSquares;
+// Squares of a block. A wave of 32 has 4 across and 8 down: it reads 64 bytes and writes 128 bytes
+// of each row at once.
+constexpr int kAcross = 8, kDown = 16, kSquareThreads = kAcross * kDown;
 
 template <class T>
 __global__ void __launch_bounds__(kSquareThreads) transpose_squares(TransposeOperands<T> p) {
   wait_for_previous_kernel();
   constexpr int N = kVector<T>;
-  const int thread = static_cast<int>(thread_index().x);
-  const int down = thread / 4 % kSquares, across = thread % 4 + thread / 32 * 4;
-  for (int64_t n = block_index().x; n < p.total; n += grid_size().x) {
-    const Division matrix = divide(n, p.matrix), place = divide(matrix.remainder, p.across);
-    const int64_t row = (place.quotient * kSquares + down) * N;
-    const int64_t column = (place.remainder * kSquares + across) * N;
-    if (row >= p.rows || column >= p.columns) continue;
-    const T* from = p.from(matrix.quotient, row, column);
-    T* to = p.to(matrix.quotient, row, column);
-    Vector<T, N> x[N];
+  const unsigned thread = thread_index().x, lane = thread % 32, wave = thread / 32;
+  const unsigned across = lane % 4 + wave % 2 * 4, down = lane / 4 + wave / 2 * 8;
+  const int64_t row = (p.tile_row() * kDown + down) * N;
+  const int64_t column = (p.tile_column() * kAcross + across) * N;
+  if (row >= p.rows || column >= p.columns) return;
+  const T* from = p.from(row, column);
+  Vector<T, N> x[N];
 #pragma unroll
-    for (int i = 0; i < N; ++i) x[i] = load_vector<N>(from + i * p.x_row);
+  for (int i = 0; i < N; ++i) x[i] = load_vector<N>(from + i * p.x_row);
+  T* to = p.to(row, column);
 #pragma unroll
-    for (int j = 0; j < N; ++j) {
-      Vector<T, N> y;
+  for (int j = 0; j < N; ++j) {
+    Vector<T, N> y;
 #pragma unroll
-      for (int i = 0; i < N; ++i) y[i] = x[i][j];
-      store_elements(to + j * p.out_row, y);
-    }
+    for (int i = 0; i < N; ++i) y[i] = x[i][j];
+    store_elements(to + j * p.out_row, y);
   }
 }
 
@@ -78,47 +77,48 @@ __global__ void __launch_bounds__(kThreads) transpose_tiles(TransposeOperands<T>
   Tile<T>& tile = block_shared<Tile<T>>();
   const int column = static_cast<int>(thread_index().x) % kTile;
   const int line = static_cast<int>(thread_index().x) / kTile;
-  for (int64_t n = block_index().x; n < p.total; n += grid_size().x) {
-    const Division matrix = divide(n, p.matrix), place = divide(matrix.remainder, p.across);
-    const int64_t row0 = place.quotient * kTile, column0 = place.remainder * kTile;
-    for (int i = line; i < kTile; i += kLines) {
-      if (row0 + i >= p.rows || column0 + column >= p.columns) continue;
-      tile.at[i][column] = *p.from(matrix.quotient, row0 + i, column0 + column);
-    }
-    block_barrier();
-    for (int i = line; i < kTile; i += kLines) {
-      if (column0 + i >= p.columns || row0 + column >= p.rows) continue;
-      *p.to(matrix.quotient, row0 + column, column0 + i) = tile.at[column][i];
-    }
-    block_barrier();
+  const int64_t row0 = p.tile_row() * kTile, column0 = p.tile_column() * kTile;
+  for (int i = line; i < kTile; i += kLines) {
+    if (row0 + i >= p.rows || column0 + column >= p.columns) continue;
+    tile.at[i][column] = *p.from(row0 + i, column0 + column);
+  }
+  block_barrier();
+  for (int i = line; i < kTile; i += kLines) {
+    if (column0 + i >= p.columns || row0 + column >= p.rows) continue;
+    *p.to(row0 + column, column0 + i) = tile.at[column][i];
   }
 }
 
 template <class T>
 void transpose_as(GpuOps& ops, std::string_view variant, const Tensor& out, const Tensor& x) {
-  const int64_t rows = x.dim(-2), columns = x.dim(-1);
-  const auto go = [&]<auto Kernel>(int64_t tile, int threads) {
-    const int64_t down = (rows + tile - 1) / tile, across = (columns + tile - 1) / tile;
-    const TransposeOperands<T> p{
-        out.data<T>(),
-        rows_of("transpose", out, 2),
-        out.stride(-2),
-        x.data<T>(),
-        rows_of("transpose", x, 2),
-        x.stride(-2),
-        rows,
-        columns,
-        Divisor(across),
-        Divisor(down * across),
-        divisible("transpose", x.numel() / (rows * columns) * down * across)};
-    launch_overlapped<Kernel>("transpose", {grid_for(p.total, 1)}, {static_cast<unsigned>(threads)},
-                              0, ops.stream(), p);
+  TransposeOperands<T> p{out.data<T>(),
+                         rows_of("transpose", out, 2),
+                         out.stride(-2),
+                         x.data<T>(),
+                         rows_of("transpose", x, 2),
+                         x.stride(-2),
+                         x.dim(-2),
+                         x.dim(-1),
+                         0,
+                         0};
+  const int64_t matrices = x.numel() / (p.rows * p.columns);
+  const auto go = [&]<auto Kernel>(int64_t tile_rows, int64_t tile_columns, unsigned threads) {
+    constexpr int64_t kMostMatrices = 65535;  // of a grid
+    const int64_t down = (p.rows + tile_rows - 1) / tile_rows;
+    const int64_t across = (p.columns + tile_columns - 1) / tile_columns;
+    const unsigned tiles = grid_of_rows("transpose", down * across);
+    p.across = static_cast<unsigned>(across);
+    for (p.first = 0; p.first < matrices; p.first += kMostMatrices) {
+      const Dim grid{tiles, static_cast<unsigned>(std::min(matrices - p.first, kMostMatrices))};
+      launch_overlapped<Kernel>("transpose", grid, {threads}, 0, ops.stream(), p);
+    }
   };
   if (rows_are_vectors(out) && rows_are_vectors(x) && ops.choose("vectors", variant)) {
-    return go.template operator()<transpose_squares<T>>(kSquares * kVector<T>, kSquareThreads);
+    constexpr int N = kVector<T>;
+    return go.template operator()<transpose_squares<T>>(kDown * N, kAcross * N, kSquareThreads);
   }
   ops.settle_for("tiles", variant);
-  go.template operator()<transpose_tiles<T>>(kTile, kThreads);
+  go.template operator()<transpose_tiles<T>>(kTile, kTile, kThreads);
 }
 
 template <class T>
@@ -137,18 +137,17 @@ struct FillOperands {
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads) fill_masked(FillOperands<T> p) {
   wait_for_previous_kernel();
-  const int64_t step = int64_t{kThreads} * grid_size().x;
-  for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < p.total; i += step) {
-    const Division at = divide(i, p.width);
-    const int64_t column = at.remainder * N;
-    const auto filled = load_vector<N>(p.mask + p.mask_rows.offset(at.quotient) + column);
-    Vector<T, N> y = load_vector<N>(p.x + p.x_rows.offset(at.quotient) + column);
+  const int64_t i = int64_t{kThreads} * block_index().x + thread_index().x;
+  if (i >= p.total) return;
+  const Division at = divide(i, p.width);
+  const int64_t column = at.remainder * N;
+  const auto filled = load_vector<N>(p.mask + p.mask_rows.offset(at.quotient) + column);
+  Vector<T, N> y = load_vector<N>(p.x + p.x_rows.offset(at.quotient) + column);
 #pragma unroll
-    for (int j = 0; j < N; ++j) {
-      if (filled[j]) y[j] = from_float<T>(p.value);
-    }
-    store_elements(p.out + p.out_rows.offset(at.quotient) + column, y);
+  for (int j = 0; j < N; ++j) {
+    if (filled[j]) y[j] = from_float<T>(p.value);
   }
+  store_elements(p.out + p.out_rows.offset(at.quotient) + column, y);
 }
 
 struct PositionOperands {

@@ -34,28 +34,27 @@ struct TableOperands {
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads) rotary_table_pairs(TableOperands<T> p) {
   wait_for_previous_kernel();
-  const int64_t step = int64_t{kThreads} * grid_size().x;
-  for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < p.total; i += step) {
-    const Division at = divide(i, p.work);
-    const Division token = divide(at.quotient, p.tokens);
-    const int64_t place = p.position_rows.offset(token.quotient) + token.remainder;
-    const auto position = static_cast<float>(p.positions[place]);
-    const int64_t column = at.remainder * N;
-    const auto inv_freq = load_vector<N>(p.inv_freq + column);
-    float cosines[N], sines[N];
+  const int64_t i = int64_t{kThreads} * block_index().x + thread_index().x;
+  if (i >= p.total) return;
+  const Division at = divide(i, p.work);
+  const Division token = divide(at.quotient, p.tokens);
+  const int64_t place = p.position_rows.offset(token.quotient) + token.remainder;
+  const auto position = static_cast<float>(p.positions[place]);
+  const int64_t column = at.remainder * N;
+  const auto inv_freq = load_vector<N>(p.inv_freq + column);
+  float cosines[N], sines[N];
 #pragma unroll
-    for (int j = 0; j < N; ++j) {
-      sincosf(position * inv_freq[j], &sines[j], &cosines[j]);
-      cosines[j] *= p.scaling;
-      sines[j] *= p.scaling;
-    }
-    const auto both_halves = [&](T* row, const Vector<T, N>& v) {
-      store_vector(row + column, v);
-      store_vector(row + column + p.half, v);
-    };
-    both_halves(p.cos + p.cos_rows.offset(at.quotient), narrowed<T>(cosines));
-    both_halves(p.sin + p.sin_rows.offset(at.quotient), narrowed<T>(sines));
+  for (int j = 0; j < N; ++j) {
+    sincosf(position * inv_freq[j], &sines[j], &cosines[j]);
+    cosines[j] *= p.scaling;
+    sines[j] *= p.scaling;
   }
+  const auto both_halves = [&](T* row, const Vector<T, N>& v) {
+    store_vector(row + column, v);
+    store_vector(row + column + p.half, v);
+  };
+  both_halves(p.cos + p.cos_rows.offset(at.quotient), narrowed<T>(cosines));
+  both_halves(p.sin + p.sin_rows.offset(at.quotient), narrowed<T>(sines));
 }
 
 template <class T>
