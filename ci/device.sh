@@ -1,20 +1,23 @@
 #!/usr/bin/env bash
 # Builds for the GPU of this machine, verifies every kernel on it and measures it.
 #
-# usage: ci/device.sh [--out DIR] [STEP...]
-#   --out DIR   where results, environment and summary go (default: build/device)
-#   STEP        build verify tests bench models sanitize layers coverage; default: all, in this order
+# usage: ci/device.sh [--out DIR] [--rival-timeout S] [STEP...]
+#   --out DIR           where results, environment and summary go (default: build/device)
+#   --rival-timeout S   how long one model in turn with transformers may take (default: 240); what
+#                       is not done by then is a gap with this reason
+#   STEP                build verify tests bench models sanitize layers coverage; default: all, in this order
 #
 # verify    every recording on cuda:0, fused and composed, alone and in the chain, and in every dtype
 # tests     op tests, attention at the borders of its tiles, more than 2^31 elements, counters, errors
 # sanitize  compute-sanitizer's four tools over one small case of each kernel
 # layers    one layer each of Llama-3-8B (4096 tokens) and Gemma-2-2B (4200), recorded here by transformers
 # bench     harness bench beside PyTorch; python3 must have torch and transformers for it and layers
-# models    prefill and decode of whole models with random weights, in turn with transformers
+# models    prefill and decode of whole models with random weights, in turn with transformers, eager and compiled
 # coverage  which compiled implementations no recording reaches
 #
 # A step that fails does not stop the others. DIR/summary.md says what each found; the last line counts.
 set -uo pipefail
+shopt -s nullglob
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 if [[ ${1:-} == --help || ${1:-} == -h ]]; then
@@ -22,11 +25,17 @@ if [[ ${1:-} == --help || ${1:-} == -h ]]; then
   exit
 fi
 out=build/device
-if [[ ${1:-} == --out ]]; then
-  out=${2:?"device.sh: --out needs a folder"}
+rival_timeout=240
+while [[ ${1:-} == --* ]]; do
+  [[ $# -ge 2 ]] || { echo "device.sh: $1 needs a value" >&2 && exit 2; }
+  case $1 in
+    --out) out=$2 ;;
+    --rival-timeout) rival_timeout=$2 ;;
+    *) echo "device.sh: unknown option $1; see --help" >&2 && exit 2 ;;
+  esac
   shift 2
-fi
-readonly out device=cuda:0 preset=cuda
+done
+readonly out rival_timeout device=cuda:0 preset=cuda
 readonly bin=build/$preset/bin
 readonly summary=$out/summary.md
 readonly known=(build verify tests bench models sanitize layers coverage)
@@ -148,20 +157,20 @@ step_bench() {
 }
 
 step_models() {
-  local shape files=() compiled
+  local shape files
+  rm -f "$out"/*model-*.jsonl "$out/models.jsonl"
   for shape in "${models[@]}"; do
     check "model-$shape" "$bin/harness" bench --model random --shape "$shape" --device "$device" \
-      --tokens 4096 --json "$out/model-$shape.jsonl" && files+=("$out/model-$shape.jsonl")
+      --tokens 4096 --json "$out/model-$shape.jsonl"
     if has_python; then
-      compiled=(--compiled)
-      [[ $shape != zamba2* ]] || compiled=()  # transformers has no static cache for its states
       check "rival-model-$shape" python3 -m reports model --shape "$shape" --tokens 4096 --steps 16 \
-        --rounds 1 --harness "$bin/harness" --device cuda "${compiled[@]}" \
-        --out "$out/rival-model-$shape.jsonl" && files+=("$out/rival-model-$shape.jsonl")
+        --rounds 1 --harness "$bin/harness" --device "$device" --compiled \
+        --timeout "$rival_timeout" --out "$out/rival-model-$shape.jsonl"
     else
       skip "rival-model-$shape" "python3 has no torch with CUDA"
     fi
   done
+  files=("$out"/*model-*.jsonl)
   [[ ${#files[@]} -eq 0 ]] || cat "${files[@]}" >"$out/models.jsonl"
 }
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness_runs import command, harness
+from harness_runs import command
 
-from python_inspector import tiny
-from reports import rival_model, rivals
+from reports import rivals
 from reports.__main__ import main
 from reports.shapes import SHAPES, Sizes
 from reports.table import markdown, read_lines
@@ -121,22 +120,6 @@ def test_the_cases_are_those_of_harness_bench(shape: str) -> None:
     ours = refused.splitlines()[0].split(", ")
     theirs = rivals.all_cases(SHAPES[shape], Sizes(3, 12, "f32", "cpu"))
     assert ours == [case.name for case in theirs]
-
-
-@pytest.mark.parametrize("name", ["llama-a1", "zamba2-a6"])
-def test_a_whole_model_is_measured_in_turn(name: str) -> None:
-    _, model = tiny.find(name)
-    config = {"model_type": model.model_type, **model.config}
-    plan = rival_model.Plan(tokens=9, steps=3, rounds=2, dtype="f32")
-    line = rival_model.compare(name, config, Path(harness()), plan)
-    assert len(line["ours"]) == len(line["theirs"]) == 2
-    assert all(speed["decode"] > 0 for speed in (*line["ours"], *line["theirs"]))
-    pairs = zip(line["ours"], line["theirs"], strict=True)
-    ratios = sorted(theirs["decode"] / ours["decode"] for ours, theirs in pairs)
-    assert line["decode_ratio"] == pytest.approx(sum(ratios) / 2)
-    assert "ratio   prefill" in rival_model.summary(line)
-    with pytest.raises(RuntimeError, match="--tokens"):
-        rival_model.compare(name, config, Path(harness()), rival_model.Plan(tokens=0))
 
 
 def test_a_baseline_of_something_else_names_file_and_line(
