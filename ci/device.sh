@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Builds for the GPU of this machine, verifies every kernel on it and measures it.
 #
-# usage: ci/device.sh [--out DIR] [--rival-timeout S] [STEP...]
+# usage: ci/device.sh [--device cuda:N] [--out DIR] [--rival-timeout S] [STEP...]
+#   --device cuda:N     which GPU (default: cuda:0); results name it
 #   --out DIR           where results, environment and summary go (default: build/device)
 #   --rival-timeout S   how long one model in turn with transformers may take (default: 240); what
 #                       is not done by then is a gap with this reason
 #   STEP                build verify tests bench models sanitize layers coverage; default: all, in this order
 #
-# verify    every recording on cuda:0, fused and composed, alone and in the chain, and in every dtype
+# verify    every recording on it, fused and composed, alone and in the chain, and in every dtype
 # tests     op tests, attention at the borders of its tiles, more than 2^31 elements, counters, errors
 # sanitize  compute-sanitizer's four tools over one small case of each kernel
 # layers    one layer each of Llama-3-8B (4096 tokens) and Gemma-2-2B (4200), recorded here by transformers
@@ -24,18 +25,25 @@ if [[ ${1:-} == --help || ${1:-} == -h ]]; then
   sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
   exit
 fi
+device=cuda:0
 out=build/device
 rival_timeout=240
 while [[ ${1:-} == --* ]]; do
   [[ $# -ge 2 ]] || { echo "device.sh: $1 needs a value" >&2 && exit 2; }
   case $1 in
+    --device) device=$2 ;;
     --out) out=$2 ;;
     --rival-timeout) rival_timeout=$2 ;;
     *) echo "device.sh: unknown option $1; see --help" >&2 && exit 2 ;;
   esac
   shift 2
 done
-readonly out rival_timeout device=cuda:0 preset=cuda
+[[ $device =~ ^cuda:[0-9]+$ ]] ||
+  { echo "device.sh: --device $device: expected cuda:N, such as cuda:0" >&2 && exit 2; }
+IFS=, read -ra visible <<<"${CUDA_VISIBLE_DEVICES:-}"
+readonly device out rival_timeout preset=cuda
+readonly gpu=${visible[${device#cuda:}]:-${device#cuda:}}  # as the driver calls it
+readonly on_gpu=(env "CUDA_VISIBLE_DEVICES=$gpu")  # for programs that take the first they see
 readonly bin=build/$preset/bin
 readonly summary=$out/summary.md
 readonly known=(build verify tests bench models sanitize layers coverage)
@@ -104,14 +112,14 @@ step_coverage() { check coverage "$bin/harness" support --impl --device "$device
 
 step_tests() {
   check kernels_test env PLUMB_TEST_DEVICES="$device" "$bin/kernels_test" '~*cpu*'
-  check cuda_test "$bin/cuda_test"
-  check gpu_test "$bin/gpu_test"
+  check cuda_test "${on_gpu[@]}" "$bin/cuda_test"
+  check gpu_test "${on_gpu[@]}" "$bin/gpu_test"
 }
 
 step_sanitize() {
   local tool
   # Copies to the host are left out: initcheck does not see what cuBLASLt's kernels store by TMA.
-  local sanitizer=(compute-sanitizer --error-exitcode 1 --check-api-memory-access no)
+  local sanitizer=("${on_gpu[@]}" compute-sanitizer --error-exitcode 1 --check-api-memory-access no)
   if ! command -v compute-sanitizer >/dev/null; then
     skip sanitize "no compute-sanitizer on PATH"
     return
@@ -129,30 +137,29 @@ step_layers() {
   has_python || { skip layers "python3 has no torch with CUDA, transformers and safetensors" && return; }
   for shape in "${shapes[@]}"; do
     check "record-$shape" python3 -m python_inspector layer --shape "$shape" \
-      --tokens "${layer_tokens[$shape]}" --dtype bf16 --device cuda --out "build/device-layers/$shape" &&
+      --tokens "${layer_tokens[$shape]}" --dtype bf16 --device "$device" --out "build/device-layers/$shape" &&
       check "layer-$shape" verify --fixture "build/device-layers/$shape" --json "$out/layer-$shape.jsonl"
   done
 }
 
 step_bench() {
-  local shape files=()
+  local shape
+  rm -f "$out"/{bench,decode,rivals}-*.jsonl
   for shape in "${shapes[@]}"; do
     check "bench-$shape" "$bin/harness" bench --device "$device" --shape "$shape" --tokens 4096 \
       --json "$out/bench-$shape.jsonl"
     check "bench-decode-$shape" "$bin/harness" bench --device "$device" --shape "$shape" --block sdpa \
       --tokens 1 --context 32768 --json "$out/decode-$shape.jsonl"
-    files+=("$out/bench-$shape.jsonl" "$out/decode-$shape.jsonl")
     if has_python; then
       check "rivals-$shape" python3 -m reports rivals --quick --shape "$shape" --tokens 4096 \
-        --device cuda --out "$out/rivals-$shape.jsonl"
+        --device "$device" --out "$out/rivals-$shape.jsonl"
       check "rivals-decode-$shape" python3 -m reports rivals --quick --shape "$shape" --block sdpa \
-        --tokens 1 --context 32768 --device cuda --out "$out/rivals-decode-$shape.jsonl"
-      files+=("$out/rivals-$shape.jsonl" "$out/rivals-decode-$shape.jsonl")
+        --tokens 1 --context 32768 --device "$device" --out "$out/rivals-decode-$shape.jsonl"
     else
       skip "rivals-$shape" "python3 has no torch with CUDA"
     fi
   done
-  check speed python3 -m reports table "${files[@]}"
+  check speed python3 -m reports table "$out"/{bench,decode,rivals}-*.jsonl
   mv "$out/speed.log" "$out/speed.md"
 }
 
@@ -175,7 +182,7 @@ step_models() {
 }
 
 environment() {
-  nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null ||
+  nvidia-smi -i "$gpu" --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null ||
     echo "no GPU that nvidia-smi knows"
   nvcc --version | tail -n 2
   cmake --version | head -n 1
@@ -199,7 +206,7 @@ for step in "$@"; do
     break
   fi
   if [[ $step != build ]] && ! "$bin/harness" devices | grep -E "^$device +usable" >/dev/null; then
-    skip "$step" "$device is not usable: $("$bin/harness" devices | sed -nE 's/^cuda.* not usable +//p')"
+    skip "$step" "$device is not usable: $("$bin/harness" devices | grep ^cuda | tr -s ' ' | paste -sd ';')"
     failed=$((failed + 1))
     break
   fi

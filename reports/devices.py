@@ -21,7 +21,7 @@ def unusable(device: str) -> str:
         return ""
     import torch  # only where it is needed
 
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if count == 0:
-        return "this PyTorch sees no GPU; try --device cpu"
-    return "" if int(device.removeprefix("cuda:")) < count else f"this PyTorch sees {count} GPU(s)"
+    count = torch.cuda.device_count()
+    if int(device.removeprefix("cuda:")) < count:
+        return ""
+    return f"this PyTorch sees {count or 'no'} GPU{'' if count == 1 else 's'}; try --device cpu"

@@ -201,15 +201,6 @@ def case_names(shape: Shape, sizes: Sizes) -> set[str]:
     return {"all", *cases, *(name.split(".")[0] for name in cases)}
 
 
-def unusable(device: str) -> str:
-    """Why PyTorch cannot measure on the device, or nothing."""
-    if device == "cpu":
-        return ""
-    if device.split(":")[0] != "cuda":
-        return "expected cpu or cuda"
-    return "" if torch.cuda.is_available() else "this PyTorch sees no GPU; try --device cpu"
-
-
 def measure_cases(
     shape: Shape, sizes: Sizes, wanted: str, quick: bool, seconds: float
 ) -> Iterator[Rival]:
@@ -285,6 +276,8 @@ def run(
     """Measures and prints each line as it becomes known; the file is there when all are."""
     if threads:
         torch.set_num_threads(threads)
+    if sizes.device != "cpu":
+        torch.cuda.set_device(sizes.device)  # where events are recorded
     keep_freed_memory()
     with replacing(out) as partial, partial.open("w", encoding="utf-8") as file:
         write(file, device_line(sizes.device))

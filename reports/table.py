@@ -51,10 +51,8 @@ def read_lines(paths: Iterable[Path]) -> list[Line]:
 
 
 def key_of(line: Line) -> tuple[Any, ...]:
-    """What makes two measurements the same; cuda:0 and cuda are one device."""
-    values = [line[name] for name in KEY]
-    values[-1] = values[-1].split(":")[0]
-    return tuple(values)
+    """What makes two measurements the same; cuda is cuda:0."""
+    return tuple("cuda:0" if line[name] == "cuda" else line[name] for name in KEY)
 
 
 def microseconds(value: float) -> str:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from reports.commands import Commands, UsageError
+from reports.devices import device_name, unusable
 from reports.shapes import SHAPES, Sizes
 
 
@@ -16,7 +17,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--context", type=int, default=0, help="keys in all; 0: as many as tokens")
     parser.add_argument("--dtype", default="bf16", choices=("f32", "f16", "bf16"))
-    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--device", type=device_name, default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--block", default="all")
     parser.add_argument("--quick", action="store_true", help="leave out what is slow to compile")
     parser.add_argument("--seconds", type=float, default=0.5, help="per way")
@@ -34,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         )
     from reports import rivals  # torch only where it is needed
 
-    problem = rivals.unusable(options.device)
+    problem = unusable(options.device)
     if problem:
         raise UsageError(f"--device {options.device}: {problem}")
     sizes = Sizes(options.tokens, context, options.dtype, options.device)

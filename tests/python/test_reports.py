@@ -73,12 +73,33 @@ def test_what_is_no_measurement_says_why(content: bytes, words: str, tmp_path: P
         read_lines([path])
 
 
-@pytest.mark.parametrize("wrong", [["--block", "add,nosuch"], ["--device", "tpu"]])
-def test_rivals_refuse_what_they_do_not_know(wrong: list[str], tmp_path: Path) -> None:
+def test_rivals_of_another_gpu_do_not_count() -> None:
+    assert "| 40 | eager |" in markdown([OURS, {**rival("eager", 40.0), "device": "cuda:0"}])
+    assert "| none |" in markdown([OURS, {**rival("eager", 4.0), "device": "cuda:1"}])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (["--block", "add,nosuch"], "--block nosuch: known are"),
+        (["--device", "tpu"], "--device: 'tpu': expected cpu, cuda or cuda:N"),
+        (["--device", "cuda:01"], "--device: 'cuda:01': expected cpu, cuda or cuda:N"),
+        (["--device", "cuda:9"], "--device cuda:9: this PyTorch sees 2 GPUs"),
+    ],
+)
+def test_rivals_refuse_what_they_do_not_know(
+    wrong: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     out = tmp_path / "rivals.jsonl"
     with pytest.raises(SystemExit) as ended:
         main(["rivals", "--shape", "tiny", "--tokens", "3", "--out", str(out), *wrong])
     assert ended.value.code == 2
+    assert words in capsys.readouterr().err
     assert not out.exists()
 
 
