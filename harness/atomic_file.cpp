@@ -1,26 +1,16 @@
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
-#include <cerrno>
-#include <cstring>
 
 #include "harness/file.h"
+#include "harness/output_place.h"
 #include "kernels/error.h"
 
 namespace plumb {
 namespace {
 
 namespace fs = std::filesystem;
-
-// The file that a link stands for, so that the rename replaces that and not the link.
-fs::path behind_links(const fs::path& path) {
-  std::error_code error;
-  const fs::path target = fs::is_symlink(path, error) ? fs::canonical(path, error) : path;
-  return error ? path : target;
-}
 
 // Hidden, unique among threads and processes, and short enough for any name.
 fs::path partial_name(const fs::path& path) {
@@ -31,24 +21,13 @@ fs::path partial_name(const fs::path& path) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(const fs::path& path) : path_(behind_links(path)) {
-  struct stat status {};
-  const bool exists = ::stat(path_.c_str(), &status) == 0;
-  if (exists && S_ISDIR(status.st_mode)) {
-    errno = EISDIR;
-    fail("written");
-  }
-  if (exists && !S_ISREG(status.st_mode)) {
-    descriptor_ = Descriptor(::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
-  } else {
-    partial_ = partial_name(path_);
-    descriptor_ =
-        Descriptor(::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  }
-  if (descriptor_.number() < 0) {
-    partial_.clear();
-    fail("created");
-  }
+AtomicFile::AtomicFile(const fs::path& path) : path_(path), descriptor_(open_in_place(path)) {
+  if (descriptor_.number() >= 0) return;
+  path_ = behind_links(path_);
+  const fs::path partial = partial_name(path_);
+  descriptor_ = Descriptor(::open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (descriptor_.number() < 0) fail("created");
+  partial_ = partial;
 }
 
 AtomicFile::~AtomicFile() {
@@ -56,23 +35,11 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::fail(const char* action) const {
-  const int code = errno;
-  throw UsageError(text("[write] ", path_.string(), ": cannot be ", action, ": ",
-                        std::strerror(code), " (after ", written_, " bytes)",
-                        partial_.empty() ? "" : "; what was there before is unchanged"));
+  refuse_to_write(path_, action, written_, !partial_.empty());
 }
 
-void AtomicFile::write(const void* data, int64_t bytes) {
-  const char* next = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t done =
-        ::write(descriptor_.number(), next, static_cast<size_t>(std::min(bytes, int64_t{1} << 30)));
-    if (done < 0 && errno == EINTR) continue;
-    if (done < 0) fail("written");
-    next += done;
-    bytes -= done;
-    written_ += done;
-  }
+void AtomicFile::write(std::string_view bytes) {
+  if (!write_all(descriptor_, bytes, written_)) fail("written");
 }
 
 void AtomicFile::commit() {

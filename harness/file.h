@@ -59,7 +59,7 @@ bool is_plain_file_name(std::string_view name);
 
 // A file that appears under its name only when it is complete: written beside its place, synced and
 // renamed by commit(). Without commit() nothing remains of it and an older file stays as it is.
-// What exists and is neither a regular file nor a folder (/dev/stdout, a FIFO) is written in place.
+// A device, a FIFO and what stdout or stderr is redirected to are written in place.
 // Everything throws UsageError, which names the file, the bytes written and the system's reason.
 class AtomicFile {
  public:
@@ -68,8 +68,7 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  void write(const void* data, int64_t bytes);
-  void write(std::string_view text) { write(text.data(), static_cast<int64_t>(text.size())); }
+  void write(std::string_view bytes);
   void commit();
 
  private:

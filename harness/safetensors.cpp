@@ -182,7 +182,8 @@ void append_json_string(std::string& out, std::string_view text) {
 
 // Rows one after the other, whatever the strides of the outer axes.
 void write_rows(AtomicFile& file, const Tensor& tensor) {
-  if (tensor.contiguous()) return file.write(tensor.raw(), tensor.bytes());
+  if (tensor.contiguous())
+    return file.write({tensor.data<char>(), static_cast<size_t>(tensor.bytes())});
   const int64_t row = tensor.dim(-1) * size_of(tensor.dtype());
   std::string rows;
   for_each_row(tensor, [&](int64_t offset) {
@@ -229,7 +230,7 @@ void write_safetensors(const std::filesystem::path& path,
   for (size_t i = 0; i < length.size(); ++i)
     length[i] = static_cast<char>(header.size() >> (8 * i) & 0xff);
   AtomicFile file(path);
-  file.write(length.data(), kLengthBytes);
+  file.write({length.data(), length.size()});
   file.write(header);
   for (const auto* item : order) write_rows(file, item->second);
   file.commit();

@@ -7,6 +7,7 @@
 #include "harness/contained.h"
 #include "harness/interrupt.h"
 #include "harness/log.h"
+#include "harness/output_place.h"
 #include "harness/printable.h"
 #include "harness/status.h"
 #include "kernels/error.h"
@@ -90,6 +91,16 @@ void check_impl(const CLI::App& command) {
           "is empty; leave it out to let the device choose");
 }
 
+// Before anything is opened: a file of two reports would be that of the last one alone.
+void check_outputs(const CLI::App& app, const CLI::App& command) {
+  std::vector<NamedFile> files;
+  for (const char* name : {"--log", "--journal", "--json", "--junit", "--markdown", "--out"}) {
+    const CLI::Option* option = given(name == std::string_view("--log") ? app : command, name);
+    if (option) files.push_back({name, option->results().front()});
+  }
+  require_different(files);
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Replays recorded transformer blocks on a device and judges every result.",
                "harness");
@@ -113,10 +124,6 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kExitUsage;
   }
-  const auto parsed = log_level_from_name(level);
-  require(parsed.has_value(), "--log-level", "unknown level \"", level,
-          "\"; known: error, warning, info, debug");
-  configure_log(*parsed, log_file);
   const CLI::App* command = &app;
   Action action = verify;
   for (const auto& [sub, its_action] : actions) {
@@ -125,6 +132,11 @@ int run(int argc, char** argv) {
     action = its_action;
   }
   check_impl(*command);
+  check_outputs(app, *command);
+  const auto parsed = log_level_from_name(level);
+  require(parsed.has_value(), "--log-level", "unknown level \"", level,
+          "\"; known: error, warning, info, debug");
+  configure_log(*parsed, log_file);
   allow_looser_contracts(plugins.looser_contracts);
   add_plugins(plugins.files, worker_options_of(*command));
   return action();

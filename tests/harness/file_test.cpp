@@ -111,6 +111,9 @@ TEST_CASE("an atomic file replaces what a link stands for, and no device") {
   write_file(root / "link", "new");
   CHECK(fs::is_symlink(root / "link"));
   CHECK(read_bytes(root / "x") == "new");
+  fs::create_symlink("y", root / "ahead");
+  write_file(root / "ahead", "first");
+  CHECK(read_bytes(root / "y") == "first");
   // A FIFO of our own stands for every device: a test of a broken writer must not replace
   // /dev/null.
   REQUIRE(::mkfifo((root / "fifo").c_str(), 0600) == 0);

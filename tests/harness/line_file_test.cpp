@@ -41,6 +41,12 @@ TEST_CASE("an exception leaves the partial file, and the next run replaces it") 
   CHECK(read_bytes(root / "x") == "b\n");
 }
 
+TEST_CASE("a file without a line leaves nothing") {
+  const TemporaryFolder root;
+  { const LineFile file(root / "x"); }
+  CHECK(fs::is_empty(root.path()));
+}
+
 TEST_CASE("a path that cannot be written is a clear error") {
   const TemporaryFolder root;
   CHECK(contains(error_of(root / "missing/x"), "missing/x: cannot be created: No such file"));

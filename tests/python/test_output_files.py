@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import resource
 import subprocess
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
-from harness_runs import ROOT, harness
+from harness_runs import ROOT, command, harness
 
 FIXTURE = ROOT / "fixtures" / "gemma2-a4" / "whole-f32"
 WORDS = ("--device", "cpu", "--fixture", str(FIXTURE), "--block", "softcap", "--no-worker")
@@ -59,6 +62,39 @@ def test_words_that_are_lost_do_not_end_well(words: tuple[str, ...]) -> None:
         )  # fmt: skip
     assert done.returncode == 2
     assert "[stdout] cannot be written to its end" in done.stderr
+
+
+OUTPUTS = ("--log", "--journal", "--json", "--junit", "--markdown")
+
+
+@pytest.mark.parametrize(("first", "second"), list(itertools.combinations(OUTPUTS, 2)))
+def test_two_outputs_in_one_file_are_refused(first: str, second: str, tmp_path: Path) -> None:
+    path = tmp_path / "report"
+    done = command(*RUN, first, str(path), second, f"{tmp_path}/./report")
+    assert done.returncode == 2 and done.stdout == ""
+    assert f"[{second}] {tmp_path}/./report is the file that {first} {path} writes" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_keeps_nothing_takes_every_report() -> None:
+    words = [word for option in OUTPUTS if option != "--journal" for word in (option, "/dev/null")]
+    assert command(*RUN, *words).returncode == 0
+
+
+def test_reports_on_stdout_are_behind_what_it_has(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with out.open("w") as stdout:
+        stdout.write("first\n")
+        stdout.flush()
+        done = subprocess.run(
+            [harness(), *RUN, "--json", "/dev/stdout"], cwd=ROOT, stdout=stdout, check=False
+        )
+    lines = out.read_text().splitlines()
+    assert done.returncode == 0 and lines[0] == "first"
+    assert [json.loads(line)["type"] for line in lines if line.startswith("{")] == [
+        "run", "checkpoint", "summary",
+    ]  # fmt: skip
+    assert "1 pass" in lines[-1]
 
 
 def test_a_log_that_cannot_be_opened_is_a_usage_error(tmp_path: Path) -> None:
