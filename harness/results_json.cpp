@@ -133,6 +133,15 @@ Json margins_json(const std::optional<std::vector<Margin>>& margins) {
   return out;
 }
 
+Json passing_bugs(const std::optional<std::vector<Margin>>& margins) {
+  if (!margins) return nullptr;
+  Json out = Json::array();
+  for (const Margin& margin : *margins) {
+    if (margin.passes()) out.push_back(margin.bug);
+  }
+  return out;
+}
+
 Json id_or_null(const std::string& id) { return id.empty() ? Json() : Json(id); }
 
 Json chain_json(const std::optional<ChainReport>& chain) {
@@ -209,6 +218,7 @@ std::string checkpoint_json(const CheckpointResult& result) {
                {"determinism", std::string(name_of(result.determinism))},
                {"runs", result.runs},
                {"margins", margins_json(result.margins)},
+               {"passing_bugs", passing_bugs(result.margins)},
                {"seconds", number(result.seconds)},
                {"chain", chain_json(result.chain)},
                {"again", result.again}});

@@ -188,9 +188,10 @@ class Checkpoint:
     seconds: float
     chain: Chain | None
     again: str
-    # Older harnesses had neither.
+    # Older harnesses did not have these.
     determinism: str = ""
     margins: dict[str, float] | None = None  # of known bugs
+    passing_bugs: list[str] | None = None  # of them
 
     @property
     def failed(self) -> bool:

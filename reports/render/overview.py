@@ -168,8 +168,9 @@ def blind_spots(runs: list[Run]) -> list[BlindSpot]:
         if c.block not in seeing:
             blind[c.block, ""] += 1
             continue
-        for bug, margin in (c.margins or {}).items():
-            (blind if margin <= 1 else seen)[c.block, f"bug: {bug}"] += 1
+        if c.passing_bugs is not None:
+            for bug in c.margins or {}:
+                (blind if bug in c.passing_bugs else seen)[c.block, f"bug: {bug}"] += 1
         unseen = set(c.blind_to)
         shown = blind if c.status == "blind" else seen
         blind.update((c.block, feature) for feature in unseen)

@@ -26,12 +26,17 @@ TEST_CASE("determinism and margins are told once they are measured") {
   result.determinism = Determinism::d0;
   result.runs = 3;
   result.margins.emplace();
-  CHECK(parsed(checkpoint_json(result))["margins"] == Json::object());
-  result.margins = {{"softcap left out", kInf}, {"window one key longer", 0.5}};
+  const Json none = parsed(checkpoint_json(result));
+  CHECK(none["margins"] == Json::object());
+  CHECK(none["passing_bugs"] == Json::array());
+  result.margins = {{"softcap left out", kInf}, {"window one key longer", 0.5}, {"eps", 1}};
   const Json line = parsed(checkpoint_json(result));
   CHECK(line["determinism"] == "D0");
   CHECK(line["runs"] == 3);
-  CHECK(line["margins"] == Json({{"softcap left out", "inf"}, {"window one key longer", 0.5}}));
+  CHECK(line["margins"] ==
+        Json({{"softcap left out", "inf"}, {"window one key longer", 0.5}, {"eps", 1}}));
+  CHECK(line["passing_bugs"] == Json({"window one key longer", "eps"}));
+  CHECK(parsed(checkpoint_json(passing()))["passing_bugs"].is_null());
   result.determinism = Determinism::d1;
   CHECK(parsed(checkpoint_json(result))["determinism"] == "D1");
 }

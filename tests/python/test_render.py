@@ -323,9 +323,14 @@ def test_a_real_run_and_its_blind_spots(tmp_path: Path) -> None:
 
 
 def test_known_bugs_that_would_pass_are_blind_spots(tmp_path: Path) -> None:
-    margins = ({"eps": 1.0, "window": "inf"}, {"eps": 1.01}, None)
-    lines = [checkpoint(i, margins=each) for i, each in enumerate(margins)]
-    del lines[2]["margins"], lines[2]["determinism"]  # of an older harness
+    lines = [  # the harness says which pass, whatever the figures
+        checkpoint(0, margins={"eps": 7.0, "window": "inf"}, passing_bugs=["eps"]),
+        checkpoint(1, margins={"eps": 0.1}, passing_bugs=[]),
+        checkpoint(2, margins={"eps": 0.1}),
+        checkpoint(3),
+    ]
+    del lines[2]["passing_bugs"]  # of an older harness, and of one older still
+    del lines[3]["passing_bugs"], lines[3]["margins"], lines[3]["determinism"]
     spots = overview.blind_spots(read_runs([write(tmp_path / "r.jsonl", lines)]))
     assert [(s.feature, s.blind, s.seen) for s in spots if s.feature.startswith("bug")] == [
         ("bug: eps", 1, 1)

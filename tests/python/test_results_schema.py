@@ -113,6 +113,8 @@ def test_a_result_says_whether_it_repeats_and_what_would_pass(lines: list[dict[s
     assert {(line["determinism"], line["runs"]) for line in judged} == {("D0", 2)}
     eps = [line["margins"]["eps ten times as large"] for line in judged]
     assert min(eps) < 1 < max(eps)
+    passing = ["eps ten times as large" in line["passing_bugs"] for line in judged]
+    assert passing == [margin <= 1 for margin in eps]
 
 
 def test_every_judged_output_has_gates_and_histograms(lines: list[dict[str, Any]]) -> None:
