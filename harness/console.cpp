@@ -183,9 +183,10 @@ std::string blind_text(const Outcome& outcome, bool colour) {
 
 std::string bugs_text(const Outcome& outcome) {
   std::string lines;
-  for (const BlindFeature& it : outcome.bugs) {
-    lines += text("  ", terminal_text(it.block), ": ", terminal_text(it.feature), " (in ",
-                  counted(it.blind, "checkpoint"), ", caught in ", it.seen, ")\n");
+  for (const KnownBug& it : outcome.bugs) {
+    if (it.passes == 0) continue;
+    lines += text("  ", terminal_text(it.block), ": ", terminal_text(it.nearest.bug), " (in ",
+                  counted(it.passes, "checkpoint"), ", caught in ", it.caught, ")\n");
   }
   return lines.empty() ? "" : "\nknown bugs that would pass\n" + lines;
 }
@@ -237,6 +238,10 @@ std::string seconds_text(double seconds) {
   return std::string(buffer, end.ptr);
 }
 
+std::string margin_text(const Margin& margin) {
+  return text(short_number(margin.margin), "x the limit", margin.passes() ? ": would pass" : "");
+}
+
 std::string failure_text(const CheckpointResult& result, bool colour) {
   std::string lines = heading(result, colour) + '\n';
   const std::string gates = failed_gates(result);
@@ -266,6 +271,10 @@ std::string checkpoint_line(const CheckpointResult& result, bool colour) {
     line += "   " + terminal_text(result.reason);
   }
   if (!result.blind_to.empty()) line += "   blind to: " + joined(result.blind_to);
+  if (const std::vector<KnownBug> bugs = known_bugs_of({&result}); !bugs.empty()) {
+    const Margin& nearest = bugs.front().nearest;
+    line += text("   nearest known bug: ", terminal_text(nearest.bug), ", ", margin_text(nearest));
+  }
   return line + '\n';
 }
 

@@ -21,7 +21,7 @@ std::string failure_text(const CheckpointResult& result, bool colour = false);
 bool is_failure(Status status);
 
 // One line of -v, for any status: tag, block, recording, checkpoint, device and dtype, the gate
-// nearest to its limit or the reason, what it is blind to.
+// nearest to its limit or the reason, what it is blind to, the known bug nearest to passing.
 std::string checkpoint_line(const CheckpointResult& result, bool colour = false);
 
 // The end of a run: the table, features that nothing could see, what is unsupported and why, and
@@ -30,6 +30,9 @@ std::string closing_text(const Outcome& outcome, bool colour = false);
 
 // "3.1e-2", "0.75", "412": two or three digits, the same in every locale.
 std::string short_number(double x);
+
+// Of a known bug: "12x the limit", "0.75x the limit: would pass".
+std::string margin_text(const Margin& margin);
 
 // "1.53", "0.07": seconds with two decimals, the same in every locale.
 std::string seconds_text(double seconds);

@@ -1,5 +1,6 @@
 #include "harness/junit.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -11,6 +12,8 @@
 
 namespace plumb {
 namespace {
+
+constexpr size_t kMostMargins = 20;  // of one suite
 
 struct Suite {
   std::string recording, device;
@@ -64,7 +67,7 @@ std::string totals_text(const Totals& n, double seconds) {
               "\" time=\"", time_text(seconds), '"');
 }
 
-std::string properties(const RunInfo& run) {
+std::string properties(const RunInfo& run, const Suite& suite) {
   std::string out = "    <properties>\n";
   const auto add = [&](std::string_view name, std::string_view value) {
     out += text("      <property", attribute("name", name), attribute("value", value), "/>\n");
@@ -73,6 +76,12 @@ std::string properties(const RunInfo& run) {
   add("command", run.command);
   for (const auto& [name, value] : run.environment) add(name, value);
   for (const std::string& device : run.devices) add("device", device);
+  std::vector<KnownBug> bugs = known_bugs_of(suite.results);
+  bugs.resize(std::min(bugs.size(), kMostMargins));
+  for (const KnownBug& it : bugs) {
+    add(text("margin of ", it.block, ": ", it.nearest.bug),
+        text(margin_text(it.nearest), ", ", it.checkpoint, ' ', it.dtype));
+  }
   return out + "    </properties>\n";
 }
 
@@ -117,7 +126,7 @@ std::string suite_text(const Suite& suite, const RunInfo& run) {
   return text("  <testsuite", attribute("name", suite.recording + " on " + suite.device),
               totals_text(totals, totals.seconds), " skipped=\"", totals.skipped, '"',
               run.started.empty() ? "" : attribute("timestamp", run.started), ">\n",
-              properties(run), cases, "  </testsuite>\n");
+              properties(run, suite), cases, "  </testsuite>\n");
 }
 
 // For a run whose exit code is not 0 although no checkpoint is to blame, or not they alone.

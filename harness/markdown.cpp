@@ -16,7 +16,8 @@ constexpr size_t kMostFailures = 20;
 constexpr size_t kMostLinesOfOne = 12;  // of one failure's text
 constexpr size_t kMostRows = 200;       // of the table
 constexpr size_t kMostListed = 50;      // of features and reasons
-constexpr size_t kLongest = 300;        // characters of a name or reason
+constexpr size_t kMostBugs = 20;
+constexpr size_t kLongest = 300;  // characters of a name or reason
 
 std::string name(std::string_view words) {
   const bool cut = words.size() > kLongest;
@@ -93,6 +94,21 @@ std::string blind(const Outcome& outcome) {
              : "\n### Blind to\n\n" + out + left_out(outcome.blind.size(), kMostListed, "features");
 }
 
+std::string known_bugs(const Outcome& outcome) {
+  if (outcome.bugs.empty()) return "";
+  std::string out =
+      "\n### Known bugs nearest to passing\n\n| block | bug | would pass in | caught in | nearest "
+      "| "
+      "at |\n|---|---|--:|--:|---|---|\n";
+  for (const KnownBug& it : outcome.bugs) {
+    if (&it - outcome.bugs.data() == kMostBugs) break;
+    out += text("| ", name(it.block), " | ", name(it.nearest.bug), " | ", it.passes, " | ", it.caught,
+                " | ", margin_text(it.nearest), " | ", name(it.recording), ' ', name(it.checkpoint),
+                " on ", name(it.device), ' ', name(it.dtype), " |\n");
+  }
+  return out + left_out(outcome.bugs.size(), kMostBugs, "known bugs");
+}
+
 std::string not_judged(const Outcome& outcome) {
   std::string out;
   size_t shown = 0;
@@ -127,7 +143,7 @@ std::string markdown_summary(const RunInfo& run, const std::vector<CheckpointRes
   for (const std::string& device : run.devices) out += ", " + name(device);
   out += ".\n";
   if (!outcome.rows.empty()) out += "\n" + table(outcome);
-  out += failures(results) + blind(outcome) + not_judged(outcome);
+  out += failures(results) + blind(outcome) + known_bugs(outcome) + not_judged(outcome);
   return out + text("\n", name(run.version), run.started.empty() ? "" : ", ", name(run.started),
                     ": <code>", name(run.command), "</code>\n");
 }

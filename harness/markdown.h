@@ -10,7 +10,8 @@
 namespace plumb {
 
 // The verdict and counts; a table by block, device and dtype; the first failures with the commands
-// that repeat them; what no checkpoint can see; what is unsupported. At most some 100 KiB.
+// that repeat them; what no checkpoint can see; known bugs nearest to passing; what is unsupported.
+// At most some 100 KiB.
 std::string markdown_summary(const RunInfo& run, const std::vector<CheckpointResult>& results,
                              const Outcome& outcome);
 

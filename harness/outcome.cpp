@@ -94,19 +94,6 @@ std::vector<BlindFeature> blind_features(const std::vector<CheckpointResult>& re
   return all;
 }
 
-std::vector<BlindFeature> passing_bugs(const std::vector<CheckpointResult>& results) {
-  Ordered<std::pair<std::string, std::string>, BlindFeature> found;
-  for (const CheckpointResult& result : results) {
-    for (const Margin& it : result.margins.value_or(std::vector<Margin>())) {
-      BlindFeature& bug = found.at({result.block, it.bug}, {result.block, it.bug, 0, 0});
-      ++(it.margin <= 1 ? bug.blind : bug.seen);  // as gates pass
-    }
-  }
-  std::vector<BlindFeature> all = found.take();
-  std::erase_if(all, [](const BlindFeature& it) { return it.blind == 0; });
-  return all;
-}
-
 std::vector<ReasonGroup> not_judged(const std::vector<CheckpointResult>& results) {
   std::vector<ReasonGroup> all;
   for (const Status status : {Status::unsupported, Status::blind}) {
@@ -237,12 +224,36 @@ std::optional<WorstGate> worst_gate(const CheckpointResult& result) {
   return worst;
 }
 
+std::vector<KnownBug> known_bugs_of(const std::vector<const CheckpointResult*>& results) {
+  Ordered<std::pair<std::string, std::string>, KnownBug> found;
+  for (const CheckpointResult* result : results) {
+    for (const Margin& it : result->margins.value_or(std::vector<Margin>())) {
+      KnownBug& bug = found.at({result->block, it.bug}, {.block = result->block});
+      const bool first = bug.passes + bug.caught == 0;
+      ++(it.passes() ? bug.passes : bug.caught);
+      if (!first && it.margin >= bug.nearest.margin) continue;
+      bug.nearest = it;
+      bug.recording = result->recording;
+      bug.checkpoint = result->checkpoint;
+      bug.device = result->device;
+      bug.dtype = result->dtype;
+    }
+  }
+  std::vector<KnownBug> all = found.take();
+  std::stable_sort(all.begin(), all.end(), [](const KnownBug& a, const KnownBug& b) {
+    return a.nearest.margin < b.nearest.margin;
+  });
+  return all;
+}
+
 Outcome outcome_of(const std::vector<CheckpointResult>& results, const Request& request) {
   Outcome outcome;
   for (const CheckpointResult& result : results) outcome.counts.add(result.status);
   outcome.rows = rows_of(results);
   outcome.blind = blind_features(results);
-  outcome.bugs = passing_bugs(results);
+  std::vector<const CheckpointResult*> all;
+  for (const CheckpointResult& result : results) all.push_back(&result);
+  outcome.bugs = known_bugs_of(all);
   outcome.not_judged = not_judged(results);
   outcome.missing = missing(results, request);
   outcome.exit_code = code_of(results, outcome, request);

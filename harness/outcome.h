@@ -51,6 +51,16 @@ struct BlindFeature {
   bool everywhere() const { return seen == 0; }
 };
 
+// A known bug of a block (--margins), over all checkpoints that have room for it.
+struct KnownBug {
+  std::string block;
+  int64_t passes = 0, caught = 0;  // checkpoints
+  Margin nearest;                  // its smallest, which is that of this checkpoint:
+  std::string recording, checkpoint, device, dtype;
+};
+// Those nearest to passing first.
+std::vector<KnownBug> known_bugs_of(const std::vector<const CheckpointResult*>& results);
+
 // Checkpoints of one block on one device that are unsupported (or blind) for one reason.
 struct ReasonGroup {
   Status status = Status::unsupported;
@@ -71,7 +81,7 @@ struct Outcome {
   Counts counts;
   std::vector<OverviewRow> rows;        // in order of first appearance, a block's rows together
   std::vector<BlindFeature> blind;      // those blind everywhere first
-  std::vector<BlindFeature> bugs;       // known ones that would pass somewhere (--margins)
+  std::vector<KnownBug> bugs;           // those nearest to passing first
   std::vector<ReasonGroup> not_judged;  // unsupported, then blind; in order of first appearance
   std::vector<std::string>
       missing;              // "block sdpa": asked for, and unsupported wherever it was tried

@@ -108,6 +108,11 @@ TEST_CASE("a line per checkpoint") {
         "0.5 of the limit (token)\n");
   pass.blind_to = {"window", "gqa"};
   CHECK(contains(checkpoint_line(pass), "(token)   blind to: window, gqa\n"));
+  pass.margins = {{"softcap left out", kInf}, {"window one key longer", 0.75}, {"scale", 12}};
+  CHECK(contains(checkpoint_line(pass),
+                 "gqa   nearest known bug: window one key longer, 0.75x the limit: would pass\n"));
+  pass.margins = {{"softcap left out", kInf}, {"scale", 12}};
+  CHECK(contains(checkpoint_line(pass), "known bug: scale, 12x the limit\n"));
   CHECK(contains(checkpoint_line(stopped(Status::unsupported, "no conv")), "cpu bf16   no conv\n"));
   CHECK(contains(checkpoint_line(failing()), " fused   tensor error 0.031, allowed 0.0074\n"));
 }

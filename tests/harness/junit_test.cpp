@@ -127,5 +127,20 @@ TEST_CASE("an interrupt is a failure of its own beside those of checkpoints") {
   CHECK(count(xml, "<failure") == 2);
 }
 
+TEST_CASE("a suite's properties are its known bugs nearest to passing") {
+  CheckpointResult first = passing(), second = passing();
+  second.checkpoint = "near";
+  first.margins = {{"softcap left out", kInf}, {"window one key longer", 5}};
+  second.margins = {{"softcap left out", 0.75}};
+  const std::string all = junit({first, second});
+  const std::string bug = "      <property name=\"margin of sdpa: softcap left out\" value=\"";
+  CHECK(contains(all, bug + "0.75x the limit: would pass, near bf16\"/>\n"));
+  CHECK(contains(all, "window one key longer\" value=\"5x the limit, " + first.checkpoint));
+  CHECK(balanced(all));
+  first.margins->clear();
+  for (int i = 0; i < 1000; ++i) first.margins->push_back({"bug " + std::to_string(i), 9});
+  CHECK(count(junit({first}), "margin of") == 20);
+}
+
 }  // namespace
 }  // namespace plumb

@@ -45,6 +45,22 @@ TEST_CASE("the summary of a run") {
   CHECK(contains(all, "<code>harness --device cpu</code>"));
 }
 
+TEST_CASE("known bugs are told with the checkpoint where they are nearest to passing") {
+  CheckpointResult near = passing(), far = passing();
+  near.checkpoint = "near";
+  near.margins = {{"softcap left out", 0.75}, {"a | b", 7}};
+  far.margins = {{"softcap left out", kInf}, {"a | b", 8}};
+  const std::string all = markdown({far, near});
+  CHECK(contains(all,
+                 "### Known bugs nearest to passing\n\n"
+                 "| block | bug | would pass in | caught in | nearest | at |\n"
+                 "|---|---|--:|--:|---|---|\n"
+                 "| sdpa | softcap left out | 1 | 1 | 0.75x the limit: would pass | "
+                 "gemma2-a4/whole-bf16 near on cpu bf16 |\n"
+                 "| sdpa | a &#124; b | 0 | 2 | 7x the limit | "
+                 "gemma2-a4/whole-bf16 near on cpu bf16 |\n"));
+}
+
 TEST_CASE("a green run is short") {
   const std::string all = markdown({passing()});
   CHECK(contains(all, "## Verified\n"));
