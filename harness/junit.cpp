@@ -129,13 +129,18 @@ std::string suite_text(const Suite& suite, const RunInfo& run) {
               properties(run, suite), cases, "  </testsuite>\n");
 }
 
+// What a run without a failing checkpoint did not live up to.
+const char* demand(const Outcome& outcome) {
+  if (!outcome.interrupted.empty()) return "what was selected was judged";
+  return outcome.lost.empty() ? "what was selected proves what was asked"
+                              : "every report is complete";
+}
+
 // For a run whose exit code is not 0 although no checkpoint is to blame, or not they alone.
 std::string run_text(const Outcome& outcome) {
   const Totals one{.tests = 1, .failures = 1};
   return text("  <testsuite name=\"selection\"", totals_text(one, 0),
-              ">\n    <testcase classname=\"selection\" name=\"",
-              outcome.interrupted.empty() ? "what was selected proves what was asked"
-                                          : "what was selected was judged",
+              ">\n    <testcase classname=\"selection\" name=\"", demand(outcome),
               "\" time=\"0\">\n      <failure type=\"exit code ", outcome.exit_code, '"',
               attribute("message", outcome.verdict), '>', xml_text(closing_text(outcome)),
               "</failure>\n    </testcase>\n  </testsuite>\n");

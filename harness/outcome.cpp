@@ -272,4 +272,10 @@ Outcome outcome_of(const std::vector<CheckpointResult>& results, const Request& 
   return outcome;
 }
 
+void note_lost(Outcome& outcome, const std::string& reason) {
+  outcome.lost.push_back(reason);
+  outcome.verdict += "; " + reason;
+  if (outcome.exit_code == 0) outcome.exit_code = kExitUsage;
+}
+
 }  // namespace plumb

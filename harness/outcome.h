@@ -87,6 +87,7 @@ struct Outcome {
       missing;              // "block sdpa": asked for, and unsupported wherever it was tried
   std::string interrupted;  // "SIGINT": what ended the run before all was judged
   std::vector<std::string> looser;  // contracts of plugins that widened limits, each once
+  std::vector<std::string> lost;    // reports that are incomplete, and why
   int exit_code = kExitUsage;
   std::string verdict;  // the exit code in words, one line
   double seconds = 0;   // of the run; for the caller to set
@@ -103,5 +104,8 @@ struct Outcome {
 // No results: 2, nothing was selected; 0 in a shard, which may be empty. After a signal: 128 + its
 // number.
 Outcome outcome_of(const std::vector<CheckpointResult>& results, const Request& request);
+
+// A report is incomplete for this reason: a run that ended well does not, its exit code is 2.
+void note_lost(Outcome& outcome, const std::string& reason);
 
 }  // namespace plumb

@@ -281,13 +281,4 @@ std::string summary_json(const Outcome& outcome) {
                {"seconds", number(outcome.seconds)}});
 }
 
-ResultsWriter::ResultsWriter(const std::filesystem::path& path, const RunInfo& run) : file_(path) {
-  file_.write(run_json(run));
-}
-
-void ResultsWriter::finish(const Outcome& outcome) {
-  file_.write(summary_json(outcome));
-  file_.commit();
-}
-
 }  // namespace plumb

@@ -7,7 +7,7 @@
 #include "harness/cli/bench_model.h"
 #include "harness/cli/cli.h"
 #include "harness/contained.h"
-#include "harness/line_file.h"
+#include "harness/reports.h"
 #include "harness/results_json.h"
 #include "kernels/error.h"
 
@@ -72,6 +72,7 @@ int run(const Options& options, const Step& step) {
   BenchOptions bench = options.bench;
   bench.fuse = !options.no_fuse;
   const std::vector<BenchCase> cases = selected_cases(options, shape, sizes);
+  ReportFile json("--json", options.json);
   step("opening " + options.device);
   const auto devices = open_devices(options.device, "", options.threads);
   require(devices.size() == 1, "--device", "names ", devices.size(),
@@ -80,15 +81,11 @@ int run(const Options& options, const Step& step) {
   device.ops().force(options.impl);
   const auto oracle = open_device("oracle");
 
-  std::optional<LineFile> json;
-  if (!options.json.empty()) json.emplace(options.json);
-  const auto write = [&](const std::string& line) {
-    if (json) json->write(line);
-  };
-  write(run_json(run_info(std::vector<std::string>{device.name() + ": " + device.describe()})));
+  json.write(
+      run_json(run_info(std::vector<std::string>{device.name() + ": " + device.describe()})));
   step("copy and matrix product on " + device.name());
   const Ceilings ceilings = measure_ceilings(device, sizes.dtype);
-  write(ceilings_json(device, sizes.dtype, ceilings));
+  json.write(ceilings_json(device, sizes.dtype, ceilings));
   std::vector<BenchResult> results;
   std::vector<Status> statuses;
   for (const BenchCase& one : cases) {
@@ -96,14 +93,16 @@ int run(const Options& options, const Step& step) {
     step(one.name + " on " + device.name());
     results.push_back(run_bench(one, shape, sizes, device, *oracle, ceilings, bench));
     statuses.push_back(results.back().status);
-    write(bench_json(results.back(), device, ceilings));
+    json.write(bench_json(results.back(), device, ceilings));
   }
-  if (json) json->commit();
+  json.commit();
   std::cout << device.name() << ": " << device.describe() << "\n"
             << shape.name << ", " << sizes.tokens << " tokens, " << sizes.context << " keys, "
             << name_of(sizes.dtype) << "\n"
             << bench_table(results, ceilings);
-  return run_exit_code(statuses, false);
+  const int code = run_exit_code(statuses, false);
+  if (code == 0) json.require_whole();
+  return code;
 }
 
 }  // namespace

@@ -11,14 +11,14 @@
 #include "harness/interrupt.h"
 #include "harness/outcome.h"
 #include "harness/progress.h"
-#include "harness/results_json.h"
+#include "harness/reports.h"
 
 namespace plumb {
 namespace {
 
 struct Options : ReplayCommand {
   bool strict = false;
-  std::string json;
+  ReportPaths reports;
 };
 
 // All devices at once: each has a process of its own.
@@ -49,13 +49,13 @@ int compare_devices(const Options& options) {
       static_cast<int64_t>(results.size()) + total * static_cast<int64_t>(names.size());
   for (const CheckpointResult& bad : results) std::cout << failure_text(bad, colours_wanted(1));
 
+  Reports reports(options.reports);
   WorkerOptions worker_options = options.worker;
   worker_options.keep_outputs = true;
   const auto workers = open_workers(names, options.threads, jobs, worker_options);
   std::vector<std::string> devices;
   for (const auto& worker : workers) devices.push_back(worker->name());
-  std::optional<ResultsWriter> json;
-  if (!options.json.empty()) json.emplace(options.json, run_info(workers));
+  reports.begin(run_info(workers));
 
   Progress progress(std::cerr, is_terminal(2), total, terminal_columns(2));
   std::vector<Comparison> comparisons;
@@ -70,9 +70,8 @@ int compare_devices(const Options& options) {
     const Comparison& c = comparisons.back();
     results.insert(results.end(), c.results.begin(), c.results.end());
     found += c.finding != Finding::agree && c.finding != Finding::not_compared;
-    if (!json) continue;
-    for (const CheckpointResult& result : c.results) json->write(result);
-    json->write(c);
+    for (const CheckpointResult& result : c.results) reports.write(result);
+    reports.write(c);
   }
   progress.erase();
   Outcome outcome = outcome_of(results, request_of(options, workers, options.strict, selected));
@@ -82,7 +81,7 @@ int compare_devices(const Options& options) {
                            " checkpoints, though none leaves those of the recording");
   }
   outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (json) json->finish(outcome);
+  reports.finish(results, outcome);
   std::cout << comparison_text(comparisons, devices, colours_wanted(1)) << '\n'
             << comparisons.size() << " checkpoints on " << devices.size() << " devices in "
             << seconds_text(outcome.seconds) << " s   " << outcome.verdict << '\n';
@@ -95,7 +94,7 @@ Action add_compare_devices(CLI::App& app) {
   auto options = std::make_shared<Options>();
   add_replay_options(app, options);
   app.get_option("--device")->required();
-  app.add_option("--json", options->json, "write JSON lines to this file");
+  app.add_option("--json", options->reports.json, "write JSON lines to this file");
   app.add_flag("--strict", options->strict, "blind and unsupported checkpoints fail the run");
   return [options] {
     check(*options);

@@ -7,18 +7,17 @@
 #include "harness/cli/cli.h"
 #include "harness/console.h"
 #include "harness/foreign.h"
-#include "harness/junit.h"
-#include "harness/markdown.h"
 #include "harness/outcome.h"
 #include "harness/printable.h"
-#include "harness/results_json.h"
+#include "harness/reports.h"
 #include "harness/safetensors.h"
 
 namespace plumb {
 namespace {
 
 struct Options {
-  std::string folder, outputs, points = "recorded", json, junit, markdown;
+  std::string folder, outputs, points = "recorded";
+  ReportPaths reports;
   Selection selection;
   bool strict = false, verbose = false;
 };
@@ -62,9 +61,8 @@ int judge_outputs(const Options& options) {
   const SafetensorsFile file(File::open(options.outputs));
   const Outputs outputs = read_outputs(file, recording, selected);
   const auto oracle = open_device("oracle");
-  const RunInfo info = run_info(std::vector<std::string>());
-  std::optional<ResultsWriter> json;
-  if (!options.json.empty()) json.emplace(options.json, info);
+  Reports reports(options.reports);
+  reports.begin(run_info(std::vector<std::string>()));
 
   std::vector<CheckpointResult> results;
   for (size_t i : selected) {
@@ -76,19 +74,15 @@ int judge_outputs(const Options& options) {
     result.fixture = options.folder;
     result.again = text("harness judge ", options.folder, ' ', options.outputs, " --checkpoint '",
                         checkpoint.id, "'");
-    if (json) json->write(result);
+    reports.write(result);
     if (is_failure(result.status)) std::cout << failure_text(result, colours_wanted(1));
     else if (options.verbose) std::cout << checkpoint_line(result, colours_wanted(1));
     results.push_back(std::move(result));
   }
   Request request;
   request.strict = options.strict;
-  const Outcome outcome = outcome_of(results, request);
-  if (json) json->finish(outcome);
-  if (!options.junit.empty()) write_file(options.junit, junit_xml(info, results, outcome));
-  if (!options.markdown.empty()) {
-    write_file(options.markdown, markdown_summary(info, results, outcome));
-  }
+  Outcome outcome = outcome_of(results, request);
+  reports.finish(results, outcome);
   std::cout << closing_text(outcome, colours_wanted(1));
   return outcome.exit_code;
 }
@@ -107,9 +101,9 @@ Action add_judge(CLI::App& app) {
       ->check(CLI::IsMember({"eager", "fused", "recorded"}))
       ->capture_default_str();
   add_narrowing(app, options->selection);
-  app.add_option("--json", options->json, "write JSON lines to this file");
-  app.add_option("--junit", options->junit, "write JUnit XML to this file");
-  app.add_option("--markdown", options->markdown, "write a Markdown summary to this file");
+  app.add_option("--json", options->reports.json, "write JSON lines to this file");
+  app.add_option("--junit", options->reports.junit, "write JUnit XML to this file");
+  app.add_option("--markdown", options->reports.markdown, "write a Markdown summary to this file");
   app.add_flag("--strict", options->strict, "blind and unsupported checkpoints fail the run");
   app.add_flag("-v,--verbose", options->verbose, "a line per checkpoint");
   return [options] {

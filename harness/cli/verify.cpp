@@ -8,15 +8,12 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/replay_command.h"
 #include "harness/console.h"
-#include "harness/file.h"
 #include "harness/interrupt.h"
-#include "harness/junit.h"
 #include "harness/log.h"
-#include "harness/markdown.h"
 #include "harness/outcome.h"
 #include "harness/progress.h"
 #include "harness/replay.h"
-#include "harness/results_json.h"
+#include "harness/reports.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -25,7 +22,8 @@ namespace {
 struct Options : ReplayCommand {
   bool fail_fast = false, strict = false, verbose = false;
   bool shadow = false, margins = false, no_times = false;
-  std::string mode = "isolated", shard, journal, json, junit, markdown;
+  std::string mode = "isolated", shard, journal;
+  ReportPaths reports;
 };
 
 // Chains have all checkpoints of their recording.
@@ -82,6 +80,7 @@ class Run {
     keep_shard(recordings_, shard_);
     jobs_ = jobs_of(recordings_);
     steps_ = steps_of(recordings_);
+    reports_.emplace(options.reports);
   }
 
   int execute() {
@@ -92,7 +91,7 @@ class Run {
     info.request = request();
     open_journal(info);
     if (options_.no_times) info.started.clear();
-    if (!options_.json.empty()) json_.emplace(options_.json, info);
+    reports_->begin(info);
     Progress progress(std::cerr, is_terminal(2), total(), terminal_columns(2));
     progress_ = &progress;
     try {
@@ -103,9 +102,9 @@ class Run {
     Request asked = request_of(options_, workers_, options_.strict, total());
     asked.shard = shard_.count > 1;
     Outcome outcome = outcome_of(results_, asked);
+    finish_reports(outcome);
     outcome.seconds = seconds();
     std::cout << closing_text(outcome, colours_wanted(1)) << std::flush;
-    write_reports(info, outcome);
     if (stopped_) std::cout << "stopped at the first failure (--fail-fast)\n";
     if (shard_.count > 1) {
       std::cout << text("shard ", options_.shard, ": ", steps_.size(), " of ", selected_,
@@ -197,9 +196,9 @@ class Run {
   // False when the run is to stop.
   bool report(CheckpointResult result) {
     if (options_.no_times) result.seconds = std::numeric_limits<double>::quiet_NaN();
-    if (json_) json_->write(result);
     const bool failed = is_failure(result.status);
     if (failed || options_.verbose) progress_->erase();
+    reports_->write(result);
     if (failed) std::cout << failure_text(result, colours_wanted(1)) << std::flush;
     else if (options_.verbose)
       std::cout << checkpoint_line(result, colours_wanted(1)) << std::flush;
@@ -213,13 +212,9 @@ class Run {
     return !stopped_;
   }
 
-  void write_reports(const RunInfo& info, Outcome outcome) {
-    if (options_.no_times) outcome.seconds = std::numeric_limits<double>::quiet_NaN();
-    if (json_) json_->finish(outcome);
-    if (!options_.junit.empty()) write_file(options_.junit, junit_xml(info, results_, outcome));
-    if (!options_.markdown.empty()) {
-      write_file(options_.markdown, markdown_summary(info, results_, outcome));
-    }
+  void finish_reports(Outcome& outcome) {
+    outcome.seconds = options_.no_times ? std::numeric_limits<double>::quiet_NaN() : seconds();
+    reports_->finish(results_, outcome);
   }
 
   const Options& options_;
@@ -231,7 +226,7 @@ class Run {
   std::vector<Step> steps_;
   std::chrono::steady_clock::time_point start_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  std::optional<ResultsWriter> json_;
+  std::optional<Reports> reports_;  // opened once there is something to report
   std::optional<Journal> journal_;
   Progress* progress_ = nullptr;
   std::vector<CheckpointResult> found_;  // in the journal
@@ -255,9 +250,9 @@ Action add_verify(CLI::App& app) {
                "chains: also the error against the float64 block on the chain's own inputs");
   app.add_flag("--margins", options->margins,
                "also plant known bugs in the float64 block: how far is each from passing");
-  app.add_option("--json", options->json, "write JSON lines to this file");
-  app.add_option("--junit", options->junit, "write JUnit XML to this file");
-  app.add_option("--markdown", options->markdown, "write a Markdown summary to this file");
+  app.add_option("--json", options->reports.json, "write JSON lines to this file");
+  app.add_option("--junit", options->reports.junit, "write JUnit XML to this file");
+  app.add_option("--markdown", options->reports.markdown, "write a Markdown summary to this file");
   app.add_flag("--no-times", options->no_times,
                "leave times out of the reports: equal runs then write equal bytes");
   app.add_option("--shard", options->shard,

@@ -1,9 +1,5 @@
 #include "harness/results_json.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.h"
@@ -134,40 +130,6 @@ TEST_CASE("the summary counts every status") {
   CHECK(line["seconds"] == 1.5);
   CHECK(line["blind_features"] ==
         Json::array({{{"block", "rms_norm"}, {"feature", "weight"}, {"blind", 1}, {"seen", 0}}}));
-}
-
-TEST_CASE("lines are in the partial file as soon as they are known") {
-  const TemporaryFolder root;
-  write_bytes(root / "out.jsonl", "an older report");
-  const std::string partial = (root / "out.jsonl.partial").string();
-  ResultsWriter writer(root / "out.jsonl", sample_run());
-  const std::string first = run_json(sample_run()) + '\n';
-  CHECK(read_bytes(partial) == first);
-  writer.write(passing());
-  const std::string second = checkpoint_json(passing()) + '\n';
-  CHECK(read_bytes(partial) == first + second);
-  CHECK(read_bytes(root / "out.jsonl") == "an older report");
-  const Outcome outcome = sample_outcome({passing()});
-  writer.finish(outcome);
-  CHECK(read_bytes(root / "out.jsonl") == first + second + summary_json(outcome) + '\n');
-  CHECK_FALSE(std::filesystem::exists(partial));
-}
-
-TEST_CASE("a run that is killed leaves what it knew") {
-  const TemporaryFolder root;
-  const pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    ResultsWriter writer(root / "out.jsonl", sample_run());
-    writer.write(passing());
-    ::kill(::getpid(), SIGKILL);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WIFSIGNALED(status));
-  CHECK_FALSE(std::filesystem::exists(root / "out.jsonl"));
-  CHECK(read_bytes(root / "out.jsonl.partial") ==
-        run_json(sample_run()) + '\n' + checkpoint_json(passing()) + '\n');
 }
 
 }  // namespace

@@ -64,6 +64,16 @@ def test_words_that_are_lost_do_not_end_well(words: tuple[str, ...]) -> None:
     assert "[stdout] cannot be written to its end" in done.stderr
 
 
+@pytest.mark.parametrize("option", ["--json", "--junit", "--markdown"])
+def test_a_report_without_a_place_is_refused_before_anything_runs(
+    option: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "missing" / "report"
+    done = command(*RUN, option, str(path))
+    assert done.returncode == 2 and done.stdout == ""
+    assert f"{path}: cannot be created: No such file or directory" in done.stderr
+
+
 OUTPUTS = ("--log", "--journal", "--json", "--junit", "--markdown")
 
 
@@ -95,6 +105,24 @@ def test_reports_on_stdout_are_behind_what_it_has(tmp_path: Path) -> None:
         "run", "checkpoint", "summary",
     ]  # fmt: skip
     assert "1 pass" in lines[-1]
+
+
+def test_a_run_goes_on_without_a_report_that_is_lost(tmp_path: Path) -> None:
+    junit, markdown = tmp_path / "junit", tmp_path / "markdown"
+    done = command(*RUN, "--json", "/dev/full", "--junit", str(junit), "--markdown", str(markdown))
+    why = "--json is incomplete: [write] /dev/full: cannot be written: No space left on device"
+    assert done.returncode == 2
+    assert done.stdout.startswith("block") and why in done.stdout.splitlines()[-1]
+    assert done.stderr.count(why) == 1
+    assert "(exit code 2)" in markdown.read_text()
+    assert ElementTree.parse(junit).getroot().get("failures") == "1"
+
+
+def test_a_benchmark_without_its_report_has_its_table() -> None:
+    done = command("bench", "--shape", "tiny", "--block", "rms_norm", "--device", "cpu",
+                   "--tokens", "4", "--seconds", "0", "--json", "/dev/full")  # fmt: skip
+    assert done.returncode == 2 and "rms_norm" in done.stdout
+    assert "[write] /dev/full: cannot be written" in done.stderr.splitlines()[-1]
 
 
 def test_a_log_that_cannot_be_opened_is_a_usage_error(tmp_path: Path) -> None:
