@@ -94,7 +94,7 @@ int export_checkpoints(const std::string& folder, const std::string& out,
   }
   std::error_code failure;
   std::filesystem::create_directories(out, failure);
-  require<Error>(!failure, "export", "cannot create ", out, ": ", failure.message());
+  require(!failure, "export", out, ": cannot be created as a folder: ", failure.message());
   const std::filesystem::path target = out;
   write_safetensors(target / "tensors.safetensors", tensors);
   const Json document = {

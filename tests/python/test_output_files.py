@@ -125,6 +125,18 @@ def test_a_benchmark_without_its_report_has_its_table() -> None:
     assert "[write] /dev/full: cannot be written" in done.stderr.splitlines()[-1]
 
 
+def test_an_export_says_what_it_cannot_write(tmp_path: Path) -> None:
+    words = ("export", str(FIXTURE), "--checkpoint", "softcap#0")
+    code, said = ended(*words, "/dev/full")
+    assert (
+        code == 2 and "[export] /dev/full: cannot be created as a folder: Not a directory" in said
+    )
+    code, said = ended(*words, str(tmp_path), room=100)
+    assert code == 2
+    assert f"{tmp_path}/tensors.safetensors: cannot be written: File too large" in said
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_log_that_cannot_be_opened_is_a_usage_error(tmp_path: Path) -> None:
     code, said = ended(*RUN, "--log", str(tmp_path))
     assert code == 2 and f"cannot open {tmp_path} for writing" in said
