@@ -1,8 +1,13 @@
 #include "harness/log.h"
 
+#include <fcntl.h>
+
+#include <cerrno>
 #include <cstdio>
-#include <memory>
+#include <cstring>
 #include <mutex>
+
+#include "harness/output_place.h"
 
 namespace plumb {
 namespace {
@@ -12,7 +17,9 @@ constexpr std::string_view kNames[] = {"error", "warning", "info", "debug"};
 struct Sink {
   std::mutex mutex;
   LogLevel level = LogLevel::warning;
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{nullptr, std::fclose};
+  std::string name;
+  std::optional<Descriptor> file;  // nothing: stderr
+  bool lost = false;
 };
 
 Sink& sink() {
@@ -33,10 +40,15 @@ void configure_log(LogLevel level, const std::string& file) {
   Sink& s = sink();
   const std::lock_guard lock(s.mutex);
   s.level = level;
+  s.name = file;
   s.file.reset();
+  s.lost = false;
   if (file.empty()) return;
-  s.file.reset(std::fopen(file.c_str(), "a"));
-  require(s.file != nullptr, "log", "cannot open ", file, " for writing");
+  // Workers append to it, too: each line by one call.
+  Descriptor opened(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  require(opened.number() >= 0, "log", "cannot open ", file,
+          " for writing: ", std::strerror(errno));
+  s.file = std::move(opened);
 }
 
 bool logs(LogLevel level) { return level <= sink().level; }
@@ -44,9 +56,20 @@ bool logs(LogLevel level) { return level <= sink().level; }
 void write_log(LogLevel level, const std::string& message) {
   Sink& s = sink();
   const std::lock_guard lock(s.mutex);
-  std::FILE* out = s.file ? s.file.get() : stderr;
-  std::fprintf(out, "%s: %s\n", kNames[static_cast<size_t>(level)].data(), message.c_str());
-  std::fflush(out);
+  const std::string line = text(kNames[static_cast<size_t>(level)], ": ", message, '\n');
+  int64_t written = 0;
+  if (s.file && write_all(*s.file, line, written)) return;
+  if (s.file) {
+    const int code = errno;
+    s.lost = true;
+    s.file.reset();
+    std::fprintf(stderr, "error: [log] %s: cannot be written: %s; the log goes on here\n",
+                 s.name.c_str(), std::strerror(code));
+  }
+  std::fputs(line.c_str(), stderr);
+  std::fflush(stderr);
 }
+
+bool log_file_lost() { return sink().lost; }
 
 }  // namespace plumb

@@ -25,12 +25,12 @@ int report(Status status, const std::exception& error) {
   return exit_code(status);
 }
 
-// A run whose words were lost does not end as a good one.
+// A run whose words were lost does not end as a good one; the log has said so itself.
 int checked_output(int code) {
   std::cout.flush();
-  if (std::cout.good()) return code;
-  std::cerr << "harness: [stdout] " << kOutputLost << "\n";
-  return code == 0 ? kExitUsage : code;
+  if (!std::cout.good()) std::cerr << "harness: [stdout] " << kOutputLost << "\n";
+  const bool lost = !std::cout.good() || log_file_lost();
+  return code == 0 && lost ? kExitUsage : code;
 }
 
 struct Subcommand {

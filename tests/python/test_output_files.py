@@ -137,6 +137,16 @@ def test_an_export_says_what_it_cannot_write(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_log_on_a_full_disk_goes_on_where_it_is_seen() -> None:
+    code, said = ended(*RUN, "--log", "/dev/full", "--log-level", "debug")
+    lines = said.splitlines()
+    assert code == 2
+    assert lines[0] == (
+        "error: [log] /dev/full: cannot be written: No space left on device; the log goes on here"
+    )
+    assert len(lines) == 2 and lines[1].startswith("debug: cpu: ")
+
+
 def test_a_log_that_cannot_be_opened_is_a_usage_error(tmp_path: Path) -> None:
     code, said = ended(*RUN, "--log", str(tmp_path))
     assert code == 2 and f"cannot open {tmp_path} for writing" in said
