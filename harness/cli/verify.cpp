@@ -33,6 +33,8 @@ void check_mode(const Options& options) {
           options.mode, " runs whole models: leave out --block and --checkpoint");
   require(options.mode != "isolated" || !options.shadow, "--shadow",
           "is of chains: add --mode chained or --mode both");
+  require(options.mode != "chained" || !options.margins, "--margins",
+          "are of single checkpoints: leave out --mode chained, or take --mode both");
 }
 
 std::vector<Loaded> load_for(const Options& options) {
