@@ -34,6 +34,17 @@ void require_recorded_error(const Checkpoint& checkpoint, const OutputVerdict& o
                       ", reference and delta give ", computed, "; record it again"));
 }
 
+// What memory that nobody wrote is filled with.
+constexpr uint8_t kNaNs = 0xff, kZeros = 0x00;
+
+// Of a run that differs from one on NaN. Only a third, on NaN as the first (`repeats`: it gives the
+// same bytes), tells a read of what nobody wrote from chance.
+std::string cause_of_difference(uint8_t memory, const std::function<bool()>& repeats) {
+  if (memory == kNaNs) return " (the same)";
+  if (repeats()) return " (memory filled with zeros: an uninitialised read)";
+  return " (zeros), and between runs with equal memory: not deterministic";
+}
+
 // `what`: the options that select it.
 std::string repeat_command(const std::string& what, const std::string& device,
                            const ReplayOptions& options) {
@@ -145,27 +156,25 @@ void Replayer::replay(const Checkpoint& checkpoint, Replayed& replayed) {
 Verdict Replayer::verify(const BlockEntry& block, const Checkpoint& checkpoint, OpSet fused,
                          Replayed* replayed) {
   const HostOperands operands = read_operands(recording_, checkpoint, dtype_);
-  const Execution first = execute(block, checkpoint, operands, device_, {fused, 0xff});
+  const auto run_on = [&](uint8_t memory) {
+    return execute(block, checkpoint, operands, device_, {fused, memory});
+  };
+  const Execution first = run_on(kNaNs);
   std::string damage = first.damage;
   std::string unstable;
   const int runs = std::max(options_.repeat, 2);
   for (int k = 1; k < runs; ++k) {
-    const uint8_t poison = k % 2 ? 0x00 : 0xff;
-    const Execution other = execute(block, checkpoint, operands, device_, {fused, poison});
+    const uint8_t memory = k % 2 ? kZeros : kNaNs;
+    const Execution other = run_on(memory);
     if (damage.empty()) damage = other.damage;
-    for (const auto& [name, y] : first.outputs) {
-      if (!unstable.empty() || same_bytes(y, other.outputs.at(name))) continue;
-      // Only runs with equal memory tell a read of what nobody wrote from chance.
-      const bool repeats =
-          !poison &&
-          same_bytes(y,
-                     execute(block, checkpoint, operands, device_, {fused, 0xff}).outputs.at(name));
-      unstable = text("output \"", name,
-                      "\" differs between run 1 (memory filled with NaN) and run ", k + 1,
-                      repeats  ? " (memory filled with zeros: an uninitialised read)"
-                      : poison ? " (the same)"
-                               : " (zeros), and between runs with equal memory: not deterministic");
-    }
+    const auto differs = std::find_if(first.outputs.begin(), first.outputs.end(), [&](auto& it) {
+      return !same_bytes(it.second, other.outputs.at(it.first));
+    });
+    if (!unstable.empty() || differs == first.outputs.end()) continue;
+    const auto& [name, y] = *differs;
+    unstable = text(
+        "output \"", name, "\" differs between run 1 (memory filled with NaN) and run ", k + 1,
+        cause_of_difference(memory, [&] { return same_bytes(y, run_on(kNaNs).outputs.at(name)); }));
   }
   std::vector<OutputVerdict> outputs;
   const std::vector<OutputCase> all = cases(block, checkpoint, operands, first);
@@ -221,7 +230,7 @@ void Replayer::explain(const BlockEntry& block, const Checkpoint& checkpoint,
   if (size_of(dtype_) != 2 || block.bits == BitRule::exact) return;
   const HostOperands operands = read_operands(recording_, checkpoint, dtype_);
   const Execution again = execute(block, checkpoint, operands, device_,
-                                  {options_.fuse ? OpSet().set() : OpSet(), 0xff});
+                                  {options_.fuse ? OpSet().set() : OpSet(), kNaNs});
   for (const OutputCase& output : cases(block, checkpoint, operands, again)) {
     const auto judged = std::find_if(result.outputs.begin(), result.outputs.end(),
                                      [&](const auto& it) { return it.name == output.name; });
