@@ -92,7 +92,8 @@ std::string contracts(const Comparison& c) {
 std::string repeat_command(const CheckpointResult& one, const std::string& devices) {
   const std::string harness = "harness", device = " --device ";
   std::string out = one.again;
-  if (out.rfind(harness, 0) == 0) out.insert(harness.size(), " compare-devices");
+  const size_t program = out.find(harness + ' ');  // behind variables of the environment
+  if (program != std::string::npos) out.insert(program + harness.size(), " compare-devices");
   const size_t at = out.find(device + one.device);
   if (at != std::string::npos) out.replace(at + device.size(), one.device.size(), devices);
   return out;

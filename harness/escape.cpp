@@ -117,4 +117,16 @@ std::string markdown_code(std::string_view lines) {
   return fence + "text\n" + safe + (safe.ends_with('\n') ? "" : "\n") + fence + "\n";
 }
 
+std::string shell_word(const std::string& word) {
+  const bool plain =
+      !word.empty() &&
+      word.find_first_not_of(
+          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@%") ==
+          std::string::npos;
+  if (plain) return word;
+  std::string out = "'";
+  for (char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
 }  // namespace plumb

@@ -23,4 +23,7 @@ std::string markdown_text(std::string_view text);
 // A fenced Markdown code block around lines that are safe for a terminal; no line can close it.
 std::string markdown_code(std::string_view lines);
 
+// A word of a shell's command line, quoted where it has to be.
+std::string shell_word(const std::string& word);
+
 }  // namespace plumb

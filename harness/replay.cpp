@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "harness/device_errors.h"
+#include "harness/escape.h"
 #include "harness/features.h"
 #include "harness/margins.h"
 #include "harness/sha256.h"
@@ -45,15 +47,27 @@ std::string cause_of_difference(uint8_t memory, const std::function<bool()>& rep
   return " (zeros), and between runs with equal memory: not deterministic";
 }
 
+// Variables of the environment that results depend on, as they are set: "PLUMB_ISA=avx2 ".
+std::string environment_words() {
+  std::string out;
+  for (const char* name : {"PLUMB_ISA", "PLUMB_EMU_SEED"}) {
+    const char* value = std::getenv(name);
+    if (value && *value) out += text(name, '=', shell_word(value), ' ');
+  }
+  return out;
+}
+
 // `what`: the options that select it.
 std::string repeat_command(const std::string& what, const std::string& device,
                            const ReplayOptions& options) {
-  std::string out =
-      text("harness --fixture ", options.fixture, ' ', what, " --device ", device,
-           options.dtype ? " --dtype " : "", options.dtype ? name_of(*options.dtype) : "",
-           options.fuse ? "" : " --no-fuse",
-           options.impl.empty() ? "" : " --impl '" + options.impl + "'");
-  for (const LoadedPlugin& plugin : loaded_plugins()) out += " --plugin '" + plugin.file + "'";
+  std::string out = text(environment_words(), "harness --fixture ", shell_word(options.fixture),
+                         ' ', what, " --device ", device);
+  if (options.dtype) out += text(" --dtype ", name_of(*options.dtype));
+  if (!options.fuse) out += " --no-fuse";
+  if (!options.impl.empty()) out += " --impl " + shell_word(options.impl);
+  if (options.repeat != ReplayOptions().repeat) out += text(" --repeat ", options.repeat);
+  if (options.threads != 0) out += text(" --threads ", options.threads);
+  for (const LoadedPlugin& plugin : loaded_plugins()) out += " --plugin " + shell_word(plugin.file);
   if (looser_contracts_allowed()) out += " --looser-contracts";
   return out;
 }
@@ -86,7 +100,8 @@ CheckpointResult result_to_be(const Recording& recording, const Checkpoint& chec
   result.block = checkpoint.block;
   result.checkpoint = checkpoint.id;
   result.step = checkpoint.step;
-  result.again = repeat_command(text("--checkpoint '", checkpoint.id, '\''), device, options);
+  result.again = repeat_command("--checkpoint " + shell_word(checkpoint.id), device, options);
+  if (options.margins) result.again += " --margins";
   return result;
 }
 
@@ -96,6 +111,7 @@ CheckpointResult chain_to_be(const Recording& recording, const std::string& devi
   result.block = "model";
   result.checkpoint = "(chain)";
   result.again = repeat_command("--mode chained", device, options);
+  if (options.shadow) result.again += " --shadow";
   return result;
 }
 

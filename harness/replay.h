@@ -17,6 +17,7 @@ struct ReplayOptions {
   int repeat = 2;        // runs whose bytes must agree; poisons alternate, so at least 2
   std::string impl;      // --impl: a regular expression, or empty
   std::string fixture;   // the recording as the user named it, for the repeat command
+  int threads = 0;       // --threads, for the repeat command
   bool margins = false;  // how far known bugs are from passing (harness/margins.h)
   bool shadow = false;   // chains: shadow errors of all layers, not only after a failure
 };

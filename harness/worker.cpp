@@ -227,8 +227,14 @@ Replayed Worker::lost(const Job& job, Status status, const std::string& reason) 
                {}};
   out.result.status = status;
   out.result.reason = reason;
+  std::string& again = out.result.again;
   if (!gave_up()) {
-    out.result.details = {text("in a debugger: gdb --args ", out.result.again, " --no-worker")};
+    const size_t program = again.find("harness ");  // behind variables of the environment
+    out.result.details = {text("in a debugger: ", again.substr(0, program), "gdb --args ",
+                               again.substr(program), " --no-worker")};
+  }
+  if (status == Status::timeout && options_.timeout != WorkerOptions().timeout) {
+    again += text(" --timeout ", options_.timeout);
   }
   return out;
 }

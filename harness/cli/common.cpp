@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "harness/cli/cli.h"
+#include "harness/escape.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -23,18 +24,6 @@ std::string utc_now() {
   char buffer[32];
   std::strftime(buffer, sizeof buffer, "%Y-%m-%dT%H:%M:%SZ", &utc);
   return buffer;
-}
-
-std::string quoted(const std::string& word) {
-  const bool plain =
-      !word.empty() &&
-      word.find_first_not_of(
-          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@%") ==
-          std::string::npos;
-  if (plain) return word;
-  std::string out = "'";
-  for (char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
 }
 
 // The order in which auto looks for a device.
@@ -89,7 +78,7 @@ void require_new(const std::vector<std::unique_ptr<T>>& all) {
 
 void remember_command(int argc, char** argv) {
   std::string& line = command_line();
-  for (int i = 0; i < argc; ++i) line += (i ? " " : "") + quoted(argv[i]);
+  for (int i = 0; i < argc; ++i) line += (i ? " " : "") + shell_word(argv[i]);
 }
 
 CLI::Validator between(double low, double high) {

@@ -82,6 +82,7 @@ int run_recorded(const Options& options, const Step& step) {
   if (!options.model.dtype.empty()) replay.dtype = parse_dtype(options.model.dtype);
   replay.fuse = !options.model.no_fuse;
   replay.impl = options.model.impl;
+  replay.threads = options.model.threads;
   replay.fixture = folder.string();
   step("the recording on " + options.model.device);
   const auto devices = open_devices(options.model.device, "", options.model.threads);

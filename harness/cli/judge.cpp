@@ -6,6 +6,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/console.h"
+#include "harness/escape.h"
 #include "harness/foreign.h"
 #include "harness/outcome.h"
 #include "harness/printable.h"
@@ -54,6 +55,12 @@ RoundingPoints points_for(const Options& options, const Recording& recording,
   return recording.contracts().at(checkpoint.contract).points;
 }
 
+std::string repeat_command(const Options& options, const Checkpoint& checkpoint) {
+  return text("harness judge ", shell_word(options.folder), ' ', shell_word(options.outputs),
+              " --checkpoint ", shell_word(checkpoint.id),
+              options.points == Options().points ? "" : " --contract " + options.points);
+}
+
 int judge_outputs(const Options& options) {
   const Recording recording = Recording::open(options.folder);
   const std::vector<size_t> selected = selected_checkpoints(options.selection, recording);
@@ -72,8 +79,7 @@ int judge_outputs(const Options& options) {
     CheckpointResult result = judge_foreign(recording, checkpoint, given->second,
                                             points_for(options, recording, checkpoint), *oracle);
     result.fixture = options.folder;
-    result.again = text("harness judge ", options.folder, ' ', options.outputs, " --checkpoint '",
-                        checkpoint.id, "'");
+    result.again = repeat_command(options, checkpoint);
     reports.write(result);
     if (is_failure(result.status)) std::cout << failure_text(result, colours_wanted(1));
     else if (options.verbose) std::cout << checkpoint_line(result, colours_wanted(1));

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
+#include "harness/escape.h"
 #include "harness/interrupt.h"
 #include "harness/sha256.h"
 #include "kernels/error.h"
@@ -48,6 +49,7 @@ std::vector<Loaded> load_all(const ReplayCommand& options) {
     entry.replay.fuse = !options.no_fuse;
     entry.replay.impl = options.impl;
     entry.replay.repeat = options.repeat;
+    entry.replay.threads = options.threads;
     entry.replay.fixture = entry.fixture;
     try {
       entry.recording = Recording::open(folder);
@@ -106,7 +108,7 @@ CheckpointResult unreadable(const Loaded& entry, const std::string& device) {
   out.fixture = entry.fixture;
   out.device = device;
   out.dtype = "-";
-  out.again = text("harness --fixture ", entry.fixture, " --device ", device);
+  out.again = text("harness --fixture ", shell_word(entry.fixture), " --device ", device);
   return out;
 }
 
