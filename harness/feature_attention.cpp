@@ -27,6 +27,15 @@ void FeatureFinder::buffers(const Params& p, int64_t tokens) {
   }
 }
 
+bool FeatureFinder::has_keys(int64_t first, int64_t keys) const {
+  if (!checkpoint_.inputs.count("key_valid")) return first < keys;
+  const Tensor valid = input("key_valid");
+  for (int64_t i = 0; i < valid.numel(); ++i) {
+    if (i % keys >= first && at(valid, i) != 0) return true;
+  }
+  return false;
+}
+
 void FeatureFinder::mask(const Params& p, int64_t queries, int64_t keys) {
   if (checkpoint_.inputs.count("mask")) {
     seen("explicit_mask", true);
@@ -34,7 +43,7 @@ void FeatureFinder::mask(const Params& p, int64_t queries, int64_t keys) {
   }
   const int64_t first_query = p.integer("query_offset"), first_key = p.integer("key_offset");
   if (p.boolean("causal")) {
-    seen("causal", first_key + keys - 1 > first_query);
+    seen("causal", has_keys(first_query - first_key + 1, keys));
     if (queries > 1 && first_query > first_key) seen("causal_offset", true);
   }
   if (const auto window = p.integer_or_null("window")) {

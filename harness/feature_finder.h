@@ -65,6 +65,8 @@ class FeatureFinder {
   void mixer(const Params& p);
 
  private:
+  // Whether any of the keys from the `first` on is one: without "key_valid" all are.
+  bool has_keys(int64_t first, int64_t keys) const;
   // Whether the lower limit of the time steps is above some of them.
   void clamp(const Params& p);
   // A state that is given, and one that is kept.

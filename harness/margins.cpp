@@ -44,4 +44,12 @@ std::vector<Margin> margins_of(const Recording& recording, const Checkpoint& che
   return out;
 }
 
+void note_blindness(CheckpointResult& result) {
+  for (const Margin& margin : result.margins.value_or(std::vector<Margin>())) {
+    const std::string feature(feature_behind(margin.bug));
+    if (!margin.passes() || std::erase(result.features, feature) == 0) continue;
+    result.blind_to.push_back(feature);
+  }
+}
+
 }  // namespace plumb

@@ -18,4 +18,8 @@ std::vector<Margin> margins_of(const Recording& recording, const Checkpoint& che
                                const RunFacts& facts, const std::vector<OutputCase>& cases,
                                Device& oracle);
 
+// A feature whose known bug passes (feature_behind() of harness/mutants.h) is one that the
+// checkpoint cannot see, whatever its data promise.
+void note_blindness(CheckpointResult& result);
+
 }  // namespace plumb

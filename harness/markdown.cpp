@@ -102,9 +102,9 @@ std::string known_bugs(const Outcome& outcome) {
       "at |\n|---|---|--:|--:|---|---|\n";
   for (const KnownBug& it : outcome.bugs) {
     if (&it - outcome.bugs.data() == kMostBugs) break;
-    out += text("| ", name(it.block), " | ", name(it.nearest.bug), " | ", it.passes, " | ", it.caught,
-                " | ", margin_text(it.nearest), " | ", name(it.recording), ' ', name(it.checkpoint),
-                " on ", name(it.device), ' ', name(it.dtype), " |\n");
+    out += text("| ", name(it.block), " | ", name(it.nearest.bug), " | ", it.passes, " | ",
+                it.caught, " | ", margin_text(it.nearest), " | ", name(it.recording), ' ',
+                name(it.checkpoint), " on ", name(it.device), ' ', name(it.dtype), " |\n");
   }
   return out + left_out(outcome.bugs.size(), kMostBugs, "known bugs");
 }

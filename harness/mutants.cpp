@@ -60,12 +60,27 @@ bool change_word(Mutant& m, const char* name, const std::map<std::string, std::s
 }
 
 // Where attention or a mask says which keys a query sees; a cache has a window of its own.
-bool change_mask(Mutant& m, const char* name, double more) {
-  return everywhere(m.checkpoint.params, [&](Params& p) {
-    const bool* causal = value_of<bool>(p, "causal");
-    const double* before = value_of<double>(p, name);
-    if (!causal || !*causal || !before || *before + more < 1) return false;
-    p.set(name, *before + more);
+bool is_causal(const Params& params) {
+  const bool* causal = value_of<bool>(params, "causal");
+  return causal && *causal;
+}
+
+bool add_to(Params& params, const char* name, double more) {
+  const double* before = value_of<double>(params, name);
+  if (!before || *before + more < 1) return false;
+  params.set(name, *before + more);
+  return true;
+}
+
+bool change_window(Mutant& m, double more) {
+  return everywhere(m.checkpoint.params,
+                    [&](Params& p) { return is_causal(p) && add_to(p, "window", more); });
+}
+
+bool see_next_key(Mutant& m) {
+  return everywhere(m.checkpoint.params, [](Params& p) {
+    if (!is_causal(p) || !add_to(p, "query_offset", 1)) return false;
+    add_to(p, "window", 1);  // the oldest key that it sees stays
     return true;
   });
 }
@@ -205,11 +220,12 @@ bool leave_out_norm_weight(Mutant& m) {
 struct Bug {
   std::string_view name;
   Edit plant;
+  std::string_view feature = "";  // that a checkpoint cannot see where this passes
 };
 
 constexpr Bug kBugs[] = {
     {"eps ten times as large",
-     [](Mutant& m) { return change_number(m, "eps", [](double eps) { return 10 * eps; }); }},
+     [](Mutant& m) { return change_number(m, "eps", [](double eps) { return 10 * eps; }); }, "eps"},
     {"norm weight w for 1 + w, or 1 + w for w",
      [](Mutant& m) { return change_number(m, "weight_offset", [](double x) { return 1 - x; }); }},
     {"norm weight on the other side of the cast",
@@ -218,30 +234,33 @@ constexpr Bug kBugs[] = {
        return size_of(dtype) == 2 &&  // a wider cast rounds nothing
               change_word(m, "rounding", {{"before", "after"}, {"after", "before"}});
      }},
-    {"norm weight left out", leave_out_norm_weight},
+    {"norm weight left out", leave_out_norm_weight, "weight"},
     {"rotary pairs for halves, or halves for pairs", swap_rotary_style},
     {"positions one later", shift_positions},
     {"theta ten times as large",
      [](Mutant& m) { return change_number(m, "theta", [](double x) { return 10 * x; }); }},
     {"scaling of the rotary tables left out",
-     [](Mutant& m) { return change_number(m, "attention_scaling", [](double) { return 1.0; }); }},
+     [](Mutant& m) { return change_number(m, "attention_scaling", [](double) { return 1.0; }); },
+     "attention_scaling"},
     {"scale left out",
-     [](Mutant& m) { return change_number(m, "scale", [](double) { return 1.0; }); }},
+     [](Mutant& m) { return change_number(m, "scale", [](double) { return 1.0; }); }, "scale"},
     {"scale 1 percent too large",
      [](Mutant& m) { return change_number(m, "scale", [](double x) { return 1.01 * x; }); }},
     {"softcap left out",
      [](Mutant& m) {
        const bool nullable = leave_out_number(m, "softcap");
        return change_number(m, "cap", [](double) { return 1e30; }) || nullable;
-     }},
-    {"each query sees the next key", [](Mutant& m) { return change_mask(m, "query_offset", 1); }},
-    {"window one key longer", [](Mutant& m) { return change_mask(m, "window", 1); }},
-    {"window one key shorter", [](Mutant& m) { return change_mask(m, "window", -1); }},
+     },
+     "softcap"},
+    {"each query sees the next key", see_next_key, "causal"},
+    {"window one key longer", [](Mutant& m) { return change_window(m, 1); }, "window"},
+    {"window one key shorter", [](Mutant& m) { return change_window(m, -1); }},
     {"padding taken for tokens",
      [](Mutant& m) {
        return fill_any(m.operands.inputs, {"key_valid", "token_valid"}, 1);
-     }},
-    {"query heads on another group's keys", rotate_heads},
+     },
+     "padding"},
+    {"query heads on another group's keys", rotate_heads, "gqa"},
     {"GeLU by tanh for GeLU by erf, or the reverse",
      [](Mutant& m) {
        return change_word(m, "function",
@@ -253,14 +272,14 @@ constexpr Bug kBugs[] = {
        return swap_named(m.operands.weights, "gate_proj.weight", "up_proj.weight") || inputs;
      }},
     {"last term of the sum left out", drop_last_term},
-    {"bias left out", [](Mutant& m) { return fill(m.operands.weights, "bias", 0); }},
+    {"bias left out", [](Mutant& m) { return fill(m.operands.weights, "bias", 0); }, "bias"},
     {"state not carried over",
      [](Mutant& m) {
        return fill_any(m.operands.inputs, {"state_before", "conv_before", "ssm_before"}, 0);
      }},
     {"taps of the convolution reversed", reverse_taps},
-    {"skip D left out", [](Mutant& m) { return fill(m.operands.weights, "D", 0); }},
-    {"time step not clamped", [](Mutant& m) { return leave_out_number(m, "dt_min"); }},
+    {"skip D left out", [](Mutant& m) { return fill(m.operands.weights, "D", 0); }, "skip"},
+    {"time step not clamped", [](Mutant& m) { return leave_out_number(m, "dt_min"); }, "clamp"},
 };
 
 }  // namespace
@@ -269,6 +288,12 @@ std::vector<std::string_view> known_bugs() {
   std::vector<std::string_view> out;
   for (const Bug& bug : kBugs) out.push_back(bug.name);
   return out;
+}
+
+std::string_view feature_behind(std::string_view bug) {
+  const auto found = std::find_if(std::begin(kBugs), std::end(kBugs),
+                                  [&](const Bug& it) { return it.name == bug; });
+  return found == std::end(kBugs) ? "" : found->feature;
 }
 
 std::vector<Mutant> mutants_of(const Checkpoint& checkpoint, const HostOperands& operands) {

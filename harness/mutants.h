@@ -22,4 +22,8 @@ std::vector<Mutant> mutants_of(const Checkpoint& checkpoint, const HostOperands&
 
 std::vector<std::string_view> known_bugs();
 
+// The feature (harness/features.h) that a checkpoint cannot see where this bug passes; "": the bug
+// is of no one feature, or less than its absence.
+std::string_view feature_behind(std::string_view bug);
+
 }  // namespace plumb

@@ -220,6 +220,7 @@ Verdict Replayer::verify(const BlockEntry& block, const Checkpoint& checkpoint, 
     if (options_.margins) {
       result.margins = margins_of(recording_, checkpoint, block, operands,
                                   facts_of(first.records, dtype_), all, oracle_);
+      note_blindness(result);
     }
     result.seconds = first.seconds;
     result.output_sha256 = digest(first.outputs);

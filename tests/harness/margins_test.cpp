@@ -109,6 +109,47 @@ TEST_CASE("a layer without rotary embedding has no room for another one") {
   CHECK(layer.count("positions one later") == 0);
 }
 
+// What the features say of a checkpoint, and what a bug that only they show comes to.
+struct Told {
+  bool has, blind, passes;
+};
+
+Told told(const std::string& recording, const std::string& id, const std::string& feature,
+          const std::string& bug) {
+  const Recording of = Recording::open(default_fixtures() / recording);
+  const auto device = open_device("cpu", 1), oracle = open_device("oracle");
+  ReplayOptions options;
+  options.margins = true;
+  for (const Checkpoint& checkpoint : of.checkpoints()) {
+    if (checkpoint.id != id) continue;
+    const CheckpointResult result = Replayer(of, *device, *oracle, options).run(checkpoint);
+    const auto among = [&](const std::vector<std::string>& names) {
+      return std::count(names.begin(), names.end(), feature) == 1;
+    };
+    for (const Margin& margin : *result.margins) {
+      if (margin.bug != bug) continue;
+      return {among(result.features) != among(result.blind_to), among(result.blind_to),
+              margin.passes()};
+    }
+  }
+  throw Error("no " + bug + " in " + id);
+}
+
+TEST_CASE("features and margins say the same") {
+  const char* const next = "each query sees the next key";
+  // The last of the keys; the window must not move with the query.
+  Told it = told("gemma2-a4/decode-f32", "model:causal_mask.sliding_attention#1", "causal", next);
+  CHECK((it.has && it.blind && it.passes));
+  // The keys behind it are empty slots, which key_valid hides as well.
+  it = told("llama-a1/padded-decode-f32-static", "model:causal_mask#1", "causal", next);
+  CHECK((it.has && it.blind && it.passes));
+  it = told("llama-a1/whole-f32", "model.layers.0.self_attn:sdpa#0", "causal", next);
+  CHECK((it.has && !it.blind && !it.passes));
+  // Its data reach the softcap's knee, and bf16 does not show it.
+  it = told("gemma2-a4/decode-bf16-static", "model.layers.0#0", "softcap", "softcap left out");
+  CHECK((it.has && it.blind && it.passes));
+}
+
 TEST_CASE("margins are of those who asked for them") {
   const Recording recording = Recording::open(default_fixtures() / "llama-a1/whole-f32");
   const auto device = open_device("cpu", 1), oracle = open_device("oracle");

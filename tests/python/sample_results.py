@@ -81,8 +81,8 @@ def checkpoint(
         "outputs": [out], "features": ["causal"],
         "blind_to": ["window"] if number % 50 == 0 else [],
         "output_sha256": f"{number:015x}{int(error is not None)}{0:048x}",
-        "golden_sha256": "b" * 64, "determinism": "D0", "runs": 2, "margins": None, "passing_bugs": None,
-        "seconds": 1e-4, "chain": None,
+        "golden_sha256": "b" * 64, "determinism": "D0", "runs": 2, "margins": None,
+        "passing_bugs": None, "seconds": 1e-4, "chain": None,
         "again": f"harness --fixture fixtures/tiny/whole-{dtype} --checkpoint '{name}'",
         **changed,
     }  # fmt: skip
