@@ -228,11 +228,12 @@ std::vector<KnownBug> known_bugs_of(const std::vector<const CheckpointResult*>& 
   Ordered<std::pair<std::string, std::string>, KnownBug> found;
   for (const CheckpointResult* result : results) {
     for (const Margin& it : result->margins.value_or(std::vector<Margin>())) {
-      KnownBug& bug = found.at({result->block, it.bug}, {.block = result->block});
+      KnownBug& bug = found.at({result->block, it.bug}, {});
       const bool first = bug.passes + bug.caught == 0;
       ++(it.passes() ? bug.passes : bug.caught);
       if (!first && it.margin >= bug.nearest.margin) continue;
       bug.nearest = it;
+      bug.block = result->block;
       bug.recording = result->recording;
       bug.checkpoint = result->checkpoint;
       bug.device = result->device;

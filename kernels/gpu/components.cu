@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kSquareThreads) transpose_squares(TransposeOpe
     Vector<T, N> y;
 #pragma unroll
     for (int i = 0; i < N; ++i) y[i] = x[i][j];
-    store_elements(to + j * p.out_row, y);
+    store_vector(to + j * p.out_row, y);
   }
 }
 
