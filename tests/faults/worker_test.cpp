@@ -92,6 +92,7 @@ void check_costs_one(const Act& act, size_t victim, Status status, const std::st
       CHECK(results[i].status == status);
       CHECK(results[i].reason == reason);
       CHECK(results[i].again.starts_with("harness --fixture fixtures/x --checkpoint '"));
+      CHECK(results[i].again.ends_with(" --timeout 3") == (status == Status::timeout));
     } else {
       const Case c{jobs[i].recording, jobs[i].checkpoint};
       CHECK(results[i].status == Status::pass);

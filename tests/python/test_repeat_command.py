@@ -8,8 +8,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from harness_runs import ROOT, command, verify
+from safetensors.numpy import save_file
 
 
 def repeated(line: dict[str, Any], out: Path) -> list[dict[str, Any]]:
@@ -44,6 +46,21 @@ def test_it_repeats_a_chain_with_its_shadow(tmp_path: Path) -> None:
     (chain,) = run.results
     assert any(row["shadow"] != "nan" for row in chain["chain"]["rows"])
     assert [same(found, chain) for found in repeated(chain, tmp_path / "again")] == [True]
+
+
+def test_it_repeats_what_was_judged_of_another_program(tmp_path: Path) -> None:
+    checkpoint = "lm_head:softcap#0"
+    command("export", "fixtures/gemma2-a4/whole-f32", str(tmp_path), "--checkpoint", "softcap#0")
+    described = json.loads((tmp_path / "checkpoints.json").read_text())["checkpoints"][0]
+    assert described["id"] == checkpoint
+    made = np.zeros(described["outputs"]["out"]["shape"], np.float32)
+    outputs = tmp_path / "my outputs.safetensors"
+    save_file({f"{checkpoint}/out": made}, outputs)
+    results = tmp_path / "results"
+    command("judge", "fixtures/gemma2-a4/whole-f32", str(outputs), "--contract", "fused",
+            "--json", str(results))  # fmt: skip
+    line = json.loads(results.read_text().splitlines()[1])
+    assert [same(found, line) for found in repeated(line, tmp_path / "again")] == [True]
 
 
 def test_a_folder_with_a_space_is_one_word(tmp_path: Path) -> None:
