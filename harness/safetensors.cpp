@@ -199,8 +199,12 @@ void write_rows(AtomicFile& file, const Tensor& tensor) {
 
 }  // namespace
 
-void write_safetensors(const std::filesystem::path& path,
-                       const std::vector<std::pair<std::string, Tensor>>& tensors) {
+void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors) {
+  AtomicFile file(path);
+  write_safetensors(file, tensors);
+}
+
+void write_safetensors(AtomicFile& file, const NamedTensors& tensors) {
   // The largest items first, so that each tensor is aligned to its item size.
   std::vector<const std::pair<std::string, Tensor>*> order;
   for (const auto& item : tensors) order.push_back(&item);
@@ -229,7 +233,6 @@ void write_safetensors(const std::filesystem::path& path,
   std::array<char, kLengthBytes> length{};
   for (size_t i = 0; i < length.size(); ++i)
     length[i] = static_cast<char>(header.size() >> (8 * i) & 0xff);
-  AtomicFile file(path);
   file.write({length.data(), length.size()});
   file.write(header);
   for (const auto* item : order) write_rows(file, item->second);

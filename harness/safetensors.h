@@ -53,8 +53,9 @@ class SafetensorsFile {
 std::string_view safetensors_name(DType dtype);
 
 // Writes host tensors (strided ones as contiguous), atomically. Throws UsageError for a name that
-// appears twice or that no reader would take, Error where the disk fails.
-void write_safetensors(const std::filesystem::path& path,
-                       const std::vector<std::pair<std::string, Tensor>>& tensors);
+// appears twice or that no reader would take, and where the disk fails.
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors);
+void write_safetensors(AtomicFile& file, const NamedTensors& tensors);  // commits it
 
 }  // namespace plumb

@@ -10,7 +10,7 @@
 #include "harness/bench/report.h"
 #include "harness/cli/cli.h"
 #include "harness/inference.h"
-#include "harness/line_file.h"
+#include "harness/reports.h"
 #include "harness/results_json.h"
 #include "kernels/error.h"
 
@@ -18,6 +18,7 @@ namespace plumb {
 
 int bench_model(const ModelBenchRequest& request) {
   const DType dtype = parse_dtype(request.dtype);
+  ReportFile json("--json", request.json);
   std::optional<RandomCheckpoint> checkpoint;
   if (request.model == "random") {
     const std::string config = model_config(request.shape);
@@ -48,15 +49,14 @@ int bench_model(const ModelBenchRequest& request) {
                                 folder.bytes(),
                                 loading.count(),
                                 measure_copy(device)};  // takes memory: after the peak is known
-  if (!request.json.empty()) {
-    LineFile json(request.json);
-    json.write(run_json(run_info({device.name() + ": " + device.describe()})));
-    json.write(model_bench_json(result, device, labels));
-    json.commit();
-  }
+  json.write(run_json(run_info({device.name() + ": " + device.describe()})));
+  json.write(model_bench_json(result, device, labels));
+  json.commit();
   std::cout << device.name() << ": " << device.describe() << "\n"
             << model_bench_text(result, device, labels);
-  return run_exit_code({result.status}, false);
+  const int code = run_exit_code({result.status}, false);
+  if (code == 0) json.require_whole();
+  return code;
 }
 
 }  // namespace plumb

@@ -12,7 +12,7 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/model_options.h"
 #include "harness/console.h"
-#include "harness/line_file.h"
+#include "harness/reports.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -24,6 +24,17 @@ struct Options {
   int64_t keep = 0;
   int64_t top = 5;
   int64_t chunk = 0;
+};
+
+// Opened before the process that could crash is made: what has no place is refused at once, and
+// nothing half written stays.
+struct Files {
+  explicit Files(const Options& options) : json("--json", options.model.json) {
+    if (!options.out.empty()) logits.emplace(options.out);
+  }
+
+  ReportFile json;
+  std::optional<AtomicFile> logits;
 };
 
 struct Candidate {
@@ -96,16 +107,14 @@ int run_recorded(const Options& options, const Step& step) {
   return exit_code(result.status);
 }
 
-int run(const Options& options, const Step& step) {
+int run(const Options& options, Files& files, const Step& step) {
   if (options.model.tokens.empty()) return run_recorded(options, step);
   OpenedModel opened(options.model, 0, step);
   const auto start = std::chrono::steady_clock::now();
   const Tensor logits = run_chunks(opened, options.chunk, options.keep, step);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
 
-  std::optional<LineFile> json;
-  if (!options.model.json.empty()) json.emplace(options.model.json);
-  if (json) json->write(model_json(opened));
+  files.json.write(model_json(opened));
   const int64_t kept = logits.dim(1);
   for (int64_t b = 0; b < logits.dim(0); ++b) {
     const std::vector<Candidate> top = largest(logits, (b + 1) * kept - 1, options.top);
@@ -117,13 +126,14 @@ int run(const Options& options, const Step& step) {
       line["logits"].push_back(candidate.logit);
     }
     std::cout << "\n";
-    if (json) json->write(line.dump());
+    files.json.write(line.dump());
   }
-  if (json) json->commit();
-  if (!options.out.empty()) write_safetensors(options.out, {{"logits", logits}});
+  files.json.commit();
+  if (files.logits) write_safetensors(*files.logits, {{"logits", logits}});
   std::cerr << opened.device->name() << " " << name_of(opened.dtype) << ": " << opened.tokens.size()
             << " x " << opened.tokens[0].size() << " tokens in " << std::setprecision(3)
             << taken.count() << " s\n";
+  files.json.require_whole();
   return 0;
 }
 
@@ -147,8 +157,9 @@ Action add_forward(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
   return [options] {
+    Files files(*options);
     return run_contained("forward", options->model.worker,
-                         [&](const Step& step) { return run(*options, step); });
+                         [&](const Step& step) { return run(*options, files, step); });
   };
 }
 

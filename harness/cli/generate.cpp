@@ -7,7 +7,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/model_options.h"
-#include "harness/line_file.h"
+#include "harness/reports.h"
 #include "harness/sampling.h"
 #include "kernels/error.h"
 
@@ -37,7 +37,7 @@ std::string launches(const OpenedModel& opened) {
   return reason.empty() ? ", launches replayed" : ", launches not replayed: " + reason;
 }
 
-int run(const Options& options, const Step& step) {
+int run(const Options& options, ReportFile& json, const Step& step) {
   require(options.sampling.temperature > 0 ||
               (options.sampling.top_k == 0 && options.sampling.top_p == 1),
           "generate", "--top-k and --top-p need a --temperature above 0");
@@ -68,16 +68,14 @@ int run(const Options& options, const Step& step) {
             << " tokens in " << std::setprecision(3) << made.prompt_seconds << " s, then "
             << std::setprecision(4) << rate(decoded, made.decode_seconds) << " tokens/s"
             << launches(opened) << "\n";
-  if (!options.model.json.empty()) {
-    LineFile json(options.model.json);
-    json.write(model_json(opened));
-    const nlohmann::ordered_json line = {
-        {"type", "generated"},       {"tokens", made.tokens},
-        {"prompt_tokens", prompt},   {"prompt_seconds", made.prompt_seconds},
-        {"decoded_tokens", decoded}, {"decode_seconds", made.decode_seconds}};
-    json.write(line.dump());
-    json.commit();
-  }
+  const nlohmann::ordered_json line = {
+      {"type", "generated"},       {"tokens", made.tokens},
+      {"prompt_tokens", prompt},   {"prompt_seconds", made.prompt_seconds},
+      {"decoded_tokens", decoded}, {"decode_seconds", made.decode_seconds}};
+  json.write(model_json(opened));
+  json.write(line.dump());
+  json.commit();
+  json.require_whole();
   return 0;
 }
 
@@ -103,8 +101,10 @@ Action add_generate(CLI::App& app) {
                "queue every launch of every token; default: GPUs record a token's and replay them");
   app.add_flag("--ignore-stop", options->ignore_stops, "no token ends a sequence");
   return [options] {
+    // Opened before the process that could crash is made, as for forward.
+    ReportFile json("--json", options->model.json);
     return run_contained("generate", options->model.worker,
-                         [&](const Step& step) { return run(*options, step); });
+                         [&](const Step& step) { return run(*options, json, step); });
   };
 }
 

@@ -74,6 +74,25 @@ def test_a_report_without_a_place_is_refused_before_anything_runs(
     assert f"{path}: cannot be created: No such file or directory" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [(FORWARD, "--json"), (FORWARD, "--out"), (("generate", *FORWARD[1:]), "--json"),
+     (("bench", "--model", "/nowhere", "--device", "cpu"), "--json")],
+)  # fmt: skip
+def test_a_model_does_not_run_for_a_file_without_a_place(
+    words: tuple[str, ...], option: str, tmp_path: Path
+) -> None:
+    done = command(*words, option, str(tmp_path / "missing" / "x"))
+    assert done.returncode == 2 and done.stdout == ""
+    assert "x: cannot be created: No such file or directory" in done.stderr
+
+
+def test_logits_are_there_though_the_report_is_lost(tmp_path: Path) -> None:
+    done = command(*FORWARD, "--json", "/dev/full", "--out", str(tmp_path / "logits"))
+    assert done.returncode == 2 and "next token" in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["logits"]
+
+
 OUTPUTS = ("--log", "--journal", "--json", "--junit", "--markdown")
 
 
