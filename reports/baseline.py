@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from reports.files import replace_text
-from reports.history.compare import compare
+from reports.history.compare import Comparison, Kind, compare
 from reports.history.figures import (
     Checkpoint,
     Key,
@@ -216,36 +216,43 @@ def _source(run: Run, device: str) -> Line:
 
 @dataclass(frozen=True)
 class Offer:
-    """What runs would change in a baseline."""
+    """What runs would change in a baseline, by what compare() finds."""
 
     measured: Baseline  # by the runs
-    better: dict[Key, Checkpoint]  # no figure is larger, or it is new and does not fail
-    worse: dict[Key, Checkpoint]  # some figure is, by however little, or the status
+    found: Comparison
+    better: dict[Key, Checkpoint]  # no worse and no larger, or it is new and does not fail
+    larger: dict[Key, Checkpoint]  # no worse, yet with small losses that could add up
+    refused: dict[Key, tuple[Checkpoint, str]]  # and why: it is worse, say
     gone: Sequence[Key]  # not in the run
 
 
 def offer(baseline: Baseline, runs: Sequence[Run], wanted: re.Pattern[str] = _ANY) -> Offer:
     """What runs would change; wanted: only ids in which this is found."""
-    found = of_runs(runs, baseline.path, baseline.device)
-    measured = found.checkpoints
-    better: dict[Key, Checkpoint] = {}
-    worse: dict[Key, Checkpoint] = {}
-    for key, now in measured.items():
-        before = baseline.checkpoints.get(key)
-        known = before is not None and _line(key, before) == _line(key, now)
-        if known or not wanted.search(key.checkpoint):
+    measured = of_runs(runs, baseline.path, baseline.device)
+    old, new = (_only(wanted, side) for side in (baseline, measured))
+    found = compare([old.as_run()], [new.as_run()])
+    findings = {finding.key: finding for finding in found.findings}
+    out = Offer(measured, found, {}, {}, {}, found.vanished)
+    for key, now in new.checkpoints.items():
+        before, finding = old.checkpoints.get(key), findings.get(key)
+        if before and _line(key, before) == _line(key, now):
             continue
-        loses = _loses(key, before, now) if before else now.status not in NO_FAILURES
-        (worse if loses else better)[key] = now
-    gone = [k for k in baseline.checkpoints if k not in measured and wanted.search(k.checkpoint)]
-    return Offer(found, better, worse, gone)
+        if finding and (finding.worse or finding.kind == Kind.NOT_COMPARABLE):
+            out.refused[key] = now, finding.kind.value
+        elif before is None and now.status not in NO_FAILURES:
+            out.refused[key] = now, f"new, status {now.status}"
+        else:
+            (out.larger if before and _larger(before, now) else out.better)[key] = now
+    return out
 
 
-def _loses(key: Key, before: Checkpoint, now: Checkpoint) -> bool:
-    """Whether taking it would move the best figures: so that small losses cannot add up."""
-    sides = [[Run("", Provenance(), {key: c})] for c in (before, now)]
-    if compare(*sides).got_worse or before.golden != now.golden[:_HASH_DIGITS]:
-        return True
+def _only(wanted: re.Pattern[str], baseline: Baseline) -> Baseline:
+    named = {k: c for k, c in baseline.checkpoints.items() if wanted.search(k.checkpoint)}
+    return replace(baseline, checkpoints=named)
+
+
+def _larger(before: Checkpoint, now: Checkpoint) -> bool:
+    """Whether taking it would move the best figures, by however little."""
     return any(
         not float(to_json(now.outputs[name].error, _DIGITS)) <= output.error
         for name, output in before.outputs.items()
@@ -256,16 +263,17 @@ def _loses(key: Key, before: Checkpoint, now: Checkpoint) -> bool:
 def accept(
     baseline: Baseline, offered: Offer, acceptance: Acceptance | None, drop_gone: bool = False
 ) -> Baseline:
-    """The baseline with what is better and, where an acceptance says why, with what is worse."""
+    """The baseline with what is better and, where an acceptance says why, with all there is."""
+    others = offered.larger | {key: now for key, (now, _) in offered.refused.items()}
     gone = offered.gone if drop_gone else ()
     changes = [
-        [*_short(key), _figure(baseline.checkpoints.get(key)), _figure(offered.worse.get(key))]
-        for key in sorted([*offered.worse, *gone])
+        [*_short(key), _figure(baseline.checkpoints.get(key)), _figure(others.get(key))]
+        for key in sorted([*others, *gone])
     ]
     if acceptance is None or not changes:
         return _with(baseline, offered.measured, offered.better)
     line = {"type": "accepted", **asdict(acceptance), "changes": changes}
-    changed = _with(baseline, offered.measured, offered.better | offered.worse, gone)
+    changed = _with(baseline, offered.measured, offered.better | others, gone)
     return replace(changed, accepted=[*baseline.accepted, line])
 
 

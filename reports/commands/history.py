@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from reports.commands import Commands, UsageError
 
 if TYPE_CHECKING:
+    from reports.baseline import Offer
     from reports.history.store import Store
 
 _SIDES = "a file of harness --json or several (A,B), a baseline, a commit, #RUN or last"
@@ -167,7 +168,6 @@ def _accept(options: argparse.Namespace) -> int:
     from reports import baseline
     from reports.files import locked
     from reports.history.sources import at_commit, author, commit_of, find
-    from reports.history.words import place
 
     if options.reason and not options.reason.strip():
         raise UsageError("--reason is blank: say why worse figures are right")
@@ -183,14 +183,26 @@ def _accept(options: argparse.Namespace) -> int:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             acceptance = baseline.Acceptance(now, author(), commit_of("HEAD"), options.reason)
         baseline.write(baseline.accept(before, offered, acceptance, options.drop_gone))
-    taken = len(offered.better) + (len(offered.worse) if acceptance else 0)
+    counts = [len(offered.better), len(offered.larger), len(offered.refused)]
+    taken = sum(counts) if acceptance else counts[0]
     print(f"{options.baseline}: {taken} of {len(before.checkpoints)} checkpoints taken")
-    if offered.worse and not acceptance:
-        for key in sorted(offered.worse)[:20]:
-            print(f"  not taken, worse: {place(key)}")
-        print(f"{len(offered.worse)} worse figures were not taken: --reason TEXT takes them")
-        return 1
-    return 0
+    return 0 if acceptance else _left(offered)
+
+
+def _left(offered: Offer) -> int:
+    """Says what was not taken without a reason; the exit code, 1 as compare's for what is worse."""
+    from reports.history.words import place, trend_in_words
+
+    for key, (_, why) in sorted(offered.refused.items())[:20]:
+        print(f"  not taken, {why}: {place(key)}")
+    for trend in offered.found.trends:
+        if trend.worse:
+            print(f"  {trend_in_words(trend)}")
+    if offered.larger:
+        print(f"{len(offered.larger)} are larger within what is allowed: the smaller figures stay")
+    if offered.refused:
+        print(f"{len(offered.refused)} were not taken: --reason TEXT takes all there is")
+    return 1 if offered.refused or offered.found.got_worse else 0
 
 
 def _bisect(options: argparse.Namespace) -> int:

@@ -38,6 +38,10 @@ class Finding:
     reasons: tuple[str, ...]
     ratio: float = math.nan  # E_T, new over old: the geometric mean over outputs with errors
 
+    @property
+    def worse(self) -> bool:
+        return self.kind in (Kind.WORSE, Kind.DRIFT)
+
 
 @dataclass(frozen=True)
 class Trend:
@@ -73,7 +77,7 @@ class Comparison:
     @property
     def got_worse(self) -> bool:
         trend = any(trend.worse for trend in self.trends)
-        return trend or bool(self.of(Kind.WORSE, Kind.DRIFT))
+        return trend or any(finding.worse for finding in self.findings)
 
     @property
     def comparable(self) -> int:

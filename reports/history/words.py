@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from reports.history.compare import Comparison, Finding, Kind
+from reports.history.compare import Comparison, Finding, Kind, Trend
 from reports.history.figures import Key
 from reports.terminal import printable
 
@@ -41,14 +41,18 @@ def _lines(comparison: Comparison, every: bool) -> Iterator[str]:
     for title, keys in (("APPEARED", comparison.appeared), ("VANISHED", comparison.vanished)):
         yield from _keys(title, keys, every)
     yield ""
-    for trend in comparison.trends:
-        verdict = "WORSE" if trend.worse else "no loss beyond chance"
-        yield (
-            f"{printable(trend.device)}: of {trend.changed} errors that changed {trend.grown} "
-            f"grew, {trend.mean:.3g}x in the mean (chance {trend.chance:.2g}): {verdict}"
-        )
+    yield from map(trend_in_words, comparison.trends)
     yield from comparison.notes
     yield _conclusion(comparison)
+
+
+def trend_in_words(trend: Trend) -> str:
+    """A device's checkpoints together, in a line."""
+    verdict = "WORSE" if trend.worse else "no loss beyond chance"
+    return (
+        f"{printable(trend.device)}: of {trend.changed} errors that changed {trend.grown} "
+        f"grew, {trend.mean:.3g}x in the mean (chance {trend.chance:.2g}): {verdict}"
+    )
 
 
 def _most_changed_first(finding: Finding) -> tuple[float, Key]:

@@ -77,7 +77,7 @@ def compare(runs: list[Run], paths: list[Path]) -> Delta:
             delta.not_comparable[finding.reasons[0].split(":")[0]] += 1
             continue
         delta.ratios[id(checkpoint)] = change.size
-        if finding.kind in (Kind.WORSE, Kind.DRIFT):
+        if finding.worse:
             delta.worse.append(change)
         elif finding.kind == Kind.BETTER:
             delta.better.append(change)

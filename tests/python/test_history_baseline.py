@@ -97,7 +97,11 @@ def test_better_is_taken_and_worse_only_with_a_reason(
         checkpoint("new and wrong", status="fail"),
     )
     assert accept(path, tmp_path, *now) == 1
-    assert "3 worse figures were not taken: --reason" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "not taken, worse: llama/whole  c " in said
+    assert "not taken, new, status fail: llama/whole  new and wrong " in said
+    assert "1 are larger within what is allowed: the smaller figures stay" in said
+    assert "2 were not taken: --reason TEXT" in said
     read = {k.checkpoint: c for k, c in baseline.read(path).checkpoints.items()}
     assert [read[n].error for n in ("a", "b", "c", "gone", "new")] == [5e-4, *[1e-3] * 4]
     assert len(read) == 5
@@ -116,6 +120,51 @@ def test_better_is_taken_and_worse_only_with_a_reason(
     ]  # fmt: skip
     assert accept(path, tmp_path, checkpoint("a", error=1.0, **OTHER), words=("--reason", "x")) == 0
     assert [line["reason"] for line in lines(path) if "reason" in line] == [reason[1], "x"]
+
+
+@pytest.mark.parametrize(
+    ("now", "code"),
+    [
+        (checkpoint("a", error=1.4e-3, **OTHER), 0),
+        (checkpoint("a", error=1.6e-3, **OTHER), 1),
+        (checkpoint("a", output(octaves=[0, 30, 40, 50, 20, 90]), **OTHER), 1),
+        (checkpoint("a", error=0.5e-3, **OTHER), 0),
+        (checkpoint("a", **OTHER, status="fail"), 1),
+    ],
+)
+def test_accept_calls_worse_what_compare_does(
+    now: dict[str, Any], code: int, tmp_path: Path
+) -> None:
+    path = made(tmp_path, checkpoint("a"), checkpoint("b"))
+    results = write(tmp_path / "now.jsonl", now, checkpoint("b"))
+    assert main(["history", "compare", str(path), str(results)]) == code
+    assert main(["history", "accept", str(results), str(path)]) == code
+
+
+def test_small_losses_everywhere_are_worse_to_accept_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [f"n{i}" for i in range(12)]
+    path = made(tmp_path, *map(checkpoint, names))
+    before = path.read_bytes()
+    now = [checkpoint(name, error=1.1e-3, **OTHER) for name in names]
+    assert accept(path, tmp_path, *now) == 1
+    assert "cpu: of 12 errors that changed 12 grew" in capsys.readouterr().out
+    assert path.read_bytes() == before
+    results = str(tmp_path / "now.jsonl")
+    assert main(["history", "compare", str(path), results]) == 1
+    assert accept(path, tmp_path, *now, words=("--reason", "simpler")) == 0
+    assert all(c.error == 1.1e-3 for c in baseline.read(path).checkpoints.values())
+
+
+def test_another_recording_needs_a_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = made(tmp_path, checkpoint("a"))
+    now = checkpoint("a", error=1e-4, **OTHER, golden_sha256="d" * 64)
+    assert accept(path, tmp_path, now) == 1
+    assert "not taken, not comparable: llama/whole  a " in capsys.readouterr().out
+    assert accept(path, tmp_path, now, words=("--reason", "recorded again")) == 0
 
 
 def test_accepting_the_same_again_changes_nothing(tmp_path: Path) -> None:
