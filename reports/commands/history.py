@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +29,11 @@ def add(commands: Commands) -> None:
     own = parser.add_subparsers(dest="what", required=True)
     keep = _command(own, "add", _add, "keep runs")
     keep.add_argument("results", type=Path, nargs="+", help="files of harness --json, baselines")
-    keep.add_argument("--commit", default="", help="that was measured; default: HEAD")
+    keep.add_argument(
+        "--commit",
+        default="",
+        help="that was measured: its digits, or as git calls it; default: HEAD",
+    )
     keep.add_argument("--dirty", action=argparse.BooleanOptionalAction, help="it was changed")
     _command(own, "list", _list, "the runs that are kept")
     show = _command(own, "show", _show, "one run's figures")
@@ -48,7 +53,11 @@ def add(commands: Commands) -> None:
     accept = _command(own, "accept", _accept, "take new figures into a baseline")
     accept.add_argument("new", help=_SIDES)
     accept.add_argument("baseline", type=Path)
-    accept.add_argument("--commit", default="", help="that was measured; default: HEAD")
+    accept.add_argument(
+        "--commit",
+        default="",
+        help="that was measured: its digits, or as git calls it; default: HEAD",
+    )
     accept.add_argument("--reason", default="", help="takes worse figures too, and is recorded")
     accept.add_argument("--checkpoint", type=_expression, default="", help=_FOUND)
     accept.add_argument("--drop-gone", action="store_true", help="with --reason: forget what the "
@@ -91,13 +100,29 @@ def _store(options: argparse.Namespace, create: bool = False) -> Store:
     return Store(options.db or database(), create)
 
 
+def _measured(options: argparse.Namespace) -> str:
+    """The commit that --commit names, or nothing."""
+    from reports.history.sources import commit_of, measured_commit
+
+    if not options.commit:
+        return ""
+    try:
+        commit = measured_commit(options.commit)
+    except ValueError as error:
+        raise UsageError(f"--commit: {error}") from error
+    if not commit_of(commit):
+        print(f"reports: git does not know {commit} here: kept without its date", file=sys.stderr)
+    return commit
+
+
 def _add(options: argparse.Namespace) -> int:
     from reports.history.sources import at_commit, read_file
 
+    commit = _measured(options)
     read = [run for path in options.results for run in read_file(path)]
     store = _store(options, create=True)
     for run in read:
-        run = at_commit(run, options.commit, options.dirty)
+        run = at_commit(run, commit, options.dirty)
         number, new = store.add(run)
         words = "" if new else ", was there already"
         cut = "" if run.complete else ", cut short"
@@ -169,6 +194,7 @@ def _accept(options: argparse.Namespace) -> int:
     from reports.files import locked
     from reports.history.sources import at_commit, author, commit_of, find
 
+    commit = _measured(options)
     if options.reason and not options.reason.strip():
         raise UsageError("--reason is blank: say why worse figures are right")
     if options.drop_gone and not options.reason:
@@ -176,7 +202,7 @@ def _accept(options: argparse.Namespace) -> int:
     with locked(options.baseline):
         before = baseline.read(options.baseline)
         found = find(options.new, lambda: _store(options))
-        runs = [at_commit(run, options.commit) for run in found]
+        runs = [at_commit(run, commit) for run in found]
         offered = baseline.offer(before, runs, options.checkpoint)
         acceptance = None
         if options.reason:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -57,16 +58,37 @@ def commit_of(name: str, folder: Path | None = None) -> str:
                 f"{name}^{{commit}}")  # fmt: skip
 
 
-def at_commit(run: Run, name: str = "", dirty: bool | None = None) -> Run:
-    """The run with its commit: the named one, or the working tree's. A run that has one keeps it.
+def measured_commit(name: str, folder: Path | None = None) -> str:
+    """The commit that a name of git's or 7 to 40 hexadecimal digits stand for.
+
+    All 40 digits may be of a commit that is not here, as in a shallow clone; fewer must be known
+    where there is a repository. ValueError says what to do.
+    """
+    folder = folder or Path.cwd()
+    if found := commit_of(name, folder):
+        return found
+    if not re.fullmatch("(?i)[0-9a-f]{7,40}", name):
+        raise ValueError(
+            f"{name!r} is no commit: give 7 to 40 hexadecimal digits, or a name that git knows here"
+        )
+    if len(name) < 40 and _git(folder, "rev-parse", "--git-dir"):
+        raise ValueError(
+            f"git knows no commit {name} in {repository(folder)}: give all 40 digits, get it with "
+            "git fetch (--unshallow), or call this where it is known"
+        )
+    return name.lower()
+
+
+def at_commit(run: Run, commit: str = "", dirty: bool | None = None) -> Run:
+    """The run with its commit: this one, or the working tree's. A run that has one keeps it.
 
     Dirty is what is not committed of files that git knows, unless it is told.
     """
-    if run.provenance.commit and not name:
+    if run.provenance.commit and not commit:
         return run
-    commit = commit_of(name or "HEAD") or name
-    if dirty is None and not name and commit:
+    if dirty is None and not commit and commit_of("HEAD"):
         dirty = bool(_git(Path.cwd(), "status", "--porcelain", "--untracked-files=no"))
+    commit = commit or commit_of("HEAD")
     committed = _git(Path.cwd(), "show", "-s", "--format=%cI", commit) if commit else ""
     source = replace(run.provenance, commit=commit, committed=committed, dirty=dirty)
     return replace(run, provenance=source)

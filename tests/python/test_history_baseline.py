@@ -178,20 +178,21 @@ def test_accepting_the_same_again_changes_nothing(tmp_path: Path) -> None:
 def test_an_accepted_entry_names_the_commit_it_was_measured_at(tmp_path: Path) -> None:
     path = made(tmp_path, checkpoint("a"), checkpoint("b"))
     (first,) = lines(path)[0]["runs"]
+    abc1, abc2 = "abc1" * 10, "abc2" * 10
     now = (checkpoint("a", error=5e-4, **OTHER), checkpoint("b"))
-    assert accept(path, tmp_path, *now, words=("--commit", "abc1", "--checkpoint", "b")) == 0
+    assert accept(path, tmp_path, *now, words=("--commit", abc1, "--checkpoint", "b")) == 0
     assert lines(path)[0]["runs"] == [first]  # nothing was taken
-    assert accept(path, tmp_path, *now, words=("--commit", "abc1")) == 0
+    assert accept(path, tmp_path, *now, words=("--commit", abc1)) == 0
     header, *entries = lines(path)
-    assert [run["commit"] for run in header["runs"]] == [first["commit"], "abc1"]
-    assert [entry.get("commit") for entry in entries] == ["abc1", None]
+    assert [run["commit"] for run in header["runs"]] == [first["commit"], abc1]
+    assert [entry.get("commit") for entry in entries] == [abc1, None]
     assert baseline.read(path).commits.keys() == baseline.read(path).checkpoints.keys()
 
     now = (checkpoint("a", error=4e-4, **OTHER), checkpoint("b", error=2e-3, **OTHER))
-    words = ("--commit", "abc2", "--reason", "simpler")
+    words = ("--commit", abc2, "--reason", "simpler")
     assert accept(path, tmp_path, *now, words=words) == 0
     header, _, *entries = lines(path)
-    assert [run["commit"] for run in header["runs"]] == ["abc2"]  # no entry is of another
+    assert [run["commit"] for run in header["runs"]] == [abc2]  # no entry is of another
     assert [entry.get("commit") for entry in entries] == [None, None]
 
 

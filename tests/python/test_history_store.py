@@ -106,7 +106,7 @@ def test_the_same_run_is_kept_once(url: str, tmp_path: Path) -> None:
 def test_runs_are_found_by_number_commit_and_place(url: str, tmp_path: Path) -> None:
     files = [str(write(tmp_path / f"{n}.jsonl", checkpoint(), command=n)) for n in ("a", "b", "c")]
     for file, commit in zip(files, ("abc1", "abc1", "abd2"), strict=True):
-        assert main(["history", "--db", url, "add", file, "--commit", commit, "--dirty"]) == 0
+        assert main(["history", "--db", url, "add", file, "--commit", commit * 10, "--dirty"]) == 0
     store = Store(url)
     assert store.find("abc") == [1, 2] and store.find("#3") == store.find("last") == [3]
     assert all(stored.dirty for stored in store.runs())
@@ -369,7 +369,7 @@ def test_a_read_only_database_is_read_and_not_written(open_folder: Path, tmp_pat
     command = ["history", "--db", str(path)]
     assert main([*command, "list"]) == 0  # imports what the child cannot reach
     source = write(open_folder / "new.jsonl", checkpoint("new"))
-    code, said = as_nobody(open_folder, *command, "add", str(source), "--commit", "abc")
+    code, said = as_nobody(open_folder, *command, "add", str(source), "--commit", "abc1234")
     assert code == 3
     assert f"{path}: attempt to write a readonly database: it is read-only" in said
     code, said = as_nobody(open_folder, *command, "list")
