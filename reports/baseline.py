@@ -27,7 +27,6 @@ from reports.history.figures import (
     to_json,
 )
 from reports.json_lines import Line, json_lines
-from reports.results import NO_FAILURES
 
 SCHEMA = 2  # 1 had no histograms, and named the device in the runs only
 _DIGITS = 5
@@ -202,6 +201,13 @@ def of_runs(runs: Sequence[Run], path: Path, device: str | None = None) -> Basel
     return found
 
 
+def without_failures(baseline: Baseline) -> tuple[Baseline, dict[Key, Checkpoint]]:
+    """What does not fail, and what does: no figure to hold a later run to."""
+    failing = {key: c for key, c in baseline.checkpoints.items() if c.failed}
+    kept = {key: c for key, c in baseline.checkpoints.items() if key not in failing}
+    return replace(baseline, checkpoints=kept), failing
+
+
 def _source(run: Run, device: str) -> Line:
     source = run.provenance
     return {
@@ -239,7 +245,7 @@ def offer(baseline: Baseline, runs: Sequence[Run], wanted: re.Pattern[str] = _AN
             continue
         if finding and (finding.worse or finding.kind == Kind.NOT_COMPARABLE):
             out.refused[key] = now, finding.kind.value
-        elif before is None and now.status not in NO_FAILURES:
+        elif before is None and now.failed:
             out.refused[key] = now, f"new, status {now.status}"
         else:
             (out.larger if before and _larger(before, now) else out.better)[key] = now

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reports.commands import Commands
+
+if TYPE_CHECKING:
+    from reports.history.figures import Checkpoint
+    from reports.results import Key
+
+MOST = 20  # failures that are named
 
 
 def add(commands: Commands) -> None:
@@ -15,6 +23,8 @@ def add(commands: Commands) -> None:
     parser.add_argument("--device", help="of which; default: the only one")
     parser.add_argument("--out", type=Path, required=True, help="must not be there yet: later "
                         "figures are taken by `python -m reports history accept`")  # fmt: skip
+    parser.add_argument("--passing", action="store_true", help="leave out what fails; otherwise "
+                        "nothing is written then, and the exit code is 1")  # fmt: skip
     parser.set_defaults(run=run)
 
 
@@ -30,7 +40,26 @@ def run(options: argparse.Namespace) -> int:
             f"{options.out} takes what is better, and with --reason what is worse"
         )
     runs = [at_commit(run) for path in options.results for run in read_results(path)]
-    made = baseline.of_runs(runs, options.out, options.device)
+    made, failing = baseline.without_failures(baseline.of_runs(runs, options.out, options.device))
+    if failing:
+        _say(failing, len(made.checkpoints))
+    if failing and not (options.passing and made.checkpoints):
+        others = len(made.checkpoints)
+        hint = f"; --passing keeps the {others} others" if others else ""
+        print(f"{options.out}: not written{hint}")
+        return 1
     baseline.write(made)
     print(f"{options.out}: {len(made.checkpoints)} checkpoints")
     return 0
+
+
+def _say(failing: dict[Key, Checkpoint], others: int) -> None:
+    from reports.history.words import place
+
+    counts = Counter(checkpoint.status for checkpoint in failing.values())
+    kinds = ", ".join(f"{count} {status}" for status, count in counts.most_common())
+    print(f"{len(failing)} of {len(failing) + others} checkpoints fail: {kinds}")
+    for key in sorted(failing)[:MOST]:
+        print(f"  {failing[key].status:<14} {place(key)}")
+    if len(failing) > MOST:
+        print(f"  and {len(failing) - MOST} more")

@@ -31,6 +31,32 @@ def made(tmp_path: Path, *checkpoints: dict[str, Any]) -> Path:
     return path
 
 
+def test_a_failing_run_makes_no_baseline_unless_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines_of_run = [
+        checkpoint("a"), checkpoint("b", status="blind"), checkpoint("c", status="timeout"),
+        *(checkpoint(f"f{i:02}", status="fail") for i in range(25)),
+    ]  # fmt: skip
+    results, path = write(tmp_path / "run.jsonl", *lines_of_run), tmp_path / "baseline.jsonl"
+    command = ["baseline", str(results), "--out", str(path)]
+    assert main(command) == 1 and not path.exists()
+    first, *named, rest, last = capsys.readouterr().out.splitlines()
+    assert first == "26 of 28 checkpoints fail: 25 fail, 1 timeout"
+    assert len(named) == 20 and named[0].split() == ["timeout", "llama/whole", "c", "cpu", "bf16"]
+    assert rest == "  and 6 more"
+    assert last == f"{path}: not written; --passing keeps the 2 others"
+    assert main([*command, "--passing"]) == 0
+    assert "26 of 28 checkpoints fail" in capsys.readouterr().out
+    assert [key.checkpoint for key in baseline.read(path).checkpoints] == ["a", "b"]
+
+
+def test_a_run_of_which_nothing_passes_makes_no_baseline(tmp_path: Path) -> None:
+    results, path = write(tmp_path / "run.jsonl", checkpoint(status="fail")), tmp_path / "b.jsonl"
+    assert main(["baseline", str(results), "--out", str(path), "--passing"]) == 1
+    assert not path.exists()
+
+
 def accept(
     path: Path, tmp_path: Path, *checkpoints: dict[str, Any], words: tuple[str, ...] = ()
 ) -> int:
