@@ -199,6 +199,11 @@ class Checkpoint:
         return self.status not in NO_FAILURES
 
     @property
+    def loose(self) -> bool:
+        """Whether its runs are known to differ."""
+        return self.determinism == "D1" or self.status == "nondeterministic"
+
+    @property
     def gates(self) -> Iterator[tuple[Output, Gate]]:
         """Every gate with its output."""
         return ((output, gate) for output in self.outputs for gate in output.gates)

@@ -150,11 +150,15 @@ def _show(options: argparse.Namespace) -> int:
         source = run.provenance
         print(printable(f"{run.name}: {source.command}"))
         print(printable(f"{dict(source.environment)} {'; '.join(source.devices)}"))
+        print("status   repeats  E_T       block  recording  checkpoint  device dtype")
         for key in sorted(run.checkpoints):
             checkpoint = run.checkpoints[key]
             if options.checkpoint.search(key.checkpoint):
-                words = f"{checkpoint.status:<8} {checkpoint.error:<9.3g}"
+                repeats = {"D0": "yes", "D1": "no"}.get(checkpoint.determinism, "-")
+                words = f"{checkpoint.status:<8} {repeats:<8} {checkpoint.error:<9.3g}"
                 print(f"{printable(words)} {printable(checkpoint.block)}  {place(key)}")
+                for bug, margin in (checkpoint.margins or {}).items():
+                    print(printable(f"           {margin:.3g} of the limit with the bug: {bug}"))
     return 0
 
 

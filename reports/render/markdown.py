@@ -43,7 +43,7 @@ def _failure(group: FailureGroup) -> list[str]:
     kind = "" if group.status == "fail" else f" ({text(group.status)})"
     worst = group.worst
     return [
-        f"**✕ {block}** on {device}, {dtype}: {group.count:,} of {group.of:,}{kind}. "
+        f"**✕ {block}** on {device}, {dtype}: {group.size}{kind}. "
         f"{text(worst.reason)} ({text(worst.recording)}, {text(worst.checkpoint)})",
         "",
         *(fenced(worst.again) if worst.again else []),

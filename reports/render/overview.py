@@ -41,7 +41,14 @@ class FailureGroup:
     status: str
     count: int
     of: int  # checkpoints of the cell
+    loose: int  # those that failed and are nondeterministic, too
     worst: Checkpoint  # the example that is shown
+
+    @property
+    def size(self) -> str:
+        """How many failed: 3 of 12, 2 of them nondeterministic."""
+        also = f", {self.loose:,} of them nondeterministic" if self.loose else ""
+        return f"{self.count:,} of {self.of:,}{also if self.status != 'nondeterministic' else ''}"
 
 
 def failure_groups(runs: list[Run]) -> list[FailureGroup]:
@@ -50,9 +57,12 @@ def failure_groups(runs: list[Run]) -> list[FailureGroup]:
     sizes = Counter(place(checkpoint) for checkpoint in everything)
     failing = grouped(((place(c), c.status), c) for c in everything if c.failed)
     groups = [
-        FailureGroup(where, status, len(found), sizes[where], max(found, key=lambda c: c.ratio))
+        FailureGroup(
+            where, status, len(found), sizes[where], sum(c.loose for c in found),
+            max(found, key=lambda c: c.ratio),
+        )
         for (where, status), found in failing.items()
-    ]
+    ]  # fmt: skip
     return sorted(groups, key=lambda g: (STATUSES.index(g.status), len(g.worst.impl), g.place))
 
 

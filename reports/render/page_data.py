@@ -13,6 +13,7 @@ from reports.render.delta import Delta
 from reports.results import ChainRow, Checkpoint, Output, Run
 
 CHUNK = 200  # checkpoints whose details are parsed at once
+_REPEATS = {"D0": "bit by bit", "D1": "with other bits"}  # by determinism
 
 
 def script_json(value: object) -> Markup:
@@ -102,6 +103,7 @@ def _details(checkpoint: Checkpoint, name: Names) -> dict[str, Any]:
         "blind": [name(feature) for feature in checkpoint.blind_to],
         "bits": checkpoint.output_sha256[:16],
         "golden": checkpoint.golden_sha256[:16],
+        "repeats": _REPEATS.get(checkpoint.determinism, ""),
         "outputs": [_output(output, name) for output in checkpoint.outputs],
     }
     if checkpoint.reason or checkpoint.details:

@@ -123,7 +123,8 @@
     if (it.again) parts.push(command(it.again));
     const facts = [
       ["contract", name(it.contract)], ["ran", it.impl.map(name).join(", ")], ["can see", it.sees.map(name).join(", ")],
-      ["blind to", it.blind.map(name).join(", ")], ["output", it.bits], ["recording", it.golden], ["run", index.runs[row[RUN]]],
+      ["blind to", it.blind.map(name).join(", ")], ["output", it.bits], ["recording", it.golden],
+      ["repeats", it.repeats], ["run", index.runs[row[RUN]]],
     ];
     parts.push(element("div", { class: "facts faint" },
       ...facts.filter(([, value]) => value).map(([key, value]) => element("span", {}, `${key}: ${value}`))));

@@ -118,6 +118,24 @@ def test_runs_are_found_by_number_commit_and_place(url: str, tmp_path: Path) -> 
         assert main(["history", "--db", url, *command]) == 0
 
 
+def test_show_has_determinism_and_margins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = {"determinism": "D1", "margins": {"softcap left out": "inf", "window + 1": 0.5}}
+    lines = [checkpoint("a", **known), checkpoint("b"), checkpoint("c", determinism="not measured")]
+    url, file = str(tmp_path / "history.sqlite"), write(tmp_path / "r.jsonl", *lines)
+    assert main(["history", "--db", url, "add", str(file)]) == 0
+    for which in ("#1", str(file)):
+        capsys.readouterr()
+        assert main(["history", "--db", url, "show", which]) == 0
+        shown = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+        assert [row[:3] for row in shown] == [
+            ["status", "repeats", "E_T"], ["pass", "no", "0.001"], ["inf", "of", "the"],
+            ["0.5", "of", "the"], ["pass", "yes", "0.001"], ["pass", "-", "0.001"],
+        ]  # fmt: skip
+        assert shown[3][3:] == ["limit", "with", "the", "bug:", "window", "+", "1"]
+
+
 WRITER = """
 import sys
 from pathlib import Path

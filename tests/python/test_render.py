@@ -90,6 +90,20 @@ def test_a_fault_and_a_loss_are_on_the_first_screen(tmp_path: Path) -> None:
     assert "2 worse; 0 better; 46 unchanged" in markdown
 
 
+def test_a_failure_that_is_nondeterministic_says_both(tmp_path: Path) -> None:
+    lines = [
+        checkpoint(1), checkpoint(2, error=1e-3, determinism="D1"), checkpoint(3, error=1e-3),
+        checkpoint(4, block="rotary", status="nondeterministic", determinism="D1"),
+    ]  # fmt: skip
+    page, markdown = render(tmp_path, str(write(tmp_path / "r.jsonl", lines)))
+    screen = first_screen(page)
+    assert screen.count("2 of 3, 1 of them nondeterministic") == 2
+    assert "**✕ linear** on cpu, f32: 2 of 3, 1 of them nondeterministic. " in markdown
+    assert "**✕ rotary** on cpu, f32: 1 of 1 (nondeterministic). " in markdown
+    repeats = re.findall(r'"repeats":"([^"]*)"', page)
+    assert repeats == ["bit by bit", "with other bits", "bit by bit", "with other bits"]
+
+
 def test_a_small_loss_everywhere_is_named(tmp_path: Path) -> None:
     before = write(tmp_path / "before.jsonl", checkpoints(24))
     now = write(tmp_path / "now.jsonl", checkpoints(24, dict.fromkeys(range(24), 1.3)))
