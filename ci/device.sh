@@ -178,7 +178,10 @@ step_models() {
     fi
   done
   files=("$out"/*model-*.jsonl)
-  [[ ${#files[@]} -eq 0 ]] || cat "${files[@]}" >"$out/models.jsonl"
+  [[ ${#files[@]} -eq 0 ]] && return
+  cat "${files[@]}" >"$out/models.jsonl"
+  check models python3 -m reports table "$out/models.jsonl"
+  mv "$out/models.log" "$out/models.md"
 }
 
 environment() {

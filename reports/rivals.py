@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -253,10 +254,11 @@ def ceilings(sizes: Sizes) -> dict[str, Any]:
 
 
 def device_line(device: str) -> dict[str, Any]:
-    """Versions and hardware."""
+    """When this is, versions and hardware."""
     hardware = torch.cuda.get_device_name(device) if device != "cpu" else "cpu"
     return {
         "type": "rival_run",
+        "started": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "torch": torch.__version__,
         "hardware": hardware,
         "threads": torch.get_num_threads(),

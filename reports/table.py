@@ -1,58 +1,80 @@
-"""A Markdown table of `harness bench` beside PyTorch: best rival, ratio, share of the ceiling."""
+"""Markdown tables of `harness bench` beside PyTorch: best rival, ratio, share of the ceiling."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from reports import model_table
 from reports.json_lines import Line, json_lines
+from reports.origin import instant, origin_notes
 
 KEY = ("case", "shape", "tokens", "context", "dtype", "device")
-
-
+NEEDED = {
+    "bench": KEY,
+    "rival": (*KEY, "way"),
+    "model_bench": model_table.KEY,
+    "rival_model": (*model_table.KEY, "way", "started", "gap"),
+}
 NUMBERS = {
     "bench": ("median_us", "share", "share_of_copy_of_size"),
     "rival": ("median_us",),
+    "model_bench": ("prefill_tokens_per_s", "decode_tokens_per_s"),
+    "rival_model": ("prefill_ratio", "decode_ratio"),
     "ceilings": ("copy_gb_per_s", "matrix_tflop_per_s"),
     "rival_ceilings": ("copy_gb_per_s", "matrix_tflop_per_s"),
 }
 
 
 def checked(place: str, line: Line) -> Line:
-    """The line; ValueError naming its place where a field is missing or no number."""
-    kind = line.get("type")
-    missing = [name for name in KEY if name not in line] if kind in ("bench", "rival") else []
+    """The line; ValueError naming its place where a field is missing or of another type."""
+    kind = str(line.get("type"))
+    missing = [name for name in NEEDED.get(kind, ()) if name not in line]
     if missing:
         raise ValueError(f"{place}: a {kind} line lacks {', '.join(missing)}")
-    for name in NUMBERS.get(str(kind), ()):
+    for name in NUMBERS.get(kind, ()):
         value = line.get(name)
         if value is not None and not isinstance(value, int | float):
             raise ValueError(f"{place}: {name} is {value!r}, expected a number")
+    try:
+        instant(line)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{place}: started is {line['started']!r}: {error}") from error
     return line
 
 
 def read_lines(paths: Iterable[Path]) -> list[Line]:
-    """The lines of files of `harness bench --json` and `reports rivals`.
+    """The lines of files of `harness bench --json`, `reports rivals` and `reports model`.
 
-    Raises ValueError, naming file and line, for what is none.
+    Raises ValueError, naming file and line, for what is none and for what was measured twice.
     """
     out: list[Line] = []
+    seen: dict[tuple[Any, ...], str] = {}
     for path in paths:
-        lines = [checked(place, line) for place, line in json_lines(path)]
-        if not any(line.get("type") in ("bench", "rival") for line in lines):
-            kind = lines[0].get("type", "other")
+        kinds = set()
+        for place, read in json_lines(path):
+            line = checked(place, read)
+            kind = line.get("type", "other")
+            kinds.add(kind)
+            if kind in NEEDED:
+                same = kind, line.get("way"), *key_of(line)
+                if same in seen:
+                    raise ValueError(f"{place}: measures what {seen[same]} has: two runs in one")
+                seen[same] = place
+            out.append(line)
+        if not kinds & NEEDED.keys():
             raise ValueError(
-                f"{path}: holds {kind} lines, no measurements; "
-                "write them with harness bench --json or python -m reports rivals"
+                f"{path}: holds {', '.join(sorted(kinds))} lines, no measurements; write them with "
+                "harness bench --json, python -m reports rivals or python -m reports model"
             )
-        out += lines
     return out
 
 
 def key_of(line: Line) -> tuple[Any, ...]:
     """What makes two measurements the same; cuda is cuda:0."""
-    return tuple("cuda:0" if line[name] == "cuda" else line[name] for name in KEY)
+    names = model_table.KEY if "model" in line else KEY
+    return tuple("cuda:0" if line[name] == "cuda" else line[name] for name in names)
 
 
 def microseconds(value: float) -> str:
@@ -104,13 +126,23 @@ def ceiling_text(line: Line) -> str:
     )
 
 
+def table(titles: Sequence[str], rows: list[list[str]]) -> list[str]:
+    """Lines of Markdown, none without rows."""
+    cells = [titles, ("---",) * len(titles), *rows] if rows else []
+    return ["", *("| " + " | ".join(row) + " |" for row in cells)] if cells else []
+
+
 def markdown(lines: list[Line]) -> str:
-    """The ceilings that shares refer to, then the table. Speedup above 1: ours is faster."""
+    """When it was measured, what shares refer to, and the tables. Speedup above 1: ours is faster.
+
+    Cases of blocks first, then whole models.
+    """
     rivals: dict[tuple[Any, ...], list[Line]] = {}
     for line in lines:
         if line.get("type") == "rival":
             rivals.setdefault(key_of(line), []).append(line)
     ceilings = [ceiling_text(x) for x in lines if x.get("type") in ("ceilings", "rival_ceilings")]
     rows = [row(x, rivals.get(key_of(x), [])) for x in lines if x.get("type") == "bench"]
-    table = [TITLES, ("---",) * len(TITLES), *rows]
-    return "\n".join([*ceilings, "", *("| " + " | ".join(cells) + " |" for cells in table)]) + "\n"
+    models = table(model_table.TITLES, model_table.rows(lines))
+    head = [*origin_notes(lines), *ceilings]
+    return "\n".join([*head, *table(TITLES, rows), *models]) + "\n"

@@ -47,6 +47,55 @@ def test_rivals_of_other_sizes_do_not_count() -> None:
     assert "| none |" in markdown([OURS, {**rival("eager", 4.0), "tokens": 6}])
 
 
+MODEL = {"model": "tiny", "tokens": 9, "dtype": "f32", "device": "cuda:0"}
+STARTED = {"started": "2026-01-02T03:04:05Z"}
+OUR_MODEL = {"type": "model_bench", **MODEL, "status": "pass", "reason": "",
+             "prefill_tokens_per_s": 4000.0, "decode_tokens_per_s": 200.0}  # fmt: skip
+
+
+def rival_of_model(way: str, prefill: float | None, decode: float | None) -> dict[str, object]:
+    ratios = {"prefill_ratio": prefill, "decode_ratio": decode}
+    gap = None if prefill else "not done within 9 s"
+    return {"type": "rival_model", **MODEL, **STARTED, "way": way, **ratios, "gap": gap}
+
+
+def test_whole_models_have_a_table_of_their_own() -> None:
+    rivals_of_it = [rival_of_model("eager", 1.5, 3.0), rival_of_model("compile", 1.75, 2.0)]
+    text = markdown([OUR_MODEL, *rivals_of_it])
+    row = "| tiny | 9 | f32 | 4,000 | eager | 1.50x | 200 | compile | 2.00x |  |"
+    assert row in text and "rival us" not in text
+    text = markdown([OUR_MODEL, rivals_of_it[0], rival_of_model("compile", None, None)])
+    assert "| eager | 3.00x | compile: not done within 9 s |" in text
+
+
+def test_a_mix_of_runs_is_marked(tmp_path: Path) -> None:
+    def run(started: str, words: str = "cuda:0: a GPU") -> dict[str, object]:
+        return {"type": "run", "started": started, "devices": [words]}
+
+    early, late = "2026-01-02T03:00:00Z", "2026-01-02T08:00:00Z"
+    text = markdown([run(early), OURS, run(late)])
+    assert text.startswith("Measured 2026-01-02 03:00 to 2026-01-02 08:00 UTC.\n\n| shape")
+    text = markdown([run(early), OURS, run("2026-01-03T05:00:00Z")])
+    assert "**Not of one run**: 26 hours lie between" in text
+    text = markdown([run(early), OURS, run(late, "cuda:0: another GPU")])
+    assert "**Not of one machine**: cuda:0: a GPU; cuda:0: another GPU." in text
+    assert "**1 of its parts do not say when" in markdown([{"type": "rival_run"}, OURS])
+
+
+@pytest.mark.parametrize(
+    "line", [OURS, rival("eager", 1.0), OUR_MODEL, rival_of_model("eager", 1.0, 1.0)]
+)
+def test_what_was_measured_twice_is_no_table(line: dict[str, object], tmp_path: Path) -> None:
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    for path in (first, second):
+        path.write_text(json.dumps(line) + "\n")
+    with pytest.raises(ValueError, match=f"{second}:1: measures what {first}:1 has: two runs"):
+        read_lines([first, second])
+    other = {**line, "dtype": "f16"}
+    second.write_text(json.dumps(other) + "\n")
+    assert read_lines([first, second]) == [line, other]
+
+
 def test_a_broken_line_is_named(tmp_path: Path) -> None:
     path = tmp_path / "bench.jsonl"
     path.write_text('{"type": "run"}\n{"type": \n')
@@ -63,6 +112,9 @@ def test_a_broken_line_is_named(tmp_path: Path) -> None:
         (b"[]\n", ":1: is no object"),
         (b'{"type": "baseline"}\n', "holds baseline lines, no measurements"),
         (b'{"type": "bench", "case": "add"}\n', ":1: a bench line lacks shape, tokens"),
+        (b'{"type": "rival_model", "model": "a"}\n', "lacks tokens, dtype, device, way, started"),
+        (b'{"type": "run", "started": "today"}\n', ":1: started is 'today': Invalid isoformat"),
+        (b'{"type": "run", "started": 3}\n', ":1: started is 3: "),
         (json.dumps({**OURS, "median_us": "fast"}).encode(), ":1: median_us is 'fast'"),
     ],
 )
