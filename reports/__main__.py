@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 
@@ -33,6 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs a command; the exit code, 130 after Ctrl-C."""
+    gc.set_threshold(100_000)  # what a command reads stays: not worth looking through for cycles
     parser = build_parser()
     options = parser.parse_args(arguments)
     try:

@@ -122,28 +122,38 @@ def _or_null(item: Decoder) -> Decoder:
 def _object(kind: Any) -> Decoder:
     hints = typing.get_type_hints(kind)
     members = [
-        (field.name, field.metadata.get("key", field.name), _decoder(hints[field.name]))
+        (field.name, field.metadata.get("key", field.name), hints[field.name],
+         _decoder(hints[field.name]))
         for field in dataclasses.fields(kind)
-    ]
+    ]  # fmt: skip
     optional = {
         field.name
         for field in dataclasses.fields(kind)
         if (field.default, field.default_factory) != (dataclasses.MISSING, dataclasses.MISSING)
     }
+    blank, assign = object.__new__, object.__setattr__
 
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
             raise _needs("an object", value)
         found = {}
-        for name, key, item in members:
+        for name, key, exact, item in members:
             if key in value:
+                given = value[key]
+                if type(given) is exact and (exact is not str or given.isprintable()):
+                    found[name] = given
+                    continue
                 try:
-                    found[name] = item(value[key])
+                    found[name] = item(given)
                 except _MismatchError as wrong:
                     raise wrong.at(f".{key}") from None
             elif name not in optional:
                 raise _MismatchError("lacks ").at(f".{key}")
-        return kind(**found)
+        if len(found) < len(members):
+            return kind(**found)
+        made = blank(kind)
+        assign(made, "__dict__", found)  # a frozen class would set one member after the other
+        return made
 
     return read
 

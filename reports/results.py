@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -253,7 +254,7 @@ class Header:
     devices: list[str]
     request: dict[str, str] = field(default_factory=dict)  # options and what they selected
 
-    @property
+    @cached_property
     def fused(self) -> bool:
         """Whether fused kernels were allowed."""
         return "--no-fuse" not in self.command.split()

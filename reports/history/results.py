@@ -6,39 +6,66 @@ from pathlib import Path
 
 from reports import results
 from reports.history.figures import Checkpoint, Key, Output, Provenance, Run, to_json
-from reports.reader import HINT, read_runs
+from reports.reader import HINT, read_entries
 
 _DIGITS = 5
 
 
 def read_results(path: Path) -> list[Run]:
-    """What is kept of the runs of a file. Raises as read_runs, and for one without a checkpoint."""
-    runs = [kept(run) for run in read_runs([path])]
+    """What is kept of the runs of a file, each checkpoint as soon as it is read.
+
+    Raises as read_entries, and ValueError for a file without a checkpoint.
+    """
+    runs: list[_Keeper] = []
+    for _, _, entry in read_entries(path, torn_end=True):
+        match entry:
+            case results.Header():
+                runs.append(_Keeper(path, entry))
+            case results.Checkpoint():
+                runs[-1].add(entry)
+            case results.Summary():
+                runs[-1].complete = not entry.interrupted
     if not any(run.checkpoints for run in runs):
         raise ValueError(f"{path}: holds no checkpoint; {HINT}")
-    return runs
+    return [run.kept() for run in runs]
 
 
 def kept(run: results.Run) -> Run:
     """What is kept of a run. ValueError for two recordings of one name."""
-    header = run.header
-    provenance = Provenance(
-        started=header.started,
-        command=header.command,
-        version=header.version,
-        environment=header.environment,
-        devices=tuple(header.devices),
-    )
-    found: dict[Key, Checkpoint] = {}
+    keeper = _Keeper(run.path, run.header)
     for checkpoint in run.checkpoints:
-        key = header.key(checkpoint)
-        if key in found:
+        keeper.add(checkpoint)
+    keeper.complete = run.complete
+    return keeper.kept()
+
+
+class _Keeper:
+    """A run, checkpoint by checkpoint: of each a small part of what was read."""
+
+    def __init__(self, path: Path, header: results.Header) -> None:
+        self.path, self.header, self.complete = path, header, False
+        self.checkpoints: dict[Key, Checkpoint] = {}
+
+    def add(self, checkpoint: results.Checkpoint) -> None:
+        """ValueError for two recordings of one name."""
+        key = self.header.key(checkpoint)
+        if key in self.checkpoints:
             raise ValueError(
-                f"{run.path}: {key.recording} {key.checkpoint} on {key.device} is of two folders, "
+                f"{self.path}: {key.recording} {key.checkpoint} on {key.device} is of two folders, "
                 f"one of them {checkpoint.fixture}: recordings of one name need runs of their own"
             )
-        found[key] = _checkpoint(checkpoint)
-    return Run(str(run.path), provenance, found, run.complete)
+        self.checkpoints[key] = _checkpoint(checkpoint)
+
+    def kept(self) -> Run:
+        header = self.header
+        provenance = Provenance(
+            started=header.started,
+            command=header.command,
+            version=header.version,
+            environment=header.environment,
+            devices=tuple(header.devices),
+        )
+        return Run(str(self.path), provenance, self.checkpoints, self.complete)
 
 
 def _checkpoint(checkpoint: results.Checkpoint) -> Checkpoint:
