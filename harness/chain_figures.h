@@ -57,7 +57,8 @@ struct ChainRow {
   double inherited(const std::vector<ChainRow>& rows) const;  // A times the error before
   double excess() const;                                      // chained error over its forecast
   // 2 kappa: the forecast takes the reference's error for ours, and A along its direction; two
-  // errors of few elements differ by chance (one token of width 64: sigma 0.3 in the logarithm).
+  // errors of few elements differ by chance (one token of width 64: sigma 0.3 in the logarithm,
+  // as ci/excess.py measures).
   double excess_limit() const;
   bool chained_failed() const;  // ratio, excess or changed bytes
   bool shadow_failed() const { return shadow_limit == shadow_limit && !(shadow <= shadow_limit); }
