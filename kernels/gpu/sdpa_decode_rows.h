@@ -18,7 +18,7 @@ inline constexpr int kAheadOf = R < kMostRows ? 4 : 2;
 template <int R>
 inline constexpr int kBlocksOf = R < kMostRows ? 4 : 3;
 
-inline constexpr int kFewestKeys = 32;  // of a split
+inline constexpr int kFewestKeys = 64;  // of a split
 
 // The keys that the mask leaves, in splits.
 struct KeySplits {
