@@ -28,7 +28,8 @@ std::string headers() {
 
 // For cc, c++, nvcc or hipcc. The emulator's kernels are compiled as this binary's own were.
 std::string flags_for(const std::string& kind) {
-  constexpr const char* kEmulated = "-std=c++20 -ffp-contract=off -Wno-unknown-pragmas ";
+  constexpr const char* kEmulated =
+      "-std=c++20 -ffp-contract=off -fno-tree-slp-vectorize -Wno-unknown-pragmas ";
   if (kind == "cuda") return "-std=c++20 -O3 --extended-lambda -arch=native -Xcompiler=-fPIC -x cu";
   if (kind == "hip") return "-std=c++20 -O3 -fPIC -x hip";
   if (kind == "emu") return text("-O2 -fPIC ", kEmulated, "-x c++");
