@@ -199,7 +199,12 @@ for step in "$@"; do
   [[ " ${known[*]} " == *" $step "* ]] ||
     { echo "device.sh: unknown step \"$step\"; known: ${known[*]}" >&2 && exit 2; }
 done
-mkdir -p "$out"
+[[ $rival_timeout =~ ^[0-9]+$ ]] ||
+  { echo "device.sh: --rival-timeout $rival_timeout: expected whole seconds" >&2 && exit 2; }
+if [[ -z $out ]] || ! mkdir -p "$out"; then
+  echo "device.sh: --out \"$out\": cannot be made a folder" >&2
+  exit 2
+fi
 environment >"$out/environment.txt" 2>&1
 printf '# %s\n\n' "$(head -n 1 "$out/environment.txt")" >"$summary"
 for step in "$@"; do

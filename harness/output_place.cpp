@@ -31,6 +31,20 @@ bool replaces(const fs::path& path) {
   return S_ISREG(status.st_mode) && standard_stream(status) < 0;
 }
 
+fs::path place_of(const fs::path& path) {
+  std::error_code error;
+  const fs::path absolute = fs::absolute(behind_links(path), error);
+  const fs::path place = fs::weakly_canonical(absolute, error);
+  return error ? absolute : place;
+}
+
+// Whether the file is there and of a recording or a model.
+bool is_recorded(const fs::path& path) {
+  std::error_code no;
+  return fs::exists(path, no) &&
+         (path.filename() == "recording.json" || path.extension() == ".safetensors");
+}
+
 }  // namespace
 
 fs::path behind_links(fs::path path) {
@@ -77,16 +91,24 @@ void refuse_to_write(const fs::path& path, const char* action, int64_t written, 
                         older_stays ? "; what was there before is unchanged" : ""));
 }
 
-void require_different(const std::vector<NamedFile>& files) {
-  std::vector<std::pair<fs::path, const NamedFile*>> places;
-  for (const NamedFile& file : files) {
+void require_different(const std::vector<NamedFile>& outputs,
+                       const std::vector<NamedFile>& inputs) {
+  std::vector<std::pair<fs::path, const NamedFile*>> written;
+  for (const NamedFile& file : outputs) {
+    require(!file.path.empty(), file.option.c_str(), "is empty; name a file");
     if (!replaces(file.path)) continue;
-    const fs::path place = fs::weakly_canonical(fs::absolute(behind_links(file.path)));
-    for (const auto& [other, first] : places) {
+    const fs::path place = place_of(file.path);
+    for (const auto& [other, first] : written) {
       require(place != other, file.option.c_str(), file.path, " is the file that ", first->option,
               ' ', first->path, " writes; give each a file of its own");
     }
-    places.emplace_back(place, &file);
+    for (const NamedFile& input : inputs) {
+      require(place != place_of(input.path), file.option.c_str(), file.path, " is the file that ",
+              input.option, ' ', input.path, " reads; name another");
+    }
+    require(file.option == "--out" || !is_recorded(place), file.option.c_str(), file.path,
+            " is part of a recording, which would be lost; name another file");
+    written.emplace_back(place, &file);
   }
 }
 

@@ -28,12 +28,14 @@ bool write_all(const Descriptor& to, std::string_view bytes, int64_t& written);
 [[noreturn]] void refuse_to_write(const std::filesystem::path& path, const char* action,
                                   int64_t written = 0, bool older_stays = false);
 
-// An option of the command line, and the file that it says to write.
+// An option of the command line, and the file that it says to write or to read.
 struct NamedFile {
   std::string option, path;
 };
 
-// Throws UsageError, which names both options, where two of the files would replace each other.
-void require_different(const std::vector<NamedFile>& files);
+// Throws UsageError, which names the options, where two outputs would replace each other, one would
+// replace what is read or a part of a recording, or has no name.
+void require_different(const std::vector<NamedFile>& outputs,
+                       const std::vector<NamedFile>& inputs = {});
 
 }  // namespace plumb

@@ -15,6 +15,8 @@ def json_lines(path: Path, torn_end: bool = False) -> Iterator[tuple[str, Line]]
 
     torn_end: a last line without a line feed is what a killed writer left, and is passed over.
     """
+    if path.is_char_device():  # some never end
+        raise ValueError(f"{path}: is a device; name a file")
     content = path.read_bytes()
     if torn_end:  # before it is decoded: the end may be half a character
         content = content[: content.rfind(b"\n") + 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,14 @@ from reports.origin import instant, origin_notes
 
 KEY = ("case", "shape", "tokens", "context", "dtype", "device")
 NEEDED = {
-    "bench": KEY,
+    "bench": (*KEY, "status", "reason"),
     "rival": (*KEY, "way"),
-    "model_bench": model_table.KEY,
+    "model_bench": (*model_table.KEY, "status", "reason"),
     "rival_model": (*model_table.KEY, "way", "started", "gap"),
+}
+MEASURED = {  # and has a number where it passed
+    "bench": ("median_us", "share"),
+    "model_bench": ("prefill_tokens_per_s", "decode_tokens_per_s"),
 }
 NUMBERS = {
     "bench": ("median_us", "share", "share_of_copy_of_size"),
@@ -30,13 +35,16 @@ NUMBERS = {
 def checked(place: str, line: Line) -> Line:
     """The line; ValueError naming its place where a field is missing or of another type."""
     kind = str(line.get("type"))
-    missing = [name for name in NEEDED.get(kind, ()) if name not in line]
+    needed = NEEDED.get(kind, ())
+    if line.get("status") == "pass":
+        needed += MEASURED.get(kind, ())
+    missing = [name for name in needed if name not in line]
     if missing:
         raise ValueError(f"{place}: a {kind} line lacks {', '.join(missing)}")
     for name in NUMBERS.get(kind, ()):
         value = line.get(name)
-        if value is not None and not isinstance(value, int | float):
-            raise ValueError(f"{place}: {name} is {value!r}, expected a number")
+        if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):
+            raise ValueError(f"{place}: {name} is {value!r}, expected a number above 0")
     try:
         instant(line)
     except (TypeError, ValueError) as error:

@@ -82,6 +82,8 @@ int export_checkpoints(const std::string& folder, const std::string& out,
   const Recording recording = Recording::open(folder);
   const std::vector<size_t> indices = selected_checkpoints(selection, recording);
   require(!indices.empty(), "selection", "no checkpoint of ", folder, " matches");
+  require(!std::filesystem::exists(std::filesystem::path(out) / "recording.json"), "export", out,
+          ": is a recording, whose tensors would be lost; name another folder");
   std::set<std::string> keys;
   Json list = Json::array();
   for (size_t i : indices) list.push_back(describe(recording, recording.checkpoints()[i], keys));

@@ -1,6 +1,8 @@
 // harness: replays recorded transformer blocks on devices and says how wrong each one is, and
 // where.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
 #include <iostream>
 
 #include "harness/cli/cli.h"
@@ -91,14 +93,44 @@ void check_impl(const CLI::App& command) {
           "is empty; leave it out to let the device choose");
 }
 
-// Before anything is opened: a file of two reports would be that of the last one alone.
-void check_outputs(const CLI::App& app, const CLI::App& command) {
-  std::vector<NamedFile> files;
-  for (const char* name : {"--log", "--journal", "--json", "--junit", "--markdown", "--out"}) {
-    const CLI::Option* option = given(name == std::string_view("--log") ? app : command, name);
-    if (option) files.push_back({name, option->results().front()});
+constexpr const char* kOutputs[] = {"--log",   "--journal",  "--json",
+                                    "--junit", "--markdown", "--out"};
+
+// Files that an option or an operand names and that are there.
+void add_inputs(const CLI::App& command, std::vector<NamedFile>& files) {
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string name = option->get_name();
+    if (std::find(std::begin(kOutputs), std::end(kOutputs), name) != std::end(kOutputs)) continue;
+    for (const std::string& word : option->results()) {
+      std::error_code no;
+      if (std::filesystem::is_regular_file(word, no)) files.push_back({name, word});
+    }
   }
-  require_different(files);
+}
+
+// Before anything is opened: a file of two reports would be that of the last one alone, and one
+// that is read would be lost.
+void check_outputs(const CLI::App& app, const CLI::App& command) {
+  std::vector<NamedFile> outputs, inputs;
+  for (const char* name : kOutputs) {
+    const CLI::Option* option = given(name == std::string_view("--log") ? app : command, name);
+    if (option) outputs.push_back({name, option->results().front()});
+  }
+  add_inputs(app, inputs);
+  if (&command != &app) add_inputs(command, inputs);
+  require_different(outputs, inputs);
+}
+
+// What verifies does so without a command: its options in front of one would be lost.
+void check_place(const CLI::App& app, const CLI::App& command) {
+  if (&command == &app) return;
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_name();
+    const bool of_all = name == "--log" || name == "--log-level" || name == "--plugin" ||
+                        name == "--looser-contracts";
+    require(option->count() == 0 || of_all, name.c_str(), "stands in front of ", command.get_name(),
+            ", where it has no effect; put it behind, if ", command.get_name(), " takes it");
+  }
 }
 
 int run(int argc, char** argv) {
@@ -131,6 +163,7 @@ int run(int argc, char** argv) {
     command = sub;
     action = its_action;
   }
+  check_place(app, *command);
   check_impl(*command);
   check_outputs(app, *command);
   const auto parsed = log_level_from_name(level);

@@ -40,6 +40,11 @@ def run(options: argparse.Namespace) -> int:
             f"{options.out} takes what is better, and with --reason what is worse"
         )
     runs = [at_commit(run) for path in options.results for run in read_results(path)]
+    for one in runs:
+        if not one.complete:
+            raise ValueError(
+                f"{one.name}: was cut short after {len(one.checkpoints)} checkpoints; run it again"
+            )
     made, failing = baseline.without_failures(baseline.of_runs(runs, options.out, options.device))
     if failing:
         _say(failing, len(made.checkpoints))

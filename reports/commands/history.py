@@ -215,7 +215,12 @@ def _accept(options: argparse.Namespace) -> int:
         baseline.write(baseline.accept(before, offered, acceptance, options.drop_gone))
     counts = [len(offered.better), len(offered.larger), len(offered.refused)]
     taken = sum(counts) if acceptance else counts[0]
-    print(f"{options.baseline}: {taken} of {len(before.checkpoints)} checkpoints taken")
+    dropped = len(offered.gone) if acceptance and options.drop_gone else 0
+    print(
+        f"{options.baseline}: {taken} checkpoints taken"
+        + (f", {dropped} that the run lacks forgotten" if dropped else "")
+        + f", {len(before.checkpoints)} were there"
+    )
     return 0 if acceptance else _left(offered)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from pathlib import Path
 
 from reports import rival_model
@@ -36,6 +37,8 @@ def run(options: argparse.Namespace) -> int:
     for name in ("tokens", "steps", "rounds"):
         if getattr(options, name) < 1:
             raise UsageError(f"--{name} {getattr(options, name)}: needs at least 1")
+    if not 0 <= options.timeout < math.inf:
+        raise UsageError(f"--timeout {options.timeout:g}: needs seconds, 0 for any time")
     check_writable(options.out)
     plan = rival_model.Plan(
         rival_model.Work(

@@ -31,6 +31,24 @@ def made(tmp_path: Path, *checkpoints: dict[str, Any]) -> Path:
     return path
 
 
+def test_a_run_that_was_cut_short_makes_no_baseline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results, path = write(tmp_path / "run.jsonl", checkpoint("a"), checkpoint("b")), tmp_path / "b"
+    results.write_text("".join(results.read_text().splitlines(keepends=True)[:-1]))
+    assert main(["baseline", str(results), "--out", str(path)]) != 0
+    assert f"{results}: was cut short after 2 checkpoints" in capsys.readouterr().err
+    assert not path.exists()
+
+
+def test_a_device_that_never_ends_is_no_baseline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = write(tmp_path / "run.jsonl", checkpoint("a"))
+    assert main(["history", "accept", str(results), "/dev/full"]) == 3
+    assert "/dev/full: is a device" in capsys.readouterr().err
+
+
 def test_a_failing_run_makes_no_baseline_unless_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

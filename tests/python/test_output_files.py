@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import resource
+import shutil
 import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
@@ -169,3 +170,45 @@ def test_a_log_on_a_full_disk_goes_on_where_it_is_seen() -> None:
 def test_a_log_that_cannot_be_opened_is_a_usage_error(tmp_path: Path) -> None:
     code, said = ended(*RUN, "--log", str(tmp_path))
     assert code == 2 and f"cannot open {tmp_path} for writing" in said
+
+
+def a_copy(tmp_path: Path) -> Path:
+    recording = tmp_path / "recording"
+    shutil.copytree(FIXTURE, recording)
+    shutil.copy(FIXTURE.parent / "weights-f32.safetensors", tmp_path)
+    return recording
+
+
+def test_a_recording_is_not_written_over(tmp_path: Path) -> None:
+    recording = a_copy(tmp_path)
+    before = {file: file.read_bytes() for file in recording.iterdir()}
+    code, said = ended("export", str(recording), str(recording))
+    assert code == 2 and f"[export] {recording}: is a recording" in said
+    for file in before:
+        code, said = ended(*RUN, "--json", str(file))
+        assert code == 2 and f"[--json] {file} is part of a recording" in said
+    assert before == {file: file.read_bytes() for file in recording.iterdir()}
+
+
+def test_what_is_read_is_not_written_over(tmp_path: Path) -> None:
+    outputs = tmp_path / "outputs.st"
+    outputs.write_bytes(b"kept")
+    code, said = ended("judge", str(FIXTURE), str(outputs), "--json", str(outputs))
+    assert code == 2 and f"[--json] {outputs} is the file that outputs {outputs} reads" in said
+    code, said = ended(*RUN, "--plugin", str(outputs), "--junit", str(outputs))
+    assert code == 2 and f"is the file that --plugin {outputs} reads" in said
+    assert outputs.read_bytes() == b"kept"
+
+
+@pytest.mark.parametrize("option", ["--json", "--junit", "--markdown", "--log", "--journal"])
+def test_an_output_without_a_name_is_refused(option: str) -> None:
+    words = (option, "", *RUN) if option == "--log" else (*RUN, option, "")
+    code, said = ended(*words)
+    assert code == 2 and f"[{option}] is empty; name a file" in said
+
+
+def test_options_in_front_of_a_command_that_they_would_not_reach_are_refused() -> None:
+    code, said = ended("--device", "cpu", "devices")
+    assert code == 2
+    assert "[--device] stands in front of devices, where it has no effect" in said
+    assert ended("--log-level", "debug", "devices")[0] == 0

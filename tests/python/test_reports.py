@@ -116,6 +116,8 @@ def test_a_broken_line_is_named(tmp_path: Path) -> None:
         (b'{"type": "run", "started": "today"}\n', ":1: started is 'today': Invalid isoformat"),
         (b'{"type": "run", "started": 3}\n', ":1: started is 3: "),
         (json.dumps({**OURS, "median_us": "fast"}).encode(), ":1: median_us is 'fast'"),
+        (json.dumps({**OURS, "median_us": 0}).encode(), ":1: median_us is 0, expected a number"),
+        (json.dumps({k: OURS[k] for k in OURS if k != "median_us"}).encode(), "lacks median_us"),
     ],
 )
 def test_what_is_no_measurement_says_why(content: bytes, words: str, tmp_path: Path) -> None:
