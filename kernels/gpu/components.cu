@@ -3,7 +3,7 @@
 // transpose: a thread owns a square of 16-byte rows and turns it in registers; where alignment
 // forbids that, a block moves tiles through shared memory, so that both sides are read and written
 // along their rows. mask_fill: 16 bytes per thread, neighbours along the rows. position_ids: a
-// block owns a row; every thread counts a few tokens, and waves add up what their lanes counted.
+// block owns a row; every thread counts its part, and a wave adds up what its lanes counted.
 #include <algorithm>
 
 #include "kernels/gpu/gpu_ops.h"
@@ -158,7 +158,7 @@ struct PositionOperands {
   int64_t batch, tokens, offset;
 };
 
-constexpr int kMostCounting = 1024, kCounted = 4;  // threads; tokens of each at a time
+constexpr int kMostCounting = 1024;
 
 template <int Wave>
 struct Counts {
@@ -170,20 +170,14 @@ __global__ void __launch_bounds__(kMostCounting) count_positions(PositionOperand
   wait_for_previous_kernel();
   Counts<Wave>& counts = block_shared<Counts<Wave>>();
   const int thread = static_cast<int>(thread_index().x), lane = thread % Wave;
-  const int threads = static_cast<int>(block_size().x), waves = threads / Wave;
-  const int64_t row = block_index().x;
-  const bool* valid = p.valid ? p.valid + row * p.valid_row : nullptr;
-  int64_t* out = p.out + row * p.out_row;
-  int64_t next = p.offset;  // of the first real token from `base` on
-  for (int64_t base = 0; base < p.tokens; base += threads * kCounted) {
-    const int64_t begin = base + thread * kCounted;
-    bool real[kCounted];
+  const int threads = static_cast<int>(block_size().x);
+  const int64_t part = (p.tokens + threads - 1) / threads;
+  const int64_t begin = part * thread < p.tokens ? part * thread : p.tokens;
+  const int64_t end = begin + part < p.tokens ? begin + part : p.tokens;
+  for (int64_t b = block_index().x; b < p.batch; b += grid_size().x) {
+    const bool* valid = p.valid ? p.valid + b * p.valid_row : nullptr;
     int own = 0;
-#pragma unroll
-    for (int j = 0; j < kCounted; ++j) {
-      real[j] = begin + j < p.tokens && (!valid || valid[begin + j]);
-      own += real[j];
-    }
+    for (int64_t t = begin; t < end; ++t) own += !valid || valid[t];
     int up_to_own = own;  // of the lanes up to this one
     for (int step = 1; step < Wave; step *= 2) {
       const int before = shuffle<Wave>(up_to_own, lane < step ? lane : lane - step);
@@ -191,17 +185,11 @@ __global__ void __launch_bounds__(kMostCounting) count_positions(PositionOperand
     }
     if (lane == Wave - 1) counts.of_wave[thread / Wave] = up_to_own;
     block_barrier();
-    int before = 0, all = 0;
-    for (int w = 0; w < waves; ++w) {
-      before += w < thread / Wave ? counts.of_wave[w] : 0;
-      all += counts.of_wave[w];
+    int64_t next = p.offset + up_to_own - own;
+    for (int w = 0; w < thread / Wave; ++w) next += counts.of_wave[w];
+    for (int64_t t = begin; t < end; ++t) {
+      p.out[b * p.out_row + t] = !valid || valid[t] ? next++ : 0;
     }
-    int64_t position = next + before + up_to_own - own;
-#pragma unroll
-    for (int j = 0; j < kCounted; ++j) {
-      if (begin + j < p.tokens) out[begin + j] = real[j] ? position++ : 0;
-    }
-    next += all;
     block_barrier();
   }
 }
