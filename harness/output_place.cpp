@@ -38,11 +38,15 @@ fs::path place_of(const fs::path& path) {
   return error ? absolute : place;
 }
 
-// Whether the file is there and of a recording or a model.
-bool is_recorded(const fs::path& path) {
+// Whether the file is there and of a recording or a model. --out writes tensors of its own: only
+// those beside a recording or a model are not.
+bool is_recorded(const NamedFile& file, const fs::path& path) {
   std::error_code no;
-  return fs::exists(path, no) &&
-         (path.filename() == "recording.json" || path.extension() == ".safetensors");
+  if (!fs::exists(path, no)) return false;
+  const auto beside = [&](const char* name) { return fs::exists(path.parent_path() / name, no); };
+  return path.filename() == "recording.json" ||
+         (path.extension() == ".safetensors" &&
+          (file.option != "--out" || beside("recording.json") || beside("config.json")));
 }
 
 }  // namespace
@@ -106,7 +110,7 @@ void require_different(const std::vector<NamedFile>& outputs,
       require(place != place_of(input.path), file.option.c_str(), file.path, " is the file that ",
               input.option, ' ', input.path, " reads; name another");
     }
-    require(file.option == "--out" || !is_recorded(place), file.option.c_str(), file.path,
+    require(!is_recorded(file, place), file.option.c_str(), file.path,
             " is part of a recording, which would be lost; name another file");
     written.emplace_back(place, &file);
   }

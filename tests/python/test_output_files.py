@@ -187,6 +187,9 @@ def test_a_recording_is_not_written_over(tmp_path: Path) -> None:
     for file in before:
         code, said = ended(*RUN, "--json", str(file))
         assert code == 2 and f"[--json] {file} is part of a recording" in said
+    tensors = str(recording / "tensors.safetensors")
+    code, said = ended("forward", "--model", str(recording), "--tokens", "1,2", "--out", tensors)
+    assert code == 2 and f"[--out] {tensors} is part of a recording" in said
     assert before == {file: file.read_bytes() for file in recording.iterdir()}
 
 
