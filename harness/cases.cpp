@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "harness/conformance.h"
+#include "harness/layout.h"
 #include "harness/oracle_runs.h"
 #include "harness/result.h"
+#include "harness/sums.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -46,13 +47,13 @@ OpSet ops_with_single_rounding() {
   return out;
 }
 
-// The largest |score| that the recording states for an attention, or 0.
-double max_abs_score(const Checkpoint& checkpoint) {
+// The largest |score| that the recording states for an attention.
+std::optional<double> stated_score(const Checkpoint& checkpoint) {
   const Params* params = &checkpoint.params;
   const auto nested = params->values().find("attention");
   if (nested != params->values().end()) params = std::get_if<Params>(&nested->second);
-  if (!params || !params->has("max_abs_score")) return 0;
-  return params->number_or_null("max_abs_score").value_or(0);
+  if (!params || !params->has("max_abs_score")) return {};
+  return params->number_or_null("max_abs_score");
 }
 
 }  // namespace
@@ -69,8 +70,20 @@ OutputCase recorded_case(const Recording& recording, const Checkpoint& checkpoin
     out.valid = recording.read(ref.valid->tensor);
     out.valid_axes = ref.valid->axes;
   }
-  out.max_abs_score = max_abs_score(checkpoint);
+  out.max_abs_score = stated_score(checkpoint).value_or(0);
+  out.unstable = ref.unstable;
+  if (checkpoint.operations) out.narrowed = narrowed_by(*checkpoint.operations, recording.dtype());
   return out;
+}
+
+std::optional<Tensor> recorded_model(const Recording& recording, const Checkpoint& checkpoint,
+                                     const OutputCase& output) {
+  const OutputRef& ref = checkpoint.outputs.at(output.name);
+  if (!ref.model || !output.narrowed.empty()) return {};
+  if (ref.model->at.empty()) return output.reference;
+  const std::string where = text(checkpoint.params.where(), ": outputs.", output.name, ".model");
+  return rounded_model(output.reference, recording.read(ref.model->at),
+                       recording.read(ref.model->values), where);
 }
 
 namespace {
@@ -150,23 +163,124 @@ RunFacts facts_of_stranger(const Recording& recording, const BlockEntry& block,
   return out;
 }
 
+namespace {
+
+bool is_composite(const BlockEntry& block) {
+  return block.bits == BitRule::none || block.bits == BitRule::cascade;
+}
+
+// How the run stands to the recording, which decides what it is held to.
+struct Standing {
+  bool other_dtype = false;
+  bool held_to_model = false;
+  bool coarser = false;
+};
+
+Standing standing_of(const Recording& recording, const Checkpoint& checkpoint,
+                     const RunFacts& facts) {
+  const auto recorded = recording.contracts().find(checkpoint.contract);
+  const bool recorded_eager =
+      recorded != recording.contracts().end() && recorded->second.points == RoundingPoints::eager;
+  const bool eager = facts.contract.points == RoundingPoints::eager;
+  Standing out;
+  out.other_dtype = facts.dtype != recording.dtype() && facts.dtype != DType::f64;
+  out.held_to_model = !recorded_eager || !eager || out.other_dtype;
+  out.coarser = !recorded_eager && eager;
+  return out;
+}
+
+std::optional<Spread> recorded_spread(const Checkpoint& checkpoint, const std::string& output,
+                                      const Contract& contract) {
+  const OutputRef& ref = checkpoint.outputs.at(output);
+  const bool truncates = contract.accumulator.rounding == SumRounding::toward_zero;
+  return truncates && ref.truncated ? ref.truncated : ref.spread;
+}
+
+// The recorded one stands for a limit's floor: more than q and k give would loosen it.
+void require_recorded_score(const Checkpoint& checkpoint, const BlockEntry& block,
+                            double computed) {
+  const std::optional<double> score = stated_score(checkpoint);
+  if (!score) return;
+  const double stated = *score;
+  // A layer's q and k were rounded in the run that stated it.
+  const double tolerance = block.name == "sdpa" ? 1e-6 : 0.25;
+  if (std::fabs(stated - computed) <= tolerance * computed) return;
+  throw BadInput(text(checkpoint.params.where(), ": max_abs_score is ", stated,
+                      ", the recorded operands give ", computed, "; record it again"));
+}
+
+// Our block in float64 on the recorded operands: whoever judges by it must make o of them.
+class Referee {
+ public:
+  Referee(const Recording& recording, const Checkpoint& checkpoint, const BlockEntry& block,
+          const HostOperands& operands, bool other_dtype, OpSet fused, Device& oracle)
+      : checkpoint_(checkpoint), block_(block), fused_(fused) {
+    if (other_dtype) recorded_ = read_operands(recording, checkpoint, recording.dtype());
+    runs_.emplace(recording, checkpoint, block, recorded_ ? *recorded_ : operands, oracle);
+  }
+
+  // Says so in the case, which has the recorded reference and delta. Nothing where the block cannot
+  // be computed, or has no floats.
+  void hold_to_oracle(OutputCase& output) {
+    if (!runs_->possible(output.name)) return;
+    const Tensor ours = runs_->float64(output.name, fused_);
+    if (!checkpoint_.outputs.at(output.name).sampled) {
+      require_recorded_score(checkpoint_, block_, runs_->max_abs_score());
+    }
+    if (ours.defined()) compare(output, ours);
+  }
+
+ private:
+  // |ours - o| <= 1e-12 max|o| + 2^-24 |delta|.
+  static void compare(OutputCase& output, const Tensor& ours) {
+    const Layout layout = layout_of(ours.shape(), output.axes,
+                                    output.sample ? output.sample->tokens : std::vector<int64_t>());
+    const std::vector<double> y = to_matrix(ours, layout);
+    std::vector<double> o = to_matrix(output.reference, layout);
+    const std::vector<double> delta = output.delta.defined() ? to_matrix(output.delta, layout)
+                                                             : std::vector<double>(o.size(), 0.0);
+    const std::vector<uint8_t> valid = to_mask(output.valid, output.valid_axes, layout);
+    double max_abs = 0;
+    for (size_t i = 0; i < o.size(); ++i) {
+      o[i] += delta[i];
+      if (valid[i] && std::isfinite(o[i])) max_abs = std::max(max_abs, std::fabs(o[i]));
+    }
+    output.float64_share = 0;
+    for (size_t i = 0; i < o.size(); ++i) {
+      if (!valid[i] || !std::isfinite(o[i])) continue;
+      const double share =
+          quotient(std::fabs(y[i] - o[i]), kLimits.float64_relative * max_abs +
+                                               kLimits.float64_delta * std::fabs(delta[i]));
+      if (!exceeds(share, *output.float64_share)) continue;
+      output.float64_share = share;
+      output.float64_at = element_name(layout, static_cast<int64_t>(i));
+    }
+  }
+
+  const Checkpoint& checkpoint_;
+  const BlockEntry& block_;
+  const OpSet fused_;
+  std::optional<HostOperands> recorded_;
+  std::optional<OracleRuns> runs_;
+};
+
+}  // namespace
+
 std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoint& checkpoint,
                                      const BlockEntry& block, const HostOperands& operands,
                                      const std::map<std::string, Tensor>& outputs,
                                      const RunFacts& facts, Device& oracle) {
   const DType dtype = facts.dtype;
-  const bool other_dtype = dtype != recording.dtype() && dtype != DType::f64;
-  const auto recorded = recording.contracts().find(checkpoint.contract);
-  const bool recorded_eager =
-      recorded != recording.contracts().end() && recorded->second.points == RoundingPoints::eager;
+  const Standing standing = standing_of(recording, checkpoint, facts);
   const bool exact = block.bits == BitRule::exact;
-  const bool from_model =
-      !recorded_eager || facts.contract.points != RoundingPoints::eager || other_dtype;
+  const bool narrow = size_of(dtype) == 2;
   // Attention in one go rounds its probabilities against a running maximum: no model has its bits.
-  const bool conforms = size_of(dtype) == 2 && facts.single_rounding.none() &&
-                        (block.bits != BitRule::exact && block.bits != BitRule::none);
+  const bool conforms =
+      narrow && facts.single_rounding.none() && !exact && block.bits != BitRule::none;
 
-  OracleRuns runs(recording, checkpoint, block, operands, oracle);
+  const auto runs = std::make_shared<OracleRuns>(recording, checkpoint, block, operands, oracle);
+  Referee referee(recording, checkpoint, block, operands, standing.other_dtype,
+                  facts.single_rounding, oracle);
   std::vector<OutputCase> out;
   for (const auto& [name, y] : outputs) {
     OutputCase output = recorded_case(recording, checkpoint, name);
@@ -179,14 +293,30 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
     output.contract.storage = is_floating(y.dtype()) ? y.dtype() : dtype;
     output.stages = facts.stages;
     output.exact = exact;
+    output.composite = is_composite(block);
     output.conformance = conforms;
-    // Without its model a sampled output is held to the reference.
-    const bool modelled = !exact && dtype != DType::f64 && (from_model || conforms);
-    if (modelled && (runs.possible(name) || other_dtype)) {
-      output.model = runs.rounded(name, facts.single_rounding);
-      output.reference_is_model = from_model;
+    output.held_to_model = standing.held_to_model && !exact;
+    output.coarser = standing.coarser;
+    if (!exact && dtype != DType::f64) referee.hold_to_oracle(output);
+    const bool possible = runs->possible(name);
+    // In float32 the model rounds nothing that counts, where there is a reference.
+    const bool modelled =
+        !exact && dtype != DType::f64 &&
+        (standing.other_dtype || (narrow && (standing.held_to_model || conforms)));
+    const std::optional<Tensor> recorded =
+        standing.held_to_model ? std::nullopt : recorded_model(recording, checkpoint, output);
+    if (modelled && recorded) {
+      output.model = *recorded;
+    } else if (modelled && (possible || standing.other_dtype)) {
+      output.model = runs->rounded(name, facts.single_rounding);
     }
-    if (const Tensor o = other_dtype ? runs.float64(name) : Tensor(); o.defined()) {
+    if (!standing.other_dtype) output.spread = recorded_spread(checkpoint, name, facts.contract);
+    if (!exact && dtype != DType::f64 && possible) {
+      output.simulate = [runs, name = name, fused = facts.single_rounding](int count) {
+        return runs->simulated(name, fused, count);
+      };
+    }
+    if (const Tensor o = standing.other_dtype ? runs->float64(name) : Tensor(); o.defined()) {
       output.oracle = o;
       output.reference = {};
       output.delta = {};
@@ -206,33 +336,11 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
 
 void note_sample(const OutputCase& output, CheckpointResult& result) {
   if (!output.sample) return;
-  const bool other_model = output.reference_is_model || output.conformance;
+  const bool other_model = output.held_to_model || output.conformance;
   const bool lacks_model = other_model && !output.model.defined() && !output.exact;
   result.details.push_back(text("output \"", output.name, "\" judged from ",
                                 words_of(*output.sample),
                                 lacks_model ? ", without its rounded model" : ""));
-}
-
-std::vector<Candidate> rounding_candidates(const Recording& recording, const BlockEntry& block,
-                                           const Checkpoint& checkpoint,
-                                           const HostOperands& operands, Device& oracle,
-                                           const std::string& output) {
-  std::vector<Candidate> out;
-  if (!OracleRuns(recording, checkpoint, block, operands, oracle).possible(output)) return out;
-  const auto add = [&](const std::string& name, const Checkpoint& variant, OpSet fused) {
-    OracleRuns runs(recording, variant, block, operands, oracle);
-    out.push_back({name, runs.rounded(output, fused)});
-  };
-  add("HF eager", checkpoint, OpSet());
-  if (block.name == "rms_norm") {
-    Checkpoint other = checkpoint;
-    const bool before = checkpoint.params.string("rounding") == "before";
-    other.params.set("rounding", std::string(before ? "after" : "before"));
-    add(before ? "weight before the cast (one rounding)" : "weight after the cast (two roundings)",
-        other, OpSet());
-  }
-  add("fused (one rounding at the output)", checkpoint, ops_with_single_rounding());
-  return out;
 }
 
 }  // namespace plumb

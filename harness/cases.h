@@ -31,6 +31,11 @@ RunFacts facts_of_stranger(const Recording& recording, const BlockEntry& block,
 OutputCase recorded_case(const Recording& recording, const Checkpoint& checkpoint,
                          const std::string& output);
 
+// m of a recorded case as the traced run gave it; nothing where there was none, or it rounded where
+// it should not have.
+std::optional<Tensor> recorded_model(const Recording& recording, const Checkpoint& checkpoint,
+                                     const OutputCase& output);
+
 // One case per output, `outputs` being what the run made. Runs the block on the oracle where the
 // verdict needs its rounded model or, for a dtype other than the recording's, the oracle itself; of
 // a sampled output, on the chosen rows only. Where those cannot be computed alone, the reference
@@ -39,12 +44,5 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
                                      const BlockEntry& block, const HostOperands& operands,
                                      const std::map<std::string, Tensor>& outputs,
                                      const RunFacts& facts, Device& oracle);
-
-// Ways to round this block, for telling which one some bits follow; none where the oracle cannot
-// compute the output's rows.
-std::vector<Candidate> rounding_candidates(const Recording& recording, const BlockEntry& block,
-                                           const Checkpoint& checkpoint,
-                                           const HostOperands& operands, Device& oracle,
-                                           const std::string& output);
 
 }  // namespace plumb

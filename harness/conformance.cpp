@@ -2,25 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <functional>
 #include <numeric>
 #include <optional>
-
-#include "harness/layout.h"
 
 namespace plumb {
 namespace {
 
 bool same_value(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
-
-std::string percent(const Conformance& c) {
-  char buffer[32];
-  std::snprintf(
-      buffer, sizeof buffer, "%.2g %%",
-      100.0 * static_cast<double>(c.differ) / static_cast<double>(std::max<int64_t>(c.n, 1)));
-  return buffer;
-}
 
 // What float32 arithmetic on values of ordinary size may be off by. An element that is tiny because
 // its terms cancel (GeLU's tail in the textbook form) has a last bit that no contract determines.
@@ -62,22 +51,6 @@ int64_t largest(std::vector<int64_t> counts, const RowsAside& aside) {
   return std::accumulate(counts.begin(), end, int64_t{0}, [&](int64_t sum, int64_t count) {
     return sum + std::min(count, aside.outputs);
   });
-}
-
-struct Judged {
-  std::string name;
-  Conformance result;
-};
-
-// "a (0.02 % differ), b (0.03 %)" of those that passed, or of the others.
-std::string list(const std::vector<Judged>& all, bool passed, bool explain) {
-  std::string out;
-  for (const Judged& j : all) {
-    if (j.result.passed != passed) continue;
-    out += (out.empty() ? "" : ", ") + j.name + " (" + percent(j.result);
-    out += explain && out.find('%') == out.rfind('%') ? " differ)" : ")";
-  }
-  return out;
 }
 
 }  // namespace
@@ -152,27 +125,6 @@ Conformance conformance(const std::vector<double>& y, const std::vector<double>&
   out.limit = std::max(kLimits.conformance_count, limit) + static_cast<double>(rule.fed);
   out.passed = !!(static_cast<double>(out.differ - out.set_aside) <= out.limit);
   return out;
-}
-
-std::string classify(const OutputCase& output, const std::vector<Candidate>& candidates) {
-  if (candidates.empty()) return {};
-  const Layout layout = layout_of(output.y.shape(), output.axes);
-  const std::vector<double> y = to_matrix(output.y, layout);
-  const std::vector<uint8_t> valid = to_mask(output.valid, output.valid_axes, layout);
-  const ConformanceRule rule = conformance_rule(
-      output, floors(output.contract, output.stages, output.max_abs_score), layout.columns);
-  std::vector<Judged> all;
-  for (const Candidate& candidate : candidates) {
-    all.push_back(
-        {candidate.name, conformance(y, to_matrix(candidate.model, layout), valid, rule)});
-  }
-  std::stable_sort(all.begin(), all.end(), [](const Judged& a, const Judged& b) {
-    return a.result.differ < b.result.differ;
-  });
-  const std::string like = list(all, true, true);
-  const std::string unlike = list(all, false, like.empty());
-  if (like.empty()) return "rounds like none: " + unlike;
-  return "rounds like: " + like + (unlike.empty() ? "" : ", not like: " + unlike);
 }
 
 }  // namespace plumb

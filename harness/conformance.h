@@ -59,14 +59,4 @@ bool conformance_applies(DType storage, int64_t n, const RowsAside& aside = {});
 Conformance conformance(const std::vector<double>& y, const std::vector<double>& model,
                         const std::vector<uint8_t>& valid, const ConformanceRule& rule);
 
-// One way to round the same block.
-struct Candidate {
-  std::string name;  // "weight before cast"
-  Tensor model;
-};
-
-// "rounds like: weight before cast (0.02 % differ), not like: HF eager (26 %)"; "rounds like none:
-// ..." when no candidate is within the limit of conformance; "" without candidates.
-std::string classify(const OutputCase& output, const std::vector<Candidate>& candidates);
-
 }  // namespace plumb

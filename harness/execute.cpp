@@ -11,20 +11,6 @@
 namespace plumb {
 namespace {
 
-// An additive mask's lowest finite number means "not allowed": it must stay the lowest of its
-// dtype.
-Tensor converted_mask(const Tensor& host, DType to) {
-  const Tensor out = converted(host, to);
-  if (!is_floating(host.dtype()) || host.dtype() == to) return out;
-  for (int64_t i = 0; i < host.numel(); ++i) {
-    const double value = load(host.dtype(), host.data<char>() + i * size_of(host.dtype()));
-    if (value == -info(host.dtype()).max) {
-      store(to, out.data<char>() + i * size_of(to), -info(to).max);
-    }
-  }
-  return out;
-}
-
 // What transformers computes in float32 whatever the model's dtype: a state space's states, and
 // its output for a sequence.
 bool stays_f32(const Checkpoint& checkpoint, const std::string& name) {
@@ -129,6 +115,18 @@ Tensor converted(const Tensor& host, DType to) {
   for (int64_t i = 0; i < host.numel(); ++i) {
     store(to, out.data<char>() + i * to_size,
           load(host.dtype(), host.data<char>() + i * from_size));
+  }
+  return out;
+}
+
+Tensor converted_mask(const Tensor& host, DType to) {
+  const Tensor out = converted(host, to);
+  if (!is_floating(host.dtype()) || host.dtype() == to) return out;
+  for (int64_t i = 0; i < host.numel(); ++i) {
+    const double value = load(host.dtype(), host.data<char>() + i * size_of(host.dtype()));
+    if (value == -info(host.dtype()).max) {
+      store(to, out.data<char>() + i * size_of(to), -info(to).max);
+    }
   }
   return out;
 }

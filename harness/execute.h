@@ -36,6 +36,9 @@ HostOperands blank_operands(const Recording& recording, const Checkpoint& checkp
 
 // A host tensor with every element converted by one rounding; the same tensor when nothing changes.
 Tensor converted(const Tensor& host, DType to);
+// The same of an additive mask, whose lowest finite number means "not allowed": it becomes the
+// lowest of its new dtype.
+Tensor converted_mask(const Tensor& host, DType to);
 
 struct RunSetup {
   OpSet fused = OpSet().set();  // which fused ops may run in the device's own version

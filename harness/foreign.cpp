@@ -1,6 +1,7 @@
 #include "harness/foreign.h"
 
 #include "harness/features.h"
+#include "harness/rounding_family.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -20,11 +21,36 @@ Tensor in_recorded_dtype(const Tensor& y, DType recorded, const std::string& whe
   return converted(y, recorded);
 }
 
+// Lets the output be held to the rounding points that its bits follow, and says which. Attention
+// that follows none is judged by its errors alone: nobody knows how its keys were divided.
+std::string follow_bits(const BlockEntry& block, std::optional<RoundingPoints> demanded,
+                        RoundingPoints recorded, OracleRuns& runs, OutputCase& output) {
+  const bool determined = block.bits != BitRule::exact && block.bits != BitRule::none;
+  if (!determined || size_of(output.contract.storage) != 2) return {};
+  const bool attention = block.name == "sdpa";
+  const Following following = follow_roundings(output, runs, attention, demanded);
+  if (following.members.empty()) return {};
+  const FamilyMember& member = following.member();
+  const bool conforms = following.conforms();
+  const bool flash = demanded.value_or(RoundingPoints::flash) == RoundingPoints::flash;
+  output.conformance = conforms || !(attention && flash);
+  if (conforms || demanded) {
+    output.model = member.model;
+    output.held_to_model = member.points != recorded;
+    output.rounding = conforms ? member.name : "";
+  } else if (!output.conformance) {
+    // Eager code rounds its scores: its error would hide a softmax in 16 bits.
+    output.model = following.flash();
+    output.held_to_model = true;
+  }
+  return words_of(following);
+}
+
 }  // namespace
 
 CheckpointResult judge_foreign(const Recording& recording, const Checkpoint& checkpoint,
-                               const std::map<std::string, Tensor>& outputs, RoundingPoints points,
-                               Device& oracle) {
+                               const std::map<std::string, Tensor>& outputs,
+                               std::optional<RoundingPoints> demanded, Device& oracle) {
   const BlockEntry* block = find_block(checkpoint.block);
   if (!block)
     throw Unsupported(text("no native block \"", checkpoint.block, "\" to derive limits from"));
@@ -58,30 +84,28 @@ CheckpointResult judge_foreign(const Recording& recording, const Checkpoint& che
   result.blind_to = features.blind;
 
   const HostOperands operands = read_operands(recording, checkpoint, recording.dtype());
+  const RoundingPoints points =
+      demanded.value_or(recording.contracts().at(checkpoint.contract).points);
   const RunFacts facts =
       facts_of_stranger(recording, *block, checkpoint, operands, oracle, recording.dtype(), points);
   result.contract = to_string(facts.contract);
-  result.fused = points == RoundingPoints::fused;
-  const std::vector<OutputCase> cases =
+  result.fused = points != RoundingPoints::eager;
+  std::vector<OutputCase> cases =
       output_cases(recording, checkpoint, *block, operands, given, facts, oracle);
   std::vector<OutputVerdict> verdicts;
-  for (const OutputCase& output : cases) {
+  OracleRuns runs(recording, checkpoint, *block, operands, oracle);
+  const RoundingPoints recorded = recording.contracts().at(checkpoint.contract).points;
+  for (OutputCase& output : cases) {
+    const std::string rounding = follow_bits(*block, demanded, recorded, runs, output);
     verdicts.push_back(judge(output));
     note_sample(output, result);
+    if (!rounding.empty()) result.details.push_back("bits: " + rounding);
   }
   Verdict verdict = combine(std::move(verdicts));
   result.status = verdict.status;
   result.reason = verdict.reason;
   result.outputs = std::move(verdict.outputs);
   if (rounded) result.details.push_back("wider outputs were rounded to " + result.dtype);
-  if (result.status == Status::fail && size_of(recording.dtype()) == 2) {
-    for (const OutputCase& output : cases) {
-      const std::string words = classify(
-          output,
-          rounding_candidates(recording, *block, checkpoint, operands, oracle, output.name));
-      if (!words.empty()) result.details.push_back("bits: " + words);
-    }
-  }
   return result;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "harness/cases.h"
@@ -10,11 +11,11 @@
 namespace plumb {
 
 // The program's outputs of one checkpoint by name, in host memory: in the recording's dtype, or as
-// f32 or f64 numbers that are rounded to it here. `points`: where the program rounds (eager: after
-// every operation as HuggingFace; fused: once, at the output). BadInput when an output is missing
-// or unknown.
+// f32 or f64 numbers that are rounded to it here. Where the program rounds is inferred from its
+// bits (harness/rounding_family.h) unless a contract is demanded. BadInput when an output is
+// missing or unknown.
 CheckpointResult judge_foreign(const Recording& recording, const Checkpoint& checkpoint,
-                               const std::map<std::string, Tensor>& outputs, RoundingPoints points,
-                               Device& oracle);
+                               const std::map<std::string, Tensor>& outputs,
+                               std::optional<RoundingPoints> demanded, Device& oracle);
 
 }  // namespace plumb

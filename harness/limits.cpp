@@ -77,8 +77,30 @@ Gate ratio_gate(std::string name, double y, double c, double kappa, double r, do
                    std::move(where));
 }
 
+bool no_less_accurate(const Statistics& errors, const Statistics& others, const Floors& floors) {
+  const auto fits = [](double error, double other, double floor) {
+    return error <= kLimits.no_less_accurate * std::max(other, floor);
+  };
+  bool out = fits(errors.tensor, others.tensor, floors.norm) &&
+             fits(errors.element, others.element, floors.element);
+  for (size_t i = 0; i < errors.families.size(); ++i) {
+    out = out && fits(errors.families[i].value, others.families[i].value, floors.norm);
+  }
+  return out;
+}
+
+void widen(Gate& gate, const Spread* spread, DType storage) {
+  const SpreadOf* of = spread ? spread->find(gate.name) : nullptr;
+  if (!of) return;
+  const double limit = spread_limit(*of, storage);
+  gate.derivation.push_back({"spread", limit});
+  gate.limit = std::max(gate.limit, limit);
+  gate.passed = !!(gate.statistic <= gate.limit);
+}
+
 std::vector<Gate> statistic_gates(const Statistics& y, const Statistics& reference,
-                                  const ReferenceScales& scales, const Floors& floors) {
+                                  const ReferenceScales& scales, const Floors& floors,
+                                  const Spread* spread) {
   const double c = c_of(scales.storage);
   std::vector<Gate> out;
   out.push_back(ratio_gate("tensor", y.tensor, c, kappa(scales.n, 1), floors.roundings,
@@ -104,6 +126,7 @@ std::vector<Gate> statistic_gates(const Statistics& y, const Statistics& referen
                            reference.element, floors.element,
                            y.element_at < 0 ? "" : element_name(scales.layout, y.element_at)));
   if (!scales.constant) out.push_back(gain_gate(y, reference, scales, floors.norm));
+  for (Gate& gate : out) widen(gate, spread, scales.storage);
   return out;
 }
 

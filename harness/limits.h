@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "harness/spread.h"
 #include "harness/statistics.h"
 #include "kernels/contract.h"
 
@@ -39,6 +40,13 @@ struct LimitConstants {
   double conformance_aside = 1e-4;  // chance that a bottleneck turns over more rows than set aside
   double conformance_noise = 8;  // of float32, in its u, of the median element: x/2 (1 + erf) at -4
   double conformance_undetermined = 32;  // ulp / noise below which one ulp may differ
+  int spread_runs = 8;                   // simulated where the recording has none
+  double spread_deviations = 10;         // of a statistic's mean over simulated kernels
+  double bits_of_largest = 3;            // bits that differ: 3 largest + 8, or by deviations
+  double spread_worth = 16;              // statistic / limit beyond which no simulation can acquit
+  double no_less_accurate = 1.5;         // errors of a rounded model over the reference's
+  double far_beyond_floor = 8;           // of a reference's error, where only the floor is known
+  double ill_conditioned = 0.1;          // tensor error of simulated correct kernels
   double chain_narrow = 1.5;     // c of chained errors: real models' correct code stays below 1.03
   double chain_f32 = 4;          // plain sums against a blocked reference
   double chain_excess = 2;       // chained error over its forecast; correct code: 1.08
@@ -91,10 +99,18 @@ Gate ratio_gate(std::string name, double y, double c, double kappa, double r, do
                 double floor, std::string where);
 
 // The gates on the decisive statistics of y, `reference` being the same statistics of the
-// reference: S(y) <= c kappa max(S(reference), F). Where the groups of a family differ in size, the
-// worst one by v_g / kappa_g is shown: v_g(y) <= c kappa_g max(max_g v_g(reference) / kappa_g, F).
-// The gain has no gate for a constant o, where one rounding is coherent by nature.
+// reference: S(y) <= c kappa max(S(reference), F), or the spread's limit where that is larger.
+// Where the groups of a family differ in size, the worst one by v_g / kappa_g is shown: v_g(y) <= c
+// kappa_g max(max_g v_g(reference) / kappa_g, F). The gain has no gate for a constant o, where one
+// rounding is coherent by nature.
 std::vector<Gate> statistic_gates(const Statistics& y, const Statistics& reference,
-                                  const ReferenceScales& scales, const Floors& floors);
+                                  const ReferenceScales& scales, const Floors& floors,
+                                  const Spread* spread = nullptr);
+
+// Whether errors are at most 1.5 times the other's, or those of the floors.
+bool no_less_accurate(const Statistics& errors, const Statistics& others, const Floors& floors);
+
+// Allows what simulated correct kernels show of the gate, if that is more.
+void widen(Gate& gate, const Spread* spread, DType storage);
 
 }  // namespace plumb

@@ -15,6 +15,8 @@ int find(const std::vector<std::string>& axes, const std::string& name) {
   return at == axes.end() ? -1 : static_cast<int>(at - axes.begin());
 }
 
+constexpr uint64_t kFirstSeed = 1;  // of simulated kernels
+
 // Tokens cut where they do not follow each other.
 std::vector<std::vector<int64_t>> consecutive(const std::vector<int64_t>& tokens) {
   std::vector<std::vector<int64_t>> out;
@@ -118,7 +120,8 @@ std::vector<OracleRuns::Part> OracleRuns::parts(const std::string& output,
   return out;
 }
 
-Tensor OracleRuns::rows(const std::string& output, const HostOperands& operands, OpSet fused) {
+Tensor OracleRuns::rows(const std::string& output, const HostOperands& operands, OpSet fused,
+                        Arithmetic* arithmetic) {
   if (!possible(output)) {
     throw Unsupported(text("only some rows of output \"", output, "\" are recorded, and ",
                            block_.name, " needs all of them to compute one: replay it in ",
@@ -126,6 +129,8 @@ Tensor OracleRuns::rows(const std::string& output, const HostOperands& operands,
   }
   std::vector<Tensor> out;
   for (const Part& part : parts(output, operands)) {
+    std::optional<ArithmeticScope> scope;
+    if (arithmetic) scope.emplace(*arithmetic);
     out.push_back(
         execute(block_, part.checkpoint, part.operands, oracle_, {fused, 0xff}).outputs.at(output));
   }
@@ -133,7 +138,9 @@ Tensor OracleRuns::rows(const std::string& output, const HostOperands& operands,
 }
 
 Tensor OracleRuns::rounded(const std::string& output, OpSet fused) {
-  if (checkpoint_.outputs.at(output).sampled) return rows(output, operands_, fused);
+  if (checkpoint_.outputs.at(output).sampled) {
+    return rows(output, operands_, fused, nullptr);
+  }
   if (!rounded_ || rounded_fused_ != fused) {
     rounded_ = execute(block_, checkpoint_, operands_, oracle_, {fused, 0xff}).outputs;
     rounded_fused_ = fused;
@@ -141,17 +148,48 @@ Tensor OracleRuns::rounded(const std::string& output, OpSet fused) {
   return rounded_->at(output);
 }
 
-Tensor OracleRuns::float64(const std::string& output) {
+Tensor OracleRuns::with(const std::string& output, OpSet fused, Arithmetic& arithmetic) {
+  if (!checkpoint_.outputs.at(output).sampled) {
+    const ArithmeticScope scope(arithmetic);
+    return execute(block_, checkpoint_, operands_, oracle_, {fused, 0xff}).outputs.at(output);
+  }
+  return rows(output, operands_, fused, &arithmetic);
+}
+
+std::vector<Tensor> OracleRuns::simulated(const std::string& output, OpSet fused, int count) {
+  const bool sampled = checkpoint_.outputs.at(output).sampled.has_value();
+  if (simulated_fused_ != fused) simulated_.clear();
+  simulated_fused_ = fused;
+  std::vector<Tensor> out;
+  for (int k = 0; k < count; ++k) {
+    Arithmetic arithmetic{.noise = kFirstSeed + static_cast<uint64_t>(k)};
+    if (static_cast<int>(simulated_.size()) == k) simulated_.emplace_back();
+    Outputs& outputs = simulated_[static_cast<size_t>(k)];
+    if (sampled && !outputs.contains(output)) {
+      outputs[output] = rows(output, operands_, fused, &arithmetic);
+    } else if (outputs.empty()) {
+      const ArithmeticScope scope(arithmetic);
+      outputs = execute(block_, checkpoint_, operands_, oracle_, {fused, 0xff}).outputs;
+    }
+    out.push_back(outputs.at(output));
+  }
+  return out;
+}
+
+Tensor OracleRuns::float64(const std::string& output, OpSet fused) {
   Tensor out;
+  Arithmetic arithmetic;
+  const ArithmeticScope scope(arithmetic);
   if (checkpoint_.outputs.at(output).sampled) {
-    out = rows(output, widened(operands_), OpSet().set());
+    out = rows(output, widened(operands_), fused, nullptr);
   } else {
-    if (!float64_) {
-      float64_ =
-          execute(block_, checkpoint_, widened(operands_), oracle_, {OpSet().set(), 0xff}).outputs;
+    if (!float64_ || float64_fused_ != fused) {
+      float64_ = execute(block_, checkpoint_, widened(operands_), oracle_, {fused, 0xff}).outputs;
+      float64_fused_ = fused;
     }
     out = float64_->at(output);
   }
+  max_abs_score_ = std::max(max_abs_score_, arithmetic.max_abs_score);
   return out.dtype() == DType::f64 ? out : Tensor();
 }
 
@@ -166,7 +204,8 @@ std::vector<OpRecord> OracleRuns::records(OpSet fused) {
 
 HostOperands OracleRuns::widened(HostOperands operands) const {
   for (auto& [name, t] : operands.inputs) {
-    if (is_floating(t.dtype())) t = converted(t, DType::f64);
+    if (!is_floating(t.dtype())) continue;
+    t = name == "mask" ? converted_mask(t, DType::f64) : converted(t, DType::f64);
   }
   for (auto& [name, t] : operands.weights) t = converted(t, DType::f64);
   for (OutputSpec& spec : operands.outputs) {

@@ -1,6 +1,6 @@
-// Runs of a checkpoint's block on the oracle device: rounded models, and the float64 oracle for a
-// dtype other than the recording's. Of a sampled output only the chosen rows are computed, from
-// those rows of the inputs.
+// Runs of a checkpoint's block on the oracle device: the float64 block, rounded models, and
+// simulated correct kernels. Of a sampled output only the chosen rows are computed, from those rows
+// of the inputs.
 #pragma once
 
 #include <map>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "harness/execute.h"
+#include "kernels/oracle/arithmetic.h"
 
 namespace plumb {
 
@@ -25,15 +26,24 @@ class OracleRuns {
   // The float64 block, rounded to the operands' dtype after every operation, but only at the output
   // of the `fused` ones. Chosen rows of a sampled output. Throws Unsupported unless possible().
   Tensor rounded(const std::string& output, OpSet fused);
-  // The block in float64 on the operands as they are. Undefined for an output that has no floats.
-  Tensor float64(const std::string& output);
+  // The same with other arithmetic, which also gets what the run had; nothing of it is kept.
+  Tensor with(const std::string& output, OpSet fused, Arithmetic& arithmetic);
+  // `count` kernels as right as float32 arithmetic is, rounding where rounded() does.
+  std::vector<Tensor> simulated(const std::string& output, OpSet fused, int count);
+  // The block in float64 on the operands as they are, of ops that run fused or composed.
+  // Undefined for an output that has no floats.
+  Tensor float64(const std::string& output, OpSet fused = OpSet().set());
+  // The largest |score| of an allowed key that attention had in the runs of float64(); 0: none.
+  double max_abs_score() const { return max_abs_score_; }
   // The ops of one run, of chosen rows where that is possible.
   std::vector<OpRecord> records(OpSet fused);
 
  private:
   struct Part;
   std::vector<Part> parts(const std::string& output, const HostOperands& operands) const;
-  Tensor rows(const std::string& output, const HostOperands& operands, OpSet fused);
+  using Outputs = std::map<std::string, Tensor>;
+  Tensor rows(const std::string& output, const HostOperands& operands, OpSet fused,
+              Arithmetic* arithmetic);
   HostOperands widened(HostOperands operands) const;
 
   const Recording& recording_;
@@ -41,8 +51,11 @@ class OracleRuns {
   const BlockEntry& block_;
   const HostOperands& operands_;
   Device& oracle_;
-  std::optional<std::map<std::string, Tensor>> rounded_, float64_;  // runs of all rows
-  OpSet rounded_fused_;
+  std::optional<Outputs> rounded_, float64_;  // runs of all rows
+  OpSet rounded_fused_, float64_fused_;
+  std::vector<Outputs> simulated_;
+  OpSet simulated_fused_;
+  double max_abs_score_ = 0;
 };
 
 // The chosen tokens of a sampled output; BadInput unless they ascend within the output.

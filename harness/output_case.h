@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "harness/sampled.h"
+#include "harness/spread.h"
 #include "kernels/contract.h"
 #include "kernels/tensor.h"
 
@@ -41,8 +43,19 @@ struct OutputCase {
   int64_t cascade_outputs = 0;  // conformance: outputs that one upstream rounding feeds (eager
                                 // sdpa: head_dim, norms: values of one significand)
   bool exact = false;           // bitwise contract: copy, mask, KV write, embedding without scale
-  bool reference_is_model = false;  // S(ref) and classes from m: fused contracts, other dtypes
-  bool conformance = true;          // false where m is not reproducible (flash-order attention)
+  bool held_to_model = false;   // contracts that are not the reference's: S(ref) = min(S(m), S(r))
+  bool coarser = false;         // rounds more often than the reference: S(ref) = S(m)
+  bool conformance = true;      // false where m is not reproducible (flash-order attention)
+  bool composite = false;       // made of blocks: closed forms of its sums say little
+  std::string rounding;         // which roundings its bits follow, where that was inferred
+  // |our float64 block on the recorded operands - o|, as the largest share of what is allowed.
+  std::optional<double> float64_share;
+  std::string float64_at;        // where that is
+  std::optional<Spread> spread;  // of simulated correct kernels, as recorded
+  std::string narrowed;          // where the recorded run rounded below its dtype, in words
+  double unstable = 0;           // the reference's bits differed between two runs, by this error
+  // Simulated correct kernels of our own block, for where the recording has no spread.
+  std::function<std::vector<Tensor>(int count)> simulate;
 };
 
 }  // namespace plumb

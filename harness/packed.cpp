@@ -69,10 +69,10 @@ void members(Localisation& x, Each each) {
 }
 template <class Each>
 void members(OutputVerdict& x, Each each) {
-  auto& [name, status, reason, gates, classes, statistics, reference, recorded_error, floors,
-         details, conformance, where] = x;
-  each(name, status, reason, gates, classes, statistics, reference, recorded_error, floors, details,
-       conformance, where);
+  auto& [name, status, reason, gates, classes, statistics, reference, recorded_error,
+         golden_suspect, ill_conditioned, rounding, floors, details, conformance, where] = x;
+  each(name, status, reason, gates, classes, statistics, reference, recorded_error, golden_suspect,
+       ill_conditioned, rounding, floors, details, conformance, where);
 }
 template <class Each>
 void members(ChainRow& x, Each each) {

@@ -12,6 +12,7 @@
 #include "blocks/params.h"
 #include "harness/generator.h"
 #include "harness/json.h"
+#include "harness/recording_trace.h"
 #include "kernels/contract.h"
 #include "kernels/tensor.h"
 
@@ -49,6 +50,11 @@ struct OutputRef {
   double error = 0;  // as recorded, for people; may be nan or inf
   std::optional<TensorRef> valid;
   std::optional<SampledRef> sampled;
+  // What a traced run says, if there was one: m (16-bit outputs), and simulated correct kernels,
+  // with sums rounded to nearest, and truncated as tensor cores do.
+  std::optional<ModelRef> model;
+  std::optional<Spread> spread, truncated;
+  double unstable = 0;                // relative difference of two runs of the reference
   std::optional<ChainedRef> chained;  // in a chained recording, of the outputs that make the chain
 };
 
@@ -56,13 +62,14 @@ struct OutputRef {
 int token_axis(const std::vector<std::string>& axes);
 
 struct Checkpoint {
-  std::string id;        // <path>[:<function>]#<call>
-  std::string block;     // "rms_norm"
-  std::string path;      // of the module
-  std::string function;  // empty where the module itself was called
-  int64_t call = 0;      // of this path and function, from 0
-  int64_t step = 0;      // forward call of the model, from 0
-  std::string contract;  // a key of Recording::contracts()
+  std::string id;                                // <path>[:<function>]#<call>
+  std::string block;                             // "rms_norm"
+  std::string path;                              // of the module
+  std::string function;                          // empty where the module itself was called
+  int64_t call = 0;                              // of this path and function, from 0
+  int64_t step = 0;                              // forward call of the model, from 0
+  std::string contract;                          // a key of Recording::contracts()
+  std::shared_ptr<const Operations> operations;  // of the traced run; null where there was none
   Params params;
   std::map<std::string, TensorRef> inputs;
   std::map<std::string, std::string> weights;  // name relative to the module path -> tensor key

@@ -72,6 +72,7 @@ class CheckpointReader {
   const TensorInfo& resolve(JsonValue key);
   TensorRef read_ref(JsonValue value);
   OutputRef read_output(JsonValue value);
+  ModelRef read_model(JsonValue field, const TensorInfo& output);
   std::optional<std::string> read_delta(JsonValue field, const TensorInfo& output);
   void check_valid(JsonValue field, const TensorRef& valid, const OutputRef& output);
   std::string read_table(JsonValue key, DType dtype, const Shape& shape);
@@ -171,8 +172,24 @@ SampledRef CheckpointReader::read_sampled(JsonValue output, const OutputRef& ref
   return out;
 }
 
+ModelRef CheckpointReader::read_model(JsonValue field, const TensorInfo& output) {
+  const bool narrow = size_of(output.dtype) == 2 && is_floating(output.dtype);
+  if (!narrow)
+    field.fail("stands in an output of ", name_of(output.dtype), ", expected f16 or bf16");
+  if (field.is_null()) return {};
+  field.only({"at", "values"});
+  const JsonValue at = field.at("at");
+  const TensorInfo& positions = resolve(at);
+  if (positions.dtype != DType::i64 || positions.shape.rank() != 1) {
+    at.fail("is ", at.string(), ", ", name_of(positions.dtype), ' ', positions.shape,
+            ", expected i64 of one dimension");
+  }
+  return {std::string(at.string()), read_table(field.at("values"), output.dtype, positions.shape)};
+}
+
 OutputRef CheckpointReader::read_output(JsonValue value) {
-  value.only({"tensor", "delta", "error", "axes", "valid", "chained_delta", "rows", "sketch"});
+  value.only({"tensor", "delta", "error", "axes", "valid", "chained_delta", "rows", "sketch",
+              "model", "spread", "truncated", "unstable"});
   OutputRef output;
   const JsonValue tensor = value.at("tensor");
   const TensorInfo& info = resolve(tensor);
@@ -192,12 +209,20 @@ OutputRef CheckpointReader::read_output(JsonValue value) {
     output.valid = read_ref(*valid);
     check_valid(*valid, *output.valid, output);
   }
+  if (const auto model = value.find("model")) output.model = read_model(*model, info);
+  if (const auto spread = value.find("spread")) output.spread = read_spread(*spread);
+  if (const auto spread = value.find("truncated")) output.truncated = read_spread(*spread);
+  if (const auto unstable = value.find("unstable")) {
+    output.unstable = unstable->number_or_name();
+    if (!(output.unstable > 0)) unstable->fail("is ", output.unstable, ", expected more than 0");
+  }
   return output;
 }
 
 Checkpoint CheckpointReader::read() {
   value_.only({"id", "block", "path", "function", "call", "step", "contract", "params", "inputs",
-               "weights", "outputs", "direction", "quant", "shard", "margins", "amplification"});
+               "weights", "outputs", "direction", "quant", "shard", "margins", "amplification",
+               "trace"});
   Checkpoint& c = checkpoint_;
   for (const std::string_view field : kReserved) {
     if (value_.find(field)) c.reserved.emplace_back(field);
@@ -217,6 +242,13 @@ Checkpoint CheckpointReader::read() {
   c.contract = contract.string();
   if (header_.contracts.count(c.contract) == 0) {
     contract.fail("is ", printable(c.contract), ", which contracts does not list");
+  }
+  if (const auto trace = value_.find("trace")) {
+    const auto found = header_.traces.find(std::string(trace->string()));
+    if (found == header_.traces.end()) {
+      trace->fail("is ", printable(trace->string()), ", which traces does not list");
+    }
+    c.operations = found->second;
   }
   c.params =
       read_params(value_.at("params"), text(value_.document().name(), ": ", c.id, ": params"));

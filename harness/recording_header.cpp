@@ -11,7 +11,7 @@ namespace plumb {
 namespace {
 
 constexpr std::string_view kFormat = "plumbline-recording";
-constexpr int64_t kVersion = 1;
+constexpr int64_t kOldestVersion = 1, kVersion = 2;  // version 1 has no traces
 constexpr std::array<std::string_view, 5> kModes = {"whole", "decode", "chunked", "padded",
                                                     "padded-decode"};
 
@@ -21,8 +21,9 @@ void check_version(JsonValue root) {
     format.fail("is ", printable(format.string()), ", expected \"", kFormat, '"');
   }
   const JsonValue version = root.at("version");
-  if (version.integer() != kVersion) {
-    version.fail("is ", version.integer(), "; this reader knows version ", kVersion,
+  if (version.integer() < kOldestVersion || version.integer() > kVersion) {
+    version.fail("is ", version.integer(), "; this reader knows versions ", kOldestVersion, " to ",
+                 kVersion,
                  ": record again with a matching python_inspector, or update the harness");
   }
 }
@@ -63,7 +64,8 @@ void check_model(JsonValue model) {
 }
 
 std::string read_run(JsonValue run) {
-  run.only({"mode", "batch", "tokens", "steps", "chunks", "left_pad", "cache"});
+  run.only({"mode", "batch", "tokens", "steps", "chunks", "left_pad", "cache", "spread"});
+  if (const auto spread = run.find("spread")) spread->integer(0);
   for (const char* name : {"batch", "tokens", "steps"}) run.at(name).integer(0);
   check_sizes_or_null(run.at("chunks"));
   check_sizes_or_null(run.at("left_pad"));
@@ -211,7 +213,7 @@ TensorInfo read_tensor(const JsonMember& member, const std::map<std::string, Rec
 RecordingHeader read_recording_header(JsonValue root) {
   check_version(root);
   root.only({"format", "version", "name", "provenance", "config", "network", "contracts", "files",
-             "tensors", "checkpoints"});
+             "tensors", "traces", "checkpoints"});
   RecordingHeader header;
   header.name = read_name(root.at("name"));
   read_provenance(root.at("provenance"), header);
@@ -226,6 +228,7 @@ RecordingHeader read_recording_header(JsonValue root) {
   for (const JsonMember member : root.at("tensors").members()) {
     header.tensors.emplace(member.name, read_tensor(member, header.files));
   }
+  if (const auto traces = root.find("traces")) header.traces = read_traces(*traces);
   check_network(root.at("network"), header.tensors);
   return header;
 }

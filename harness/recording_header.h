@@ -27,6 +27,7 @@ struct RecordingHeader {
   std::string model_type;
   std::string mode;
   std::map<std::string, Contract> contracts;
+  std::map<std::string, std::shared_ptr<const Operations>> traces;
   std::map<std::string, RecordedFile> files;  // "tensors", and "weights" where there are any
   std::unordered_map<std::string, TensorInfo> tensors;
 };

@@ -8,6 +8,7 @@
 #include "harness/escape.h"
 #include "harness/features.h"
 #include "harness/margins.h"
+#include "harness/rounding_family.h"
 #include "harness/sha256.h"
 #include "kernels/error.h"
 #include "kernels/plugin_device.h"
@@ -252,8 +253,8 @@ void Replayer::explain(const BlockEntry& block, const Checkpoint& checkpoint,
     const auto judged = std::find_if(result.outputs.begin(), result.outputs.end(),
                                      [&](const auto& it) { return it.name == output.name; });
     if (judged == result.outputs.end() || judged->classes.wrong > 0) continue;  // NaN: no rounding
-    const std::string words = classify(
-        output, rounding_candidates(recording_, block, checkpoint, operands, oracle_, output.name));
+    OracleRuns runs(recording_, checkpoint, block, operands, oracle_);
+    const std::string words = words_of(follow_roundings(output, runs, block.name == "sdpa"));
     if (!words.empty()) result.details.push_back("bits: " + words);
   }
 }

@@ -89,7 +89,10 @@ Gate sketch_gate(const RowSample& sample, const Layout& chosen, const SampleRule
   }
   const double widening = kappa(kSketchWidth, rows.rows);
   const double c = c_of(rule.storage);
-  return ratio_gate("sketch", statistic, c, widening, rule.roundings, reference, rule.floor, where);
+  Gate out =
+      ratio_gate("sketch", statistic, c, widening, rule.roundings, reference, rule.floor, where);
+  widen(out, rule.spread, rule.storage);
+  return out;
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ struct SampleRule {
   double roundings = 1;               // Floors::roundings
   double max_abs = 0;                 // largest |o|; the recorder always chooses its row
   std::optional<double> token_error;  // of the rounded model's chosen rows, instead of r's sketch
+  const Spread* spread = nullptr;     // of simulated kernels; null where there is none
 };
 
 // "rows finite" and, where the sample is comparable, "sketch":

@@ -47,8 +47,6 @@ void check_case(const OutputCase& c) {
           " has neither a reference nor an oracle");
   require(c.reference.defined() || c.model.defined() || c.exact, "judge", "output ", name,
           " has no reference and no model");
-  require(!c.reference_is_model || c.model.defined() || c.exact, "judge", "output ", name,
-          " is to be held to its contract's model, but has none");
 }
 
 Arrays load_arrays(const OutputCase& c) {
@@ -86,7 +84,7 @@ std::vector<double> rounded(const std::vector<double>& o, DType storage) {
 // What y's classes are held to.
 std::vector<double> class_reference(const OutputCase& c, const Arrays& a, Rule rule) {
   if (rule == Rule::bits) return rounded(a.o, c.y.dtype());
-  if (rule == Rule::gates) return c.reference_is_model || a.r.empty() ? a.model : a.r;
+  if (rule == Rule::gates) return a.r.empty() ? a.model : a.r;
   std::vector<double> out = a.o;
   for (size_t i = 0; i < a.delta.size() && !c.oracle.defined(); ++i) {
     if (std::isnan(out[i]) && std::isinf(a.delta[i])) out[i] = 0;  // r overflowed, o was finite
@@ -146,31 +144,227 @@ Gate float64_gate(const Arrays& a, const ReferenceScales& scales,
                    place(a.layout, at));
 }
 
-void statistics_gates(OutputVerdict& v, const OutputCase& c, const Arrays& a,
-                      const ReferenceScales& scales) {
-  const std::vector<double>& reference = c.reference_is_model || a.r.empty() ? a.model : a.r;
-  v.reference = statistics(reference, scales, not_finite(reference));
-  for (Gate& gate : statistic_gates(v.statistics, v.reference, scales, v.floors)) {
-    v.gates.push_back(std::move(gate));
+Statistics lower(const Statistics& a, const Statistics& b) {
+  Statistics out = a;
+  const auto take = [](double& to, double other) { to = std::fmin(to, other); };
+  take(out.tensor, b.tensor);
+  take(out.element, b.element);
+  if (std::fabs(b.gain) < std::fabs(out.gain)) out.gain = b.gain;
+  for (size_t i = 0; i < out.families.size(); ++i) {
+    take(out.families[i].value, b.families[i].value);
+    take(out.families[i].normalised, b.families[i].normalised);
   }
+  return out;
+}
+
+// The statistics of an exact output: limits are floors then.
+Statistics without_error(const Statistics& like) {
+  Statistics out = like;
+  out.tensor = out.element = out.gain = 0;
+  for (GroupStatistic& family : out.families) family.value = family.normalised = 0;
+  return out;
+}
+
+bool all_passed(const std::vector<Gate>& gates) {
+  return std::all_of(gates.begin(), gates.end(), [](const Gate& gate) { return gate.passed; });
+}
+
+const Gate& furthest(const std::vector<Gate>& gates) {
+  return *std::max_element(gates.begin(), gates.end(), [](const Gate& a, const Gate& b) {
+    return quotient(a.statistic, a.limit) < quotient(b.statistic, b.limit);
+  });
+}
+
+// What limits are derived from, and the gates that follow from it.
+class Basis {
+ public:
+  Basis(const OutputCase& c, const Arrays& a, const ReferenceScales& scales, const Floors& floors)
+      : case_(c), arrays_(a), scales_(scales), floors_(floors) {
+    // Of a narrow kernel with other rounding points, the recorded runs' roundings say nothing.
+    const bool narrow = size_of(scales.storage) == 2;
+    if (c.spread && c.narrowed.empty() && !(narrow && c.held_to_model)) spread_ = &*c.spread;
+    if (!a.r.empty()) of_r_ = statistics(a.r, scales, not_finite(a.r));
+    if (!a.model.empty()) of_model_ = statistics(a.model, scales, not_finite(a.model));
+    lower_floors();
+    choose_reference();
+  }
+
+  const Statistics& reference() const { return reference_; }
+  const std::string& suspicion() const { return suspicion_; }
+  const Floors& floors() const { return floors_; }
+  std::string ill_conditioned() const {
+    const SpreadOf* of = spread_ ? spread_->find("tensor") : nullptr;
+    if (!of || of->mean <= kLimits.ill_conditioned) return {};
+    return text("ill conditioned: correct kernels differ from the oracle by ", of->mean,
+                " of its size");
+  }
+
+  std::vector<Gate> gates(const Statistics& y) {
+    std::vector<Gate> out = statistic_gates(y, reference_, scales_, floors_, spread_);
+    if (all_passed(out) || !worth_simulating(out) || !simulate()) return out;
+    return statistic_gates(y, reference_, scales_, floors_, spread_);
+  }
+
+ private:
+  // A composite's closed forms add up what its sums may be off by, wherever the sums go: a
+  // residual stream is far larger than what a layer adds to it. Simulated kernels know.
+  void lower_floors() {
+    const bool plain = case_.contract.accumulator.rounding == SumRounding::nearest &&
+                       case_.contract.multiply == case_.contract.storage;
+    if (!case_.composite || !spread_ || !plain) return;
+    const double u = unit_roundoff(case_.contract.storage);
+    floors_.norm = kLimits.rounding * u;
+    floors_.element = u;
+  }
+
+  void choose_reference() {
+    if (!of_r_) {
+      reference_ = *of_model_;
+      return;
+    }
+    const bool same_contract = of_model_ && !case_.held_to_model;
+    const Statistics trusted = same_contract ? *of_model_ : without_error(*of_r_);
+    reference_ = *of_r_;
+    if (suspects(trusted)) {
+      reference_ = trusted;
+    } else if (case_.held_to_model && of_model_ && admissible()) {
+      reference_ = case_.coarser ? *of_model_ : lower(*of_r_, *of_model_);
+    }
+  }
+
+  // Whether the reference's errors are beyond what its model, the floors and simulated kernels
+  // allow; says so.
+  bool suspects(const Statistics& trusted) {
+    const bool other_roundings = size_of(scales_.storage) == 2 && case_.held_to_model;
+    if (other_roundings && !case_.spread)
+      return false;  // nothing here rounds as the reference does
+    const Spread* spread = other_roundings ? &*case_.spread : spread_;
+    const auto judged = [&] { return statistic_gates(*of_r_, trusted, scales_, floors_, spread); };
+    std::vector<Gate> gates = judged();
+    if (!all_passed(gates) && simulate()) {
+      spread = spread_;
+      gates = judged();
+    }
+    const Gate& gate = furthest(gates);
+    // A floor alone knows nothing of cancellation: what exceeds it has to do so by far.
+    const double margin = spread ? 1 : kLimits.far_beyond_floor;
+    if (gate.passed || gate.statistic <= margin * gate.limit) return false;
+    suspicion_ = text("golden suspect: the reference's ", gate.name, " is ", gate.statistic,
+                      " off, a correct run's at most ", gate.limit);
+    if (!case_.narrowed.empty()) suspicion_ += "; " + case_.narrowed;
+    return true;
+  }
+
+  // The model may lower a limit, never stand for what is far from the reference. Where the run
+  // rounds more often than the reference did, it stands for itself: it is our block's, which is
+  // held to o.
+  bool admissible() const { return case_.coarser || no_less_accurate(*of_model_, *of_r_, floors_); }
+
+  static bool worth_simulating(const std::vector<Gate>& gates) {
+    return std::all_of(gates.begin(), gates.end(), [](const Gate& gate) {
+      return gate.statistic <= kLimits.spread_worth * gate.limit;
+    });
+  }
+
+  bool simulate() {
+    if (spread_ || !case_.simulate) return false;
+    std::vector<Statistics> runs;
+    for (const Tensor& y : case_.simulate(kLimits.spread_runs)) {
+      const std::vector<double> values = to_matrix(y, arrays_.layout);
+      runs.push_back(statistics(values, scales_, not_finite(values)));
+    }
+    own_ = spread_of(runs);
+    // Host code that no device computes has no noise to simulate.
+    const bool noisy = std::any_of(own_.gates.begin(), own_.gates.end(), [](const SpreadOf& of) {
+      return of.largest > of.mean * (1 + 1e-9);
+    });
+    if (noisy) spread_ = &own_;
+    return noisy;
+  }
+
+  const OutputCase& case_;
+  const Arrays& arrays_;
+  const ReferenceScales& scales_;
+  Floors floors_;
+  std::optional<Statistics> of_r_, of_model_;
+  Statistics reference_;
+  std::string suspicion_;
+  const Spread* spread_ = nullptr;
+  Spread own_;
+};
+
+// What simulated correct kernels show of the bits: recorded, or of our own block.
+std::optional<SpreadOf> bits_spread(const OutputCase& c, const Arrays& a,
+                                    const ConformanceRule& rule) {
+  const SpreadOf* recorded = c.spread && !c.held_to_model ? c.spread->find("bits") : nullptr;
+  if (recorded) return *recorded;
+  if (!c.simulate || !c.rounding.empty()) return {};
+  std::vector<int64_t> counts;
+  for (const Tensor& y : c.simulate(kLimits.spread_runs)) {
+    const Conformance found = conformance(to_matrix(y, a.layout), a.model, a.valid, rule);
+    counts.push_back(found.differ - found.set_aside);
+  }
+  return spread_of_counts("bits", counts);
+}
+
+Gate bits_of_model_gate(const Conformance& found, const ConformanceRule& rule,
+                        const RowsAside& aside, std::string where) {
+  return make_gate("conformance", static_cast<double>(found.differ - found.set_aside), found.limit,
+                   {{"n", static_cast<double>(found.n)},
+                    {"q", found.q},
+                    {"F_acc", rule.accumulation},
+                    {"u_store", rule.u_store},
+                    {"F_1", rule.cascade},
+                    {"w", static_cast<double>(rule.fed)},
+                    {"rows_aside", static_cast<double>(aside.rows)},
+                    {"set_aside", static_cast<double>(found.set_aside)}},
+                   std::move(where));
+}
+
+void conformance_gate(OutputVerdict& v, const OutputCase& c, const Arrays& a) {
   const int64_t n = std::count(a.valid.begin(), a.valid.end(), 1);
   if (!c.conformance || a.model.empty() || !conformance_applies(c.contract.storage, n)) return;
   const ConformanceRule rule = conformance_rule(c, v.floors, a.layout.columns);
   const RowsAside aside = rows_aside(rule, n / a.layout.columns);
   if (!conformance_applies(c.contract.storage, n, aside)) return;
   v.conformance = conformance(a.y, a.model, a.valid, rule);
-  const Conformance& found = *v.conformance;
-  v.gates.push_back(make_gate("conformance", static_cast<double>(found.differ - found.set_aside),
-                              found.limit,
-                              {{"n", static_cast<double>(n)},
-                               {"q", found.q},
-                               {"F_acc", rule.accumulation},
-                               {"u_store", rule.u_store},
-                               {"F_1", rule.cascade},
-                               {"w", static_cast<double>(rule.fed)},
-                               {"rows_aside", static_cast<double>(aside.rows)},
-                               {"set_aside", static_cast<double>(found.set_aside)}},
-                              place(a.layout, found.first)));
+  Conformance& found = *v.conformance;
+  Gate gate = bits_of_model_gate(found, rule, aside, place(a.layout, found.first));
+  const bool near = gate.statistic <= kLimits.spread_worth * gate.limit;
+  if (!gate.passed && near) {
+    if (const std::optional<SpreadOf> spread = bits_spread(c, a, rule)) {
+      const double limit = bits_limit(*spread);
+      gate.derivation.push_back({"spread", limit});
+      gate.limit = found.limit = std::max(gate.limit, limit);
+      gate.passed = found.passed = !!(gate.statistic <= gate.limit);
+    }
+  }
+  // Where the reference itself does not follow its model, nobody else has to.
+  if (!gate.passed && !a.r.empty() && !c.held_to_model) {
+    const Conformance own = conformance(a.r, a.model, a.valid, rule);
+    if (static_cast<double>(own.differ - own.set_aside) > gate.limit) {
+      v.golden_suspect =
+          text("golden suspect: ", own.differ, " of ", own.n,
+               " bits of the reference are not its rounded model's, expected at most ",
+               std::floor(gate.limit), "; bits are not demanded");
+      return;
+    }
+  }
+  v.gates.push_back(std::move(gate));
+}
+
+void statistics_gates(OutputVerdict& v, const OutputCase& c, const Arrays& a,
+                      const ReferenceScales& scales) {
+  Basis basis(c, a, scales, v.floors);
+  for (Gate& gate : basis.gates(v.statistics)) v.gates.push_back(std::move(gate));
+  v.reference = basis.reference();
+  v.golden_suspect = basis.suspicion();
+  if (v.golden_suspect.empty() && c.unstable > 0) {
+    v.golden_suspect = text("golden suspect: two runs of the reference differ by ", c.unstable);
+  }
+  v.ill_conditioned = basis.ill_conditioned();
+  v.floors = basis.floors();
+  conformance_gate(v, c, a);
 }
 
 double token_error(const Statistics& statistics) {
@@ -192,7 +386,8 @@ SampleRule sample_rule(const OutputVerdict& v, const OutputCase& c, const Refere
   out.floor = v.floors.norm;
   out.roundings = v.floors.roundings;
   out.max_abs = scales.max_abs;
-  if (c.reference_is_model) out.token_error = token_error(v.reference);
+  if (c.held_to_model || !v.golden_suspect.empty()) out.token_error = token_error(v.reference);
+  out.spread = c.spread ? &*c.spread : nullptr;
   return out;
 }
 
@@ -240,10 +435,24 @@ std::string blind_reason(const Arrays& a) {
   return count == 1 ? "" : text("every element of the output is ", first);
 }
 
+// Gates that no rounding error explains.
+constexpr std::string_view kStructural[] = {"structure", "classes", "padding", "float64 block",
+                                            "rows finite"};
+
 void settle(OutputVerdict& v, const Arrays& a, const ReferenceScales& scales,
             const std::vector<ClassOutcome>& outcomes, const std::vector<double>& expected) {
   const bool passed =
       std::all_of(v.gates.begin(), v.gates.end(), [](const Gate& gate) { return gate.passed; });
+  const auto by_errors = [](const Gate& gate) {
+    return gate.passed || std::none_of(std::begin(kStructural), std::end(kStructural),
+                                       [&](std::string_view name) { return gate.name == name; });
+  };
+  if (!passed && !v.ill_conditioned.empty() &&
+      std::all_of(v.gates.begin(), v.gates.end(), by_errors)) {
+    v.status = Status::blind;
+    v.reason = v.ill_conditioned;
+    return;
+  }
   if (!passed) {
     v.status = Status::fail;
     v.where = localise(error_energy(v, a, scales, outcomes), a.layout, v.gates);
@@ -281,6 +490,10 @@ OutputVerdict judge(const OutputCase& c) {
   class_gates(v, a.layout);
 
   v.floors = floors(c.contract, c.stages, c.max_abs_score);
+  v.rounding = c.rounding;
+  if (c.float64_share) {
+    v.gates.push_back(make_gate("float64 block", *c.float64_share, 1, {}, c.float64_at));
+  }
   v.statistics = statistics(a.y, scales, skipped);
   v.details = details(a.y, scales, skipped);
   if (!a.r.empty()) v.recorded_error = tensor_error(a.r, scales, not_finite(a.r));

@@ -77,6 +77,11 @@ std::string gate_text(const OutputVerdict& v, const Gate& gate, const std::vecto
     return text("sketch of a row differs ", short_number(gate.statistic), " times what is allowed",
                 at(gate));
   }
+  if (gate.name == "float64 block") {
+    return text("the float64 block is ", short_number(gate.statistic),
+                " times what is allowed off the recorded oracle", at(gate),
+                ": its params, or the recording, are not this block's, and nothing else counts");
+  }
   if (gate.name == "float64 agreement") {
     return text("float64 error ", short_number(gate.statistic), " times what is allowed", at(gate));
   }

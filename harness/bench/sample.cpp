@@ -114,7 +114,7 @@ OutputVerdict judge_sample(const SampledOp& sampled, const std::vector<OpRecord>
     output.axes = sampled.axes.empty() ? axes_of(output.y) : sampled.axes;
     output.oracle = float64[i];
     if (!exact) output.model = model[i];
-    output.reference_is_model = !exact;
+    output.held_to_model = !exact;
     output.contract = facts.contract;
     output.contract.storage = is_floating(output.y.dtype()) ? output.y.dtype() : storage;
     output.stages = facts.stages;

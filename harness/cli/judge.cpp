@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <iostream>
 #include <map>
+#include <optional>
 
 #include "harness/cli/cli.h"
 #include "harness/console.h"
@@ -17,7 +18,7 @@ namespace plumb {
 namespace {
 
 struct Options {
-  std::string folder, outputs, points = "recorded";
+  std::string folder, outputs, points = "inferred";
   ReportPaths reports;
   Selection selection;
   bool strict = false, verbose = false;
@@ -48,11 +49,11 @@ Outputs read_outputs(const SafetensorsFile& file, const Recording& recording,
   return out;
 }
 
-RoundingPoints points_for(const Options& options, const Recording& recording,
-                          const Checkpoint& checkpoint) {
+std::optional<RoundingPoints> demanded_points(const Options& options) {
   if (options.points == "eager") return RoundingPoints::eager;
   if (options.points == "fused") return RoundingPoints::fused;
-  return recording.contracts().at(checkpoint.contract).points;
+  if (options.points == "flash") return RoundingPoints::flash;
+  return {};
 }
 
 std::string repeat_command(const Options& options, const Checkpoint& checkpoint) {
@@ -76,8 +77,8 @@ int judge_outputs(const Options& options) {
     const Checkpoint& checkpoint = recording.checkpoints()[i];
     const auto given = outputs.find(checkpoint.id);
     if (given == outputs.end()) continue;
-    CheckpointResult result = judge_foreign(recording, checkpoint, given->second,
-                                            points_for(options, recording, checkpoint), *oracle);
+    CheckpointResult result =
+        judge_foreign(recording, checkpoint, given->second, demanded_points(options), *oracle);
     result.fixture = options.folder;
     result.again = repeat_command(options, checkpoint);
     reports.write(result);
@@ -103,8 +104,10 @@ Action add_judge(CLI::App& app) {
       ->required();
   app.add_option(
          "--contract", options->points,
-         "where your program rounds: eager (after every operation), fused (once), or recorded")
-      ->check(CLI::IsMember({"eager", "fused", "recorded"}))
+         "demands one way to round to 16 bits: eager (after every operation, as HuggingFace does), "
+         "fused (once, at the output), flash (as flash attention does); inferred takes any that is "
+         "no less accurate than the reference")
+      ->check(CLI::IsMember({"inferred", "eager", "fused", "flash"}))
       ->capture_default_str();
   add_narrowing(app, options->selection);
   app.add_option("--json", options->reports.json, "write JSON lines to this file");

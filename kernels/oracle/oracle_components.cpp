@@ -7,13 +7,13 @@ void OracleOps::do_div(const Tensor& out, const Tensor& a, const Tensor& b) {
   std::vector<double> values = values_of(a);
   const std::vector<double> divisors = values_of(b);
   for (size_t i = 0; i < values.size(); ++i) values[i] /= divisors[i];
-  put(out, values);
+  put(out, values, "div");
 }
 
 void OracleOps::do_add_scalar(const Tensor& out, const Tensor& x, double value) {
   std::vector<double> values = values_of(x);
   for (double& v : values) v += value;
-  put(out, values);
+  put(out, values, "add_scalar");
 }
 
 void OracleOps::do_transpose(const Tensor& out, const Tensor& x) {
@@ -24,7 +24,7 @@ void OracleOps::do_transpose(const Tensor& out, const Tensor& x) {
     const size_t matrix = i / (rows * columns), row = i / columns % rows, column = i % columns;
     values[(matrix * columns + column) * rows + row] = from[i];
   }
-  put(out, values);
+  move(out, values);
 }
 
 void OracleOps::do_mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask, double value) {
@@ -33,7 +33,7 @@ void OracleOps::do_mask_fill(const Tensor& out, const Tensor& x, const Tensor& m
   for (size_t i = 0; i < values.size(); ++i) {
     if (fills[i] != 0) values[i] = value;
   }
-  put(out, values);
+  put(out, values, "mask_fill");
 }
 
 void OracleOps::do_position_ids(const Tensor& out, const Tensor& valid, int64_t offset) {
@@ -45,7 +45,7 @@ void OracleOps::do_position_ids(const Tensor& out, const Tensor& valid, int64_t 
     auto next = static_cast<double>(offset);
     for (size_t t = row; t < row + tokens; ++t) values[t] = real[t] != 0 ? next++ : 0;
   }
-  put(out, values);
+  move(out, values);
 }
 
 }  // namespace plumb

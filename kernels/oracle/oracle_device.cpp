@@ -1,5 +1,7 @@
 #include "kernels/oracle/oracle_device.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/error.h"
@@ -7,6 +9,40 @@
 
 namespace plumb {
 namespace {
+
+// Host memory that also has, where a rounding was left out, what the value was before.
+class OracleStorage final : public Storage {
+ public:
+  OracleStorage(std::shared_ptr<Storage> memory, const void* owner)
+      : Storage(memory->data, memory->bytes, owner), memory_(std::move(memory)) {}
+
+  // Of the 16-bit element at this address; NaN where it is the element itself.
+  double kept(const void* element) const {
+    return kept_.empty() ? std::nan("") : kept_[slot(element)];
+  }
+  void keep(const void* element, double value) {
+    if (kept_.empty()) kept_.assign(static_cast<size_t>((bytes + 1) / 2), std::nan(""));
+    kept_[slot(element)] = value;
+  }
+  void forget(const void* from, int64_t size) {
+    if (kept_.empty() || size == 0) return;
+    const auto begin = kept_.begin() + static_cast<std::ptrdiff_t>(slot(from));
+    std::fill(begin, begin + (size + 1) / 2, std::nan(""));
+  }
+
+ private:
+  size_t slot(const void* element) const {
+    return static_cast<size_t>(static_cast<const char*>(element) - static_cast<char*>(data)) / 2;
+  }
+
+  const std::shared_ptr<Storage> memory_;
+  std::vector<double> kept_;
+};
+
+// Null for a tensor that another device or the host holds.
+OracleStorage* storage_of(const Tensor& t) {
+  return const_cast<OracleStorage*>(dynamic_cast<const OracleStorage*>(&t.storage()));
+}
 
 class OracleDevice final : public Device {
  public:
@@ -19,16 +55,18 @@ class OracleDevice final : public Device {
     int64_t bytes = 0;
     require(!__builtin_mul_overflow(shape.numel(), size_of(dtype), &bytes), "allocate", shape,
             " is larger than 2^63 bytes");
-    return Tensor(host_storage(bytes, this), dtype, shape);
+    return Tensor(std::make_shared<OracleStorage>(host_storage(bytes), this), dtype, shape);
   }
   void upload(const Tensor& to, const void* from) override {
     if (to.bytes() > 0) std::memcpy(to.raw(), from, static_cast<size_t>(to.bytes()));
+    if (OracleStorage* storage = storage_of(to)) storage->forget(to.raw(), to.bytes());
   }
   void download(void* to, const Tensor& from) override {
     if (from.bytes() > 0) std::memcpy(to, from.raw(), static_cast<size_t>(from.bytes()));
   }
   void fill(const Tensor& t, uint8_t byte) override {
     if (t.bytes() > 0) std::memset(t.raw(), byte, static_cast<size_t>(t.bytes()));
+    if (OracleStorage* storage = storage_of(t)) storage->forget(t.raw(), t.bytes());
   }
   void synchronize() override {}
   Ops& ops() override { return ops_; }
@@ -58,21 +96,43 @@ std::vector<double> values_of(const Tensor& t) {
   out.reserve(static_cast<size_t>(t.numel()));
   const int64_t width = t.rank() ? t.dim(-1) : 1;
   const auto size = size_of(t.dtype());
+  const OracleStorage* storage = size == 2 ? storage_of(t) : nullptr;
   for_each_row(t, [&](int64_t offset) {
     const char* row = static_cast<const char*>(t.raw()) + offset * size;
-    for (int64_t i = 0; i < width; ++i) out.push_back(load(t.dtype(), row + i * size));
+    for (int64_t i = 0; i < width; ++i) {
+      const double kept = storage ? storage->kept(row + i * size) : std::nan("");
+      out.push_back(std::isnan(kept) ? load(t.dtype(), row + i * size) : kept);
+    }
   });
   return out;
 }
 
-void put(const Tensor& t, const std::vector<double>& values) {
+namespace {
+
+void write(const Tensor& t, const std::vector<double>& values, bool rounds) {
   const int64_t width = t.rank() ? t.dim(-1) : 1;
   const auto size = size_of(t.dtype());
+  OracleStorage* storage = storage_of(t);
+  const bool keeps = !rounds && storage && size == 2 && is_floating(t.dtype());
   size_t at = 0;
   for_each_row(t, [&](int64_t offset) {
     char* row = static_cast<char*>(t.raw()) + offset * size;
-    for (int64_t i = 0; i < width; ++i) store(t.dtype(), row + i * size, values[at++]);
+    if (storage) storage->forget(row, width * size);
+    for (int64_t i = 0; i < width; ++i, ++at) {
+      store(t.dtype(), row + i * size, values[at]);
+      if (keeps) storage->keep(row + i * size, values[at]);
+    }
   });
+}
+
+}  // namespace
+
+void put(const Tensor& t, const std::vector<double>& values, std::string_view name) {
+  write(t, values, !is_floating(t.dtype()) || rounds_here(t.dtype(), name));
+}
+
+void move(const Tensor& t, const std::vector<double>& values) {
+  write(t, values, ArithmeticScope::current() == nullptr);
 }
 
 }  // namespace plumb

@@ -3,16 +3,25 @@
 #include <vector>
 
 #include "kernels/ops.h"
+#include "kernels/oracle/arithmetic.h"
 
 namespace plumb {
 
-// The elements of a tensor in row-major order, as doubles.
+// The elements of a tensor in row-major order, as doubles: as they were kept, where a rounding was
+// left out.
 std::vector<double> values_of(const Tensor& t);
-// Writes values in row-major order, each rounded to the tensor's dtype.
-void put(const Tensor& t, const std::vector<double>& values);
+// Writes values in row-major order, each rounded to the tensor's dtype: a rounding point named as
+// the op. Where the run leaves it out, later ops see the values as they are.
+void put(const Tensor& t, const std::vector<double>& values, std::string_view name = "value");
+// Writes values that are another tensor's: no rounding point.
+void move(const Tensor& t, const std::vector<double>& values);
 
 // f(x) as ops.h says.
 double activate(double x, Activation function);
+// The same composed of operations that are each rounded to storage, as some programs do.
+double activate_in_parts(double x, Activation function, DType storage);
+// What the error of f(x) in float32 is measured in: GELU's textbook form cancels, others do not.
+double error_scale(double x, double y, Activation function);
 
 class OracleOps final : public Ops {
  public:

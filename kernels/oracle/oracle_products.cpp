@@ -1,4 +1,6 @@
 // Matrix products. Formulas and roundings: ops.h.
+#include <cmath>
+
 #include "kernels/oracle/oracle_ops.h"
 
 namespace plumb {
@@ -11,20 +13,33 @@ void OracleOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weig
   const size_t columns = static_cast<size_t>(weight.dim(0));
   const size_t rows = static_cast<size_t>(out.numel()) / (columns ? columns : 1);
   std::vector<double> values(rows * columns);
+  // Some programs round the product before they add the bias.
+  const bool apart = bias.defined() && rounds_here(x.dtype(), "linear.product", false);
+  const Noise noise(x.dtype());
   for (size_t i = 0; i < rows; ++i) {
     for (size_t j = 0; j < columns; ++j) {
       double sum = 0;
       for (size_t k = 0; k < inner; ++k) sum += a[i * inner + k] * w[j * inner + k];
+      if (noise.on()) {
+        double magnitudes = 0;
+        for (size_t k = 0; k < inner; ++k) {
+          magnitudes += std::fabs(a[i * inner + k] * w[j * inner + k]);
+        }
+        sum = noise.sum(sum, magnitudes);
+      }
+      if (apart) sum = round_to(x.dtype(), sum);
       values[i * columns + j] = bias.defined() ? sum + b[j] : sum;
     }
   }
-  put(out, values);
+  put(out, values, "linear");
 }
 
 void OracleOps::do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) {
   const size_t rows = static_cast<size_t>(a.dim(2)), inner = static_cast<size_t>(a.dim(3));
   const size_t columns = static_cast<size_t>(out.dim(3));
   const int64_t group = a.dim(1) / b.dim(1);
+  const Rounding rounding(out.dtype(), "matmul");
+  const Noise noise(a.dtype());
   const size_t row_step = transpose_b ? 1 : columns, column_step = transpose_b ? inner : 1;
   for (int64_t n = 0; n < a.dim(0); ++n) {
     for (int64_t h = 0; h < a.dim(1); ++h) {
@@ -35,14 +50,16 @@ void OracleOps::do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, b
       std::vector<double> product(rows * columns);
       for (size_t i = 0; i < rows; ++i) {
         for (size_t j = 0; j < columns; ++j) {
-          double sum = 0;
+          double sum = 0, magnitudes = 0;
           for (size_t k = 0; k < inner; ++k) {
-            sum += left[i * inner + k] * right[k * row_step + j * column_step];
+            const double term = left[i * inner + k] * right[k * row_step + j * column_step];
+            sum += term;
+            magnitudes += std::fabs(term);
           }
-          product[i * columns + j] = sum;
+          product[i * columns + j] = rounding(noise.sum(sum, magnitudes));
         }
       }
-      put(at(out, h), product);
+      move(at(out, h), product);
     }
   }
 }

@@ -10,22 +10,23 @@ void OracleOps::do_rotary_table(const Tensor& cos, const Tensor& sin, const Tens
   const std::vector<double> frequencies = values_of(inv_freq);
   const size_t half = frequencies.size();
   const bool exact = cos.dtype() == DType::f64;  // else HF's angles are float32
+  const Noise noise(cos.dtype());
   std::vector<double> cosines, sines;
   for (double position : values_of(positions)) {
     for (size_t i = 0; i < 2 * half; ++i) {
       const double angle = position * frequencies[i % half];
       const double rounded = exact ? angle : round_to(DType::f32, angle);
-      cosines.push_back(std::cos(rounded) * attention_scaling);
-      sines.push_back(std::sin(rounded) * attention_scaling);
+      cosines.push_back(noise.function(std::cos(rounded)) * attention_scaling);
+      sines.push_back(noise.function(std::sin(rounded)) * attention_scaling);
     }
   }
-  put(cos, cosines);
-  put(sin, sines);
+  put(cos, cosines, "rotary_table.cos");
+  put(sin, sines, "rotary_table.sin");
 }
 
 void OracleOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, const Tensor& sin,
                           RotaryStyle style) {
-  const DType storage = x.dtype();
+  const Rounding product(x.dtype(), "rotary.products");
   const size_t width = static_cast<size_t>(x.dim(3)), rotated = static_cast<size_t>(cos.dim(2));
   const size_t tokens = static_cast<size_t>(x.dim(2)), heads = static_cast<size_t>(x.dim(1));
   const std::vector<double> in = values_of(x), c = values_of(cos), s = values_of(sin);
@@ -37,15 +38,15 @@ void OracleOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos,
       const size_t first = halves ? i : 2 * i, second = halves ? i + rotated / 2 : 2 * i + 1;
       const size_t table_second = table + (halves ? i + rotated / 2 : i);
       const double a = in[row * width + first], b = in[row * width + second];
-      const double cos_a = round_to(storage, a * c[table + i]);
-      const double sin_b = round_to(storage, b * s[table + i]);
-      const double cos_b = round_to(storage, b * c[table_second]);
-      const double sin_a = round_to(storage, a * s[table_second]);
+      const double cos_a = product(a * c[table + i]);
+      const double sin_b = product(b * s[table + i]);
+      const double cos_b = product(b * c[table_second]);
+      const double sin_a = product(a * s[table_second]);
       values[row * width + first] = cos_a - sin_b;
       values[row * width + second] = cos_b + sin_a;
     }
   }
-  put(out, values);
+  put(out, values, "rotary");
 }
 
 }  // namespace plumb

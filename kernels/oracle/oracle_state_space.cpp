@@ -12,9 +12,17 @@ size_t extent(const Tensor& t, int axis) { return static_cast<size_t>(t.dim(axis
 double softplus(double v) { return v > 20 ? v : std::log1p(std::exp(v)); }
 
 // dt_t after bias, softplus and, in the chunk form, the clamp.
-double time_step(DType storage, double raw, double bias, const SsdParams& params) {
-  const double biased = round_to(storage, raw + bias);
-  double dt = round_to(storage, softplus(biased));
+struct TimeStep {
+  DType storage;
+  Rounding biased{storage, "ssd_scan.dt_bias"};
+  Rounding rounded{storage, "ssd_scan.dt"};
+  Noise noise{storage};
+
+  double operator()(double raw, double bias, const SsdParams& params) const;
+};
+
+double TimeStep::operator()(double raw, double bias, const SsdParams& params) const {
+  double dt = rounded(noise.function(softplus(biased(raw + bias))));
   if (params.dt_min) dt = std::max(dt, round_to(storage, *params.dt_min));
   if (params.dt_max) dt = std::min(dt, round_to(storage, *params.dt_max));
   return dt;
@@ -22,7 +30,7 @@ double time_step(DType storage, double raw, double bias, const SsdParams& params
 
 }  // namespace
 
-void OracleOps::do_cast(const Tensor& out, const Tensor& x) { put(out, values_of(x)); }
+void OracleOps::do_cast(const Tensor& out, const Tensor& x) { put(out, values_of(x), "cast"); }
 
 void OracleOps::do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid) {
   std::vector<double> values = values_of(x);
@@ -31,7 +39,7 @@ void OracleOps::do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& v
   for (size_t i = 0; i < values.size(); ++i) {
     if (keep[i / width] == 0) values[i] = 0;
   }
-  put(out, values);
+  move(out, values);
 }
 
 void OracleOps::do_causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,
@@ -50,22 +58,33 @@ void OracleOps::do_causal_conv1d(const Tensor& out, const Tensor& state_after, c
     return t < width ? before[(n * channels + c) * width + t]
                      : fresh[(n * tokens + t - width) * channels + c];
   };
+  const Rounding rounding(x.dtype(), "causal_conv1d.sum");
+  const Noise noise(x.dtype());
   std::vector<double> values(fresh.size()), after(before.size());
   for (size_t n = 0; n < batch; ++n) {
     for (size_t c = 0; c < channels; ++c) {
       for (size_t t = 0; t < tokens; ++t) {
         double sum = b[c];
-        for (size_t k = 0; k < width; ++k) sum += w[c * width + k] * past(n, t + 1 + k, c);
-        const double y = round_to(x.dtype(), sum);
-        values[(n * tokens + t) * channels + c] = function ? activate(y, *function) : y;
+        double magnitudes = std::fabs(b[c]);
+        for (size_t k = 0; k < width; ++k) {
+          const double term = w[c * width + k] * past(n, t + 1 + k, c);
+          sum += term;
+          magnitudes += std::fabs(term);
+        }
+        double y = rounding(noise.sum(sum, magnitudes));
+        if (function) {
+          const double f = activate(y, *function);
+          y = noise.function(f, error_scale(y, f, *function));
+        }
+        values[(n * tokens + t) * channels + c] = y;
       }
       for (size_t k = 0; k < width; ++k) {
         after[(n * channels + c) * width + k] = past(n, tokens + k, c);
       }
     }
   }
-  put(out, values);
-  if (state_after.defined()) put(state_after, after);
+  put(out, values, "causal_conv1d");
+  if (state_after.defined()) move(state_after, after);
 }
 
 void OracleOps::do_ssd_scan(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
@@ -80,31 +99,42 @@ void OracleOps::do_ssd_scan(const Tensor& y, const Tensor& state_after, const Ss
                                   ? values_of(in.state)
                                   : std::vector<double>(batch * heads * head_dim * columns, 0.0);
   const bool step = params.form == SsdForm::step;
-  const auto low = [&](double v) { return step ? round_to(storage, v) : v; };
+  const TimeStep time_step{storage};
+  // The step form rounds the input's two products, the state that is read, y's sum and d x.
+  const auto in_step = [&](const char* name) {
+    return Rounding(step ? storage : DType::f64, name);
+  };
+  const Rounding scaled_b = in_step("ssd_scan.dt_b"), outer = in_step("ssd_scan.input");
+  const Rounding read = in_step("ssd_scan.state"), product = in_step("ssd_scan.product");
+  const Rounding skip = in_step("ssd_scan.skip");
+  const Noise noise(storage);
   std::vector<double> values(x.size());
   for (size_t row = 0; row < batch * tokens; ++row) {
     const size_t n = row / tokens;
     for (size_t h = 0; h < heads; ++h) {
       const size_t vectors = (row * groups + h / (heads / groups)) * columns;
-      const double delta = time_step(storage, dt[row * heads + h], dt_bias[h], params);
-      const double decay = std::exp(delta * -std::exp(a_log[h]));
+      const double delta = time_step(dt[row * heads + h], dt_bias[h], params);
+      const double decay = noise.function(std::exp(delta * noise.function(-std::exp(a_log[h]))));
       for (size_t p = 0; p < head_dim; ++p) {
         const size_t at = (row * heads + h) * head_dim + p;
         double* s = state.data() + ((n * heads + h) * head_dim + p) * columns;
-        double sum = 0;
+        double sum = 0, magnitudes = 0;
         for (size_t k = 0; k < columns; ++k) {
-          const double input = low(low(delta * b[vectors + k]) * x[at]);
+          const double input = outer(scaled_b(delta * b[vectors + k]) * x[at]);
           s[k] = s[k] * decay + input;
           // The state is stored in float32 after every step, in one go after a sequence.
           if (step && storage != DType::f64) s[k] = round_to(DType::f32, s[k]);
-          sum += low(s[k]) * c[vectors + k];
+          s[k] = noise.sum(s[k], std::fabs(s[k]));
+          const double term = read(s[k]) * c[vectors + k];
+          sum += term;
+          magnitudes += std::fabs(term);
         }
-        values[at] = low(sum) + low(x[at] * d[h]);
+        values[at] = product(noise.sum(sum, magnitudes)) + skip(x[at] * d[h]);
       }
     }
   }
-  put(y, values);
-  if (state_after.defined()) put(state_after, state);
+  put(y, values, "ssd_scan");
+  if (state_after.defined()) move(state_after, state);
 }
 
 void OracleOps::do_gated_rms_norm(const Tensor& out, const Tensor& x, const Tensor& gate,
@@ -112,18 +142,21 @@ void OracleOps::do_gated_rms_norm(const Tensor& out, const Tensor& x, const Tens
   std::vector<double> values = values_of(x);
   const std::vector<double> g = values_of(gate), w = values_of(weight);
   const size_t width = static_cast<size_t>(params.group_size);
+  const Rounding normalised(x.dtype(), "gated_rms_norm.normalised");
+  const Noise noise(x.dtype());
   for (size_t group = 0; group < values.size(); group += width) {
     double squares = 0;
     for (size_t i = group; i < group + width; ++i) {
-      values[i] *= activate(g[i], Activation::silu);
+      values[i] *= noise.function(activate(g[i], Activation::silu));
       squares += values[i] * values[i];
     }
-    const double inverse = 1 / std::sqrt(squares / static_cast<double>(width) + params.eps);
+    const double mean = noise.sum(squares, squares) / static_cast<double>(width);
+    const double inverse = noise.function(1 / std::sqrt(mean + params.eps));
     for (size_t i = group; i < group + width; ++i) {
-      values[i] = w[i % w.size()] * round_to(x.dtype(), values[i] * inverse);
+      values[i] = w[i % w.size()] * normalised(values[i] * inverse);
     }
   }
-  put(out, values);
+  put(out, values, "gated_rms_norm");
 }
 
 }  // namespace plumb

@@ -20,7 +20,7 @@ Fault add_fault(const char* name, const std::function<double(double a, double b)
                  Values v = values_of(a);
                  const Values other = values_of(b);
                  for (size_t i = 0; i < v.size(); ++i) v[i] = f(v[i], other[i]);
-                 (truncate ? put_truncated : put)(out, v);
+                 (truncate ? put_truncated : put)(out, v, "value");
                }},
           truncate};
 }
@@ -48,7 +48,7 @@ Fault scale_fault(const char* name, const std::function<double(double x, double 
                  const double by = operation == ScaleOperation::multiply ? factor : 1 / factor;
                  Values v = values_of(x);
                  for (double& value : v) value = f(value, by);
-                 (truncate ? put_truncated : put)(out, v);
+                 (truncate ? put_truncated : put)(out, v, "value");
                }},
           truncate};
 }
@@ -75,7 +75,7 @@ Fault softmax_fault(const char* name,
                  Values v = values_of(x);
                  const auto n = static_cast<size_t>(x.dim(-1));
                  for (size_t row = 0; row < v.size(); row += n) f(v.data() + row, n, x.dtype());
-                 (truncate ? put_truncated : put)(out, v);
+                 (truncate ? put_truncated : put)(out, v, "value");
                }},
           narrow_only};
 }
@@ -122,7 +122,7 @@ Hooks matmul_sums(bool storage_sums, bool truncate) {
         v.push_back(sum);
       }
     }
-    (truncate ? put_truncated : put)(out, v);
+    (truncate ? put_truncated : put)(out, v, "value");
   }};
 }
 

@@ -19,7 +19,7 @@ Hooks combined(const std::function<double(F, double gate, double up)>& combine,
     Values v = values_of(gate);
     const Values u = values_of(up);
     for (size_t i = 0; i < v.size(); ++i) v[i] = combine(function, v[i], u[i]);
-    (truncate ? put_truncated : put)(out, v);
+    (truncate ? put_truncated : put)(out, v, "value");
   }};
 }
 

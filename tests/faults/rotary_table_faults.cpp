@@ -160,8 +160,8 @@ void with_angles(const Table& t, const std::function<double(double, double)>& an
       sines.push_back(std::sin(a) * t.scaling);
     }
   }
-  (truncate ? put_truncated : put)(t.cos, cosines);
-  (truncate ? put_truncated : put)(t.sin, sines);
+  (truncate ? put_truncated : put)(t.cos, cosines, "value");
+  (truncate ? put_truncated : put)(t.sin, sines, "value");
 }
 
 void pairs_adjacent(Call& c, Table& t) {

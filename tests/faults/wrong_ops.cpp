@@ -42,7 +42,7 @@ double truncated_to(DType dtype, double x) {
   return std::trunc(x / unit) * unit;
 }
 
-void put_truncated(const Tensor& t, const Values& values) {
+void put_truncated(const Tensor& t, const Values& values, std::string_view) {
   Values out = values;
   for (double& value : out) value = truncated_to(t.dtype(), value);
   put(t, out);

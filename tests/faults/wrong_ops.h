@@ -25,7 +25,7 @@ Tensor mapped(Ops& ops, const Tensor& x, const std::function<double(double)>& f)
 void edit(const Tensor& t, const std::function<void(Values&)>& change);
 
 double truncated_to(DType dtype, double x);  // toward zero
-void put_truncated(const Tensor& t, const Values& values);
+void put_truncated(const Tensor& t, const Values& values, std::string_view name = {});
 double round_if(bool rounds, DType dtype, double x);
 
 // RMSNorm and LayerNorm.

@@ -278,10 +278,6 @@ TEST_CASE("correct orders of an RMSNorm pass, wrong ones fail", "[simulation]") 
     OutputCase c = norm.judged(once);
     wrong(once, "weight before the cast");
     CHECK(judge(c).gates.back().name == "conformance");
-    const std::string named = classify(
-        c,
-        {{"HF eager", c.model}, {"weight before cast", tensor_of(dtype, {kRows, kInner}, once)}});
-    CHECK(named.find("rounds like: weight before cast (0 % differ), not like: HF eager") == 0);
     c.conformance = false;
     check(c, Status::pass, "weight before the cast, gates only");
   }

@@ -174,9 +174,6 @@ TEST_CASE("cases that cannot be judged are refused", "[verdict]") {
   CHECK_THROWS_AS(judge(none), UsageError);
   none.oracle = tensor_of(DType::f64, {16, 32}, std::vector<double>(512, 1));
   CHECK_THROWS_AS(judge(none), UsageError);
-  OutputCase fused = c;
-  fused.reference_is_model = true;
-  CHECK_THROWS_AS(judge(fused), UsageError);
   OutputCase axes = c;
   axes.axes = {"token"};
   CHECK_THROWS_AS(judge(axes), BadInput);

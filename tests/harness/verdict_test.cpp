@@ -164,7 +164,7 @@ TEST_CASE("a fused contract is held to its model", "[verdict]") {
   c.model = tensor_of(DType::bf16, {16, 32}, m);
   c.conformance = false;
   CHECK(judge(c).status == Status::pass);
-  c.reference_is_model = true;
+  c.held_to_model = true;
   CHECK(judge(c).status == Status::fail);
   CHECK(judge(c).recorded_error == Approx(0.02).epsilon(0.2));
   CHECK(judge(c).reference.tensor < 0.003);

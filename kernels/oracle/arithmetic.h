@@ -1,0 +1,92 @@
+// How a run of the oracle computes where that is not what ops.h says: other rounding points, flash
+// attention's order, or float32 arithmetic simulated by noise. The family of correct kernels.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/dtype.h"
+
+namespace plumb {
+
+// A place where a value may be rounded to 16-bit storage. Eager code rounds there, or some kernels
+// do and eager code does not.
+struct RoundingPoint {
+  std::string name;  // the op, or op.value: "rms_norm.normalised"
+  bool eager = true;
+};
+
+// Set for the runs of one thread by ArithmeticScope, which also fills in what the runs had.
+struct Arithmetic {
+  // By rounding point, in the order of the run: do not as eager code does, but keep the value
+  // unrounded (or round it, where eager code does not). Missing ones: as eager code does.
+  std::vector<bool> changed = {};
+  // sdpa in one go rounds its weights as flash attention does: against the running maximum of tiles
+  // of so many keys, undivided, before they multiply the values.
+  std::optional<int64_t> key_tile = {};
+  // Every sum is off by 0.5 u32 sum |a b|, every function by 2 u32 of its result, normally
+  // distributed: what float32 arithmetic in another order gives. Not on float64 tensors.
+  std::optional<uint64_t> noise = {};
+
+  std::vector<RoundingPoint> points = {};  // of the run
+  double max_abs_score = 0;  // largest |score| of an allowed key that sdpa in one go had
+};
+
+class ArithmeticScope {
+ public:
+  explicit ArithmeticScope(Arithmetic& arithmetic);
+  ~ArithmeticScope();
+  ArithmeticScope(const ArithmeticScope&) = delete;
+  ArithmeticScope& operator=(const ArithmeticScope&) = delete;
+
+  // That of this thread's innermost scope; null where there is none.
+  static ArithmeticScope* current();
+  Arithmetic& arithmetic() { return arithmetic_; }
+  double normal() { return normal_(engine_); }
+
+ private:
+  Arithmetic& arithmetic_;
+  ArithmeticScope* const outer_;
+  std::mt19937_64 engine_;
+  std::normal_distribution<double> normal_;
+};
+
+// Whether the next rounding point of this run rounds to `storage`.
+bool rounds_here(DType storage, std::string_view name, bool eager = true);
+
+// Rounds to storage, or not, as the next rounding point of the run says.
+class Rounding {
+ public:
+  Rounding(DType storage, std::string_view name, bool eager = true)
+      : storage_(storage), rounds_(rounds_here(storage, name, eager)) {}
+  double operator()(double x) const { return rounds_ ? round_to(storage_, x) : x; }
+  bool rounds() const { return rounds_; }
+
+ private:
+  DType storage_;
+  bool rounds_;
+};
+
+// An allowed key's score, for max_abs_score.
+void note_score(double score);
+
+// The errors of simulated float32 arithmetic; none outside of a scope with noise.
+class Noise {
+ public:
+  explicit Noise(DType storage);
+  bool on() const { return scope_ != nullptr; }
+  // A sum of terms whose magnitudes add up to `magnitudes`.
+  double sum(double exact, double magnitudes) const;
+  // A function's value, `scale` being what its error is measured in (GELU: its argument).
+  double function(double exact, double scale) const;
+  double function(double exact) const { return function(exact, exact); }
+
+ private:
+  ArithmeticScope* scope_;
+};
+
+}  // namespace plumb
