@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from python_inspector.capture import Block, Named, by_dimensions, only_out
-from python_inspector.oracle import run_lifted
+from python_inspector.oracle import Rerun, Runner
 
 if TYPE_CHECKING:
     from python_inspector.recorder import Recorder
@@ -63,12 +63,12 @@ def record_component(recorder: Recorder, path: str, operation: Component, result
     """The operation's checkpoints, those of the kinds that were asked for."""
     for part in operation.parts(result):
 
-        def oracle(pick: Callable[[Any], Any] = part.pick) -> Any:
-            lifted = run_lifted(operation.function, operation.args, operation.kwargs)
-            lifted.result = pick(lifted.result)
-            return lifted
+        def again(runner: Runner, pick: Callable[[Any], Any] = part.pick) -> Rerun:
+            rerun = runner(operation.function, operation.args, operation.kwargs)
+            rerun.result = pick(rerun.result)
+            return rerun
 
-        recorder.record(path, part.block.kind, part.block, part.result, oracle)
+        recorder.record(path, part.block.kind, part.block, part.result, again)
 
 
 def _whole(result: Any) -> Any:
