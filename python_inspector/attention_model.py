@@ -1,7 +1,10 @@
-"""torch's fused attention as one operation: rounded once, at its output.
+"""torch's fused attention as one operation, as its kernels for CPU and GPU compute it.
 
-Its weights stay in float32 (but see `_rounds_weights`), so scores, weights and sums of each
-simulated kernel are off as those of separate operations are, before one rounding.
+Scores and sums stay in float32. Weights are exp(score - largest score so far), keys taken in
+blocks, and where the storage is narrower than float32 they are rounded to it before they multiply
+the values; the sum that divides at the end is of unrounded ones. Scores, weights and sums of each
+simulated kernel are off as those of separate operations are. torch's CPU kernel is not one of them
+in 16 bits: its exponential there is good to some 2^-15, which turns over a tenth of all bits.
 """
 
 from __future__ import annotations
@@ -11,8 +14,12 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from python_inspector.arithmetic import FUNCTIONS, SUMS
+from python_inspector.arithmetic import FUNCTIONS, SUMS, U
 from python_inspector.simulation import Operands, Simulation
+
+BLOCK = 512
+"""Keys that torch's CPU kernel takes at once; a GPU's take fewer, which moves roundings of weights.
+"""
 
 
 def is_attention(name: str) -> bool:
@@ -32,13 +39,37 @@ def attend(
     scores = torch.matmul(q, k.mT) * scale
     magnitudes = torch.matmul(q[0].abs(), k[0].abs().mT) * abs(scale)
     scores = simulation.spread_out(scores[0], stacked=False) if len(scores) == 1 else scores
-    scores = simulation.perturb(scores, SUMS * magnitudes, stacked=True)
+    off = SUMS * magnitudes + U * scores[0].abs()  # scaling and subtracting round, too
+    scores = simulation.perturb(scores, off, stacked=True)
     scores = _masked(scores, operands, given)
     lse = torch.logsumexp(scores[0], -1)
-    weights = torch.softmax(scores, -1).nan_to_num(0.0)  # a row without a key gives zero
-    weights = simulation.perturb(weights, FUNCTIONS * weights[0], stacked=True)
-    out = torch.matmul(weights, v)
-    return simulation.perturb(out, SUMS * torch.matmul(weights[0], v[0].abs()), stacked=True), lse
+    rounded, total = _weights(scores, operands.stores, simulation)
+    out = torch.matmul(rounded, v) / total
+    magnitudes = torch.matmul(rounded[0], v[0].abs()) / total[0]
+    return simulation.perturb(out.nan_to_num(0.0), SUMS * magnitudes, stacked=True), lse
+
+
+def _weights(
+    scores: torch.Tensor, stores: torch.dtype, simulation: Simulation
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What multiplies the values, and its sum; both relative to the largest score of all.
+
+    A row without a key has a sum of 0: torch gives zeros for it.
+    """
+    largest = scores.amax(-1, keepdim=True)
+    largest = torch.where(largest.isinf(), 0.0, largest)
+    narrow = stores in (torch.float16, torch.bfloat16)
+    so_far, parts, totals = None, [], []
+    for block in scores.split(BLOCK, -1):
+        top = block.amax(-1, keepdim=True)
+        so_far = top if so_far is None else torch.maximum(so_far, top)
+        base = torch.where(so_far.isinf(), 0.0, so_far)
+        weights = (block - base).exp()
+        weights = simulation.perturb(weights, FUNCTIONS * weights[0], stacked=True)
+        scale = (base - largest).exp()
+        totals.append(weights.sum(-1, keepdim=True) * scale)
+        parts.append((weights.to(stores).double() if narrow else weights) * scale)
+    return torch.cat(parts, -1), torch.stack(totals).sum(0)
 
 
 def _by_name(func: OpOverload, operands: Operands) -> dict[str, Any]:

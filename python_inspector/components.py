@@ -42,8 +42,7 @@ class Component:
     ) -> None:
         self.function = function
         self.name: str = getattr(function, "__name__", "")
-        in_place = self.name.startswith("__i") and self.name != "__invert__"
-        self.args = (args[0].clone(), *args[1:]) if in_place else args
+        self.args = (args[0].clone(), *args[1:]) if _writes_in_place(self.name) else args
         self.kwargs = kwargs
 
     def parts(self, result: Any) -> Iterator[Part]:
@@ -51,6 +50,13 @@ class Component:
         describe = _DESCRIBE.get(self.name.removeprefix("__i").strip("_"))
         if describe is not None:
             yield from describe(self.args, self.kwargs, result)
+
+
+def _writes_in_place(name: str) -> bool:
+    """`x /= y` is __itruediv__ or div_, by how it is written and by torch's version."""
+    if name.startswith("__"):
+        return name.startswith("__i") and name != "__invert__"
+    return name.endswith("_")
 
 
 def is_component(function: Callable[..., Any]) -> bool:

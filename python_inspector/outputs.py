@@ -47,6 +47,12 @@ class OutputStore:
 
     def store(self, where: str, name: str, block: Block, named: Named, reruns: Reruns) -> OutputRef:
         """The entry of output `name` of the checkpoint `where`."""
+        with torch._C.DisableTorchFunction():  # the recorder's mode need not see its arithmetic
+            return self._store(where, name, block, named, reruns)
+
+    def _store(
+        self, where: str, name: str, block: Block, named: Named, reruns: Reruns
+    ) -> OutputRef:
         r, axes = named
         if reruns.oracle is not None and is_sampled(r, axes, self._options.sampling):
             output = self._sampled(where, name, block, named, reruns)

@@ -63,6 +63,7 @@ def rounded_run(simulation: Simulation) -> Iterator[None]:
         stack.enter_context(torch.no_grad())
         for device in ("cpu", "cuda"):
             stack.enter_context(torch.autocast(device, enabled=False))
+        stack.enter_context(torch._C.DisableTorchFunction())  # no mode of a recorder's own
         stack.enter_context(_Rounded(simulation))
         yield
 

@@ -75,7 +75,8 @@ def seeded(text: str) -> torch.Generator:
 class Operands:
     """The arguments of one operation with stacks in place of tensors that have samples.
 
-    `wide`: in float64, but for weights that are too large to be upcast as a whole.
+    `wide`: in float64, but for weights that are too large to be upcast as a whole; Python numbers
+    keep the rounding to float32 that torch gives them, unless an operand is float64.
     """
 
     def __init__(
@@ -83,6 +84,10 @@ class Operands:
     ) -> None:
         self._stacks = stacks
         self._wide = wide
+        if any(isinstance(a, torch.Tensor) and a.dtype == torch.float64 for a in args):
+            self._wide = False
+        self.stores = next((a.dtype for a in args if isinstance(a, torch.Tensor)), torch.float32)
+        """The dtype of the first tensor, before it was upcast."""
         self._with_rows: set[int] = set()
         self.args = [self._take(a) for a in args]
         self.kwargs = {name: self._take(a) for name, a in kwargs.items()}
@@ -116,9 +121,16 @@ class Operands:
             if stack is not None:
                 self._with_rows.add(id(taken))
             return taken
+        if self._wide and isinstance(value, float):
+            return _as_float32(value)
         if isinstance(value, torch.dtype):
             return torch.float64 if self._wide and value in LOW else value
         return [self._take(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def _as_float32(number: float) -> float:
+    """Factors and epsilons as every kernel is given them: float32 arithmetic has no others."""
+    return torch.tensor(number, dtype=torch.float32).item()
 
 
 def _is_large(t: torch.Tensor) -> bool:

@@ -133,15 +133,17 @@ def spread_of(
         figures["sketch"] = output.sketch(every[1:])
     if y.dtype in NARROW:
         figures["bits"] = output.scales.differing(y, m)
-    return {"runs": len(y)} | {name: summary(values) for name, values in figures.items()}
+    return {"runs": len(y)} | summaries(figures)
 
 
-def summary(values: torch.Tensor) -> list[float]:
-    """Mean, standard deviation and largest, to three significant digits."""
-    mean, largest = float(values.mean()), float(values.max())
-    deviation = float(values.std()) if len(values) > 1 else 0.0
-    return [short(mean), short(deviation), short(largest)]
+def summaries(figures: Figures) -> dict[str, list[float]]:
+    """Mean, standard deviation and largest of each, to three significant digits."""
+    values = torch.stack(list(figures.values()))
+    deviations = values.std(1) if values.shape[1] > 1 else torch.zeros(len(values))
+    columns = (column.tolist() for column in (values.mean(1), deviations, values.amax(1)))
+    rows = zip(figures, *columns, strict=True)
+    return {name: [_short(value) for value in numbers] for name, *numbers in rows}
 
 
-def short(value: float) -> float:
+def _short(value: float) -> float:
     return float(f"{value:.3g}") if math.isfinite(value) else value
