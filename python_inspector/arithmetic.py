@@ -9,6 +9,7 @@ of the longest sum behind one element.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,8 +20,10 @@ from python_inspector.simulation import product
 U = 2.0**-24
 """Unit roundoff of float32."""
 SUMS = 0.5 * U
-"""Of sum |a b|: sequential float32 sums of 100 to 10,000 terms are off by 0.3 to 1 of it at most;
-a random walk of roundings is off by much less where terms cancel little."""
+"""Of sum |a b|: a sequential float32 sum of terms of either sign is off by that, of any length."""
+DRIFT = 0.43 / 3**0.5 * U
+"""Of sqrt(terms) |sum|: each partial sum of n terms of one sign is i / n of the whole and rounded
+by 0.43 of its u, which is the RMS of one rounding. The mean of squares, a softmax's denominator."""
 FUNCTIONS = 2 * U
 """Of a function's result: libraries promise 1 to 4 ulp."""
 
@@ -38,24 +41,46 @@ def name_of(func: OpOverload) -> str:
     return name if name.startswith("_") or not name.endswith("_") else name[:-1]
 
 
+@dataclass
+class Noise:
+    """A standard deviation for a normal number each; where `scale` is of size 1 along an axis, one
+    number for all of it. `times` multiplies both."""
+
+    scale: torch.Tensor
+    times: torch.Tensor | None = None
+
+
 def noise(
     name: str, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], exact: torch.Tensor
-) -> torch.Tensor | None:
-    """Standard deviation of the result's error before it is rounded; None where there is none.
+) -> list[Noise]:
+    """The result's errors before it is rounded, none where there are none.
 
     `args` are the float64 operands of one run, `exact` its result. Whole numbers (counts, ids,
     one-hot rows carried in floats) are no arithmetic: every kernel has them exactly.
     """
     if name in EXACT or exact.numel() == 0 or bool((exact == exact.round()).all()):
-        return None
+        return []
+    length = terms(name, args, exact)
     rule = _SUMS.get(name)
     if rule is not None:
-        return SUMS * rule(func, args, kwargs)
-    if name == "native_layer_norm":
-        return _layer_norm(args, exact)
+        return [Noise(of_sum(rule(func, args, kwargs), exact, length))]
     if name == "gelu":
-        return FUNCTIONS * args[0].abs()
-    return FUNCTIONS * exact.abs()
+        return [Noise(FUNCTIONS * args[0].abs())]
+    own = Noise(FUNCTIONS * exact.abs())
+    if name in ("_softmax", "_log_softmax"):
+        row = exact.select(args[1], 0).unsqueeze(args[1])
+        common = torch.full_like(row, DRIFT * length**0.5)
+        return [own, Noise(common, exact if name == "_softmax" else None)]
+    if name == "native_layer_norm":
+        return _layer_norm(args, exact, length)
+    if length > 1:  # a function of one sum, like var
+        return [own, Noise(DRIFT * length**0.5 * exact.abs())]
+    return [own]
+
+
+def of_sum(magnitudes: torch.Tensor, exact: torch.Tensor, length: int) -> torch.Tensor:
+    """Of a sum whose terms have these magnitudes in all."""
+    return torch.hypot(SUMS * magnitudes, DRIFT * length**0.5 * exact)
 
 
 def terms(name: str, args: Sequence[Any], out: torch.Tensor) -> int:
@@ -113,14 +138,20 @@ _SUMS: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
-def _layer_norm(args: Sequence[Any], exact: torch.Tensor) -> torch.Tensor:
-    """Of (x - mean) rstd w + b: two roundings of either summand, and the mean's error."""
+def _layer_norm(args: Sequence[Any], exact: torch.Tensor, length: int) -> list[Noise]:
+    """Of (x - mean) rstd w + b: two roundings of either summand, and the errors of mean and rstd,
+    which a row has in common."""
     x, shape, weight, bias, eps = args[:5]
     axes = tuple(range(-len(shape), 0))
     if exact.shape != x.shape:  # mean or rstd
-        return FUNCTIONS * exact.abs()
+        return [Noise((FUNCTIONS + DRIFT * length**0.5) * exact.abs())]
     rstd = torch.rsqrt(x.var(axes, keepdim=True, correction=0) + eps)
-    weight = 1.0 if weight is None else weight.abs()
-    shift = 0.0 if bias is None else bias.abs()
-    mean = x.abs().mean(axes, keepdim=True)
-    return FUNCTIONS * (exact.abs() + shift) + SUMS * mean * rstd * weight
+    slope = torch.ones_like(exact) if weight is None else weight.expand_as(exact)
+    shift = torch.zeros_like(exact) if bias is None else bias.expand_as(exact)
+    mean = of_sum(x.abs().mean(axes, keepdim=True), x.mean(axes, keepdim=True), length)
+    common = torch.full_like(rstd, DRIFT * length**0.5 / 2)
+    return [
+        Noise(FUNCTIONS * (exact.abs() + shift.abs())),
+        Noise(mean * rstd, slope),
+        Noise(common, exact - shift),
+    ]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from python_inspector.arithmetic import FUNCTIONS, SUMS, U
+from python_inspector.arithmetic import DRIFT, FUNCTIONS, U, of_sum
 from python_inspector.simulation import Operands, Simulation
 
 BLOCK = 512
@@ -39,14 +39,18 @@ def attend(
     scores = torch.matmul(q, k.mT) * scale
     magnitudes = torch.matmul(q[0].abs(), k[0].abs().mT) * abs(scale)
     scores = simulation.spread_out(scores[0], stacked=False) if len(scores) == 1 else scores
-    off = SUMS * magnitudes + U * scores[0].abs()  # scaling and subtracting round, too
+    off = of_sum(magnitudes, scores[0], q.shape[-1])
+    off = off + U * scores[0].abs()  # scaling and subtracting round, too
     scores = simulation.perturb(scores, off, stacked=True)
     scores = _masked(scores, operands, given)
     lse = torch.logsumexp(scores[0], -1)
     rounded, total = _weights(scores, operands.stores, simulation)
+    total = simulation.perturb(total, DRIFT * k.shape[-2] ** 0.5 * total[0], stacked=True)
     out = torch.matmul(rounded, v) / total
     magnitudes = torch.matmul(rounded[0], v[0].abs()) / total[0]
-    return simulation.perturb(out.nan_to_num(0.0), SUMS * magnitudes, stacked=True), lse
+    out = out.nan_to_num(0.0)
+    off = of_sum(magnitudes.nan_to_num(0.0), out[0], k.shape[-2])
+    return simulation.perturb(out, off, stacked=True), lse
 
 
 def _weights(

@@ -172,8 +172,10 @@ class _Rounded(TorchDispatchMode):
         if simulation.truncating and truncation.applies(name):
             return truncation.truncated(name, operands, exact, stacked, simulation)
         args, kwargs = operands.first_row()
-        scale = noise(name, func, args, kwargs, exact[0] if stacked else exact)
-        return exact if scale is None else simulation.perturb(exact, scale, stacked)
+        out = exact
+        for part in noise(name, func, args, kwargs, exact[0] if stacked else exact):
+            out = simulation.perturb(out, part.scale, stacked or out is not exact, part.times)
+        return out
 
     def _moved(
         self, func: OpOverload, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -59,10 +59,17 @@ class Simulation:
         self.check(exact.numel())
         return exact.expand(self.rows, *exact.shape).clone(memory_format=torch.contiguous_format)
 
-    def perturb(self, exact: torch.Tensor, scale: torch.Tensor, stacked: bool) -> torch.Tensor:
+    def perturb(
+        self,
+        exact: torch.Tensor,
+        scale: torch.Tensor,
+        stacked: bool,
+        times: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """The result as each simulated kernel has it: off by `scale` times a normal number."""
+        off = self.normal(scale.shape, scale.device) * scale
         out = self.spread_out(exact, stacked)
-        out[1:] += self.normal(out.shape[1:], out.device) * scale
+        out[1:] += off if times is None else off * times
         return out
 
 

@@ -62,12 +62,27 @@ def test_every_cast_of_the_code_rounds() -> None:
     ]  # fmt: skip
 
 
-def test_sums_are_off_by_half_a_rounding_of_their_magnitudes() -> None:
-    x, w = randn(64, 256), randn(256, 64, seed=1)
+@pytest.mark.parametrize("positive", [False, True])
+def test_sums_are_off_as_sequential_ones_are(positive: bool) -> None:
+    x, w = randn(32, 1024), randn(1024, 32, seed=1)
+    x, w = (x.abs(), w.abs()) if positive else (x, w)
     m, simulation = rounded(torch.matmul, x, w, runs=40)
-    off = samples(simulation, m)[1:].double() - x.double() @ w.double()
-    share = off.std(0) / (2.0**-24 * (x.abs().double() @ w.abs().double()))
-    assert 0.45 < float(share.mean()) < 0.55
+    exact = x.double() @ w.double()
+    off = samples(simulation, m)[1:].double() - exact
+    total = torch.zeros(32, 32)
+    for i in range(1024):
+        total = total + x[:, i : i + 1] * w[i : i + 1]
+    real, simulated = ((t / exact.norm()).norm() for t in (total.double() - exact, off.std(0)))
+    assert 0.5 < float(real / simulated) < 1.2
+
+
+def test_what_a_row_has_in_common_is_off_together() -> None:
+    x = 0.1 * randn(4, 4096)
+    m, simulation = rounded(torch.softmax, x, -1, runs=20)
+    exact = torch.softmax(x.double(), -1)
+    off = (samples(simulation, m)[1:].double() - exact) / exact
+    together = off.mean(-1).std()
+    assert 10 * 2.0**-24 < float(together) < 22 * 2.0**-24  # 0.25 sqrt(4096) = 16
 
 
 def test_functions_are_off_by_two_roundings_and_gelu_by_those_of_its_input() -> None:
