@@ -100,6 +100,8 @@ def test_functions_are_off_by_two_roundings_and_gelu_by_those_of_its_input() -> 
         lambda x: x + x * 3 - x / 7,
         lambda x: (-x).abs().relu().clamp(max=2),
         lambda x: torch.cat([x, x[:, :1]], -1).transpose(0, 1).to(torch.bfloat16),
+        lambda x: x.masked_fill(x > 0, 0.3) + torch.where(x > 0, x, 0.7),
+        lambda x: functional.pad(x[torch.tensor([2, 0])], (1, 0), value=0.3).tril(),
         lambda x: x.sort(-1).values,
         lambda x: (x > 0).to(x.dtype).sum(-1),  # a count carried in floats
         lambda x: functional.one_hot((x > 0).long(), 2).to(x.dtype) @ torch.ones(2, 1),
@@ -141,6 +143,17 @@ def test_a_write_reaches_every_view_of_every_sample() -> None:
     assert bool((samples(simulation, out)[:, 0, 0] == 7).all())
     assert bool((samples(simulation, out)[:, 1:, 0] == 0).all())
     assert float(samples(simulation, out)[:, :, 1].std(0).amax()) > 0
+
+
+def test_inputs_stay_as_they_are() -> None:
+    x = randn(4, 5)
+    whole, part = x.clone(), x[:, 1:3]
+    m, simulation = rounded(lambda x: torch.nn.functional.relu_(x.add_(1).div_(3)), x)
+    assert torch.equal(x, whole)
+    m, simulation = rounded(lambda part: part.tanh_(), part)
+    assert torch.equal(x, whole)
+    assert m.stride() == part.stride()
+    assert float(samples(simulation, m).std(0).amax()) > 0
 
 
 OPERATIONS: list[Callable[[torch.Tensor], Any]] = [
