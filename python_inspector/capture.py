@@ -18,6 +18,7 @@ from python_inspector.format import TensorRef
 
 if TYPE_CHECKING:
     from python_inspector.recorder import Recorder
+    from python_inspector.reruns import Reruns
     from python_inspector.sampled import Sampling
 
 Named = tuple[torch.Tensor, tuple[str, ...]]
@@ -75,6 +76,7 @@ class Options:
     sampling: Sampling | None = None
     direct: bool = False
     chained: bool = False
+    spread: int = 0
 
     @property
     def operations(self) -> bool:
@@ -212,7 +214,7 @@ class Frame:
     call: Call
     block: Block | None = None
     stored: dict[str, TensorRef] = field(default_factory=dict)
-    oracle: dict[str, Named] | None = None
+    reruns: Reruns | None = None
     internals: Internals | None = None
     keep: tuple[str, ...] = ()
     seen: Counter[str] = field(default_factory=Counter)

@@ -132,6 +132,13 @@ def _add_record(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--masked-rows", action="store_true", help="judge rows without a key, too")
     what.add_argument("--no-internals", action="store_true", help="no single torch operations")
     what.add_argument("--chained", action="store_true", help="the whole model in float64, too")
+    what.add_argument(
+        "--spread",
+        type=int,
+        default=16,
+        metavar="N",
+        help="simulated correct kernels (default 16, 0 for none: faster)",
+    )
     oracle = what.add_mutually_exclusive_group()
     oracle.add_argument("--no-oracle", action="store_true", help="no float64 reference")
     oracle.add_argument("--leaves", action="store_true", help="no composite blocks: faster")
@@ -199,6 +206,7 @@ def _record(options: argparse.Namespace) -> int:
         masked_rows="judged" if options.masked_rows else "excluded",
         force=options.force,
         chained=options.chained,
+        spread=options.spread,
     )
     size = run.estimate(model, plan, what)
     run.check_disk(size, options.out)
@@ -248,7 +256,14 @@ def _check_row_options(options: argparse.Namespace) -> None:
         raise UsageError("--left-pad goes with --tokens; rows of different lengths are padded")
     if options.max_length is not None and options.cache != "static":
         raise UsageError(f"--max-length {options.max_length} goes with --cache static")
-    least_of = {"batch": 1, "tokens": 1, "max_length": 1, "steps": 0, "logits_to_keep": 0}
+    least_of = {
+        "batch": 1,
+        "tokens": 1,
+        "max_length": 1,
+        "steps": 0,
+        "logits_to_keep": 0,
+        "spread": 0,
+    }
     for name, least in least_of.items():
         value = getattr(options, name)
         if value is not None and value < least:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from python_inspector.capture import Block, Named, by_dimensions, only_out
-from python_inspector.oracle import run_lifted
+from python_inspector.oracle import Rerun, Runner
 
 if TYPE_CHECKING:
     from python_inspector.recorder import Recorder
@@ -42,8 +42,7 @@ class Component:
     ) -> None:
         self.function = function
         self.name: str = getattr(function, "__name__", "")
-        in_place = self.name.startswith("__i") and self.name != "__invert__"
-        self.args = (args[0].clone(), *args[1:]) if in_place else args
+        self.args = (args[0].clone(), *args[1:]) if _writes_in_place(self.name) else args
         self.kwargs = kwargs
 
     def parts(self, result: Any) -> Iterator[Part]:
@@ -51,6 +50,13 @@ class Component:
         describe = _DESCRIBE.get(self.name.removeprefix("__i").strip("_"))
         if describe is not None:
             yield from describe(self.args, self.kwargs, result)
+
+
+def _writes_in_place(name: str) -> bool:
+    """`x /= y` is __itruediv__ or div_, by how it is written and by torch's version."""
+    if name.startswith("__"):
+        return name.startswith("__i") and name != "__invert__"
+    return name.endswith("_")
 
 
 def is_component(function: Callable[..., Any]) -> bool:
@@ -63,12 +69,12 @@ def record_component(recorder: Recorder, path: str, operation: Component, result
     """The operation's checkpoints, those of the kinds that were asked for."""
     for part in operation.parts(result):
 
-        def oracle(pick: Callable[[Any], Any] = part.pick) -> Any:
-            lifted = run_lifted(operation.function, operation.args, operation.kwargs)
-            lifted.result = pick(lifted.result)
-            return lifted
+        def again(runner: Runner, pick: Callable[[Any], Any] = part.pick) -> Rerun:
+            rerun = runner(operation.function, operation.args, operation.kwargs)
+            rerun.result = pick(rerun.result)
+            return rerun
 
-        recorder.record(path, part.block.kind, part.block, part.result, oracle)
+        recorder.record(path, part.block.kind, part.block, part.result, again)
 
 
 def _whole(result: Any) -> Any:

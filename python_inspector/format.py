@@ -1,4 +1,4 @@
-"""The recording, version 1, as Python values: what fixtures/README.md says in words.
+"""The recording, version 2, as Python values: what fixtures/README.md says in words.
 
 Nothing here touches a file. `writer` writes these values, `validate` checks what was written, and
 the recorder only ever builds them.
@@ -15,7 +15,9 @@ from typing import Any
 import torch
 
 FORMAT = "plumbline-recording"
-VERSION = 1
+VERSION = 2
+READABLE = (1, 2)
+"""Versions that are understood: version 1 says nothing of simulated kernels."""
 
 MODES = ("whole", "decode", "chunked", "padded", "padded-decode")
 AXES = (
@@ -95,6 +97,32 @@ class SampledRef:
 
 
 @dataclass
+class SimulatedRef:
+    """What simulated correct kernels show of an output.
+
+    `spread` has mean, deviation and largest of every gate's statistic, `truncated` the same of
+    kernels whose products truncate. `model` holds the keys of the flat positions where the rounded
+    model has other bits than the reference, and of its values there (None: nowhere); only 16-bit
+    outputs (`narrow`) have one.
+    """
+
+    spread: dict[str, Any]
+    narrow: bool
+    model: tuple[str, str] | None = None
+    truncated: dict[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        entry: dict[str, Any] = {}
+        if self.narrow:
+            pair = self.model
+            entry["model"] = None if pair is None else {"at": pair[0], "values": pair[1]}
+        entry["spread"] = plain(self.spread, "spread")
+        if self.truncated is not None:
+            entry["truncated"] = plain(self.truncated, "truncated")
+        return entry
+
+
+@dataclass
 class ChainedRef:
     """How far a reference is from the chained oracle: the key of `o_chain - r`, None for zero."""
 
@@ -117,6 +145,9 @@ class OutputRef:
     valid: TensorRef | None = None
     sampled: SampledRef | None = None
     chained: ChainedRef | None = None
+    simulated: SimulatedRef | None = None
+    unstable: float | None = None
+    """How far a second run of the call was off, where it gave other bits."""
 
     def to_json(self) -> dict[str, Any]:
         entry: dict[str, Any] = {
@@ -129,6 +160,10 @@ class OutputRef:
             entry["valid"] = self.valid.to_json()
         if self.chained is not None:
             entry["chained_delta"] = self.chained.delta
+        if self.simulated is not None:
+            entry |= self.simulated.to_json()
+        if self.unstable is not None:
+            entry["unstable"] = plain(self.unstable, "unstable")
         return entry if self.sampled is None else entry | self.sampled.to_json()
 
 
@@ -147,6 +182,8 @@ class Checkpoint:
     inputs: dict[str, TensorRef] = field(default_factory=dict)
     weights: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, OutputRef] = field(default_factory=dict)
+    trace: str | None = None
+    """Key of the list of operations that the rounded model was computed by."""
     amplification: float | None = None
     """How many times larger an error of the main input is in the output; None where not known."""
 
@@ -154,7 +191,7 @@ class Checkpoint:
         entry: dict[str, Any] = {"id": self.id, "block": self.block, "path": self.path}
         if self.function is not None:
             entry["function"] = self.function
-        tail = {}
+        tail: dict[str, Any] = {} if self.trace is None else {"trace": self.trace}
         if self.amplification is not None:
             tail["amplification"] = self.amplification
         return entry | {

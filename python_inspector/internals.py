@@ -25,7 +25,6 @@ from python_inspector.capture import (
     only_out,
 )
 from python_inspector.components import Component, is_component, record_component
-from python_inspector.oracle import run_lifted
 
 if TYPE_CHECKING:
     from python_inspector.recorder import Recorder
@@ -97,20 +96,27 @@ def _record(recorder: Recorder, frame: Frame, names: tuple[str, ...], operation:
         return
     frame.seen[operation.kind] += 1
     path = ".".join(filter(None, [frame.path, internals.child]))
-    result = operation.result
-    if (
-        operation.kind == "softmax"
-    ):  # computed in float32; the model casts back to its dtype at once
-        result = result.to(operation.args[0].dtype)
+    function, result = operation.function, operation.result
+    if operation.kind == "softmax":
+        function, result = _cast_back(function), result.to(operation.args[0].dtype)
     recorder.record(
         path,
         names[min(index, len(names) - 1)],
         block,
         result,
-        lambda: run_lifted(operation.function, operation.args, operation.kwargs),
+        lambda runner: runner(function, operation.args, operation.kwargs),
     )
     if internals.softcap is not None:
         _record_softcap(recorder, frame, path, internals.softcap, operation)
+
+
+def _cast_back(softmax: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Computed in float32; the model casts back to its dtype at once."""
+
+    def run(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return softmax(x, *args, **kwargs).to(x.dtype)
+
+    return run
 
 
 def _describe(
@@ -182,4 +188,4 @@ def _record_softcap(
     axes = frame.internals.axes if frame.internals is not None else None
     named: Named = by_dimensions(x) if axes is None else (x, axes)
     block = Block("softcap", {"x": named}, only_out(named[1]), {"cap": float(cap)})
-    recorder.record(path, name, block, operation.result, lambda: run_lifted(replay, (x,), {}))
+    recorder.record(path, name, block, operation.result, lambda runner: runner(replay, (x,), {}))

@@ -20,7 +20,6 @@ from python_inspector.capture import (
     Frame,
     Named,
     Options,
-    RecordError,
     bound_arguments,
     by_dimensions,
     difference,
@@ -30,25 +29,17 @@ from python_inspector.format import (
     ChainedRef,
     Checkpoint,
     Contract,
-    OutputRef,
-    SampledRef,
     TensorRef,
     checkpoint_id,
 )
-from python_inspector.lift import LiftError, looks_float32
 from python_inspector.masks import Visibility
-from python_inspector.oracle import Lifted, aside, is_aside, run_lifted
+from python_inspector.oracle import Again, aside, is_aside
+from python_inspector.outputs import OutputStore
 from python_inspector.parameters import Parameters
-from python_inspector.sampled import choose_tokens, is_sampled, sketch, take, token_axis
+from python_inspector.reruns import Reruns, rerun
 from python_inspector.taps import Taps
 from python_inspector.taps.common import FunctionTap, ModuleTap
 from python_inspector.writer import RecordingWriter, Summary
-
-# Kinds whose float64 output fits float32 only if something below the lift computed in float32.
-_NEVER_FLOAT32 = {
-    "rms_norm", "layer_norm", "attention", "glu_mlp", "softcap", "glu_activation",
-    "gated_rms_norm", "ssd_scan", "mamba2_mixer",
-}  # fmt: skip
 
 
 class RecordWarning(UserWarning):
@@ -79,6 +70,7 @@ class Recorder:
         self._keys = WeakIdKeyDictionary()
         self._storage = provenance.model_dtype(model)
         self._parameters = Parameters(model)
+        self._outputs = OutputStore(writer, options, self.key, self.warn)
 
     # What taps and patches use.
 
@@ -98,18 +90,15 @@ class Recorder:
         function: str | None,
         block: Block,
         result: Any,
-        run: Callable[[], Lifted] | None,
+        again: Again | None,
     ) -> None:
-        """A block whose call is over; `run` gives its oracle (None: the result is exact)."""
+        """A block whose call is over; `again` runs it again (None: the result is exact)."""
         if not self._wanted(block.kind, path):
             return
         with aside(), torch.no_grad():
             stored = self._store(block.inputs)
-            oracle = None
-            if run is not None and self.options.oracle:
-                lifted = run()
-                oracle = block.outputs(lifted.result, lifted.twin)
-            self._emit(path, function, block, stored, block.outputs(result, _same), oracle)
+            reruns = Reruns() if again is None else self._rerun(path, function, block, again)
+            self._emit(path, function, block, stored, block.outputs(result, _same), reruns)
 
     def call_function(
         self, tap: FunctionTap, original: Callable[..., Any], args: Any, kwargs: Any
@@ -126,7 +115,7 @@ class Recorder:
             pure = tap.oracle(call, pure)
             modules = [above.module] if above.module is not None else []
         with aside(), torch.no_grad():
-            self._open(frame, tap.describe, lambda: run_lifted(pure, args, kwargs, modules))
+            self._open(frame, tap.name, tap.describe, lambda run: run(pure, args, kwargs, modules))
         self.stack.append(frame)
         try:
             result = original(*args, **kwargs)
@@ -149,7 +138,7 @@ class Recorder:
         named: Named = by_dimensions(tensor) if axes is None else (tensor, axes)
         block = Block("module", {}, lambda result, twin: {"out": named})
         with aside(), torch.no_grad():
-            self._emit(path, name, block, {}, {"out": named}, None)
+            self._emit(path, name, block, {}, {"out": named}, Reruns())
 
     # Hooks.
 
@@ -166,7 +155,10 @@ class Recorder:
         if tap.describe is not None:
             frame.loaded = dispatch.load(module)
             self._open(
-                frame, tap.describe, lambda: run_lifted(module.forward, args, kwargs, [module])
+                frame,
+                None,
+                tap.describe,
+                lambda run: run(module.forward, args, kwargs, [module]),
             )
         self.stack.append(frame)
 
@@ -218,24 +210,29 @@ class Recorder:
     # From a call to a checkpoint.
 
     def _open(
-        self, frame: Frame, describe: Callable[[Call], Block | None], run: Callable[[], Lifted]
+        self,
+        frame: Frame,
+        function: str | None,
+        describe: Callable[[Call], Block | None],
+        again: Again,
     ) -> None:
-        """Before the call, so that nothing has mutated: its inputs stored, its oracle run."""
+        """Before the call, so that nothing has mutated: its inputs stored, its reruns made."""
         block = describe(frame.call)
         if block is None or not self._wanted(block.kind, frame.path):
             return
         frame.block = block
         frame.stored = self._store(block.inputs)
-        if not self.options.oracle:
-            return
-        try:
-            lifted = run()
-        except LiftError as error:
-            if block.kind != "module":
-                raise
-            self.warn(f"{frame.path} has no oracle: {error}")
-            return
-        frame.oracle = block.outputs(lifted.result, lifted.twin)
+        frame.reruns = self._rerun(frame.path, function, block, again)
+
+    def _rerun(self, path: str, function: str | None, block: Block, again: Again) -> Reruns:
+        """The reruns of a call; the first one of each path and function is also repeated."""
+        path = path or "model"
+        call = self._calls[path if function is None else f"{path}:{function}"]
+        seed = checkpoint_id(path, function, call)
+        reruns, warnings = rerun(block, again, self.options, seed, repeat=call == 0)
+        for text in warnings:
+            self.warn(text)
+        return reruns
 
     def _close(self, frame: Frame, function: str | None, result: Any) -> None:
         block = frame.block
@@ -251,7 +248,7 @@ class Recorder:
             if facts.valid is not None:
                 block.valid["out"] = (facts.valid, ("batch", "token"))
         results = block.outputs(result, _same)
-        self._emit(frame.path, function, block, frame.stored, results, frame.oracle)
+        self._emit(frame.path, function, block, frame.stored, results, frame.reruns or Reruns())
 
     def _emit(
         self,
@@ -260,7 +257,7 @@ class Recorder:
         block: Block,
         stored: dict[str, TensorRef],
         results: dict[str, Named],
-        oracle: dict[str, Named] | None,
+        reruns: Reruns,
     ) -> None:
         if not results:
             return
@@ -269,7 +266,7 @@ class Recorder:
         call = self._calls[name]
         self._calls[name] += 1
         outputs = {
-            key: self._output(f"{name}#{call}", key, block, named, oracle)
+            key: self._outputs.store(f"{name}#{call}", key, block, named, reruns)
             for key, named in results.items()
         }
         amplification = None
@@ -277,8 +274,8 @@ class Recorder:
             for key, o in self._chain.outputs(block, path).items():
                 if key in outputs:
                     outputs[key].chained = self._chained(f"{name}#{call}", results[key][0], o)
-            if oracle is not None and "out" in oracle:
-                amplification = self._chain.amplification(block, path, oracle["out"][0])
+            if reruns.oracle is not None and "out" in reruns.oracle:
+                amplification = self._chain.amplification(block, path, reruns.oracle["out"][0])
         self._declare(block.contract)
         weights = {
             key: self._weight(f"{path}.{key}", tensor) for key, tensor in block.weights.items()
@@ -296,59 +293,18 @@ class Recorder:
                 inputs=stored,
                 weights=weights,
                 outputs=outputs,
+                trace=self._trace(reruns),
                 amplification=amplification,
             )
         )
 
-    def _output(
-        self, where: str, key: str, block: Block, named: Named, oracle: dict[str, Named] | None
-    ) -> OutputRef:
-        r, axes = named
-        valid = block.valid.get(key)
-        if oracle is not None and is_sampled(r, axes, self.options.sampling):
-            return self._sampled_output(where, key, block, named, oracle[key][0])
-        delta, error = None, 0.0
-        if oracle is not None:
-            o = oracle[key][0]
-            mask = None if valid is None else _aligned(valid, axes)
-            result = difference(r, o, mask, where)
-            delta = None if result.delta is None else self.writer.tensor(result.delta)
-            error = result.error
-            if error != error:
-                self.warn(f"{where}: {key} is NaN in the run or in the oracle, not in both")
-            if block.kind in _NEVER_FLOAT32 and delta is not None and looks_float32(o):
-                self.warn(f"{where}: the oracle's values all fit float32; was it computed there?")
-        reference = None if valid is None else TensorRef(self.key(valid[0]), valid[1])
-        return OutputRef(self.key(r), axes, delta, error, reference)
+    def _trace(self, reruns: Reruns) -> str | None:
+        return None if reruns.simulated is None else self.writer.trace(reruns.simulated.operations)
 
     def _chained(self, where: str, r: torch.Tensor, o: torch.Tensor) -> ChainedRef:
         """Every element counts: nothing is excluded from what is handed on."""
         delta = difference(r, o, None, f"{where}: chained").delta
         return ChainedRef(None if delta is None else self.writer.tensor(delta))
-
-    def _sampled_output(
-        self, where: str, key: str, block: Block, named: Named, o: torch.Tensor
-    ) -> OutputRef:
-        """Chosen rows of the output with their deltas, and a sketch of all rows."""
-        r, axes = named
-        sampling, axis = self.options.sampling, token_axis(axes)
-        assert sampling is not None and axis is not None
-        if key in block.valid:
-            raise RecordError(f"[{where}] {key} has excluded rows; such an output is stored whole")
-        whole = sketch(r, o, axes, f"{where}: {key}")
-        window = (block.params.get("attention") or block.params).get("window")
-        tokens = choose_tokens(o, axes, sampling, window)
-        r, o = take(r, axes, tokens), take(o, axes, tokens)
-        result = difference(r, o, None, where)
-        tables = (torch.tensor(tokens), whole.reference, whole.oracle, whole.rms)
-        indices, *sketches = (self.writer.tensor(table) for table in tables)
-        return OutputRef(
-            self.writer.tensor(r),
-            axes,
-            None if result.delta is None else self.writer.tensor(result.delta),
-            result.error,
-            sampled=SampledRef(indices, named[0].shape[axis], *sketches),
-        )
 
     def key(self, tensor: torch.Tensor) -> str:
         """The tensor's key; one that lives on unchanged is not hashed again."""
@@ -388,10 +344,3 @@ def _same(value: Any) -> Any:
 
 def _modules(args: Any) -> list[torch.nn.Module]:
     return [value for value in args if isinstance(value, torch.nn.Module)]
-
-
-def _aligned(valid: Named, axes: tuple[str, ...]) -> torch.Tensor:
-    """`valid` with a dimension of size 1 for every axis of the output that it lacks."""
-    mask, names = valid
-    sizes = dict(zip(names, mask.shape, strict=True))
-    return mask.reshape([sizes.get(axis, 1) for axis in axes])

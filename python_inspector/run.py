@@ -16,6 +16,7 @@ from python_inspector.dispatch import DeviceMap
 from python_inspector.format import ITEM_SIZES, TORCH_DTYPES, FormatError
 from python_inspector.inputs import PAD_ID, PlanError, RunPlan, random_ids, run_model
 from python_inspector.provenance import model_dtype
+from python_inspector.spread import DEFAULT_RUNS
 from python_inspector.writer import Progress, Summary
 
 TINY = "tiny:"
@@ -48,6 +49,7 @@ class What:
     masked_rows: Literal["excluded", "judged"] = "excluded"
     force: bool = False
     chained: bool = False
+    spread: int = DEFAULT_RUNS
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,7 @@ def record_run(
         masked_rows=what.masked_rows,
         force=what.force,
         chained=what.chained,
+        spread=what.spread,
         weights_path=where.weights_path,
         progress=where.progress,
         name=where.name,

@@ -18,6 +18,7 @@ from python_inspector.parameters import first_names
 from python_inspector.patches import function_patches
 from python_inspector.recorder import Recorder
 from python_inspector.sampled import Sampling
+from python_inspector.spread import DEFAULT_RUNS
 from python_inspector.taps import taps_for
 from python_inspector.writer import Progress, RecordingWriter
 
@@ -38,6 +39,7 @@ def record(
     sampling: Sampling | None = None,
     direct: bool = False,
     chained: bool = False,
+    spread: int = DEFAULT_RUNS,
     weights_path: Path | str | None = None,
     progress: Progress | None = None,
     name: str | None = None,
@@ -62,6 +64,8 @@ def record(
     `direct`: only what the model's own forward calls, not what runs inside that.
     `chained`: the model also runs as a whole in float64, over all calls; what its layers, caches
     and head gave is recorded beside what they gave in the run (chain.py).
+    `spread`: as many simulated correct kernels say what a correct kernel may show (spread.py); 0
+    leaves them and the rounded model out, which is faster.
     `weights_path`: a weights file beside `out` that several recordings of the model share.
     `source`, `seed`, `revision`, `run`, `command`, `created`: for the provenance; `run` overrides
     what is seen. `force`: records what a guard would refuse, with a warning.
@@ -70,6 +74,8 @@ def record(
     RecordingWriter does. The recorder's `summary` is what was written.
     """
     _check_options(model, blocks, layers, oracle, masked_rows)
+    if spread < 0:
+        raise RecordError(f"[record] spread is {spread}; it counts simulated kernels, 0 for none")
     if chained and (direct or sampling is not None or oracle is not True):
         raise RecordError(
             "[record] chained needs whole outputs and the oracle of every block: no direct, no "
@@ -82,7 +88,7 @@ def record(
         )
     out = Path(out)
     options = Options(
-        blocks, layers, oracle, internals, force, masked_rows, sampling, direct, chained
+        blocks, layers, oracle, internals, force, masked_rows, sampling, direct, chained, spread
     )
     taps = taps_for(model)
     warnings = guards.check_model(model, taps, force)
@@ -95,6 +101,7 @@ def record(
                 writer.weight(key, tensor)
         with _listening(recorder):
             yield recorder
+        run = dict(run or {}) | {"spread": spread if oracle else 0}
         given = {"source": source, "seed": seed, "revision": revision, "run": run}
         label = name or f"{out.resolve().parent.name}/{out.resolve().name}"
         recorder.summary = writer.commit(

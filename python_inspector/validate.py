@@ -28,9 +28,15 @@ from python_inspector.format import (
 from python_inspector.generator import MOST_BYTES, Generator, generate
 from python_inspector.payload import tensor_bytes
 from python_inspector.safetensors_file import SafetensorsFile, read_header
-from python_inspector.sampled import WIDTH, token_axis
 from python_inspector.strict_json import load_json
 from python_inspector.validate_chain import chain_findings
+from python_inspector.validate_model import (
+    model_findings,
+    position_findings,
+    trace_findings,
+    version_findings,
+)
+from python_inspector.validate_sampled import sampled_findings, token_findings
 
 RECORDING = "recording.json"
 SCHEMA = Path(__file__).parents[1] / "fixtures" / "schema" / "recording.schema.json"
@@ -97,6 +103,7 @@ def _reference_findings(recording: Mapping[str, Any]) -> Iterator[str]:
     for key, entry in table.items():
         if entry.get("file", "tensors") not in recording["files"]:
             yield f"tensors.{key}.file: {entry['file']} is not among files"
+    yield from version_findings(recording)
     yield from _name_findings(recording)
     seen: set[str] = set()
     for index, checkpoint in enumerate(recording["checkpoints"]):
@@ -116,6 +123,7 @@ def _reference_findings(recording: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{where}: weights.{name}: tensor {key} is not in the table"
         for name, output in checkpoint["outputs"].items():
             yield from _output_findings(f"{where}: outputs.{name}", output, table)
+        yield from trace_findings(where, checkpoint, recording)
         yield from _block_findings(where, checkpoint)
     yield from chain_findings(recording["checkpoints"])
 
@@ -176,37 +184,8 @@ def _output_findings(
     if "valid" in output:
         yield from _valid_findings(f"{where}.valid", output, table)
     if "rows" in output:
-        yield from _sampled_findings(where, output, table)
-
-
-def _sampled_findings(
-    where: str, output: Mapping[str, Any], table: Mapping[str, Any]
-) -> Iterator[str]:
-    """Dtypes and shapes of what a sampled output says of all its rows."""
-    rows, sketch = output["rows"], output["sketch"]
-    axis = token_axis(output["axes"])
-    if "valid" in output:
-        yield f"{where}.valid: stands beside rows, which need none"
-    if axis is None:
-        yield f"{where}.rows: the output has no axis token or kv_token"
-        return
-    sizes = dict(zip(output["axes"], table[output["tensor"]]["shape"], strict=True))
-    chosen, of = sizes[output["axes"][axis]], rows["of"]
-    if not 0 < chosen <= of:
-        yield f"{where}.rows.of: {of}, but {chosen} rows are stored"
-    every = sizes.get("batch", 1) * of
-    expected: dict[str, tuple[str, str, list[int]]] = {
-        "rows.tensor": (rows["tensor"], "i64", [chosen]),
-        "sketch.reference": (sketch["reference"], "f64", [every, WIDTH]),
-        "sketch.oracle": (sketch["oracle"], "f64", [every, WIDTH]),
-        "sketch.rms": (sketch["rms"], "f64", [every]),
-    }
-    for name, (key, dtype, shape) in expected.items():
-        entry = table.get(key)
-        if entry is None:
-            yield f"{where}.{name}: tensor {key} is not in the table"
-        elif (entry["dtype"], entry["shape"]) != (dtype, shape):
-            yield f"{where}.{name}: {entry['dtype']} {entry['shape']}, expected {dtype} {shape}"
+        yield from sampled_findings(where, output, table)
+    yield from model_findings(where, output, table)
 
 
 def _valid_findings(
@@ -326,12 +305,6 @@ def _generated_findings(where: str, entry: Mapping[str, Any]) -> Iterator[str]:
         yield f"{where}.sha256: {entry['sha256']}, the generator gives {digest}"
 
 
-def _token_findings(where: str, tokens: torch.Tensor, of: int) -> Iterator[str]:
-    values = tokens.tolist()
-    if sorted(set(values)) != values or not 0 <= values[0] <= values[-1] < of:
-        yield f"{where}: {values}, expected ascending tokens of 0 to {of - 1}"
-
-
 def _figure_findings(
     folder: Path, recording: Mapping[str, Any], files: Mapping[str, SafetensorsFile]
 ) -> Iterator[str]:
@@ -345,7 +318,11 @@ def _figure_findings(
             if "rows" in output:
                 where = f"{folder / RECORDING}: {checkpoint['id']}: outputs.{name}.rows"
                 rows = output["rows"]
-                yield from _token_findings(where, read(rows["tensor"]), rows["of"])
+                yield from token_findings(where, read(rows["tensor"]), rows["of"])
+            if output.get("model") is not None:
+                where = f"{folder / RECORDING}: {checkpoint['id']}: outputs.{name}.model.at"
+                shape = recording["tensors"][output["tensor"]]["shape"]
+                yield from position_findings(where, read(output["model"]["at"]), shape)
             if output["delta"] is None or not {output["tensor"], output["delta"]} <= stored:
                 continue
             valid = output.get("valid")

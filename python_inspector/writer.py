@@ -10,7 +10,7 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -117,6 +117,7 @@ class RecordingWriter:
         self._generated: dict[tuple[Any, ...], _Generated] = {}
         self._rules: dict[str, _Generated] = {}
         self._contracts: dict[str, Contract] = {}
+        self._traces: dict[tuple[Any, ...], str] = {}
         self._checkpoints: dict[str, dict[str, Any]] = {}
         self._notes: dict[str, Any] = {}
         self._warnings: list[str] = []
@@ -188,12 +189,19 @@ class RecordingWriter:
         if self._contracts.setdefault(name, contract) != contract:
             raise FormatError(f"contract {name} is {self._contracts[name]} already, not {contract}")
 
+    def trace(self, operations: Sequence[Mapping[str, Any]]) -> str:
+        """The key of a list of operations; equal lists share one."""
+        content = tuple(tuple(entry.items()) for entry in operations)
+        return self._traces.setdefault(content, f"p{len(self._traces)}")
+
     def checkpoint(self, c: Checkpoint) -> None:
         """Appends a checkpoint; every tensor key and the contract it names must exist."""
         if c.id in self._checkpoints:
             raise FormatError(f"checkpoint {c.id} is already recorded")
         if c.contract not in self._contracts:
             raise FormatError(f"{c.id}: contract {c.contract} is not declared")
+        if c.trace is not None and c.trace not in self._traces.values():
+            raise FormatError(f"{c.id}: trace {c.trace} is not stored")
         for name, ref in c.inputs.items():
             self._check_ref(f"{c.id}: input {name}", ref)
         for name, key in c.weights.items():
@@ -204,6 +212,9 @@ class RecordingWriter:
                 self._check_key(f"{c.id}: output {name}: delta", output.delta)
             if output.chained is not None and output.chained.delta is not None:
                 self._check_key(f"{c.id}: output {name}: chained_delta", output.chained.delta)
+            if output.simulated is not None:
+                for key in output.simulated.model or ():
+                    self._check_key(f"{c.id}: output {name}: model", key)
             if output.valid is not None:
                 self._check_ref(f"{c.id}: output {name}: valid", output.valid)
             if (s := output.sampled) is not None:
@@ -350,6 +361,10 @@ class RecordingWriter:
             "config": header["config"],
             "network": header["network"],
             "contracts": {name: item.to_json() for name, item in self._contracts.items()},
+            "traces": {
+                key: {"operations": [dict(entry) for entry in content]}
+                for content, key in self._traces.items()
+            },
             "files": files,
             "tensors": table,
             "checkpoints": list(self._checkpoints.values()),

@@ -21,7 +21,7 @@ from python_inspector.capture import (
     by_dimensions,
     only_out,
 )
-from python_inspector.oracle import Lifted, run_lifted, stubbed
+from python_inspector.oracle import Again, stubbed
 from python_inspector.taps.common import activation_name, first_argument
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def record_glu_activation(
     run: Callable[[Any], Any],
     given: Any,
 ) -> None:
-    """act(gate) * up as a block: `parts` are gate and up, `run(given)` is its oracle."""
+    """act(gate) * up as a block: `parts` are gate and up, `run(given)` computes it again."""
     name = activation_name(getattr(frame.module, "act_fn", None))
     if name is None:
         return
@@ -78,7 +78,7 @@ def record_glu_activation(
     block = Block("glu_activation", inputs, only_out(axes), {"function": name})
     product = first_argument(frame.children["down_proj"][0])
     recorder.record(
-        frame.path, "glu_activation", block, product, lambda: run_lifted(run, (given,), {})
+        frame.path, "glu_activation", block, product, lambda runner: runner(run, (given,), {})
     )
 
 
@@ -107,12 +107,12 @@ def after_causal_lm(softcap_of: Callable[[Any], float | None]) -> Any:
             with stubbed(module, stubs):
                 return forward(module, logits_to_keep=keep).logits
 
-        def lifted(**children: torch.Tensor) -> Callable[[], Lifted]:
-            return lambda: run_lifted(run, (children,), {}, [module.lm_head])
+        def again(**children: torch.Tensor) -> Again:
+            return lambda runner: runner(run, (children,), {}, [module.lm_head])
 
         if cap is not None:
             block = Block("softcap", {"x": (raw, LOGITS)}, only_out(LOGITS), {"cap": cap})
-            recorder.record(path, "softcap", block, logits, lifted(model=hidden, lm_head=raw))
+            recorder.record(path, "softcap", block, logits, again(model=hidden, lm_head=raw))
         weights = dict(module.lm_head.named_parameters())
         block = Block(
             "lm_head",
@@ -121,7 +121,7 @@ def after_causal_lm(softcap_of: Callable[[Any], float | None]) -> Any:
             {"logits_to_keep": keep, "softcap": cap},
             weights,
         )
-        recorder.record(path, "logits", block, logits, lifted(model=hidden))
+        recorder.record(path, "logits", block, logits, again(model=hidden))
 
     return after
 

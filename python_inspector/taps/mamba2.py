@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from python_inspector.capture import HIDDEN, Block, Call, Named, Twin, only_out
-from python_inspector.oracle import run_lifted
 from python_inspector.taps.cache import (
     CONV_STATE,
     SSM_STATE,
@@ -208,7 +207,7 @@ def _record_convolution(call: Call, out: torch.Tensor) -> None:
             state=partial(conv_after, mixer.layer_idx),
         ),
         (out, after),
-        lambda: run_lifted(partial(_convolve, mixer), (x, layer, mask), {}, [mixer]),
+        lambda runner: runner(partial(_convolve, mixer), (x, layer, mask), {}, [mixer]),
     )
 
 

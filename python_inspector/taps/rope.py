@@ -11,7 +11,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from python_inspector.capture import TABLE, Block, Frame, Named, Twin
 from python_inspector.components import position_ids
-from python_inspector.oracle import run_lifted
+from python_inspector.oracle import Rerun, Runner
 
 if TYPE_CHECKING:
     from python_inspector.recorder import Recorder
@@ -57,7 +57,7 @@ def after_rotary_embedding(recorder: Recorder, frame: Frame, result: Any) -> Non
         None,
         Block("rotary_table", inputs, outputs, scaling),
         result,
-        lambda: run_lifted(forward, (module, frame.call["x"], positions), {}, [module]),
+        lambda runner: runner(forward, (module, frame.call["x"], positions), {}, [module]),
     )
 
 
@@ -87,13 +87,13 @@ def _record_frequencies(
             "attention_scaling": (scaling, ("group",)),
         }
 
-    def oracle() -> Any:
+    def again(runner: Runner) -> Rerun:
         kwargs = {} if length is None else {"seq_len": length}
-        return run_lifted(function, (module.config, module.inv_freq.device), kwargs)
+        return runner(function, (module.config, module.inv_freq.device), kwargs)
 
     block = Block("rotary_frequencies", {}, outputs, params, contract="float32")
     used = (module.inv_freq, module.attention_scaling)
-    recorder.record(path, "frequencies", block, used, oracle)
+    recorder.record(path, "frequencies", block, used, again)
 
 
 def frequency_params(module: Any, call_length: int) -> dict[str, Any]:

@@ -7,9 +7,17 @@ from typing import Any
 
 import torch
 
-from python_inspector.format import Checkpoint, Contract, OutputRef, SampledRef, TensorRef
+from python_inspector.format import (
+    Checkpoint,
+    Contract,
+    OutputRef,
+    SampledRef,
+    SimulatedRef,
+    TensorRef,
+)
 from python_inspector.generator import UNIT, Generator, generate
 from python_inspector.sampled import sketch, take
+from python_inspector.spread import judged, spread_of
 from python_inspector.writer import RecordingWriter
 
 HIDDEN = ("batch", "token", "channel")
@@ -58,6 +66,48 @@ def write_sampled(out: Path) -> None:
         writer.commit(_header(out.name))
 
 
+def write_simulated(out: Path) -> None:
+    """The norm with everything that is known of simulated kernels, and an add in float32."""
+    x, weight = _values()
+    with RecordingWriter(out) as writer:
+        normed = _write_norm(writer, x, weight, simulated=True)
+        a = normed.float()
+        total = _output(writer, a + 0.1, a.double() + 0.1)
+        samples = (a + 0.1).expand(3, *a.shape)
+        scales = judged((a + 0.1).double(), HIDDEN, None, None)
+        total.simulated = SimulatedRef(spread_of(scales, samples), narrow=False)
+        writer.contract(
+            "float32", Contract("f32", "f32", {"bits": 24, "rounding": "nearest"}, "eager")
+        )
+        writer.tensor(torch.tensor([5, 2]))  # for faults: t8 and on
+        writer.tensor(torch.tensor([2, 24]))
+        writer.tensor(torch.tensor([2]))
+        writer.tensor(torch.tensor([-1, 2]))
+        writer.tensor(torch.tensor([[2, 5]]))
+        writer.checkpoint(
+            Checkpoint(
+                "m:plus#0", "add_scalar", "m", "plus", 0, 0, "float32", {"value": 0.1},
+                {"x": _ref(writer, a)}, {}, {"out": total},
+                trace=writer.trace([{"op": "add", "stores": "f32"}]),
+            )
+        )  # fmt: skip
+        writer.commit(_header(out.name))
+
+
+def _add_samples(writer: RecordingWriter, output: OutputRef, r: torch.Tensor) -> None:
+    """A rounded model with other bits in two places, and three simulated kernels."""
+    m = r.clone().flatten()
+    at = torch.tensor([9, 20])
+    m[at] *= 1.01
+    samples = m.reshape(r.shape).expand(4, *r.shape).clone()
+    samples[1, 0, 1, :2] *= 1.01
+    valid = torch.tensor([[False, True, True]])[..., None]
+    figures = spread_of(judged(r.double(), HIDDEN, valid, None), samples)
+    keys = (writer.tensor(at), writer.tensor(m[at]))
+    output.simulated = SimulatedRef(figures, narrow=True, model=keys, truncated=dict(figures))
+    output.unstable = 1e-3
+
+
 def write_small(out: Path, weights_path: Path) -> None:
     """The first checkpoint alone: what every bad recording is made from."""
     with RecordingWriter(out, weights_path=weights_path) as writer:
@@ -72,12 +122,25 @@ def _values() -> tuple[torch.Tensor, torch.Tensor]:
     return x.bfloat16(), weight.bfloat16()
 
 
-def _write_norm(writer: RecordingWriter, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+def _write_norm(
+    writer: RecordingWriter, x: torch.Tensor, weight: torch.Tensor, *, simulated: bool = False
+) -> torch.Tensor:
     accumulator = {"bits": 24, "rounding": "nearest"}
     writer.contract("eager", Contract("bf16", "f32", accumulator, "eager"))
     normed = rms_norm(x, weight)
     oracle = rms_norm(x.double(), weight.double())
     valid = torch.tensor([[False, True, True]])
+    inputs, trace = {"x": _ref(writer, x)}, None
+    output = _output(writer, normed, oracle, valid)
+    if simulated:
+        _add_samples(writer, output, normed)
+        trace = writer.trace(
+            [
+                {"op": "mean", "stores": "f32", "terms": 8},
+                {"op": "_to_copy", "stores": "bf16"},
+                {"op": "mul", "stores": "bf16"},
+            ]
+        )
     writer.checkpoint(
         Checkpoint(
             "m#0",
@@ -88,9 +151,10 @@ def _write_norm(writer: RecordingWriter, x: torch.Tensor, weight: torch.Tensor) 
             0,
             "eager",
             {"eps": 1e-5, "weight_offset": 0, "rounding": "before"},
-            {"x": _ref(writer, x)},
+            inputs,
             {"weight": writer.weight("m.weight", weight)},
-            {"out": _output(writer, normed, oracle, valid)},
+            {"out": output},
+            trace=trace,
         )
     )
     return normed

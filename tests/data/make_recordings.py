@@ -17,7 +17,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from good_recordings import HIDDEN, Json, write_good, write_sampled, write_small
+from good_recordings import (
+    HIDDEN,
+    Json,
+    write_good,
+    write_sampled,
+    write_simulated,
+    write_small,
+)
 
 from python_inspector.recording_text import recording_text
 
@@ -25,6 +32,7 @@ FOLDER = Path(__file__).parent / "recordings"
 TENSORS = "tensors.safetensors"
 WEIGHTS = "weights.safetensors"
 ROWS = "rows.safetensors"
+SAMPLES = "samples.safetensors"
 
 
 def at(*path: str | int) -> Callable[[Json], Any]:
@@ -62,7 +70,8 @@ def chain_of_a_layer(document: Json) -> None:
 # name, word that the message must hold, what to do to the parsed recording.json
 DOCUMENTS: list[tuple[str, str, Callable[[Json], Any]]] = [
     ("format-other", "format", put("format", value="safetensors")),
-    ("version-2", "version", put("version", value=2)),
+    ("version-0", "version", put("version", value=0)),
+    ("version-3", "version", put("version", value=3)),
     ("version-float", "version", put("version", value=1.0)),
     ("version-text", "version", put("version", value="1")),
     ("no-provenance", "provenance", drop("provenance")),
@@ -166,6 +175,61 @@ SAMPLED: list[tuple[str, str, Callable[[Json], Any]]] = [
     ("sketch-unknown-field", "sketch", put(*OUT, "sketch", "seed", value=1)),
 ]  # fmt: skip
 
+SPREAD = (*OUT, "spread")
+MODEL = (*OUT, "model")
+FULL = ("checkpoints", 1, "outputs", "out")
+
+# the same for the recording with simulated kernels: t4 are the positions of the model, t5 its
+# values; t8 descend, t9 are out of range, t10 is one, t11 begins negative, t12 has two dimensions.
+# The second checkpoint is an add in f32.
+SIMULATED: list[tuple[str, str, Callable[[Json], Any]]] = [
+    ("simulated-in-version-1", "version", put("version", value=1)),
+    ("traces-list", "traces", put("traces", value=[])),
+    ("traces-key-odd", "x0", lambda d: d["traces"].update(x0=d["traces"]["p0"])),
+    ("trace-key-unknown", "p9", put(*NORM, "trace", value="p9")),
+    ("trace-not-text", "trace", put(*NORM, "trace", value=0)),
+    ("trace-without-operations", "operations", drop("traces", "p0", "operations")),
+    ("trace-operation-unknown-field", "flops",
+     put("traces", "p0", "operations", 0, "flops", value=1)),
+    ("trace-without-op", "op", drop("traces", "p0", "operations", 0, "op")),
+    ("trace-stores-unknown", "stores", put("traces", "p0", "operations", 0, "stores", value="i64")),
+    ("trace-terms-one", "terms", put("traces", "p0", "operations", 0, "terms", value=1)),
+    ("trace-terms-float", "terms", put("traces", "p0", "operations", 0, "terms", value=8.0)),
+    ("model-at-unknown", "t99", put(*MODEL, "at", value="t99")),
+    ("model-values-unknown", "t99", put(*MODEL, "values", value="t99")),
+    ("model-without-at", "at", drop(*MODEL, "at")),
+    ("model-unknown-field", "seed", put(*MODEL, "seed", value=1)),
+    ("model-text", "model", put(*MODEL, value="t4")),
+    ("model-at-not-integers", "model.at", put(*MODEL, "at", value="t5")),
+    ("model-at-two-dimensions", "model.at", put(*MODEL, "at", value="t12")),
+    ("model-values-dtype", "model.values", put(*MODEL, "values", value="t4")),
+    ("model-lengths-differ", "model.values", put(*MODEL, "at", value="t10")),
+    ("model-at-descending", "ascending", put(*MODEL, "at", value="t8")),
+    ("model-at-out-of-range", "24", put(*MODEL, "at", value="t9")),
+    ("model-at-negative", "-1", put(*MODEL, "at", value="t11")),
+    ("model-beside-f32", "model", put(*FULL, "model", value=None)),
+    ("truncated-beside-f32", "truncated",
+     lambda d: at(*FULL)(d).update(truncated=at(*FULL)(d)["spread"])),
+    ("spread-without-runs", "runs", drop(*SPREAD, "runs")),
+    ("spread-runs-zero", "runs", put(*SPREAD, "runs", value=0)),
+    ("spread-unknown-statistic", "head", put(*SPREAD, "head", value=[0, 0, 0])),
+    ("spread-other-family", "token x head", put(*SPREAD, "token x head", value=[0, 0, 0])),
+    ("spread-without-tensor", "tensor", drop(*SPREAD, "tensor")),
+    ("spread-without-family", "channel", drop(*SPREAD, "channel")),
+    ("spread-without-bits", "bits", drop(*SPREAD, "bits")),
+    ("spread-bits-beside-f32", "bits", put(*FULL, "spread", "bits", value=[0, 0, 0])),
+    ("spread-sketch-beside-all-rows", "sketch", put(*SPREAD, "sketch", value=[0, 0, 0])),
+    ("spread-negative", "gain", put(*SPREAD, "gain", 1, value=-1e-3)),
+    ("spread-minus-infinity", "gain", put(*SPREAD, "gain", 1, value="-inf")),
+    ("spread-two-figures", "tile", put(*SPREAD, "tile", value=[0, 0])),
+    ("spread-text", "tile", put(*SPREAD, "tile", 0, value="small")),
+    ("truncated-negative", "truncated", put(*OUT, "truncated", "tensor", 0, value=-1.0)),
+    ("unstable-negative", "unstable", put(*OUT, "unstable", value=-1e-3)),
+    ("unstable-zero", "unstable", put(*OUT, "unstable", value=0)),
+    ("unstable-null", "unstable", put(*OUT, "unstable", value=None)),
+    ("run-spread-negative", "spread", put("provenance", "run", "spread", value=-1)),
+]  # fmt: skip
+
 # name, word, what to do to the bytes of recording.json
 TEXTS: list[tuple[str, str, Callable[[bytes], bytes]]] = [
     ("json-empty", "JSON", lambda text: b""),
@@ -181,7 +245,7 @@ TEXTS: list[tuple[str, str, Callable[[bytes], bytes]]] = [
     ("json-overflow", "JSON", lambda text: text.replace(b'"eps": 1e-05', b'"eps": 1e400')),
     ("json-big-integer", "JSON", lambda text: text.replace(b'"seed": 3', b'"seed": 1' + b"0" * 30)),
     ("json-duplicate-key", "twice",
-     lambda text: text.replace(b'"version": 1', b'"version": 1, "version": 1')),
+     lambda text: text.replace(b'"version": 2', b'"version": 2, "version": 2')),
     ("json-array", "object", lambda text: b"[" + text + b"]"),
     ("json-deep", "", lambda text: text.replace(
         b'"config": {}', b'"config": ' + b'{"a":' * 200 + b"1" + b"}" * 200)),
@@ -277,8 +341,15 @@ def main() -> None:
     sampled = json.loads((FOLDER / "good-sampled" / "recording.json").read_text())
     shutil.copy(FOLDER / "good-sampled" / TENSORS, FOLDER / ROWS)
     sampled["files"]["tensors"]["path"] = f"../{ROWS}"
+    write_simulated(FOLDER / "good-simulated")
+    simulated = json.loads((FOLDER / "good-simulated" / "recording.json").read_text())
+    shutil.copy(FOLDER / "good-simulated" / TENSORS, FOLDER / SAMPLES)
+    simulated["files"]["tensors"]["path"] = f"../{SAMPLES}"
+    simulated["files"]["weights"]["path"] = f"../{WEIGHTS}"
+    write_version_1(FOLDER / "good-version-1")
     expected: dict[str, dict[str, str]] = {}
     changes = [(good, *row) for row in DOCUMENTS] + [(sampled, *row) for row in SAMPLED]
+    changes += [(simulated, *row) for row in SIMULATED]
     for base, name, word, change in changes:
         document = copy.deepcopy(base)
         change(document)
@@ -298,6 +369,15 @@ def main() -> None:
         (FOLDER / f"bad-{name}" / TENSORS).write_bytes(damaged)
         expected[f"bad-{name}"] = {"field": word}
     (FOLDER / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
+def write_version_1(out: Path) -> None:
+    """As recordings were before there were simulated kernels: no traces."""
+    write_good(out)
+    document = json.loads((out / "recording.json").read_text())
+    document["version"] = 1
+    del document["traces"]
+    (out / "recording.json").write_text(recording_text(document))
 
 
 def _write(name: str, text: bytes) -> None:

@@ -193,7 +193,7 @@ def test_steps_count_forward_calls(tmp_path: Path) -> None:
     assert [c["call"] for c in recording.of("lm_head")] == [0, 1, 2, 3, 4]
     assert recording.json["provenance"]["run"] == {
         "mode": "decode", "batch": 2, "tokens": 11, "steps": 4,
-        "chunks": None, "left_pad": None, "cache": "dynamic",
+        "chunks": None, "left_pad": None, "cache": "dynamic", "spread": 16,
     }  # fmt: skip
 
 
