@@ -15,10 +15,9 @@ namespace {
 bool same_value(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
 std::string percent(const Conformance& c) {
+  const double share = static_cast<double>(c.differ) / std::max(static_cast<double>(c.n), 1.0);
   char buffer[32];
-  std::snprintf(
-      buffer, sizeof buffer, "%.2g %%",
-      100.0 * static_cast<double>(c.differ) / static_cast<double>(std::max<int64_t>(c.n, 1)));
+  std::snprintf(buffer, sizeof buffer, share < 0.995 ? "%.2g %%" : "%.0f %%", 100 * share);
   return buffer;
 }
 

@@ -1,6 +1,11 @@
 #include "harness/foreign.h"
 
+#include <algorithm>
+
+#include "harness/explain.h"
 #include "harness/features.h"
+#include "harness/margins.h"
+#include "harness/nearest_name.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -20,30 +25,45 @@ Tensor in_recorded_dtype(const Tensor& y, DType recorded, const std::string& whe
   return converted(y, recorded);
 }
 
-}  // namespace
+// A state that a call leaves behind, beside its result: a program may keep it elsewhere.
+bool is_optional(const Checkpoint& checkpoint, const std::string& output) {
+  const auto is_state = [](const std::string& name) { return name.ends_with("_after"); };
+  return is_state(output) && std::any_of(checkpoint.outputs.begin(), checkpoint.outputs.end(),
+                                         [&](const auto& it) { return !is_state(it.first); });
+}
 
-CheckpointResult judge_foreign(const Recording& recording, const Checkpoint& checkpoint,
-                               const std::map<std::string, Tensor>& outputs, RoundingPoints points,
-                               Device& oracle) {
-  const BlockEntry* block = find_block(checkpoint.block);
-  if (!block)
-    throw Unsupported(text("no native block \"", checkpoint.block, "\" to derive limits from"));
+using Outputs = std::map<std::string, Tensor>;
+
+// What there is to judge, in the recorded dtypes; notes what is not given.
+Outputs given_outputs(const Recording& recording, const Checkpoint& checkpoint,
+                      const Outputs& outputs, CheckpointResult& result) {
   bool rounded = false;
-  std::map<std::string, Tensor> given;
+  Outputs given;
+  for (const auto& [name, y] : outputs) {
+    if (checkpoint.outputs.count(name)) continue;
+    std::vector<std::string> known;
+    for (const auto& [one, ref] : checkpoint.outputs) known.push_back(one);
+    throw BadInput(text(checkpoint.id, ": has no output \"", name, '"', did_you_mean(name, known)));
+  }
   for (const auto& [name, ref] : checkpoint.outputs) {
     const auto found = outputs.find(name);
-    if (found == outputs.end()) {
+    if (found != outputs.end()) {
+      given[name] = in_recorded_dtype(found->second, recording.tensor_info(ref.tensor).dtype,
+                                      text(checkpoint.id, ": output \"", name, '"'), rounded);
+    } else if (is_optional(checkpoint, name)) {
+      result.not_judged.push_back(name);
+      result.details.push_back(text("output \"", name, "\" was not given and is not judged"));
+    } else {
       throw BadInput(text(checkpoint.id, ": output \"", name, "\" is missing"));
     }
-    given[name] = in_recorded_dtype(found->second, recording.tensor_info(ref.tensor).dtype,
-                                    text(checkpoint.id, ": output \"", name, '"'), rounded);
   }
-  for (const auto& [name, y] : outputs) {
-    if (!checkpoint.outputs.count(name)) {
-      throw BadInput(text(checkpoint.id, ": has no output \"", name, '"'));
-    }
-  }
+  if (rounded) result.details.push_back("wider outputs were rounded to " + result.dtype);
+  return given;
+}
 
+}  // namespace
+
+CheckpointResult foreign_to_be(const Recording& recording, const Checkpoint& checkpoint) {
   CheckpointResult result;
   result.block = checkpoint.block;
   result.checkpoint = checkpoint.id;
@@ -53,15 +73,24 @@ CheckpointResult judge_foreign(const Recording& recording, const Checkpoint& che
   result.dtype = name_of(recording.dtype());
   result.step = checkpoint.step;
   result.golden_sha256 = recording.sha256();
+  return result;
+}
+
+void judge_foreign(const Recording& recording, const Checkpoint& checkpoint, const Outputs& outputs,
+                   const ForeignOptions& options, Device& oracle, CheckpointResult& result) {
+  const BlockEntry* block = find_block(checkpoint.block);
+  if (!block)
+    throw Unsupported(text("no native block \"", checkpoint.block, "\" to derive limits from"));
+  const Outputs given = given_outputs(recording, checkpoint, outputs, result);
   const Features features = features_of(recording, checkpoint);
   result.features = features.exercised;
   result.blind_to = features.blind;
 
   const HostOperands operands = read_operands(recording, checkpoint, recording.dtype());
-  const RunFacts facts =
-      facts_of_stranger(recording, *block, checkpoint, operands, oracle, recording.dtype(), points);
+  const RunFacts facts = facts_of_stranger(recording, *block, checkpoint, operands, oracle,
+                                           recording.dtype(), options.points);
   result.contract = to_string(facts.contract);
-  result.fused = points == RoundingPoints::fused;
+  result.fused = options.points == RoundingPoints::fused;
   const std::vector<OutputCase> cases =
       output_cases(recording, checkpoint, *block, operands, given, facts, oracle);
   std::vector<OutputVerdict> verdicts;
@@ -73,16 +102,13 @@ CheckpointResult judge_foreign(const Recording& recording, const Checkpoint& che
   result.status = verdict.status;
   result.reason = verdict.reason;
   result.outputs = std::move(verdict.outputs);
-  if (rounded) result.details.push_back("wider outputs were rounded to " + result.dtype);
-  if (result.status == Status::fail && size_of(recording.dtype()) == 2) {
-    for (const OutputCase& output : cases) {
-      const std::string words = classify(
-          output,
-          rounding_candidates(recording, *block, checkpoint, operands, oracle, output.name));
-      if (!words.empty()) result.details.push_back("bits: " + words);
-    }
+  if (options.margins) {
+    result.margins = margins_of(recording, checkpoint, *block, operands, facts, cases, oracle);
+    note_blindness(result);
   }
-  return result;
+  if (result.status == Status::fail) {
+    explain_failure(recording, checkpoint, *block, operands, facts, cases, oracle, result);
+  }
 }
 
 }  // namespace plumb
