@@ -10,6 +10,7 @@
 
 #include "harness/chain_text.h"
 #include "harness/escape.h"
+#include "harness/known_bug.h"
 #include "harness/table.h"
 #include "kernels/error.h"
 
@@ -111,7 +112,8 @@ bool told_by_gates(const CheckpointResult& result) {
       result.outputs.begin(), result.outputs.end(), [&](const OutputVerdict& output) {
         const bool failed = std::any_of(output.gates.begin(), output.gates.end(),
                                         [](const Gate& gate) { return !gate.passed; });
-        return failed && !output.reason.empty() && result.reason.ends_with(output.reason);
+        return failed && !output.reason.empty() &&
+               result.reason.find(output.reason) != std::string::npos;
       });
 }
 
@@ -167,7 +169,8 @@ std::string blind_text(const Outcome& outcome, bool colour) {
     const std::string name = terminal_text(it.feature.empty() ? it.block + ": whatever it does"
                                                               : it.block + ": " + it.feature);
     if (it.everywhere()) {
-      nowhere += text("  ", name, " (", counted(it.blind, "checkpoint"), " blind to it)\n");
+      nowhere += text("  ", name, " (", counted(it.blind, "checkpoint"), " blind to it",
+                      it.decides() ? "" : ": 16 bits rarely show it", ")\n");
     } else {
       elsewhere += text("  ", name, " (blind in ", it.blind, ", seen in ", it.seen, ")\n");
     }
@@ -189,6 +192,16 @@ std::string bugs_text(const Outcome& outcome) {
                   counted(it.passes, "checkpoint"), ", caught in ", it.caught, ")\n");
   }
   return lines.empty() ? "" : "\nknown bugs that would pass\n" + lines;
+}
+
+std::string causes_text(const Outcome& outcome, bool colour) {
+  std::string lines;
+  for (const FailureGroup& group : outcome.failures) {
+    if (group.checkpoints == 1) continue;  // told in full
+    lines += text(painted(tag(group.status), group.status, colour), "  ", cause_text(group), '\n');
+    if (!group.again.empty()) lines += text(kIndent, "again: ", terminal_text(group.again), '\n');
+  }
+  return lines.empty() ? "" : text("\nfailures by cause\n", lines);
 }
 
 std::string not_judged_text(const Outcome& outcome, bool colour) {
@@ -249,6 +262,9 @@ std::string failure_text(const CheckpointResult& result, bool colour) {
     lines += text(kIndent, terminal_text(result.reason), '\n');
   }
   lines += gates;
+  if (result.known_bug) {
+    lines += text(kIndent, terminal_text(words_of(*result.known_bug)), '\n');
+  }
   for (const std::string& detail : result.details) {
     lines += text(kIndent, terminal_text(detail), '\n');
   }
@@ -259,6 +275,16 @@ std::string failure_text(const CheckpointResult& result, bool colour) {
   if (!result.impl.empty()) lines += text(kIndent, "ran: ", joined(result.impl), '\n');
   if (!result.again.empty()) lines += text(kIndent, "again: ", terminal_text(result.again), '\n');
   return lines;
+}
+
+std::string cause_text(const FailureGroup& group) {
+  std::string line =
+      text(terminal_text(group.block), ' ', terminal_text(group.device), ' ',
+           terminal_text(group.dtype), ": ", counted(group.checkpoints, "checkpoint"));
+  if (!group.cause.empty()) line += text(" like this: ", terminal_text(group.cause));
+  if (group.ratio > 0) line += text("; worst ", short_number(group.ratio), "x the limit");
+  return text(line, group.ratio > 0 ? " in " : "; the first in ", terminal_text(group.recording),
+              ' ', terminal_text(group.checkpoint));
 }
 
 std::string checkpoint_line(const CheckpointResult& result, bool colour) {
@@ -282,6 +308,7 @@ std::string closing_text(const Outcome& outcome, bool colour) {
   std::string out;
   if (!outcome.rows.empty()) out += overview_table(outcome, colour);
   out += blind_text(outcome, colour) + bugs_text(outcome) + not_judged_text(outcome, colour);
+  out += causes_text(outcome, colour);
   std::string counts;
   for (int i = 0; i < kStatusCount; ++i) {
     const auto status = static_cast<Status>(i);

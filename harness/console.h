@@ -17,6 +17,10 @@ namespace plumb {
 //         5 <CheckpointResult::details> again: harness --fixture ... --checkpoint ... --device cpu
 std::string failure_text(const CheckpointResult& result, bool colour = false);
 
+// Failures of one cause in a line: "sdpa cpu bf16: 38 checkpoints like this: softcap left out;
+// worst 4.2x the limit in gemma2-a4/whole-bf16 model.layers.0.self_attn:sdpa#0".
+std::string cause_text(const FailureGroup& group);
+
 // Whether a checkpoint with this status needs failure_text: all but pass, unsupported and blind.
 bool is_failure(Status status);
 
@@ -24,8 +28,8 @@ bool is_failure(Status status);
 // nearest to its limit or the reason, what it is blind to, the known bug nearest to passing.
 std::string checkpoint_line(const CheckpointResult& result, bool colour = false);
 
-// The end of a run: the table, features that nothing could see, what is unsupported and why, and
-// one line with counts and verdict.
+// The end of a run: the table, features that nothing could see, what is unsupported and why, causes
+// that several failures share, and one line with counts and verdict.
 std::string closing_text(const Outcome& outcome, bool colour = false);
 
 // "3.1e-2", "0.75", "412": two or three digits, the same in every locale.

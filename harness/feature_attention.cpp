@@ -1,5 +1,6 @@
 // Masks, attention and its caches.
 #include <algorithm>
+#include <cmath>
 
 #include "blocks/kv_cache.h"
 #include "harness/feature_finder.h"
@@ -27,11 +28,11 @@ void FeatureFinder::buffers(const Params& p, int64_t tokens) {
   }
 }
 
-bool FeatureFinder::has_keys(int64_t first, int64_t keys) const {
-  if (!checkpoint_.inputs.count("key_valid")) return first < keys;
+bool FeatureFinder::has_keys(int64_t first, int64_t end, int64_t keys) const {
+  if (!checkpoint_.inputs.count("key_valid")) return first < std::min(end, keys);
   const Tensor valid = input("key_valid");
   for (int64_t i = 0; i < valid.numel(); ++i) {
-    if (i % keys >= first && at(valid, i) != 0) return true;
+    if (i % keys >= first && i % keys < end && at(valid, i) != 0) return true;
   }
   return false;
 }
@@ -43,11 +44,16 @@ void FeatureFinder::mask(const Params& p, int64_t queries, int64_t keys) {
   }
   const int64_t first_query = p.integer("query_offset"), first_key = p.integer("key_offset");
   if (p.boolean("causal")) {
-    seen("causal", has_keys(first_query - first_key + 1, keys));
+    seen("causal", has_keys(first_query - first_key + 1, keys, keys));
     if (queries > 1 && first_query > first_key) seen("causal_offset", true);
   }
   if (const auto window = p.integer_or_null("window")) {
-    seen("window", first_query + queries - 1 - first_key >= *window);
+    const int64_t farthest = first_query + queries - 1 - first_key;  // first key from last query
+    const bool exceeded = farthest >= *window;
+    // The first key is the last one that the window lets in: a shorter window would show.
+    const bool filled = *window > 1 && farthest == *window - 1 && has_keys(0, 1, keys);
+    seen("window", exceeded || filled);
+    seen("longer_window", exceeded);
   }
   if (!checkpoint_.inputs.count("key_valid")) return;
   const Tensor valid = input("key_valid");
@@ -69,8 +75,18 @@ void FeatureFinder::attention(const Params& p, int64_t queries, int64_t keys, in
   if (heads != kv_heads) seen(kv_heads == 1 ? "mqa" : "gqa", true);
   seen("scale", keys > 1);
   if (const auto cap = p.number_or_null("softcap")) {
-    seen("softcap", p.number("max_abs_score") > kKneeAfterCap * *cap);
+    seen("softcap", sees_softcap(p.number("max_abs_score"), *cap));
   }
+}
+
+// Alone, attention shows a change of its largest score by a few roundings; a layer adds its result
+// to others and shows a cap whose knee is reached.
+bool FeatureFinder::sees_softcap(double max_abs_score, double cap) const {
+  if (max_abs_score > kKneeAfterCap * cap) return true;
+  if (checkpoint_.block != "sdpa" && checkpoint_.block != "attention") return false;
+  const double before = cap * std::atanh(max_abs_score / cap);
+  const double roundings = size_of(dtype_) == 2 ? 16 : 1000;
+  return before - max_abs_score > roundings * unit_roundoff(dtype_);
 }
 
 void FeatureFinder::sdpa() {

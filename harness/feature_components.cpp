@@ -1,13 +1,24 @@
 // Norms, projections, rotary embeddings, logits and single operations.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
+#include "harness/conformance.h"
 #include "harness/feature_finder.h"
 
 namespace plumb {
 namespace {
 
 constexpr double kShareBeyondKnee = 0.01;
+
+// Without each row's mean.
+void centre(NormRows& rows) {
+  const auto width = static_cast<std::ptrdiff_t>(rows.width);
+  for (auto row = rows.x.begin(); width > 0 && rows.x.end() - row >= width; row += width) {
+    const double mean = std::accumulate(row, row + width, 0.0) / static_cast<double>(width);
+    for (auto x = row; x != row + width; ++x) *x -= mean;
+  }
+}
 
 }  // namespace
 
@@ -19,19 +30,16 @@ void FeatureFinder::norm() {
   if (checkpoint_.block == "rms_norm" && size_of(recording_.dtype()) == 2) {
     seen("rounding_" + checkpoint_.params.string("rounding") + "_weight", true);
   }
-  // eps moves a row by eps / (2 mean square): visible beyond the unit roundoff where that is
-  // small.
+  NormRows rows;
   const Tensor x = input("x");
-  double smallest = INFINITY;
-  const int64_t width = x.dim(-1);
-  for (int64_t row = 0; width > 0 && row < x.numel() / width; ++row) {
-    double squares = 0;
-    for (int64_t c = 0; c < width; ++c) squares += std::pow(at(x, row * width + c), 2);
-    smallest = std::min(smallest, squares / static_cast<double>(width));
-  }
-  const bool visible = number("eps") / (2 * smallest) > unit_roundoff(recording_.dtype());
-  // 16 bits hardly ever resolve eps: that is the dtype's blindness, not the recording's.
-  if (visible || size_of(recording_.dtype()) > 2) seen("eps", visible);
+  rows.width = x.dim(-1);
+  rows.alike = alike_in_row(x);
+  rows.rounds_before = has("rounding") && checkpoint_.params.string("rounding") == "before";
+  for (int64_t i = 0; i < x.numel(); ++i) rows.x.push_back(at(x, i));
+  if (checkpoint_.block == "layer_norm") centre(rows);
+  const Tensor w = weight("weight");
+  for (int64_t i = 0; i < w.numel(); ++i) rows.weight.push_back(offset + at(w, i));
+  eps(rows);
 }
 
 void FeatureFinder::biases() {

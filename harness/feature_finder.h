@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "harness/features.h"
 
@@ -13,17 +14,31 @@ namespace plumb {
 inline constexpr double kKnee = 0.5;
 inline const double kKneeAfterCap = std::tanh(kKnee);
 
+// What a norm scales to the same mean square.
+struct NormRows {
+  std::vector<double> x;       // rows of `width`
+  std::vector<double> weight;  // one per column, or per column of several neighbouring rows
+  int64_t width = 0;
+  int64_t alike = 0;           // elements whose bits flip together (alike_in_row())
+  bool rounds_before = false;  // the weight
+};
+
 // Looks at the params and recorded operands of one checkpoint; each function adds what it finds.
 // Throws BadInput where the recording lacks an operand.
 class FeatureFinder {
  public:
-  FeatureFinder(const Recording& recording, const Checkpoint& checkpoint)
-      : recording_(recording), checkpoint_(checkpoint) {}
+  // dtype: of the run.
+  FeatureFinder(const Recording& recording, const Checkpoint& checkpoint, DType dtype)
+      : recording_(recording), checkpoint_(checkpoint), dtype_(dtype) {}
 
   Features take() { return std::move(features_); }
 
   // Norms, projections, rotary embeddings, logits and single operations.
   void norm();
+  // Whether an eps ten times as large would be seen.
+  void eps(const NormRows& rows);
+  // Numbers below the normal ones in outputs, and whether flushing them to zero would be seen.
+  void denormals();
   void biases();
   void function();
   void embedding();
@@ -65,8 +80,9 @@ class FeatureFinder {
   void mixer(const Params& p);
 
  private:
-  // Whether any of the keys from the `first` on is one: without "key_valid" all are.
-  bool has_keys(int64_t first, int64_t keys) const;
+  // Whether any of the keys [first, end) is one: without "key_valid" all are.
+  bool has_keys(int64_t first, int64_t end, int64_t keys) const;
+  bool sees_softcap(double max_abs_score, double cap) const;
   // Whether the lower limit of the time steps is above some of them.
   void clamp(const Params& p);
   // A state that is given, and one that is kept.
@@ -93,6 +109,7 @@ class FeatureFinder {
 
   const Recording& recording_;
   const Checkpoint& checkpoint_;
+  DType dtype_;
   Features features_;
 };
 

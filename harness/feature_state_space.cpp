@@ -41,18 +41,16 @@ void FeatureFinder::gated_norm() {
   seen("gate", true);
   const int64_t channels = shape("x")[-1], width = checkpoint_.params.integer("group_size");
   if (channels != width) seen("groups", true);
-  const Tensor x = input("x"), gate = input("gate");
-  double smallest = INFINITY;
-  for (int64_t group = 0; group < x.numel() / width; ++group) {
-    double squares = 0;
-    for (int64_t i = group * width; i < (group + 1) * width; ++i) {
-      const double g = at(gate, i);
-      squares += std::pow(at(x, i) * g / (1 + std::exp(-g)), 2);
-    }
-    smallest = std::min(smallest, squares / static_cast<double>(width));
+  NormRows rows;
+  rows.width = width;
+  rows.rounds_before = true;
+  const Tensor x = input("x"), gate = input("gate"), w = weight("weight");
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const double g = at(gate, i);
+    rows.x.push_back(at(x, i) * g / (1 + std::exp(-g)));
   }
-  const bool visible = number("eps") / (2 * smallest) > unit_roundoff(x.dtype());
-  if (visible || size_of(x.dtype()) > 2) seen("eps", visible);
+  for (int64_t i = 0; i < w.numel(); ++i) rows.weight.push_back(at(w, i));
+  eps(rows);
 }
 
 void FeatureFinder::mixer(const Params& p) {

@@ -72,10 +72,15 @@ const std::vector<Row>& table() {
 }  // namespace
 
 Features features_of(const Recording& recording, const Checkpoint& checkpoint) {
-  FeatureFinder finder(recording, checkpoint);
+  return features_of(recording, checkpoint, recording.dtype());
+}
+
+Features features_of(const Recording& recording, const Checkpoint& checkpoint, DType dtype) {
+  FeatureFinder finder(recording, checkpoint, dtype);
   for (const Row& row : table()) {
     if (row.block == checkpoint.block) row.find(finder, checkpoint);
   }
+  finder.denormals();
   checkpoint.params.rewind();
   return finder.take();
 }

@@ -16,7 +16,9 @@ struct Features {
       blind;  // the checkpoint has the feature, but its result does not depend on it
 };
 
-// Reads the recorded operands that the answer depends on (weights, inputs).
+// Reads the recorded operands that the answer depends on (weights, inputs). `dtype`: of the run,
+// which resolves more or less than the recording's own.
+Features features_of(const Recording& recording, const Checkpoint& checkpoint, DType dtype);
 Features features_of(const Recording& recording, const Checkpoint& checkpoint);
 
 }  // namespace plumb

@@ -1,7 +1,12 @@
 #include "harness/foreign.h"
 
+#include <algorithm>
+
+#include "harness/explain.h"
 #include "harness/features.h"
 #include "harness/rounding_family.h"
+#include "harness/margins.h"
+#include "harness/nearest_name.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -36,8 +41,11 @@ std::string follow_bits(const BlockEntry& block, std::optional<RoundingPoints> d
   output.conformance = conforms || !(attention && flash);
   if (conforms || demanded) {
     output.model = member.model;
-    output.held_to_model = member.points != recorded;
-    output.rounding = conforms ? member.name : "";
+    output.held_to_model = member.way.points != recorded;
+    output.rounding = conforms ? member.way.name : "";
+    output.rounded = [name = output.name, way = member.way](OracleRuns& runs) {
+      return runs.rounded_as(name, way);
+    };
   } else if (!output.conformance) {
     // Eager code rounds its scores: its error would hide a softmax in 16 bits.
     output.model = following.flash();
@@ -46,30 +54,45 @@ std::string follow_bits(const BlockEntry& block, std::optional<RoundingPoints> d
   return words_of(following);
 }
 
-}  // namespace
+// A state that a call leaves behind, beside its result: a program may keep it elsewhere.
+bool is_optional(const Checkpoint& checkpoint, const std::string& output) {
+  const auto is_state = [](const std::string& name) { return name.ends_with("_after"); };
+  return is_state(output) && std::any_of(checkpoint.outputs.begin(), checkpoint.outputs.end(),
+                                         [&](const auto& it) { return !is_state(it.first); });
+}
 
-CheckpointResult judge_foreign(const Recording& recording, const Checkpoint& checkpoint,
-                               const std::map<std::string, Tensor>& outputs,
-                               std::optional<RoundingPoints> demanded, Device& oracle) {
-  const BlockEntry* block = find_block(checkpoint.block);
-  if (!block)
-    throw Unsupported(text("no native block \"", checkpoint.block, "\" to derive limits from"));
+using Outputs = std::map<std::string, Tensor>;
+
+// What there is to judge, in the recorded dtypes; notes what is not given.
+Outputs given_outputs(const Recording& recording, const Checkpoint& checkpoint,
+                      const Outputs& outputs, CheckpointResult& result) {
   bool rounded = false;
-  std::map<std::string, Tensor> given;
+  Outputs given;
+  for (const auto& [name, y] : outputs) {
+    if (checkpoint.outputs.count(name)) continue;
+    std::vector<std::string> known;
+    for (const auto& [one, ref] : checkpoint.outputs) known.push_back(one);
+    throw BadInput(text(checkpoint.id, ": has no output \"", name, '"', did_you_mean(name, known)));
+  }
   for (const auto& [name, ref] : checkpoint.outputs) {
     const auto found = outputs.find(name);
-    if (found == outputs.end()) {
+    if (found != outputs.end()) {
+      given[name] = in_recorded_dtype(found->second, recording.tensor_info(ref.tensor).dtype,
+                                      text(checkpoint.id, ": output \"", name, '"'), rounded);
+    } else if (is_optional(checkpoint, name)) {
+      result.not_judged.push_back(name);
+      result.details.push_back(text("output \"", name, "\" was not given and is not judged"));
+    } else {
       throw BadInput(text(checkpoint.id, ": output \"", name, "\" is missing"));
     }
-    given[name] = in_recorded_dtype(found->second, recording.tensor_info(ref.tensor).dtype,
-                                    text(checkpoint.id, ": output \"", name, '"'), rounded);
   }
-  for (const auto& [name, y] : outputs) {
-    if (!checkpoint.outputs.count(name)) {
-      throw BadInput(text(checkpoint.id, ": has no output \"", name, '"'));
-    }
-  }
+  if (rounded) result.details.push_back("wider outputs were rounded to " + result.dtype);
+  return given;
+}
 
+}  // namespace
+
+CheckpointResult foreign_to_be(const Recording& recording, const Checkpoint& checkpoint) {
   CheckpointResult result;
   result.block = checkpoint.block;
   result.checkpoint = checkpoint.id;
@@ -79,13 +102,22 @@ CheckpointResult judge_foreign(const Recording& recording, const Checkpoint& che
   result.dtype = name_of(recording.dtype());
   result.step = checkpoint.step;
   result.golden_sha256 = recording.sha256();
+  return result;
+}
+
+void judge_foreign(const Recording& recording, const Checkpoint& checkpoint, const Outputs& outputs,
+                   const ForeignOptions& options, Device& oracle, CheckpointResult& result) {
+  const BlockEntry* block = find_block(checkpoint.block);
+  if (!block)
+    throw Unsupported(text("no native block \"", checkpoint.block, "\" to derive limits from"));
+  const Outputs given = given_outputs(recording, checkpoint, outputs, result);
   const Features features = features_of(recording, checkpoint);
   result.features = features.exercised;
   result.blind_to = features.blind;
 
   const HostOperands operands = read_operands(recording, checkpoint, recording.dtype());
-  const RoundingPoints points =
-      demanded.value_or(recording.contracts().at(checkpoint.contract).points);
+  const RoundingPoints recorded = recording.contracts().at(checkpoint.contract).points;
+  const RoundingPoints points = options.demanded.value_or(recorded);
   const RunFacts facts =
       facts_of_stranger(recording, *block, checkpoint, operands, oracle, recording.dtype(), points);
   result.contract = to_string(facts.contract);
@@ -94,19 +126,24 @@ CheckpointResult judge_foreign(const Recording& recording, const Checkpoint& che
       output_cases(recording, checkpoint, *block, operands, given, facts, oracle);
   std::vector<OutputVerdict> verdicts;
   OracleRuns runs(recording, checkpoint, *block, operands, oracle);
-  const RoundingPoints recorded = recording.contracts().at(checkpoint.contract).points;
   for (OutputCase& output : cases) {
-    const std::string rounding = follow_bits(*block, demanded, recorded, runs, output);
+    const std::string words = follow_bits(*block, options.demanded, recorded, runs, output);
+    if (!words.empty()) add_diagnosis(result, cases.size() > 1 ? output.name : "", words);
     verdicts.push_back(judge(output));
     note_sample(output, result);
-    if (!rounding.empty()) result.details.push_back("bits: " + rounding);
   }
+  if (!result.diagnosis.empty()) result.details.push_back("bits: " + result.diagnosis);
   Verdict verdict = combine(std::move(verdicts));
   result.status = verdict.status;
   result.reason = verdict.reason;
   result.outputs = std::move(verdict.outputs);
-  if (rounded) result.details.push_back("wider outputs were rounded to " + result.dtype);
-  return result;
+  if (options.margins) {
+    result.margins = margins_of(recording, checkpoint, *block, operands, facts, cases, oracle);
+    note_blindness(result);
+  }
+  if (result.status == Status::fail) {
+    explain_failure(recording, checkpoint, *block, operands, facts, cases, oracle, result);
+  }
 }
 
 }  // namespace plumb

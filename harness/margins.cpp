@@ -8,15 +8,11 @@
 #include "kernels/error.h"
 
 namespace plumb {
-namespace {
-
 double largest_ratio(const OutputVerdict& verdict) {
   double out = 0;
   for (const Gate& gate : verdict.gates) out = std::max(out, ratio(gate));
   return out;
 }
-
-}  // namespace
 
 std::vector<Margin> margins_of(const Recording& recording, const Checkpoint& checkpoint,
                                const BlockEntry& block, const HostOperands& operands,
@@ -30,16 +26,18 @@ std::vector<Margin> margins_of(const Recording& recording, const Checkpoint& che
   for (const Mutant& mutant : mutants_of(checkpoint, operands)) {
     OracleRuns wrong(recording, mutant.checkpoint, block, mutant.operands, oracle);
     Margin margin{std::string(mutant.bug), 0};
+    bool has_room = !mutant.store;
     try {
       for (OutputCase it : cases) {
-        it.y = wrong.rounded(it.name, facts.single_rounding);
+        it.y = it.rounded ? it.rounded(wrong) : wrong.rounded(it.name, facts.single_rounding);
+        if (mutant.store) has_room = mutant.store(it.y) || has_room;
         it.sample.reset();  // sketches are of the device's rows
         margin.margin = std::max(margin.margin, largest_ratio(judge(it)));
       }
     } catch (const Error&) {
       continue;
     }
-    out.push_back(std::move(margin));
+    if (has_room) out.push_back(std::move(margin));
   }
   return out;
 }
@@ -47,8 +45,9 @@ std::vector<Margin> margins_of(const Recording& recording, const Checkpoint& che
 void note_blindness(CheckpointResult& result) {
   for (const Margin& margin : result.margins.value_or(std::vector<Margin>())) {
     const std::string feature(feature_behind(margin.bug));
-    if (!margin.passes() || std::erase(result.features, feature) == 0) continue;
-    result.blind_to.push_back(feature);
+    std::vector<std::string>& from = margin.passes() ? result.features : result.blind_to;
+    if (std::erase(from, feature) == 0) continue;
+    (margin.passes() ? result.blind_to : result.features).push_back(feature);
   }
 }
 

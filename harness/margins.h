@@ -18,8 +18,11 @@ std::vector<Margin> margins_of(const Recording& recording, const Checkpoint& che
                                const RunFacts& facts, const std::vector<OutputCase>& cases,
                                Device& oracle);
 
+// The largest statistic / limit over an output's gates.
+double largest_ratio(const OutputVerdict& verdict);
+
 // A feature whose known bug passes (feature_behind() of harness/mutants.h) is one that the
-// checkpoint cannot see, whatever its data promise.
+// checkpoint cannot see, and one whose bug fails is seen, whatever its data promise.
 void note_blindness(CheckpointResult& result);
 
 }  // namespace plumb

@@ -67,15 +67,31 @@ std::string first_lines(const CheckpointResult& result) {
   return text(out, "      again: ", terminal_text(result.again).substr(0, 4 * kLongest), '\n');
 }
 
-std::string failures(const std::vector<CheckpointResult>& results) {
-  size_t all = 0;
+// The failure that a group tells of.
+const CheckpointResult* worst_of(const FailureGroup& group,
+                                 const std::vector<CheckpointResult>& results) {
+  const auto found = std::find_if(results.begin(), results.end(), [&](const auto& result) {
+    return result.checkpoint == group.checkpoint && result.recording == group.recording &&
+           result.device == group.device && is_failure(result.status) &&
+           result.again == group.again && result.reason == group.reason;
+  });
+  return found == results.end() ? nullptr : &*found;
+}
+
+std::string failures(const std::vector<CheckpointResult>& results, const Outcome& outcome) {
   std::string blocks;
-  for (const CheckpointResult& result : results) {
-    if (!is_failure(result.status)) continue;
-    if (++all <= kMostFailures) blocks += first_lines(result) + '\n';
+  for (const FailureGroup& group : outcome.failures) {
+    if (&group - outcome.failures.data() == kMostFailures) break;
+    const CheckpointResult* worst = worst_of(group, results);
+    if (worst) blocks += first_lines(*worst);
+    if (group.checkpoints > 1) {
+      blocks += text("      ", cause_text(group).substr(0, 4 * kLongest), '\n');
+    }
+    blocks += '\n';
   }
-  if (all == 0) return "";
-  return "\n### Failures\n\n" + markdown_code(blocks) + left_out(all, kMostFailures, "failures");
+  if (outcome.failures.empty()) return "";
+  return "\n### Failures\n\n" + markdown_code(blocks) +
+         left_out(outcome.failures.size(), kMostFailures, "causes of failures");
 }
 
 std::string blind(const Outcome& outcome) {
@@ -143,7 +159,7 @@ std::string markdown_summary(const RunInfo& run, const std::vector<CheckpointRes
   for (const std::string& device : run.devices) out += ", " + name(device);
   out += ".\n";
   if (!outcome.rows.empty()) out += "\n" + table(outcome);
-  out += failures(results) + blind(outcome) + known_bugs(outcome) + not_judged(outcome);
+  out += failures(results, outcome) + blind(outcome) + known_bugs(outcome) + not_judged(outcome);
   return out + text("\n", name(run.version), run.started.empty() ? "" : ", ", name(run.started),
                     ": <code>", name(run.command), "</code>\n");
 }

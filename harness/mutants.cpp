@@ -1,6 +1,7 @@
 #include "harness/mutants.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <functional>
 
@@ -217,6 +218,17 @@ bool leave_out_norm_weight(Mutant& m) {
   return fill(m.operands.weights, "weight", 1 - (offset ? *offset : 0));
 }
 
+// Smaller than the smallest normal number of its dtype, and not zero.
+bool flush_denormals(Tensor& t) {
+  if (!is_floating(t.dtype())) return false;
+  const double least = std::ldexp(1, info(t.dtype()).min_exponent);
+  const Tensor before = t;
+  return change_elements(t, [&](int64_t i) {
+    const double x = at(before, i);
+    return x != 0 && std::fabs(x) < least ? 0 : x;
+  });
+}
+
 struct Bug {
   std::string_view name;
   Edit plant;
@@ -253,8 +265,8 @@ constexpr Bug kBugs[] = {
      },
      "softcap"},
     {"each query sees the next key", see_next_key, "causal"},
-    {"window one key longer", [](Mutant& m) { return change_window(m, 1); }, "window"},
-    {"window one key shorter", [](Mutant& m) { return change_window(m, -1); }},
+    {"window one key longer", [](Mutant& m) { return change_window(m, 1); }, "longer_window"},
+    {"window one key shorter", [](Mutant& m) { return change_window(m, -1); }, "window"},
     {"padding taken for tokens",
      [](Mutant& m) {
        return fill_any(m.operands.inputs, {"key_valid", "token_valid"}, 1);
@@ -280,6 +292,13 @@ constexpr Bug kBugs[] = {
     {"taps of the convolution reversed", reverse_taps},
     {"skip D left out", [](Mutant& m) { return fill(m.operands.weights, "D", 0); }, "skip"},
     {"time step not clamped", [](Mutant& m) { return leave_out_number(m, "dt_min"); }, "clamp"},
+    {"denormals of the output flushed to zero",
+     [](Mutant& m) {
+       m.store = flush_denormals;
+       const auto& all = m.operands.outputs;  // the others' are too small for a recording
+       return std::any_of(all.begin(), all.end(), [](auto& it) { return it.dtype == DType::f16; });
+     },
+     "denormals"},
 };
 
 }  // namespace

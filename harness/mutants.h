@@ -14,6 +14,8 @@ struct Mutant {
   std::string_view bug;  // "window one key longer"
   Checkpoint checkpoint;
   HostOperands operands;
+  // How it stores an output, where that is the bug; whether an element changes. Null: as it is.
+  bool (*store)(Tensor& output) = nullptr;
 };
 
 // One for each known bug that the checkpoint has room for: none has a window that is not

@@ -148,6 +148,11 @@ Tensor OracleRuns::rounded(const std::string& output, OpSet fused) {
   return rounded_->at(output);
 }
 
+Tensor OracleRuns::rounded_as(const std::string& output, const RoundingWay& way) {
+  Arithmetic arithmetic{.changed = way.changed, .key_tile = way.key_tile};
+  return with(output, way.fused, arithmetic);
+}
+
 Tensor OracleRuns::with(const std::string& output, OpSet fused, Arithmetic& arithmetic) {
   if (!checkpoint_.outputs.at(output).sampled) {
     const ArithmeticScope scope(arithmetic);

@@ -13,6 +13,15 @@
 
 namespace plumb {
 
+// One way to round a block: a member of the family of harness/rounding_family.h.
+struct RoundingWay {
+  std::string name = {};  // "rounds as HF eager does", "keeps x / rms(x) in float32"
+  RoundingPoints points = RoundingPoints::eager;
+  OpSet fused = {};
+  std::vector<bool> changed = {};           // Arithmetic::changed
+  std::optional<int64_t> key_tile = {};  // Arithmetic::key_tile
+};
+
 class OracleRuns {
  public:
   // All arguments must outlive this.
@@ -26,6 +35,7 @@ class OracleRuns {
   // The float64 block, rounded to the operands' dtype after every operation, but only at the output
   // of the `fused` ones. Chosen rows of a sampled output. Throws Unsupported unless possible().
   Tensor rounded(const std::string& output, OpSet fused);
+  Tensor rounded_as(const std::string& output, const RoundingWay& way);
   // The same with other arithmetic, which also gets what the run had; nothing of it is kept.
   Tensor with(const std::string& output, OpSet fused, Arithmetic& arithmetic);
   // `count` kernels as right as float32 arithmetic is, rounding where rounded() does.

@@ -66,12 +66,17 @@ std::set<std::string> wholly_blind(const std::vector<CheckpointResult>& results)
   return blind;
 }
 
+// Whether that a checkpoint is blind to it says nothing of the recording, only of 16 bits.
+bool of_the_dtype(const std::string& feature, const std::string& dtype) {
+  return (feature == "eps" || feature == "denormals") && (dtype == "bf16" || dtype == "f16");
+}
+
 std::vector<BlindFeature> blind_features(const std::vector<CheckpointResult>& results) {
   const std::set<std::string> whole = wholly_blind(results);
   Ordered<std::pair<std::string, std::string>, BlindFeature> found;
   const auto entry = [&](const CheckpointResult& result,
                          const std::string& feature) -> BlindFeature& {
-    return found.at({result.block, feature}, {result.block, feature, 0, 0});
+    return found.at({result.block, feature}, {result.block, feature, 0, 0, 0});
   };
   for (const CheckpointResult& result : results) {
     if (!judged(result.status) && result.status != Status::blind) continue;
@@ -80,7 +85,11 @@ std::vector<BlindFeature> blind_features(const std::vector<CheckpointResult>& re
       continue;
     }
     const std::set<std::string> unseen(result.blind_to.begin(), result.blind_to.end());
-    for (const std::string& feature : unseen) ++entry(result, feature).blind;
+    for (const std::string& feature : unseen) {
+      BlindFeature& it = entry(result, feature);
+      ++it.blind;
+      it.narrow += of_the_dtype(feature, result.dtype);
+    }
     for (const std::string& feature : result.features) {
       if (unseen.count(feature)) continue;
       BlindFeature& it = entry(result, feature);
@@ -149,7 +158,7 @@ int code_of(const std::vector<CheckpointResult>& results, const Outcome& outcome
   const int unsupported = exit_code(Status::unsupported), blind = exit_code(Status::blind);
   if (code == 0 && !outcome.missing.empty()) return unsupported;
   const bool blind_selection = std::any_of(outcome.blind.begin(), outcome.blind.end(),
-                                           [](const BlindFeature& it) { return it.everywhere(); });
+                                           [](const BlindFeature& it) { return it.decides(); });
   return code == 0 && blind_selection ? blind : code;
 }
 
@@ -162,8 +171,7 @@ std::string joined(const std::vector<std::string>& parts) {
 std::string blind_words(const Outcome& outcome) {
   std::vector<std::string> names;
   for (const BlindFeature& it : outcome.blind) {
-    if (it.everywhere())
-      names.push_back(it.feature.empty() ? it.block : it.block + " " + it.feature);
+    if (it.decides()) names.push_back(it.feature.empty() ? it.block : it.block + " " + it.feature);
   }
   if (names.empty())
     return text("nothing failed, but ", outcome.counts[Status::blind],
@@ -255,6 +263,7 @@ Outcome outcome_of(const std::vector<CheckpointResult>& results, const Request& 
   std::vector<const CheckpointResult*> all;
   for (const CheckpointResult& result : results) all.push_back(&result);
   outcome.bugs = known_bugs_of(all);
+  outcome.failures = failure_groups(results);
   outcome.not_judged = not_judged(results);
   outcome.missing = missing(results, request);
   outcome.exit_code = code_of(results, outcome, request);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/failure_groups.h"
 #include "harness/result.h"
 
 namespace plumb {
@@ -48,7 +49,11 @@ struct BlindFeature {
   std::string block, feature;  // feature "": the whole block, all of whose checkpoints are blind
   int64_t blind = 0;           // checkpoints that have it and cannot see it
   int64_t seen = 0;            // checkpoints that were judged and see it
+  int64_t narrow = 0;  // of the blind ones, those whose dtype is to blame: 16 bits hardly ever
+                       // resolve eps, or hold denormals that matter
   bool everywhere() const { return seen == 0; }
+  // Whether a run that nothing else is wrong with ends as blind for it.
+  bool decides() const { return everywhere() && narrow < blind; }
 };
 
 // A known bug of a block (--margins), over all checkpoints that have room for it.
@@ -82,6 +87,7 @@ struct Outcome {
   std::vector<OverviewRow> rows;        // in order of first appearance, a block's rows together
   std::vector<BlindFeature> blind;      // those blind everywhere first
   std::vector<KnownBug> bugs;           // those nearest to passing first
+  std::vector<FailureGroup> failures;   // one per cause, in order of first appearance
   std::vector<ReasonGroup> not_judged;  // unsupported, then blind; in order of first appearance
   std::vector<std::string>
       missing;              // "block sdpa": asked for, and unsupported wherever it was tried
@@ -99,7 +105,7 @@ struct Outcome {
 //   when the run has nothing better;
 //   unsupported (4): when all checkpoints of a block, device or dtype named in `request` are
 //   unsupported; blind (8): when a feature of a block is seen by no selected checkpoint although
-//   some have it.
+//   some have it, and not only because 16 bits do not resolve it.
 // In one of several shards neither counts but under `strict`: others may have seen what it has not.
 // No results: 2, nothing was selected; 0 in a shard, which may be empty. After a signal: 128 + its
 // number.

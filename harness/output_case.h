@@ -14,6 +14,8 @@
 
 namespace plumb {
 
+class OracleRuns;
+
 // Few rounded values that every output of a row is made of: the inner vector of an adapter.
 struct Bottleneck {
   int64_t width = 0;  // values of one row; 0: there is none
@@ -48,6 +50,8 @@ struct OutputCase {
   bool conformance = true;      // false where m is not reproducible (flash-order attention)
   bool composite = false;       // made of blocks: closed forms of its sums say little
   std::string rounding;         // which roundings its bits follow, where that was inferred
+  // How other runs of the oracle are rounded as this inferred model is; empty: as their ops say.
+  std::function<Tensor(OracleRuns&)> rounded;
   // |our float64 block on the recorded operands - o|, as the largest share of what is allowed.
   std::optional<double> float64_share;
   std::string float64_at;        // where that is

@@ -94,13 +94,18 @@ void members(Margin& x, Each each) {
   each(bug, margin);
 }
 template <class Each>
+void members(KnownBugFound& x, Each each) {
+  auto& [bug, differ, ratio, rounds] = x;
+  each(bug, differ, ratio, rounds);
+}
+template <class Each>
 void members(CheckpointResult& x, Each each) {
   auto& [status, reason, block, checkpoint, recording, fixture, device, dtype, contract, looser,
-         impl, fused, step, outputs, features, blind_to, details, again, output_sha256,
-         golden_sha256, determinism, runs, margins, seconds, chain] = x;
+         impl, fused, step, outputs, features, blind_to, details, diagnosis, known_bug, not_judged,
+         again, output_sha256, golden_sha256, determinism, runs, margins, seconds, chain] = x;
   each(status, reason, block, checkpoint, recording, fixture, device, dtype, contract, looser, impl,
-       fused, step, outputs, features, blind_to, details, again, output_sha256, golden_sha256,
-       determinism, runs, margins, seconds, chain);
+       fused, step, outputs, features, blind_to, details, diagnosis, known_bug, not_judged, again,
+       output_sha256, golden_sha256, determinism, runs, margins, seconds, chain);
 }
 template <class Each>
 void members(Replayed& x, Each each) {

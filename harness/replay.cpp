@@ -6,9 +6,9 @@
 
 #include "harness/device_errors.h"
 #include "harness/escape.h"
+#include "harness/explain.h"
 #include "harness/features.h"
 #include "harness/margins.h"
-#include "harness/rounding_family.h"
 #include "harness/sha256.h"
 #include "kernels/error.h"
 #include "kernels/plugin_device.h"
@@ -159,7 +159,7 @@ void Replayer::replay(const Checkpoint& checkpoint, Replayed& replayed) {
     throw Unsupported(text("uses \"", checkpoint.reserved.front(),
                            "\", which this version of the harness cannot read"));
   }
-  const Features features = features_of(recording_, checkpoint);
+  const Features features = features_of(recording_, checkpoint, dtype_);
   result.features = features.exercised;
   result.blind_to = features.blind;
 
@@ -245,18 +245,11 @@ void Replayer::explain(const BlockEntry& block, const Checkpoint& checkpoint,
                                   passes ? "  -> look at a fused op, not a primitive"
                                          : "  -> look at a primitive, not a fusion"));
   }
-  if (size_of(dtype_) != 2 || block.bits == BitRule::exact) return;
   const HostOperands operands = read_operands(recording_, checkpoint, dtype_);
   const Execution again = execute(block, checkpoint, operands, device_,
                                   {options_.fuse ? OpSet().set() : OpSet(), kNaNs});
-  for (const OutputCase& output : cases(block, checkpoint, operands, again)) {
-    const auto judged = std::find_if(result.outputs.begin(), result.outputs.end(),
-                                     [&](const auto& it) { return it.name == output.name; });
-    if (judged == result.outputs.end() || judged->classes.wrong > 0) continue;  // NaN: no rounding
-    OracleRuns runs(recording_, checkpoint, block, operands, oracle_);
-    const std::string words = words_of(follow_roundings(output, runs, block.name == "sdpa"));
-    if (!words.empty()) result.details.push_back("bits: " + words);
-  }
+  explain_failure(recording_, checkpoint, block, operands, facts_of(again.records, dtype_),
+                  cases(block, checkpoint, operands, again), oracle_, result);
 }
 
 }  // namespace plumb

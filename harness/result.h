@@ -19,6 +19,14 @@ struct Margin {
   bool passes() const { return margin <= 1; }  // as gates do
 };
 
+// The known bug that a failure is: the outputs pass where they are held to the block with the bug.
+struct KnownBugFound {
+  std::string bug;     // "softcap left out"
+  double differ = 0;   // share of the 16-bit elements whose bits are not that block's; NaN: no such
+  double ratio = 0;    // the largest statistic / limit against that block
+  std::string rounds;  // where that block rounds: "HF eager"; "": as the contract says
+};
+
 struct CheckpointResult {
   Status status = Status::pass;
   std::string reason;      // one line: which gate by how much, or why it could not be judged
@@ -37,9 +45,12 @@ struct CheckpointResult {
   std::vector<std::string> features;   // what this checkpoint exercises: "window", "gqa"
   std::vector<std::string> blind_to;   // features it has but cannot see
   std::vector<std::string> details;    // lines of a failure text, already in words
-  std::string again;                   // the command that repeats it
-  std::string output_sha256;           // over all outputs' bytes in order
-  std::string golden_sha256;           // of recording.json
+  std::string diagnosis;  // of a failure in 16 bits: "rounds like: HF eager (0.02 % differ)"
+  std::optional<KnownBugFound> known_bug;  // that the failure is
+  std::vector<std::string> not_judged;     // outputs that are optional and were not given
+  std::string again;                       // the command that repeats it
+  std::string output_sha256;               // over all outputs' bytes in order
+  std::string golden_sha256;               // of recording.json
   Determinism determinism = Determinism::not_measured;
   int64_t runs = 0;                            // whose bytes were compared
   std::optional<std::vector<Margin>> margins;  // nothing: not measured (--margins)

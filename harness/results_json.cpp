@@ -145,6 +145,32 @@ Json passing_bugs(const std::optional<std::vector<Margin>>& margins) {
   return out;
 }
 
+Json known_bug_json(const std::optional<KnownBugFound>& found) {
+  if (!found) return nullptr;
+  return {{"bug", found->bug},
+          {"differ", number(found->differ)},
+          {"ratio", number(found->ratio)},
+          {"rounds", found->rounds}};
+}
+
+Json failures_json(const std::vector<FailureGroup>& groups) {
+  Json out = Json::array();
+  for (const FailureGroup& it : groups) {
+    out.push_back({{"status", std::string(name_of(it.status))},
+                   {"block", it.block},
+                   {"device", it.device},
+                   {"dtype", it.dtype},
+                   {"cause", it.cause},
+                   {"checkpoints", it.checkpoints},
+                   {"ratio", number(it.ratio)},
+                   {"recording", it.recording},
+                   {"checkpoint", it.checkpoint},
+                   {"reason", it.reason},
+                   {"again", it.again}});
+  }
+  return out;
+}
+
 Json id_or_null(const std::string& id) { return id.empty() ? Json() : Json(id); }
 
 Json chain_json(const std::optional<ChainReport>& chain) {
@@ -213,6 +239,9 @@ std::string checkpoint_json(const CheckpointResult& result) {
                {"step", result.step},
                {"reason", result.reason},
                {"details", result.details},
+               {"diagnosis", result.diagnosis},
+               {"known_bug", known_bug_json(result.known_bug)},
+               {"not_judged", result.not_judged},
                {"outputs", std::move(outputs)},
                {"features", result.features},
                {"blind_to", result.blind_to},
@@ -277,6 +306,7 @@ std::string summary_json(const Outcome& outcome) {
                {"checkpoints", outcome.counts.total()},
                {"counts", std::move(by_status)},
                {"blind_features", std::move(blind)},
+               {"failures", failures_json(outcome.failures)},
                {"missing", outcome.missing},
                {"interrupted", outcome.interrupted},
                {"exit_code", outcome.exit_code},

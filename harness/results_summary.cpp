@@ -44,6 +44,23 @@ Request request_of(const JsonValue& run) {
   return out;
 }
 
+std::vector<OutputVerdict> outputs_of(const JsonValue& list) {
+  std::vector<OutputVerdict> out;
+  for (const JsonValue output : list.items()) {
+    OutputVerdict& verdict = out.emplace_back();
+    verdict.name = output.at("name").string();
+    for (const JsonValue gate : output.at("gates").items()) {
+      verdict.gates.push_back({std::string(gate.at("name").string()),
+                               gate.at("statistic").number_or_name(),
+                               gate.at("limit").number_or_name(),
+                               {},
+                               gate.at("passed").boolean(),
+                               ""});
+    }
+  }
+  return out;
+}
+
 // As much of a result as an outcome depends on.
 CheckpointResult result_of(const JsonValue& line) {
   CheckpointResult out;
@@ -58,6 +75,14 @@ CheckpointResult result_of(const JsonValue& line) {
   out.device = line.at("device").string();
   out.dtype = line.at("dtype").string();
   out.looser = strings(line.at("looser_contracts"));
+  out.again = line.at("again").string();
+  out.outputs = outputs_of(line.at("outputs"));
+  if (const auto bug = line.find("known_bug"); bug && !bug->is_null()) {
+    out.known_bug =
+        KnownBugFound{std::string(bug->at("bug").string()), bug->at("differ").number_or_name(),
+                      bug->at("ratio").number_or_name(), ""};
+  }
+  if (const JsonValue chain = line.at("chain"); !chain.is_null()) out.chain.emplace();
   out.features = strings(line.at("features"));
   out.blind_to = strings(line.at("blind_to"));
   return out;

@@ -119,6 +119,7 @@ SafetensorsFile::SafetensorsFile(File file) : file_(std::move(file)) {
   const auto document = JsonDocument::parse(file_.name() + ": header", std::move(header), limits);
   for (const auto& [name, value] : document->root().members()) {
     if (name == kMetadata) {
+      if (value.is_null()) continue;  // no metadata, as the safetensors library has it
       for (const auto& [key, note] : value.members()) metadata_.emplace(key, note.string());
       continue;
     }

@@ -5,6 +5,7 @@
 #include <regex>
 
 #include "blocks/catalog.h"
+#include "harness/nearest_name.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -22,11 +23,45 @@ std::filesystem::path default_fixtures() {
                         installed.string(), "; name some with --fixture or PLUMB_FIXTURES"));
 }
 
+namespace {
+
+// "llama-a1/decode-bf16" of the project's own; none where it has none.
+std::vector<std::string> own_recordings() {
+  std::vector<std::string> out;
+  try {
+    const std::filesystem::path root = default_fixtures();
+    for (const auto& folder : find_recordings(root)) {
+      out.push_back(folder.lexically_relative(root).generic_string());
+    }
+  } catch (const Error&) {  // the caller has an error of its own
+  }
+  return out;
+}
+
+}  // namespace
+
+std::filesystem::path recording_folder(const std::string& named) {
+  std::error_code ignored;
+  if (std::filesystem::exists(named, ignored)) return named;
+  const std::vector<std::string> own = own_recordings();
+  if (!own.empty() && !named.empty() && std::filesystem::path(named).is_relative()) {
+    const std::filesystem::path folder = default_fixtures() / named;
+    if (std::filesystem::exists(folder, ignored)) return folder;
+  }
+  throw BadInput(text(named, ": is no folder here", own.empty() ? "" : ", nor a recording of ",
+                      own.empty() ? "" : default_fixtures().string(), did_you_mean(named, own),
+                      own.empty() ? "" : " (harness list shows all)"));
+}
+
+Recording open_recording(const std::string& named) {
+  return Recording::open(recording_folder(named));
+}
+
 std::vector<std::filesystem::path> selected_recordings(const Selection& selection) {
   if (selection.fixtures.empty()) return find_recordings(default_fixtures());
   std::vector<std::filesystem::path> out;
   for (const std::string& fixture : selection.fixtures) {
-    const auto found = find_recordings(fixture);
+    const auto found = find_recordings(recording_folder(fixture));
     out.insert(out.end(), found.begin(), found.end());
   }
   return out;
@@ -67,24 +102,49 @@ bool Selection::wants(std::string_view block) const {
 namespace {
 
 template <class Entry>
-std::string names_of(const std::vector<Entry>& entries) {
-  std::string out;
-  for (const Entry& entry : entries) out += (out.empty() ? "" : ", ") + std::string(entry.name);
+std::vector<std::string> names_of(const std::vector<Entry>& entries) {
+  std::vector<std::string> out;
+  for (const Entry& entry : entries) out.emplace_back(entry.name);
   return out;
+}
+
+// Throws UsageError with all names, the nearest in front, unless `name` is one of them.
+void require_known(const char* option, const char* what, const std::string& name,
+                   const std::vector<std::string>& known) {
+  if (std::find(known.begin(), known.end(), name) != known.end()) return;
+  std::string all;
+  for (const std::string& it : known) all += (all.empty() ? "" : ", ") + it;
+  throw UsageError(text('[', option, "] unknown ", what, " \"", name, '"',
+                        did_you_mean(name, known), "; known: ", all));
 }
 
 }  // namespace
 
 void require_known_blocks(const Selection& selection) {
+  std::vector<std::string> blocks = names_of(block_catalog());
+  blocks.emplace_back("module");
   for (const std::string& block : selection.blocks) {
-    require(block == "module" || find_block(block), "--block", "unknown block \"", block,
-            "\"; known: ", names_of(block_catalog()));
+    require_known("--block", "block", block, blocks);
   }
   for (const std::string& suite : selection.suites) {
-    const auto named = [&](const BlockSuite& known) { return known.name == suite; };
-    require(std::any_of(block_suites().begin(), block_suites().end(), named), "--suite",
-            "unknown suite \"", suite, "\"; known: ", names_of(block_suites()));
+    require_known("--suite", "suite", suite, names_of(block_suites()));
   }
+}
+
+void require_some(const std::vector<size_t>& selected, const Selection& selection,
+                  const Recording& recording) {
+  if (!selected.empty()) return;
+  std::vector<std::string> ids, blocks;
+  for (const Checkpoint& checkpoint : recording.checkpoints()) {
+    ids.push_back(checkpoint.id);
+    if (std::find(blocks.begin(), blocks.end(), checkpoint.block) == blocks.end()) {
+      blocks.push_back(checkpoint.block);
+    }
+  }
+  std::string has;
+  for (const std::string& block : blocks) has += (has.empty() ? "" : ", ") + block;
+  throw UsageError(text("[selection] no checkpoint of ", recording.folder().string(), " matches",
+                        did_you_mean(selection.checkpoint, ids), "; its blocks: ", has));
 }
 
 }  // namespace plumb

@@ -9,13 +9,26 @@ if TYPE_CHECKING:
     from python_inspector.capture import RecordError
     from python_inspector.recorder import RecordWarning
     from python_inspector.session import note, record, save
-    from python_inspector.verification import verify
+    from python_inspector.verification import Call, Unsupported, Verdict, verify
 
-__all__ = ["RecordError", "RecordWarning", "note", "record", "save", "verify"]
+__all__ = [
+    "Call",
+    "RecordError",
+    "RecordWarning",
+    "Unsupported",
+    "Verdict",
+    "note",
+    "record",
+    "save",
+    "verify",
+]
 
 _HOMES = {
+    "Call": "verification",
     "RecordError": "capture",
     "RecordWarning": "recorder",
+    "Unsupported": "verification",
+    "Verdict": "verification",
     "note": "session",
     "record": "session",
     "save": "session",

@@ -74,7 +74,7 @@ def build_parser() -> argparse.ArgumentParser:
     validate.add_argument("folder", type=Path, nargs="+")
     validate.set_defaults(run=_validate)
     show = commands.add_parser("show", help="summarise a recording")
-    show.add_argument("folder", type=Path)
+    show.add_argument("folder", type=Path, help="a folder, or a name: llama-a1/decode-bf16")
     show.add_argument("--checkpoint", metavar="REGEX", help="checkpoints in detail")
     show.set_defaults(run=_show)
     tiny = commands.add_parser("tiny", help="the built-in tiny models")
@@ -300,10 +300,12 @@ def _plan(options: argparse.Namespace, source: Source, model: torch.nn.Module) -
 
 
 def _validate(options: argparse.Namespace) -> int:
+    from python_inspector.named_recordings import recording_folder
     from python_inspector.validate import find_recordings, validate
 
     bad = 0
-    recordings = [path for folder in options.folder for path in find_recordings(folder)]
+    folders = map(recording_folder, options.folder)
+    recordings = [path for folder in folders for path in find_recordings(folder)]
     for path in recordings:
         findings = validate(path)
         bad += bool(findings)
@@ -315,9 +317,10 @@ def _validate(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
+    from python_inspector.named_recordings import recording_folder
     from python_inspector.show import show
 
-    print(show(options.folder, options.checkpoint))
+    print(show(recording_folder(options.folder), options.checkpoint))
     return 0
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import shutil
 import subprocess
 import tempfile
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,8 +18,9 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-Arrays = Mapping[str, Any]
-Function = Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], Any]
+from python_inspector.strict_json import load_json
+
+Function = Callable[..., Any]
 
 BINARY_VARIABLE = "PLUMB_HARNESS"
 
@@ -26,20 +29,71 @@ class HarnessError(RuntimeError):
     """The harness is not there, or did not do what it was asked; the text has its last words."""
 
 
+class Unsupported(Exception):  # noqa: N818  a statement, not an error
+    """To be raised by a function that does not do this checkpoint: it is not judged, nor failed."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """Which call of the model a function's operands are of: its fourth argument, if it has one."""
+
+    checkpoint: str
+    """The id: `<path>[:<function>]#<call>`."""
+    block: str
+    path: str
+    """Of the module, "model.layers.0.self_attn"."""
+    function: str
+    """What was called within it; "" where it was the module itself."""
+    call: int
+    """Of this path and function, from 0."""
+    step: int
+    """Forward call of the model, from 0."""
+    layer: int | None
+    position: int | None
+    """Slot of the step's first token; None where the recording does not say."""
+    dtype: str
+    """Of the recorded run: f32, f16, bf16."""
+    config: Mapping[str, Any]
+    """The model's configuration, as transformers writes it."""
+
+
 @dataclass(frozen=True)
 class Verdict:
-    """The harness's judgement of one checkpoint: a status, its reason and every figure."""
+    """The judgement of one checkpoint; str() says all that matters of it."""
 
     checkpoint: str
     block: str
     status: str
+    """pass, fail, blind, unsupported, ... of the harness, or error: the function raised one."""
     reason: str
     figures: dict[str, Any] = field(repr=False)
-    """The whole JSON object of the result."""
+    """The whole JSON object of the result; empty where the harness had nothing to judge."""
+    diagnosis: str = ""
+    """Of a failure in 16 bits: which roundings its bits follow."""
+    known_bug: str | None = None
+    """The bug that a failure is, where a known one explains it; the reason says so, too."""
+    blind_to: tuple[str, ...] = ()
+    """What the block has and this checkpoint cannot see."""
+    passing_bugs: tuple[str, ...] | None = None
+    """Known bugs that would pass here; None: not measured."""
+    not_judged: tuple[str, ...] = ()
+    """Optional outputs that the function did not return."""
 
     @property
     def passed(self) -> bool:
         return self.status == "pass"
+
+    def __str__(self) -> str:
+        lines = [f"{self.checkpoint} ({self.block}): {self.status}"]
+        if self.reason:
+            lines[0] += f": {self.reason}"
+        told = (
+            ("", self.diagnosis),
+            ("blind to: ", ", ".join(self.blind_to)),
+            ("would pass here: ", ", ".join(self.passing_bugs or ())),
+            ("not judged: ", ", ".join(self.not_judged)),
+        )
+        return "\n".join(lines + [f"  {title}{words}" for title, words in told if words])
 
 
 def verify(
@@ -51,31 +105,44 @@ def verify(
     arrays: str = "torch",
     upcast: bool = False,
     contract: str | None = None,
+    margins: bool = True,
     harness: Path | str | None = None,
 ) -> list[Verdict]:
     """Calls `function(inputs, weights, params)` for each selected checkpoint; judges its results.
 
+    `recording` is a folder, or a name of the project's own such as "llama-a1/decode-bf16".
     `checkpoint` is a regular expression over ids, `block` a kind of block; both None selects all.
     Inputs and weights are dicts of torch tensors or, with arrays="numpy", of arrays; numpy has no
-    bf16, so 16-bit floats are then upcast to float32, exactly, as `upcast` does for torch. The
-    function returns a dict of outputs by name, or the only output itself; float32 and float64 are
-    accepted for 16-bit outputs and rounded. An exception of the function is not caught.
-    `contract` says how the function rounds, "eager" or "fused", where not as the reference did.
+    bf16, so 16-bit floats are then upcast to float32, exactly, as `upcast` does for torch. A fourth
+    argument, where the function has one (or `call=`), is the Call: layer, position, step, dtype,
+    config, ids. The function returns a dict of outputs by name, or the only output itself; float32
+    and float64 are accepted for 16-bit outputs and rounded. What a call leaves behind in a cache
+    (names that end in "_after") may be missing and is not judged then.
 
-    Raises HarnessError if there is no harness binary, nothing was selected, or the function's
-    outputs cannot be written.
+    An exception of the function costs that checkpoint: its status is "error", or "unsupported" for
+    python_inspector.Unsupported, and the reason says what was raised and where.
+    `contract` says how the function rounds, "eager" or "fused", where not as the reference did.
+    `margins=False` does not tell which known bugs would pass, and is faster.
+
+    Raises HarnessError if there is no harness binary, nothing was selected, or the harness ended
+    without a verdict.
     """
     if arrays not in ("torch", "numpy"):
         raise ValueError(f"arrays is {arrays!r}, expected torch or numpy")
     binary = find_harness(harness)
     with tempfile.TemporaryDirectory(prefix="plumbline-") as name:
         folder = Path(name)
-        exported = _export(binary, Path(recording), folder, checkpoint, block, arrays, upcast)
-        results = folder / "outputs.safetensors"
-        save_file(_run(function, exported, arrays, folder), results)
-        command: list[Any] = [binary, "judge", recording, results]
-        command += [] if contract is None else ["--contract", contract]
-        return _judge(command, folder / "verdicts.json", exported)
+        source, exported = _export(binary, recording, folder, checkpoint, block, arrays, upcast)
+        outputs, verdicts = _run(function, source, exported, arrays, folder)
+        if outputs:
+            results = folder / "outputs.safetensors"
+            save_file(outputs, results)
+            command: list[Any] = [binary, "judge", source.folder, results]
+            command += [] if contract is None else ["--contract", contract]
+            command += [] if margins else ["--no-margins"]
+            expected = [entry["id"] for entry in exported if entry["id"] not in verdicts]
+            verdicts |= _judge(command, folder / "verdicts.json", expected)
+        return [verdicts[entry["id"]] for entry in exported]
 
 
 def find_harness(given: Path | str | None = None) -> Path:
@@ -100,15 +167,24 @@ def find_harness(given: Path | str | None = None) -> Path:
     return built[-1]
 
 
+@dataclass(frozen=True)
+class _Source:
+    """The recording that operands are of."""
+
+    folder: Path
+    dtype: str
+    config: Mapping[str, Any]
+
+
 def _export(
     binary: Path,
-    recording: Path,
+    recording: Path | str,
     folder: Path,
     checkpoint: str | None,
     block: str | None,
     arrays: str,
     upcast: bool,
-) -> list[dict[str, Any]]:
+) -> tuple[_Source, list[dict[str, Any]]]:
     command = [binary, "export", recording, folder]
     if checkpoint is not None:
         command += ["--checkpoint", checkpoint]
@@ -119,76 +195,167 @@ def _export(
     done = _call(command)
     if done.returncode != 0:
         raise HarnessError(_last_words("export", done))
-    exported: list[dict[str, Any]] = json.loads((folder / "checkpoints.json").read_text())[
-        "checkpoints"
-    ]
+    document = json.loads((folder / "checkpoints.json").read_text())
+    exported: list[dict[str, Any]] = document["checkpoints"]
     if not exported:
         raise HarnessError(f"no checkpoint of {recording} was selected")
-    return exported
+    source = Path(document["recording"])
+    config = load_json(source / "recording.json").get("config", {})
+    return _Source(source, document.get("dtype", ""), config), exported
 
 
 def _run(
-    function: Function, exported: list[dict[str, Any]], arrays: str, folder: Path
-) -> dict[str, torch.Tensor]:
+    function: Function,
+    source: _Source,
+    exported: list[dict[str, Any]],
+    arrays: str,
+    folder: Path,
+) -> tuple[dict[str, torch.Tensor], dict[str, Verdict]]:
+    """The outputs of all checkpoints, and verdicts on those that have none."""
     tensors = load_file(folder / "tensors.safetensors")
+    takes_call = _takes_call(function)
     results: dict[str, torch.Tensor] = {}
+    lost: dict[str, Verdict] = {}
     for entry in exported:
         inputs = {
             name: _given(tensors[ref["tensor"]], arrays) for name, ref in entry["inputs"].items()
         }
         weights = {name: _given(tensors[key], arrays) for name, key in entry["weights"].items()}
-        returned = function(inputs, weights, entry["params"])
-        for name, value in _by_name(entry, returned).items():
-            results[f"{entry['id']}/{name}"] = _taken(entry["id"], name, value)
-    return results
+        arguments = [inputs, weights, entry["params"]]
+        named: dict[str, Any] = {}
+        if takes_call == "positional":
+            arguments.append(_call_of(entry, source))
+        elif takes_call == "named":
+            named["call"] = _call_of(entry, source)
+        try:
+            returned = _by_name(entry, function(*arguments, **named))
+            taken = {name: _taken(name, value) for name, value in returned.items()}
+        except Unsupported as error:
+            lost[entry["id"]] = _lost(entry, "unsupported", str(error))
+        except _Returned as error:
+            lost[entry["id"]] = _lost(entry, "error", str(error))
+        except Exception as error:  # of the function, whose other checkpoints are judged
+            lost[entry["id"]] = _lost(entry, "error", _where(error))
+        else:
+            results |= {f"{entry['id']}/{name}": value for name, value in taken.items()}
+    return results, lost
+
+
+def _takes_call(function: Function) -> str:
+    """How the function takes the Call: "positional", "named", or "": not at all.
+
+    A fourth parameter that has a default is the function's own, unless its name is "call".
+    """
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # a builtin says nothing of its parameters
+        return ""
+    if any(p.name == "call" and p.kind is p.KEYWORD_ONLY for p in parameters):
+        return "named"
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return "positional"
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if len(positional) < 4:
+        return ""
+    fourth = positional[3]
+    return "positional" if fourth.default is fourth.empty or fourth.name == "call" else ""
+
+
+def _call_of(entry: Mapping[str, Any], source: _Source) -> Call:
+    return Call(
+        checkpoint=entry["id"],
+        block=entry["block"],
+        path=entry.get("path", ""),
+        function=entry.get("function", ""),
+        call=entry.get("call", 0),
+        step=entry.get("step", 0),
+        layer=entry.get("layer"),
+        position=entry.get("position"),
+        dtype=source.dtype,
+        config=source.config,
+    )
+
+
+def _lost(entry: Mapping[str, Any], status: str, reason: str) -> Verdict:
+    return Verdict(entry["id"], entry["block"], status, reason, {})
+
+
+def _where(error: Exception) -> str:
+    """The exception's type and text, and the innermost line of what is not a library's."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is the call, above
+    own = [frame for frame in frames if "site-packages" not in frame.filename]
+    place = f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
+    return f"{type(error).__name__}: {error}{place}"
 
 
 def _given(tensor: torch.Tensor, arrays: str) -> Any:
     return tensor.clone() if arrays == "torch" else tensor.numpy().copy()
 
 
+class _Returned(Exception):  # noqa: N818  what it is of, not an error of ours
+    """What the function returned is no set of outputs."""
+
+
 def _by_name(entry: Mapping[str, Any], returned: Any) -> Mapping[str, Any]:
     expected = list(entry["outputs"])
+    required = [name for name in expected if not name.endswith("_after")] or expected
     if isinstance(returned, Mapping):
-        if returned.keys() != set(expected):
-            raise HarnessError(
-                f"{entry['id']}: the function returned {sorted(returned)}, "
-                f"expected {sorted(expected)}"
+        if not set(required) <= returned.keys() <= set(expected):
+            raise _Returned(
+                f"the function returned {sorted(returned)}, expected {sorted(required)}"
+                + (f" and perhaps {optional}" if (optional := _others(expected, required)) else "")
             )
         return returned
-    if len(expected) != 1:
-        raise HarnessError(
-            f"{entry['id']}: the function returned one value, expected a dict of {sorted(expected)}"
-        )
-    return {expected[0]: returned}
+    if len(required) != 1:
+        raise _Returned(f"the function returned one value, expected a dict of {sorted(required)}")
+    return {required[0]: returned}
 
 
-def _taken(checkpoint: str, name: str, value: Any) -> torch.Tensor:
+def _others(expected: list[str], required: list[str]) -> list[str]:
+    return sorted(set(expected) - set(required))
+
+
+def _taken(name: str, value: Any) -> torch.Tensor:
     if isinstance(value, np.ndarray | np.generic):
         value = torch.from_numpy(np.array(value))
     if not isinstance(value, torch.Tensor):
-        raise HarnessError(
-            f"{checkpoint}: output {name} is a {type(value).__name__}, not an array or a tensor"
-        )
+        raise _Returned(f"output {name} is a {type(value).__name__}, not an array or a tensor")
     return value.detach().cpu().contiguous().clone()
 
 
-def _judge(command: list[Any], lines: Path, exported: list[dict[str, Any]]) -> list[Verdict]:
+def _judge(command: list[Any], lines: Path, expected: list[str]) -> dict[str, Verdict]:
     done = _call([*command, "--json", lines])
     if not lines.is_file():
         raise HarnessError(_last_words("judge", done))
-    verdicts = [
-        Verdict(item["checkpoint"], item["block"], item["status"], item["reason"], item)
+    verdicts = {
+        item["checkpoint"]: _verdict(item)
         for item in map(json.loads, lines.read_text().splitlines())
         if "checkpoint" in item and "status" in item
-    ]
-    missing = {entry["id"] for entry in exported} - {verdict.checkpoint for verdict in verdicts}
+    }
+    missing = set(expected) - verdicts.keys()
     if missing:
         raise HarnessError(
-            f"no verdict for {len(missing)} of {len(exported)} checkpoints, such as "
+            f"no verdict for {len(missing)} of {len(expected)} checkpoints, such as "
             f"{min(missing)}; {_last_words('judge', done)}"
         )
     return verdicts
+
+
+def _verdict(item: dict[str, Any]) -> Verdict:
+    bugs = item.get("passing_bugs")
+    known = item.get("known_bug")
+    return Verdict(
+        checkpoint=item["checkpoint"],
+        block=item["block"],
+        status=item["status"],
+        reason=item["reason"],
+        figures=item,
+        diagnosis=item.get("diagnosis", ""),
+        known_bug=known["bug"] if known else None,
+        blind_to=tuple(item.get("blind_to", ())),
+        passing_bugs=None if bugs is None else tuple(bugs),
+        not_judged=tuple(item.get("not_judged", ())),
+    )
 
 
 def _call(command: list[Any]) -> subprocess.CompletedProcess[str]:

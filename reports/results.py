@@ -166,6 +166,16 @@ class Chain:
 
 
 @dataclass(frozen=True)
+class KnownBug:
+    """What a failure is: the block with this bug instead of the right one explains it."""
+
+    bug: str
+    differ: float  # share of the 16-bit elements whose bits are not that block's; NaN: no such
+    ratio: float  # the largest statistic over its limit against that block
+    rounds: str = ""  # where that block rounds; "": as the contract says
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """One checkpoint on one device."""
 
@@ -193,6 +203,8 @@ class Checkpoint:
     determinism: str = ""
     margins: dict[str, float] | None = None  # of known bugs
     passing_bugs: list[str] | None = None  # of them
+    diagnosis: str = ""  # which roundings a failure's bits follow
+    known_bug: KnownBug | None = None
 
     @property
     def failed(self) -> bool:

@@ -1,5 +1,6 @@
 // harness judge RECORDING OUTPUTS.safetensors: the verdict on what another program computed.
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <filesystem>
 #include <iostream>
 #include <map>
@@ -11,6 +12,7 @@
 #include "harness/foreign.h"
 #include "harness/outcome.h"
 #include "harness/printable.h"
+#include "harness/replay.h"
 #include "harness/reports.h"
 #include "harness/safetensors.h"
 
@@ -21,7 +23,7 @@ struct Options {
   std::string folder, outputs, points = "inferred";
   ReportPaths reports;
   Selection selection;
-  bool strict = false, verbose = false;
+  bool strict = false, verbose = false, no_margins = false;
 };
 
 using Outputs = std::map<std::string, std::map<std::string, Tensor>>;  // checkpoint -> output -> y
@@ -59,13 +61,15 @@ std::optional<RoundingPoints> demanded_points(const Options& options) {
 std::string repeat_command(const Options& options, const Checkpoint& checkpoint) {
   return text("harness judge ", shell_word(options.folder), ' ', shell_word(options.outputs),
               " --checkpoint ", shell_word(checkpoint.id),
-              options.points == Options().points ? "" : " --contract " + options.points);
+              options.points == Options().points ? "" : " --contract " + options.points,
+              options.no_margins ? " --no-margins" : "");
 }
 
 int judge_outputs(const Options& options) {
-  const Recording recording = Recording::open(options.folder);
+  const auto start = std::chrono::steady_clock::now();
+  const Recording recording = open_recording(options.folder);
   const std::vector<size_t> selected = selected_checkpoints(options.selection, recording);
-  require(!selected.empty(), "selection", "no checkpoint of ", options.folder, " matches");
+  require_some(selected, options.selection, recording);
   const SafetensorsFile file(File::open(options.outputs));
   const Outputs outputs = read_outputs(file, recording, selected);
   const auto oracle = open_device("oracle");
@@ -73,22 +77,32 @@ int judge_outputs(const Options& options) {
   reports.begin(run_info(std::vector<std::string>()));
 
   std::vector<CheckpointResult> results;
+  FirstFailures first_failures;
   for (size_t i : selected) {
     const Checkpoint& checkpoint = recording.checkpoints()[i];
     const auto given = outputs.find(checkpoint.id);
     if (given == outputs.end()) continue;
-    CheckpointResult result =
-        judge_foreign(recording, checkpoint, given->second, demanded_points(options), *oracle);
+    const ForeignOptions how{demanded_points(options), !options.no_margins};
+    CheckpointResult result = foreign_to_be(recording, checkpoint);
     result.fixture = options.folder;
     result.again = repeat_command(options, checkpoint);
+    settle_errors(result, checkpoint.params.where(), [&] {
+      judge_foreign(recording, checkpoint, given->second, how, *oracle, result);
+    });
     reports.write(result);
-    if (is_failure(result.status)) std::cout << failure_text(result, colours_wanted(1));
-    else if (options.verbose) std::cout << checkpoint_line(result, colours_wanted(1));
+    const bool failed = is_failure(result.status);
+    if (failed && (first_failures.is_first(result) || options.verbose)) {
+      std::cout << failure_text(result, colours_wanted(1));
+    } else if (options.verbose) {
+      std::cout << checkpoint_line(result, colours_wanted(1));
+    }
     results.push_back(std::move(result));
   }
   Request request;
   request.strict = options.strict;
   Outcome outcome = outcome_of(results, request);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  outcome.seconds = took.count();
   reports.finish(results, outcome);
   std::cout << closing_text(outcome, colours_wanted(1));
   return outcome.exit_code;
@@ -114,7 +128,10 @@ Action add_judge(CLI::App& app) {
   app.add_option("--junit", options->reports.junit, "write JUnit XML to this file");
   app.add_option("--markdown", options->reports.markdown, "write a Markdown summary to this file");
   app.add_flag("--strict", options->strict, "blind and unsupported checkpoints fail the run");
-  app.add_flag("-v,--verbose", options->verbose, "a line per checkpoint");
+  app.add_flag("--no-margins", options->no_margins,
+               "do not tell which known bugs would pass here: faster");
+  app.add_flag("-v,--verbose", options->verbose,
+               "a line per checkpoint, and every failure in full");
   return [options] {
     require_known_blocks(options->selection);
     return judge_outputs(*options);

@@ -116,14 +116,14 @@ Action add_show(CLI::App& app) {
   app.add_option("recording", *folder, "folder of the recording")->required();
   add_narrowing(app, *selection);
   return [folder, selection] {
-    const Recording recording = Recording::open(*folder);
+    const Recording recording = open_recording(*folder);
     require_known_blocks(*selection);
     if (selection->blocks.empty() && selection->checkpoint.empty()) {
       show_recording(recording);
       return 0;
     }
     const std::vector<size_t> indices = selected_checkpoints(*selection, recording);
-    require(!indices.empty(), "selection", "no checkpoint of ", *folder, " matches");
+    require_some(indices, *selection, recording);
     for (size_t i : indices) show_checkpoint(recording, recording.checkpoints()[i]);
     return 0;
   };

@@ -201,7 +201,8 @@ class Run {
     const bool failed = is_failure(result.status);
     if (failed || options_.verbose) progress_->erase();
     reports_->write(result);
-    if (failed) std::cout << failure_text(result, colours_wanted(1)) << std::flush;
+    const bool in_full = failed && (first_failures_.is_first(result) || options_.verbose);
+    if (in_full) std::cout << failure_text(result, colours_wanted(1)) << std::flush;
     else if (options_.verbose)
       std::cout << checkpoint_line(result, colours_wanted(1)) << std::flush;
     if (result.chain && !failed) {
@@ -231,6 +232,7 @@ class Run {
   std::optional<Reports> reports_;  // opened once there is something to report
   std::optional<Journal> journal_;
   Progress* progress_ = nullptr;
+  FirstFailures first_failures_;
   std::vector<CheckpointResult> found_;  // in the journal
   std::vector<CheckpointResult> results_;
   int64_t failures_ = 0;
@@ -263,7 +265,8 @@ Action add_verify(CLI::App& app) {
                  "keep results in this file, and go on with those that it has");
   app.add_flag("--fail-fast", options->fail_fast, "stop at the first failure");
   app.add_flag("--strict", options->strict, "blind and unsupported checkpoints fail the run");
-  app.add_flag("-v,--verbose", options->verbose, "a line per checkpoint");
+  app.add_flag("-v,--verbose", options->verbose,
+               "a line per checkpoint, and every failure in full");
   return [options] {
     check(*options);
     check_mode(*options);

@@ -10,6 +10,7 @@ from enum import Enum
 
 from reports.history import rules
 from reports.history.figures import Checkpoint, Key, Run
+from reports.history.machine import Moved, moved
 from reports.history.significance import sign_test
 from reports.results import STATUSES
 
@@ -37,6 +38,7 @@ class Finding:
     kind: Kind
     reasons: tuple[str, ...]
     ratio: float = math.nan  # E_T, new over old: the geometric mean over outputs with errors
+    new_verdict: bool = False  # its status is another one
 
     @property
     def worse(self) -> bool:
@@ -91,7 +93,11 @@ def compare(old: Sequence[Run], new: Sequence[Run]) -> Comparison:
     Several runs of a side are repetitions: where their bits differ, medians are compared.
     """
     before, now = _samples(old), _samples(new)
-    findings = [_judge(key, before[key], now[key]) for key in sorted(before.keys() & now.keys())]
+    elsewhere = moved(old, new)
+    findings = [
+        _unless_moved(_judge(key, before[key], now[key]), elsewhere.get(key.device))
+        for key in sorted(before.keys() & now.keys())
+    ]
     return Comparison(
         old=_names(old),
         new=_names(new),
@@ -99,8 +105,31 @@ def compare(old: Sequence[Run], new: Sequence[Run]) -> Comparison:
         appeared=sorted(now.keys() - before.keys()),
         vanished=sorted(before.keys() - now.keys()),
         trends=_trends(findings),
-        notes=(*_notes(before, now), *_unmeasured(findings, before, now)),
+        notes=(
+            *_moved_notes(findings, elsewhere),
+            *_notes(before, now),
+            *_unmeasured(findings, before, now),
+        ),
     )
+
+
+def _unless_moved(finding: Finding, elsewhere: Moved | None) -> Finding:
+    """What only figures say is nothing where the machine is another one; verdicts hold on all."""
+    figures = (Kind.WITHIN, Kind.WORSE, Kind.DRIFT, Kind.BETTER)
+    if elsewhere is None or finding.kind not in figures or finding.new_verdict:
+        return finding
+    return Finding(finding.key, finding.block, Kind.NOT_COMPARABLE, (elsewhere.words,))
+
+
+def _moved_notes(findings: Sequence[Finding], elsewhere: Mapping[str, Moved]) -> Iterable[str]:
+    for device, found in sorted(elsewhere.items()):
+        lost = sum(f.key.device == device and f.reasons == (found.words,) for f in findings)
+        yield (
+            f"{found.words}: figures of {lost} checkpoint"
+            f"{'' if lost == 1 else 's'} whose bits changed are not compared; "
+            "verdicts are. Compare with a run on the same machine"
+            + (", or force one: PLUMB_ISA" if found.what == "instruction set" else "")
+        )
 
 
 def _samples(runs: Sequence[Run]) -> dict[Key, list[Checkpoint]]:
@@ -126,7 +155,8 @@ def _judge(key: Key, old: list[Checkpoint], new: list[Checkpoint]) -> Finding:
     ratio = math.nan
     if kind in (Kind.WITHIN, Kind.WORSE, Kind.DRIFT, Kind.BETTER) and _same_kind(old + new):
         ratio = _ratio(first, last)
-    return Finding(key, last.block, kind, tuple(reasons), ratio)
+    changed = {c.status for c in old} != {c.status for c in new}
+    return Finding(key, last.block, kind, tuple(reasons), ratio, changed)
 
 
 def _verdict(old: list[Checkpoint], new: list[Checkpoint]) -> tuple[Kind, list[str]]:

@@ -35,7 +35,7 @@ def grouped(items: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
 
 @dataclass(frozen=True)
 class FailureGroup:
-    """Failures of one kind in one cell of the matrix."""
+    """Failures of one kind, or of one known bug, in one cell of the matrix."""
 
     place: Place
     status: str
@@ -51,17 +51,21 @@ class FailureGroup:
         return f"{self.count:,} of {self.of:,}{also if self.status != 'nondeterministic' else ''}"
 
 
+def _bug(checkpoint: Checkpoint) -> str:
+    return checkpoint.known_bug.bug if checkpoint.known_bug else ""
+
+
 def failure_groups(runs: list[Run]) -> list[FailureGroup]:
     """The most severe status first, then the simplest block: its failure is in the others, too."""
     everything = checkpoints(runs)
     sizes = Counter(place(checkpoint) for checkpoint in everything)
-    failing = grouped(((place(c), c.status), c) for c in everything if c.failed)
+    failing = grouped(((place(c), c.status, _bug(c)), c) for c in everything if c.failed)
     groups = [
         FailureGroup(
             where, status, len(found), sizes[where], sum(c.loose for c in found),
             max(found, key=lambda c: c.ratio),
         )
-        for (where, status), found in failing.items()
+        for (where, status, _), found in failing.items()
     ]  # fmt: skip
     return sorted(groups, key=lambda g: (STATUSES.index(g.status), len(g.worst.impl), g.place))
 

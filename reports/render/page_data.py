@@ -108,6 +108,10 @@ def _details(checkpoint: Checkpoint, name: Names) -> dict[str, Any]:
     }
     if checkpoint.reason or checkpoint.details:
         found["why"] = [checkpoint.reason, *checkpoint.details]
+    if checkpoint.known_bug:
+        found["bug"] = checkpoint.known_bug.bug
+    if checkpoint.diagnosis:
+        found["rounds"] = checkpoint.diagnosis
     if checkpoint.chain:
         found["chain"] = [_chain_row(row, name) for row in checkpoint.chain.rows]
     return found

@@ -123,6 +123,7 @@
     if (it.again) parts.push(command(it.again));
     const facts = [
       ["contract", name(it.contract)], ["ran", it.impl.map(name).join(", ")], ["can see", it.sees.map(name).join(", ")],
+      ["known bug", it.bug || ""], ["roundings", it.rounds || ""],
       ["blind to", it.blind.map(name).join(", ")], ["output", it.bits], ["recording", it.golden],
       ["repeats", it.repeats], ["run", index.runs[row[RUN]]],
     ];

@@ -85,8 +85,9 @@ TEST_CASE("16 bits see a cast in another place, and 32 bits have none to see") {
 
 TEST_CASE("every known bug is caught by some recording") {
   std::map<std::string, double> best;
-  for (const char* name : {"llama-a1/decode-bf16", "gemma2-a4/padded-decode-f32",
-                           "llama-a3-yarn/whole-f32", "zamba2-a8/decode-f32"}) {
+  for (const char* name :
+       {"llama-a1/decode-bf16", "gemma2-a4/padded-decode-f32", "llama-a3-yarn/whole-f32",
+        "zamba2-a8/decode-f32", "llama-x2/padded-decode-f16"}) {
     const Recording recording = Recording::open(default_fixtures() / name);
     for (const ByBlock& some : {firsts(recording), lasts(recording)}) {
       for (const auto& [block, checkpoint] : some) {

@@ -80,7 +80,7 @@ TEST_CASE("it stays short however much fails") {
   }
   const std::string all = markdown(results);
   CHECK(all.size() < 500'000);
-  CHECK(contains(all, "1980 more failures are in the JSON lines."));
+  CHECK(contains(all, "1980 more causes of failures are in the JSON lines."));
   CHECK(contains(all, "1800 more rows are in the JSON lines."));
   CHECK(contains(all, "1950 more features are in the JSON lines."));
   CHECK(contains(all, "1950 more reasons are in the JSON lines."));

@@ -20,7 +20,9 @@ CheckpointResult judged_whole(const Recording& recording, const Checkpoint& chec
                               Device& oracle) {
   std::map<std::string, Tensor> outputs;
   for (const auto& [name, ref] : checkpoint.outputs) outputs[name] = recording.read(ref.tensor);
-  return judge_foreign(recording, checkpoint, outputs, {}, oracle);
+  CheckpointResult result = foreign_to_be(recording, checkpoint);
+  judge_foreign(recording, checkpoint, outputs, {{}, false}, oracle, result);
+  return result;
 }
 
 // The reference's whole output is not recorded: its chosen rows and its sketch stand for it.

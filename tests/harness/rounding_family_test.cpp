@@ -49,7 +49,9 @@ class Kernel {
 
   CheckpointResult judged(const std::map<std::string, Tensor>& outputs,
                           std::optional<RoundingPoints> demanded = {}) {
-    return judge_foreign(recording_, checkpoint_, outputs, demanded, *oracle_);
+    CheckpointResult result = foreign_to_be(recording_, checkpoint_);
+    judge_foreign(recording_, checkpoint_, outputs, {demanded, false}, *oracle_, result);
+    return result;
   }
 
   static std::string rounding(const CheckpointResult& result) {

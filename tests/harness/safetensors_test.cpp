@@ -64,6 +64,9 @@ TEST_CASE("scalars, empty tensors, padding and metadata are read") {
   CHECK(contains(error_text([&] { file.read("\x1b[2J"); }), R"(no tensor "\x1b[2J")"));
   write_bytes(folder / "y", safetensors_file("{}", ""));
   CHECK(open(folder / "y").entries().empty());
+  // As the safetensors library reads it: no metadata.
+  write_bytes(folder / "n", safetensors_file(R"({"__metadata__":null})", ""));
+  CHECK(open(folder / "n").metadata().empty());
 }
 
 TEST_CASE("a file that is cut while it is open is refused at the read") {

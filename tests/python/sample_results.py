@@ -78,6 +78,7 @@ def checkpoint(
         "device": device, "dtype": dtype, "contract": f"{dtype} acc24 eager",
         "looser_contracts": [], "impl": [f"{block}/avx2"], "fused": False, "step": 0,
         "reason": "tensor error beyond its limit" if failed else "", "details": [],
+        "diagnosis": "", "known_bug": None, "not_judged": [],
         "outputs": [out], "features": ["causal"],
         "blind_to": ["window"] if number % 50 == 0 else [],
         "output_sha256": f"{number:015x}{int(error is not None)}{0:048x}",
@@ -123,6 +124,7 @@ def summary_line(lines: Iterable[Line], **changed: Any) -> Line:
     return {
         "type": "summary", "checkpoints": len(statuses),
         "counts": {name: statuses.count(name) for name in names}, "blind_features": [],
+        "failures": [],
         "missing": [], "interrupted": "", "exit_code": int("fail" in statuses),
         "verdict": "in words", "seconds": 1.5, **changed,
     }  # fmt: skip

@@ -270,3 +270,10 @@ def test_record_leaves_torch_as_it_was(tmp_path: Path) -> None:
     threads, grad = torch.get_num_threads(), torch.is_grad_enabled()
     record(tmp_path / "r", "--tokens", "2")
     assert (torch.get_num_threads(), torch.is_grad_enabled()) == (threads, grad)
+
+
+def test_names_that_tables_print_stand_for_recordings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "llama-a1/decode-bf16"]) == 0
+    assert capsys.readouterr().out.startswith("llama-a1/decode-bf16\n")
+    line = refused(capsys, 3, "show", "llama-a1/decode-bf61")
+    assert line.endswith("; did you mean llama-a1/decode-bf16?")

@@ -315,3 +315,59 @@ def test_no_output_on_one_side_is_not_the_same_bits(tmp_path: Path) -> None:
     assert one(tmp_path, nothing, checkpoint())[0] == Kind.NOT_COMPARABLE
     found = compared(tmp_path, [nothing], [nothing])
     assert [finding.kind for finding in found.findings] == [Kind.UNCHANGED]
+
+
+# On another machine.
+
+
+def on_machines(
+    tmp_path: Path, old: str, new: str, before: dict[str, Any], now: dict[str, Any]
+) -> Comparison:
+    sides = (
+        write(tmp_path / "old.jsonl", before, devices=[old]),
+        write(tmp_path / "new.jsonl", now | {"output_sha256": OTHER}, devices=[new]),
+    )
+    return compare(*map(read_results, sides))
+
+
+@pytest.mark.parametrize(
+    ("device", "old", "new", "words"),
+    [
+        ("cpu", "cpu: AMD EPYC, avx2, 2 threads", "cpu: Intel Xeon, avx512, 8 threads",
+         "another instruction set: cpu of the older side is of avx2, of the newer of avx512"),
+        ("cuda:0", "cuda:0: NVIDIA H200, 9 MiB, compute capability 9.0",
+         "cuda:0: NVIDIA A100, 9 MiB, compute capability 8.0",
+         "another device: cuda:0 of the older side is of NVIDIA H200, compute capability 9.0, of"),
+    ],
+)  # fmt: skip
+def test_larger_errors_on_another_machine_are_no_loss(
+    device: str, old: str, new: str, words: str, tmp_path: Path
+) -> None:
+    before, now = checkpoint(device=device), checkpoint(device=device, error=0.1)
+    found = on_machines(tmp_path, old, new, before, now)
+    assert [finding.kind for finding in found.findings] == [Kind.NOT_COMPARABLE]
+    assert words in found.findings[0].reasons[0]
+    assert not found.got_worse and not found.trends
+    said = in_words(found)
+    assert f"{words}" in said and "figures of 1 checkpoint whose" in said
+    assert "WORSE" not in said and said.rstrip().endswith("nothing could be compared")
+
+
+def test_a_verdict_counts_on_every_machine(tmp_path: Path) -> None:
+    before, now = checkpoint(device="cpu"), checkpoint(device="cpu", status="fail")
+    found = on_machines(tmp_path, "cpu: A, avx2", "cpu: B, avx512", before, now)
+    assert found.got_worse
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("cpu: AMD EPYC, avx2, 2 threads", "cpu: Intel Xeon, avx2, 8 threads"),
+        ("cpu: a CPU", "cpu: a CPU, avx2"),  # one side does not say
+        ("emu:64: the GPU kernels", "emu:64: the GPU kernels, other words"),
+    ],
+)
+def test_what_sums_alike_is_compared(old: str, new: str, tmp_path: Path) -> None:
+    device = old.split(": ")[0]
+    before, now = checkpoint(device=device), checkpoint(device=device, error=0.1)
+    assert on_machines(tmp_path, old, new, before, now).got_worse

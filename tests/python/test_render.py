@@ -349,3 +349,29 @@ def test_known_bugs_that_would_pass_are_blind_spots(tmp_path: Path) -> None:
     assert [(s.feature, s.blind, s.seen) for s in spots if s.feature.startswith("bug")] == [
         ("bug: eps", 1, 1)
     ]
+
+
+def test_failures_of_a_known_bug_are_named(tmp_path: Path) -> None:
+    bug = {"bug": "softcap left out", "differ": 0.0001, "ratio": 0.5}
+    words = "tensor error 2, allowed 1; equals the block with a known bug, softcap left out"
+    lines = [
+        checkpoint(i, block="sdpa", dtype="bf16", error=1.0, reason=words,
+                   known_bug=bug if i < 3 else None, diagnosis="rounds like none")
+        for i in range(4)
+    ]  # fmt: skip
+    page, markdown = render(tmp_path, str(write(tmp_path / "now.jsonl", lines)))
+    assert markdown.count("**✕ sdpa**") == 2  # with the bug, and without
+    assert "3 of 4" in markdown and "softcap left out" in markdown
+    assert '"bug":"softcap left out"' in page and '"rounds":"rounds like none"' in page
+
+
+def test_a_baseline_of_another_machine_accuses_nobody(tmp_path: Path) -> None:
+    on = {isa: run_line(devices=[f"cpu: some processor, {isa}"]) for isa in ("avx2", "avx512")}
+    before = write(tmp_path / "before.jsonl", checkpoints(48), run=on["avx2"])
+    now = write(tmp_path / "now.jsonl", checkpoints(48, {17: 2.0}), run=on["avx512"])
+    page, markdown = render(tmp_path, str(now), "--baseline", str(before))
+    for text in (first_screen(page), markdown):
+        assert "got worse" not in text
+    assert "1 not compared: another instruction set" in markdown
+    assert "cpu of the older side is of avx2, of the newer of avx512" in markdown
+    assert "of the newer of avx512, where rounding differs" in page

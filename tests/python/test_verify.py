@@ -70,6 +70,7 @@ if command == "export":
     chosen = recording["checkpoints"] if "--block" not in arguments else []
     (folder / "checkpoints.json").write_text(json.dumps({{
         "recording": arguments[0],
+        "dtype": "bf16",
         "checkpoints": [
             {{k: c[k] for k in ("id", "block", "params", "inputs", "weights", "outputs")}}
             for c in chosen
@@ -142,6 +143,7 @@ def test_the_selection_is_handed_on(tmp_path: Path) -> None:
     judged, exported = map(json.loads, (tmp_path / "log").read_text().splitlines())
     assert exported[0] == "export" and exported[-2:] == ["--checkpoint", "m#0"]
     assert judged[0] == "judge" and judged[3:5] == ["--contract", "fused"]
+    assert "--no-margins" not in judged
     with pytest.raises(HarnessError, match=r"no checkpoint of .*good was selected"):
         python_inspector.verify(function, CORPUS / "good", block="sdpa", harness=binary)
 
@@ -149,22 +151,65 @@ def test_the_selection_is_handed_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        ({"y": torch.ones(1)}, r"m#0: the function returned \['y'\], expected \['out'\]"),
-        ("text", "m#0: output out is a str"),
-        ({"out": [1.0]}, "output out is a list"),
+        ({"y": torch.ones(1)}, "the function returned ['y'], expected ['out']"),
+        ("text", "output out is a str, not an array or a tensor"),
+        ({"out": [1.0]}, "output out is a list, not an array or a tensor"),
     ],
 )
 def test_what_the_function_returns_is_checked(tmp_path: Path, returned: Any, message: str) -> None:
-    with pytest.raises(HarnessError, match=message):
-        python_inspector.verify(lambda *_: returned, CORPUS / "good", harness=stand_in(tmp_path))
+    verdicts = python_inspector.verify(
+        lambda *_: returned, CORPUS / "good", harness=stand_in(tmp_path)
+    )
+    assert [(verdict.status, verdict.reason) for verdict in verdicts] == [("error", message)] * 2
 
 
-def test_the_functions_own_exception_is_not_caught(tmp_path: Path) -> None:
+def test_an_exception_costs_its_checkpoint_alone(tmp_path: Path) -> None:
+    def function(inputs: Any, weights: Any, params: Any) -> Any:
+        if "x" in inputs:
+            raise ZeroDivisionError("mine")
+        return torch.ones(1, 3, 8)
+
+    lost, judged = python_inspector.verify(function, CORPUS / "good", harness=stand_in(tmp_path))
+    assert (lost.checkpoint, lost.status, lost.passed) == ("m#0", "error", False)
+    line = function.__code__.co_firstlineno + 2
+    assert lost.reason == f"ZeroDivisionError: mine ({__file__}:{line})"
+    assert judged.passed
+    assert str(lost).startswith("m#0 (rms_norm): error: ZeroDivisionError: mine")
+
+
+def test_what_the_function_does_not_do_is_unsupported(tmp_path: Path) -> None:
     def function(*_: Any) -> Any:
-        raise ZeroDivisionError("mine")
+        raise python_inspector.Unsupported("no norms here")
 
-    with pytest.raises(ZeroDivisionError, match="mine"):
-        python_inspector.verify(function, CORPUS / "good", harness=stand_in(tmp_path))
+    verdicts = python_inspector.verify(function, CORPUS / "good", harness=stand_in(tmp_path))
+    assert {(v.status, v.reason) for v in verdicts} == {("unsupported", "no norms here")}
+    judged = (tmp_path / "log").read_text()
+    assert "judge" not in judged  # there is nothing to judge
+
+
+def test_a_fourth_argument_is_the_call(tmp_path: Path) -> None:
+    calls: list[Any] = []
+
+    def positional(inputs: Any, weights: Any, params: Any, call: python_inspector.Call) -> Any:
+        calls.append(call)
+        return torch.ones(1, 3, 8)
+
+    def named(inputs: Any, weights: Any, params: Any, *, call: python_inspector.Call) -> Any:
+        return positional(inputs, weights, params, call)
+
+    def of_its_own(inputs: Any, weights: Any, params: Any, eps: float = 1e-5) -> Any:
+        assert eps == 1e-5
+        return torch.ones(1, 3, 8)
+
+    for function in (positional, named, of_its_own):
+        verdicts = python_inspector.verify(function, CORPUS / "good", harness=stand_in(tmp_path))
+        assert all(verdict.passed for verdict in verdicts), verdicts
+    assert [(c.checkpoint, c.block, c.dtype) for c in calls[:2]] == [
+        ("m#0", "rms_norm", "bf16"),
+        ("m:add#0", "add", "bf16"),
+    ]
+    assert len(calls) == 4 and calls[2:] == calls[:2]
+    assert calls[0].config == json.loads((CORPUS / "good" / "recording.json").read_text())["config"]
 
 
 def test_the_harnesss_last_words_are_repeated(tmp_path: Path) -> None:
