@@ -8,6 +8,7 @@
 #include "harness/chain_compare.h"
 #include "harness/chain_descent.h"
 #include "harness/chain_rows.h"
+#include "harness/chain_tokens.h"
 #include "harness/outcome.h"
 #include "harness/recording_chain.h"
 #include "kernels/error.h"
@@ -63,6 +64,7 @@ class Chain {
   const DType dtype_;
   ChainReplay replay_;
   ChainRows chain_;
+  std::vector<Tensor> judged_;           // tokens of every row; undefined: all
   std::vector<std::vector<Seen>> seen_;  // of the chained outputs, by step
 };
 
@@ -80,8 +82,13 @@ void Chain::run() {
     if (dtype_ == DType::f64 && !row.is_state()) row.isolated_limit = kLimits.chain_float64;
   }
   run_model();
+  std::vector<int64_t> tokens;
+  for (const TokenRows& ids : replay_.ids()) {
+    tokens.push_back(static_cast<int64_t>(ids.front().size()));
+  }
+  judged_ = judged_tokens(recording_, chain_, tokens, replay_.goes_on());
   for (size_t i = 0; i < rows().size(); ++i) {
-    compare_chained(rows()[i], recording_, *chain_.checkpoints[i], seen(i), dtype_);
+    compare_chained(rows()[i], recording_, *chain_.checkpoints[i], seen(i), judged_[i], dtype_);
   }
   count_changes();
   if (dtype_ != DType::f64) forecast(rows());
@@ -216,7 +223,7 @@ OutputVerdict Chain::logits_verdict() const {
         next[b].push_back(replay_.ids()[step + 1][b].front());
       }
     }
-    add_tokens(tokens, error, recording_, *chain_.checkpoints[i], seen(i), next);
+    add_tokens(tokens, error, recording_, *chain_.checkpoints[i], seen(i), judged_[i], next);
   }
   if (tokens.empty()) return out;
   const double c = c_of(dtype_);

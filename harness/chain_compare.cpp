@@ -20,15 +20,21 @@ struct Recorded {
 };
 
 Recorded recorded(const Recording& recording, const Checkpoint& checkpoint,
-                  const std::string& output, DType storage) {
+                  const std::string& output, const Tensor& judged, DType storage) {
   const OutputRef& ref = checkpoint.outputs.at(output);
   const Tensor reference = recording.read(ref.tensor);
   Recorded out;
   out.layout = layout_of(reference.shape(), ref.axes);
   out.r = to_matrix(reference, out.layout);
   const Tensor mask = ref.valid ? recording.read(ref.valid->tensor) : Tensor();
-  const std::vector<uint8_t> valid =
+  std::vector<uint8_t> valid =
       to_mask(mask, ref.valid ? ref.valid->axes : std::vector<std::string>(), out.layout);
+  if (judged.defined()) {
+    const std::vector<std::string> axes = {ref.axes.at(static_cast<size_t>(out.layout.batch_axis)),
+                                           ref.axes.at(static_cast<size_t>(out.layout.token_axis))};
+    const std::vector<uint8_t> counts = to_mask(judged, axes, out.layout);
+    for (size_t i = 0; i < valid.size(); ++i) valid[i] = valid[i] && counts[i];
+  }
   std::vector<double> o = out.r;
   if (ref.chained->delta) {
     const std::vector<double> delta = to_matrix(recording.read(*ref.chained->delta), out.layout);
@@ -63,8 +69,8 @@ std::vector<double> row_of(const std::vector<double>& matrix, int64_t row, int64
 }  // namespace
 
 void compare_chained(ChainRow& row, const Recording& recording, const Checkpoint& checkpoint,
-                     const Tensor& y, DType dtype) {
-  const Recorded it = recorded(recording, checkpoint, row.output, dtype);
+                     const Tensor& y, const Tensor& judged, DType dtype) {
+  const Recorded it = recorded(recording, checkpoint, row.output, judged, dtype);
   const std::vector<uint8_t> none(it.r.size(), 0);
   row.reference = tensor_error(it.r, it.scales, not_finite(it.r));
   if (!y.defined() || !(y.shape() == it.layout.shape)) {
@@ -119,9 +125,9 @@ int64_t changed_bytes(const Tensor& before, const Tensor& after, int axis, int64
 }
 
 void add_tokens(std::vector<TokenLogits>& to, double& error, const Recording& recording,
-                const Checkpoint& checkpoint, const Tensor& y,
+                const Checkpoint& checkpoint, const Tensor& y, const Tensor& judged,
                 const std::vector<std::vector<int64_t>>& next_ids) {
-  const Recorded it = recorded(recording, checkpoint, "out", recording.dtype());
+  const Recorded it = recorded(recording, checkpoint, "out", judged, recording.dtype());
   if (!y.defined() || !(y.shape() == it.layout.shape)) return;
   const std::vector<double> values = to_matrix(y, it.layout);
   error = std::max(error, statistics(it.r, it.scales, not_finite(it.r)).element);

@@ -11,9 +11,9 @@ namespace plumb {
 
 // Sets the row's reference error, chained error and limit, and whether it is saturated. In float64
 // the error is the largest of an element, of max |o|. Throws BadInput where the chained oracle is
-// not finite and the reference is.
+// not finite and the reference is. `judged`: of judged_tokens().
 void compare_chained(ChainRow& row, const Recording& recording, const Checkpoint& checkpoint,
-                     const Tensor& y, DType dtype);
+                     const Tensor& y, const Tensor& judged, DType dtype);
 
 // The last tokens of [B, T, ...], contiguous: logits of which a recording keeps some.
 Tensor last_tokens(const Tensor& t, int64_t count);
@@ -25,9 +25,9 @@ Tensor last_tokens(const Tensor& t, int64_t count);
 int64_t changed_bytes(const Tensor& before, const Tensor& after, int axis, int64_t fresh,
                       std::optional<int64_t> seen = std::nullopt);
 
-// The valid tokens of logits; adds the reference's M_E to `error` where it is larger.
+// The judged tokens of logits; adds the reference's M_E to `error` where it is larger.
 void add_tokens(std::vector<TokenLogits>& to, double& error, const Recording& recording,
-                const Checkpoint& checkpoint, const Tensor& y,
+                const Checkpoint& checkpoint, const Tensor& y, const Tensor& judged,
                 const std::vector<std::vector<int64_t>>& next_ids);
 
 }  // namespace plumb

@@ -34,6 +34,7 @@ RotaryAngles::RotaryAngles(Device& device, DType dtype, const Params& params, in
   for (const int64_t before : skipped) {
     for (int64_t t = 0; t < max_length; ++t) *next++ = std::max(t - before, int64_t{0});
   }
+  least_skipped_ = *std::min_element(skipped.begin(), skipped.end());
   positions_ = device.allocate(DType::i64, positions.shape());
   device.upload(positions_, positions.raw());
 
@@ -43,7 +44,7 @@ RotaryAngles::RotaryAngles(Device& device, DType dtype, const Params& params, in
   compute(length_for(1));
 }
 
-// The length that the frequencies of a call with so many tokens in all are made for.
+// The length that the frequencies of a call with positions below this are made for.
 int64_t RotaryAngles::length_for(int64_t length) {
   const std::string& type = params_.string("type");
   if (type == "dynamic") {
@@ -99,7 +100,7 @@ void RotaryAngles::operator()(Context& ctx, const Tensor& cos, const Tensor& sin
   const int64_t tokens = cos.dim(1), length = past + tokens;
   require(length <= positions_.dim(1), "rotary", "position ", length - 1,
           " is beyond the maximum length ", positions_.dim(1), " that was asked for");
-  const int64_t made_for = length_for(length);
+  const int64_t made_for = length_for(std::max(length - least_skipped_, int64_t{1}));
   if (made_for != computed_for_) compute(made_for);
   const Tensor positions =
       position.defined() ? position.view({1, 1}) : positions_.slice(1, past, length);

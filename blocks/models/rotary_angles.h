@@ -9,7 +9,8 @@ namespace plumb {
 
 // cos and sin of the positions of a running sequence, or of several whose first tokens are padding.
 //
-// Two types of frequencies depend on how long the sequence is (HF: dynamic_rope_update).
+// Two types of frequencies depend on how long the sequence is (HF: dynamic_rope_update), which is
+// one more than the largest position: padding that all rows have does not count.
 //   dynamic:  recomputed when the length exceeds all earlier ones and max_position; kept for a
 //             shorter call, unless that lies below max_position: then as at the start.
 //   longrope: one set up to original_max_position, another beyond, chosen anew for every call.
@@ -49,6 +50,7 @@ class RotaryAngles {
   Params params_;
   Tensor positions_;           // i64 [rows, max_length]: 0, 1, 2, ...
   Tensor inv_freq_;            // [r / 2]
+  int64_t least_skipped_ = 0;  // tokens of padding that every row has
   std::vector<double> given_;  // empty: one's own
   double scaling_ = 1;
   int64_t longest_ = 0;        // dynamic: the length that grew the base, at least max_position

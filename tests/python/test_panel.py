@@ -1,0 +1,115 @@
+"""ci/panel: draws that repeat, bounds that are right, alarms that are counted and repeatable."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from harness_runs import harness  # noqa: E402
+
+from tests.panel.draw import FAMILIES, ROPES, draw  # noqa: E402
+from tests.panel.table import summary, upper_bound  # noqa: E402
+from tests.panel.trial import Alarm, Trial  # noqa: E402
+
+
+def test_a_draw_follows_from_seed_and_index() -> None:
+    assert draw(3, 8) == draw(3, 8)
+    assert draw(3, 8) != draw(4, 8)
+    assert draw(3, 8) != draw(3, 13)
+
+
+def test_everything_is_drawn() -> None:
+    draws = [draw(1, i) for i in range(200)]
+    assert {d.family for d in draws} == set(FAMILIES)
+    ropes = {d.config.get("rope_parameters", {}).get("rope_type") for d in draws}
+    assert ropes >= set(ROPES)
+    assert {d.dtype for d in draws} == {"f32", "bf16", "f16"}
+    assert {(d.cache, d.chained) for d in draws} == {
+        (cache, chained) for cache in (None, "dynamic", "static") for chained in (False, True)
+    }
+    assert {d.attention for d in draws if d.family != "gemma2"} == {"eager", "sdpa"}
+    assert {d.attention for d in draws if d.family == "gemma2"} == {"eager"}
+    hidden = {d.config["hidden_size"] % 2 for d in draws}
+    assert hidden == {0, 1}
+    assert all(any(d.left_pad or () for d in draws if d.attention == a) for a in ("eager", "sdpa"))
+    assert any(d.chunks for d in draws)
+    assert any(d.config.get("tie_word_embeddings") for d in draws)
+    scales = [d.weight_scale for d in draws]
+    assert 0.69 < min(scales) < 0.75 and 1.3 < max(scales) < 1.41
+
+
+def test_the_bound_is_the_rule_of_three_and_that_of_clopper_and_pearson() -> None:
+    assert upper_bound(0, 500) == pytest.approx(1 - 0.05 ** (1 / 500), rel=1e-9)
+    assert upper_bound(0, 500) == pytest.approx(3 / 500, rel=0.01)
+    assert upper_bound(2, 20) == pytest.approx(0.2826, abs=1e-4)  # from tables
+    assert upper_bound(5, 5) == 1.0
+
+
+def test_alarms_are_counted_by_recording_checkpoint_and_kind() -> None:
+    alarm = Alarm("cpu", True, "rms_norm", "f32", "gain", 1.2, "a#0", "gain 2, allowed 1", "again")
+    chain = Alarm("cpu", True, "model", "f32", "KL max", 1.1, "(chain)", "KL", "again")
+    bad = Trial(1, "bad", "f32", judged=10, chains=2, alarms=[alarm, alarm, chain])
+    good, refused = Trial(0, "good", "f32", judged=30), Trial(2, "no", "f32", skipped="softcap")
+    figures = summary([good, bad, refused])
+    for name, counted in {"recordings": (1, 2), "checkpoints": (2, 40), "chains": (1, 2)}.items():
+        assert (figures[name]["alarms"], figures[name]["of"]) == counted
+    assert Counter({k["gate"]: k["alarms"] for k in figures["kinds"]}) == {"gain": 2, "KL max": 1}
+    assert figures["skipped"] == {"softcap": 1}
+
+
+def _panel(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [ROOT / "ci/panel", "--jobs", "1", "--keep", tmp_path / "kept", *options]
+    env = os.environ | {"PLUMB_PYTHON": sys.executable}
+    return subprocess.run(
+        [*map(str, command), "--json", str(tmp_path / "panel.json")],
+        capture_output=True, text=True, check=False, env=env, timeout=300,
+    )  # fmt: skip
+
+
+def test_a_panel_that_passes_leaves_nothing(tmp_path: Path) -> None:
+    done = _panel(tmp_path, "--seed", "1", "--only", "1", "--device", "cpu", "--harness", harness())
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads((tmp_path / "panel.json").read_text())["summary"]
+    assert figures["recordings"]["of"] == 1 and figures["checkpoints"]["of"] > 20
+    assert not list((tmp_path / "kept").rglob("recording.json"))
+
+
+def test_a_wrong_kernel_is_an_alarm_with_the_command_that_repeats_it(tmp_path: Path) -> None:
+    """The kernels are right, so eps is changed in the recording before they are judged."""
+    stub = tmp_path / "harness"
+    stub.write_text(
+        f"""#!{sys.executable}
+import pathlib, subprocess, sys
+file = pathlib.Path(sys.argv[sys.argv.index("--fixture") + 1]) / "recording.json"
+text = file.read_text()
+file.write_text(text.replace('"eps":1e-', '"eps":7e-').replace('"eps": 1e-', '"eps": 7e-'))
+sys.exit(subprocess.run([{harness()!r}, *sys.argv[1:]]).returncode)
+"""
+    )
+    stub.chmod(stub.stat().st_mode | stat.S_IXUSR)
+    index = next(i for i in range(50) if draw(1, i).dtype == "f32" and draw(1, i).family == "llama")
+    options = ("--seed", "1", "--only", str(index), "--device", "cpu", "--harness", str(stub))
+    done = _panel(tmp_path, *options)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"again: ci/panel --seed 1 --only {index} --device cpu" in done.stdout
+    assert "rms_norm" in done.stdout and "harness --fixture" in done.stdout
+    assert (tmp_path / "kept/1" / str(index) / "recording.json").is_file()
+
+
+def test_a_harness_that_breaks_down_is_no_pass(tmp_path: Path) -> None:
+    stub = tmp_path / "harness"
+    stub.write_text("#!/bin/sh\necho no disk >&2\nexit 3\n")
+    stub.chmod(stub.stat().st_mode | stat.S_IXUSR)
+    done = _panel(tmp_path, "--only", "1", "--device", "cpu", "--harness", str(stub))
+    assert done.returncode == 1
+    assert "broken" in done.stdout and "no disk" in done.stdout
