@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 from .kernel import Kernel
@@ -26,10 +28,18 @@ def load(module: str) -> tuple[list[Kernel], str]:
     """The kernels of a module; none, and why, where the engine is absent."""
     try:
         loaded = importlib.import_module(f".{module}", __package__)
-        return loaded.kernels(), ""
+        return [*_with_positions(loaded.kernels())], ""
     except (ImportError, OSError, RuntimeError) as error:
         words = " ".join(str(error).split())
         return [], f"{module}: {type(error).__name__}: {words[:200]}"
+
+
+def _with_positions(kernels: list[Kernel]) -> Iterator[Kernel]:
+    """Kernels that make a rotary table of their own also as what they are: of positions."""
+    for kernel in kernels:
+        yield kernel
+        if not kernel.of_inputs:
+            yield replace(kernel, block="rotary_positions", of_inputs=True)
 
 
 def versions() -> str:

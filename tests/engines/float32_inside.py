@@ -184,7 +184,7 @@ def kernels() -> list[Kernel]:
         "lm_head": (lm_head,),
     }
     return [
-        Kernel("float32", block, run.__name__, run)
+        Kernel("float32", block, run.__name__, run, of_inputs=run is not rotary_own_table)
         for block, runs in blocks.items()
         for run in runs
     ]

@@ -18,8 +18,6 @@ from python_inspector.verification import find_harness
 
 from .kernel import Angles, Case
 
-FIGURES_OF_DIAGNOSIS = ("details", "diagnosis", "rounds_like", "explained_by")
-
 
 @dataclass(frozen=True)
 class Judged:
@@ -57,8 +55,8 @@ def cases(folder: Path) -> dict[str, list[Case]]:
 
 
 BLOCKS = {
-    "rms_norm", "rotary", "rotary_table", "glu_activation", "activation", "softcap", "sdpa",
-    "linear", "glu_mlp", "lm_head",
+    "rms_norm", "rotary", "rotary_positions", "rotary_table", "glu_activation", "activation",
+    "softcap", "sdpa", "linear", "glu_mlp", "lm_head",
 }  # fmt: skip
 
 
@@ -93,11 +91,11 @@ def judge(folder: Path, outputs: Mapping[str, Mapping[str, torch.Tensor]]) -> li
 
 
 def _judged(item: Mapping[str, Any]) -> Judged:
-    words: list[str] = []
-    for key in FIGURES_OF_DIAGNOSIS:
-        value = item.get(key)
-        words += value if isinstance(value, list) else [str(value)] if value else []
-    return Judged(item["checkpoint"], item["status"], item["reason"], "; ".join(map(str, words)))
+    words = [str(line) for line in item["details"] if "rounds like" in line]
+    words += [item["diagnosis"]] if item.get("diagnosis") else []
+    if item.get("known_bug"):
+        words.append(f"equals the block with: {item['known_bug']['bug']}")
+    return Judged(item["checkpoint"], item["status"], item["reason"], "; ".join(words))
 
 
 def _case(entry: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], tables: Any) -> Case:
@@ -105,6 +103,9 @@ def _case(entry: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], tables:
     weights = {name: tensors[key] for name, key in entry["weights"].items()}
     cos = entry["inputs"].get("cos")
     angles = tables.get(cos["tensor"]) if cos else None
+    if entry["block"] == "rotary_positions":
+        scaling = entry["params"].get("attention_scaling", 1.0)
+        angles = Angles(inputs["positions"], inputs["inv_freq"], scaling)
     names = tuple(entry["outputs"])
     return Case(entry["id"], entry["block"], entry["params"], inputs, weights, names, angles)
 

@@ -35,4 +35,7 @@ def kernels() -> list[Kernel]:
         ("rms_norm", "RMSNorm", rms_norm), ("rotary", "apply_rope", rotary),
         ("rotary", "apply_rope, own table", rotary_own_table),
     ]  # fmt: skip
-    return [Kernel("litgpt", block, name, run) for block, name, run in runs]
+    return [
+        Kernel("litgpt", block, name, run, of_inputs="own table" not in name)
+        for block, name, run in runs
+    ]

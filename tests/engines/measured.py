@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 
 import torch
 
@@ -150,8 +150,8 @@ def _exact(case: Case) -> rounding.Outputs:
     return _kept[id(case)][1]
 
 
-@lru_cache
-def best_candidates(kernel: Kernel, dtype: str, cases: int = 4) -> list[tuple[float, str]]:
+@cache
+def best_candidates(kernel: Kernel, dtype: str, cases: int = 2) -> list[tuple[float, str]]:
     """Candidates of rounding.py and the share of bits that differ, of the longest recordings."""
     sizes: Counter[str] = Counter()
     differ: dict[str, float] = {}

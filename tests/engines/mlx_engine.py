@@ -105,7 +105,7 @@ def glu_mlp(case: Case) -> Result:
 def kernels() -> list[Kernel]:
     runs = [
         ("rms_norm", "mx.fast.rms_norm", rms_norm),
-        ("rotary", "mx.fast.rope", rotary),
+        ("rotary", "mx.fast.rope, own table", rotary),
         ("glu_activation", "mlx.nn", glu_activation),
         ("activation", "mlx.nn", activation),
         ("softcap", "mlx-lm", softcap),
@@ -113,4 +113,7 @@ def kernels() -> list[Kernel]:
         ("linear", "addmm", linear),
         ("glu_mlp", "mlx.nn", glu_mlp),
     ]
-    return [Kernel("mlx", block, name, run) for block, name, run in runs]
+    return [
+        Kernel("mlx", block, name, run, of_inputs="own table" not in name)
+        for block, name, run in runs
+    ]

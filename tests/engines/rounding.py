@@ -56,10 +56,19 @@ def norms(case: Case, r: Round) -> Candidates:
 
 
 def rotaries(case: Case, r: Round) -> Candidates:
-    tables = [("", case["cos"].double(), case["sin"].double())]
+    tables = []
+    if "cos" in case.inputs:
+        tables.append(("", case["cos"].double(), case["sin"].double()))
     if case.angles is not None:
-        cos, sin = table(case)
-        tables.append((", table in float32", cos.double(), sin.double()))
+        cos, sin = (each.double() for each in table(case))
+        tables.append((", table in float32", cos, sin))
+        if not tables[0][0]:
+            tables.append((", own table in 16", r(cos), r(sin)))
+        else:
+            half = case.angles.positions.double()[..., None] * case.angles.inv_freq.double()
+            turn = torch.cat([half, half], -1)
+            exact_table = (each * case.angles.scaling for each in (turn.cos(), turn.sin()))
+            tables = [("", *exact_table), *tables, (", table in 16", r(cos), r(sin))]
     for words, cos, sin in tables:
         for name, first, second in (
             ("both products in 16", r, r), ("float32 inside", whole, whole),
@@ -130,7 +139,7 @@ def softcaps(case: Case, r: Round) -> Candidates:
         yield name + ", tanh kept", {"out": torch.tanh(inner) * cap}
 
 
-BLOCKS_OF_KEYS = (None, 16, 32, 64, 128, 256, 512)
+BLOCKS_OF_KEYS = (None, 32, 64, 128, 512)
 
 
 def attentions(case: Case, r: Round) -> Candidates:
@@ -269,6 +278,7 @@ def mlps(case: Case, r: Round) -> Candidates:
 FAMILIES: dict[str, Callable[[Case, Round], Candidates]] = {
     "rms_norm": norms,
     "rotary": rotaries,
+    "rotary_positions": rotaries,
     "glu_activation": glus,
     "activation": activations,
     "softcap": softcaps,

@@ -24,7 +24,7 @@ from .kernel import Kernel
 def selected(options: argparse.Namespace) -> Iterator[tuple[str, Kernel]]:
     """Kernels to judge, by dtype so that recordings stay in memory."""
     for dtype in options.dtype:
-        for module in engines.MODULES:
+        for module in options.module:
             kernels, _ = engines.load(module)
             for kernel in kernels:
                 if re.search(options.engine, f"{kernel.engine} {kernel.name}") and (
@@ -109,13 +109,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dtype", action="append", choices=("f32", "f16", "bf16"))
     parser.add_argument("--engine", default="", metavar="REGEX", help="of engine and kernel")
+    parser.add_argument("--module", action="append", choices=[*engines.MODULES], help="faster")
     parser.add_argument("--block", action="append")
     parser.add_argument("--no-mistakes", action="store_true", help="right kernels alone: faster")
     parser.add_argument("--out", type=Path, metavar="FILE", help="also as JSON lines")
     options = parser.parse_args()
     options.dtype = options.dtype or ["f32", "f16", "bf16"]
+    options.module = options.module or [*engines.MODULES]
     print(f"harness: {find_harness()}\nengines: {engines.versions()}")
-    for module in engines.MODULES:
+    for module in options.module:
         if reason := engines.load(module)[1]:
             print(f"absent: {reason}")
     print(HEADER)

@@ -19,7 +19,7 @@ from .recordings import ROOT
 
 DTYPES = ("bf16", "f16", "f32")  # of the outermost loop: recordings of a dtype stay in memory
 LOADED = {module: engines.load(module) for module in engines.MODULES}
-KERNELS = [kernel for kernels, _ in LOADED.values() for kernel in kernels]
+KERNELS = [kernel for kernels, _ in LOADED.values() for kernel in kernels if kernel.of_inputs]
 
 
 def name(kernel: Kernel) -> str:

@@ -45,7 +45,7 @@ def positions_plus_1(case: Case) -> Case | None:
 
 
 def sine_negated(case: Case) -> Case:
-    turned = case.with_inputs(sin=-case["sin"])
+    turned = case.with_inputs(sin=-case["sin"]) if "sin" in case.inputs else case
     if case.angles is None:
         return turned
     return replace(turned, angles=replace(case.angles, inv_freq=-case.angles.inv_freq))
@@ -53,6 +53,8 @@ def sine_negated(case: Case) -> Case:
 
 def _with_table(case: Case, angles: object) -> Case:
     changed = replace(case, angles=angles)
+    if "cos" not in case.inputs:
+        return changed
     cos, sin = table(changed)
     return changed.with_inputs(cos=cos.to(case["cos"].dtype), sin=sin.to(case["sin"].dtype))
 
@@ -146,6 +148,7 @@ def bias_missing(case: Case) -> Case | None:
 MISTAKES: Mapping[str, tuple[Mistake, ...]] = {
     "rms_norm": (eps_times_10, offset_missing, weight_shifted),
     "rotary": (theta_10001, positions_plus_1, sine_negated),
+    "rotary_positions": (theta_10001, positions_plus_1, sine_negated),
     "glu_activation": (swapped, other_function),
     "activation": (other_function,),
     "softcap": (cap_29_of_30,),
