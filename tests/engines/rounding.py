@@ -263,16 +263,22 @@ def heads(case: Case, r: Round) -> Candidates:
 
 
 def mlps(case: Case, r: Round) -> Candidates:
-    if "gate_proj.weight" not in case.weights or len(case.weights) != 3:
-        return
     x = case["hidden"].double()
-    gate, up, down = (case[f"{name}_proj.weight"].double().T for name in ("gate", "up", "down"))
-    for words, g, u in (
-        ("gate and up in 16", r(x @ gate), r(x @ up)), ("gate and up kept", x @ gate, x @ up),
-    ):  # fmt: skip
+    packed = case.get("gate_up_proj.weight")
+    if packed is not None:
+        gate, up = (x @ packed.double().T).chunk(2, -1)
+    else:
+        gate, up = (_projected(case, name, x) for name in ("gate_proj", "up_proj"))
+    for words, g, u in (("gate and up in 16", r(gate), r(up)), ("gate and up kept", gate, up)):
         for name, value in _activated(g, case.params["function"], r):
-            yield f"{words}, {name}, stored", {"out": r(r(value) * u) @ down}
-            yield f"{words}, {name}, kept", {"out": r(value * u) @ down}
+            for ending, wide in (("stored", r(value) * u), ("kept", value * u)):
+                yield f"{words}, {name}, {ending}", {"out": _projected(case, "down_proj", r(wide))}
+
+
+def _projected(case: Case, name: str, x: torch.Tensor) -> torch.Tensor:
+    bias = case.get(f"{name}.bias")
+    out = x @ case[f"{name}.weight"].double().T
+    return out if bias is None else out + bias.double()
 
 
 FAMILIES: dict[str, Callable[[Case, Round], Candidates]] = {
