@@ -11,7 +11,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +71,6 @@ def row(dtype: str, kernel: Kernel, *, with_mistakes: bool = True) -> dict[str, 
     return out
 
 
-def less_accurate(dtype: str) -> Iterator[dict[str, Any]]:
-    """The kernels of wrong_rounding.py, which have to fail."""
-    for kernel in wrong_rounding.kernels():
-        yield row(dtype, kernel, with_mistakes=False)
-
-
 def line(found: dict[str, Any]) -> str:
     """One row as text."""
     words = [f"{found[key]:{width}}" for key, width in _COLUMNS]
@@ -105,6 +99,50 @@ HEADER = (
 )
 
 
+def summary(rows: list[dict[str, Any]]) -> str:
+    """By dtype: checkpoints and kernels that have to pass, mistakes that have to be seen."""
+    lines = ["", "type  have to pass      kernels    mistakes seen  wrong kernels seen"]
+    for dtype in dict.fromkeys(found["dtype"] for found in rows):
+        mine = [found for found in rows if found["dtype"] == dtype and found["judged"]]
+        right = [found for found in mine if found["engine"] != "wrong"]
+        wrong = [found for found in mine if found["engine"] == "wrong"]
+        passed, accurate = (
+            sum(found[key] for found in right) for key in ("as_accurate_passed", "as_accurate")
+        )
+        clean = [found["as_accurate_passed"] == found["as_accurate"] for found in right]
+        tried = [
+            count["failed"]
+            for found in right
+            for count in found.get("mistakes", {}).values()
+            if count["judged"]
+        ]
+        lines.append(
+            f"{dtype:4} {passed:6} of {accurate:<6} {sum(clean):4} of {len(clean):<4} "
+            f"{sum(map(bool, tried)):6} of {len(tried):<6} "
+            f"{sum(found['passed'] < found['judged'] for found in wrong):6} of {len(wrong)}"
+        )
+    return "\n".join(lines)
+
+
+def printed(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    kept = []
+    for found in rows:
+        kept.append(found)
+        print(line(found), flush=True)
+    return kept
+
+
+def measured_rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    for dtype, kernel in selected(options):
+        yield row(dtype, kernel, with_mistakes=not options.no_mistakes)
+    if options.engine and not re.search(options.engine, "wrong"):
+        return
+    for dtype in options.dtype:
+        for kernel in wrong_rounding.kernels():
+            if not options.block or kernel.block in options.block:
+                yield row(dtype, kernel, with_mistakes=False)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dtype", action="append", choices=("f32", "f16", "bf16"))
@@ -112,8 +150,14 @@ def main() -> int:
     parser.add_argument("--module", action="append", choices=[*engines.MODULES], help="faster")
     parser.add_argument("--block", action="append")
     parser.add_argument("--no-mistakes", action="store_true", help="right kernels alone: faster")
+    parser.add_argument("--rows", type=Path, nargs="+", metavar="FILE", help="saved by --out")
     parser.add_argument("--out", type=Path, metavar="FILE", help="also as JSON lines")
     options = parser.parse_args()
+    if options.rows:
+        saved = [text for path in options.rows for text in path.read_text().splitlines()]
+        print(HEADER)
+        print(summary(printed(map(json.loads, saved))))
+        return 0
     options.dtype = options.dtype or ["f32", "f16", "bf16"]
     options.module = options.module or [*engines.MODULES]
     print(f"harness: {find_harness()}\nengines: {engines.versions()}")
@@ -121,17 +165,8 @@ def main() -> int:
         if reason := engines.load(module)[1]:
             print(f"absent: {reason}")
     print(HEADER)
-    rows = []
-    for dtype, kernel in selected(options):
-        rows.append(row(dtype, kernel, with_mistakes=not options.no_mistakes))
-        print(line(rows[-1]), flush=True)
-    if not options.engine or re.search(options.engine, "wrong"):
-        print("\nless accurate than the reference: these have to fail")
-        for dtype in options.dtype:
-            for found in less_accurate(dtype):
-                if not options.block or found["block"] in options.block:
-                    rows.append(found)
-                    print(line(found), flush=True)
+    rows = printed(measured_rows(options))
+    print(summary(rows))
     if options.out:
         options.out.write_text("".join(json.dumps(found) + "\n" for found in rows))
     return 0
