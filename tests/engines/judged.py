@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from python_inspector.verification import find_harness
@@ -66,6 +67,25 @@ def reference_errors(folder: Path) -> dict[str, float]:
         entry["id"]: max(output.get("error") or 0.0 for output in entry["outputs"].values())
         for entry in _recording(folder)["checkpoints"]
     }
+
+
+@lru_cache(maxsize=16)
+def stored_rows(folder: Path) -> dict[tuple[str, str], tuple[int, torch.Tensor]]:
+    """Of outputs that are sampled, by checkpoint and name: the axis and its rows that are stored.
+
+    The stated error of the reference is theirs.
+    """
+    recording = _recording(folder)
+    found: dict[tuple[str, str], tuple[int, torch.Tensor]] = {}
+    with safe_open(folder / recording["files"]["tensors"]["path"], "pt") as stored:
+        for entry in recording["checkpoints"]:
+            for name, output in entry["outputs"].items():
+                if "rows" in output:
+                    axes = output["axes"]
+                    axis = axes.index("token" if "token" in axes else "kv_token")
+                    rows = stored.get_tensor(output["rows"]["tensor"])
+                    found[entry["id"], name] = (axis, rows)
+    return found
 
 
 def judge(folder: Path, outputs: Mapping[str, Mapping[str, torch.Tensor]]) -> list[Judged]:
