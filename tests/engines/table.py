@@ -45,7 +45,7 @@ def row(dtype: str, kernel: Kernel, *, with_mistakes: bool = True) -> dict[str, 
     }  # fmt: skip
     if not counts:
         return out
-    accurate = [each for each in counts if each.as_accurate]
+    accurate = [each for each in counts if each.as_accurate and kernel.of_inputs]
     diagnoses = sum((each.diagnoses for each in counts), Counter[str]())
     out |= {
         "ratio": measured.error_ratio([pair for each in counts for pair in each.errors]),
@@ -109,7 +109,11 @@ def summary(rows: list[dict[str, Any]]) -> str:
         passed, accurate = (
             sum(found[key] for found in right) for key in ("as_accurate_passed", "as_accurate")
         )
-        clean = [found["as_accurate_passed"] == found["as_accurate"] for found in right]
+        clean = [
+            found["as_accurate_passed"] == found["as_accurate"]
+            for found in right
+            if found["as_accurate"]
+        ]
         tried = [
             count["failed"]
             for found in right
