@@ -31,7 +31,7 @@ def rerun(
 
     `seed` names the call, for the noise of simulated kernels; `repeat` asks for a second real run.
     """
-    result = Reruns()
+    result, where = Reruns(), seed.rpartition("#")[0]
     warnings: list[str] = []
     if not options.oracle:
         return result, warnings
@@ -43,13 +43,13 @@ def rerun(
     except LiftError as error:
         if block.kind != "module":
             raise
-        return result, [f"{seed} has no oracle: {error}"]
+        return result, [f"{where} has no oracle: {error}"]
     result.oracle = block.outputs(lifted.result, lifted.twin)
     if options.spread:
         try:
             result.simulated = simulate(again, block.outputs, options.spread, seed)
         except RoundedRunError as error:
-            warnings.append(f"{seed} has no rounded model: {error}")
+            warnings.append(f"{where} has no rounded model: {error}")
     return result, warnings
 
 

@@ -100,6 +100,23 @@ def _detail(recording: Json, checkpoint: Json) -> Iterator[str]:
             yield f"          rows             {table[rows['tensor']]['shape'][0]} of {rows['of']}"
         if "valid" in output:
             yield f"          valid            {_tensor(table, output['valid'])}"
+        yield from _simulated(table, output)
+
+
+def _simulated(table: Json, output: Json) -> Iterator[str]:
+    """What simulated kernels show of an output."""
+    if "model" in output:
+        model = output["model"]
+        count = 0 if model is None else table[model["at"]]["shape"][0]
+        yield f"          rounded model    other bits than the reference in {count} elements"
+    for field in ("spread", "truncated"):
+        for name, figures in output.get(field, {}).items():
+            if name != "runs":
+                mean, deviation, largest = map(as_number, figures)
+                figure = f"{mean:.3g} +- {deviation:.2g}, at most {largest:.3g}"
+                yield f"          {field:10} {name:12} {figure}"
+    if "unstable" in output:
+        yield f"          unstable         by {as_number(output['unstable']):.2e} when run again"
 
 
 def _tensor(table: Json, ref: Json) -> str:

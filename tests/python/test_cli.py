@@ -46,8 +46,9 @@ def test_help_does_not_import_torch() -> None:
 def test_a_recording_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "llama" / "decode-bf16"
     recording = record(
-        out, "--dtype", "bf16", "--tokens", "6", "--batch", "2", "--steps", "2", "--seed", "3"
-    )
+        out, "--dtype", "bf16", "--tokens", "6", "--batch", "2", "--steps", "2", "--seed", "3",
+        "--spread", "5",
+    )  # fmt: skip
     printed = capsys.readouterr().out
     assert "3 forward calls, about" in printed
     assert f"{len(recording['checkpoints'])} checkpoints" in printed
@@ -55,7 +56,7 @@ def test_a_recording_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixtu
     provenance = recording["provenance"]
     assert provenance["run"] == {
         "mode": "decode", "batch": 2, "tokens": 6, "steps": 2,
-        "chunks": None, "left_pad": None, "cache": "dynamic",
+        "chunks": None, "left_pad": None, "cache": "dynamic", "spread": 5,
     }  # fmt: skip
     assert provenance["model"]["source"] == "tiny:llama-a1"
     assert provenance["model"]["seed"] == 3
@@ -237,9 +238,11 @@ def test_the_size_estimate_is_within_a_factor_of_two(tmp_path: Path, name: str) 
 
 
 def test_validate_reports_every_bad_recording(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["validate", str(CORPUS / "good"), str(CORPUS / "bad-version-2")]) == 3
+    assert main(["validate", str(CORPUS / "good"), str(CORPUS / "bad-version-3")]) == 3
     printed = capsys.readouterr().out
-    assert "ok   " in printed and "BAD  " in printed and "version: 1 was expected" in printed
+    assert (
+        "ok   " in printed and "BAD  " in printed and "version: 3 is not one of [1, 2]" in printed
+    )
     assert "2 recordings, 1 bad" in printed
 
 

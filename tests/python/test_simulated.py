@@ -17,10 +17,12 @@ from python_inspector.conforms import report, rows
 from python_inspector.oracle import run_rounded
 from python_inspector.recorder import RecordWarning
 from python_inspector.reruns import instability
+from python_inspector.show import show
 from python_inspector.simulation import Simulation, seeded
 from python_inspector.validate import validate
 
 RUNS = 4
+CORPUS = Path(__file__).parents[1] / "data" / "recordings"
 
 
 def outputs(recording: Any) -> dict[str, dict[str, Any]]:
@@ -164,6 +166,14 @@ def test_a_reference_that_is_not_stable_is_marked(tmp_path: Path) -> None:
     assert marks["model.layers.0.mlp"] is None
     assert 1e-5 < marks["model.layers.1.mlp"] < 2e-3
     assert validate(tmp_path / "r") == []
+
+
+def test_show_says_what_simulated_kernels_show() -> None:
+    printed = show(CORPUS / "good-simulated", "m#0")
+    assert "other bits than the reference in 2 elements" in printed
+    assert "spread     bits         0.667 +- 1.1, at most 2" in printed
+    assert "truncated  tensor" in printed
+    assert "unstable         by 1.00e-03" in printed
 
 
 def test_instability_is_a_relative_error_over_all_elements() -> None:
