@@ -4,9 +4,9 @@
 
 #include "harness/explain.h"
 #include "harness/features.h"
-#include "harness/rounding_family.h"
 #include "harness/margins.h"
 #include "harness/nearest_name.h"
+#include "harness/rounding_family.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -51,7 +51,7 @@ std::string follow_bits(const BlockEntry& block, std::optional<RoundingPoints> d
     output.model = following.flash();
     output.held_to_model = true;
   }
-  return words_of(following);
+  return conforms || !demanded ? words_of(following) : "";
 }
 
 // A state that a call leaves behind, beside its result: a program may keep it elsewhere.

@@ -210,8 +210,16 @@ OutputRef CheckpointReader::read_output(JsonValue value) {
     check_valid(*valid, *output.valid, output);
   }
   if (const auto model = value.find("model")) output.model = read_model(*model, info);
-  if (const auto spread = value.find("spread")) output.spread = read_spread(*spread);
-  if (const auto spread = value.find("truncated")) output.truncated = read_spread(*spread);
+  const auto read_simulated = [&](JsonValue spread) {
+    return read_spread(spread, info.shape, output.axes, info.dtype, output.sampled.has_value());
+  };
+  if (const auto spread = value.find("spread")) output.spread = read_simulated(*spread);
+  if (const auto spread = value.find("truncated")) {
+    if (size_of(info.dtype) != 2) {
+      spread->fail("stands in an output of ", name_of(info.dtype), ", expected f16 or bf16");
+    }
+    output.truncated = read_simulated(*spread);
+  }
   if (const auto unstable = value.find("unstable")) {
     output.unstable = unstable->number_or_name();
     if (!(output.unstable > 0)) unstable->fail("is ", output.unstable, ", expected more than 0");

@@ -228,7 +228,11 @@ RecordingHeader read_recording_header(JsonValue root) {
   for (const JsonMember member : root.at("tensors").members()) {
     header.tensors.emplace(member.name, read_tensor(member, header.files));
   }
-  if (const auto traces = root.find("traces")) header.traces = read_traces(*traces);
+  if (const auto traces = root.find("traces")) {
+    const JsonValue version = root.at("version");
+    if (version.integer() < 2) version.fail("is ", version.integer(), ", which has no traces");
+    header.traces = read_traces(*traces);
+  }
   check_network(root.at("network"), header.tensors);
   return header;
 }

@@ -1,10 +1,10 @@
 #include "harness/recording_trace.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 
+#include "harness/layout.h"
 #include "harness/printable.h"
 #include "harness/recording_fields.h"
 #include "kernels/error.h"
@@ -12,14 +12,15 @@
 namespace plumb {
 namespace {
 
-constexpr std::array<std::string_view, 9> kSpreadGates = {
-    "tensor", "token", "token x head", "channel", "tile", "element", "gain", "sketch", "bits"};
 constexpr int64_t kMostRuns = 1 << 20;
 
 Operation read_operation(JsonValue value) {
   value.only({"op", "stores", "terms"});
   Operation out{read_name(value.at("op")), read_recorded_dtype(value.at("stores")), 1};
-  if (const auto terms = value.find("terms")) out.terms = terms->integer(1);
+  if (!is_floating(out.stores)) {
+    value.at("stores").fail("is ", name_of(out.stores), ", expected a float dtype");
+  }
+  if (const auto terms = value.find("terms")) out.terms = terms->integer(2);
   return out;
 }
 
@@ -44,6 +45,9 @@ std::map<std::string, std::shared_ptr<const Operations>> read_traces(JsonValue t
   std::map<std::string, std::shared_ptr<const Operations>> out;
   for (const JsonMember member : traces.members()) {
     const std::string key = read_key(member);
+    const bool known = key.size() > 1 && key[0] == 'p' &&
+                       key.find_first_not_of("0123456789", 1) == std::string::npos;
+    if (!known) member.value.fail("its key is ", printable(key), ", expected p<number>");
     member.value.only({"operations"});
     Operations operations;
     for (const JsonValue item : member.value.at("operations").items()) {
@@ -54,20 +58,22 @@ std::map<std::string, std::shared_ptr<const Operations>> read_traces(JsonValue t
   return out;
 }
 
-Spread read_spread(JsonValue value) {
+Spread read_spread(JsonValue value, const Shape& shape, const std::vector<std::string>& axes,
+                   DType dtype, bool sampled) {
+  std::vector<std::string> expected = {"tensor", "element", "gain"};
+  for (const Partition& family : error_families(layout_of(shape, axes))) {
+    expected.emplace_back(family.name);
+  }
+  if (size_of(dtype) == 2) expected.emplace_back("bits");
+  if (sampled) expected.emplace_back("sketch");
   Spread out;
+  out.runs = value.at("runs").integer(1, kMostRuns);
+  for (const std::string& gate : expected) out.gates.push_back(read_gate(gate, value.at(gate)));
   for (const JsonMember member : value.members()) {
     const std::string name = read_key(member);
-    if (name == "runs") {
-      out.runs = member.value.integer(1, kMostRuns);
-      continue;
-    }
-    const bool known =
-        std::find(kSpreadGates.begin(), kSpreadGates.end(), name) != kSpreadGates.end();
-    if (!known) member.value.fail("is of ", printable(name), ", which is no gate with a spread");
-    out.gates.push_back(read_gate(name, member.value));
+    if (name == "runs" || out.find(name)) continue;
+    member.value.fail("is of ", printable(name), ", which this output has no gate for");
   }
-  value.at("runs");
   return out;
 }
 

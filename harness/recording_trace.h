@@ -31,7 +31,9 @@ struct ModelRef {
 // By key, shared by the checkpoints whose runs had the same.
 std::map<std::string, std::shared_ptr<const Operations>> read_traces(JsonValue traces);
 
-Spread read_spread(JsonValue value);
+// With exactly the gates that an output has which is sampled or not, and of this dtype.
+Spread read_spread(JsonValue value, const Shape& shape, const std::vector<std::string>& axes,
+                   DType dtype, bool sampled);
 
 // "operation 3 of 5, mean, stores bf16": the first that rounds below the run's dtype; empty where
 // none does.

@@ -77,6 +77,43 @@ class Comparison {
   ConformanceRule rule_;
 };
 
+std::vector<RoundingPoint> points_of(const std::string& output, OracleRuns& runs, OpSet fused) {
+  Arithmetic arithmetic;
+  runs.with(output, fused, arithmetic);
+  return arithmetic.points;
+}
+
+std::vector<bool> changed_where(const std::vector<RoundingPoint>& points, bool eager) {
+  std::vector<bool> out;
+  for (const RoundingPoint& point : points) out.push_back(point.eager == eager);
+  return out;
+}
+
+RoundingWay flash_way(int64_t tile) {
+  const bool whole = tile == kTiles[0];
+  return {whole ? "rounds as flash attention does, all keys at once"
+                : text("rounds as flash attention does, tiles of ", tile, " keys"),
+          RoundingPoints::flash,
+          OpSet().set(),
+          {},
+          tile};
+}
+
+// Those of real programs, the usual ones first.
+std::vector<RoundingWay> all_ways(const std::string& output, OracleRuns& runs, bool attention) {
+  std::vector<RoundingWay> out = usual_ways(output, runs, attention);
+  if (!attention) return out;
+  for (size_t i = 1; i < std::size(kTiles); ++i) out.push_back(flash_way(kTiles[i]));
+  // Queries are scaled instead of scores, and rounded as those and the weights are.
+  const std::vector<RoundingPoint> points = points_of(output, runs, OpSet().set());
+  out.push_back({"rounds scaled queries, scores and weights",
+                 RoundingPoints::fused,
+                 OpSet().set(),
+                 changed_where(points, false),
+                 {}});
+  return out;
+}
+
 class Search {
  public:
   Search(const OutputCase& output, OracleRuns& runs, std::optional<RoundingPoints> demanded)
@@ -84,11 +121,11 @@ class Search {
 
   Following run(bool attention) {
     if (!comparison_.applies()) return {};
-    if (try_composed("rounds as HF eager does", RoundingPoints::eager, {})) return done();
-    if (try_composed("rounds once, at the output", RoundingPoints::fused, all_kept())) {
-      return done();
+    for (RoundingWay& way : all_ways(output_.name, runs_, attention)) {
+      const bool first = !eager_.defined();
+      if (demanded_ && *demanded_ != way.points && !first) continue;
+      if (try_way(std::move(way))) return done();
     }
-    if (attention && (try_flash() || (!demanded_ && try_scaled_queries()))) return done();
     if (!demanded_) try_single_changes();
     return done();
   }
@@ -106,7 +143,7 @@ class Search {
 
   // Whether it is what y follows; the better one of two is kept as the best.
   bool offer(FamilyMember member) {
-    if (demanded_ && *demanded_ != member.points) return false;
+    if (demanded_ && *demanded_ != member.way.points) return false;
     const bool better = out_.members.empty() || member.found.differ < best().found.differ;
     out_.members.push_back(std::move(member));
     if (better) out_.best = out_.members.size() - 1;
@@ -115,74 +152,40 @@ class Search {
 
   const FamilyMember& best() const { return out_.members[out_.best]; }
 
-  FamilyMember composed(RoundingPoints points, const std::vector<bool>& changed) {
-    Arithmetic arithmetic{.changed = changed};
-    FamilyMember out{"", points, runs_.with(output_.name, OpSet(), arithmetic), {}};
-    if (points_.empty()) points_ = arithmetic.points;
+  FamilyMember member_of(RoundingWay way) {
+    FamilyMember out{std::move(way), {}, {}};
+    out.model = runs_.rounded_as(output_.name, out.way);
     out.found = comparison_.with(out.model);
     return out;
   }
 
-  bool try_composed(const char* name, RoundingPoints points, const std::vector<bool>& changed) {
-    FamilyMember member = composed(points, changed);
-    if (!eager_.defined()) eager_ = member.model;
-    member.name = name;
-    changed_ =
-        out_.members.empty() || member.found.differ < best().found.differ ? changed : changed_;
-    return offer(std::move(member));
-  }
-
-  std::vector<bool> all_kept() const {
-    std::vector<bool> out;
-    for (const RoundingPoint& point : points_) out.push_back(point.eager);
-    return out;
-  }
-
-  bool try_flash() {
-    for (const int64_t tile : kTiles) {
-      Arithmetic arithmetic{.key_tile = tile};
-      FamilyMember member{tile > kTiles[3]
-                              ? "rounds as flash attention does, all keys at once"
-                              : text("rounds as flash attention does, tiles of ", tile, " keys"),
-                          RoundingPoints::flash,
-                          runs_.with(output_.name, OpSet().set(), arithmetic),
-                          {}};
-      member.found = comparison_.with(member.model);
-      if (offer(std::move(member))) return true;
+  // Whether y follows it; the first is eager code's.
+  bool try_way(RoundingWay way) {
+    FamilyMember member = member_of(std::move(way));
+    const bool first = !eager_.defined();
+    if (first) eager_ = member.model;
+    if (member.way.fused.none() && (first || member.found.differ < fewest_)) {
+      fewest_ = member.found.differ;
+      changed_ = member.way.changed;
     }
-    return false;
-  }
-
-  // Attention that scales its queries instead of the scores, and rounds both and the weights.
-  bool try_scaled_queries() {
-    Arithmetic arithmetic;
-    runs_.with(output_.name, OpSet().set(), arithmetic);
-    for (const RoundingPoint& point : arithmetic.points) {
-      arithmetic.changed.push_back(!point.eager);
-    }
-    FamilyMember member{"rounds scaled queries, scores and weights",
-                        RoundingPoints::fused,
-                        runs_.with(output_.name, OpSet().set(), arithmetic),
-                        {}};
-    member.found = comparison_.with(member.model);
     return offer(std::move(member));
   }
 
   // From the better of eager and all kept: every point once the other way, as long as that helps.
   void try_single_changes() {
-    changed_.resize(points_.size());
-    int64_t fewest = composed(RoundingPoints::fused, changed_).found.differ;
+    const std::vector<RoundingPoint> points = points_of(output_.name, runs_, OpSet());
+    changed_.resize(points.size());
     for (bool improved = true; improved;) {
       improved = false;
-      for (size_t i = 0; i < points_.size(); ++i) {
-        std::vector<bool> changed = changed_;
-        changed[i] = !changed[i];
-        FamilyMember member = composed(RoundingPoints::fused, changed);
-        if (member.found.differ >= fewest) continue;
-        fewest = member.found.differ;
-        changed_ = changed;
+      for (size_t i = 0; i < points.size(); ++i) {
+        RoundingWay way{"", RoundingPoints::fused, OpSet(), changed_, {}};
+        way.changed[i] = !way.changed[i];
+        way.name = words_of_changes(points, way.changed, storage());
+        FamilyMember member = member_of(std::move(way));
+        if (member.found.differ >= fewest_) continue;
+        fewest_ = member.found.differ;
+        changed_ = member.way.changed;
         improved = true;
-        member.name = words_of_changes(points_, changed, storage());
         if (offer(std::move(member))) return;
       }
     }
@@ -194,15 +197,14 @@ class Search {
   const std::optional<RoundingPoints> demanded_;
   Following out_;
   Tensor eager_;
-  std::vector<RoundingPoint> points_;
-  std::vector<bool> changed_;
+  int64_t fewest_ = 0;         // elements that differ from a composed model
+  std::vector<bool> changed_;  // of that model
 };
 
 std::string percent(const Conformance& c) {
+  const double share = static_cast<double>(c.differ) / std::max(static_cast<double>(c.n), 1.0);
   char buffer[32];
-  std::snprintf(
-      buffer, sizeof buffer, "%.2g %%",
-      100.0 * static_cast<double>(c.differ) / static_cast<double>(std::max<int64_t>(c.n, 1)));
+  std::snprintf(buffer, sizeof buffer, share < 0.995 ? "%.2g %%" : "%.0f %%", 100 * share);
   return buffer;
 }
 
@@ -210,9 +212,26 @@ std::string percent(const Conformance& c) {
 
 Tensor Following::flash() const {
   const auto found = std::find_if(members.begin(), members.end(), [](const FamilyMember& member) {
-    return member.points == RoundingPoints::flash;
+    return member.way.points == RoundingPoints::flash;
   });
   return found == members.end() ? Tensor() : found->model;
+}
+
+std::vector<RoundingWay> usual_ways(const std::string& output, OracleRuns& runs, bool attention) {
+  std::vector<RoundingWay> out = {{"rounds as HF eager does", RoundingPoints::eager, {}, {}, {}}};
+  const std::vector<RoundingPoint> points = points_of(output, runs, OpSet());
+  out.push_back(
+      {"rounds once, at the output", RoundingPoints::fused, {}, changed_where(points, true), {}});
+  out.push_back({"rounds once in every fused op", RoundingPoints::fused, OpSet().set(), {}, {}});
+  for (size_t i = 0; i < points.size(); ++i) {
+    if (points[i].name != "rms_norm.normalised" || points[i].eager) continue;
+    RoundingWay way{"rounds x / rms(x) before the weight", RoundingPoints::fused, {}, {}, {}};
+    way.changed.assign(points.size(), false);
+    way.changed[i] = true;
+    out.push_back(std::move(way));
+  }
+  if (attention) out.push_back(flash_way(kTiles[0]));
+  return out;
 }
 
 Following follow_roundings(const OutputCase& output, OracleRuns& runs, bool attention,
@@ -228,10 +247,10 @@ std::string words_of(const Following& following) {
   for (size_t i = 0; i < following.members.size() && i < 2; ++i) {
     if (i == following.best) continue;
     const FamilyMember& other = following.members[i];
-    append(others, other.name + " (" + percent(other.found) + ")");
+    append(others, other.way.name + " (" + percent(other.found) + ")");
   }
   const char* unless = best.found.passed ? "" : "follows no rounding points; nearest: ";
-  std::string out = text(unless, best.name, " (", percent(best.found), " differ)");
+  std::string out = text(unless, best.way.name, " (", percent(best.found), " differ)");
   if (best.found.passed && !best.accurate) out += ", which is less accurate than the reference";
   return out + (others.empty() ? "" : "; not: " + others);
 }

@@ -13,8 +13,7 @@
 namespace plumb {
 
 struct FamilyMember {
-  std::string name;  // "rounds as HF eager does", "keeps x / rms(x) in float32"
-  RoundingPoints points = RoundingPoints::eager;
+  RoundingWay way;
   Tensor model;
   Conformance found;      // of y beside the model
   bool accurate = false;  // its errors are at most 1.5 times the reference's
@@ -38,6 +37,9 @@ struct Following {
 // one contract.
 Following follow_roundings(const OutputCase& output, OracleRuns& runs, bool attention,
                            std::optional<RoundingPoints> demanded = {});
+
+// The ways that need no search: eager code's, once at the output, and flash attention's.
+std::vector<RoundingWay> usual_ways(const std::string& output, OracleRuns& runs, bool attention);
 
 // "rounds like: weight before cast (0.02 % differ), not like: HF eager (26 %)", or "rounds like
 // none: ..."; empty where nothing was searched.

@@ -241,6 +241,7 @@ class Basis {
     const Spread* spread = other_roundings ? &*case_.spread : spread_;
     const auto judged = [&] { return statistic_gates(*of_r_, trusted, scales_, floors_, spread); };
     std::vector<Gate> gates = judged();
+    if (gates.empty()) return false;
     if (!all_passed(gates) && simulate()) {
       spread = spread_;
       gates = judged();

@@ -6,6 +6,7 @@ namespace plumb {
 namespace {
 
 constexpr double kSumNoise = 0.5 * 0x1p-24;
+constexpr double kSumDrift = 0.25 * 0x1p-24;
 constexpr double kFunctionNoise = 2 * 0x1p-24;
 
 thread_local ArithmeticScope* current_scope = nullptr;
@@ -43,8 +44,10 @@ Noise::Noise(DType storage) {
   scope_ = on ? current_scope : nullptr;
 }
 
-double Noise::sum(double exact, double magnitudes) const {
-  return scope_ ? exact + kSumNoise * magnitudes * scope_->normal() : exact;
+double Noise::sum(double exact, double magnitudes, size_t terms) const {
+  if (!scope_) return exact;
+  const double drift = kSumDrift * std::sqrt(static_cast<double>(terms)) * exact;
+  return exact + std::hypot(kSumNoise * magnitudes, drift) * scope_->normal();
 }
 
 double Noise::function(double exact, double scale) const {

@@ -28,8 +28,9 @@ struct Arithmetic {
   // sdpa in one go rounds its weights as flash attention does: against the running maximum of tiles
   // of so many keys, undivided, before they multiply the values.
   std::optional<int64_t> key_tile = {};
-  // Every sum is off by 0.5 u32 sum |a b|, every function by 2 u32 of its result, normally
-  // distributed: what float32 arithmetic in another order gives. Not on float64 tensors.
+  // Every sum is off by 0.5 u32 sum |a b| and by 0.25 sqrt(n) u32 of itself (sums of one sign
+  // drift), every function by 2 u32 of its result, normally distributed: what float32 arithmetic in
+  // another order gives. Not on float64 tensors.
   std::optional<uint64_t> noise = {};
 
   std::vector<RoundingPoint> points = {};  // of the run
@@ -79,8 +80,8 @@ class Noise {
  public:
   explicit Noise(DType storage);
   bool on() const { return scope_ != nullptr; }
-  // A sum of terms whose magnitudes add up to `magnitudes`.
-  double sum(double exact, double magnitudes) const;
+  // A sum of so many terms, whose magnitudes add up to `magnitudes`.
+  double sum(double exact, double magnitudes, size_t terms) const;
   // A function's value, `scale` being what its error is measured in (GELU: its argument).
   double function(double exact, double scale) const;
   double function(double exact) const { return function(exact, exact); }

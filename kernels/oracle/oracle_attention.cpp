@@ -75,7 +75,7 @@ class Weighing {
     double largest = kLowest, total = 0;
     for (const double score : scores) largest = std::fmax(largest, score);
     for (double& score : scores) total += score = noise_.function(std::exp(score - largest));
-    return noise_.sum(total, total);
+    return noise_.sum(total, total, scores.size());
   }
 
  private:
@@ -96,7 +96,7 @@ class Weighing {
         scores[s] = round_to(storage_, weight);
       }
     }
-    return noise_.sum(total, total);
+    return noise_.sum(total, total, scores.size());
   }
 
   DType storage_;
@@ -147,7 +147,7 @@ void OracleOps::do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, con
             sum += term;
             magnitudes += std::fabs(term);
           }
-          sum = rounded_score(noise.sum(sum, magnitudes) * score_scale);
+          sum = rounded_score(noise.sum(sum, magnitudes, width) * score_scale);
           if (params.softcap) {
             sum = noise.function(std::tanh(sum / *params.softcap)) * *params.softcap;
           }
@@ -163,7 +163,7 @@ void OracleOps::do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, con
             sum += term;
             magnitudes += std::fabs(term);
           }
-          result[t * value_width + d] = rounding(noise.sum(sum, magnitudes));
+          result[t * value_width + d] = rounding(noise.sum(sum, magnitudes, scores.size()));
         }
       }
       move(out.slice(0, b, b + 1).slice(2, h, h + 1), result);

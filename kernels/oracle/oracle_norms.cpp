@@ -17,7 +17,7 @@ void OracleOps::do_rms_norm(const Tensor& out, const Tensor& x, const Tensor& we
   for (size_t row = 0; row < values.size(); row += w.size()) {
     double squares = 0;
     for (size_t c = 0; c < w.size(); ++c) squares += values[row + c] * values[row + c];
-    const double mean = noise.sum(squares, squares) / static_cast<double>(w.size());
+    const double mean = noise.sum(squares, squares, w.size()) / static_cast<double>(w.size());
     const double inverse = noise.function(1 / std::sqrt(mean + params.eps));
     for (size_t c = 0; c < w.size(); ++c) {
       values[row + c] = factor(params.weight_offset + w[c]) * normalised(values[row + c] * inverse);
@@ -40,11 +40,11 @@ void OracleOps::do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& 
       mean += values[row + c] / count;
       magnitudes += std::fabs(values[row + c]) / count;
     }
-    mean = noise.sum(mean, magnitudes);
+    mean = noise.sum(mean, magnitudes, w.size());
     for (size_t c = 0; c < w.size(); ++c) {
       variance += (values[row + c] - mean) * (values[row + c] - mean) / count;
     }
-    variance = noise.sum(variance, variance);
+    variance = noise.sum(variance, variance, w.size());
     const double inverse = noise.function(1 / std::sqrt(variance + eps));
     for (size_t c = 0; c < w.size(); ++c) {
       values[row + c] = (values[row + c] - mean) * inverse * w[c] + b[c];
@@ -69,7 +69,7 @@ void OracleOps::do_softmax(const Tensor& out, const Tensor& x) {
               : noise.function(std::exp(p - largest));
       sum += p;
     }
-    sum = noise.sum(sum, sum);
+    sum = noise.sum(sum, sum, width);
     for (size_t s = 0; s < width; ++s) {
       if (sum != 0) values[row + s] /= sum;
     }

@@ -25,7 +25,7 @@ void OracleOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weig
         for (size_t k = 0; k < inner; ++k) {
           magnitudes += std::fabs(a[i * inner + k] * w[j * inner + k]);
         }
-        sum = noise.sum(sum, magnitudes);
+        sum = noise.sum(sum, magnitudes, inner);
       }
       if (apart) sum = round_to(x.dtype(), sum);
       values[i * columns + j] = bias.defined() ? sum + b[j] : sum;
@@ -56,7 +56,7 @@ void OracleOps::do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, b
             sum += term;
             magnitudes += std::fabs(term);
           }
-          product[i * columns + j] = rounding(noise.sum(sum, magnitudes));
+          product[i * columns + j] = rounding(noise.sum(sum, magnitudes, inner));
         }
       }
       move(at(out, h), product);

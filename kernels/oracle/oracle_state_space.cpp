@@ -71,7 +71,7 @@ void OracleOps::do_causal_conv1d(const Tensor& out, const Tensor& state_after, c
           sum += term;
           magnitudes += std::fabs(term);
         }
-        double y = rounding(noise.sum(sum, magnitudes));
+        double y = rounding(noise.sum(sum, magnitudes, width));
         if (function) {
           const double f = activate(y, *function);
           y = noise.function(f, error_scale(y, f, *function));
@@ -124,12 +124,12 @@ void OracleOps::do_ssd_scan(const Tensor& y, const Tensor& state_after, const Ss
           s[k] = s[k] * decay + input;
           // The state is stored in float32 after every step, in one go after a sequence.
           if (step && storage != DType::f64) s[k] = round_to(DType::f32, s[k]);
-          s[k] = noise.sum(s[k], std::fabs(s[k]));
+          s[k] = noise.sum(s[k], std::fabs(s[k]), 2);
           const double term = read(s[k]) * c[vectors + k];
           sum += term;
           magnitudes += std::fabs(term);
         }
-        values[at] = product(noise.sum(sum, magnitudes)) + skip(x[at] * d[h]);
+        values[at] = product(noise.sum(sum, magnitudes, columns)) + skip(x[at] * d[h]);
       }
     }
   }
@@ -150,7 +150,7 @@ void OracleOps::do_gated_rms_norm(const Tensor& out, const Tensor& x, const Tens
       values[i] *= noise.function(activate(g[i], Activation::silu));
       squares += values[i] * values[i];
     }
-    const double mean = noise.sum(squares, squares) / static_cast<double>(width);
+    const double mean = noise.sum(squares, squares, width) / static_cast<double>(width);
     const double inverse = noise.function(1 / std::sqrt(mean + params.eps));
     for (size_t i = group; i < group + width; ++i) {
       values[i] = w[i % w.size()] * normalised(values[i] * inverse);
