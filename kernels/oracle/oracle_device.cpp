@@ -54,24 +54,22 @@ bool OracleOps::overrides(OpId op) const {
 }
 
 std::vector<double> values_of(const Tensor& t) {
-  std::vector<double> out;
-  out.reserve(static_cast<size_t>(t.numel()));
+  std::vector<double> out(static_cast<size_t>(t.numel()));
   const int64_t width = t.rank() ? t.dim(-1) : 1;
-  const auto size = size_of(t.dtype());
+  double* to = out.data();
   for_each_row(t, [&](int64_t offset) {
-    const char* row = static_cast<const char*>(t.raw()) + offset * size;
-    for (int64_t i = 0; i < width; ++i) out.push_back(load(t.dtype(), row + i * size));
+    load_all(t.dtype(), t.data<char>() + offset * size_of(t.dtype()), width, to);
+    to += width;
   });
   return out;
 }
 
 void put(const Tensor& t, const std::vector<double>& values) {
   const int64_t width = t.rank() ? t.dim(-1) : 1;
-  const auto size = size_of(t.dtype());
-  size_t at = 0;
+  const double* from = values.data();
   for_each_row(t, [&](int64_t offset) {
-    char* row = static_cast<char*>(t.raw()) + offset * size;
-    for (int64_t i = 0; i < width; ++i) store(t.dtype(), row + i * size, values[at++]);
+    store_all(t.dtype(), t.data<char>() + offset * size_of(t.dtype()), width, from);
+    from += width;
   });
 }
 
