@@ -158,6 +158,42 @@ void store(DType dtype, void* address, double x) {
   }
 }
 
+namespace {
+
+template <class T, class Convert>
+void load_each(const void* from, int64_t count, double* to, Convert convert) {
+  for (int64_t i = 0; i < count; ++i) {
+    T value;
+    std::memcpy(&value, static_cast<const char*>(from) + i * int64_t{sizeof(T)}, sizeof(T));
+    to[i] = convert(value);
+  }
+}
+
+}  // namespace
+
+void load_all(DType dtype, const void* from, int64_t count, double* to) {
+  const auto same = [](auto value) { return static_cast<double>(value); };
+  switch (dtype) {
+    case DType::f64: return load_each<double>(from, count, to, same);
+    case DType::f32: return load_each<float>(from, count, to, same);
+    case DType::bf16: return load_each<uint16_t>(from, count, to, bf16_to_f32);
+    case DType::f16: return load_each<uint16_t>(from, count, to, f16_to_f32);
+    default: {
+      const auto* bytes = static_cast<const char*>(from);
+      for (int64_t i = 0; i < count; ++i) to[i] = load(dtype, bytes + i * size_of(dtype));
+    }
+  }
+}
+
+void store_all(DType dtype, void* to, int64_t count, const double* from) {
+  auto* bytes = static_cast<char*>(to);
+  if (dtype == DType::f64) {
+    std::memcpy(bytes, from, static_cast<size_t>(count) * sizeof(double));
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) store(dtype, bytes + i * size_of(dtype), from[i]);
+}
+
 float f16_to_f32(uint16_t bits) {
   const uint32_t sign = uint32_t{bits & 0x8000u} << 16;
   const uint32_t magnitude = bits & 0x7fffu;

@@ -40,6 +40,10 @@ double load(DType dtype, const void* address);
 // The element nearest to x, written to `address`; integers truncate toward zero.
 void store(DType dtype, void* address, double x);
 
+// The same of `count` elements that lie one behind the other: the dtype is asked about once.
+void load_all(DType dtype, const void* from, int64_t count, double* to);
+void store_all(DType dtype, void* to, int64_t count, const double* from);
+
 // bfloat16: the upper half of a float32.
 inline float bf16_to_f32(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 

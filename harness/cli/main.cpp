@@ -2,6 +2,7 @@
 // where.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 
@@ -14,6 +15,10 @@
 #include "harness/status.h"
 #include "kernels/error.h"
 #include "kernels/plugin_device.h"
+
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 namespace plumb {
 namespace {
@@ -33,6 +38,16 @@ int checked_output(int code) {
   if (!std::cout.good()) std::cerr << "harness: [stdout] " << kOutputLost << "\n";
   const bool lost = !std::cout.good() || log_file_lost();
   return code == 0 && lost ? kExitUsage : code;
+}
+
+// Replays ask for tensors of the same sizes again and again. Memory that goes back to the system in
+// between is cleared page by page each time: a third of the CPU time of a run.
+void keep_freed_memory() {
+#if defined(__GLIBC__)
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 512 << 20);
+  mallopt(M_TOP_PAD, 64 << 20);
+#endif
 }
 
 struct Subcommand {
@@ -180,6 +195,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace plumb;
+  keep_freed_memory();
   remember_command(argc, argv);
   try {
     return checked_output(run(argc, argv));

@@ -27,6 +27,7 @@ struct Wave;
 struct Thread {
   Dim thread, block, block_size, grid_size;
   unsigned linear = 0, lane = 0;  // in the block, in the wave
+  unsigned lanes = 0;             // of its wave: fewer in the last one of a block
   Wave* wave = nullptr;
   bool has_waited = false;  // called wait_for_previous_kernel()
 };
@@ -50,12 +51,18 @@ struct KernelName {
 };
 
 using Body = void (*)(const void* call);
-// Runs all blocks of a launch. Throws DeviceError naming kernel, file:line, block and thread for a
-// fault.
+// Runs all blocks of a launch; `call` is what `body` is called with by every thread. Throws
+// DeviceError naming kernel, file:line, block and thread for a fault.
 void run(KernelName name, Dim grid, Dim block, size_t shared, const Queue& queue, Body body,
          const void* call);
+// The same at once, or when what the queue records is replayed: with a copy of the call's bytes.
+void submit(KernelName name, Dim grid, Dim block, size_t shared, const Queue& queue, Body body,
+            const void* call, size_t bytes);
 
 // --- On a fiber.
+
+// A fault unless the thread called wait_for_previous_kernel(): launch_overlapped needs it.
+void require_waited();
 
 enum class WaveOperation { barrier, shuffle, shuffle_xor, shuffle_down, ballot };
 
@@ -63,13 +70,17 @@ void block_barrier(Site site);
 // Deposits a value, waits for every lane of the wave, returns the slots of all lanes (0 for lanes
 // that the block does not have). wave 0: any width.
 const uint64_t* exchange(uint64_t value, int wave, WaveOperation operation, Site site);
-void require_lane(unsigned lane, Site site);
+[[noreturn]] void no_such_lane(unsigned lane, Site site);
+inline void require_lane(unsigned lane, Site site) {
+  if (lane >= current->lanes) no_such_lane(lane, site);
+}
 // The shared object of this block for a key; made when first asked for, full of 0xff.
 void* shared_object(const void* key, size_t bytes, size_t alignment, Site site);
 void* dynamic_shared(Site site);
 // Ends the launch: run() throws. Off a fiber it throws DeviceError itself.
 [[noreturn]] void fault(std::string what, Site site);
-[[noreturn]] void fault(std::string what);  // where it happened is part of the text
+[[noreturn]] void misaligned(size_t bytes, Site site);  // a vector access of so many bytes
+[[noreturn]] void fault(std::string what);              // where it happened is part of the text
 
 // Copies like memcpy; both sides count as accesses of an instrumented kernel.
 void checked_copy(void* to, const void* from, size_t bytes);

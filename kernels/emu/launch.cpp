@@ -1,6 +1,8 @@
 // The functions of emulator.h: one launch at a time, and what its errors say.
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <utility>
 
@@ -83,7 +85,23 @@ void run(KernelName name, Dim grid, Dim block, size_t shared, const Queue& queue
   throw DeviceError(text('[', name.op, "] kernel ", kernel_of(name.signature), ": ", error));
 }
 
+void submit(KernelName name, Dim grid, Dim block, size_t shared, const Queue& queue, Body body,
+            const void* call, size_t bytes) {
+  if (!queue.recording) return run(name, grid, block, shared, queue, body, call);
+  std::vector<std::max_align_t> copy((bytes + sizeof(std::max_align_t) - 1) /
+                                     sizeof(std::max_align_t));
+  std::memcpy(copy.data(), call, bytes);
+  queue.recording->push_back([=, &queue, copy = std::move(copy)] {
+    run(name, grid, block, shared, queue, body, copy.data());
+  });
+}
+
 // --- On a fiber.
+
+void require_waited() {
+  if (current->has_waited) return;
+  fault("a thread ends without wait_for_previous_kernel(): launch_overlapped needs it");
+}
 
 void fault(std::string what) {
   if (!current) throw DeviceError("[emu] " + what);
@@ -95,15 +113,18 @@ void fault(std::string what, Site site) {
   fault(std::move(what));
 }
 
+void misaligned(size_t bytes, Site site) {
+  fault(text("vector access of ", bytes, " bytes at an address that is no multiple of it"), site);
+}
+
 void block_barrier(Site site) { scheduler().block_barrier(site); }
 
 const uint64_t* exchange(uint64_t value, int wave, WaveOperation operation, Site site) {
   return scheduler().exchange(value, wave, operation, site);
 }
 
-void require_lane(unsigned lane, Site site) {
-  if (lane < current->wave->size) return;
-  fault(text("reads lane ", lane, " of a wave that has ", current->wave->size), site);
+void no_such_lane(unsigned lane, Site site) {
+  fault(text("reads lane ", lane, " of a wave that has ", current->lanes), site);
 }
 
 void* shared_object(const void* key, size_t bytes, size_t alignment, Site site) {

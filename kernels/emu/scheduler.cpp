@@ -1,5 +1,7 @@
 #include "kernels/emu/scheduler.h"
 
+#include <algorithm>
+#include <cstring>
 #include <exception>
 #include <map>
 #include <utility>
@@ -31,9 +33,10 @@ const char* name_of(WaveOperation operation) {
   return "wave operation";
 }
 
+// Every lane asks this at every shuffle: the names of one file are nearly always one string.
 bool same_place(Site a, Site b) {
   return a.line() == b.line() && a.column() == b.column() &&
-         std::string_view(a.file_name()) == b.file_name();
+         (a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0);
 }
 
 std::string describe(const Thread& t) {
@@ -130,6 +133,7 @@ void Scheduler::set_up_threads(Dim index) {
                                          launch_->grid,
                                          t,
                                          t % wave,
+                                         std::min(wave, total_ - t / wave * wave),
                                          &waves_[t / wave],
                                          false};
   }

@@ -70,12 +70,7 @@ inline constexpr bool kChecked = PLUMB_GPU_CHECKED;
 template <size_t Bytes, bool Whole>
 [[gnu::always_inline]] inline void copy_aligned(void* to, const void* from, Site site) {
   const auto bits = reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from);
-  if (bits % Bytes != 0) {
-    emulator::fault("vector access of " + std::to_string(Bytes) +
-                        " bytes at an address that is no "
-                        "multiple of it",
-                    site);
-  }
+  if (bits % Bytes != 0) emulator::misaligned(Bytes, site);
   if constexpr (kChecked) {
     emulator::checked_copy(to, from, Bytes);  // memcpy could escape the compiler's instrumentation
   } else {
@@ -169,13 +164,13 @@ void queue(Stream stream, const Work& work) {
   }
 }
 
+// Everything that needs no type of the kernel is in emulator::submit(): there are hundreds of them.
 template <auto Kernel, class Call>
 void launch(const char* name, Dim grid, Dim block, size_t shared, Stream stream, const Call& call) {
-  queue(stream, [=] {
-    emulator::run(
-        {name, kernel_signature<Kernel>()}, grid, block, shared, *stream,
-        [](const void* c) { (*static_cast<const Call*>(c))(); }, &call);
-  });
+  static_assert(std::is_trivially_copyable_v<Call>, "a kernel's arguments are copied as bytes");
+  emulator::submit(
+      {name, kernel_signature<Kernel>()}, grid, block, shared, *stream,
+      [](const void* c) { (*static_cast<const Call*>(c))(); }, &call, sizeof call);
 }
 }  // namespace detail
 
@@ -188,14 +183,10 @@ void launch(const char* name, Dim grid, Dim block, size_t shared, Stream stream,
 template <auto Kernel, class... Arguments>
 void launch_overlapped(const char* name, Dim grid, Dim block, size_t shared, Stream stream,
                        Arguments... arguments) {
-  const auto call = [=] {
+  detail::launch<Kernel>(name, grid, block, shared, stream, [=] {
     Kernel(arguments...);
-    if (!emulator::current->has_waited) {
-      emulator::fault(
-          "a thread ends without wait_for_previous_kernel(): launch_overlapped needs it");
-    }
-  };
-  detail::launch<Kernel>(name, grid, block, shared, stream, call);
+    emulator::require_waited();
+  });
 }
 
 template <class F>

@@ -16,10 +16,9 @@ class OracleStorage final : public Storage {
   OracleStorage(std::shared_ptr<Storage> memory, const void* owner)
       : Storage(memory->data, memory->bytes, owner), memory_(std::move(memory)) {}
 
-  // Of the 16-bit element at this address; NaN where it is the element itself.
-  double kept(const void* element) const {
-    return kept_.empty() ? std::nan("") : kept_[slot(element)];
-  }
+  bool keeps() const { return !kept_.empty(); }
+  // Of the 16-bit element at this address; NaN where it is the element itself. Needs keeps().
+  double kept(const void* element) const { return kept_[slot(element)]; }
   void keep(const void* element, double value) {
     if (kept_.empty()) kept_.assign(static_cast<size_t>((bytes + 1) / 2), std::nan(""));
     kept_[slot(element)] = value;
@@ -92,17 +91,21 @@ bool OracleOps::overrides(OpId op) const {
 }
 
 std::vector<double> values_of(const Tensor& t) {
-  std::vector<double> out;
-  out.reserve(static_cast<size_t>(t.numel()));
+  std::vector<double> out(static_cast<size_t>(t.numel()));
   const int64_t width = t.rank() ? t.dim(-1) : 1;
   const auto size = size_of(t.dtype());
   const OracleStorage* storage = size == 2 ? storage_of(t) : nullptr;
+  double* to = out.data();
   for_each_row(t, [&](int64_t offset) {
-    const char* row = static_cast<const char*>(t.raw()) + offset * size;
-    for (int64_t i = 0; i < width; ++i) {
-      const double kept = storage ? storage->kept(row + i * size) : std::nan("");
-      out.push_back(std::isnan(kept) ? load(t.dtype(), row + i * size) : kept);
+    const char* row = t.data<char>() + offset * size;
+    load_all(t.dtype(), row, width, to);
+    if (storage && storage->keeps()) {
+      for (int64_t i = 0; i < width; ++i) {
+        const double kept = storage->kept(row + i * size);
+        if (!std::isnan(kept)) to[i] = kept;
+      }
     }
+    to += width;
   });
   return out;
 }
@@ -114,14 +117,13 @@ void write(const Tensor& t, const std::vector<double>& values, bool rounds) {
   const auto size = size_of(t.dtype());
   OracleStorage* storage = storage_of(t);
   const bool keeps = !rounds && storage && size == 2 && is_floating(t.dtype());
-  size_t at = 0;
+  const double* from = values.data();
   for_each_row(t, [&](int64_t offset) {
-    char* row = static_cast<char*>(t.raw()) + offset * size;
+    char* row = t.data<char>() + offset * size;
     if (storage) storage->forget(row, width * size);
-    for (int64_t i = 0; i < width; ++i, ++at) {
-      store(t.dtype(), row + i * size, values[at]);
-      if (keeps) storage->keep(row + i * size, values[at]);
-    }
+    store_all(t.dtype(), row, width, from);
+    for (int64_t i = 0; keeps && i < width; ++i) storage->keep(row + i * size, from[i]);
+    from += width;
   });
 }
 

@@ -153,6 +153,24 @@ TEST_CASE("dtype: round_to chooses the nearer neighbour, the even one on ties, i
   REQUIRE(round_to(DType::f8_e4m3, 464.0) == 448);
 }
 
+TEST_CASE("dtype: many elements at once are as one by one, at any address") {
+  constexpr int64_t kCount = 5;
+  const double values[kCount] = {0, 1, 2.5, 3.14159, 60.5};
+  for (const DType dtype :
+       {DType::f64, DType::f32, DType::bf16, DType::f16, DType::f8_e4m3, DType::f8_e5m2, DType::i8,
+        DType::u8, DType::i32, DType::i64, DType::boolean}) {
+    INFO(name_of(dtype));
+    const int64_t size = size_of(dtype);
+    std::vector<char> one(static_cast<size_t>(kCount * size + 1)), many = one;
+    for (int64_t i = 0; i < kCount; ++i) store(dtype, one.data() + 1 + i * size, values[i]);
+    store_all(dtype, many.data() + 1, kCount, values);
+    CHECK(one == many);
+    double loaded[kCount];
+    load_all(dtype, one.data() + 1, kCount, loaded);
+    for (int64_t i = 0; i < kCount; ++i) CHECK(loaded[i] == load(dtype, one.data() + 1 + i * size));
+  }
+}
+
 TEST_CASE("dtype: names, sizes and unit roundoffs") {
   for (int i = 0; i <= static_cast<int>(DType::boolean); ++i) {
     const auto dtype = static_cast<DType>(i);
