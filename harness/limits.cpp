@@ -15,13 +15,16 @@ bool is_narrow(DType storage) { return size_of(storage) <= 2; }
 Gate gain_gate(const Statistics& y, const Statistics& reference, const ReferenceScales& scales,
                double floor) {
   const auto rows = static_cast<double>(scales.valid_rows);
+  // Of few elements any error is coherent: then the tensor's own limit has to do.
   const double k =
-      is_narrow(scales.storage)
+      scales.n < kLimits.gain_least ? c_of(scales.storage) * kappa(scales.n, 1)
+      : is_narrow(scales.storage)
           ? std::max(kLimits.gain_smallest, quotient(kLimits.gain_rows, std::sqrt(rows)))
           : kLimits.gain_f32;
   const double of_gain = kLimits.gain_of_reference * std::fabs(reference.gain);
   const double of_error = k * std::max(reference.tensor, floor);
-  return make_gate("gain", std::fabs(y.gain), std::max(of_gain, of_error),
+  const double one_rounding = is_narrow(scales.storage) ? 0 : unit_roundoff(scales.storage);
+  return make_gate("gain", std::fabs(y.gain), std::max({of_gain, of_error, one_rounding}),
                    {{"factor", kLimits.gain_of_reference},
                     {"reference", std::fabs(reference.gain)},
                     {"k", k},

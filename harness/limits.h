@@ -29,6 +29,7 @@ struct LimitConstants {
   double gain_smallest = 0.25;  // k_g = max(0.25, 2 / sqrt(rows)), for fp32 storage 2
   double gain_rows = 2;
   double gain_f32 = 2;
+  int64_t gain_least = 64;          // fewer elements are not told by their gain
   double float64_relative = 1e-12;  // agreement of two float64 derivations, of max |o|
   double float64_delta = 0x1p-24;   // and the rounding of delta to f32
   int64_t conformance_least = 64;   // fewer elements prove nothing about bits
@@ -45,7 +46,7 @@ struct LimitConstants {
   double bits_of_largest = 3;            // bits that differ: 3 largest + 8, or by deviations
   double spread_worth = 16;              // statistic / limit beyond which no simulation can acquit
   double no_less_accurate = 1.5;         // errors of a rounded model over the reference's
-  double far_beyond_floor = 8;           // of a reference's error, where only the floor is known
+  double far_beyond_floor = 8;           // of a reference's error, over what a right one may have
   double ill_conditioned = 0.1;          // tensor error of simulated correct kernels
   double chain_narrow = 1.5;     // c of chained errors: real models' correct code stays below 1.03
   double chain_f32 = 4;          // plain sums against a blocked reference

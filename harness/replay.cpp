@@ -167,7 +167,7 @@ void Replayer::replay(const Checkpoint& checkpoint, Replayed& replayed) {
   result.status = worse(result.status, verdict.status);
   if (result.status == verdict.status) result.reason = verdict.reason;
   result.outputs = std::move(verdict.outputs);
-  if (result.status == Status::fail) explain(*block, checkpoint, result);
+  if (result.status == Status::fail && options_.explain) explain(*block, checkpoint, result);
 }
 
 Verdict Replayer::verify(const BlockEntry& block, const Checkpoint& checkpoint, OpSet fused,

@@ -18,6 +18,7 @@ struct ReplayOptions {
   std::string impl;      // --impl: a regular expression, or empty
   std::string fixture;   // the recording as the user named it, for the repeat command
   int threads = 0;       // --threads, for the repeat command
+  bool explain = true;   // what a failure looks like: known bugs, roundings, the composed block
   bool margins = false;  // how far known bugs are from passing (harness/margins.h)
   bool shadow = false;   // chains: shadow errors of all layers, not only after a failure
 };

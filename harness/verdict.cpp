@@ -247,9 +247,8 @@ class Basis {
       gates = judged();
     }
     const Gate& gate = furthest(gates);
-    // A floor alone knows nothing of cancellation: what exceeds it has to do so by far.
-    const double margin = spread ? 1 : kLimits.far_beyond_floor;
-    if (gate.passed || gate.statistic <= margin * gate.limit) return false;
+    // A floor knows nothing of cancellation, and simulations not of every row that may flip.
+    if (!(gate.statistic > kLimits.far_beyond_floor * gate.limit)) return false;
     suspicion_ = text("golden suspect: the reference's ", gate.name, " is ", gate.statistic,
                       " off, a correct run's at most ", gate.limit);
     if (!case_.narrowed.empty()) suspicion_ += "; " + case_.narrowed;

@@ -54,7 +54,9 @@ std::vector<std::string> Suite::blocks() const {
 }
 
 CheckpointResult Suite::run(const Case& c, Device& device) {
-  return Replayer(*c.recording, device, *oracle_, {}).run(*c.checkpoint);
+  ReplayOptions options;
+  options.explain = false;
+  return Replayer(*c.recording, device, *oracle_, options).run(*c.checkpoint);
 }
 
 const CheckpointResult& Suite::right(const Case& c) {
