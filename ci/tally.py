@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Sums up what ci/test ran and prints the last lines of it: failures, skips, one line of counts.
+"""Sums up what ci/test ran and prints the last lines of it: where the time went, failures, skips,
+one line of counts.
 
 usage: ci/tally.py SUITES.tsv
 
 A line of the file is one suite: name, exit code (empty: not run), path of its JUnit file or "-",
-reason (of not being run). A suite with a JUnit file counts its test cases, one without counts as 1.
+reason (of not being run), seconds that passed, those of CPU time as user and system. A suite with a
+JUnit file counts its test cases, one without counts as 1.
 The exit code is 1 when anything failed, or when nothing passed.
 """
 
@@ -15,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 MAX_SHOWN = 20
+SLOWEST = 10
 
 
 @dataclass
@@ -22,6 +25,8 @@ class Tally:
     passed: int = 0
     failed: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)  # one reason a test
+    suites: list[tuple[float, float, str]] = field(default_factory=list)  # seconds, CPU seconds
+    tests: list[tuple[float, str]] = field(default_factory=list)  # seconds
 
 
 def skip_reason(case: ET.Element, skip: ET.Element) -> str:
@@ -36,6 +41,7 @@ def add_junit(tally: Tally, suite: str, path: Path) -> None:
     for case in ET.parse(path).getroot().iter("testcase"):
         parts = dict.fromkeys([case.get("classname", ""), case.get("name", "")])  # ctest: equal
         name = f"{suite}: {' '.join(part for part in parts if part)}"
+        tally.tests.append((float(case.get("time") or 0), name))
         skip = case.find("skipped")
         if case.find("failure") is not None or case.find("error") is not None:
             tally.failed.append(name)
@@ -46,10 +52,12 @@ def add_junit(tally: Tally, suite: str, path: Path) -> None:
 
 
 def add_suite(tally: Tally, line: str) -> None:
-    name, code, junit, reason = line.split("\t")
+    name, code, junit, reason, *times = line.split("\t")
     if not code:
         tally.skipped.append(f"{name}: {reason}")
         return
+    seconds, user, system = map(float, times)
+    tally.suites.append((seconds, user + system, name))
     failed_before = len(tally.failed)
     if junit == "-":
         tally.passed += code == "0"
@@ -71,6 +79,19 @@ def print_list(title: str, lines: list[str]) -> None:
         print(f"{title}: {len(counts) - MAX_SHOWN} more kinds, see the logs")
 
 
+def print_slowest(tally: Tally) -> None:
+    """What to look at when it takes too long. Suites overlap: CPU time says what each costs."""
+    total = sum(cpu for _, cpu, _ in tally.suites)
+    print(f"the slowest suites, of {total:.0f} s of CPU time:")
+    for seconds, cpu, name in sorted(tally.suites, reverse=True)[:SLOWEST]:
+        print(f"{seconds:8.1f} s {cpu:8.1f} s CPU  {name}")
+    tests = [test for test in sorted(tally.tests, reverse=True)[:SLOWEST] if test[0] > 0]
+    if tests:
+        print(f"the slowest tests, of {len(tally.tests)}:")
+    for seconds, name in tests:
+        print(f"{seconds:8.1f} s  {name}")
+
+
 def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print("usage: ci/tally.py SUITES.tsv", file=sys.stderr)
@@ -79,6 +100,7 @@ def main(arguments: list[str]) -> int:
     for line in Path(arguments[0]).read_text().splitlines():
         add_suite(tally, line)
     print()
+    print_slowest(tally)
     print_list("skipped", tally.skipped)
     print_list("failed", tally.failed)
     print(f"{tally.passed} passed, {len(tally.failed)} failed, {len(tally.skipped)} skipped")

@@ -18,6 +18,13 @@ constexpr Row kRows[] = {{"emu:32", "emu", 32, false},
                          {"emu:64", "", 64, false},
                          {"emu-check:32", "emu-check", 32, true},
                          {"emu-check:64", "", 64, true}};
+#if defined(PLUMB_HAS_EMU_CHECK)
+constexpr bool kHasCheck = true;
+#else
+constexpr bool kHasCheck = false;
+#endif
+constexpr const char* kNoCheck =
+    "this build has no checked kernels: they watch memory themselves, without AddressSanitizer";
 
 std::string describe(const Row& row) {
   const char* seed = std::getenv("PLUMB_EMU_SEED");
@@ -30,14 +37,22 @@ std::string describe(const Row& row) {
 
 std::vector<DeviceStatus> list_emu_devices() {
   std::vector<DeviceStatus> out;
-  for (const Row& row : kRows) out.push_back({row.name, true, describe(row), false});
+  for (const Row& row : kRows) {
+    const bool usable = kHasCheck || !row.checked;
+    out.push_back({row.name, usable, usable ? describe(row) : kNoCheck, false});
+  }
   return out;
 }
 
 std::unique_ptr<Device> open_emu_device(const std::string& name) {
   for (const Row& row : kRows) {
     if (name != row.name && (name != row.alias || name.empty())) continue;
-    return (row.checked ? emu_check::open : emu::open)(row.name, describe(row), row.wave);
+    if (!row.checked) return emu::open(row.name, describe(row), row.wave);
+#if defined(PLUMB_HAS_EMU_CHECK)
+    return emu_check::open(row.name, describe(row), row.wave);
+#else
+    throw DeviceError(text("[device] ", row.name, ": ", kNoCheck));
+#endif
   }
   throw UsageError(text("[device] unknown device \"", name,
                         "\"; the emulated ones are emu:32, emu:64, emu-check:32 and emu-check:64"));

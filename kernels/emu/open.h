@@ -1,4 +1,4 @@
-// How emu_device.cpp reaches the two builds of the kernels.
+// How emu_device.cpp reaches the two builds of the kernels, of which the checked one may be absent.
 #pragma once
 
 #include <memory>

@@ -9,7 +9,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "ci" / "tally.py"
 
 JUNIT = """<testsuites><testsuite>
-<testcase name="adds" classname="ops"/>
+<testcase name="adds" classname="ops" time="0.25"/>
 <testcase name="multiplies" classname="ops"><failure message="1 != 2"/></testcase>
 <testcase name="ops.divides" classname="ops.divides"><error message="crashed"/></testcase>
 <testcase name="on hip"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>
@@ -21,12 +21,18 @@ skipped: hip: no such device
 """
 
 
-def tally(folder: Path, *suites: tuple[str, str, str, str]) -> tuple[int, list[str]]:
+def run(folder: Path, *suites: tuple[str, ...]) -> tuple[int, list[str]]:
     listing = folder / "suites.tsv"
     listing.write_text("".join("\t".join(suite) + "\n" for suite in suites))
     done = subprocess.run([sys.executable, SCRIPT, listing], capture_output=True, text=True)
     assert not done.stderr
     return done.returncode, done.stdout.split("\n")[1:-1]
+
+
+def tally(folder: Path, *suites: tuple[str, str, str, str]) -> tuple[int, list[str]]:
+    """Of suites that took no time; the lines after those that say where it went."""
+    code, lines = run(folder, *((*suite, "0", "0", "0") for suite in suites))
+    return code, [line for line in lines if "slowest" not in line and not line.startswith("  ")]
 
 
 def test_suites_without_a_report_count_as_one(tmp_path: Path) -> None:
@@ -93,3 +99,21 @@ def test_an_exit_code_without_a_failed_case_is_a_failure(tmp_path: Path) -> None
 def test_nothing_passed_is_a_failure(tmp_path: Path) -> None:
     code, lines = tally(tmp_path, ("cuda", "", "-", "no driver"))
     assert (code, lines[-1]) == (1, "0 passed, 0 failed, 1 skipped")
+
+
+def test_the_slowest_suites_and_tests_are_shown_with_their_times(tmp_path: Path) -> None:
+    report = tmp_path / "ctest.xml"
+    report.write_text(JUNIT.replace('"multiplies"', '"multiplies" time="2.5"'))
+    suites = [(f"suite-{i:02}", "0", "-", "", str(i), "0.25", "0.25") for i in range(12)]
+    _, lines = run(tmp_path, ("ctest", "1", str(report), "", "3.5", "6.0", "1.0"), *suites)
+    assert lines[:15] == [
+        "the slowest suites, of 13 s of CPU time:",
+        *(f"{i:8.1f} s      0.5 s CPU  suite-{i:02}" for i in range(11, 3, -1)),
+        "     3.5 s      7.0 s CPU  ctest",
+        "     3.0 s      0.5 s CPU  suite-03",
+        "the slowest tests, of 5:",
+        "     2.5 s  ctest: ops multiplies",
+        "     0.2 s  ctest: ops adds",
+        "skipped: ctest: hip: no such device",
+    ]
+    assert lines[-1] == "13 passed, 2 failed, 2 skipped"
