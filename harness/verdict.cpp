@@ -6,6 +6,7 @@
 
 #include "harness/distribution.h"
 #include "harness/layout.h"
+#include "harness/limit_basis.h"
 #include "harness/sample_gates.h"
 #include "harness/sums.h"
 #include "harness/verdict_text.h"
@@ -15,13 +16,6 @@ namespace plumb {
 namespace {
 
 enum class Rule { bits, float64, gates };
-
-// The arrays of a case as [rows, columns] doubles; empty where the case has none.
-struct Arrays {
-  Layout layout;
-  std::vector<double> y, r, delta, o, model;
-  std::vector<uint8_t> valid;
-};
 
 Rule rule_of(const OutputCase& c) {
   const bool f64 = c.y.dtype() == DType::f64;
@@ -49,25 +43,8 @@ void check_case(const OutputCase& c) {
           " has no reference and no model");
 }
 
-Arrays load_arrays(const OutputCase& c) {
-  Arrays a;
-  a.layout = layout_of(c.y.shape(), c.axes, c.sample ? c.sample->tokens : std::vector<int64_t>());
-  a.y = to_matrix(c.y, a.layout);
-  if (c.reference.defined()) a.r = to_matrix(c.reference, a.layout);
-  if (c.delta.defined()) a.delta = to_matrix(c.delta, a.layout);
-  if (c.model.defined()) a.model = to_matrix(c.model, a.layout);
-  a.valid = to_mask(c.valid, c.valid_axes, a.layout);
-  if (c.oracle.defined()) {
-    a.o = to_matrix(c.oracle, a.layout);
-    return a;
-  }
-  a.o = a.r;
-  for (size_t i = 0; i < a.delta.size(); ++i) a.o[i] += a.delta[i];
-  return a;
-}
-
 // Position of a valid element whose oracle is not finite although the reference is; -1: none.
-int64_t contradiction(const Arrays& a) {
+int64_t contradiction(const CaseArrays& a) {
   for (size_t i = 0; i < a.r.size(); ++i) {
     if (a.valid[i] && std::isfinite(a.r[i]) && !std::isfinite(a.o[i]))
       return static_cast<int64_t>(i);
@@ -82,7 +59,7 @@ std::vector<double> rounded(const std::vector<double>& o, DType storage) {
 }
 
 // What y's classes are held to.
-std::vector<double> class_reference(const OutputCase& c, const Arrays& a, Rule rule) {
+std::vector<double> class_reference(const OutputCase& c, const CaseArrays& a, Rule rule) {
   if (rule == Rule::bits) return rounded(a.o, c.y.dtype());
   if (rule == Rule::gates) return a.r.empty() ? a.model : a.r;
   std::vector<double> out = a.o;
@@ -104,7 +81,7 @@ void class_gates(OutputVerdict& v, const Layout& layout) {
 }
 
 // 1 where y differs from `other` at a valid element; -0 equals +0 and NaN equals NaN.
-std::vector<double> differing(const Arrays& a, const std::vector<double>& other) {
+std::vector<double> differing(const CaseArrays& a, const std::vector<double>& other) {
   std::vector<double> out(a.y.size(), 0);
   for (size_t i = 0; i < out.size(); ++i) {
     const bool same = a.y[i] == other[i] || (std::isnan(a.y[i]) && std::isnan(other[i]));
@@ -113,7 +90,7 @@ std::vector<double> differing(const Arrays& a, const std::vector<double>& other)
   return out;
 }
 
-Gate bits_gate(const Arrays& a, const std::vector<double>& expected) {
+Gate bits_gate(const CaseArrays& a, const std::vector<double>& expected) {
   const std::vector<double> different = differing(a, expected);
   const auto first = std::find(different.begin(), different.end(), 1.0);
   const double count = chunked_sum(different.size(), [&](size_t i) { return different[i]; });
@@ -123,7 +100,7 @@ Gate bits_gate(const Arrays& a, const std::vector<double>& expected) {
 }
 
 // |y - o| <= 1e-12 max|o| + 2^-24 |delta|, as the largest share of what is allowed.
-Gate float64_gate(const Arrays& a, const ReferenceScales& scales,
+Gate float64_gate(const CaseArrays& a, const ReferenceScales& scales,
                   const std::vector<uint8_t>& skipped) {
   double largest = 0;
   int64_t at = -1;
@@ -144,163 +121,14 @@ Gate float64_gate(const Arrays& a, const ReferenceScales& scales,
                    place(a.layout, at));
 }
 
-Statistics lower(const Statistics& a, const Statistics& b) {
-  Statistics out = a;
-  const auto take = [](double& to, double other) { to = std::fmin(to, other); };
-  take(out.tensor, b.tensor);
-  take(out.element, b.element);
-  if (std::fabs(b.gain) < std::fabs(out.gain)) out.gain = b.gain;
-  for (size_t i = 0; i < out.families.size(); ++i) {
-    take(out.families[i].value, b.families[i].value);
-    take(out.families[i].normalised, b.families[i].normalised);
-  }
-  return out;
-}
-
-// The statistics of an exact output: limits are floors then.
-Statistics without_error(const Statistics& like) {
-  Statistics out = like;
-  out.tensor = out.element = out.gain = 0;
-  for (GroupStatistic& family : out.families) family.value = family.normalised = 0;
-  return out;
-}
-
-bool all_passed(const std::vector<Gate>& gates) {
-  return std::all_of(gates.begin(), gates.end(), [](const Gate& gate) { return gate.passed; });
-}
-
-const Gate& furthest(const std::vector<Gate>& gates) {
-  return *std::max_element(gates.begin(), gates.end(), [](const Gate& a, const Gate& b) {
-    return quotient(a.statistic, a.limit) < quotient(b.statistic, b.limit);
-  });
-}
-
-// What limits are derived from, and the gates that follow from it.
-class Basis {
- public:
-  Basis(const OutputCase& c, const Arrays& a, const ReferenceScales& scales, const Floors& floors)
-      : case_(c), arrays_(a), scales_(scales), floors_(floors) {
-    // Of a narrow kernel with other rounding points, the recorded runs' roundings say nothing.
-    const bool narrow = size_of(scales.storage) == 2;
-    if (c.spread && c.narrowed.empty() && !(narrow && c.held_to_model)) spread_ = &*c.spread;
-    if (!a.r.empty()) of_r_ = statistics(a.r, scales, not_finite(a.r));
-    if (!a.model.empty()) of_model_ = statistics(a.model, scales, not_finite(a.model));
-    lower_floors();
-    choose_reference();
-  }
-
-  const Statistics& reference() const { return reference_; }
-  const std::string& suspicion() const { return suspicion_; }
-  const Floors& floors() const { return floors_; }
-  std::string ill_conditioned() const {
-    const SpreadOf* of = spread_ ? spread_->find("tensor") : nullptr;
-    if (!of || of->mean <= kLimits.ill_conditioned) return {};
-    return text("ill conditioned: correct kernels differ from the oracle by ", of->mean,
-                " of its size");
-  }
-
-  std::vector<Gate> gates(const Statistics& y) {
-    std::vector<Gate> out = statistic_gates(y, reference_, scales_, floors_, spread_);
-    if (all_passed(out) || !worth_simulating(out) || !simulate()) return out;
-    return statistic_gates(y, reference_, scales_, floors_, spread_);
-  }
-
- private:
-  // A composite's closed forms add up what its sums may be off by, wherever the sums go: a
-  // residual stream is far larger than what a layer adds to it. Simulated kernels know.
-  void lower_floors() {
-    const bool plain = case_.contract.accumulator.rounding == SumRounding::nearest &&
-                       case_.contract.multiply == case_.contract.storage;
-    if (!case_.composite || !spread_ || !plain) return;
-    const double u = unit_roundoff(case_.contract.storage);
-    floors_.norm = kLimits.rounding * u;
-    floors_.element = u;
-  }
-
-  void choose_reference() {
-    if (!of_r_) {
-      reference_ = *of_model_;
-      return;
-    }
-    const bool same_contract = of_model_ && !case_.held_to_model;
-    const Statistics trusted = same_contract ? *of_model_ : without_error(*of_r_);
-    reference_ = *of_r_;
-    if (suspects(trusted)) {
-      reference_ = trusted;
-    } else if (case_.held_to_model && of_model_ && admissible()) {
-      reference_ = case_.coarser ? *of_model_ : lower(*of_r_, *of_model_);
-    }
-  }
-
-  // Whether the reference's errors are beyond what its model, the floors and simulated kernels
-  // allow; says so.
-  bool suspects(const Statistics& trusted) {
-    const bool other_roundings = size_of(scales_.storage) == 2 && case_.held_to_model;
-    if (other_roundings && !case_.spread)
-      return false;  // nothing here rounds as the reference does
-    const Spread* spread = other_roundings ? &*case_.spread : spread_;
-    const auto judged = [&] { return statistic_gates(*of_r_, trusted, scales_, floors_, spread); };
-    std::vector<Gate> gates = judged();
-    if (gates.empty()) return false;
-    if (!all_passed(gates) && simulate()) {
-      spread = spread_;
-      gates = judged();
-    }
-    const Gate& gate = furthest(gates);
-    // A floor knows nothing of cancellation, and simulations not of every row that may flip.
-    if (!(gate.statistic > kLimits.far_beyond_floor * gate.limit)) return false;
-    suspicion_ = text("golden suspect: the reference's ", gate.name, " is ", gate.statistic,
-                      " off, a correct run's at most ", gate.limit);
-    if (!case_.narrowed.empty()) suspicion_ += "; " + case_.narrowed;
-    return true;
-  }
-
-  // The model may lower a limit, never stand for what is far from the reference. Where the run
-  // rounds more often than the reference did, it stands for itself: it is our block's, which is
-  // held to o.
-  bool admissible() const { return case_.coarser || no_less_accurate(*of_model_, *of_r_, floors_); }
-
-  static bool worth_simulating(const std::vector<Gate>& gates) {
-    return std::all_of(gates.begin(), gates.end(), [](const Gate& gate) {
-      return gate.statistic <= kLimits.spread_worth * gate.limit;
-    });
-  }
-
-  bool simulate() {
-    if (spread_ || !case_.simulate) return false;
-    std::vector<Statistics> runs;
-    for (const Tensor& y : case_.simulate(kLimits.spread_runs)) {
-      const std::vector<double> values = to_matrix(y, arrays_.layout);
-      runs.push_back(statistics(values, scales_, not_finite(values)));
-    }
-    own_ = spread_of(runs);
-    // Host code that no device computes has no noise to simulate.
-    const bool noisy = std::any_of(own_.gates.begin(), own_.gates.end(), [](const SpreadOf& of) {
-      return of.largest > of.mean * (1 + 1e-9);
-    });
-    if (noisy) spread_ = &own_;
-    return noisy;
-  }
-
-  const OutputCase& case_;
-  const Arrays& arrays_;
-  const ReferenceScales& scales_;
-  Floors floors_;
-  std::optional<Statistics> of_r_, of_model_;
-  Statistics reference_;
-  std::string suspicion_;
-  const Spread* spread_ = nullptr;
-  Spread own_;
-};
-
 // What simulated correct kernels show of the bits: recorded, or of our own block.
-std::optional<SpreadOf> bits_spread(const OutputCase& c, const Arrays& a,
+std::optional<SpreadOf> bits_spread(const OutputCase& c, const CaseArrays& a,
                                     const ConformanceRule& rule) {
   const SpreadOf* recorded = c.spread && !c.held_to_model ? c.spread->find("bits") : nullptr;
   if (recorded) return *recorded;
   if (!c.simulate || !c.rounding.empty()) return {};
   std::vector<int64_t> counts;
-  for (const Tensor& y : c.simulate(kLimits.spread_runs)) {
+  for (const Tensor& y : c.simulate(static_cast<int>(kLimits.spread_runs))) {
     const Conformance found = conformance(to_matrix(y, a.layout), a.model, a.valid, rule);
     counts.push_back(found.differ - found.set_aside);
   }
@@ -321,7 +149,7 @@ Gate bits_of_model_gate(const Conformance& found, const ConformanceRule& rule,
                    std::move(where));
 }
 
-void conformance_gate(OutputVerdict& v, const OutputCase& c, const Arrays& a) {
+void conformance_gate(OutputVerdict& v, const OutputCase& c, const CaseArrays& a) {
   const int64_t n = std::count(a.valid.begin(), a.valid.end(), 1);
   if (!c.conformance || a.model.empty() || !conformance_applies(c.contract.storage, n)) return;
   const ConformanceRule rule = conformance_rule(c, v.floors, a.layout.columns);
@@ -353,9 +181,9 @@ void conformance_gate(OutputVerdict& v, const OutputCase& c, const Arrays& a) {
   v.gates.push_back(std::move(gate));
 }
 
-void statistics_gates(OutputVerdict& v, const OutputCase& c, const Arrays& a,
+void statistics_gates(OutputVerdict& v, const OutputCase& c, const CaseArrays& a,
                       const ReferenceScales& scales) {
-  Basis basis(c, a, scales, v.floors);
+  LimitBasis basis(c, a, scales, v.floors);
   for (Gate& gate : basis.gates(v.statistics)) v.gates.push_back(std::move(gate));
   v.reference = basis.reference();
   v.golden_suspect = basis.suspicion();
@@ -397,7 +225,7 @@ bool failed(const OutputVerdict& v, std::string_view gate) {
 }
 
 // What to draw on the map of a failure: wrong classes, differing bits, or error beyond the noise.
-std::vector<double> error_energy(const OutputVerdict& v, const Arrays& a,
+std::vector<double> error_energy(const OutputVerdict& v, const CaseArrays& a,
                                  const ReferenceScales& scales,
                                  const std::vector<ClassOutcome>& outcomes) {
   if (failed(v, "classes")) {
@@ -421,7 +249,7 @@ std::vector<double> error_energy(const OutputVerdict& v, const Arrays& a,
 }
 
 // Why a right output proves nothing; "" if it does.
-std::string blind_reason(const Arrays& a) {
+std::string blind_reason(const CaseArrays& a) {
   int64_t count = 0;
   double first = 0;
   for (size_t i = 0; i < a.o.size(); ++i) {
@@ -439,7 +267,7 @@ std::string blind_reason(const Arrays& a) {
 constexpr std::string_view kStructural[] = {"structure", "classes", "padding", "float64 block",
                                             "rows finite"};
 
-void settle(OutputVerdict& v, const Arrays& a, const ReferenceScales& scales,
+void settle(OutputVerdict& v, const CaseArrays& a, const ReferenceScales& scales,
             const std::vector<ClassOutcome>& outcomes, const std::vector<double>& expected) {
   const bool passed =
       std::all_of(v.gates.begin(), v.gates.end(), [](const Gate& gate) { return gate.passed; });
@@ -473,7 +301,7 @@ OutputVerdict judge(const OutputCase& c) {
   v.gates.push_back(make_gate("structure", v.reason.empty() ? 0 : 1, 0));
   if (!v.reason.empty()) return v;
 
-  const Arrays a = load_arrays(c);
+  const CaseArrays a = load_arrays(c);
   const Rule rule = rule_of(c);
   if (const int64_t at = contradiction(a); at >= 0) {
     v.status = Status::bad_input;

@@ -1,0 +1,61 @@
+// What the limits of an output are derived from: the reference, its rounded model, floors, and
+// simulated correct kernels.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/layout.h"
+#include "harness/limits.h"
+#include "harness/output_case.h"
+
+namespace plumb {
+
+// The arrays of a case as [rows, columns] doubles; empty where the case has none.
+struct CaseArrays {
+  Layout layout;
+  std::vector<double> y, r, delta, o, model;
+  std::vector<uint8_t> valid;
+};
+CaseArrays load_arrays(const OutputCase& output);
+
+bool all_passed(const std::vector<Gate>& gates);
+
+class LimitBasis {
+ public:
+  // All arguments must outlive this.
+  LimitBasis(const OutputCase& output, const CaseArrays& arrays, const ReferenceScales& scales,
+             const Floors& floors);
+
+  // The statistics that stand for S(ref).
+  const Statistics& reference() const { return reference_; }
+  const Floors& floors() const { return floors_; }
+  // Why the recorded reference is not believed; empty where it is.
+  const std::string& suspicion() const { return suspicion_; }
+  // Why a failure would say nothing: correct kernels differ as much. Empty where they do not.
+  std::string ill_conditioned() const;
+
+  // The gates on y. Where one fails and the recording has no spread, our own block's simulated
+  // kernels have a say.
+  std::vector<Gate> gates(const Statistics& y);
+
+ private:
+  void lower_floors();
+  void choose_reference();
+  bool suspects(const Statistics& trusted);
+  bool admissible() const;
+  bool simulate();
+
+  const OutputCase& case_;
+  const CaseArrays& arrays_;
+  const ReferenceScales& scales_;
+  Floors floors_;
+  std::optional<Statistics> of_r_, of_model_;
+  Statistics reference_;
+  std::string suspicion_;
+  const Spread* spread_ = nullptr;
+  Spread own_;
+};
+
+}  // namespace plumb
