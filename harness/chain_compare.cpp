@@ -19,6 +19,19 @@ struct Recorded {
   ReferenceScales scales;  // of the chained oracle
 };
 
+std::vector<uint8_t> judged_elements(const Recording& recording, const OutputRef& ref,
+                                     const Tensor& judged, const Layout& layout) {
+  const Tensor mask = ref.valid ? recording.read(ref.valid->tensor) : Tensor();
+  std::vector<uint8_t> out =
+      to_mask(mask, ref.valid ? ref.valid->axes : std::vector<std::string>(), layout);
+  if (!judged.defined()) return out;
+  const std::vector<std::string> axes = {layout.axes.at(static_cast<size_t>(layout.batch_axis)),
+                                         layout.axes.at(static_cast<size_t>(layout.token_axis))};
+  const std::vector<uint8_t> counts = to_mask(judged, axes, layout);
+  for (size_t i = 0; i < out.size(); ++i) out[i] = out[i] && counts[i];
+  return out;
+}
+
 Recorded recorded(const Recording& recording, const Checkpoint& checkpoint,
                   const std::string& output, const Tensor& judged, DType storage) {
   const OutputRef& ref = checkpoint.outputs.at(output);
@@ -26,15 +39,7 @@ Recorded recorded(const Recording& recording, const Checkpoint& checkpoint,
   Recorded out;
   out.layout = layout_of(reference.shape(), ref.axes);
   out.r = to_matrix(reference, out.layout);
-  const Tensor mask = ref.valid ? recording.read(ref.valid->tensor) : Tensor();
-  std::vector<uint8_t> valid =
-      to_mask(mask, ref.valid ? ref.valid->axes : std::vector<std::string>(), out.layout);
-  if (judged.defined()) {
-    const std::vector<std::string> axes = {ref.axes.at(static_cast<size_t>(out.layout.batch_axis)),
-                                           ref.axes.at(static_cast<size_t>(out.layout.token_axis))};
-    const std::vector<uint8_t> counts = to_mask(judged, axes, out.layout);
-    for (size_t i = 0; i < valid.size(); ++i) valid[i] = valid[i] && counts[i];
-  }
+  const std::vector<uint8_t> valid = judged_elements(recording, ref, judged, out.layout);
   std::vector<double> o = out.r;
   if (ref.chained->delta) {
     const std::vector<double> delta = to_matrix(recording.read(*ref.chained->delta), out.layout);
@@ -89,6 +94,35 @@ void compare_chained(ChainRow& row, const Recording& recording, const Checkpoint
   row.saturated = is_saturated(dtype, row.reference);
   row.width = it.layout.columns;
   row.vectors = it.scales.n / std::max<int64_t>(row.width, 1);
+}
+
+double Between::error(const Tensor& y, const Tensor& o) const {
+  const OutputRef& ref = checkpoint.outputs.at(output);
+  const Shape shape = recording.tensor_info(ref.tensor).shape;
+  if (!y.defined() || !o.defined() || !(y.shape() == shape) || !(o.shape() == shape)) {
+    return kNoFigure;
+  }
+  const Layout layout = layout_of(shape, ref.axes);
+  const std::vector<double> a = to_matrix(y, layout), b = to_matrix(o, layout);
+  const std::vector<uint8_t> counts = judged_elements(recording, ref, judged, layout);
+  const auto sum = [&](const auto& term) {
+    return chunked_sum(a.size(), [&](size_t i) { return counts[i] ? term(i) : 0.0; });
+  };
+  const double off = sum([&](size_t i) { return (a[i] - b[i]) * (a[i] - b[i]); });
+  return std::sqrt(quotient(off, sum([&](size_t i) { return b[i] * b[i]; })));
+}
+
+void Between::add_tokens(std::vector<TokenLogits>& to, const Tensor& y, const Tensor& o) const {
+  const OutputRef& ref = checkpoint.outputs.at(output);
+  const Layout layout = layout_of(recording.tensor_info(ref.tensor).shape, ref.axes);
+  if (!y.defined() || !o.defined() || !(y.shape() == layout.shape)) return;
+  const std::vector<double> a = to_matrix(y, layout), b = to_matrix(o, layout);
+  const std::vector<uint8_t> counts = judged_elements(recording, ref, judged, layout);
+  for (int64_t row = 0; row < layout.rows; ++row) {
+    if (!counts[static_cast<size_t>(row * layout.columns)]) continue;
+    const std::vector<double> exact = row_of(b, row, layout.columns);
+    to.push_back({row_of(a, row, layout.columns), exact, exact, std::nullopt});
+  }
 }
 
 Tensor last_tokens(const Tensor& t, int64_t count) {

@@ -15,6 +15,19 @@ namespace plumb {
 void compare_chained(ChainRow& row, const Recording& recording, const Checkpoint& checkpoint,
                      const Tensor& y, const Tensor& judged, DType dtype);
 
+// Two runs' values of one output, where it is judged.
+struct Between {
+  const Recording& recording;
+  const Checkpoint& checkpoint;
+  const std::string& output;
+  const Tensor& judged;
+
+  // E(y - o) over them; NaN where a shape is not the recorded one.
+  double error(const Tensor& y, const Tensor& o) const;
+  // Logits, token by token; o stands for the reference, too.
+  void add_tokens(std::vector<TokenLogits>& to, const Tensor& y, const Tensor& o) const;
+};
+
 // The last tokens of [B, T, ...], contiguous: logits of which a recording keeps some.
 Tensor last_tokens(const Tensor& t, int64_t count);
 

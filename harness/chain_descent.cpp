@@ -163,6 +163,43 @@ Culprit wrong_part(const ChainRun& run, const std::vector<ChainRow>& rows, size_
           {text("kernel: ", row.checkpoint, " (", row.block, ") is wrong on recorded inputs")}};
 }
 
+Culprit suspect(const std::vector<ChainRow>& rows) {
+  constexpr double kMore = 2;  // times what a block introduces alone
+  const ChainRow* worst = nullptr;
+  double most = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const ChainRow& row = rows[i];
+    size_t layer = i;
+    while (layer < rows.size() && rows[layer].is_state()) ++layer;
+    const bool alone_off = layer == rows.size() || !rows[layer].chained_failed();
+    if (row.is_state() && row.chained_failed() && alone_off) {
+      return {row.checkpoint,
+              row.block,
+              {text("state: ", row.output, " of ", row.checkpoint, " is off by ", row.chained,
+                    ", allowed ", std::max(row.chained_limit, row.simulated))}};
+    }
+    const double alone = std::max({row.isolated, row.isolated_reference, 0.0});
+    const double ratio = quotient(row.shadow, alone);
+    if (row.is_state() || std::isnan(row.shadow) || !(ratio > most)) continue;
+    most = ratio;
+    worst = &row;
+  }
+  if (!worst) {
+    return {"", "", {"no culprit: no block could be run on what the chain gave it"}};
+  }
+  const std::string figures =
+      text(worst->checkpoint, " (", worst->block, ") introduces ", worst->shadow, " in the chain, ",
+           worst->isolated, " on recorded inputs, allowed ", worst->shadow_limit);
+  if (most > kMore) {
+    return {worst->checkpoint, worst->block, {"suspected wiring: " + figures}};
+  }
+  return {
+      "",
+      "",
+      {"no culprit: every block is right on what it was given and only their sum is not; most: " +
+       figures}};
+}
+
 Culprit wrong_edge(const ChainRun& run, const std::vector<ChainRow>& rows, size_t index) {
   const ChainRow& row = rows[index];
   const Checkpoint& c = *run.of_row[index];

@@ -39,4 +39,9 @@ Culprit wrong_part(const ChainRun& run, const std::vector<ChainRow>& rows, size_
 // block than the rounded one allows, both on the chain's own inputs.
 Culprit wrong_edge(const ChainRun& run, const std::vector<ChainRow>& rows, size_t row);
 
+// Of a chain that fails though every part is within its own limits: a state that is off alone, or
+// the block that introduces more in the chain than on recorded inputs. Without a name, and the
+// reason in words, where there is neither.
+Culprit suspect(const std::vector<ChainRow>& rows);
+
 }  // namespace plumb

@@ -33,6 +33,7 @@ double ChainRow::excess_limit() const { return kLimits.chain_excess * kappa(vect
 bool ChainRow::chained_failed() const {
   if (changed > 0) return true;
   if (saturated) return false;
+  if (chained <= simulated) return false;
   return !(chained <= chained_limit) || excess() > excess_limit();
 }
 

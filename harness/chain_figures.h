@@ -42,12 +42,13 @@ struct ChainRow {
   bool isolated_failed = false;       // by any of the isolated gates
   double chained = 0;                 // error in the chain, all that came before included
   double chained_limit = 0;
-  double reference = 0;         // the reference's error in its own chain
-  double floor = 0;             // of the blocks so far, in quadrature
-  double forecast = kNoFigure;  // sqrt((A e_before)^2 + isolated^2)
-  int64_t vectors = 1;          // compared: tokens of all rows of the batch
-  int64_t width = kAnyWidth;    // elements of one, or of the narrowest that its error came through
-  double shadow = kNoFigure;    // nu: error against the float64 block on the chain's own inputs
+  double reference = 0;          // the reference's error in its own chain
+  double floor = 0;              // of the blocks so far, in quadrature
+  double forecast = kNoFigure;   // sqrt((A e_before)^2 + isolated^2)
+  double simulated = kNoFigure;  // what simulated correct kernels may reach; none unless needed
+  int64_t vectors = 1;           // compared: tokens of all rows of the batch
+  int64_t width = kAnyWidth;     // elements of one, or of the narrowest that its error came through
+  double shadow = kNoFigure;     // nu: error against the float64 block on the chain's own inputs
   double shadow_limit = kNoFigure;
   int64_t changed = 0;     // bytes of slots that the call has to leave as they are
   bool saturated = false;  // the reference's error is above the bound: no chained limit counts
@@ -60,7 +61,7 @@ struct ChainRow {
   // errors of few elements differ by chance (one token of width 64: sigma 0.3 in the logarithm,
   // as ci/excess.py measures).
   double excess_limit() const;
-  bool chained_failed() const;  // ratio, excess or changed bytes
+  bool chained_failed() const;  // ratio and excess without a simulation's leave, changed bytes
   bool shadow_failed() const { return shadow_limit == shadow_limit && !(shadow <= shadow_limit); }
 };
 

@@ -98,6 +98,10 @@ std::string place_of(const Checkpoint& c) {
 }
 
 void Notes::saw(const std::string& checkpoint, std::string_view output, const Tensor& value) {
+  if (disturb_) {
+    device_.synchronize();
+    disturb_(checkpoint, output, value);
+  }
   if (!wanted_(checkpoint, output)) return;
   Ops& ops = device_.ops();
   Arena::Scope scope(ops.arena());
@@ -125,7 +129,8 @@ ChainReplay::ChainReplay(const Recording& recording)
 }
 
 std::vector<std::vector<Seen>> ChainReplay::run(Device& device, DType dtype, int64_t last,
-                                                const Wanted& wanted) const {
+                                                const Wanted& wanted,
+                                                const Disturb& disturb) const {
   std::vector<std::vector<Seen>> out;
   std::optional<Inference> inference;
   for (int64_t step = 0; step <= last; ++step) {
@@ -136,9 +141,16 @@ std::vector<std::vector<Seen>> ChainReplay::run(Device& device, DType dtype, int
     }
     const std::vector<double>& inv_freq = inv_freq_[static_cast<size_t>(step)];
     if (dtype == DType::f64 && !inv_freq.empty()) inference->angles().set_frequencies(inv_freq);
-    Notes notes(device, [&](const std::string& checkpoint, std::string_view output) {
+    Notes::Disturb change;
+    if (disturb) {
+      change = [&](const std::string& checkpoint, std::string_view output, const Tensor& value) {
+        disturb(step, checkpoint, output, value);
+      };
+    }
+    const auto is_wanted = [&](const std::string& checkpoint, std::string_view output) {
       return wanted(step, checkpoint, output);
-    });
+    };
+    Notes notes(device, is_wanted, change);
     inference->forward(rows, 0, &notes);
     device.synchronize();
     out.push_back(notes.seen());

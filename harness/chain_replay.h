@@ -28,7 +28,11 @@ std::string place_of(const Checkpoint& checkpoint);
 class Notes final : public Observer {
  public:
   using Wanted = std::function<bool(const std::string& checkpoint, std::string_view output)>;
-  Notes(Device& device, Wanted wanted) : device_(device), wanted_(std::move(wanted)) {}
+  // `disturb` may change a value before it is kept and goes on.
+  using Disturb = std::function<void(const std::string& checkpoint, std::string_view output,
+                                     const Tensor& value)>;
+  Notes(Device& device, Wanted wanted, Disturb disturb = {})
+      : device_(device), wanted_(std::move(wanted)), disturb_(std::move(disturb)) {}
 
   void saw(const std::string& checkpoint, std::string_view output, const Tensor& value) override;
   const std::vector<Seen>& seen() const { return seen_; }
@@ -36,6 +40,7 @@ class Notes final : public Observer {
  private:
   Device& device_;
   Wanted wanted_;
+  Disturb disturb_;
   std::vector<Seen> seen_;
 };
 
@@ -53,8 +58,11 @@ class ChainReplay {
   // the model's dtype, and the pow of its vectorised code is not the correctly rounded one.
   using Wanted =
       std::function<bool(int64_t step, const std::string& checkpoint, std::string_view output)>;
+  // `disturb`: changes what the device made, in the device's memory, before the next part has it.
+  using Disturb = std::function<void(int64_t step, const std::string& checkpoint,
+                                     std::string_view output, const Tensor& value)>;
   std::vector<std::vector<Seen>> run(Device& device, DType dtype, int64_t last,
-                                     const Wanted& wanted) const;
+                                     const Wanted& wanted, const Disturb& disturb = {}) const;
 
  private:
   ModelFolder folder_;

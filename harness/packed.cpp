@@ -78,10 +78,10 @@ template <class Each>
 void members(ChainRow& x, Each each) {
   auto& [checkpoint, block, output, step, before, amplification, isolated, isolated_limit,
          isolated_reference, isolated_failed, chained, chained_limit, reference, floor, forecast,
-         vectors, width, shadow, shadow_limit, changed, saturated, diagnosis] = x;
+         simulated, vectors, width, shadow, shadow_limit, changed, saturated, diagnosis] = x;
   each(checkpoint, block, output, step, before, amplification, isolated, isolated_limit,
        isolated_reference, isolated_failed, chained, chained_limit, reference, floor, forecast,
-       vectors, width, shadow, shadow_limit, changed, saturated, diagnosis);
+       simulated, vectors, width, shadow, shadow_limit, changed, saturated, diagnosis);
 }
 template <class Each>
 void members(ChainReport& x, Each each) {

@@ -191,6 +191,7 @@ Json chain_json(const std::optional<ChainReport>& chain) {
                     {"floor", number(row.floor)},
                     {"forecast", number(row.forecast)},
                     {"excess", number(row.excess())},
+                    {"simulated", number(row.simulated)},
                     {"shadow", number(row.shadow)},
                     {"shadow_limit", number(row.shadow_limit)},
                     {"changed_bytes", row.changed},

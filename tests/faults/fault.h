@@ -21,7 +21,9 @@ struct Fault {
   bool growing_cache_only = false;  // its hooks take every copy for one of a cache that grows
 };
 
-// One list per family of blocks.
+// All of them, a list per block.
+std::vector<std::vector<Fault>> all_faults();
+
 std::vector<Fault> embedding_faults();
 std::vector<Fault> rotary_frequencies_faults();
 std::vector<Fault> rotary_table_faults();

@@ -24,53 +24,6 @@ void check_faults(const std::vector<Fault>& faults) {
   }
 }
 
-std::vector<std::vector<Fault>> all_faults() {
-  return {embedding_faults(),
-          rotary_frequencies_faults(),
-          rotary_table_faults(),
-          rotary_faults(),
-          rms_norm_faults(),
-          layer_norm_faults(),
-          linear_faults(),
-          activation_faults(),
-          glu_activation_faults(),
-          glu_mlp_faults(),
-          softcap_faults(),
-          lm_head_faults(),
-          causal_mask_faults(),
-          sdpa_faults(),
-          kv_cache_faults(),
-          attention_faults(),
-          decoder_layer_faults(),
-          add_faults(),
-          scale_faults(),
-          repeat_kv_faults(),
-          matmul_faults(),
-          masked_add_faults(),
-          softmax_faults(),
-          low_rank_adapter_faults(),
-          causal_conv1d_faults(),
-          ssd_scan_faults(),
-          gated_rms_norm_faults(),
-          mamba2_mixer_faults(),
-          mamba_layer_faults(),
-          shared_transformer_faults(),
-          hybrid_layer_faults(),
-          mul_faults(),
-          div_faults(),
-          add_scalar_faults(),
-          concat_faults(),
-          slice_faults(),
-          permute_faults(),
-          cast_faults(),
-          mask_fill_faults(),
-          position_ids_faults(),
-          conv1d_faults(),
-          static_kv_cache_faults(),
-          conv_cache_faults(),
-          ssm_cache_faults()};
-}
-
 void print_faults(const std::vector<Fault>& faults) {
   for (const Fault& fault : faults) {
     const Kills kills = kills_of(fault, true);

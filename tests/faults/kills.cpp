@@ -53,10 +53,12 @@ std::vector<std::string> Suite::blocks() const {
   return out;
 }
 
-CheckpointResult Suite::run(const Case& c, Device& device) {
+CheckpointResult Suite::run(const Case& c, Device& device) { return run(c, device, *oracle_); }
+
+CheckpointResult Suite::run(const Case& c, Device& device, Device& oracle) {
   ReplayOptions options;
   options.explain = false;
-  return Replayer(*c.recording, device, *oracle_, options).run(*c.checkpoint);
+  return Replayer(*c.recording, device, oracle, options).run(*c.checkpoint);
 }
 
 const CheckpointResult& Suite::right(const Case& c) {
@@ -70,9 +72,14 @@ Suite& suite() {
   return recordings;
 }
 
-Kills kills_of(const Fault& fault, bool all) {
+namespace {
+
+// `common`: a verdict other than fail kills, too; a judge that is wrong itself may see only that.
+Kills kills_on(const Fault& fault, bool all, bool common) {
   Kills out;
   FaultyDevice device(suite().device(), fault.hooks);
+  FaultyDevice wrong_oracle(suite().oracle(), fault.hooks);
+  Device& oracle = common ? wrong_oracle : suite().oracle();
   for (const Case& c : suite().cases(fault.block)) {
     if (fault.narrow_only && !is_narrow(c)) continue;
     if (fault.growing_cache_only && has_static_cache(c.checkpoint->params)) continue;
@@ -85,14 +92,14 @@ Kills kills_of(const Fault& fault, bool all) {
       if (!applies) continue;
       wrong.checkpoint = &other;
     }
-    const CheckpointResult result = suite().run(wrong, device);
+    const CheckpointResult result = suite().run(wrong, device, oracle);
     if (!fault.numbers && device.ops().hits() == hits) {
       if (!is_green(result.status)) out.wrong.push_back("not reached, yet " + named(c, result));
       continue;
     }
     ++out.reached;
     if (is_green(result.status)) continue;
-    if (result.status != Status::fail) out.wrong.push_back(named(c, result));
+    if (result.status != Status::fail && !common) out.wrong.push_back(named(c, result));
     if (!is_green(suite().right(c).status)) {
       out.wrong.push_back("without the fault: " + named(c, suite().right(c)));
     }
@@ -104,6 +111,12 @@ Kills kills_of(const Fault& fault, bool all) {
   }
   return out;
 }
+
+}  // namespace
+
+Kills kills_of(const Fault& fault, bool all) { return kills_on(fault, all, false); }
+
+Kills common_kills_of(const Fault& fault, bool all) { return kills_on(fault, all, true); }
 
 std::vector<std::string> not_isolated(const Fault& fault) {
   std::vector<std::string> out;

@@ -23,12 +23,14 @@ class Suite {
   Suite();
 
   Device& device() { return *device_; }
+  Device& oracle() { return *oracle_; }
   // The checkpoints of a block: the first of every recording, then the second of every recording,
   // ...
   const std::vector<Case>& cases(const std::string& block) const { return by_block_.at(block); }
   std::vector<std::string> blocks() const;
 
   CheckpointResult run(const Case& checkpoint, Device& device);
+  CheckpointResult run(const Case& checkpoint, Device& device, Device& oracle);
   // Without a fault.
   const CheckpointResult& right(const Case& checkpoint);
 
@@ -53,6 +55,9 @@ struct Kills {
 
 // Runs the fault on the checkpoints of its block, until one fails or on all of them.
 Kills kills_of(const Fault& fault, bool all);
+
+// The same with the fault in the oracle device, too: what the judge computes itself is as wrong.
+Kills common_kills_of(const Fault& fault, bool all);
 
 // Runs the fault on one f32 and one 16-bit checkpoint of every other block. What the wrong op took
 // no part in must pass as without the fault: recorded inputs isolate it. Gives what did not.

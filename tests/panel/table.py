@@ -120,6 +120,7 @@ def text_of(figures: dict[str, Any]) -> str:
     for name in ("recordings", "checkpoints", "chains"):
         row = figures[name]
         out.append(f"{name:12} {row['of']:8} {row['alarms']:13} {100 * row['bound']:20.3g} %")
+    out.append(", ".join(f"{n} {status}" for status, n in sorted(figures["statuses"].items())))
     if figures["kinds"]:
         out.append("")
         out.append(

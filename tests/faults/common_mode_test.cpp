@@ -1,0 +1,223 @@
+// Faults that the device has in common with the judge: a parameter that is wrong in the recording,
+// which both read, and an op that is wrong in the oracle device, too. Whatever the judge computes
+// itself shares them; only what transformers computed does not. Each must be seen all the same,
+// fused and composed.
+#include <algorithm>
+#include <cmath>
+#include <iomanip>
+#include <iostream>
+#include <optional>
+#include <set>
+
+#include "blocks/catalog.h"
+#include "tests/catch.h"
+#include "tests/faults/kills.h"
+#include "tests/faults/parameter_edits.h"
+
+namespace plumb::testing {
+namespace {
+
+using Outputs = std::map<std::string, Tensor>;
+
+// The float64 block; nothing where it refuses.
+std::optional<Outputs> float64_block(const Case& c) {
+  const BlockEntry* block = find_block(c.checkpoint->block);
+  try {
+    const HostOperands operands = read_operands(*c.recording, *c.checkpoint, DType::f64);
+    return execute(*block, *c.checkpoint, operands, suite().oracle(), {OpSet().set(), 0xff})
+        .outputs;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+bool same_values(const Tensor& a, const Tensor& b) {
+  if (!(a.shape() == b.shape()) || a.dtype() != b.dtype()) return false;
+  if (a.dtype() != DType::f64) {
+    return std::equal(a.data<char>(), a.data<char>() + a.bytes(), b.data<char>());
+  }
+  double largest = 0, off = 0;
+  for (int64_t i = 0; i < a.numel(); ++i) {
+    const double x = a.data<double>()[i], y = b.data<double>()[i];
+    if (std::isfinite(x)) largest = std::max(largest, std::fabs(x));
+    if (x == y || (std::isnan(x) && std::isnan(y))) continue;
+    off = std::max(off, std::isfinite(x - y) ? std::fabs(x - y) : INFINITY);
+  }
+  return off <= kLimits.float64_relative * largest;
+}
+
+bool same_outputs(const Outputs& a, const Outputs& b) {
+  return std::all_of(a.begin(), a.end(),
+                     [&](const auto& it) { return same_values(it.second, b.at(it.first)); });
+}
+
+bool is_green(Status status) { return status == Status::pass || status == Status::blind; }
+
+// One way to run a block.
+struct Way {
+  const char* device;
+  bool fuse;
+  bool large;  // also the recordings of large sizes
+};
+constexpr Way kWays[] = {
+    {"cpu", true, true}, {"cpu", false, true}, {"emu:32", true, false}, {"emu:32", false, false}};
+
+std::string name_of_way(const Way& way) {
+  return std::string(way.device) + (way.fuse ? "" : " --no-fuse");
+}
+
+// What became of the edits of one block.
+struct Tally {
+  int edits = 0, refused = 0, failed = 0, unseen = 0;
+  std::map<std::string, int> blind;  // by parameter: the float64 block gives the same
+  std::vector<std::string> passed;   // wrongly
+};
+
+// A figure about the tensors: no block reads it, limits do. Less of it makes them tighter.
+bool is_figure(const std::string& parameter) { return parameter.ends_with("max_abs_score"); }
+bool loosens(const ParameterEdit& edit) {
+  return is_figure(edit.parameter) && (edit.change == "doubled" || edit.change == "+1");
+}
+
+void run_edit(Tally& tally, const Case& c, const ParameterEdit& edit, const Outputs& right,
+              Device& device, bool fuse) {
+  Checkpoint changed = *c.checkpoint;
+  changed.params = edit.params;
+  const Case wrong{c.recording, &changed};
+  ++tally.edits;
+  if (const auto outputs = float64_block(wrong); outputs && same_outputs(right, *outputs)) {
+    if (!loosens(edit)) {
+      ++tally.blind[edit.parameter];
+      return;
+    }
+  }
+  ReplayOptions options;
+  options.fuse = fuse;
+  changed.params.rewind();
+  const CheckpointResult result =
+      Replayer(*c.recording, device, suite().oracle(), options).run(changed);
+  if (result.status == Status::fail) ++tally.failed;
+  else if (!is_green(result.status)) ++tally.refused;
+  else
+    tally.passed.push_back(
+        text(c.recording->name(), ' ', c.checkpoint->id, ": ", edit.parameter, ' ', edit.change));
+}
+
+// The first checkpoint with these parameters in this dtype, of every recording.
+std::vector<Case> distinct_cases(const std::string& block, bool large) {
+  std::set<std::string> known;
+  std::vector<Case> out;
+  for (const Case& c : suite().cases(block)) {
+    const auto& outputs = c.checkpoint->outputs;
+    const bool sampled = std::any_of(outputs.begin(), outputs.end(),
+                                     [](const auto& it) { return it.second.sampled.has_value(); });
+    if (sampled || (!large && c.recording->name().starts_with("border-"))) continue;
+    const std::string words =
+        text(name_of(c.recording->dtype()), ' ', words_of(c.checkpoint->params));
+    if (known.insert(words).second) out.push_back(c);
+  }
+  return out;
+}
+
+Tally tally_of(const std::string& block, const Way& way) {
+  Tally out;
+  const auto device = open_device(way.device, 1);
+  for (const Case& c : distinct_cases(block, way.large)) {
+    const std::vector<ParameterEdit> edits = parameter_edits(c.checkpoint->params);
+    const auto right = edits.empty() ? std::nullopt : float64_block(c);
+    if (!right) continue;
+    for (const ParameterEdit& edit : edits) run_edit(out, c, edit, *right, *device, way.fuse);
+  }
+  return out;
+}
+
+// Why the float64 block may give the same on some checkpoints. What is not here must be seen.
+const std::map<std::string, std::string>& blind_parameters() {
+  static const std::map<std::string, std::string> reasons = {
+      {"window", "as long as the keys, or there is none"},
+      {"causal", "a query behind all keys sees them all"},
+      {"query_offset", "no key lies between the old and the new border"},
+      {"key_offset", "no key lies between the old and the new border"},
+      {"max_abs_score", "a figure: less of it makes limits tighter"},
+      {"chunk_size", "chunks of a scan are one sum, whatever their length"},
+  };
+  return reasons;
+}
+
+std::string last_name(const std::string& parameter) {
+  return parameter.substr(parameter.find_last_of('.') + 1);
+}
+
+}  // namespace
+
+TEST_CASE("parameter faults are killed, or the block does not depend on the parameter") {
+  const Way way = GENERATE(from_range(std::begin(kWays), std::end(kWays)));
+  INFO(name_of_way(way));
+  int edits = 0;
+  for (const std::string& block : suite().blocks()) {
+    if (!find_block(block)) continue;
+    const Tally tally = tally_of(block, way);
+    edits += tally.edits;
+    INFO(block << ": " << tally.edits << " edits, passed " << tally.passed.size());
+    for (const std::string& passed : tally.passed) CHECK(passed.empty());
+    for (const auto& [parameter, count] : tally.blind) {
+      INFO(parameter << ": " << count << " edits change nothing in float64");
+      CHECK(blind_parameters().contains(last_name(parameter)));
+    }
+  }
+  CHECK(edits > 10000);
+}
+
+TEST_CASE("common faults are killed in the oracle device, too") {
+  for (const auto& faults : all_faults()) {
+    for (const Fault& fault : faults) {
+      INFO(fault.block << ": " << fault.name);
+      const Kills kills = common_kills_of(fault, false);
+      for (const std::string& text : kills.wrong) CHECK(text.empty());
+      CHECK(kills.killed > 0);
+    }
+  }
+}
+
+// `faults_test "[common]"` prints the faults that pass when the oracle device has them, too.
+TEST_CASE("table of common faults", "[.][common]") {
+  int all = 0, killed = 0;
+  for (const auto& faults : all_faults()) {
+    for (const Fault& fault : faults) {
+      const Kills kills = common_kills_of(fault, false);
+      ++all;
+      killed += kills.killed > 0;
+      if (kills.killed > 0) continue;
+      std::cout << fault.block << ": " << fault.name << ": passes in " << kills.reached << '\n';
+    }
+  }
+  std::cout << killed << " of " << all << " common faults are killed\n";
+}
+
+// `faults_test "[parameters]"` prints what became of every block's edits.
+TEST_CASE("table of changed parameters", "[.][parameters]") {
+  for (const Way& way : kWays) {
+    std::cout << name_of_way(way) << "\n  " << std::left << std::setw(20) << "block" << std::right
+              << std::setw(8) << "edits" << std::setw(8) << "fail" << std::setw(9) << "refused"
+              << std::setw(7) << "blind" << std::setw(8) << "passed\n";
+    for (const std::string& block : suite().blocks()) {
+      if (!find_block(block)) continue;
+      const Tally tally = tally_of(block, way);
+      if (tally.edits == 0) continue;
+      int blind = 0;
+      for (const auto& [parameter, count] : tally.blind) blind += count;
+      std::cout << "  " << std::left << std::setw(20) << block << std::right << std::setw(8)
+                << tally.edits << std::setw(8) << tally.failed << std::setw(9) << tally.refused
+                << std::setw(7) << blind << std::setw(7) << tally.passed.size() << '\n';
+      for (const auto& [parameter, count] : tally.blind) {
+        const auto reason = blind_parameters().find(last_name(parameter));
+        std::cout << "      blind: " << parameter << " in " << count << ": "
+                  << (reason == blind_parameters().end() ? "NOT EXPECTED" : reason->second) << '\n';
+      }
+      for (const std::string& passed : tally.passed)
+        std::cout << "      passed: " << passed << '\n';
+    }
+  }
+}
+
+}  // namespace plumb::testing
