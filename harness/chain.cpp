@@ -157,7 +157,7 @@ void Chain::simulate() {
   const bool divergent = std::any_of(gates.begin(), gates.end(), [](const Gate& gate) {
     return gate.name.starts_with("KL") && !gate.passed;
   });
-  if (!std::getenv("DBG") && !divergent && std::none_of(rows().begin(), rows().end(), is_bad)) return;
+  if (!divergent && std::none_of(rows().begin(), rows().end(), is_bad)) return;
   const ChainRun run{recording_, device_, oracle_, options_,
                      dtype_,     replay_, seen_,   chain_.checkpoints};
   spread_ = chain_spread(run, rows(), judged_);

@@ -6,7 +6,8 @@
 // chain_figures.h has the rules: a layer's error in the chain is at most
 // c kappa max(the reference's, floors of the blocks so far in quadrature), c = 1.5 in 16 bits and 4
 // in fp32, and at most 2 kappa its forecast sqrt((A e_before)^2 + isolated^2), A being the recorded
-// amplification; slots of caches that a call must leave alone are compared byte by byte.
+// amplification; where that is exceeded, simulated correct kernels say what may be
+// (chain_spread.h); slots of caches that a call must leave alone are compared byte by byte.
 //
 // What fails alone is a kernel; what is right alone and wrong on its own inputs (the shadow run) is
 // wiring; what is right on inputs that are too bad is inherited. chain_descent.h goes into the

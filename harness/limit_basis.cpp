@@ -71,7 +71,7 @@ LimitBasis::LimitBasis(const OutputCase& c, const CaseArrays& a, const Reference
   // Of a narrow kernel with other rounding points, the recorded runs' roundings say nothing.
   const bool narrow = size_of(scales.storage) == 2;
   if (c.spread && c.narrowed.empty() && !(narrow && c.held_to_model)) spread_ = &*c.spread;
-  if (!a.r.empty()) of_r_ = statistics(a.r, scales, not_finite(a.r));
+  if (!a.r.empty() || a.model.empty()) of_r_ = statistics(a.r, scales, not_finite(a.r));
   if (!a.model.empty()) of_model_ = statistics(a.model, scales, not_finite(a.model));
   lower_floors();
   choose_reference();

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "harness/chain_descent.h"
 #include "harness/limits.h"
 #include "tests/catch.h"
 
@@ -101,6 +102,46 @@ TEST_CASE("an excess above two fails though the ratio passes and so does NaN") {
   CHECK_FALSE(rows[1].chained_failed());
   rows[1].chained = kNoFigure;
   CHECK(rows[1].chained_failed());
+}
+
+TEST_CASE("what simulated correct kernels reach is no failure, what they do not is") {
+  std::vector<ChainRow> rows = clean_chain(2);
+  rows[1].chained = 1;
+  rows[1].simulated = 0.9;
+  CHECK(rows[1].chained_failed());
+  rows[1].simulated = 1;
+  CHECK_FALSE(rows[1].chained_failed());
+  rows[1].changed = 1;
+  CHECK(rows[1].chained_failed());
+  rows[1].changed = 0;
+  rows[1].chained = kNoFigure;
+  CHECK(rows[1].chained_failed());
+}
+
+TEST_CASE("a chain that fails names a suspect, or says why it cannot") {
+  std::vector<ChainRow> rows = clean_chain(3);
+  Culprit culprit = suspect(rows);
+  CHECK(culprit.name.empty());
+  REQUIRE(culprit.words.size() == 1);
+  CHECK(culprit.words[0].starts_with("no culprit: no block could be run"));
+
+  for (ChainRow& row : rows) row.isolated = row.shadow = 1e-3;
+  CHECK(suspect(rows).name.empty());
+  CHECK(suspect(rows).words[0].starts_with("no culprit: every block is right"));
+
+  rows[1].shadow = 3e-3;
+  culprit = suspect(rows);
+  CHECK(culprit.name == rows[1].checkpoint);
+  CHECK(culprit.words[0].starts_with("suspected wiring: "));
+
+  ChainRow state = rows[0];
+  state.checkpoint = "cache#0";
+  state.output = "keys_after";
+  state.chained = 1;
+  rows.insert(rows.begin(), state);
+  CHECK(suspect(rows).name == "cache#0");
+  rows[1].chained = 1;  // its layer is off, too
+  CHECK(suspect(rows).name == rows[2].checkpoint);
 }
 
 struct Expected {

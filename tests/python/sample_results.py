@@ -95,7 +95,8 @@ def chain_row(depth: int) -> Line:
         "step": 0, "isolated": 1e-7, "isolated_limit": 4e-7, "isolated_failed": False,
         "inherited": 1e-7 * depth or "nan", "chained": 1e-7 * (depth + 1), "chained_limit": 1e-5,
         "reference": 1e-7, "floor": 1e-7, "forecast": 1e-7, "excess": 1.0, "shadow": "nan",
-        "simulated": "nan", "shadow_limit": "nan", "changed_bytes": 0, "saturated": False, "diagnosis": "clean",
+        "simulated": "nan", "shadow_limit": "nan", "changed_bytes": 0, "saturated": False,
+        "diagnosis": "clean",
     }  # fmt: skip
 
 

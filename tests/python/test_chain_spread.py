@@ -1,0 +1,81 @@
+"""Chains beyond closed forms: correct code passes, a model that is not the recorded one fails.
+
+The draws of tests/panel are those whose correct chains the closed forms alone failed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness_runs import verify
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from python_inspector import record  # noqa: E402
+from python_inspector.inputs import run_model  # noqa: E402
+from tests.panel.draw import draw  # noqa: E402
+
+DRAWS = [(2, 32), (2, 51), (2, 124), (2, 135)]
+Edit = Callable[[dict[str, Any]], None]
+
+
+def recorded(out: Path, seed: int, index: int) -> Path:
+    drawn = draw(seed, index)
+    with record(drawn.model(), out, chained=True) as recorder:
+        run_model(recorder.model, drawn.plan())
+    return out
+
+
+def chain(tmp_path: Path, folder: Path, *options: str) -> dict[str, Any]:
+    done = verify(tmp_path, "--fixture", str(folder), "--mode", "chained", *options)
+    (result,) = done.results
+    return result
+
+
+@pytest.mark.parametrize(("seed", "index"), DRAWS)
+def test_correct_chains_do_not_fail(tmp_path: Path, seed: int, index: int) -> None:
+    folder = recorded(tmp_path / "r", seed, index)
+    for options in (["--device", "cpu"], ["--device", "cpu", "--no-fuse"], ["--device", "emu:32"]):
+        result = chain(tmp_path, folder, *options)
+        assert result["status"] in ("pass", "blind"), result["reason"]
+        assert result["status"] == "pass" or result["reason"].startswith("ill conditioned")
+
+
+def _scaled(name: str, factor: float) -> Edit:
+    def edit(config: dict[str, Any]) -> None:
+        config[name] *= factor
+
+    return edit
+
+
+def _theta(config: dict[str, Any]) -> None:
+    config["rope_parameters"]["rope_theta"] *= 2
+
+
+@pytest.mark.parametrize(
+    ("seed", "index", "edit"),
+    [
+        (2, 32, _theta),
+        (2, 32, _scaled("rms_norm_eps", 100)),
+        (2, 51, _scaled("rms_norm_eps", 10)),
+        (2, 124, _scaled("time_step_min", 2)),
+        (2, 135, _theta),
+        (2, 135, _scaled("rms_norm_eps", 100)),
+    ],
+)
+def test_another_model_gets_no_leave(tmp_path: Path, seed: int, index: int, edit: Edit) -> None:
+    """Only a float64 chain that gives what was recorded may say what correct kernels reach."""
+    folder = recorded(tmp_path / "r", seed, index)
+    recording = json.loads((folder / "recording.json").read_text())
+    edit(recording["config"])
+    (folder / "recording.json").write_text(json.dumps(recording))
+    result = chain(tmp_path, folder, "--device", "cpu")
+    assert result["status"] == "fail"
+    assert all(row["simulated"] == "nan" for row in result["chain"]["rows"])
+    assert result["chain"]["culprit"] or result["details"][0].startswith("no culprit: ")
