@@ -43,13 +43,17 @@ std::string follow_bits(const BlockEntry& block, std::optional<RoundingPoints> d
     output.model = member.model;
     output.held_to_model = member.way.points != recorded;
     output.rounding = conforms ? member.way.name : "";
-    output.rounded = [name = output.name, way = member.way](OracleRuns& runs) {
-      return runs.rounded_as(name, way);
+    output.rounded = [name = output.name, way = member.way](OracleRuns& other) {
+      return other.rounded_as(name, way);
+    };
+    output.simulate = [&runs, name = output.name, way = member.way](int count) {
+      return runs.simulated_as(name, way, count);
     };
   } else if (!output.conformance) {
     // Eager code rounds its scores: its error would hide a softmax in 16 bits.
     output.model = following.flash();
     output.held_to_model = true;
+    output.simulate = {};
   }
   return conforms || !demanded ? words_of(following) : "";
 }

@@ -181,6 +181,18 @@ std::vector<Tensor> OracleRuns::simulated(const std::string& output, OpSet fused
   return out;
 }
 
+std::vector<Tensor> OracleRuns::simulated_as(const std::string& output, const RoundingWay& way,
+                                             int count) {
+  std::vector<Tensor> out;
+  for (int k = 0; k < count; ++k) {
+    Arithmetic arithmetic{.changed = way.changed,
+                          .key_tile = way.key_tile,
+                          .noise = kFirstSeed + static_cast<uint64_t>(k)};
+    out.push_back(with(output, way.fused, arithmetic));
+  }
+  return out;
+}
+
 Tensor OracleRuns::float64(const std::string& output, OpSet fused) {
   Tensor out;
   Arithmetic arithmetic;

@@ -18,7 +18,7 @@ struct RoundingWay {
   std::string name = {};  // "rounds as HF eager does", "keeps x / rms(x) in float32"
   RoundingPoints points = RoundingPoints::eager;
   OpSet fused = {};
-  std::vector<bool> changed = {};           // Arithmetic::changed
+  std::vector<bool> changed = {};        // Arithmetic::changed
   std::optional<int64_t> key_tile = {};  // Arithmetic::key_tile
 };
 
@@ -40,6 +40,7 @@ class OracleRuns {
   Tensor with(const std::string& output, OpSet fused, Arithmetic& arithmetic);
   // `count` kernels as right as float32 arithmetic is, rounding where rounded() does.
   std::vector<Tensor> simulated(const std::string& output, OpSet fused, int count);
+  std::vector<Tensor> simulated_as(const std::string& output, const RoundingWay& way, int count);
   // The block in float64 on the operands as they are, of ops that run fused or composed.
   // Undefined for an output that has no floats.
   Tensor float64(const std::string& output, OpSet fused = OpSet().set());
