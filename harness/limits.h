@@ -41,7 +41,7 @@ struct LimitConstants {
   double conformance_aside = 1e-4;  // chance that a bottleneck turns over more rows than set aside
   double conformance_noise = 8;  // of float32, in its u, of the median element: x/2 (1 + erf) at -4
   double conformance_undetermined = 32;  // ulp / noise below which one ulp may differ
-  int64_t spread_runs = 16;               // simulated where the recording has none
+  int64_t spread_runs = 16;              // simulated where the recording has none
   double spread_deviations = 10;         // of a statistic's mean over simulated kernels
   double bits_of_largest = 3;            // bits that differ: 3 largest + 8, or by deviations
   double spread_worth = 128;             // statistic / limit beyond which no simulation can acquit

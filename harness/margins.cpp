@@ -31,6 +31,7 @@ std::vector<Margin> margins_of(const Recording& recording, const Checkpoint& che
       for (OutputCase it : cases) {
         it.y = it.rounded ? it.rounded(wrong) : wrong.rounded(it.name, facts.single_rounding);
         if (mutant.store) has_room = mutant.store(it.y) || has_room;
+        it.float64_share.reset();
         it.sample.reset();  // sketches are of the device's rows
         margin.margin = std::max(margin.margin, largest_ratio(judge(it)));
       }

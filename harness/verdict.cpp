@@ -320,7 +320,10 @@ OutputVerdict judge(const OutputCase& c) {
   v.floors = floors(c.contract, c.stages, c.max_abs_score);
   v.rounding = c.rounding;
   if (c.float64_share) {
-    v.gates.push_back(make_gate("float64 block", *c.float64_share, 1, {}, c.float64_at));
+    // Within its limit it is the rounding of what is recorded, no figure of the device.
+    const double beyond = *c.float64_share <= 1 ? 0 : *c.float64_share;
+    v.gates.push_back(
+        make_gate("float64 block", beyond, 1, {{"share", *c.float64_share}}, c.float64_at));
   }
   v.statistics = statistics(a.y, scales, skipped);
   v.details = details(a.y, scales, skipped);

@@ -121,7 +121,8 @@ def verify(
 
     An exception of the function costs that checkpoint: its status is "error", or "unsupported" for
     python_inspector.Unsupported, and the reason says what was raised and where.
-    `contract` says how the function rounds, "eager" or "fused", where not as the reference did.
+    Where a 16-bit function rounds is inferred from its bits; `contract`, "eager", "fused" (once, at
+    the output) or "flash", demands one.
     `margins=False` does not tell which known bugs would pass, and is faster.
 
     Raises HarnessError if there is no harness binary, nothing was selected, or the harness ended
