@@ -43,15 +43,21 @@ def test_a_verdict_says_what_it_rests_on(harness: Path) -> None:
         return inputs["x"]
 
     recording = "gemma2-a4/decode-bf16"
-    for function, bug in ((one_rounding, None), (no_cap, "softcap left out")):
-        verdicts = python_inspector.verify(function, recording, block="softcap", harness=harness)
-        failed = [verdict for verdict in verdicts if verdict.status == "fail"]
-        assert failed
-        assert {verdict.known_bug for verdict in failed} == {bug}, failed
-        for verdict in failed:
-            assert "rounds like" in verdict.diagnosis and verdict.diagnosis in str(verdict)
-            assert (bug or "known bug") in verdict.reason or not bug
-            assert verdict.passing_bugs is not None
+    right = python_inspector.verify(one_rounding, recording, block="softcap", harness=harness)
+    assert all(verdict.passed for verdict in right)
+    assert all("rounds once" in str(verdict) for verdict in right)
+    eager = python_inspector.verify(
+        one_rounding, recording, block="softcap", contract="eager", harness=harness
+    )
+    assert any(verdict.status == "fail" for verdict in eager)
+    wrong = python_inspector.verify(no_cap, recording, block="softcap", harness=harness)
+    failed = [verdict for verdict in wrong if verdict.status == "fail"]
+    assert failed
+    for verdict in failed:
+        assert verdict.known_bug == "softcap left out", verdict
+        assert verdict.known_bug in verdict.reason
+        assert "with the known bug" in verdict.diagnosis and verdict.diagnosis in str(verdict)
+        assert verdict.passing_bugs is not None
 
 
 def test_bugs_that_would_pass_stand_in_the_verdict(harness: Path) -> None:
@@ -65,7 +71,7 @@ def test_bugs_that_would_pass_stand_in_the_verdict(harness: Path) -> None:
     assert verdict.passing_bugs == ("eps ten times as large",)
     assert "eps" in verdict.blind_to
     assert str(verdict) == (
-        "model.norm#0 (rms_norm): pass\n  blind to: eps\n  would pass here: eps ten times as large"
+        "model.norm#0 (rms_norm): pass\n  rounds as HF eager does (0 % differ)\n  blind to: eps\n  would pass here: eps ten times as large"
     )
     (bare,) = python_inspector.verify(
         norm, "llama-a1/decode-bf16", NORM, margins=False, harness=harness
