@@ -45,7 +45,7 @@ def test_a_verdict_says_what_it_rests_on(harness: Path) -> None:
     recording = "gemma2-a4/decode-bf16"
     right = python_inspector.verify(one_rounding, recording, block="softcap", harness=harness)
     assert all(verdict.passed for verdict in right)
-    assert all("rounds once" in str(verdict) for verdict in right)
+    assert any("rounds once" in str(verdict) for verdict in right)
     eager = python_inspector.verify(
         one_rounding, recording, block="softcap", contract="eager", harness=harness
     )
