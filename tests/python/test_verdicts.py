@@ -71,7 +71,8 @@ def test_bugs_that_would_pass_stand_in_the_verdict(harness: Path) -> None:
     assert verdict.passing_bugs == ("eps ten times as large",)
     assert "eps" in verdict.blind_to
     assert str(verdict) == (
-        "model.norm#0 (rms_norm): pass\n  rounds as HF eager does (0 % differ)\n  blind to: eps\n  would pass here: eps ten times as large"
+        "model.norm#0 (rms_norm): pass\n  rounds as HF eager does (0 % differ)\n"
+        "  blind to: eps\n  would pass here: eps ten times as large"
     )
     (bare,) = python_inspector.verify(
         norm, "llama-a1/decode-bf16", NORM, margins=False, harness=harness
