@@ -204,6 +204,12 @@ std::string causes_text(const Outcome& outcome, bool colour) {
   return lines.empty() ? "" : text("\nfailures by cause\n", lines);
 }
 
+std::string group_text(const ReasonGroup& group) {
+  return text("  ", terminal_text(group.block), ' ', terminal_text(group.device), ' ',
+              terminal_text(group.dtype), " (", counted(group.checkpoints, "checkpoint"),
+              "): ", terminal_text(group.reason), '\n');
+}
+
 std::string not_judged_text(const Outcome& outcome, bool colour) {
   std::string lines;
   Status last = Status::pass;
@@ -212,11 +218,16 @@ std::string not_judged_text(const Outcome& outcome, bool colour) {
       lines += text('\n', painted(name_of(group.status), group.status, colour), '\n');
       last = group.status;
     }
-    lines += text("  ", terminal_text(group.block), ' ', terminal_text(group.device), ' ',
-                  terminal_text(group.dtype), " (", counted(group.checkpoints, "checkpoint"),
-                  "): ", terminal_text(group.reason), '\n');
+    lines += group_text(group);
   }
   return lines;
+}
+
+// What the recording has that correct code cannot have given; limits are not from it.
+std::string suspects_text(const Outcome& outcome) {
+  std::string lines;
+  for (const ReasonGroup& group : outcome.suspects) lines += group_text(group);
+  return lines.empty() ? "" : "\nrecorded references that are not believed\n" + lines;
 }
 
 }  // namespace
@@ -307,7 +318,8 @@ std::string checkpoint_line(const CheckpointResult& result, bool colour) {
 std::string closing_text(const Outcome& outcome, bool colour) {
   std::string out;
   if (!outcome.rows.empty()) out += overview_table(outcome, colour);
-  out += blind_text(outcome, colour) + bugs_text(outcome) + not_judged_text(outcome, colour);
+  out += blind_text(outcome, colour) + bugs_text(outcome) + suspects_text(outcome) +
+         not_judged_text(outcome, colour);
   out += causes_text(outcome, colour);
   std::string counts;
   for (int i = 0; i < kStatusCount; ++i) {

@@ -31,7 +31,8 @@ Tensor in_recorded_dtype(const Tensor& y, DType recorded, const std::string& whe
 std::string follow_bits(const BlockEntry& block, std::optional<RoundingPoints> demanded,
                         RoundingPoints recorded, OracleRuns& runs, OutputCase& output) {
   const bool determined = block.bits != BitRule::exact && block.bits != BitRule::none;
-  if (!determined || size_of(output.contract.storage) != 2) return {};
+  if (!determined || !output.has_expected_shape() || size_of(output.contract.storage) != 2)
+    return {};
   const bool attention = block.name == "sdpa";
   const Following following = follow_roundings(output, runs, attention, demanded);
   if (following.members.empty()) return {};

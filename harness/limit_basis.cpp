@@ -61,16 +61,19 @@ CaseArrays load_arrays(const OutputCase& c) {
   return a;
 }
 
+const Spread* recorded_spread(const OutputCase& output) {
+  const bool narrow = size_of(output.y.dtype()) == 2;
+  const bool applies = output.narrowed.empty() && !(narrow && output.held_to_model);
+  return output.spread && applies ? &*output.spread : nullptr;
+}
+
 bool all_passed(const std::vector<Gate>& gates) {
   return std::all_of(gates.begin(), gates.end(), [](const Gate& gate) { return gate.passed; });
 }
 
 LimitBasis::LimitBasis(const OutputCase& c, const CaseArrays& a, const ReferenceScales& scales,
                        const Floors& floors)
-    : case_(c), arrays_(a), scales_(scales), floors_(floors) {
-  // Of a narrow kernel with other rounding points, the recorded runs' roundings say nothing.
-  const bool narrow = size_of(scales.storage) == 2;
-  if (c.spread && c.narrowed.empty() && !(narrow && c.held_to_model)) spread_ = &*c.spread;
+    : case_(c), arrays_(a), scales_(scales), floors_(floors), spread_(recorded_spread(c)) {
   if (!a.r.empty() || a.model.empty()) of_r_ = statistics(a.r, scales, not_finite(a.r));
   if (!a.model.empty()) of_model_ = statistics(a.model, scales, not_finite(a.model));
   lower_floors();

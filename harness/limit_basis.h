@@ -20,6 +20,10 @@ struct CaseArrays {
 };
 CaseArrays load_arrays(const OutputCase& output);
 
+// The recorded spread, where it says something of this run: null where the recorded run rounded
+// below its dtype, and of a 16-bit kernel with other rounding points than that run's.
+const Spread* recorded_spread(const OutputCase& output);
+
 bool all_passed(const std::vector<Gate>& gates);
 
 class LimitBasis {

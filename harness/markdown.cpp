@@ -125,6 +125,15 @@ std::string known_bugs(const Outcome& outcome) {
   return out + left_out(outcome.bugs.size(), kMostBugs, "known bugs");
 }
 
+std::string suspects(const Outcome& outcome) {
+  std::string out;
+  for (const ReasonGroup& group : outcome.suspects) {
+    out += text("- ", name(group.block), " on ", name(group.device), ' ', name(group.dtype), " (",
+                group.checkpoints, "): ", name(group.reason), '\n');
+  }
+  return out.empty() ? "" : "\n### Recorded references that are not believed\n\n" + out;
+}
+
 std::string not_judged(const Outcome& outcome) {
   std::string out;
   size_t shown = 0;
@@ -159,7 +168,8 @@ std::string markdown_summary(const RunInfo& run, const std::vector<CheckpointRes
   for (const std::string& device : run.devices) out += ", " + name(device);
   out += ".\n";
   if (!outcome.rows.empty()) out += "\n" + table(outcome);
-  out += failures(results, outcome) + blind(outcome) + known_bugs(outcome) + not_judged(outcome);
+  out += failures(results, outcome) + blind(outcome) + known_bugs(outcome) + suspects(outcome) +
+         not_judged(outcome);
   return out + text("\n", name(run.version), run.started.empty() ? "" : ", ", name(run.started),
                     ": <code>", name(run.command), "</code>\n");
 }

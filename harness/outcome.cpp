@@ -119,6 +119,28 @@ std::vector<ReasonGroup> not_judged(const std::vector<CheckpointResult>& results
   return all;
 }
 
+// Of a checkpoint's outputs the first whose reference is not believed.
+std::string golden_suspect(const CheckpointResult& result) {
+  for (const OutputVerdict& output : result.outputs) {
+    if (!output.golden_suspect.empty()) return output.golden_suspect;
+  }
+  return {};
+}
+
+std::vector<ReasonGroup> suspects(const std::vector<CheckpointResult>& results) {
+  Ordered<std::tuple<std::string, std::string, std::string>, ReasonGroup> groups;
+  for (const CheckpointResult& result : results) {
+    const std::string reason = golden_suspect(result);
+    if (reason.empty()) continue;
+    ++groups
+          .at({result.block, result.device, result.dtype},
+              {result.status, result.block, result.device, result.dtype,
+               text(result.recording, ' ', result.checkpoint, ": ", reason), 0})
+          .checkpoints;
+  }
+  return groups.take();
+}
+
 std::vector<std::string> missing(const std::vector<CheckpointResult>& results,
                                  const Request& request) {
   std::vector<std::string> all;
@@ -265,6 +287,7 @@ Outcome outcome_of(const std::vector<CheckpointResult>& results, const Request& 
   outcome.bugs = known_bugs_of(all);
   outcome.failures = failure_groups(results);
   outcome.not_judged = not_judged(results);
+  outcome.suspects = suspects(results);
   outcome.missing = missing(results, request);
   outcome.exit_code = code_of(results, outcome, request);
   outcome.looser = looser_contracts(results);

@@ -89,6 +89,7 @@ struct Outcome {
   std::vector<KnownBug> bugs;           // those nearest to passing first
   std::vector<FailureGroup> failures;   // one per cause, in order of first appearance
   std::vector<ReasonGroup> not_judged;  // unsupported, then blind; in order of first appearance
+  std::vector<ReasonGroup> suspects;    // references not believed, by block, device and dtype
   std::vector<std::string>
       missing;              // "block sdpa": asked for, and unsupported wherever it was tried
   std::string interrupted;  // "SIGINT": what ended the run before all was judged

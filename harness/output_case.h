@@ -60,6 +60,10 @@ struct OutputCase {
   double unstable = 0;           // the reference's bits differed between two runs, by this error
   // Simulated correct kernels of our own block, for where the recording has no spread.
   std::function<std::vector<Tensor>(int count)> simulate;
+
+  // What y must look like: r, or o in a run of another dtype.
+  const Tensor& expected() const { return reference.defined() ? reference : oracle; }
+  bool has_expected_shape() const { return y.defined() && y.shape() == expected().shape(); }
 };
 
 }  // namespace plumb

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <map>
 
-#include "harness/layout.h"
+#include "harness/limit_basis.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -53,28 +53,23 @@ class Comparison {
  public:
   explicit Comparison(const OutputCase& output)
       : output_(output),
-        layout_(layout_of(output.y.shape(), output.axes,
-                          output.sample ? output.sample->tokens : std::vector<int64_t>())),
-        y_(to_matrix(output.y, layout_)),
-        valid_(to_mask(output.valid, output.valid_axes, layout_)),
+        arrays_(load_arrays(output)),
         rule_(conformance_rule(output, floors(output.contract, output.stages, output.max_abs_score),
-                               layout_.columns)) {}
+                               arrays_.layout.columns)) {}
 
   bool applies() const {
-    const int64_t n = std::count(valid_.begin(), valid_.end(), 1);
+    const int64_t n = std::count(arrays_.valid.begin(), arrays_.valid.end(), 1);
     return conformance_applies(output_.contract.storage, n,
-                               rows_aside(rule_, n / std::max<int64_t>(layout_.columns, 1)));
+                               rows_aside(rule_, n / std::max<int64_t>(arrays_.layout.columns, 1)));
   }
   Conformance with(const Tensor& model) const {
-    return conformance(y_, to_matrix(model, layout_), valid_, rule_);
+    return conformance(arrays_.y, to_matrix(model, arrays_.layout), arrays_.valid, rule_);
   }
 
  private:
   const OutputCase& output_;
-  Layout layout_;
-  std::vector<double> y_;
-  std::vector<uint8_t> valid_;
-  ConformanceRule rule_;
+  const CaseArrays arrays_;
+  const ConformanceRule rule_;
 };
 
 std::vector<RoundingPoint> points_of(const std::string& output, OracleRuns& runs, OpSet fused) {
@@ -259,26 +254,14 @@ std::string words_of(const Following& following) {
 }
 
 bool no_less_accurate(const OutputCase& output, const Tensor& model, const Tensor& eager) {
-  const Layout layout = layout_of(output.y.shape(), output.axes,
-                                  output.sample ? output.sample->tokens : std::vector<int64_t>());
-  std::vector<double> o;
-  if (output.oracle.defined()) {
-    o = to_matrix(output.oracle, layout);
-  } else {
-    o = to_matrix(output.reference, layout);
-    const std::vector<double> delta =
-        output.delta.defined() ? to_matrix(output.delta, layout) : std::vector<double>();
-    for (size_t i = 0; i < delta.size(); ++i) o[i] += delta[i];
-  }
-  const std::vector<uint8_t> valid = to_mask(output.valid, output.valid_axes, layout);
-  const ReferenceScales scales = reference_scales(layout, o, valid, output.contract.storage);
-  const auto of = [&](const Tensor& t) {
-    const std::vector<double> values = to_matrix(t, layout);
+  const CaseArrays a = load_arrays(output);
+  const ReferenceScales scales = reference_scales(a.layout, a.o, a.valid, output.contract.storage);
+  const auto of = [&](const std::vector<double>& values) {
     return statistics(values, scales, not_finite(values));
   };
-  const Statistics m = of(model), r = of(output.reference.defined() ? output.reference : eager);
-  const Floors floor = floors(output.contract, output.stages, output.max_abs_score);
-  return no_less_accurate(m, r, floor);
+  const Statistics reference = of(a.r.empty() ? to_matrix(eager, a.layout) : a.r);
+  return no_less_accurate(of(to_matrix(model, a.layout)), reference,
+                          floors(output.contract, output.stages, output.max_abs_score));
 }
 
 }  // namespace plumb

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "harness/distribution.h"
+#include "harness/float64_agreement.h"
 #include "harness/layout.h"
 #include "harness/limit_basis.h"
 #include "harness/sample_gates.h"
@@ -25,12 +26,12 @@ Rule rule_of(const OutputCase& c) {
 
 // "" when y has the shape and dtype that the reference and contract promise.
 std::string structure_fault(const OutputCase& c) {
-  const Tensor& like = c.reference.defined() ? c.reference : c.oracle;
+  const Tensor& like = c.expected();
   if (!c.y.defined()) return "there is no output";
   const bool floating = is_floating(like.dtype());
   const DType expected = floating ? c.contract.storage : like.dtype();
   const bool dtype_fits = c.y.dtype() == expected || (floating && c.y.dtype() == DType::f64);
-  if (dtype_fits && c.y.shape() == like.shape()) return {};
+  if (dtype_fits && c.has_expected_shape()) return {};
   return text("output is ", name_of(c.y.dtype()), ' ', c.y.shape(), ", expected ",
               name_of(expected), ' ', like.shape());
 }
@@ -99,32 +100,23 @@ Gate bits_gate(const CaseArrays& a, const std::vector<double>& expected) {
   return make_gate("bits", count, 0, {{"n", static_cast<double>(n)}}, place(a.layout, at));
 }
 
-// |y - o| <= 1e-12 max|o| + 2^-24 |delta|, as the largest share of what is allowed.
 Gate float64_gate(const CaseArrays& a, const ReferenceScales& scales,
                   const std::vector<uint8_t>& skipped) {
-  double largest = 0;
-  int64_t at = -1;
-  for (size_t i = 0; i < a.y.size(); ++i) {
-    if (!scales.usable[i] || skipped[i]) continue;
-    const double delta = a.delta.empty() ? 0 : std::fabs(a.delta[i]);
-    const double allowed =
-        kLimits.float64_relative * scales.max_abs + kLimits.float64_delta * delta;
-    const double share = quotient(std::fabs(a.y[i] - a.o[i]), allowed);
-    if (!exceeds(share, largest)) continue;
-    largest = share;
-    at = static_cast<int64_t>(i);
-  }
-  return make_gate("float64 agreement", largest, 1,
+  std::vector<uint8_t> compared = scales.usable;
+  for (size_t i = 0; i < compared.size(); ++i) compared[i] = compared[i] && !skipped[i];
+  const Float64Agreement found = float64_agreement(a.y, a.o, a.delta, compared, scales.max_abs);
+  return make_gate("float64 agreement", found.share, 1,
                    {{"relative", kLimits.float64_relative},
                     {"max_abs", scales.max_abs},
                     {"delta", kLimits.float64_delta}},
-                   place(a.layout, at));
+                   place(a.layout, found.at));
 }
 
 // What simulated correct kernels show of the bits: recorded, or of our own block.
 std::optional<SpreadOf> bits_spread(const OutputCase& c, const CaseArrays& a,
                                     const ConformanceRule& rule) {
-  const SpreadOf* recorded = c.spread && !c.held_to_model ? c.spread->find("bits") : nullptr;
+  const Spread* spread = recorded_spread(c);
+  const SpreadOf* recorded = spread && !c.held_to_model ? spread->find("bits") : nullptr;
   if (recorded) return *recorded;
   if (!c.simulate || !c.rounding.empty()) return {};
   std::vector<int64_t> counts;
@@ -215,7 +207,7 @@ SampleRule sample_rule(const OutputVerdict& v, const OutputCase& c, const Refere
   out.roundings = v.floors.roundings;
   out.max_abs = scales.max_abs;
   if (c.held_to_model || !v.golden_suspect.empty()) out.token_error = token_error(v.reference);
-  out.spread = c.spread ? &*c.spread : nullptr;
+  out.spread = recorded_spread(c);
   return out;
 }
 

@@ -83,11 +83,18 @@ class Verdict:
     def passed(self) -> bool:
         return self.status == "pass"
 
+    @property
+    def golden_suspect(self) -> str:
+        """Why the recorded reference is not believed, and lends no limit; empty where it is."""
+        outputs = self.figures.get("outputs", ())
+        return "; ".join(filter(None, (output["golden_suspect"] for output in outputs)))
+
     def __str__(self) -> str:
         lines = [f"{self.checkpoint} ({self.block}): {self.status}"]
         if self.reason:
             lines[0] += f": {self.reason}"
         told = (
+            ("", self.golden_suspect),
             ("", self.diagnosis),
             ("blind to: ", ", ".join(self.blind_to)),
             ("would pass here: ", ", ".join(self.passing_bugs or ())),

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from harness_runs import PLUGIN_SAMPLES, ROOT
 
+from python_inspector.verification import HarnessError, find_harness
+
 
 @pytest.fixture(scope="session")
 def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -26,6 +28,15 @@ def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         subprocess.run(command, check=True)  # pytest shows what it prints when it fails
     return out
+
+
+@pytest.fixture
+def harness() -> Path:
+    """The built binary."""
+    try:
+        return find_harness()
+    except HarnessError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture

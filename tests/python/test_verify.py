@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy_kernels import rms_norm
 from safetensors.torch import load_file
 
 import python_inspector
@@ -242,20 +243,6 @@ def test_finding_the_harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 # With the real harness.
 
 
-@pytest.fixture
-def harness() -> Path:
-    try:
-        return find_harness()
-    except HarnessError as error:
-        pytest.skip(str(error))
-
-
-def rms_norm(inputs: Any, weights: Any, params: Any) -> Any:
-    x = inputs["x"].astype(np.float64)
-    mean = (x * x).mean(-1, keepdims=True)
-    return weights["weight"] * (x / np.sqrt(mean + params["eps"]))
-
-
 def test_a_right_and_a_wrong_kernel_are_told_apart(harness: Path) -> None:
     def unscaled(inputs: Any, weights: Any, params: Any) -> Any:
         return rms_norm(inputs, {"weight": np.ones_like(weights["weight"])}, params)
@@ -282,6 +269,19 @@ def test_sixteen_bit_tensors_arrive_as_they_are(harness: Path) -> None:
     assert verdict.passed, verdict.figures
     (verdict,) = python_inspector.verify(function, fixture, NORM, upcast=True, harness=harness)
     assert seen == [torch.bfloat16, torch.float32]
+
+
+@pytest.mark.parametrize("shape", [(), (3, 3), (2, 3, 4), (2, 15, 33)])
+def test_another_shape_fails_with_both(harness: Path, shape: tuple[int, ...]) -> None:
+    def function(inputs: Any, weights: Any, params: Any) -> Any:
+        return np.zeros(shape, np.float32)
+
+    for fixture in (FIXTURE, FIXTURE.parent / "decode-bf16"):
+        (verdict,) = python_inspector.verify(
+            function, fixture, NORM, arrays="numpy", harness=harness
+        )
+        assert verdict.status == "fail"
+        assert f"{list(shape)}, expected " in verdict.reason
 
 
 def test_several_outputs_are_judged_by_name(harness: Path) -> None:

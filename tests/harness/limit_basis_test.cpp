@@ -1,0 +1,111 @@
+// What limits rest on: a reference that correct code cannot have given lends none, simulated
+// kernels do, and a block that does not make o is told before anything else.
+#include "harness/limit_basis.h"
+
+#include "tests/catch.h"
+#include "tests/harness/judge_support.h"
+
+namespace plumb {
+namespace {
+
+using testing::case_of;
+using testing::gate;
+using testing::made;
+using testing::Random;
+using testing::rounded;
+using testing::tensor_of;
+
+// o is normal; r is off by so much of it, y by as much or not at all.
+OutputCase off_by(double reference, double device) {
+  Random random(3);
+  const std::vector<double> o = random.normals(512), noise = random.normals(512);
+  std::vector<double> r = o, y = o;
+  for (size_t i = 0; i < o.size(); ++i) {
+    r[i] += reference * noise[i];
+    y[i] += device * noise[i];
+  }
+  return case_of(made(DType::f32), y, rounded(DType::f32, r), o);
+}
+
+Spread spread_of_error(double mean, double deviation) {
+  Spread out{16, {}};
+  for (const char* name : {"tensor", "token", "channel", "tile", "element", "gain"}) {
+    out.gates.push_back({name, mean, deviation, mean + 2 * deviation});
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("a reference far beyond its floor lends no limit", "[basis]") {
+  // What a variance in bf16 does to a norm in float32.
+  const OutputVerdict same = judge(off_by(1e-3, 1e-3));
+  CHECK(same.status == Status::fail);
+  CHECK(same.golden_suspect.find("golden suspect: the reference's ") == 0);
+  CHECK(judge(off_by(1e-3, 0)).status == Status::pass);
+  CHECK_FALSE(judge(off_by(1e-3, 0)).golden_suspect.empty());
+  CHECK(judge(off_by(3e-7, 3e-7)).status == Status::pass);
+  CHECK(judge(off_by(3e-7, 3e-7)).golden_suspect.empty());
+}
+
+TEST_CASE("simulated kernels that err as much acquit a reference and a device", "[basis]") {
+  OutputCase c = off_by(1e-3, 1e-3);
+  c.spread = spread_of_error(1e-3, 1e-4);
+  CHECK(judge(c).status == Status::pass);
+  CHECK(judge(c).golden_suspect.empty());
+  CHECK(gate(judge(c), "tensor").limit >= spread_limit(c.spread->gates[0], DType::f32));
+  SECTION("unless the recorded run rounded below its dtype") {
+    c.narrowed = "operation 2 of 5 of the recorded run, mean, stores bf16";
+    const OutputVerdict v = judge(c);
+    CHECK(v.status == Status::fail);
+    CHECK(v.golden_suspect.find("mean, stores bf16") != std::string::npos);
+  }
+  SECTION("of a composite they stand for the floors of its sums, too") {
+    c = off_by(3e-7, 3e-6);
+    c.stages.assign(10, {4096, {}});
+    CHECK(judge(c).status == Status::pass);
+    c.composite = true;
+    c.spread = spread_of_error(3e-7, 3e-8);
+    CHECK(judge(c).status == Status::fail);
+  }
+}
+
+TEST_CASE("what correct kernels cannot decide is blind, not failed", "[basis]") {
+  OutputCase c = off_by(0.4, 30);
+  c.spread = spread_of_error(0.4, 0.1);
+  const OutputVerdict v = judge(c);
+  CHECK(v.status == Status::blind);
+  CHECK(v.reason.find("ill conditioned") == 0);
+  SECTION("but a NaN is no question of conditions") {
+    c.y.data<float>()[7] = std::numeric_limits<float>::quiet_NaN();
+    CHECK(judge(c).status == Status::fail);
+  }
+}
+
+TEST_CASE("our own simulations count where the recording has none", "[basis]") {
+  OutputCase c = off_by(3e-7, 3e-5);
+  int runs = 0;
+  c.simulate = [&](int count) {
+    runs = count;
+    std::vector<Tensor> out;
+    for (int k = 0; k < count; ++k) out.push_back(off_by(0, 3e-5 * (1 + 0.1 * k)).y);
+    return out;
+  };
+  CHECK(judge(c).status == Status::pass);
+  CHECK(runs == static_cast<int>(kLimits.spread_runs));
+  c.simulate = {};
+  CHECK(judge(c).status == Status::fail);
+}
+
+TEST_CASE("a float64 block that does not make o fails whatever the device does", "[basis]") {
+  OutputCase c = off_by(3e-7, 0);
+  c.float64_share = 0.9;
+  CHECK(judge(c).status == Status::pass);
+  c.float64_share = 1e6;
+  c.float64_at = "token 3, channel 4";
+  const OutputVerdict v = judge(c);
+  CHECK(v.status == Status::fail);
+  CHECK(v.reason.find("the float64 block is 1e+06 times") == 0);
+}
+
+}  // namespace plumb
