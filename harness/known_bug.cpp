@@ -73,6 +73,7 @@ OutputCase against(OutputCase it, const Tensor& oracle, const Tensor& model) {
   it.float64_share = {};
   it.spread = {};
   it.simulate = {};
+  it.redraw = {};
   return it;
 }
 

@@ -36,10 +36,10 @@ const Gate& furthest(const std::vector<Gate>& gates) {
   });
 }
 
-bool worth_simulating(const std::vector<Gate>& gates) {
-  return std::all_of(gates.begin(), gates.end(), [](const Gate& gate) {
-    return gate.statistic <= kLimits.spread_worth * gate.limit;
-  });
+// Whether no statistic is further off than that.
+bool all_within(const std::vector<Gate>& gates, double factor) {
+  return std::all_of(gates.begin(), gates.end(),
+                     [&](const Gate& gate) { return gate.statistic <= factor * gate.limit; });
 }
 
 }  // namespace
@@ -88,9 +88,11 @@ std::string LimitBasis::ill_conditioned() const {
 }
 
 std::vector<Gate> LimitBasis::gates(const Statistics& y) {
-  std::vector<Gate> out = statistic_gates(y, reference_, scales_, floors_, spread_);
-  if (all_passed(out) || !worth_simulating(out) || !simulate()) return out;
-  return statistic_gates(y, reference_, scales_, floors_, spread_);
+  const auto judged = [&] { return statistic_gates(y, reference_, scales_, floors_, spread_); };
+  std::vector<Gate> out = judged();
+  if (!all_passed(out) && all_within(out, kLimits.spread_worth) && simulate()) out = judged();
+  if (!all_passed(out) && all_within(out, kLimits.redraw_worth) && redraw()) out = judged();
+  return out;
 }
 
 // A composite's closed forms add up what its sums may be off by, wherever the sums go: a
@@ -148,14 +150,27 @@ bool LimitBasis::admissible() const {
   return case_.coarser || no_less_accurate(*of_model_, *of_r_, floors_);
 }
 
+Spread LimitBasis::spread_over(const std::vector<Tensor>& runs) const {
+  std::vector<Statistics> out;
+  for (const Tensor& y : runs) {
+    const std::vector<double> values = to_matrix(y, arrays_.layout);
+    out.push_back(statistics(values, scales_, not_finite(values)));
+  }
+  return spread_of(out);
+}
+
+// Two kernels that round at different points draw their roundings independently; where few of them
+// decide (one token, scores that softmax makes exponents of), one draw may be many times another.
+bool LimitBasis::redraw() {
+  if (!case_.redraw) return false;
+  own_ = spread_over(case_.redraw(static_cast<int>(kLimits.spread_runs)));
+  spread_ = &own_;
+  return true;
+}
+
 bool LimitBasis::simulate() {
   if (spread_ || !case_.simulate) return false;
-  std::vector<Statistics> runs;
-  for (const Tensor& y : case_.simulate(static_cast<int>(kLimits.spread_runs))) {
-    const std::vector<double> values = to_matrix(y, arrays_.layout);
-    runs.push_back(statistics(values, scales_, not_finite(values)));
-  }
-  own_ = spread_of(runs);
+  own_ = spread_over(case_.simulate(static_cast<int>(kLimits.spread_runs)));
   // Host code that no device computes has no noise to simulate.
   const bool noisy = std::any_of(own_.gates.begin(), own_.gates.end(), [](const SpreadOf& of) {
     return of.largest > of.mean * (1 + 1e-9);

@@ -41,7 +41,8 @@ class LimitBasis {
   std::string ill_conditioned() const;
 
   // The gates on y. Where one fails and the recording has no spread, our own block's simulated
-  // kernels have a say.
+  // kernels have a say; a little beyond them, of a composite that does not round where the
+  // reference does, those with roundings of their own.
   std::vector<Gate> gates(const Statistics& y);
 
  private:
@@ -50,6 +51,8 @@ class LimitBasis {
   bool suspects(const Statistics& trusted);
   bool admissible() const;
   bool simulate();
+  bool redraw();
+  Spread spread_over(const std::vector<Tensor>& runs) const;
 
   const OutputCase& case_;
   const CaseArrays& arrays_;

@@ -23,8 +23,9 @@ Gate gain_gate(const Statistics& y, const Statistics& reference, const Reference
           : kLimits.gain_f32;
   const double of_gain = kLimits.gain_of_reference * std::fabs(reference.gain);
   const double of_error = k * std::max(reference.tensor, floor);
-  const double one_rounding = is_narrow(scales.storage) ? 0 : unit_roundoff(scales.storage);
-  return make_gate("gain", std::fabs(y.gain), std::max({of_gain, of_error, one_rounding}),
+  const double of_constants =
+      is_narrow(scales.storage) ? 0 : kLimits.gain_roundings * unit_roundoff(scales.storage);
+  return make_gate("gain", std::fabs(y.gain), std::max({of_gain, of_error, of_constants}),
                    {{"factor", kLimits.gain_of_reference},
                     {"reference", std::fabs(reference.gain)},
                     {"k", k},

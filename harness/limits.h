@@ -29,6 +29,7 @@ struct LimitConstants {
   double gain_smallest = 0.25;  // k_g = max(0.25, 2 / sqrt(rows)), for fp32 storage 2
   double gain_rows = 2;
   double gain_f32 = 2;
+  double gain_roundings = 2;        // u of fp32: of a constant (1 / cap), and of what is made of it
   int64_t gain_least = 64;          // fewer elements are not told by their gain
   double float64_relative = 1e-12;  // agreement of two float64 derivations, of max |o|
   double float64_delta = 0x1p-24;   // and the rounding of delta to f32
@@ -45,6 +46,7 @@ struct LimitConstants {
   double spread_deviations = 10;         // of a statistic's mean over simulated kernels
   double bits_of_largest = 3;            // bits that differ: 3 largest + 8, or by deviations
   double spread_worth = 128;             // statistic / limit beyond which no simulation can acquit
+  double redraw_worth = 8;               // the same of roundings that are drawn anew
   double no_less_accurate = 1.5;         // errors of a rounded model over the reference's
   double far_beyond_floor = 8;           // of a reference's error, over what a right one may have
   double ill_conditioned = 0.1;          // tensor error of simulated correct kernels

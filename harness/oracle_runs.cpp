@@ -181,6 +181,15 @@ std::vector<Tensor> OracleRuns::simulated(const std::string& output, OpSet fused
   return out;
 }
 
+std::vector<Tensor> OracleRuns::redrawn(const std::string& output, OpSet fused, int count) {
+  std::vector<Tensor> out;
+  for (int k = 0; k < count; ++k) {
+    Arithmetic arithmetic{.noise = kFirstSeed + static_cast<uint64_t>(k), .random_rounding = true};
+    out.push_back(with(output, fused, arithmetic));
+  }
+  return out;
+}
+
 std::vector<Tensor> OracleRuns::simulated_as(const std::string& output, const RoundingWay& way,
                                              int count) {
   std::vector<Tensor> out;

@@ -60,6 +60,8 @@ struct OutputCase {
   double unstable = 0;           // the reference's bits differed between two runs, by this error
   // Simulated correct kernels of our own block, for where the recording has no spread.
   std::function<std::vector<Tensor>(int count)> simulate;
+  // The same with other roundings, for composites that do not round where the reference does.
+  std::function<std::vector<Tensor>(int count)> redraw;
 
   // What y must look like: r, or o in a run of another dtype.
   const Tensor& expected() const { return reference.defined() ? reference : oracle; }

@@ -107,14 +107,25 @@ std::optional<DType> dtype_from_name(std::string_view name) {
 
 double unit_roundoff(DType dtype) { return std::ldexp(1.0, -info(dtype).significand_bits); }
 
+namespace {
+
+// The spacing around x is 2 to this.
+int quantum_of(const DTypeInfo& format, double x) {
+  int exponent = 0;
+  std::frexp(x, &exponent);
+  const int lowest = format.min_exponent + 1;  // below it the spacing no longer shrinks
+  return (exponent > lowest ? exponent : lowest) - format.significand_bits;
+}
+
+}  // namespace
+
+double spacing(DType dtype, double x) { return std::ldexp(1.0, quantum_of(info(dtype), x)); }
+
 double round_to(DType dtype, double x) {
   if (dtype == DType::f64 || std::isnan(x) || std::isinf(x) || x == 0) return x;
   if (dtype == DType::f32) return static_cast<double>(static_cast<float>(x));
   const DTypeInfo& format = info(dtype);
-  int exponent = 0;
-  std::frexp(x, &exponent);
-  const int lowest = format.min_exponent + 1;  // below it the spacing no longer shrinks
-  const int quantum = (exponent > lowest ? exponent : lowest) - format.significand_bits;
+  const int quantum = quantum_of(format, x);
   // nearbyint rounds to nearest even under the default mode, and both scalings are exact.
   const double rounded = std::ldexp(std::nearbyint(std::ldexp(x, -quantum)), quantum);
   if (std::fabs(rounded) <= format.max) return rounded;

@@ -31,6 +31,9 @@ inline bool is_floating(DType dtype) { return info(dtype).floating; }
 // Unit roundoff u = 2^-p of a floating type with p significand bits: half an ulp of 1.
 double unit_roundoff(DType dtype);
 
+// The distance of neighbouring values of a floating type around x; x is finite.
+double spacing(DType dtype, double x);
+
 // x rounded to the nearest value of a floating type, ties to even, in one step (never through an
 // intermediate type). Overflow gives infinity (e4m3, which has none, gives NaN); NaN stays NaN.
 double round_to(DType dtype, double x);

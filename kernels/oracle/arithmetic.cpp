@@ -33,6 +33,12 @@ bool rounds_here(DType storage, std::string_view name, bool eager) {
   return index < arithmetic.changed.size() && arithmetic.changed[index] ? !eager : eager;
 }
 
+double round_in_run(DType storage, double x) {
+  const bool at_random = current_scope && current_scope->arithmetic().random_rounding;
+  if (!at_random || size_of(storage) != 2 || !std::isfinite(x)) return round_to(storage, x);
+  return round_to(storage, x + spacing(storage, x) * current_scope->uniform());
+}
+
 void note_score(double score) {
   if (!current_scope) return;
   double& largest = current_scope->arithmetic().max_abs_score;

@@ -32,6 +32,9 @@ struct Arithmetic {
   // drift), every function by 2 u32 of its result, normally distributed: what float32 arithmetic in
   // another order gives. Not on float64 tensors.
   std::optional<uint64_t> noise = {};
+  // With noise: storage rounds to one of the two nearest values, the nearer being the likelier, so
+  // that every run draws its roundings anew.
+  bool random_rounding = false;
 
   std::vector<RoundingPoint> points = {};  // of the run
   double max_abs_score = 0;  // largest |score| of an allowed key that sdpa in one go had
@@ -48,23 +51,28 @@ class ArithmeticScope {
   static ArithmeticScope* current();
   Arithmetic& arithmetic() { return arithmetic_; }
   double normal() { return normal_(engine_); }
+  double uniform() { return uniform_(engine_); }  // in [-1/2, 1/2)
 
  private:
   Arithmetic& arithmetic_;
   ArithmeticScope* const outer_;
   std::mt19937_64 engine_;
   std::normal_distribution<double> normal_;
+  std::uniform_real_distribution<double> uniform_{-0.5, 0.5};
 };
 
 // Whether the next rounding point of this run rounds to `storage`.
 bool rounds_here(DType storage, std::string_view name, bool eager = true);
+
+// x rounded to storage as this run rounds: to the nearest value, or at random.
+double round_in_run(DType storage, double x);
 
 // Rounds to storage, or not, as the next rounding point of the run says.
 class Rounding {
  public:
   Rounding(DType storage, std::string_view name, bool eager = true)
       : storage_(storage), rounds_(rounds_here(storage, name, eager)) {}
-  double operator()(double x) const { return rounds_ ? round_to(storage_, x) : x; }
+  double operator()(double x) const { return rounds_ ? round_in_run(storage_, x) : x; }
   bool rounds() const { return rounds_; }
 
  private:

@@ -130,7 +130,14 @@ void write(const Tensor& t, const std::vector<double>& values, bool rounds) {
 }  // namespace
 
 void put(const Tensor& t, const std::vector<double>& values, std::string_view name) {
-  write(t, values, !is_floating(t.dtype()) || rounds_here(t.dtype(), name));
+  const bool rounds = !is_floating(t.dtype()) || rounds_here(t.dtype(), name);
+  ArithmeticScope* scope = ArithmeticScope::current();
+  if (!rounds || !scope || !scope->arithmetic().random_rounding || !is_floating(t.dtype())) {
+    return write(t, values, rounds);
+  }
+  std::vector<double> rounded = values;
+  for (double& value : rounded) value = round_in_run(t.dtype(), value);
+  write(t, rounded, rounds);
 }
 
 void move(const Tensor& t, const std::vector<double>& values) {

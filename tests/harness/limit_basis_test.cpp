@@ -97,6 +97,38 @@ TEST_CASE("our own simulations count where the recording has none", "[basis]") {
   CHECK(judge(c).status == Status::fail);
 }
 
+TEST_CASE("kernels that round elsewhere draw their roundings anew", "[basis]") {
+  OutputCase c = off_by(3e-7, 3e-5);
+  int runs = 0;
+  c.redraw = [&](int count) {
+    runs = count;
+    std::vector<Tensor> out;
+    for (int k = 0; k < count; ++k) out.push_back(off_by(0, 1e-5 * (1 + 0.1 * k)).y);
+    return out;
+  };
+  CHECK(judge(c).status == Status::fail);  // too far off for a rounding
+  CHECK(runs == 0);
+  c.y = off_by(0, 5e-6).y;
+  CHECK(judge(c).status == Status::pass);
+  CHECK(runs == static_cast<int>(kLimits.spread_runs));
+  c.redraw = {};
+  CHECK(judge(c).status == Status::fail);
+}
+
+TEST_CASE("a rounded constant moves a whole tensor by its rounding", "[basis]") {
+  std::vector<double> o = Random(4).normals(512);
+  for (double& value : o) value = static_cast<float>(value);
+  const auto scaled_by = [&](double factor) {
+    std::vector<double> y = o;
+    for (double& value : y) value *= factor;
+    OutputCase c = case_of(made(DType::f32), y, rounded(DType::f32, o), o);
+    c.stages = {};
+    return judge(c).status;
+  };
+  CHECK(scaled_by(1 + 1.5 * 0x1p-24) == Status::pass);
+  CHECK(scaled_by(1 + 3 * 0x1p-24) == Status::fail);
+}
+
 TEST_CASE("a float64 block that does not make o fails whatever the device does", "[basis]") {
   OutputCase c = off_by(3e-7, 0);
   c.float64_share = 0.9;
