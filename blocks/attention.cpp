@@ -92,7 +92,7 @@ void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden
                            const std::optional<LowRankAdapter>& adapter) {
     const Tensor flat = ctx.take(dtype, {batch, tokens, projection.rows()});
     projection(ctx, flat, hidden);
-    ctx.saw(name, "out", flat);
+    ctx.probe(name, "out", flat);
     if (adapter) adapter->add_to(ctx, adapter_name, flat, hidden);
     return flat.view({batch, tokens, projection.rows() / head_dim, head_dim}).transpose(1, 2);
   };
@@ -102,14 +102,14 @@ void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden
   if (rotary) {
     ctx.ops.rotary(q, q, cos, sin, style);
     ctx.ops.rotary(k, k, cos, sin, style);
-    ctx.saw(":rotary", "q", q);
-    ctx.saw(":rotary", "k", k);
+    ctx.probe(":rotary", "q", q);
+    ctx.probe(":rotary", "k", k);
   }
 
   const Attended seen = attend(ctx, k, v, state);
   if (cache || static_cache) {
-    ctx.saw(":kv_cache", "keys", seen.k.slice(2, seen.tokens.begin, seen.tokens.end));
-    ctx.saw(":kv_cache", "values", seen.v.slice(2, seen.tokens.begin, seen.tokens.end));
+    ctx.probe(":kv_cache", "keys", seen.k.slice(2, seen.tokens.begin, seen.tokens.end));
+    ctx.probe(":kv_cache", "values", seen.v.slice(2, seen.tokens.begin, seen.tokens.end));
   }
   const Tensor context = ctx.take(dtype, {batch, tokens, q.dim(1), head_dim});
   AttentionMask mask = sdpa.mask;
@@ -125,9 +125,9 @@ void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden
     }
   }
   ctx.ops.sdpa(context, q, seen.k, seen.v, mask, sdpa.params);
-  ctx.saw(":sdpa", "out", context);
+  ctx.probe(":sdpa", "out", context);
   o_proj(ctx, out, context.view({batch, tokens, q.dim(1) * head_dim}));
-  ctx.saw("", "out", out);
+  ctx.probe("", "out", out);
 }
 
 KvState kv_state(const BlockCall& call) {

@@ -1,3 +1,4 @@
+// Self-attention of a decoder layer: projections, rotary, cache, sdpa, output projection.
 #pragma once
 
 #include <optional>
@@ -11,7 +12,7 @@
 namespace plumb {
 
 // Keys and values of one layer before and after a call. `before` is undefined while the cache is
-// empty, `after` when nobody wants to see it.
+// empty, `after` when it is not asked for.
 struct KvState {
   Tensor keys_before, values_before;
   Tensor keys_after, values_after;

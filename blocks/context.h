@@ -18,7 +18,8 @@ class Observer {
   // Output `output` of `checkpoint`, a checkpoint's id without its call:
   // "model.layers.2.self_attn:kv_cache", "keys_after". Ops queued so far have the value in `value`,
   // later ones may overwrite it. It may be strided.
-  virtual void saw(const std::string& checkpoint, std::string_view output, const Tensor& value) = 0;
+  virtual void probe(const std::string& checkpoint, std::string_view output,
+                     const Tensor& value) = 0;
 };
 
 struct Context {
@@ -29,9 +30,9 @@ struct Context {
   Tensor take(DType dtype, const Shape& shape) { return ops.arena().take(dtype, shape); }
 
   // Shows an output of a part of the running one: "q_proj", ":sdpa", or "" for itself. Free where
-  // nobody looks.
-  void saw(std::string_view part, std::string_view output, const Tensor& value) const {
-    if (observer) observer->saw(below(part), output, value);
+  // there is no observer.
+  void probe(std::string_view part, std::string_view output, const Tensor& value) const {
+    if (observer) observer->probe(below(part), output, value);
   }
   std::string below(std::string_view part) const;
 };

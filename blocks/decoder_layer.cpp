@@ -34,21 +34,21 @@ void DecoderLayer::operator()(Context& ctx, const Tensor& out, const Tensor& hid
   const Tensor normed = like_hidden(), branch = like_hidden(), middle = like_hidden();
 
   input_norm(ctx, normed, hidden);
-  ctx.saw("input_layernorm", "out", normed);
+  ctx.probe("input_layernorm", "out", normed);
   {
     const Part part(ctx, "self_attn");
     attention(ctx, branch, normed, cos, sin, state);
   }
   if (sandwich) {
     post_attention_norm(ctx, branch, branch);
-    ctx.saw("post_attention_layernorm", "out", branch);
+    ctx.probe("post_attention_layernorm", "out", branch);
     ctx.ops.add_rms_norm(middle, normed, branch, hidden, pre_feedforward_norm.weight,
                          pre_feedforward_norm.params);
-    ctx.saw("pre_feedforward_layernorm", "out", normed);
+    ctx.probe("pre_feedforward_layernorm", "out", normed);
   } else {
     ctx.ops.add_rms_norm(middle, normed, branch, hidden, post_attention_norm.weight,
                          post_attention_norm.params);
-    ctx.saw("post_attention_layernorm", "out", normed);
+    ctx.probe("post_attention_layernorm", "out", normed);
   }
   {
     const Part part(ctx, "mlp");
@@ -56,10 +56,10 @@ void DecoderLayer::operator()(Context& ctx, const Tensor& out, const Tensor& hid
   }
   if (sandwich) {
     post_feedforward_norm(ctx, branch, branch);
-    ctx.saw("post_feedforward_layernorm", "out", branch);
+    ctx.probe("post_feedforward_layernorm", "out", branch);
   }
   ctx.ops.add(out, middle, branch);
-  ctx.saw("", "out", out);
+  ctx.probe("", "out", out);
 }
 
 void run_decoder_layer(const BlockCall& call) {

@@ -1,3 +1,4 @@
+// A decoder layer: norms, attention, MLP and residual sums.
 #pragma once
 
 #include "blocks/attention.h"

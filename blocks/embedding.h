@@ -1,3 +1,4 @@
+// Token embeddings.
 #pragma once
 
 #include "blocks/catalog.h"

@@ -34,7 +34,7 @@ void GluMlp::operator()(Context& ctx, const Tensor& out, const Tensor& hidden) c
   const bool packed = !up.weight.defined();
   Tensor gate_values = widened(gate.rows());
   gate(ctx, gate_values, hidden);
-  ctx.saw(packed ? "gate_up_proj" : "gate_proj", "out", gate_values);
+  ctx.probe(packed ? "gate_up_proj" : "gate_proj", "out", gate_values);
   if (adapter) adapter->add_to(ctx, "gate_up_proj_adapter_list", gate_values, hidden);
   Tensor up_values;
   if (packed) {
@@ -44,13 +44,13 @@ void GluMlp::operator()(Context& ctx, const Tensor& out, const Tensor& hidden) c
   } else {
     up_values = widened(up.rows());
     up(ctx, up_values, hidden);
-    ctx.saw("up_proj", "out", up_values);
+    ctx.probe("up_proj", "out", up_values);
   }
   const Tensor product = widened(down.weight.dim(1));
   ctx.ops.gated_activation(product, gate_values, up_values, function);
-  ctx.saw(":glu_activation", "out", product);
+  ctx.probe(":glu_activation", "out", product);
   down(ctx, out, product);
-  ctx.saw("", "out", out);
+  ctx.probe("", "out", out);
 }
 
 void run_glu_mlp(const BlockCall& call) {

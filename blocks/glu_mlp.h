@@ -1,3 +1,4 @@
+// Gated MLPs: down(act(gate(x)) * up(x)).
 #pragma once
 
 #include <optional>

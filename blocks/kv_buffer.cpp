@@ -58,8 +58,8 @@ void KvBuffer::show(const Context& ctx, std::string_view part) const {
   const int64_t kept = kind_ == CacheKind::fixed ? held() : KvCache{window_}.kept(stored_);
   const int64_t first = std::max<int64_t>(stored_ - kept, 0);
   const SlotRange seen = slots_of(first, first + kept - 1, ring_);
-  ctx.saw(part, "keys_after", keys_.slice(2, seen.begin, seen.end));
-  ctx.saw(part, "values_after", values_.slice(2, seen.begin, seen.end));
+  ctx.probe(part, "keys_after", keys_.slice(2, seen.begin, seen.end));
+  ctx.probe(part, "values_after", values_.slice(2, seen.begin, seen.end));
 }
 
 }  // namespace plumb

@@ -1,3 +1,4 @@
+// Keys and values of a running sequence in preallocated memory.
 #pragma once
 
 #include "blocks/attention.h"

@@ -1,3 +1,4 @@
+// Key-value caches as blocks: HF's DynamicCache and StaticCache.
 #pragma once
 
 #include <algorithm>

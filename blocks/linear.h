@@ -1,3 +1,4 @@
+// A linear layer: a product and an optional bias.
 #pragma once
 
 #include "blocks/catalog.h"

@@ -1,3 +1,4 @@
+// The language model head: hidden states to logits.
 #pragma once
 
 #include <optional>

@@ -20,7 +20,7 @@ void LowRankAdapter::add_to(Context& ctx, std::string_view name, const Tensor& y
   Arena::Scope scope(ctx.ops.arena());
   const Tensor update = ctx.take(y.dtype(), y.shape());
   (*this)(ctx, update, x);
-  ctx.saw(name, "out", update);
+  ctx.probe(name, "out", update);
   ctx.ops.add(y, y, update);
 }
 

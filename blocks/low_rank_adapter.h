@@ -1,3 +1,4 @@
+// Zamba2's low-rank adapters of a shared block's projections.
 #pragma once
 
 #include "blocks/linear.h"

@@ -69,7 +69,7 @@ void Mamba2Mixer::operator()(Context& ctx, const Tensor& out, const Tensor& hidd
   }
   const Tensor projected = ctx.take(dtype, {batch, tokens, in_proj.rows()});
   in_proj(ctx, projected, real);
-  ctx.saw("in_proj", "out", projected);
+  ctx.probe("in_proj", "out", projected);
   const int64_t mixed = inner + 2 * vectors;  // channels of the convolution: x, b, c
   const Tensor gate = projected.slice(2, 0, inner);
   const Tensor dt = projected.slice(2, inner + mixed, in_proj.rows());
@@ -77,8 +77,8 @@ void Mamba2Mixer::operator()(Context& ctx, const Tensor& out, const Tensor& hidd
   const Tensor convolved = ctx.take(dtype, {batch, tokens, mixed});
   conv(ctx, convolved, state.conv_after, projected.slice(2, inner, inner + mixed),
        state.conv_before, token_valid);
-  ctx.saw("conv1d", "out", convolved);
-  if (state.conv_after.defined()) ctx.saw("conv1d", "state_after", state.conv_after);
+  ctx.probe("conv1d", "out", convolved);
+  if (state.conv_after.defined()) ctx.probe("conv1d", "state_after", state.conv_after);
   const SsdInputs in{convolved.slice(2, 0, inner).split(2, head_dim),
                      dt,
                      convolved.slice(2, inner, inner + vectors).split(2, columns),
@@ -93,17 +93,17 @@ void Mamba2Mixer::operator()(Context& ctx, const Tensor& out, const Tensor& hidd
   const DType wide = dtype == DType::f64 || how.form == SsdForm::step ? dtype : DType::f32;
   const Tensor scanned = ctx.take(wide, {batch, tokens, inner});
   ctx.ops.ssd_scan(scanned.split(2, head_dim), state.ssm_after, in, how);
-  ctx.saw(":ssd_scan", "y", scanned);
-  if (state.ssm_after.defined()) ctx.saw(":ssd_scan", "state_after", state.ssm_after);
+  ctx.probe(":ssd_scan", "y", scanned);
+  if (state.ssm_after.defined()) ctx.probe(":ssd_scan", "state_after", state.ssm_after);
   norm(ctx, scanned, scanned, gate);
-  ctx.saw("norm", "out", scanned);
+  ctx.probe("norm", "out", scanned);
   Tensor normed = scanned;
   if (wide != dtype) {
     normed = ctx.take(dtype, {batch, tokens, inner});
     ctx.ops.cast(normed, scanned);
   }
   out_proj(ctx, out, normed);
-  ctx.saw("", "out", out);
+  ctx.probe("", "out", out);
 }
 
 MambaState mamba_state(const BlockCall& call) {

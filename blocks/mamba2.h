@@ -37,7 +37,7 @@ struct GatedRmsNorm {
 };
 
 // Convolution and scan states of one layer before and after a call. `before` is undefined at the
-// start of a sequence, `after` when nobody wants to see it.
+// start of a sequence, `after` when it is not asked for.
 struct MambaState {
   Tensor conv_before, ssm_before;
   Tensor conv_after, ssm_after;

@@ -1,3 +1,4 @@
+// Convolution and state-space states of a running sequence in preallocated memory.
 #pragma once
 
 #include "blocks/mamba2.h"

@@ -1,3 +1,4 @@
+// RMSNorm and LayerNorm as blocks.
 #pragma once
 
 #include "blocks/catalog.h"

@@ -114,7 +114,7 @@ std::string Params::untaken() const {
 void Params::finish() const {
   const std::string names = untaken();
   if (!names.empty()) {
-    throw BadInput(text(where_, ": nobody read the parameter(s) ", names,
+    throw BadInput(text(where_, ": the block does not read the parameter(s) ", names,
                         "; a parameter that a block ignores would prove nothing"));
   }
 }

@@ -1,5 +1,5 @@
-// Params: the numbers a block is given. A strict reader: a parameter nobody took is an error, so a
-// new switch in a recording can never be silently ignored.
+// Params: the numbers a block is given. A strict reader: a parameter that is not read is an error,
+// so a new switch in a recording can never be silently ignored.
 #pragma once
 
 #include <cstdint>
@@ -53,9 +53,9 @@ class Params {
   // For information that no computation needs.
   void ignore(std::string_view name) const;
 
-  // What nobody took, nested objects included: "window, rope.factor"; "" when nothing is left.
+  // What was not read, nested objects included: "window, rope.factor"; "" when nothing is left.
   std::string untaken() const;
-  // Throws BadInput listing what nobody took.
+  // Throws BadInput listing what was not read.
   void finish() const;
   // Forgets what was taken, so that the same params can be read again.
   void rewind() const;

@@ -1,3 +1,4 @@
+// Rotary position embeddings: frequencies, the table of cos and sin, and the rotation.
 #pragma once
 
 #include "blocks/catalog.h"

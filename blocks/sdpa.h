@@ -1,3 +1,4 @@
+// Scaled dot-product attention as one op or composed of its parts.
 #pragma once
 
 #include "blocks/catalog.h"

@@ -6,7 +6,7 @@ namespace plumb {
 
 namespace {
 
-// Bytes of any number that nobody may touch.
+// Bytes that must not be read.
 std::shared_ptr<Storage> no_memory() {
   static const auto nothing = std::make_shared<Storage>(nullptr, INT64_MAX, nullptr);
   return nothing;
@@ -65,7 +65,8 @@ void Weights::finish() const {
   for (const auto& [name, tensor] : *shared_->tensors) {
     if (!shared_->used.count(name)) names += (names.empty() ? "" : ", ") + name;
   }
-  if (!names.empty()) throw BadInput(text(shared_->where, ": nobody used the weight(s) ", names));
+  if (!names.empty())
+    throw BadInput(text(shared_->where, ": the block does not use the weight(s) ", names));
 }
 
 }  // namespace plumb

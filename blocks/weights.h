@@ -27,7 +27,7 @@ class Weights {
   Tensor find(const std::string& name) const;
   bool has(const std::string& name) const;
 
-  // Throws BadInput listing weights that nobody used.
+  // Throws BadInput listing weights that were not used.
   void finish() const;
 
   // Weights that exist as shapes only: shaped() gives a tensor without memory for every name, and

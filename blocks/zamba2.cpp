@@ -21,19 +21,19 @@ void SharedTransformer::operator()(Context& ctx, const Tensor& out, const Tensor
   ctx.ops.copy(both.slice(2, 0, width), hidden);
   ctx.ops.copy(both.slice(2, width, 2 * width), original);
   input_norm(ctx, both, both);
-  ctx.saw("input_layernorm", "out", both);
+  ctx.probe("input_layernorm", "out", both);
   const Tensor attended = ctx.take(hidden.dtype(), hidden.shape());
   {
     const Part part(ctx, "self_attn");
     attention(ctx, attended, both, cos, sin, state);
   }
   pre_ff_norm(ctx, attended, attended);
-  ctx.saw("pre_ff_layernorm", "out", attended);
+  ctx.probe("pre_ff_layernorm", "out", attended);
   {
     const Part part(ctx, "feed_forward");
     mlp(ctx, out, attended);
   }
-  ctx.saw("", "out", out);
+  ctx.probe("", "out", out);
 }
 
 MambaLayer MambaLayer::load(const Weights& weights, const Params& params) {
@@ -52,13 +52,13 @@ void MambaLayer::operator()(Context& ctx, const Tensor& out, const Tensor& hidde
   } else {
     norm(ctx, normed, hidden);
   }
-  ctx.saw("input_layernorm", "out", normed);
+  ctx.probe("input_layernorm", "out", normed);
   {
     const Part part(ctx, "mamba");
     mixer(ctx, branch, normed, token_valid, state);
   }
   ctx.ops.add(out, hidden, branch);
-  ctx.saw("", "out", out);
+  ctx.probe("", "out", out);
 }
 
 HybridLayer HybridLayer::load(const Weights& weights, const Params& params) {
@@ -78,12 +78,12 @@ void HybridLayer::operator()(Context& ctx, const Tensor& out, const Tensor& hidd
     transformer(ctx, transformed, hidden, original, cos, sin, keys);
   }
   linear(ctx, projected, transformed);
-  ctx.saw("linear", "out", projected);
+  ctx.probe("linear", "out", projected);
   {
     const Part part(ctx, "mamba_decoder");
     mamba(ctx, out, hidden, projected, token_valid, state);
   }
-  ctx.saw("", "out", out);
+  ctx.probe("", "out", out);
 }
 
 void run_shared_transformer(const BlockCall& call) {

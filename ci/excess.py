@@ -7,7 +7,7 @@ Records tiny Gemma 2 (hidden size 64, bf16, a static cache) under N seeds in a c
 single tokens, replays it on the CPU and prints, for each kind of step and block, how the excess
 (chained error over its forecast) spreads: the standard deviation s of its logarithm, the largest,
 how many exceed 2, and how many would by a normal distribution. `ChainRow::excess_limit`
-(harness/chain_figures.h) widens the limit of 2 for few vectors by this evidence. Needs .venv.
+(harness/judge/chain_figures.h) widens the limit of 2 for few vectors by this evidence. Needs .venv.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tempfile import TemporaryDirectory
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-LIMIT = 2.0  # chain_excess in harness/limits.h
+LIMIT = 2.0  # chain_excess in harness/judge/limits.h
 MODEL = "--model tiny:gemma2-a4 --dtype bf16 --cache static --max-length 16 --tokens 3 --steps 4"
 Excesses = dict[tuple[str, str], list[float]]  # by prompt or step, and block
 

@@ -16,6 +16,20 @@ from pathlib import Path
 
 # An #include may name its own layer or one further left; "up" is to the right.
 LAYERS = ("kernels", "blocks", "harness", "tests")
+# The rooms of harness/, by the same rule: `replay` may include `judge`, never the other way.
+ROOMS = (
+    "io",
+    "process",
+    "recording",
+    "judge",
+    "replay",
+    "model",
+    "chain",
+    "run",
+    "report",
+    "bench",
+    "cli",
+)
 TOP_FOLDERS = (*LAYERS, "python_inspector", "reports", "fixtures", "ci")
 
 CPP_HEADERS = {".h", ".hpp", ".cuh"}
@@ -116,6 +130,32 @@ def check_includes(path: str, text: str) -> Iterator[Problem]:
             )
 
 
+def room_of(path: str) -> int | None:
+    """Where a file of harness/ stands in ROOMS; None for what is no file in a room."""
+    parts = path.split("/")
+    if parts[0] != "harness" or len(parts) != 3 or parts[1] not in ROOMS:
+        return None
+    return ROOMS.index(parts[1])
+
+
+def check_rooms(path: str, text: str) -> Iterator[Problem]:
+    if not path.startswith("harness/"):
+        return
+    own = room_of(path)
+    if own is None:
+        yield Problem(path, 1, f"in none of the rooms of harness/ ({', '.join(ROOMS)})")
+        return
+    for match in INCLUDE.finditer(text):
+        room = room_of(match[1] or "")
+        if room is not None and room > own:
+            yield Problem(
+                path,
+                line_of(text, match.start(1)),
+                f'{ROOMS[own]} includes "{match[1]}", which is a room above it '
+                f"({' < '.join(ROOMS)})",
+            )
+
+
 def check_vendor_names(path: str, code: str) -> Iterator[Problem]:
     """code: without comments, literals and includes."""
     if path.startswith(VENDOR_FOLDERS) or NEUTRAL_HEADER.fullmatch(path):
@@ -154,7 +194,9 @@ def check_size(path: str, text: str) -> Iterator[Problem]:
 
 
 def check_cpp(path: str, text: str) -> Iterator[Problem]:
-    yield from check_includes(path, comments_blanked(text))
+    without_comments = comments_blanked(text)
+    yield from check_includes(path, without_comments)
+    yield from check_rooms(path, without_comments)
     code = INCLUDE.sub("", NO_CODE.sub(blank, text))
     yield from check_vendor_names(path, code)
     yield from check_macros(path, code)

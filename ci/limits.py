@@ -5,10 +5,11 @@ usage: ci/limits.py [--base COMMIT]
        ci/limits.py --measure RESULTS...
 
 Without --measure: complains, with exit code 1, where the file and `LimitConstants` in
-harness/limits.h differ, where a gate lacks evidence or correct code was beyond its limit, and where
-a number is looser than at the merge base with COMMIT (default: main, where there is one) although
-the evidence of its gates is not newer or rests on fewer verdicts.
---measure takes the evidence from results of `harness --json`, the numbers from harness/limits.h.
+harness/judge/limits.h differ, where a gate lacks evidence or correct code was beyond its limit, and
+where a number is looser than at the merge base with COMMIT (default: main, where there is one)
+although the evidence of its gates is not newer or rests on fewer verdicts.
+--measure takes the evidence from results of `harness --json`, the numbers from
+harness/judge/limits.h.
 
 In the file each contract has the dtypes it stands for (of the run), its constants, each with the
 gates whose limit it enters and which direction is looser, and for each gate the evidence: `panel`
@@ -31,7 +32,7 @@ from typing import Any
 Json = dict[str, Any]
 
 FILE = Path("ci/limits.json")
-SOURCE = Path("harness/limits.h")
+SOURCE = Path("harness/judge/limits.h")
 STRUCT = re.compile(r"struct LimitConstants \{\n(.*?)\n\};", re.DOTALL)
 CONSTANT = re.compile(r"(?:double|int64_t)\s+(\w+)\s*=\s*([-+.\w]+);")
 COMMENT = re.compile(r"//[^\n]*")

@@ -1,5 +1,5 @@
 // A model's configuration as transformers publishes it (config.json), read strictly: a key that
-// nobody read is an error, and so is a value that asks for what is not implemented.
+// is not read is an error, and so is a value that asks for what is not implemented.
 #pragma once
 
 #include <optional>
@@ -56,7 +56,7 @@ class Config {
   // A key that this model's code does not read, for a reason that the caller's comment gives.
   void ignore(std::string_view name) const { published_.ignore(name); }
 
-  // BadInput listing the keys that nobody read.
+  // BadInput listing the keys that were not read.
   void finish() const;
 
  private:

@@ -1,3 +1,4 @@
+// Decoding one token at a time with recorded launches.
 #pragma once
 
 #include <string>

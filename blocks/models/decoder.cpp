@@ -133,15 +133,15 @@ void Decoder::forward(Context& ctx, const Tensor& logits, const Tensor& ids,
   const Shape angles{sequence.angles.rows(), tokens, sizes.head_dim};
   const Tensor cos = ctx.take(dtype(), angles), sin = ctx.take(dtype(), angles);
   embedding(ctx, hidden, ids);
-  ctx.saw("model.embed_tokens", "out", hidden);
+  ctx.probe("model.embed_tokens", "out", hidden);
   const bool step = tokens == 1 && !sequence.token_valid.defined();
   sequence.angles(ctx, cos, sin, sequence.length, step ? sequence.position : Tensor());
   run_layers(ctx, hidden, cos, sin, sequence);
   const Tensor last = ctx.take(dtype(), {batch, keep, sizes.hidden});
   norm(ctx, last, hidden.slice(1, tokens - keep, tokens));
-  ctx.saw(norm_path, "out", last);
+  ctx.probe(norm_path, "out", last);
   head(ctx, logits, last);
-  ctx.saw("lm_head:logits", "out", logits);
+  ctx.probe("lm_head:logits", "out", logits);
   ctx.ops.advance({sequence.length, sequence.position}, tokens);
   sequence.length += tokens;
 }

@@ -1,3 +1,4 @@
+// A decoder-only model of equal layers: LLaMA and its descendants, Gemma2.
 #pragma once
 
 #include "blocks/decoder_layer.h"

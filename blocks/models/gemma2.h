@@ -1,3 +1,4 @@
+// Gemma2: sliding layers, softcaps, norms around both branches.
 #pragma once
 
 #include "blocks/models/causal_lm.h"

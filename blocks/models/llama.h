@@ -1,3 +1,4 @@
+// LLaMA, and what its descendants change of it.
 #pragma once
 
 #include "blocks/models/decoder.h"

@@ -1,3 +1,4 @@
+// Mistral: LLaMA with a sliding window.
 #pragma once
 
 #include "blocks/models/causal_lm.h"

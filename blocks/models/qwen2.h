@@ -1,3 +1,4 @@
+// Qwen2: LLaMA with biases of q, k and v.
 #pragma once
 
 #include "blocks/models/causal_lm.h"

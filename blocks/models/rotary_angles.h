@@ -1,3 +1,4 @@
+// The rotary tables that the layers of one forward pass share.
 #pragma once
 
 #include <vector>

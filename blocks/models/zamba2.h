@@ -1,3 +1,4 @@
+// Zamba2: Mamba2 layers and shared transformer blocks.
 #pragma once
 
 #include "blocks/models/causal_lm.h"

@@ -1,3 +1,4 @@
+// The sizes of a Zamba2 model, read from its configuration.
 #pragma once
 
 #include "blocks/models/decoder.h"

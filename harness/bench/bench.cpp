@@ -6,8 +6,8 @@
 
 #include "harness/bench/observed_ops.h"
 #include "harness/bench/operands.h"
-#include "harness/device_errors.h"
-#include "harness/sha256.h"
+#include "harness/io/sha256.h"
+#include "harness/replay/device_errors.h"
 #include "kernels/error.h"
 
 namespace plumb {

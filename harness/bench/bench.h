@@ -7,7 +7,7 @@
 
 #include "harness/bench/cases.h"
 #include "harness/bench/cost.h"
-#include "harness/status.h"
+#include "harness/judge/status.h"
 #include "kernels/device.h"
 
 namespace plumb {

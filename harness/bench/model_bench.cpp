@@ -8,7 +8,7 @@
 
 #include "blocks/models/decode_step.h"
 #include "harness/bench/observed_ops.h"
-#include "harness/device_errors.h"
+#include "harness/replay/device_errors.h"
 #include "kernels/error.h"
 
 namespace plumb {

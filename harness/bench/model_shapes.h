@@ -1,3 +1,4 @@
+// The published configurations of whole models that can be measured by name.
 #pragma once
 
 #include <string>

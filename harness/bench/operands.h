@@ -3,7 +3,7 @@
 #pragma once
 
 #include "harness/bench/cases.h"
-#include "harness/guarded.h"
+#include "harness/replay/guarded.h"
 #include "kernels/device.h"
 
 namespace plumb {

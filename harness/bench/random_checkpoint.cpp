@@ -6,8 +6,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "harness/generator.h"
-#include "harness/model_folder.h"
+#include "harness/io/generator.h"
+#include "harness/model/model_folder.h"
 #include "kernels/error.h"
 
 namespace plumb {

@@ -1,3 +1,4 @@
+// A model folder with random weights, for measurements without a download.
 #pragma once
 
 #include <filesystem>

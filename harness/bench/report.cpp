@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "harness/console.h"
-#include "harness/table.h"
+#include "harness/io/table.h"
+#include "harness/report/console.h"
 #include "kernels/error.h"
 
 namespace plumb {

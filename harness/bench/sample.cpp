@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "harness/cases.h"
-#include "harness/conformance.h"
+#include "harness/judge/conformance.h"
+#include "harness/replay/cases.h"
 #include "kernels/error.h"
 
 namespace plumb {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "blocks/catalog.h"
-#include "harness/verdict.h"
+#include "harness/judge/verdict.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
 

@@ -6,9 +6,9 @@
 #include "harness/bench/report.h"
 #include "harness/cli/bench_model.h"
 #include "harness/cli/cli.h"
-#include "harness/contained.h"
-#include "harness/reports.h"
-#include "harness/results_json.h"
+#include "harness/process/isolated.h"
+#include "harness/report/reports.h"
+#include "harness/report/results_json.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -142,8 +142,8 @@ Action add_bench(CLI::App& app) {
   options->worker.timeout = 3600;  // for a case, or a whole model
   add_worker_options(app, options->worker);
   return [options] {
-    return run_contained("bench", options->worker,
-                         [&](const Step& step) { return run(*options, step); });
+    return run_isolated("bench", options->worker,
+                        [&](const Step& step) { return run(*options, step); });
   };
 }
 

@@ -9,9 +9,9 @@
 #include "harness/bench/random_checkpoint.h"
 #include "harness/bench/report.h"
 #include "harness/cli/cli.h"
-#include "harness/inference.h"
-#include "harness/reports.h"
-#include "harness/results_json.h"
+#include "harness/model/inference.h"
+#include "harness/report/reports.h"
+#include "harness/report/results_json.h"
 #include "kernels/error.h"
 
 namespace plumb {

@@ -1,3 +1,4 @@
+// `harness bench --model`: what was asked for, and the run.
 #pragma once
 
 #include <string>

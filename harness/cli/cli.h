@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "harness/result.h"
-#include "harness/select.h"
-#include "harness/worker.h"
+#include "harness/recording/select.h"
+#include "harness/replay/result.h"
+#include "harness/run/worker.h"
 #include "kernels/device.h"
 
 namespace CLI {
@@ -34,6 +34,8 @@ Action add_bench(CLI::App& app);
 Action add_forward(CLI::App& app);
 Action add_generate(CLI::App& app);
 Action add_plugin_flags(CLI::App& app);
+Action add_help(CLI::App& app);
+Action add_completion(CLI::App& app);
 
 // Accepts numbers in [low, high]; CLI::Range takes "nan", too.
 CLI::Validator between(double low, double high);

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "harness/cli/cli.h"
-#include "harness/escape.h"
+#include "harness/io/escape.h"
 #include "kernels/error.h"
 
 namespace plumb {

@@ -6,12 +6,12 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/replay_command.h"
-#include "harness/compare_report.h"
-#include "harness/console.h"
-#include "harness/interrupt.h"
-#include "harness/outcome.h"
-#include "harness/progress.h"
-#include "harness/reports.h"
+#include "harness/process/interrupt.h"
+#include "harness/report/compare_report.h"
+#include "harness/report/console.h"
+#include "harness/report/reports.h"
+#include "harness/run/outcome.h"
+#include "harness/run/progress.h"
 
 namespace plumb {
 namespace {

@@ -13,9 +13,9 @@
 #include <set>
 
 #include "harness/cli/cli.h"
-#include "harness/execute.h"
-#include "harness/file.h"
-#include "harness/safetensors.h"
+#include "harness/io/file.h"
+#include "harness/io/safetensors.h"
+#include "harness/replay/execute.h"
 
 namespace plumb {
 namespace {

@@ -7,12 +7,12 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "harness/chain.h"
-#include "harness/chain_text.h"
+#include "harness/chain/chain.h"
 #include "harness/cli/cli.h"
 #include "harness/cli/model_options.h"
-#include "harness/console.h"
-#include "harness/reports.h"
+#include "harness/report/chain_text.h"
+#include "harness/report/console.h"
+#include "harness/report/reports.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -158,8 +158,8 @@ Action add_forward(CLI::App& app) {
       ->check(CLI::Range(1, 1000));
   return [options] {
     Files files(*options);
-    return run_contained("forward", options->model.worker,
-                         [&](const Step& step) { return run(*options, files, step); });
+    return run_isolated("forward", options->model.worker,
+                        [&](const Step& step) { return run(*options, files, step); });
   };
 }
 

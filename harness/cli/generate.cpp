@@ -7,8 +7,8 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/model_options.h"
-#include "harness/reports.h"
-#include "harness/sampling.h"
+#include "harness/model/sampling.h"
+#include "harness/report/reports.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -103,8 +103,8 @@ Action add_generate(CLI::App& app) {
   return [options] {
     // Opened before the process that could crash is made, as for forward.
     ReportFile json("--json", options->model.json);
-    return run_contained("generate", options->model.worker,
-                         [&](const Step& step) { return run(*options, json, step); });
+    return run_isolated("generate", options->model.worker,
+                        [&](const Step& step) { return run(*options, json, step); });
   };
 }
 

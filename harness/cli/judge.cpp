@@ -7,14 +7,14 @@
 #include <optional>
 
 #include "harness/cli/cli.h"
-#include "harness/console.h"
-#include "harness/escape.h"
-#include "harness/foreign.h"
-#include "harness/outcome.h"
-#include "harness/printable.h"
-#include "harness/replay.h"
-#include "harness/reports.h"
-#include "harness/safetensors.h"
+#include "harness/io/escape.h"
+#include "harness/io/printable.h"
+#include "harness/io/safetensors.h"
+#include "harness/replay/external.h"
+#include "harness/replay/replay.h"
+#include "harness/report/console.h"
+#include "harness/report/reports.h"
+#include "harness/run/outcome.h"
 
 namespace plumb {
 namespace {
@@ -82,12 +82,12 @@ int judge_outputs(const Options& options) {
     const Checkpoint& checkpoint = recording.checkpoints()[i];
     const auto given = outputs.find(checkpoint.id);
     if (given == outputs.end()) continue;
-    const ForeignOptions how{demanded_points(options), !options.no_margins};
-    CheckpointResult result = foreign_to_be(recording, checkpoint);
+    const ExternalOptions how{demanded_points(options), !options.no_margins};
+    CheckpointResult result = external_result(recording, checkpoint);
     result.fixture = options.folder;
     result.again = repeat_command(options, checkpoint);
-    settle_errors(result, checkpoint.params.where(), [&] {
-      judge_foreign(recording, checkpoint, given->second, how, *oracle, result);
+    status_of_exception(result, checkpoint.params.where(), [&] {
+      judge_external(recording, checkpoint, given->second, how, *oracle, result);
     });
     reports.write(result);
     const bool failed = is_failure(result.status);

@@ -5,7 +5,7 @@
 
 #include "blocks/catalog.h"
 #include "harness/cli/cli.h"
-#include "harness/escape.h"
+#include "harness/io/escape.h"
 
 namespace plumb {
 namespace {

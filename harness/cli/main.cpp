@@ -7,12 +7,12 @@
 #include <iostream>
 
 #include "harness/cli/cli.h"
-#include "harness/contained.h"
-#include "harness/interrupt.h"
-#include "harness/log.h"
-#include "harness/output_place.h"
-#include "harness/printable.h"
-#include "harness/status.h"
+#include "harness/io/log.h"
+#include "harness/io/output_place.h"
+#include "harness/io/printable.h"
+#include "harness/judge/status.h"
+#include "harness/process/interrupt.h"
+#include "harness/process/isolated.h"
 #include "kernels/error.h"
 #include "kernels/plugin_device.h"
 
@@ -71,6 +71,8 @@ constexpr Subcommand kSubcommands[] = {
     {"generate", "continue token ids with a whole model", add_generate, true},
     {"plugin-flags", "what the compiler needs to build a plugin for a device", add_plugin_flags},
     {"bench", "measure blocks of a model's shape, judged before and after", add_bench, true},
+    {"completion", "a script that completes words in bash or zsh", add_completion},
+    {"help", "what a subcommand does, and its options", add_help},
 };
 
 struct Plugins {
@@ -95,9 +97,8 @@ WorkerOptions worker_options_of(const CLI::App& command) {
   WorkerOptions out;
   const CLI::Option* timeout = given(command, "--timeout");
   out.own_process = !given(command, "--no-worker");
-  require(
-      out.own_process || !timeout, "--timeout",
-      "has no effect with --no-worker: nobody watches over this process; leave one of them out");
+  require(out.own_process || !timeout, "--timeout",
+          "has no effect with --no-worker: this process has no supervisor; leave one of them out");
   if (timeout) out.timeout = timeout->as<double>();
   return out;
 }

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "harness/contained.h"
-#include "harness/inference.h"
+#include "harness/model/inference.h"
+#include "harness/process/isolated.h"
 
 namespace CLI {
 class App;

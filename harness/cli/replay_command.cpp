@@ -3,9 +3,9 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
-#include "harness/escape.h"
-#include "harness/interrupt.h"
-#include "harness/sha256.h"
+#include "harness/io/escape.h"
+#include "harness/io/sha256.h"
+#include "harness/process/interrupt.h"
 #include "kernels/error.h"
 #include "kernels/plugin_device.h"
 

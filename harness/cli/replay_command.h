@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "harness/cli/cli.h"
-#include "harness/journal.h"
-#include "harness/outcome.h"
-#include "harness/shard.h"
-#include "harness/worker.h"
+#include "harness/run/journal.h"
+#include "harness/run/outcome.h"
+#include "harness/run/shard.h"
+#include "harness/run/worker.h"
 
 namespace plumb {
 

@@ -4,9 +4,9 @@
 #include <iostream>
 
 #include "harness/cli/cli.h"
-#include "harness/console.h"
-#include "harness/escape.h"
-#include "harness/features.h"
+#include "harness/io/escape.h"
+#include "harness/replay/features.h"
+#include "harness/report/console.h"
 
 namespace plumb {
 namespace {

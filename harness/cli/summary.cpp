@@ -3,8 +3,8 @@
 #include <iostream>
 
 #include "harness/cli/cli.h"
-#include "harness/results_json.h"
-#include "harness/results_summary.h"
+#include "harness/report/results_json.h"
+#include "harness/report/results_summary.h"
 
 namespace plumb {
 

@@ -6,11 +6,11 @@
 
 #include "blocks/catalog.h"
 #include "harness/cli/cli.h"
-#include "harness/contained.h"
-#include "harness/escape.h"
-#include "harness/features.h"
-#include "harness/impl_coverage.h"
-#include "harness/replay.h"
+#include "harness/io/escape.h"
+#include "harness/process/isolated.h"
+#include "harness/replay/features.h"
+#include "harness/replay/replay.h"
+#include "harness/run/impl_coverage.h"
 
 namespace plumb {
 namespace {
@@ -149,7 +149,7 @@ Action add_support(CLI::App& app) {
   return [selection, devices, coverage, impl, worker] {
     require_known_blocks(*selection);
     if (*coverage && !*impl) return print_coverage(*selection);
-    return run_contained("support", *worker, [&](const Step& step) {
+    return run_isolated("support", *worker, [&](const Step& step) {
       step("opening " + *devices);
       return (*impl ? print_implementations : print_support)(*selection, *devices, step);
     });

@@ -4,16 +4,16 @@
 #include <iostream>
 #include <limits>
 
-#include "harness/chain_text.h"
 #include "harness/cli/cli.h"
 #include "harness/cli/replay_command.h"
-#include "harness/console.h"
-#include "harness/interrupt.h"
-#include "harness/log.h"
-#include "harness/outcome.h"
-#include "harness/progress.h"
-#include "harness/replay.h"
-#include "harness/reports.h"
+#include "harness/io/log.h"
+#include "harness/process/interrupt.h"
+#include "harness/replay/replay.h"
+#include "harness/report/chain_text.h"
+#include "harness/report/console.h"
+#include "harness/report/reports.h"
+#include "harness/run/outcome.h"
+#include "harness/run/progress.h"
 #include "kernels/error.h"
 
 namespace plumb {

@@ -51,7 +51,7 @@ void ThreadPool::run(int64_t count, Call call, const void* context) {
   next_ = 0;
   busy_ = static_cast<int>(threads_.size());
   {
-    const std::lock_guard lock(mutex_);  // nobody is between looking and falling asleep
+    const std::lock_guard lock(mutex_);  // no thread is between its check and its wait
     ++generation_;
   }
   start_.notify_all();

@@ -1,13 +1,13 @@
-// The memory checker of instrumented kernels: exact bounds, reads of memory that nobody has
-// written, and races.
+// The memory checker of instrumented kernels: exact bounds, reads of uninitialised
+// memory, and races.
 //
 // The kernels are compiled with -fsanitize=thread; the compiler then announces each access to
 // memory by a call of __tsan_read4 and the like, which tsan_entry.cpp answers with access() below
 // (the compiler's own runtime is not linked). Every byte of the emulated memory has a record of its
 // last write and of its reads: which thread, between which two barriers, and where in the code. Two
 // accesses of different threads, one of them a write, race unless a block barrier (or, within a
-// wave, a wave barrier) or the end of a launch lies between. A read of memory that nobody has
-// written becomes a fault at the next barrier: until then a write may still turn it into a race.
+// wave, a wave barrier) or the end of a launch lies between. A read of uninitialised memory
+// becomes a fault at the next barrier: until then a write may still turn it into a race.
 //
 // Accesses of two bytes and more look at the records of even bytes only: a race of an access to an
 // odd byte with a wider one is not seen. Orders made by fences and flags are unknown and look like

@@ -113,7 +113,7 @@ void Fiber::leave_for(Fiber& next) {
   __sanitizer_start_switch_fiber(nullptr, next.stack_, next.bytes_);
 #endif
   plumb_fiber_switch(&stack_pointer_, next.stack_pointer_);
-  std::abort();  // nobody switches back
+  std::abort();  // a finished fiber is never resumed
 }
 
 bool fibers_know_address_sanitizer() {

@@ -18,7 +18,7 @@ class Fiber {
   void start(void (*entry)(), char* stack, size_t bytes);
   // Suspends this fiber, which runs, until somebody switches back to it.
   void switch_to(Fiber& next);
-  // Like switch_to, for a fiber that nobody will switch back to.
+  // Like switch_to, for a fiber that is never resumed.
   [[noreturn]] void leave_for(Fiber& next);
   // The first thing on a new fiber.
   static void arrived();

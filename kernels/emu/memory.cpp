@@ -144,7 +144,7 @@ void memory_free(void* p) {
   Heap& h = heap();
   const std::lock_guard lock(h.mutex);
   const auto found = h.live.find(static_cast<char*>(p));
-  if (found == h.live.end()) return;  // there is nobody to report to at the end of a device
+  if (found == h.live.end()) return;  // a device that ends has no one to report to
   const Block block = found->second;
   h.live.erase(found);
   h.live_bytes -= block.bytes;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
@@ -20,6 +21,11 @@ struct RoundingPoint {
   bool eager = true;
 };
 
+// cos and sin as they were before they were rounded to 16-bit storage, element by element.
+struct RotaryTable {
+  std::vector<double> cos, sin;
+};
+
 // Set for the runs of one thread by ArithmeticScope, which also fills in what the runs had.
 struct Arithmetic {
   // By rounding point, in the order of the run: do not as eager code does, but keep the value
@@ -35,6 +41,9 @@ struct Arithmetic {
   // With noise: storage rounds to one of the two nearest values, the nearer being the likelier, so
   // that every run draws its roundings anew.
   bool random_rounding = false;
+  // Rotary takes a value of this table wherever it rounds to the one that it is given: a kernel
+  // that makes its own table keeps it in float32.
+  std::shared_ptr<const RotaryTable> table = {};
 
   std::vector<RoundingPoint> points = {};  // of the run
   double max_abs_score = 0;  // largest |score| of an allowed key that sdpa in one go had
@@ -50,6 +59,7 @@ class ArithmeticScope {
   // That of this thread's innermost scope; null where there is none.
   static ArithmeticScope* current();
   Arithmetic& arithmetic() { return arithmetic_; }
+  const Arithmetic& arithmetic() const { return arithmetic_; }
   double normal() { return normal_(engine_); }
   double uniform() { return uniform_(engine_); }  // in [-1/2, 1/2)
 

@@ -1,3 +1,4 @@
+// What the ops of the oracle device share: elements as doubles, and scalar functions.
 #pragma once
 
 #include <vector>

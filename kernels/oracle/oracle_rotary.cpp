@@ -5,6 +5,20 @@
 
 namespace plumb {
 
+namespace {
+
+// The values of cos or sin, in the place of those that they round to. One table may serve a batch.
+void use_unrounded(const std::vector<double>& unrounded, DType storage,
+                   std::vector<double>& values) {
+  if (unrounded.empty() || values.size() % unrounded.size() != 0) return;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double value = unrounded[i % unrounded.size()];
+    if (round_to(storage, value) == values[i]) values[i] = value;
+  }
+}
+
+}  // namespace
+
 void OracleOps::do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor& positions,
                                 const Tensor& inv_freq, double attention_scaling) {
   const std::vector<double> frequencies = values_of(inv_freq);
@@ -29,7 +43,13 @@ void OracleOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos,
   const Rounding product(x.dtype(), "rotary.products");
   const size_t width = static_cast<size_t>(x.dim(3)), rotated = static_cast<size_t>(cos.dim(2));
   const size_t tokens = static_cast<size_t>(x.dim(2)), heads = static_cast<size_t>(x.dim(1));
-  const std::vector<double> in = values_of(x), c = values_of(cos), s = values_of(sin);
+  const std::vector<double> in = values_of(x);
+  std::vector<double> c = values_of(cos), s = values_of(sin);
+  const ArithmeticScope* scope = ArithmeticScope::current();
+  if (const RotaryTable* table = scope ? scope->arithmetic().table.get() : nullptr) {
+    use_unrounded(table->cos, cos.dtype(), c);
+    use_unrounded(table->sin, sin.dtype(), s);
+  }
   std::vector<double> values = in;
   for (size_t row = 0; row * width < in.size(); ++row) {
     const size_t table = (row / (heads * tokens) * tokens + row % tokens) * rotated;

@@ -3,8 +3,8 @@
 #include <fstream>
 #include <set>
 
-#include "harness/execute.h"
-#include "harness/select.h"
+#include "harness/recording/select.h"
+#include "harness/replay/execute.h"
 #include "kernels/error.h"
 #include "tests/blocks/support.h"
 
@@ -119,7 +119,7 @@ void check_params(const Sample& sample, const Params& params, const Rewrap& rewr
   more.set("new_switch", true);
   wrong.params = rewrap(more);
   CHECK_THAT(message_of<BadInput>([&] { run(sample, wrong, sample.operands); }),
-             Contains("nobody read") && Contains("new_switch"));
+             Contains("does not read") && Contains("new_switch"));
 }
 
 bool is_optional_input(const std::string& name) {
@@ -176,7 +176,7 @@ TEST_CASE("every block refuses a weight that is missing, and one that nobody use
     HostOperands more = sample.operands;
     more.weights["stranger"] = host_tensor(DType::f64, {2});
     CHECK_THAT(message_of<BadInput>([&] { run(sample, *sample.checkpoint, more); }),
-               Contains("nobody used the weight(s)") && Contains("stranger"));
+               Contains("the block does not use the weight(s)") && Contains("stranger"));
     for (const auto& [name, tensor] : sample.operands.weights) {
       if (!name.ends_with("weight")) continue;
       INFO("weight " << name);

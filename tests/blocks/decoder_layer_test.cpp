@@ -150,7 +150,7 @@ TEST_CASE(
   CHECK_THAT(says(layer_params(true), weights(bench, false)),
              Contains("\"pre_feedforward_layernorm.weight\" is missing"));
   CHECK_THAT(says(layer_params(false), weights(bench, true)),
-             Contains("nobody used the weight(s) post_feedforward_layernorm.weight, "
+             Contains("the block does not use the weight(s) post_feedforward_layernorm.weight, "
                       "pre_feedforward_layernorm.weight"));
   Params params = layer_params(false);
   params.set("form", std::string("parallel"));

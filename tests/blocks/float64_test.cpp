@@ -3,8 +3,8 @@
 // semantics are right.
 #include <map>
 
-#include "harness/replay.h"
-#include "harness/select.h"
+#include "harness/recording/select.h"
+#include "harness/replay/replay.h"
 #include "tests/blocks/support.h"
 #include "tests/faults/faulty_device.h"
 

@@ -87,7 +87,7 @@ TEST_CASE("buffers of fixed length are seen whole while new tokens fit") {
 struct Shapes final : Observer {
   std::vector<int64_t> slots;
   double sum = 0;
-  void saw(const std::string&, std::string_view, const Tensor& value) override {
+  void probe(const std::string&, std::string_view, const Tensor& value) override {
     slots.push_back(value.dim(2));
     for (const double v : values_of(value)) sum += std::fabs(v);
   }

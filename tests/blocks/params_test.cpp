@@ -62,7 +62,7 @@ TEST_CASE("Params: what is missing is named") {
   CHECK(message_of<BadInput>([&] { p.object("scale"); }) == expected);
 }
 
-TEST_CASE("Params: what nobody read is named, nested objects included") {
+TEST_CASE("Params: what was not read is named, nested objects included") {
   Params inner("nested");
   inner.set("eps", 1e-5);
   inner.set("cap", 2.0);
@@ -93,7 +93,7 @@ TEST_CASE("Weights: a prefix is part of the key") {
   CHECK(message_of<BadInput>([&] { (w / "mlp")["weight"]; }) ==
         "test: weight \"mlp.weight\" is missing");
   CHECK(message_of<BadInput>([&] { w.finish(); }) ==
-        "test: nobody used the weight(s) self_attn.q_proj.bias");
+        "test: the block does not use the weight(s) self_attn.q_proj.bias");
   projection.find("bias");
   CHECK_NOTHROW(w.finish());
 }

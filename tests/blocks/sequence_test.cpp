@@ -4,9 +4,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "harness/model_folder.h"
-#include "harness/recording.h"
-#include "harness/select.h"
+#include "harness/model/model_folder.h"
+#include "harness/recording/recording.h"
+#include "harness/recording/select.h"
 #include "tests/blocks/support.h"
 
 namespace plumb::testing {

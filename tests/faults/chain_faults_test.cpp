@@ -1,8 +1,8 @@
 // Faults planted in one layer of a whole model: the chain names the layer and the block.
 #include <cstring>
 
-#include "harness/chain.h"
-#include "harness/select.h"
+#include "harness/chain/chain.h"
+#include "harness/recording/select.h"
 #include "tests/catch.h"
 #include "tests/faults/cache_copies.h"
 #include "tests/faults/faulty_device.h"

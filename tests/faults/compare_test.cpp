@@ -1,10 +1,10 @@
 // Devices compared: with a fault planted in one, some or all of them, the right ones are named.
-#include "harness/compare.h"
+#include "harness/run/compare.h"
 
 #include <cmath>
 
-#include "harness/compare_report.h"
-#include "harness/results_json.h"
+#include "harness/report/compare_report.h"
+#include "harness/report/results_json.h"
 #include "kernels/error.h"
 #include "tests/catch.h"
 #include "tests/faults/kills.h"

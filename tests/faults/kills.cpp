@@ -1,6 +1,6 @@
 #include "tests/faults/kills.h"
 
-#include "harness/select.h"
+#include "harness/recording/select.h"
 #include "kernels/error.h"
 
 namespace plumb::testing {

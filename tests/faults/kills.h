@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/replay.h"
+#include "harness/replay/replay.h"
 #include "tests/faults/fault.h"
 
 namespace plumb::testing {

@@ -1,5 +1,5 @@
 // A device that crashes, hangs or is lost costs the checkpoint that did it, and only that.
-#include "harness/worker.h"
+#include "harness/run/worker.h"
 
 #include <sys/mman.h>
 #include <sys/wait.h>

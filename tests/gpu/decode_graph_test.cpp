@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "blocks/models/decode_step.h"
-#include "harness/inference.h"
+#include "harness/model/inference.h"
 #include "kernels/error.h"
 #include "kernels/ops.h"
 #include "tests/gpu/gpu_devices.h"

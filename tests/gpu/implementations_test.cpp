@@ -3,7 +3,7 @@
 #include <cmath>
 #include <set>
 
-#include "harness/execute.h"
+#include "harness/replay/execute.h"
 #include "kernels/ops.h"
 #include "tests/gpu/gpu_devices.h"
 

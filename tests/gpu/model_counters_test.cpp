@@ -1,6 +1,6 @@
 // Between token ids and logits a GPU allocates nothing, copies nothing and never makes the host
 // wait, once the scratch memory has grown.
-#include "harness/inference.h"
+#include "harness/model/inference.h"
 #include "kernels/ops.h"
 #include "tests/gpu/gpu_devices.h"
 

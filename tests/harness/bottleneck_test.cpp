@@ -2,9 +2,9 @@
 // them that falls to the other side of a tie moves all outputs of its row together.
 #include <functional>
 
-#include "harness/conformance.h"
-#include "harness/replay.h"
-#include "harness/select.h"
+#include "harness/judge/conformance.h"
+#include "harness/recording/select.h"
+#include "harness/replay/replay.h"
 #include "tests/catch.h"
 #include "tests/harness/judge_support.h"
 

@@ -1,5 +1,5 @@
 // Stored slots that a later call must leave alone.
-#include "harness/chain_compare.h"
+#include "harness/chain/chain_compare.h"
 
 #include <numeric>
 

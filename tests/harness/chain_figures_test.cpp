@@ -1,10 +1,10 @@
 // Forecast, excess, diagnosis and first divergence on chains made up of numbers.
-#include "harness/chain_figures.h"
+#include "harness/judge/chain_figures.h"
 
 #include <cmath>
 
-#include "harness/chain_descent.h"
-#include "harness/limits.h"
+#include "harness/chain/chain_descent.h"
+#include "harness/judge/limits.h"
 #include "tests/catch.h"
 
 namespace plumb {

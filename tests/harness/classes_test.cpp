@@ -1,4 +1,4 @@
-#include "harness/classes.h"
+#include "harness/judge/classes.h"
 
 #include "tests/catch.h"
 #include "tests/harness/judge_support.h"

@@ -1,6 +1,6 @@
-#include "harness/conformance.h"
+#include "harness/judge/conformance.h"
 
-#include "harness/verdict.h"
+#include "harness/judge/verdict.h"
 #include "tests/catch.h"
 #include "tests/harness/judge_support.h"
 

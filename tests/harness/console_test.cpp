@@ -1,4 +1,4 @@
-#include "harness/console.h"
+#include "harness/report/console.h"
 
 #include "tests/catch.h"
 #include "tests/harness/error_text.h"

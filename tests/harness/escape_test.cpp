@@ -1,4 +1,4 @@
-#include "harness/escape.h"
+#include "harness/io/escape.h"
 
 #include "tests/catch.h"
 #include "tests/harness/sample_results.h"

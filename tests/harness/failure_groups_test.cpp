@@ -1,6 +1,6 @@
-#include "harness/failure_groups.h"
+#include "harness/run/failure_groups.h"
 
-#include "harness/console.h"
+#include "harness/report/console.h"
 #include "tests/catch.h"
 #include "tests/harness/error_text.h"
 #include "tests/harness/sample_results.h"

@@ -1,12 +1,12 @@
 // What a checkpoint is called blind to, against what the known bugs come to in it.
-#include "harness/features.h"
+#include "harness/replay/features.h"
 
 #include <algorithm>
 #include <optional>
 
-#include "harness/mutants.h"
-#include "harness/replay.h"
-#include "harness/select.h"
+#include "harness/recording/select.h"
+#include "harness/replay/mutants.h"
+#include "harness/replay/replay.h"
 #include "tests/catch.h"
 
 namespace plumb {

@@ -1,4 +1,4 @@
-#include "harness/file.h"
+#include "harness/io/file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,8 +1,7 @@
 // Outputs of another program: what may be missing, and what one checkpoint costs.
-#include "harness/foreign.h"
-
-#include "harness/replay.h"
-#include "harness/select.h"
+#include "harness/recording/select.h"
+#include "harness/replay/external.h"
+#include "harness/replay/replay.h"
 #include "kernels/error.h"
 #include "tests/catch.h"
 #include "tests/harness/error_text.h"
@@ -29,8 +28,8 @@ Outputs references(const Recording& recording, const Checkpoint& checkpoint) {
 CheckpointResult judged(const Recording& recording, const Checkpoint& checkpoint,
                         const Outputs& outputs, bool margins = true) {
   const auto oracle = open_device("oracle");
-  CheckpointResult result = foreign_to_be(recording, checkpoint);
-  judge_foreign(recording, checkpoint, outputs, {RoundingPoints::eager, margins}, *oracle, result);
+  CheckpointResult result = external_result(recording, checkpoint);
+  judge_external(recording, checkpoint, outputs, {RoundingPoints::eager, margins}, *oracle, result);
   return result;
 }
 
@@ -66,9 +65,10 @@ TEST_CASE("a block without native code is unsupported, by the words of an error 
   const Recording recording = open_recording("llama-a1/whole-f32");
   Checkpoint checkpoint = first_of(recording, "rms_norm");
   checkpoint.block = "module";
-  CheckpointResult result = foreign_to_be(recording, checkpoint);
-  settle_errors(result, "here",
-                [&] { result = judged(recording, checkpoint, references(recording, checkpoint)); });
+  CheckpointResult result = external_result(recording, checkpoint);
+  status_of_exception(result, "here", [&] {
+    result = judged(recording, checkpoint, references(recording, checkpoint));
+  });
   CHECK(result.status == Status::unsupported);
   CHECK(contains(result.reason, "no native block \"module\""));
 }

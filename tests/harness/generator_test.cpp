@@ -1,7 +1,7 @@
 // Tensors made by rule: the same bits as python_inspector/generator.py makes.
-#include "harness/generator.h"
+#include "harness/io/generator.h"
 
-#include "harness/sha256.h"
+#include "harness/io/sha256.h"
 #include "tests/harness/error_text.h"
 #include "tests/harness/judge_support.h"
 

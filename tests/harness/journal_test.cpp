@@ -1,8 +1,8 @@
-#include "harness/journal.h"
+#include "harness/run/journal.h"
 
 #include <sys/stat.h>
 
-#include "harness/results_json.h"
+#include "harness/report/results_json.h"
 #include "tests/catch.h"
 #include "tests/harness/error_text.h"
 #include "tests/harness/file_size_limit.h"

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "harness/json.h"
+#include "harness/io/json.h"
 #include "tests/catch.h"
 
 namespace plumb {

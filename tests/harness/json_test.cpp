@@ -1,4 +1,4 @@
-#include "harness/json.h"
+#include "harness/io/json.h"
 
 #include <cmath>
 #include <limits>

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "harness/output_case.h"
-#include "harness/verdict.h"
+#include "harness/judge/output_case.h"
+#include "harness/judge/verdict.h"
 #include "kernels/dtype.h"
 #include "kernels/tensor.h"
 #include "tests/catch.h"

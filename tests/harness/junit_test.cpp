@@ -1,4 +1,4 @@
-#include "harness/junit.h"
+#include "harness/report/junit.h"
 
 #include "tests/catch.h"
 #include "tests/harness/error_text.h"

@@ -1,14 +1,14 @@
 // A failure that is a known bug gets its name, in every family of roundings; any other gets none.
-#include "harness/known_bug.h"
+#include "harness/replay/known_bug.h"
 
 #include <cmath>
 #include <random>
 
-#include "harness/foreign.h"
-#include "harness/margins.h"
-#include "harness/mutants.h"
-#include "harness/oracle_runs.h"
-#include "harness/select.h"
+#include "harness/recording/select.h"
+#include "harness/replay/external.h"
+#include "harness/replay/margins.h"
+#include "harness/replay/mutants.h"
+#include "harness/replay/oracle_runs.h"
 #include "kernels/error.h"
 #include "tests/catch.h"
 
@@ -41,8 +41,8 @@ struct Subject {
   }
 
   CheckpointResult judged(const Outputs& outputs) {
-    CheckpointResult result = foreign_to_be(recording, checkpoint);
-    judge_foreign(recording, checkpoint, outputs, {RoundingPoints::eager, false}, *oracle, result);
+    CheckpointResult result = external_result(recording, checkpoint);
+    judge_external(recording, checkpoint, outputs, {RoundingPoints::eager, false}, *oracle, result);
     return result;
   }
 

@@ -1,7 +1,8 @@
 // What limits rest on: a reference that correct code cannot have given lends none, simulated
 // kernels do, and a block that does not make o is told before anything else.
-#include "harness/limit_basis.h"
+#include "harness/judge/limit_basis.h"
 
+#include "harness/judge/spread_limit.h"
 #include "tests/catch.h"
 #include "tests/harness/judge_support.h"
 

@@ -1,4 +1,4 @@
-#include "harness/limits.h"
+#include "harness/judge/limits.h"
 
 #include <limits>
 

@@ -1,4 +1,4 @@
-#include "harness/line_file.h"
+#include "harness/io/line_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "harness/localise.h"
+#include "harness/judge/localise.h"
 
 #include "tests/catch.h"
 #include "tests/harness/judge_support.h"

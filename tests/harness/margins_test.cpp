@@ -1,13 +1,13 @@
 // Known bugs in the place of the device: most are far from passing, and which are not is known.
-#include "harness/margins.h"
+#include "harness/replay/margins.h"
 
 #include <cmath>
 #include <map>
 #include <set>
 
-#include "harness/mutants.h"
-#include "harness/replay.h"
-#include "harness/select.h"
+#include "harness/recording/select.h"
+#include "harness/replay/mutants.h"
+#include "harness/replay/replay.h"
 #include "tests/catch.h"
 
 namespace plumb {

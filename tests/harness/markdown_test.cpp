@@ -1,4 +1,4 @@
-#include "harness/markdown.h"
+#include "harness/report/markdown.h"
 
 #include "tests/catch.h"
 #include "tests/harness/error_text.h"

@@ -1,10 +1,10 @@
-#include "harness/model_folder.h"
+#include "harness/model/model_folder.h"
 
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "harness/inference.h"
+#include "harness/model/inference.h"
 #include "kernels/device.h"
 #include "tests/catch.h"
 #include "tests/harness/error_text.h"
@@ -128,7 +128,7 @@ TEST_CASE("every difference between weights and configuration is in one error") 
   CHECK(contains(error, "missing (1): " + up));
   CHECK(contains(error, "model.norm.weight [9] instead of [8]"));
   CHECK(contains(error,
-                 "used by nobody (2): \"model.layers.0.mlp.down_proj.bias\", "
+                 "unused (2): \"model.layers.0.mlp.down_proj.bias\", "
                  "\"model.layers.0.mlp.upp_proj.weight\""));
 }
 

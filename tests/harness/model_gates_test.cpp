@@ -1,5 +1,5 @@
 // Divergence, decidable tokens and tie sets of made-up logits.
-#include "harness/model_gates.h"
+#include "harness/judge/model_gates.h"
 
 #include <cmath>
 

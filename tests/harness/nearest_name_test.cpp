@@ -1,6 +1,6 @@
-#include "harness/nearest_name.h"
+#include "harness/io/nearest_name.h"
 
-#include "harness/select.h"
+#include "harness/recording/select.h"
 #include "kernels/error.h"
 #include "tests/catch.h"
 #include "tests/harness/error_text.h"

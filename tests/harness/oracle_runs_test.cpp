@@ -1,10 +1,10 @@
 // Chosen rows computed alone are the rows of the whole block, bit for bit.
-#include "harness/oracle_runs.h"
+#include "harness/replay/oracle_runs.h"
 
 #include <set>
 
-#include "harness/sampled.h"
-#include "harness/select.h"
+#include "harness/recording/sampled.h"
+#include "harness/recording/select.h"
 #include "kernels/error.h"
 #include "tests/harness/error_text.h"
 #include "tests/harness/judge_support.h"

@@ -1,4 +1,4 @@
-#include "harness/outcome.h"
+#include "harness/run/outcome.h"
 
 #include "tests/catch.h"
 #include "tests/harness/sample_results.h"

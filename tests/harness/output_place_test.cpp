@@ -1,5 +1,5 @@
 // Which files are one and the same when they are written.
-#include "harness/output_place.h"
+#include "harness/io/output_place.h"
 
 #include <sys/stat.h>
 

@@ -1,10 +1,10 @@
 // Results arrive from a worker process as they were sent, to the last bit.
-#include "harness/packed.h"
+#include "harness/run/packed.h"
 
 #include <bit>
 #include <cstring>
 
-#include "harness/results_json.h"
+#include "harness/report/results_json.h"
 #include "kernels/error.h"
 #include "tests/catch.h"
 #include "tests/harness/sample_results.h"

@@ -1,5 +1,5 @@
 // Child processes: messages, ends, and that nothing is left of them.
-#include "harness/process.h"
+#include "harness/process/process.h"
 
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -12,8 +12,8 @@
 #include <new>
 #include <stdexcept>
 
-#include "harness/attempt.h"
-#include "harness/log.h"
+#include "harness/io/log.h"
+#include "harness/process/serialised_result.h"
 #include "kernels/error.h"
 #include "tests/catch.h"
 
@@ -124,16 +124,16 @@ TEST_CASE("a child dies with its parent") {
 
 TEST_CASE("what is thrown in one process is thrown in the other") {
   const auto carried = [](const auto& error) {
-    outcome_of_attempt(attempt([&]() -> std::string { throw error; }));
+    deserialised(serialised([&]() -> std::string { throw error; }));
   };
-  CHECK(outcome_of_attempt(attempt([] { return std::string("fine"); })) == "fine");
+  CHECK(deserialised(serialised([] { return std::string("fine"); })) == "fine");
   CHECK_THROWS_AS(carried(UsageError("u")), UsageError);
   CHECK_THROWS_AS(carried(BadInput("b")), BadInput);
   CHECK_THROWS_AS(carried(Unsupported("s")), Unsupported);
   CHECK_THROWS_AS(carried(DeviceError("d")), DeviceError);
   CHECK_THROWS_WITH(carried(DeviceError("lost")), "lost");
   CHECK_THROWS_WITH(carried(std::runtime_error("other")), "other");
-  CHECK_THROWS_AS(outcome_of_attempt(""), Error);
+  CHECK_THROWS_AS(deserialised(""), Error);
 }
 
 }  // namespace plumb

@@ -1,4 +1,4 @@
-#include "harness/progress.h"
+#include "harness/run/progress.h"
 
 #include <sstream>
 
@@ -43,6 +43,21 @@ TEST_CASE("redrawing is limited, but not after an erasure") {
   out.str("");
   progress.show(2, "c", 0);
   CHECK(out.str() == "\r[2/3]  c\x1b[K");
+}
+
+TEST_CASE("after two seconds it says how fast, and how long still") {
+  std::ostringstream out;
+  Progress progress(out, true, 10000, 80, milliseconds(0));
+  const auto after = [&](int seconds, int64_t done) {
+    out.str("");
+    progress.show(done, "a", 0, Progress::Clock::now() + std::chrono::seconds(seconds));
+    return out.str();
+  };
+  CHECK(after(1, 50) == "\r[50/10000]  a\x1b[K");
+  CHECK(after(10, 0) == "\r[0/10000]  a\x1b[K");
+  CHECK(after(100, 9800) == "\r[9800/10000]  98/s, 2 s left  a\x1b[K");
+  CHECK(after(100, 5000) == "\r[5000/10000]  50/s, 1 min 40 s left  a\x1b[K");
+  CHECK(after(100, 100) == "\r[100/10000]  1/s, 2 h 45 min left  a\x1b[K");
 }
 
 TEST_CASE("it is erased at the end") {

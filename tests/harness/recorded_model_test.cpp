@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <iostream>
 
-#include "harness/cases.h"
-#include "harness/conformance.h"
-#include "harness/layout.h"
-#include "harness/oracle_runs.h"
+#include "harness/judge/conformance.h"
+#include "harness/judge/spread_limit.h"
+#include "harness/recording/layout.h"
+#include "harness/replay/cases.h"
+#include "harness/replay/oracle_runs.h"
 #include "kernels/error.h"
 #include "tests/catch.h"
 

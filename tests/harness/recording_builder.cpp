@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "harness/sha256.h"
+#include "harness/io/sha256.h"
 #include "tests/harness/safetensors_bytes.h"
 #include "tests/harness/temporary_folder.h"
 

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "harness/recording.h"
+#include "harness/recording/recording.h"
 #include "tests/catch.h"
 #include "tests/harness/error_text.h"
 #include "tests/harness/temporary_folder.h"

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "harness/recording.h"
-#include "harness/safetensors.h"
-#include "harness/sha256.h"
+#include "harness/io/safetensors.h"
+#include "harness/io/sha256.h"
+#include "harness/recording/recording.h"
 #include "tests/catch.h"
 #include "tests/harness/error_text.h"
 #include "tests/harness/recording_builder.h"

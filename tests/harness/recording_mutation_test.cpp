@@ -2,7 +2,7 @@
 // nothing else, and never returns a payload that is not the recorded one.
 #include <random>
 
-#include "harness/recording.h"
+#include "harness/recording/recording.h"
 #include "tests/catch.h"
 #include "tests/harness/allocations.h"
 #include "tests/harness/recording_builder.h"

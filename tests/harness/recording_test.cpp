@@ -1,10 +1,10 @@
-#include "harness/recording.h"
+#include "harness/recording/recording.h"
 
 #include <cmath>
 #include <limits>
 #include <thread>
 
-#include "harness/sha256.h"
+#include "harness/io/sha256.h"
 #include "tests/catch.h"
 #include "tests/harness/error_text.h"
 #include "tests/harness/recording_builder.h"

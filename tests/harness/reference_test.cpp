@@ -1,9 +1,9 @@
 // Transformers' own outputs, judged like any program's: a judge that fails them is wrong.
 #include <algorithm>
 
-#include "harness/cases.h"
-#include "harness/foreign.h"
-#include "harness/select.h"
+#include "harness/recording/select.h"
+#include "harness/replay/cases.h"
+#include "harness/replay/external.h"
 #include "kernels/error.h"
 #include "tests/catch.h"
 
@@ -20,8 +20,8 @@ CheckpointResult judged_whole(const Recording& recording, const Checkpoint& chec
                               Device& oracle) {
   std::map<std::string, Tensor> outputs;
   for (const auto& [name, ref] : checkpoint.outputs) outputs[name] = recording.read(ref.tensor);
-  CheckpointResult result = foreign_to_be(recording, checkpoint);
-  judge_foreign(recording, checkpoint, outputs, {{}, false}, oracle, result);
+  CheckpointResult result = external_result(recording, checkpoint);
+  judge_external(recording, checkpoint, outputs, {{}, false}, oracle, result);
   return result;
 }
 
@@ -40,7 +40,7 @@ CheckpointResult judged_by_rows(const Recording& recording, const Checkpoint& ch
   }
   const RoundingPoints points = recording.contracts().at(checkpoint.contract).points;
   const RunFacts facts =
-      facts_of_stranger(recording, block, checkpoint, operands, oracle, dtype, points);
+      external_facts(recording, block, checkpoint, operands, oracle, dtype, points);
   std::vector<OutputVerdict> verdicts;
   for (OutputCase& output :
        output_cases(recording, checkpoint, block, operands, outputs, facts, oracle)) {

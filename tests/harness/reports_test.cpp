@@ -1,5 +1,5 @@
 // Files that a run writes while it goes on, and some that it has to do without.
-#include "harness/reports.h"
+#include "harness/report/reports.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "harness/log.h"
-#include "harness/results_json.h"
+#include "harness/io/log.h"
+#include "harness/report/results_json.h"
 #include "tests/catch.h"
 #include "tests/harness/error_text.h"
 #include "tests/harness/file_size_limit.h"

@@ -1,4 +1,4 @@
-#include "harness/results_json.h"
+#include "harness/report/results_json.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,6 +1,6 @@
-#include "harness/results_summary.h"
+#include "harness/report/results_summary.h"
 
-#include "harness/results_json.h"
+#include "harness/report/results_json.h"
 #include "tests/catch.h"
 #include "tests/harness/error_text.h"
 #include "tests/harness/sample_results.h"

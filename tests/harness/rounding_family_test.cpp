@@ -1,10 +1,10 @@
-// Kernels that round at points of their own, judged as a stranger's: right ones pass and are named,
-// wrong ones that round alike fail.
-#include "harness/rounding_family.h"
+// Kernels that round at points of their own, judged as an external program's: right ones pass and
+// are named, wrong ones that round alike fail.
+#include "harness/replay/rounding_family.h"
 
-#include "harness/foreign.h"
-#include "harness/oracle_runs.h"
-#include "harness/select.h"
+#include "harness/recording/select.h"
+#include "harness/replay/external.h"
+#include "harness/replay/oracle_runs.h"
 #include "tests/catch.h"
 
 using namespace plumb;
@@ -27,7 +27,8 @@ class Kernel {
 
   // Changed by name of the rounding point; "all" keeps every value that eager code rounds.
   std::map<std::string, Tensor> outputs(const std::vector<std::string>& changed,
-                                        std::optional<int64_t> key_tile = {}) {
+                                        std::optional<int64_t> key_tile = {},
+                                        bool own_table = false) {
     const BlockEntry& block = *find_block(wrong_.block);
     const HostOperands operands = read_operands(recording_, wrong_, recording_.dtype());
     const OpSet fused = key_tile ? OpSet().set() : OpSet();
@@ -42,15 +43,20 @@ class Kernel {
         const bool all = !changed.empty() && changed.front() == "all" && point.eager;
         arithmetic.changed.push_back(named || all);
       }
-      out[name] = runs.with(name, fused, arithmetic);
+      RoundingWay way;
+      way.fused = fused;
+      way.changed = arithmetic.changed;
+      way.key_tile = key_tile;
+      way.own_table = own_table;
+      out[name] = runs.rounded_as(name, way);
     }
     return out;
   }
 
   CheckpointResult judged(const std::map<std::string, Tensor>& outputs,
                           std::optional<RoundingPoints> demanded = {}) {
-    CheckpointResult result = foreign_to_be(recording_, checkpoint_);
-    judge_foreign(recording_, checkpoint_, outputs, {demanded, false}, *oracle_, result);
+    CheckpointResult result = external_result(recording_, checkpoint_);
+    judge_external(recording_, checkpoint_, outputs, {demanded, false}, *oracle_, result);
     return result;
   }
 
@@ -79,6 +85,20 @@ TEST_CASE("a norm that keeps float32 inside passes unless eager rounding is dema
   CHECK(kernel.judged(outputs, RoundingPoints::fused).status == Status::pass);
   CHECK(kernel.judged(kernel.outputs({})).status == Status::pass);
   CHECK(kernel.judged(kernel.outputs({}), RoundingPoints::fused).status == Status::fail);
+}
+
+TEST_CASE("rotary with a table of its own in float32 passes, with another table fails",
+          "[family]") {
+  Kernel kernel(kLlama, "model.layers.0.self_attn:rotary#0");
+  const CheckpointResult result = kernel.judged(kernel.outputs({"all"}, {}, true));
+  CHECK(result.status == Status::pass);
+  CHECK(Kernel::rounding(result) == "rounds once, at the output, cos and sin in float32");
+  CHECK(Kernel::rounding(kernel.judged(kernel.outputs({"all"}))) == "rounds once, at the output");
+  auto rotated = kernel.outputs({"all"}, {}, true);
+  for (auto& [name, y] : rotated) {  // one 16-bit step up in every eighth element
+    for (int64_t i = 0; i < y.numel(); i += 8) ++y.data<uint16_t>()[i];
+  }
+  CHECK(kernel.judged(rotated).status == Status::fail);
 }
 
 TEST_CASE("wrong kernels that keep float32 inside follow no rounding points", "[family]") {

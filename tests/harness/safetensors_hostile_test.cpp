@@ -2,7 +2,7 @@
 // without allocating what it claims.
 #include <unistd.h>
 
-#include "harness/safetensors.h"
+#include "harness/io/safetensors.h"
 #include "tests/catch.h"
 #include "tests/harness/allocations.h"
 #include "tests/harness/error_text.h"

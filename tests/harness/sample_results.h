@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "harness/outcome.h"
-#include "harness/result.h"
+#include "harness/replay/result.h"
+#include "harness/run/outcome.h"
 
 namespace plumb {
 
@@ -58,7 +58,7 @@ inline CheckpointResult passing(std::string block = "sdpa") {
   return result;
 }
 
-// The failure that harness/console.h shows.
+// The failure that harness/report/console.h shows.
 inline CheckpointResult failing() {
   CheckpointResult result = sample_result("sdpa", Status::fail);
   OutputVerdict output;

@@ -1,6 +1,6 @@
 // Outputs of which the recording has chosen rows and a sketch: a fault anywhere is seen, correct
 // noise is not.
-#include "harness/sampled.h"
+#include "harness/recording/sampled.h"
 
 #include <functional>
 

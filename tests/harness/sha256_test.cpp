@@ -1,4 +1,4 @@
-#include "harness/sha256.h"
+#include "harness/io/sha256.h"
 
 #include <string>
 

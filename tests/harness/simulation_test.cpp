@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/verdict.h"
+#include "harness/judge/verdict.h"
 #include "tests/catch.h"
 #include "tests/harness/judge_support.h"
 

@@ -1,7 +1,7 @@
-#include "harness/statistics.h"
+#include "harness/judge/statistics.h"
 
-#include "harness/distribution.h"
-#include "harness/limits.h"
+#include "harness/judge/distribution.h"
+#include "harness/judge/limits.h"
 #include "kernels/error.h"
 #include "tests/catch.h"
 #include "tests/harness/judge_support.h"

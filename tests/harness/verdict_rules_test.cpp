@@ -1,6 +1,6 @@
 #include <limits>
 
-#include "harness/verdict.h"
+#include "harness/judge/verdict.h"
 #include "kernels/error.h"
 #include "tests/catch.h"
 #include "tests/harness/judge_support.h"

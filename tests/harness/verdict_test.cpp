@@ -1,4 +1,4 @@
-#include "harness/verdict.h"
+#include "harness/judge/verdict.h"
 
 #include "kernels/error.h"
 #include "tests/catch.h"

@@ -1,8 +1,8 @@
 // Disks that fill up.
 #include <filesystem>
 
-#include "harness/file.h"
-#include "harness/safetensors.h"
+#include "harness/io/file.h"
+#include "harness/io/safetensors.h"
 #include "tests/catch.h"
 #include "tests/harness/error_text.h"
 #include "tests/harness/file_size_limit.h"

@@ -31,7 +31,7 @@ def add(tree: Path, path: str, text: str) -> None:
 
 def test_a_clean_tree_passes(tree: Path) -> None:
     add(tree, "kernels/ops.h", "#pragma once\n#include <vector>\n")
-    add(tree, "harness/judge.cpp", '#include "kernels/ops.h"\n#include <nlohmann/json.hpp>\n')
+    add(tree, "harness/judge/judge.cpp", '#include "kernels/ops.h"\n#include <nlohmann/json.hpp>\n')
     assert check(tree) == (0, "layers: 0 problems, 0 warnings\n")
 
 
@@ -48,9 +48,15 @@ BAD = {
         'kernels/a.cpp:2: kernels includes "blocks/sdpa.h"',
     ),
     "include two layers up": ("blocks/a.h", '#include "tests/x.h"\n', "a layer above it"),
+    "include a room up": (
+        "harness/judge/a.cpp",
+        '#include "harness/replay/x.h"\n',
+        'a.cpp:1: judge includes "harness/replay/x.h", which is a room above it',
+    ),
+    "file in no room": ("harness/a.cpp", "\n", "in none of the rooms"),
     "include beside the file": ("blocks/a.h", '#include "b.h"\n', "not spelled from the root"),
     "include by a relative path": ("blocks/a.h", '#include "../kernels/b.h"\n', "from the root"),
-    "vendor header": ("harness/a.cpp", "#include <cuda_runtime.h>\n", "vendor header"),
+    "vendor header": ("harness/judge/a.cpp", "#include <cuda_runtime.h>\n", "vendor header"),
     "vendor header in a folder": ("kernels/cpu/a.cpp", "#include <hip/hip_runtime.h>\n", "vendor"),
     "vendor header of shared GPU code": ("kernels/gpu/a.cu", "#include <cublasLt.h>\n", "vendor"),
     "vendor call": (
@@ -63,11 +69,15 @@ BAD = {
     "driver call": ("kernels/a.cpp", "cuInit(0); \n", "vendor name cuInit"),
     "vendor macro": ("kernels/a.h", "#ifdef __CUDACC__\n#endif\n", "vendor name __CUDACC__"),
     "vendor name after a literal": ("blocks/a.cpp", 'auto x = f("a//", hipInit(0));\n', "hipInit"),
-    "JSON in a header": ("harness/a.h", "#include <nlohmann/json.hpp>\n", "in a header"),
+    "JSON in a header": ("harness/judge/a.h", "#include <nlohmann/json.hpp>\n", "in a header"),
     "CLI11 in a header": ("tests/a.h", "  # include <CLI/CLI.hpp>\n", "in a header"),
     "macro": ("kernels/a.cpp", "#pragma once\n#define MAX(a, b) a\n", "a.cpp:2: macro MAX"),
     "macro in a test": ("tests/a.cpp", "#define FOR_ALL x\n", "macro FOR_ALL"),
-    "Catch2 switch outside tests": ("harness/a.h", "#define CATCH_CONFIG_MAIN\n", "macro CATCH"),
+    "Catch2 switch outside tests": (
+        "harness/judge/a.h",
+        "#define CATCH_CONFIG_MAIN\n",
+        "macro CATCH",
+    ),
     "macro beside a guard": ("kernels/a.h", "#ifndef A\n#define A\n#define B\n#endif\n", "macro B"),
     "long C++ file": ("kernels/a.cpp", "//\n" * 501, "kernels/a.cpp:501: 501 lines, at most 500"),
     "long Python file": ("python_inspector/a.py", "#\n" * 501, "501 lines"),
@@ -88,7 +98,9 @@ def test_a_violation_is_named(tree: Path, name: str) -> None:
 
 
 GOOD = {
-    "include down": ("tests/a.cpp", '#include "harness/x.h"\n#include "kernels/ops.h"\n'),
+    "include down": ("tests/a.cpp", '#include "harness/judge/x.h"\n#include "kernels/ops.h"\n'),
+    "include a room down": ("harness/chain/a.cpp", '#include "harness/io/b.h"\n'),
+    "include within a room": ("harness/io/a.cpp", '#include "harness/io/b.h"\n'),
     "include within a layer": ("blocks/a.h", '#include "blocks/b.h"\n'),
     "commented include": (
         "kernels/a.h",
@@ -104,7 +116,7 @@ GOOD = {
     ),
     "include guard": ("kernels/a.h", "// Text.\n#ifndef A_H\n#define A_H\n#endif\n"),
     "Catch2 switch": ("tests/a.cpp", "#define CATCH_CONFIG_FAST_COMPILE\n"),
-    "JSON in a source": ("harness/a.cpp", "#include <nlohmann/json.hpp>\n"),
+    "JSON in a source": ("harness/judge/a.cpp", "#include <nlohmann/json.hpp>\n"),
     "test data": ("tests/data/a.cpp", "#define X\n"),
     "README of 40 lines": ("blocks/README.md", "a\n" * 40),
     "format specification": ("fixtures/README.md", "a\n" * 400),

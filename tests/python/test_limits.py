@@ -47,7 +47,7 @@ class Tree:
         self.root = root
         self.limits = copy.deepcopy(LIMITS)
         self.entry = self.limits["contracts"]["f32"]
-        (root / "harness").mkdir()
+        (root / "harness" / "judge").mkdir(parents=True)
         (root / "ci").mkdir()
         self.write(SOURCE)
         for command in (("init", "-q", "-b", "main"), ("add", "."), ("commit", "-q", "-m", "x")):
@@ -55,7 +55,7 @@ class Tree:
             subprocess.run(["git", "-C", str(root), *identity, *command], check=True)
 
     def write(self, source: str) -> None:
-        (self.root / "harness" / "limits.h").write_text(source)
+        (self.root / "harness" / "judge" / "limits.h").write_text(source)
         (self.root / "ci" / "limits.json").write_text(json.dumps(self.limits))
 
     def set(self, name: str, value: float) -> None:
@@ -83,17 +83,17 @@ def test_the_projects_own_file_is_that_of_the_source() -> None:
 def test_what_is_unchanged_passes(tree: Tree) -> None:
     code, text = tree.check()
     assert code == 0
-    assert text.startswith("3 constants as in harness/limits.h")
+    assert text.startswith("3 constants as in harness/judge/limits.h")
 
 
 def test_source_and_file_must_be_one(tree: Tree) -> None:
     tree.write(SOURCE.replace("c_f32 = 4", "c_f32 = 3"))
-    assert "f32: c_f32 is 4, in harness/limits.h it is 3" in tree.check()[1]
+    assert "f32: c_f32 is 4, in harness/judge/limits.h it is 3" in tree.check()[1]
     tree.write(SOURCE.replace("int64_t least", "int64_t other"))
     code, text = tree.check()
     assert code == 1
     assert "f32: least is no constant" in text
-    assert "other of harness/limits.h is missing" in text
+    assert "other of harness/judge/limits.h is missing" in text
     tree.write(SOURCE.replace("double c_f32 = 4;", "double c_f32 = 2 + 2;"))
     code, text = tree.check()
     assert code == 3

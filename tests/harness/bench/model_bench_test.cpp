@@ -9,7 +9,7 @@
 #include "harness/bench/model_shapes.h"
 #include "harness/bench/random_checkpoint.h"
 #include "harness/bench/report.h"
-#include "harness/model_folder.h"
+#include "harness/model/model_folder.h"
 #include "kernels/error.h"
 #include "tests/catch.h"
 #include "tests/faults/faulty_device.h"

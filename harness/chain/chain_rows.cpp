@@ -1,0 +1,123 @@
+#include "harness/chain/chain_rows.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "harness/recording/recording_chain.h"
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+// The row that this checkpoint's main input comes from. Recordings store equal tensors once: what
+// came out of a row goes in under the same key.
+int64_t row_before(const ChainRows& chain, const Checkpoint& c) {
+  const auto input = c.inputs.find(std::string(main_input(c)));
+  if (input == c.inputs.end()) return -1;
+  for (size_t i = chain.rows.size(); i-- > 0;) {
+    const ChainRow& row = chain.rows[i];
+    const OutputRef& output = chain.checkpoints[i]->outputs.at(row.output);
+    if (row.step == c.step && output.tensor == input->second.tensor) return static_cast<int64_t>(i);
+  }
+  return -1;
+}
+
+ChainRows listed(const Recording& recording) {
+  ChainRows out;
+  for (const Checkpoint& c : recording.checkpoints()) {
+    for (const std::string_view output : chain_outputs(c)) {
+      ChainRow row;
+      row.checkpoint = c.id;
+      row.block = c.block;
+      row.output = output;
+      row.step = c.step;
+      row.before = row_before(out, c);
+      row.amplification = c.amplification.value_or(kNoFigure);
+      out.rows.push_back(std::move(row));
+      out.checkpoints.push_back(&c);
+    }
+  }
+  return out;
+}
+
+// A checkpoint that could not be judged alone ends the chain in the same way.
+void require_judged(const CheckpointResult& done) {
+  const std::string words = done.checkpoint + ": " + done.reason;
+  switch (done.status) {
+    case Status::unsupported: throw Unsupported(words);
+    case Status::bad_input: throw BadInput(words);
+    case Status::device_error: throw DeviceError(words);
+    case Status::internal_error: throw Error(words);
+    default: return;
+  }
+}
+
+void note_run(CheckpointResult& result, const CheckpointResult& done) {
+  for (const std::string& impl : done.impl) {
+    const auto known = std::find(result.impl.begin(), result.impl.end(), impl);
+    if (known == result.impl.end()) result.impl.push_back(impl);
+  }
+  result.fused = result.fused || done.fused;
+  if (done.block == "lm_head") result.contract = done.contract;
+}
+
+// What the isolated run says of a row; its own floor.
+Floors take_isolated(ChainRow& row, const CheckpointResult& done) {
+  row.isolated_failed = done.status == Status::fail;
+  for (const OutputVerdict& output : done.outputs) {
+    if (output.name != row.output) continue;
+    row.isolated = output.statistics.tensor;
+    row.isolated_reference = output.recorded_error;
+    for (const Gate& gate : output.gates) {
+      if (gate.name == "tensor") row.isolated_limit = gate.limit;
+    }
+    return output.floors;
+  }
+  return {};
+}
+
+// Floors of the blocks so far, in quadrature; a state's are those of the layer that it is of.
+void add_floors(ChainRows& chain, const std::vector<Floors>& own) {
+  for (size_t i = 0; i < chain.rows.size(); ++i) {
+    ChainRow& row = chain.rows[i];
+    const double before = row.before < 0 ? 0 : chain.rows[static_cast<size_t>(row.before)].floor;
+    row.floor = std::hypot(before, own[i].norm);
+    if (row.block == "rms_norm" || row.block == "lm_head") {
+      const bool head = row.block == "lm_head";
+      chain.head_floor = head ? std::hypot(chain.head_floor, own[i].norm) : own[i].norm;
+      if (head) chain.element_floor = own[i].element;
+    }
+  }
+  for (size_t i = chain.rows.size(); i-- > 0;) {
+    ChainRow& row = chain.rows[i];
+    if (!row.is_state()) continue;
+    for (size_t k = i + 1; k < chain.rows.size() && chain.rows[k].step == row.step; ++k) {
+      const std::string& layer = chain.checkpoints[k]->path;
+      if (chain.rows[k].is_state() || !chain.checkpoints[i]->path.starts_with(layer)) continue;
+      row.floor = chain.rows[k].floor;
+      break;
+    }
+  }
+}
+
+}  // namespace
+
+ChainRows chain_rows(const Recording& recording, Device& device, Device& oracle,
+                     const ReplayOptions& options, CheckpointResult& result) {
+  ChainRows out = listed(recording);
+  std::vector<Floors> floors;
+  Replayer replayer(recording, device, oracle, options);
+  CheckpointResult done;
+  for (size_t i = 0; i < out.rows.size(); ++i) {
+    if (done.checkpoint != out.rows[i].checkpoint) {
+      done = replayer.run(*out.checkpoints[i]);
+      require_judged(done);
+      note_run(result, done);
+    }
+    floors.push_back(take_isolated(out.rows[i], done));
+  }
+  add_floors(out, floors);
+  return out;
+}
+
+}  // namespace plumb

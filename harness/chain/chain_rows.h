@@ -1,0 +1,23 @@
+// The rows of a chain before the model runs: what the recording states and the isolated runs give.
+#pragma once
+
+#include <vector>
+
+#include "harness/judge/chain_figures.h"
+#include "harness/replay/replay.h"
+
+namespace plumb {
+
+struct ChainRows {
+  std::vector<ChainRow> rows;                  // in the order in which they ran
+  std::vector<const Checkpoint*> checkpoints;  // of every row
+  double head_floor = 0;                       // F of final norm and head, in quadrature
+  double element_floor = 0;                    // F_E of the logits
+};
+
+// Runs every chained checkpoint alone; `result` takes what that says of contract and
+// implementations. Throws what kept one from being judged.
+ChainRows chain_rows(const Recording& recording, Device& device, Device& oracle,
+                     const ReplayOptions& options, CheckpointResult& result);
+
+}  // namespace plumb

@@ -1,0 +1,21 @@
+// Which tokens a chain's outputs are judged at.
+#pragma once
+
+#include <vector>
+
+#include "harness/chain/chain_rows.h"
+#include "harness/recording/recording.h"
+
+namespace plumb {
+
+// Recordings leave attention rows without an allowed key out of what they judge: a kernel may make
+// anything of padding. In a chain that goes on: what final norm and head make of such a token is
+// not judged either, nor are the keys and values that the next layers store for it. A token whose
+// layer is judged never depends on them, since no query sees them.
+//
+// `tokens`: of each step. `goes_on`: a step continues the sequence of the one before.
+// Gives for every row a bool tensor [batch, token], or [batch, slot] of caches; undefined: all.
+std::vector<Tensor> judged_tokens(const Recording& recording, const ChainRows& chain,
+                                  const std::vector<int64_t>& tokens, bool goes_on);
+
+}  // namespace plumb

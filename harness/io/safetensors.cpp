@@ -1,0 +1,243 @@
+#include "harness/io/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "harness/io/json.h"
+#include "harness/io/printable.h"
+#include "harness/io/utf8.h"
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+constexpr int64_t kLengthBytes = 8;
+constexpr int64_t kLargestHeader = 100'000'000;
+constexpr int64_t kMostHeaderValues = 1'000'000;  // about 90,000 tensors
+constexpr size_t kLongestName = 1024;
+constexpr std::string_view kMetadata = "__metadata__";
+
+// In the order of DType.
+constexpr std::array<std::string_view, 11> kDTypeNames = {
+    "F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I8", "U8", "I32", "I64", "BOOL"};
+
+DType read_dtype(JsonValue value) {
+  const auto* found = std::find(kDTypeNames.begin(), kDTypeNames.end(), value.string());
+  if (found == kDTypeNames.end()) {
+    std::string known;
+    for (const std::string_view name : kDTypeNames) known.append(" ").append(name);
+    value.fail("the dtype ", printable(value.string()), " is unknown; known are", known);
+  }
+  return static_cast<DType>(found - kDTypeNames.begin());
+}
+
+Shape read_shape(JsonValue value) {
+  if (value.items(), value.size() > kMaxRank) {
+    value.fail("the rank is ", value.size(), ", expected at most ", kMaxRank);
+  }
+  std::vector<int64_t> extents;
+  for (const JsonValue extent : value.items()) extents.push_back(extent.integer(0));
+  return Shape(extents);
+}
+
+// Bytes of a shape by checked arithmetic; extents of 0 do not hide an overflow of the others.
+int64_t byte_count(JsonValue value, DType dtype, const Shape& shape) {
+  int64_t product = size_of(dtype);
+  bool empty = false;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    empty |= shape[axis] == 0;
+    if (__builtin_mul_overflow(product, std::max(shape[axis], int64_t{1}), &product)) {
+      value.fail("the shape ", shape, " of ", name_of(dtype), " has more than 2^63 - 1 bytes");
+    }
+  }
+  return empty ? 0 : product;
+}
+
+SafetensorsEntry read_entry(JsonValue value, int64_t payload_bytes) {
+  value.only({"dtype", "shape", "data_offsets"});
+  SafetensorsEntry entry{read_dtype(value.at("dtype")), read_shape(value.at("shape")), 0, 0};
+  const JsonValue offsets = value.at("data_offsets");
+  std::array<int64_t, 2> range{};
+  size_t count = 0;
+  for (const JsonValue offset : offsets.items()) {
+    if (count < range.size()) range[count] = offset.integer(0, payload_bytes);
+    ++count;
+  }
+  if (count != range.size()) offsets.fail("has ", count, " numbers, expected 2");
+  entry.begin = range[0];
+  entry.end = range[1];
+  if (entry.begin > entry.end)
+    offsets.fail("ends at ", entry.end, ", before it begins at ", entry.begin);
+  const int64_t expected = byte_count(value.at("shape"), entry.dtype, entry.shape);
+  if (entry.end - entry.begin != expected) {
+    offsets.fail("spans ", entry.end - entry.begin, " bytes, but ", entry.shape, ' ',
+                 name_of(entry.dtype), " has ", expected);
+  }
+  return entry;
+}
+
+bool is_sane_name(std::string_view name) {
+  return !name.empty() && name.size() <= kLongestName &&
+         std::none_of(name.begin(), name.end(),
+                      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+}
+
+}  // namespace
+
+std::string_view safetensors_name(DType dtype) { return kDTypeNames[static_cast<size_t>(dtype)]; }
+
+SafetensorsFile::SafetensorsFile(File file) : file_(std::move(file)) {
+  const auto fail = [this](const auto&... parts) {
+    throw BadInput(text(file_.name(), ": ", parts...));
+  };
+  if (file_.size() < kLengthBytes) {
+    fail("has ", file_.size(), " bytes, expected at least 8 (the length of the header)");
+  }
+  std::array<unsigned char, kLengthBytes> bytes{};
+  file_.read(0, bytes.data(), kLengthBytes);
+  uint64_t length = 0;
+  for (size_t i = bytes.size(); i-- > 0;) length = length << 8 | bytes[i];
+  const int64_t rest = file_.size() - kLengthBytes;
+  if (length == 0) fail("byte 0: the header's length is 0");
+  if (length > static_cast<uint64_t>(rest)) {
+    fail("byte 0: the header's length is ", length, ", but only ", rest, " bytes follow");
+  }
+  if (length > static_cast<uint64_t>(kLargestHeader)) {
+    fail("byte 0: the header's length is ", length, ", more than the ", kLargestHeader,
+         " that are allowed");
+  }
+  std::string header(length, '\0');
+  file_.read(kLengthBytes, header.data(), static_cast<int64_t>(length));
+  if (header.front() != '{')
+    fail("byte 8: the header starts with ", printable(header.substr(0, 1)), ", expected {");
+  payload_ = kLengthBytes + static_cast<int64_t>(length);
+
+  JsonLimits limits;
+  limits.bytes = kLargestHeader;
+  limits.values = kMostHeaderValues;
+  const auto document = JsonDocument::parse(file_.name() + ": header", std::move(header), limits);
+  for (const auto& [name, value] : document->root().members()) {
+    if (name == kMetadata) {
+      if (value.is_null()) continue;  // no metadata, as the safetensors library has it
+      for (const auto& [key, note] : value.members()) metadata_.emplace(key, note.string());
+      continue;
+    }
+    if (!is_sane_name(name)) {
+      value.fail("the tensor's name has ", name.size(), " bytes, expected 1 to ", kLongestName,
+                 " and no control characters");
+    }
+    entries_.emplace(name, read_entry(value, file_.size() - payload_));
+  }
+  check_layout();
+}
+
+// In the order of the file, each tensor begins where the one before it ends.
+void SafetensorsFile::check_layout() const {
+  using Item = std::pair<const std::string, SafetensorsEntry>;
+  std::vector<const Item*> order;
+  order.reserve(entries_.size());
+  for (const Item& item : entries_) order.push_back(&item);
+  std::sort(order.begin(), order.end(), [](const Item* a, const Item* b) {
+    return std::pair(a->second.begin, a->second.end) < std::pair(b->second.begin, b->second.end);
+  });
+  int64_t position = 0;
+  for (const Item* item : order) {
+    const auto& [begin, end] = std::pair(item->second.begin, item->second.end);
+    if (begin != position) {
+      throw BadInput(text(file_.name(), ": the tensor ", printable(item->first), " begins at ",
+                          begin, ", ",
+                          begin > position ? "leaving a hole from " : "overlapping what ends at ",
+                          position, " (byte ", payload_ + begin, ')'));
+    }
+    position = end;
+  }
+  if (position != file_.size() - payload_) {
+    throw BadInput(text(file_.name(), ": the tensors end at ", position, ", but ",
+                        file_.size() - payload_, " bytes follow the header (byte ",
+                        payload_ + position, ')'));
+  }
+}
+
+Tensor SafetensorsFile::read(std::string_view name) const {
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) {
+    throw BadInput(text(file_.name(), ": there is no tensor ", printable(name)));
+  }
+  const SafetensorsEntry& entry = found->second;
+  const Tensor out = host_tensor(entry.dtype, entry.shape);
+  file_.read(payload_ + entry.begin, out.raw(), entry.end - entry.begin);
+  return out;
+}
+
+namespace {
+
+void append_json_string(std::string& out, std::string_view text) {
+  out += '"';
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  out += '"';
+}
+
+// Rows one after the other, whatever the strides of the outer axes.
+void write_rows(AtomicFile& file, const Tensor& tensor) {
+  if (tensor.contiguous())
+    return file.write({tensor.data<char>(), static_cast<size_t>(tensor.bytes())});
+  const int64_t row = tensor.dim(-1) * size_of(tensor.dtype());
+  std::string rows;
+  for_each_row(tensor, [&](int64_t offset) {
+    const char* from = static_cast<const char*>(tensor.raw()) + offset * size_of(tensor.dtype());
+    rows.append(from, static_cast<size_t>(row));
+    if (rows.size() > size_t{1} << 20) {
+      file.write(rows);
+      rows.clear();
+    }
+  });
+  file.write(rows);
+}
+
+}  // namespace
+
+void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors) {
+  AtomicFile file(path);
+  write_safetensors(file, tensors);
+}
+
+void write_safetensors(AtomicFile& file, const NamedTensors& tensors) {
+  // The largest items first, so that each tensor is aligned to its item size.
+  std::vector<const std::pair<std::string, Tensor>*> order;
+  for (const auto& item : tensors) order.push_back(&item);
+  std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+    return size_of(a->second.dtype()) > size_of(b->second.dtype());
+  });
+  std::set<std::string_view> names;
+  std::string header = "{";
+  int64_t end = 0;
+  for (const auto* item : order) {
+    const auto& [name, tensor] = *item;
+    const bool valid =
+        is_sane_name(name) && name != kMetadata && utf8_valid_prefix(name) == name.size();
+    require(valid && names.insert(name).second, "write_safetensors", "the name ", printable(name),
+            " appears twice or cannot be a tensor's");
+    if (header.size() > 1) header += ',';
+    append_json_string(header, name);
+    header += text(":{\"dtype\":\"", safetensors_name(tensor.dtype()), "\",\"shape\":[");
+    for (int axis = 0; axis < tensor.rank(); ++axis)
+      header += text(axis ? "," : "", tensor.dim(axis));
+    header += text("],\"data_offsets\":[", end, ',', end + tensor.bytes(), "]}");
+    end += tensor.bytes();
+  }
+  header += '}';
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  std::array<char, kLengthBytes> length{};
+  for (size_t i = 0; i < length.size(); ++i)
+    length[i] = static_cast<char>(header.size() >> (8 * i) & 0xff);
+  file.write({length.data(), length.size()});
+  file.write(header);
+  for (const auto* item : order) write_rows(file, item->second);
+  file.commit();
+}
+
+}  // namespace plumb

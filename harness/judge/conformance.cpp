@@ -1,0 +1,130 @@
+#include "harness/judge/conformance.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <optional>
+
+namespace plumb {
+namespace {
+
+bool same_value(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+// What float32 arithmetic on values of ordinary size may be off by. An element that is tiny because
+// its terms cancel (GeLU's tail in the textbook form) has a last bit that no contract determines.
+double noise(const std::vector<double>& model, const std::vector<uint8_t>& valid) {
+  std::vector<double> sizes;
+  for (size_t i = 0; i < model.size(); ++i) {
+    if (valid[i] && std::isfinite(model[i])) sizes.push_back(std::fabs(model[i]));
+  }
+  if (sizes.empty()) return 0;
+  const auto middle = sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2);
+  std::nth_element(sizes.begin(), middle, sizes.end());
+  return kLimits.conformance_noise * unit_roundoff(DType::f32) * *middle;
+}
+
+// Roundings of a row's bottleneck that fall otherwise, on average: a sum's own share of each.
+double flips_per_row(const ConformanceRule& rule) {
+  if (rule.bottleneck.width == 0) return 0;
+  return static_cast<double>(rule.bottleneck.width) * kLimits.conformance_growth *
+         accumulation_floor({rule.bottleneck.stage}) / rule.u_store;
+}
+
+// The least count, at most `most`, that a Poisson variable exceeds with a chance of
+// conformance_aside.
+int64_t poisson_quantile(double mean, int64_t most) {
+  double log_chance = -mean, below = std::exp(log_chance);
+  int64_t count = 0;
+  while (count < most && 1 - below > kLimits.conformance_aside) {
+    ++count;
+    log_chance += std::log(mean / static_cast<double>(count));
+    below += std::exp(log_chance);
+  }
+  return count;
+}
+
+// What the rows with the largest counts have together, at most aside.outputs of each.
+int64_t largest(std::vector<int64_t> counts, const RowsAside& aside) {
+  const auto end = counts.begin() + std::min(aside.rows, static_cast<int64_t>(counts.size()));
+  std::partial_sort(counts.begin(), end, counts.end(), std::greater<>());
+  return std::accumulate(counts.begin(), end, int64_t{0}, [&](int64_t sum, int64_t count) {
+    return sum + std::min(count, aside.outputs);
+  });
+}
+
+}  // namespace
+
+ConformanceRule conformance_rule(const OutputCase& output, const Floors& floors, int64_t columns) {
+  ConformanceRule out{floors.accumulation,
+                      unit_roundoff(output.contract.storage),
+                      accumulation_floor(output.cascade_stages),
+                      output.cascade_outputs,
+                      columns,
+                      output.bottleneck};
+  if (flips_per_row(out) >= 1) out.cascade += accumulation_floor({out.bottleneck.stage});
+  return out;
+}
+
+RowsAside rows_aside(const ConformanceRule& rule, int64_t rows) {
+  const double flips = flips_per_row(rule);
+  if (flips == 0 || flips >= 1) return {};
+  // Behind a further sum of rounded values, a row that moved can change in all of its outputs.
+  const double share = rule.cascade > 0 ? 1
+                                        : kLimits.conformance_cascade /
+                                              std::sqrt(static_cast<double>(rule.bottleneck.width));
+  const double outputs = std::ceil(std::min(1.0, share) * static_cast<double>(rule.columns));
+  return {poisson_quantile(static_cast<double>(rows) * flips, rows), static_cast<int64_t>(outputs)};
+}
+
+int64_t alike_in_row(const Tensor& x) {
+  if (size_of(x.dtype()) != 2 || !is_floating(x.dtype()) || x.numel() == 0) return 0;
+  const size_t significands = x.dtype() == DType::bf16 ? 1 << 7 : 1 << 10;
+  const int64_t columns = x.dim(-1);
+  const auto* bits = reinterpret_cast<const uint16_t*>(x.data<char>());
+  std::vector<int64_t> times(significands, 0);
+  int64_t most = 1;
+  for (int64_t begin = 0; begin < x.numel(); begin += columns) {
+    for (int64_t i = begin; i < begin + columns; ++i) {
+      const bool zero = bits[i] % (1 << 15) == 0;
+      if (!zero) most = std::max(most, ++times[bits[i] % significands]);
+    }
+    std::fill(times.begin(), times.end(), 0);
+  }
+  return most - 1;
+}
+
+bool conformance_applies(DType storage, int64_t n, const RowsAside& aside) {
+  return (storage == DType::f16 || storage == DType::bf16) &&
+         n - aside.rows * aside.outputs >= kLimits.conformance_least;
+}
+
+Conformance conformance(const std::vector<double>& y, const std::vector<double>& model,
+                        const std::vector<uint8_t>& valid, const ConformanceRule& rule) {
+  Conformance out;
+  const auto columns = static_cast<size_t>(rule.columns);
+  std::vector<int64_t> differ_in(y.size() / columns, 0);  // of each row
+  std::optional<double> negligible;  // worked out when the first element differs
+  for (size_t i = 0; i < y.size(); ++i) {
+    if (!valid[i]) continue;
+    ++out.n;
+    if (same_value(y[i], model[i])) continue;
+    if (!negligible) negligible = noise(model, valid);
+    const double ulp = 2 * rule.u_store * std::fabs(model[i]);
+    const bool undetermined = ulp <= kLimits.conformance_undetermined * *negligible;
+    if (undetermined && std::fabs(y[i] - model[i]) <= ulp + *negligible) continue;
+    if (out.differ++ == 0) out.first = static_cast<int64_t>(i);
+    ++differ_in[i / columns];
+  }
+  out.set_aside = largest(std::move(differ_in), rows_aside(rule, out.n / rule.columns));
+  const double growth = kLimits.conformance_growth;
+  out.q = kLimits.conformance_base + growth * rule.accumulation / rule.u_store +
+          kLimits.conformance_cascade * std::sqrt(growth * rule.cascade / rule.u_store);
+  const double expected = static_cast<double>(out.n) * out.q;
+  const double limit = expected + kLimits.conformance_sigmas * std::sqrt(expected);
+  out.limit = std::max(kLimits.conformance_count, limit) + static_cast<double>(rule.fed);
+  out.passed = !!(static_cast<double>(out.differ - out.set_aside) <= out.limit);
+  return out;
+}
+
+}  // namespace plumb

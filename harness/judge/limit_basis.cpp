@@ -1,0 +1,183 @@
+#include "harness/judge/limit_basis.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "harness/judge/spread_limit.h"
+#include "harness/judge/sums.h"
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+Statistics lower(const Statistics& a, const Statistics& b) {
+  Statistics out = a;
+  const auto take = [](double& to, double other) { to = std::fmin(to, other); };
+  take(out.tensor, b.tensor);
+  take(out.element, b.element);
+  if (std::fabs(b.gain) < std::fabs(out.gain)) out.gain = b.gain;
+  for (size_t i = 0; i < out.families.size(); ++i) {
+    take(out.families[i].value, b.families[i].value);
+    take(out.families[i].normalised, b.families[i].normalised);
+  }
+  return out;
+}
+
+// The statistics of an exact output: limits are floors then.
+Statistics without_error(const Statistics& like) {
+  Statistics out = like;
+  out.tensor = out.element = out.gain = 0;
+  for (GroupStatistic& family : out.families) family.value = family.normalised = 0;
+  return out;
+}
+
+const Gate& furthest(const std::vector<Gate>& gates) {
+  return *std::max_element(gates.begin(), gates.end(), [](const Gate& a, const Gate& b) {
+    return quotient(a.statistic, a.limit) < quotient(b.statistic, b.limit);
+  });
+}
+
+// Whether no statistic is further off than that.
+bool all_within(const std::vector<Gate>& gates, double factor) {
+  return std::all_of(gates.begin(), gates.end(),
+                     [&](const Gate& gate) { return gate.statistic <= factor * gate.limit; });
+}
+
+}  // namespace
+
+CaseArrays load_arrays(const OutputCase& c) {
+  CaseArrays a;
+  a.layout = layout_of(c.y.shape(), c.axes, c.sample ? c.sample->tokens : std::vector<int64_t>());
+  a.y = to_matrix(c.y, a.layout);
+  if (c.reference.defined()) a.r = to_matrix(c.reference, a.layout);
+  if (c.delta.defined()) a.delta = to_matrix(c.delta, a.layout);
+  if (c.model.defined()) a.model = to_matrix(c.model, a.layout);
+  a.valid = to_mask(c.valid, c.valid_axes, a.layout);
+  if (c.oracle.defined()) {
+    a.o = to_matrix(c.oracle, a.layout);
+    return a;
+  }
+  a.o = a.r;
+  for (size_t i = 0; i < a.delta.size(); ++i) a.o[i] += a.delta[i];
+  return a;
+}
+
+const Spread* recorded_spread(const OutputCase& output) {
+  const bool narrow = size_of(output.y.dtype()) == 2;
+  const bool applies = output.narrowed.empty() && !(narrow && output.held_to_model);
+  return output.spread && applies ? &*output.spread : nullptr;
+}
+
+bool all_passed(const std::vector<Gate>& gates) {
+  return std::all_of(gates.begin(), gates.end(), [](const Gate& gate) { return gate.passed; });
+}
+
+LimitBasis::LimitBasis(const OutputCase& c, const CaseArrays& a, const ReferenceScales& scales,
+                       const Floors& floors)
+    : case_(c), arrays_(a), scales_(scales), floors_(floors), spread_(recorded_spread(c)) {
+  if (!a.r.empty() || a.model.empty()) of_r_ = statistics(a.r, scales, not_finite(a.r));
+  if (!a.model.empty()) of_model_ = statistics(a.model, scales, not_finite(a.model));
+  lower_floors();
+  choose_reference();
+}
+
+std::string LimitBasis::ill_conditioned() const {
+  const SpreadOf* of = spread_ ? spread_->find("tensor") : nullptr;
+  if (!of || of->mean <= kLimits.ill_conditioned) return {};
+  return text("ill conditioned: correct kernels differ from the oracle by ", of->mean,
+              " of its size");
+}
+
+std::vector<Gate> LimitBasis::gates(const Statistics& y) {
+  const auto judged = [&] { return statistic_gates(y, reference_, scales_, floors_, spread_); };
+  std::vector<Gate> out = judged();
+  if (!all_passed(out) && all_within(out, kLimits.spread_worth) && simulate()) out = judged();
+  if (!all_passed(out) && all_within(out, kLimits.redraw_worth) && redraw()) out = judged();
+  return out;
+}
+
+// A composite's closed forms add up what its sums may be off by, wherever the sums go: a
+// residual stream is far larger than what a layer adds to it. Simulated kernels know.
+void LimitBasis::lower_floors() {
+  const bool plain = case_.contract.accumulator.rounding == SumRounding::nearest &&
+                     case_.contract.multiply == case_.contract.storage;
+  if (!case_.composite || !spread_ || !plain) return;
+  const double u = unit_roundoff(case_.contract.storage);
+  floors_.norm = kLimits.rounding * u;
+  floors_.element = u;
+}
+
+void LimitBasis::choose_reference() {
+  if (!of_r_) {
+    reference_ = *of_model_;
+    return;
+  }
+  const bool same_contract = of_model_ && !case_.held_to_model;
+  const Statistics trusted = same_contract ? *of_model_ : without_error(*of_r_);
+  reference_ = *of_r_;
+  if (suspects(trusted)) {
+    reference_ = trusted;
+  } else if (case_.held_to_model && of_model_ && admissible()) {
+    reference_ = case_.coarser ? *of_model_ : lower(*of_r_, *of_model_);
+  }
+}
+
+// Whether the reference's errors are beyond what its model, the floors and simulated kernels
+// allow; says so.
+bool LimitBasis::suspects(const Statistics& trusted) {
+  const bool other_roundings = size_of(scales_.storage) == 2 && case_.held_to_model;
+  if (other_roundings && !case_.spread) return false;  // nothing here rounds as the reference does
+  const Spread* spread = other_roundings ? &*case_.spread : spread_;
+  const auto judged = [&] { return statistic_gates(*of_r_, trusted, scales_, floors_, spread); };
+  std::vector<Gate> gates = judged();
+  if (gates.empty()) return false;
+  if (!all_passed(gates) && !other_roundings && simulate()) {
+    spread = spread_;
+    gates = judged();
+  }
+  const Gate& gate = furthest(gates);
+  // A floor knows nothing of cancellation, and simulations not of every row that may flip.
+  if (!(gate.statistic > kLimits.far_beyond_floor * gate.limit)) return false;
+  suspicion_ = text("golden suspect: the reference's ", gate.name, " is ", gate.statistic,
+                    " off, a correct run's at most ", gate.limit);
+  if (!case_.narrowed.empty()) suspicion_ += "; " + case_.narrowed;
+  return true;
+}
+
+// The model may lower a limit, never stand for what is far from the reference. Where the run
+// rounds more often than the reference did, it stands for itself: it is our block's, which is
+// held to o.
+bool LimitBasis::admissible() const {
+  return case_.coarser || no_less_accurate(*of_model_, *of_r_, floors_);
+}
+
+Spread LimitBasis::spread_over(const std::vector<Tensor>& runs) const {
+  std::vector<Statistics> out;
+  for (const Tensor& y : runs) {
+    const std::vector<double> values = to_matrix(y, arrays_.layout);
+    out.push_back(statistics(values, scales_, not_finite(values)));
+  }
+  return spread_of(out);
+}
+
+// Two kernels that round at different points draw their roundings independently; where few of them
+// decide (one token, scores that softmax makes exponents of), one draw may be many times another.
+bool LimitBasis::redraw() {
+  if (!case_.redraw) return false;
+  own_ = spread_over(case_.redraw(static_cast<int>(kLimits.spread_runs)));
+  spread_ = &own_;
+  return true;
+}
+
+bool LimitBasis::simulate() {
+  if (spread_ || !case_.simulate) return false;
+  own_ = spread_over(case_.simulate(static_cast<int>(kLimits.spread_runs)));
+  // Host code that no device computes has no noise to simulate.
+  const bool noisy = std::any_of(own_.gates.begin(), own_.gates.end(), [](const SpreadOf& of) {
+    return of.largest > of.mean * (1 + 1e-9);
+  });
+  if (noisy) spread_ = &own_;
+  return noisy;
+}
+
+}  // namespace plumb

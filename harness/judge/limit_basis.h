@@ -1,0 +1,68 @@
+// What the limits of an output are derived from: the reference, its rounded model, floors, and
+// simulated correct kernels.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/judge/limits.h"
+#include "harness/judge/output_case.h"
+#include "harness/recording/layout.h"
+
+namespace plumb {
+
+// The arrays of a case as [rows, columns] doubles; empty where the case has none.
+struct CaseArrays {
+  Layout layout;
+  std::vector<double> y, r, delta, o, model;
+  std::vector<uint8_t> valid;
+};
+CaseArrays load_arrays(const OutputCase& output);
+
+// The recorded spread, where it says something of this run: null where the recorded run rounded
+// below its dtype, and of a 16-bit kernel with other rounding points than that run's.
+const Spread* recorded_spread(const OutputCase& output);
+
+bool all_passed(const std::vector<Gate>& gates);
+
+class LimitBasis {
+ public:
+  // All arguments must outlive this.
+  LimitBasis(const OutputCase& output, const CaseArrays& arrays, const ReferenceScales& scales,
+             const Floors& floors);
+
+  // The statistics that stand for S(ref).
+  const Statistics& reference() const { return reference_; }
+  const Floors& floors() const { return floors_; }
+  // Why the recorded reference is not believed; empty where it is.
+  const std::string& suspicion() const { return suspicion_; }
+  // Why a failure would say nothing: correct kernels differ as much. Empty where they do not.
+  std::string ill_conditioned() const;
+
+  // The gates on y. Where one fails and the recording has no spread, our own block's simulated
+  // kernels have a say; a little beyond them, of a composite that does not round where the
+  // reference does, those with roundings of their own.
+  std::vector<Gate> gates(const Statistics& y);
+
+ private:
+  void lower_floors();
+  void choose_reference();
+  bool suspects(const Statistics& trusted);
+  bool admissible() const;
+  bool simulate();
+  bool redraw();
+  Spread spread_over(const std::vector<Tensor>& runs) const;
+
+  const OutputCase& case_;
+  const CaseArrays& arrays_;
+  const ReferenceScales& scales_;
+  Floors floors_;
+  std::optional<Statistics> of_r_, of_model_;
+  Statistics reference_;
+  std::string suspicion_;
+  const Spread* spread_ = nullptr;
+  Spread own_;
+};
+
+}  // namespace plumb

@@ -1,0 +1,252 @@
+#include "harness/judge/localise.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+constexpr double kShare = 0.99;     // of the energy that the region must hold
+constexpr size_t kLongestList = 4;  // indices named one by one
+constexpr size_t kPeriods[] = {8, 16, 32, 64, 128};
+
+std::vector<double> fold(const std::vector<double>& energy, const Partition& by) {
+  std::vector<double> out(static_cast<size_t>(by.groups), 0);
+  size_t i = 0;
+  for (const int64_t row : by.row_part) {
+    for (const int64_t column : by.column_part)
+      out[static_cast<size_t>(row + column)] += energy[i++];
+  }
+  return out;
+}
+
+std::vector<double> modulo(const std::vector<double>& energy, size_t period) {
+  std::vector<double> out(period, 0);
+  for (size_t i = 0; i < energy.size(); ++i) out[i % period] += energy[i];
+  return out;
+}
+
+// The fewest indices that hold `share` of the energy, in ascending order.
+std::vector<size_t> fewest(const std::vector<double>& energy, double share) {
+  std::vector<size_t> order(energy.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return energy[a] > energy[b]; });
+  const double needed = share * std::accumulate(energy.begin(), energy.end(), 0.0);
+  double held = 0;
+  size_t count = 0;
+  while (count < order.size() && (count == 0 || held < needed)) held += energy[order[count++]];
+  order.resize(count);
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
+// The axis that is looked at. Where only some tokens are here, `labels` are their indices in the
+// whole output; nothing periodic can be said of them.
+struct Axis {
+  std::string name;
+  size_t n = 0;
+  std::vector<int64_t> labels;
+
+  int64_t label(size_t i) const { return labels.empty() ? static_cast<int64_t>(i) : labels[i]; }
+};
+
+// Some indices of an axis, in words.
+struct Selection {
+  std::string words;
+  std::vector<uint8_t> chosen;  // per index
+};
+
+template <class Indices, class Label>
+std::string listed(const Indices& indices, Label label) {
+  std::string out;
+  for (const size_t i : indices) out += (out.empty() ? "" : ", ") + std::to_string(label(i));
+  return out;
+}
+
+template <class Choose>
+Selection select(std::string words, size_t n, Choose choose) {
+  Selection out{std::move(words), std::vector<uint8_t>(n)};
+  for (size_t i = 0; i < n; ++i) out.chosen[i] = choose(i);
+  return out;
+}
+
+std::optional<Selection> as_range(const Axis& axis, const std::vector<size_t>& in) {
+  const size_t first = in.front(), last = in.back(), span = last - first + 1, n = axis.n;
+  if (span == n || 2 * in.size() < span) return std::nullopt;
+  std::string words;
+  const bool ordered = axis.name == "token" || axis.name == "kv_token";
+  if (ordered && last == n - 1) {
+    words = text(axis.name, " >= ", axis.label(first));
+  } else if (ordered && first == 0) {
+    words = text(axis.name, " < ", axis.label(last) + 1);
+  } else {
+    words = text(axis.name, ' ', axis.label(first), "..", axis.label(last));
+    if (last == n - 1) words += text(" (last ", span, ')');
+    if (first == 0) words += text(" (first ", span, ')');
+  }
+  return select(words, n, [&](size_t i) { return first <= i && i <= last; });
+}
+
+std::optional<Selection> as_parity(const std::string& axis, size_t n,
+                                   const std::vector<size_t>& in) {
+  const size_t parity = in.front() % 2;
+  const bool same = std::all_of(in.begin(), in.end(), [&](size_t i) { return i % 2 == parity; });
+  if (!same || in.size() < 3 || 4 * in.size() < n) return std::nullopt;
+  return select(text(parity ? "odd " : "even ", axis, 's'), n,
+                [&](size_t i) { return i % 2 == parity; });
+}
+
+// Index k of the first half with index k of the second: one rotary pair.
+std::optional<Selection> as_pair(const std::string& axis, size_t n, const std::vector<size_t>& in) {
+  if (axis != "head_dim" || n % 2 == 1 || in.size() != 2 || in[1] - in[0] != n / 2)
+    return std::nullopt;
+  return select(text("rotary pair ", in[0], " (head_dim ", in[0], " and ", in[1], ')'), n,
+                [&](size_t i) { return i == in[0] || i == in[1]; });
+}
+
+std::optional<Selection> as_period(const std::string& axis, const std::vector<double>& energy,
+                                   const std::vector<size_t>& in, double share) {
+  const size_t n = energy.size();
+  for (const size_t period : kPeriods) {
+    if (n < 2 * period) break;
+    const std::vector<size_t> residues = fewest(modulo(energy, period), share);
+    if (4 * residues.size() > period || in.size() < 2 * residues.size()) continue;
+    const bool one = residues.size() == 1;
+    return select(text(axis, " mod ", period, one ? " = " : " in ",
+                       listed(residues, [](size_t i) { return i; })),
+                  n, [&](size_t i) {
+                    return std::binary_search(residues.begin(), residues.end(), i % period);
+                  });
+  }
+  return std::nullopt;
+}
+
+// The smallest describable set of indices that holds `share` of the energy; nothing when it is the
+// axis.
+std::optional<Selection> narrow(const Axis& axis, const std::vector<double>& energy, double share) {
+  const size_t n = axis.n;
+  const bool whole = axis.labels.empty();
+  const auto label = [&](size_t i) { return axis.label(i); };
+  if (n < 2) return std::nullopt;
+  const std::vector<size_t> in = fewest(energy, share);
+  const auto chosen = [&](size_t i) { return std::binary_search(in.begin(), in.end(), i); };
+  if (in.size() == n) return std::nullopt;
+  if (in.size() == 1) return select(text(axis.name, ' ', label(in[0])), n, chosen);
+  if (auto pair = as_pair(axis.name, n, in)) return pair;
+  if (auto parity = as_parity(axis.name, n, in); parity && whole) return parity;
+  if (auto range = as_range(axis, in)) return range;
+  if (auto period = as_period(axis.name, energy, in, share); period && whole) return period;
+  if (2 * in.size() > n) return std::nullopt;
+  if (in.size() <= kLongestList) return select(axis.name + ' ' + listed(in, label), n, chosen);
+  return select(text(in.size(), " of ", n, ' ', axis.name, 's'), n, chosen);
+}
+
+std::string worst_of(const std::vector<Gate>& gates) {
+  const Gate* worst = nullptr;
+  const auto ratio = [](const Gate& gate) {
+    const double r = gate.statistic / gate.limit;
+    return std::isnan(r) ? std::numeric_limits<double>::infinity() : r;
+  };
+  for (const Gate& gate : gates) {
+    if (gate.passed || gate.where.empty()) continue;
+    if (worst == nullptr || ratio(gate) > ratio(*worst)) worst = &gate;
+  }
+  if (worst == nullptr) return {};
+  if (!(worst->limit > 0) || !std::isfinite(ratio(*worst))) return worst->where;
+  char times[48];
+  std::snprintf(times, sizeof times, " (%.2gx the limit)", ratio(*worst));
+  return worst->where + times;
+}
+
+std::vector<ErrorMap> error_maps(const std::vector<double>& energy, const Layout& layout) {
+  std::vector<ErrorMap> out;
+  for (size_t axis = 0; axis < layout.axes.size(); ++axis) {
+    const std::string& name = layout.axes[axis];
+    if (layout.shape[static_cast<int>(axis)] < 2) continue;
+    const auto along = fold(energy, along_axis(layout, static_cast<int>(axis)));
+    out.push_back({name, along});
+    if (name == "head_dim" && along.size() % 2 == 0) {
+      out.push_back({"head_dim pair", modulo(along, along.size() / 2)});
+    }
+    if (static_cast<int>(axis) != layout.token_axis || !layout.chosen.empty()) continue;
+    for (const size_t period : kPeriods) {
+      if (along.size() >= 2 * period)
+        out.push_back({text(name, " mod ", period), modulo(along, period)});
+    }
+  }
+  for (const Partition& family : error_families(layout)) {
+    if (family.name == "tile") out.push_back({"tile", fold(energy, family)});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<double> excess_energy(const std::vector<double>& y, const ReferenceScales& scales,
+                                  double relative_noise) {
+  std::vector<double> raw(y.size(), 0), excess(y.size(), 0);
+  double largest = 0, total = 0;
+  int64_t i = 0;
+  for (int64_t row = 0; row < scales.layout.rows; ++row) {
+    for (int64_t column = 0; column < scales.layout.columns; ++column, ++i) {
+      const auto at = static_cast<size_t>(i);
+      if (!scales.usable[at]) continue;
+      const double d = y[at] - scales.o[at];
+      const double noise = 2 * relative_noise * scales.element_scale(row, i);
+      raw[at] = d * d;
+      if (!std::isfinite(raw[at])) continue;
+      largest = std::max(largest, raw[at]);
+      excess[at] = std::max(0.0, d * d - noise * noise);
+      total += excess[at];
+    }
+  }
+  for (size_t at = 0; at < raw.size(); ++at) {
+    if (std::isfinite(raw[at])) continue;
+    raw[at] = excess[at] = largest > 0 ? largest : 1;
+    total += excess[at];
+  }
+  return total > 0 ? excess : raw;
+}
+
+Localisation localise(const std::vector<double>& energy, const Layout& layout,
+                      const std::vector<Gate>& gates) {
+  Localisation out;
+  out.worst = worst_of(gates);
+  out.maps = error_maps(energy, layout);
+  const double total = std::accumulate(energy.begin(), energy.end(), 0.0);
+  if (!(total > 0)) {
+    out.region = "nowhere";
+    return out;
+  }
+  std::vector<double> inside = energy;
+  const double share =
+      1 - (1 - kShare) / static_cast<double>(std::max<size_t>(layout.axes.size(), 1));
+  for (size_t axis = 0; axis < layout.axes.size(); ++axis) {
+    const Partition along = along_axis(layout, static_cast<int>(axis));
+    const bool token = static_cast<int>(axis) == layout.token_axis;
+    const Axis named{layout.axes[axis], static_cast<size_t>(along.groups),
+                     token ? layout.chosen : std::vector<int64_t>()};
+    const auto selection = narrow(named, fold(energy, along), share);
+    if (!selection) continue;
+    out.region += (out.region.empty() ? "" : ", ") + selection->words;
+    size_t i = 0;
+    for (const int64_t row : along.row_part) {
+      for (const int64_t column : along.column_part) {
+        if (!selection->chosen[static_cast<size_t>(row + column)]) inside[i] = 0;
+        ++i;
+      }
+    }
+  }
+  out.share = std::accumulate(inside.begin(), inside.end(), 0.0) / total;
+  if (out.region.empty()) out.region = "everywhere";
+  return out;
+}
+
+}  // namespace plumb

@@ -1,0 +1,35 @@
+// Where an error is: the smallest axis-aligned region that holds almost all of it, in words.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "harness/judge/limits.h"
+#include "harness/judge/statistics.h"
+
+namespace plumb {
+
+// Energy summed over everything but one coordinate.
+struct ErrorMap {
+  std::string name;            // an axis, "tile", "head_dim pair", "token mod 16"
+  std::vector<double> energy;  // per index
+};
+
+struct Localisation {
+  std::string region;  // "head 3, token >= 5"; "everywhere"
+  double share = 0;    // of the energy that lies inside the region
+  std::string worst;   // "token 5, head 3 (4.2x the limit)": the worst failed gate that has a place
+  std::vector<ErrorMap> maps;
+};
+
+// d_i^2 less four times what the reference's error allows there; where nothing is left, d_i^2.
+// Elements that are not usable are 0, those that are not finite count as the largest finite energy.
+std::vector<double> excess_energy(const std::vector<double>& y, const ReferenceScales& scales,
+                                  double relative_noise);
+
+// energy: [rows, columns], not negative.
+Localisation localise(const std::vector<double>& energy, const Layout& layout,
+                      const std::vector<Gate>& gates);
+
+}  // namespace plumb

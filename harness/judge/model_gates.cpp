@@ -1,0 +1,129 @@
+#include "harness/judge/model_gates.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "harness/judge/sums.h"
+
+namespace plumb {
+namespace {
+
+constexpr size_t kTop = 5;
+
+std::vector<double> probabilities(const std::vector<double>& logits) {
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  std::vector<double> out(logits.size());
+  for (size_t i = 0; i < out.size(); ++i) out[i] = std::exp(logits[i] - largest);
+  const double sum = chunked_sum(out.size(), [&](size_t i) { return out[i]; });
+  for (double& p : out) p /= sum;
+  return out;
+}
+
+double log_probability(const std::vector<double>& logits, int64_t id) {
+  return std::log(probabilities(logits)[static_cast<size_t>(id)]);
+}
+
+// exp(x) - 1 - x without cancellation.
+double beyond_linear(double x) {
+  if (std::fabs(x) > 1e-2) return std::expm1(x) - x;
+  return x * x * (0.5 + x * (1.0 / 6 + x * (1.0 / 24 + x / 120)));
+}
+
+// The ids of the largest logits, largest first; of equal ones the smaller id.
+std::vector<size_t> largest(const std::vector<double>& logits, size_t count) {
+  std::vector<size_t> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), size_t{0});
+  const auto end = ids.begin() + static_cast<std::ptrdiff_t>(std::min(count, ids.size()));
+  std::partial_sort(ids.begin(), end, ids.end(), [&](size_t a, size_t b) {
+    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+  });
+  ids.erase(end, ids.end());
+  return ids;
+}
+
+double typical_size(const std::vector<double>& logits) {
+  std::vector<double> sizes;
+  for (const double value : logits) sizes.push_back(std::fabs(value));
+  const auto middle = sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2);
+  std::nth_element(sizes.begin(), middle, sizes.end());
+  return *middle / 0.6745;
+}
+
+double variance(const std::vector<double>& values) {
+  const auto n = static_cast<double>(values.size());
+  const double mean = chunked_sum(values.size(), [&](size_t i) { return values[i]; }) / n;
+  return chunked_sum(values.size(),
+                     [&](size_t i) { return (values[i] - mean) * (values[i] - mean); }) /
+         n;
+}
+
+void count_winner(ModelFigures& out, const TokenLogits& token, double reach) {
+  const std::vector<size_t> best = largest(token.o, 2);
+  const size_t winner = largest(token.y, 1).front();
+  const double top = token.o[best[0]];
+  const double allowed = reach * std::max(std::fabs(top), typical_size(token.o));
+  const bool decidable = best.size() < 2 || top - token.o[best[1]] > allowed;
+  out.decidable += decidable;
+  if (decidable) out.decidable_wrong += winner != best[0];
+  else out.tie_wrong += !(top - token.o[winner] <= allowed);
+}
+
+double overlap(const TokenLogits& token) {
+  const std::vector<size_t> expected = largest(token.o, kTop), found = largest(token.y, kTop);
+  const auto shared = std::count_if(expected.begin(), expected.end(), [&](size_t id) {
+    return std::find(found.begin(), found.end(), id) != found.end();
+  });
+  return static_cast<double>(shared) / static_cast<double>(expected.size());
+}
+
+}  // namespace
+
+double divergence(const std::vector<double>& o, const std::vector<double>& y) {
+  // KL = log sum_i p_i exp(d_i - m) with d = y - o and m = sum p d, where sum p (d - m) = 0.
+  const std::vector<double> p = probabilities(o);
+  const double mean = chunked_sum(p.size(), [&](size_t i) { return p[i] * (y[i] - o[i]); });
+  return std::log1p(
+      chunked_sum(p.size(), [&](size_t i) { return p[i] * beyond_linear(y[i] - o[i] - mean); }));
+}
+
+ModelFigures model_figures(const std::vector<TokenLogits>& tokens, double c, double error) {
+  ModelFigures out;
+  out.tokens = static_cast<int64_t>(tokens.size());
+  if (tokens.empty()) return out;
+  const auto n = static_cast<double>(tokens.size());
+  std::vector<double> nll;
+  for (const TokenLogits& token : tokens) {
+    const double y = divergence(token.o, token.y), r = divergence(token.o, token.r);
+    out.mean_kl += y / n;
+    out.reference_mean_kl += r / n;
+    if (exceeds(y, out.max_kl)) out.max_kl = y;
+    if (exceeds(r, out.reference_max_kl)) out.reference_max_kl = r;
+    out.spread += variance(token.o) / n;
+    out.top5_overlap += overlap(token) / n;
+    count_winner(out, token, 2 * c * error);
+    if (token.next) {
+      nll.push_back(log_probability(token.o, *token.next) - log_probability(token.y, *token.next));
+    }
+  }
+  out.spread = std::sqrt(out.spread);
+  out.nll_tokens = static_cast<int64_t>(nll.size());
+  if (nll.empty()) return out;
+  const auto m = static_cast<double>(nll.size());
+  out.nll_difference = chunked_sum(nll.size(), [&](size_t i) { return nll[i]; }) / m;
+  out.nll_standard_error = std::sqrt(variance(nll) / std::max(1.0, m - 1));
+  return out;
+}
+
+std::vector<Gate> model_gates(const ModelFigures& f, double c, double floor) {
+  const double error = floor * f.spread, least = kLimits.divergence * error * error;
+  return {ratio_gate("KL mean", f.mean_kl, c * c, 1, 1, f.reference_mean_kl, least, {}),
+          ratio_gate("KL max", f.max_kl, c * c, 1, 1, f.reference_max_kl, least, {}),
+          make_gate("top-1", static_cast<double>(f.decidable_wrong), 0,
+                    {{"decidable", static_cast<double>(f.decidable)},
+                     {"tokens", static_cast<double>(f.tokens)}}),
+          make_gate("tie set", static_cast<double>(f.tie_wrong), 0,
+                    {{"undecidable", static_cast<double>(f.tokens - f.decidable)}})};
+}
+
+}  // namespace plumb

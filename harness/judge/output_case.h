@@ -1,0 +1,71 @@
+// One output tensor of one checkpoint, with everything that is needed to judge it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/recording/sampled.h"
+#include "harness/recording/spread.h"
+#include "kernels/contract.h"
+#include "kernels/tensor.h"
+
+namespace plumb {
+
+class OracleRuns;
+
+// Few rounded values that every output of a row is made of: the inner vector of an adapter.
+struct Bottleneck {
+  int64_t width = 0;  // values of one row; 0: there is none
+  Stage stage;        // the sum that each of them is
+};
+
+// All tensors are in host memory and have y's shape (valid broadcasts). The oracle is o = r + delta
+// in double, or `oracle` where it is defined (a run in another dtype than the recording's).
+struct OutputCase {
+  std::string name;               // "out"
+  std::vector<std::string> axes;  // one per dimension: batch, token, head, ...
+  Tensor y;          // what the device made, in contract.storage (f64: the float64 rule)
+  Tensor reference;  // r; with `oracle` and a model it may be undefined
+  Tensor delta;      // f32; undefined: zero
+  Tensor oracle;     // f64; overrides r + delta
+  Tensor model;      // rounded model m; undefined: no conformance
+  Tensor valid;      // bool; undefined: all
+  std::vector<std::string> valid_axes;
+  // Where the recording has some rows only: what is known of all. The tensors above hold those
+  // tokens of the output.
+  std::optional<RowSample> sample;
+  Contract contract;
+  std::vector<Stage> stages;          // the sums on the way to an element
+  double max_abs_score = 0;           // attention only
+  std::vector<Stage> cascade_stages;  // conformance: stages whose flips feed a later sum (GLU MLP)
+  Bottleneck bottleneck;              // conformance: of an adapter
+  int64_t cascade_outputs = 0;  // conformance: outputs that one upstream rounding feeds (eager
+                                // sdpa: head_dim, norms: values of one significand)
+  bool exact = false;           // bitwise contract: copy, mask, KV write, embedding without scale
+  bool held_to_model = false;   // contracts that are not the reference's: S(ref) = min(S(m), S(r))
+  bool coarser = false;         // rounds more often than the reference: S(ref) = S(m)
+  bool conformance = true;      // false where m is not reproducible (flash-order attention)
+  bool composite = false;       // made of blocks: closed forms of its sums say little
+  std::string rounding;         // which roundings its bits follow, where that was inferred
+  // How other runs of the oracle are rounded as this inferred model is; empty: as their ops say.
+  std::function<Tensor(OracleRuns&)> rounded;
+  // |our float64 block on the recorded operands - o|, as the largest share of what is allowed.
+  std::optional<double> float64_share;
+  std::string float64_at;        // where that is
+  std::optional<Spread> spread;  // of simulated correct kernels, as recorded
+  std::string narrowed;          // where the recorded run rounded below its dtype, in words
+  double unstable = 0;           // the reference's bits differed between two runs, by this error
+  // Simulated correct kernels of our own block, for where the recording has no spread.
+  std::function<std::vector<Tensor>(int count)> simulate;
+  // The same with other roundings, for composites that do not round where the reference does.
+  std::function<std::vector<Tensor>(int count)> redraw;
+
+  // What y must look like: r, or o in a run of another dtype.
+  const Tensor& expected() const { return reference.defined() ? reference : oracle; }
+  bool has_expected_shape() const { return y.defined() && y.shape() == expected().shape(); }
+};
+
+}  // namespace plumb

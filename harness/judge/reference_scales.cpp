@@ -1,0 +1,107 @@
+#include "harness/judge/reference_scales.h"
+
+#include <numeric>
+
+#include "harness/judge/limits.h"
+#include "harness/judge/sums.h"
+
+namespace plumb {
+namespace {
+
+constexpr double kMedianToSigma = 0.6745;  // median |x| of a normal distribution with sigma 1
+
+// The middle value, or the mean of the two middle ones; 0 for none. Reorders `values`; O(n).
+double median(std::vector<double>& values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 == 1) return *middle;
+  return (*std::max_element(values.begin(), middle) + *middle) / 2;
+}
+
+void set_totals(ReferenceScales& s) {
+  double first = 0;
+  s.constant = true;
+  for (size_t i = 0; i < s.o.size(); ++i) {
+    if (!s.usable[i]) continue;
+    if (s.n++ == 0) first = s.o[i];
+    s.constant = s.constant && s.o[i] == first;
+    s.max_abs = std::max(s.max_abs, std::fabs(s.o[i]));
+  }
+  s.sum_o2 = chunked_sum(s.o.size(), [&](size_t i) { return s.usable[i] ? s.o[i] * s.o[i] : 0.0; });
+}
+
+void set_row_scales(ReferenceScales& s) {
+  const auto columns = static_cast<size_t>(s.layout.columns);
+  s.row_scale.assign(static_cast<size_t>(s.layout.rows), 0);
+  std::vector<double> magnitudes, medians;
+  for (size_t row = 0; row < s.row_scale.size(); ++row) {
+    magnitudes.clear();
+    for (size_t i = row * columns; i < (row + 1) * columns; ++i) {
+      if (s.usable[i]) magnitudes.push_back(std::fabs(s.o[i]));
+    }
+    if (magnitudes.empty()) continue;
+    s.row_scale[row] = median(magnitudes) / kMedianToSigma;
+    medians.push_back(s.row_scale[row]);
+  }
+  s.valid_rows = static_cast<int64_t>(medians.size());
+  const double smallest = kLimits.smallest_scale * median(medians);
+  for (double& scale : s.row_scale) scale = std::max(scale, smallest);
+}
+
+FamilyScales family_scales(const ReferenceScales& s, Partition partition) {
+  FamilyScales out;
+  const auto groups = static_cast<size_t>(partition.groups);
+  out.sizes.assign(groups, 0);
+  out.scales.assign(groups, 0);
+  size_t i = 0;
+  for (const int64_t row : partition.row_part) {
+    for (const int64_t column : partition.column_part) {
+      if (s.usable[i]) {
+        const auto g = static_cast<size_t>(row + column);
+        ++out.sizes[g];
+        out.scales[g] += s.o[i] * s.o[i];
+      }
+      ++i;
+    }
+  }
+  std::vector<double> rms;
+  int64_t size = 0;
+  for (size_t g = 0; g < groups; ++g) {
+    if (out.sizes[g] < kLimits.smallest_group) continue;
+    out.scales[g] = std::sqrt(out.scales[g] / static_cast<double>(out.sizes[g]));
+    rms.push_back(out.scales[g]);
+    if (rms.size() == 1) size = out.sizes[g];
+    out.uniform = out.uniform && out.sizes[g] == size;
+  }
+  out.counted = static_cast<int64_t>(rms.size());
+  const double smallest = kLimits.smallest_scale * median(rms);
+  out.kappas.assign(groups, 1);
+  for (size_t g = 0; g < groups; ++g) {
+    const bool counts = out.sizes[g] >= kLimits.smallest_group;
+    out.scales[g] = counts ? std::max(out.scales[g], smallest) : 0;
+    if (counts) out.kappas[g] = kappa(out.sizes[g], out.counted);
+  }
+  out.partition = std::move(partition);
+  return out;
+}
+
+}  // namespace
+
+ReferenceScales reference_scales(const Layout& layout, std::vector<double> o,
+                                 const std::vector<uint8_t>& valid, DType storage) {
+  ReferenceScales out;
+  out.layout = layout;
+  out.storage = storage;
+  out.o = std::move(o);
+  out.usable = valid;
+  for (size_t i = 0; i < out.o.size(); ++i) out.usable[i] = valid[i] && std::isfinite(out.o[i]);
+  set_totals(out);
+  set_row_scales(out);
+  for (Partition& family : error_families(out.layout)) {
+    out.families.push_back(family_scales(out, std::move(family)));
+  }
+  return out;
+}
+
+}  // namespace plumb

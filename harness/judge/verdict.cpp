@@ -1,0 +1,365 @@
+#include "harness/judge/verdict.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "harness/judge/distribution.h"
+#include "harness/judge/float64_agreement.h"
+#include "harness/judge/limit_basis.h"
+#include "harness/judge/sample_gates.h"
+#include "harness/judge/spread_limit.h"
+#include "harness/judge/sums.h"
+#include "harness/judge/verdict_text.h"
+#include "harness/recording/layout.h"
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+enum class Rule { bits, float64, gates };
+
+Rule rule_of(const OutputCase& c) {
+  const bool f64 = c.y.dtype() == DType::f64;
+  if (!is_floating(c.y.dtype()) || (c.exact && !(f64 && c.delta.defined()))) return Rule::bits;
+  return f64 ? Rule::float64 : Rule::gates;
+}
+
+// "" when y has the shape and dtype that the reference and contract promise.
+std::string structure_fault(const OutputCase& c) {
+  const Tensor& like = c.expected();
+  if (!c.y.defined()) return "there is no output";
+  const bool floating = is_floating(like.dtype());
+  const DType expected = floating ? c.contract.storage : like.dtype();
+  const bool dtype_fits = c.y.dtype() == expected || (floating && c.y.dtype() == DType::f64);
+  if (dtype_fits && c.has_expected_shape()) return {};
+  return text("output is ", name_of(c.y.dtype()), ' ', c.y.shape(), ", expected ",
+              name_of(expected), ' ', like.shape());
+}
+
+void check_case(const OutputCase& c) {
+  const char* name = c.name.c_str();
+  require(c.reference.defined() || c.oracle.defined(), "judge", "output ", name,
+          " has neither a reference nor an oracle");
+  require(c.reference.defined() || c.model.defined() || c.exact, "judge", "output ", name,
+          " has no reference and no model");
+}
+
+// Position of a valid element whose oracle is not finite although the reference is; -1: none.
+int64_t contradiction(const CaseArrays& a) {
+  for (size_t i = 0; i < a.r.size(); ++i) {
+    if (a.valid[i] && std::isfinite(a.r[i]) && !std::isfinite(a.o[i]))
+      return static_cast<int64_t>(i);
+  }
+  return -1;
+}
+
+std::vector<double> rounded(const std::vector<double>& o, DType storage) {
+  std::vector<double> out(o.size());
+  for (size_t i = 0; i < o.size(); ++i) out[i] = round_quickly(storage, o[i]);
+  return out;
+}
+
+// What y's classes are held to.
+std::vector<double> class_reference(const OutputCase& c, const CaseArrays& a, Rule rule) {
+  if (rule == Rule::bits) return rounded(a.o, c.y.dtype());
+  if (rule == Rule::gates) return a.r.empty() ? a.model : a.r;
+  std::vector<double> out = a.o;
+  for (size_t i = 0; i < a.delta.size() && !c.oracle.defined(); ++i) {
+    if (std::isnan(out[i]) && std::isinf(a.delta[i])) out[i] = 0;  // r overflowed, o was finite
+  }
+  return out;
+}
+
+std::string place(const Layout& layout, int64_t position) {
+  return position < 0 ? "" : element_name(layout, position);
+}
+
+void class_gates(OutputVerdict& v, const Layout& layout) {
+  v.gates.push_back(make_gate("classes", static_cast<double>(v.classes.wrong), 0, {},
+                              place(layout, v.classes.first_wrong)));
+  v.gates.push_back(make_gate("padding", static_cast<double>(v.classes.padded_wrong), 0, {},
+                              place(layout, v.classes.first_padded_wrong)));
+}
+
+// 1 where y differs from `other` at a valid element; -0 equals +0 and NaN equals NaN.
+std::vector<double> differing(const CaseArrays& a, const std::vector<double>& other) {
+  std::vector<double> out(a.y.size(), 0);
+  for (size_t i = 0; i < out.size(); ++i) {
+    const bool same = a.y[i] == other[i] || (std::isnan(a.y[i]) && std::isnan(other[i]));
+    out[i] = a.valid[i] && !same;
+  }
+  return out;
+}
+
+Gate bits_gate(const CaseArrays& a, const std::vector<double>& expected) {
+  const std::vector<double> different = differing(a, expected);
+  const auto first = std::find(different.begin(), different.end(), 1.0);
+  const double count = chunked_sum(different.size(), [&](size_t i) { return different[i]; });
+  const int64_t at = first == different.end() ? -1 : first - different.begin();
+  const int64_t n = std::count(a.valid.begin(), a.valid.end(), 1);
+  return make_gate("bits", count, 0, {{"n", static_cast<double>(n)}}, place(a.layout, at));
+}
+
+Gate float64_gate(const CaseArrays& a, const ReferenceScales& scales,
+                  const std::vector<uint8_t>& skipped) {
+  std::vector<uint8_t> compared = scales.usable;
+  for (size_t i = 0; i < compared.size(); ++i) compared[i] = compared[i] && !skipped[i];
+  const Float64Agreement found = float64_agreement(a.y, a.o, a.delta, compared, scales.max_abs);
+  return make_gate("float64 agreement", found.share, 1,
+                   {{"relative", kLimits.float64_relative},
+                    {"max_abs", scales.max_abs},
+                    {"delta", kLimits.float64_delta}},
+                   place(a.layout, found.at));
+}
+
+// What simulated correct kernels show of the bits: recorded, or of our own block.
+std::optional<SpreadOf> bits_spread(const OutputCase& c, const CaseArrays& a,
+                                    const ConformanceRule& rule) {
+  const Spread* spread = recorded_spread(c);
+  const SpreadOf* recorded = spread && !c.held_to_model ? spread->find("bits") : nullptr;
+  if (recorded) return *recorded;
+  if (!c.simulate || !c.rounding.empty()) return {};
+  std::vector<int64_t> counts;
+  for (const Tensor& y : c.simulate(static_cast<int>(kLimits.spread_runs))) {
+    const Conformance found = conformance(to_matrix(y, a.layout), a.model, a.valid, rule);
+    counts.push_back(found.differ - found.set_aside);
+  }
+  return spread_of_counts("bits", counts);
+}
+
+Gate bits_of_model_gate(const Conformance& found, const ConformanceRule& rule,
+                        const RowsAside& aside, std::string where) {
+  return make_gate("conformance", static_cast<double>(found.differ - found.set_aside), found.limit,
+                   {{"n", static_cast<double>(found.n)},
+                    {"q", found.q},
+                    {"F_acc", rule.accumulation},
+                    {"u_store", rule.u_store},
+                    {"F_1", rule.cascade},
+                    {"w", static_cast<double>(rule.fed)},
+                    {"rows_aside", static_cast<double>(aside.rows)},
+                    {"set_aside", static_cast<double>(found.set_aside)}},
+                   std::move(where));
+}
+
+void conformance_gate(OutputVerdict& v, const OutputCase& c, const CaseArrays& a) {
+  const int64_t n = std::count(a.valid.begin(), a.valid.end(), 1);
+  if (!c.conformance || a.model.empty() || !conformance_applies(c.contract.storage, n)) return;
+  const ConformanceRule rule = conformance_rule(c, v.floors, a.layout.columns);
+  const RowsAside aside = rows_aside(rule, n / a.layout.columns);
+  if (!conformance_applies(c.contract.storage, n, aside)) return;
+  v.conformance = conformance(a.y, a.model, a.valid, rule);
+  Conformance& found = *v.conformance;
+  Gate gate = bits_of_model_gate(found, rule, aside, place(a.layout, found.first));
+  const bool near = gate.statistic <= kLimits.spread_worth * gate.limit;
+  if (!gate.passed && near) {
+    if (const std::optional<SpreadOf> spread = bits_spread(c, a, rule)) {
+      const double limit = bits_limit(*spread);
+      gate.derivation.push_back({"spread", limit});
+      gate.limit = found.limit = std::max(gate.limit, limit);
+      gate.passed = found.passed = !!(gate.statistic <= gate.limit);
+    }
+  }
+  // Where the reference itself does not follow its model, no device has to.
+  if (!gate.passed && !a.r.empty() && !c.held_to_model) {
+    const Conformance own = conformance(a.r, a.model, a.valid, rule);
+    if (static_cast<double>(own.differ - own.set_aside) > gate.limit) {
+      v.golden_suspect =
+          text("golden suspect: ", own.differ, " of ", own.n,
+               " bits of the reference are not its rounded model's, expected at most ",
+               std::floor(gate.limit), "; bits are not demanded");
+      return;
+    }
+  }
+  v.gates.push_back(std::move(gate));
+}
+
+void statistics_gates(OutputVerdict& v, const OutputCase& c, const CaseArrays& a,
+                      const ReferenceScales& scales) {
+  LimitBasis basis(c, a, scales, v.floors);
+  for (Gate& gate : basis.gates(v.statistics)) v.gates.push_back(std::move(gate));
+  v.reference = basis.reference();
+  v.golden_suspect = basis.suspicion();
+  if (v.golden_suspect.empty() && c.unstable > 0) {
+    v.golden_suspect = text("golden suspect: two runs of the reference differ by ", c.unstable);
+  }
+  v.ill_conditioned = basis.ill_conditioned();
+  v.floors = basis.floors();
+  conformance_gate(v, c, a);
+}
+
+double token_error(const Statistics& statistics) {
+  for (const GroupStatistic& family : statistics.families) {
+    if (family.family == "token") return family.value;
+  }
+  return statistics.tensor;
+}
+
+// What all rows of a sampled output are held to.
+SampleRule sample_rule(const OutputVerdict& v, const OutputCase& c, const ReferenceScales& scales,
+                       Rule rule) {
+  using Kind = SampleRule::Kind;
+  SampleRule out;
+  out.kind = rule == Rule::bits      ? Kind::reference
+             : rule == Rule::float64 ? Kind::oracle
+                                     : Kind::error;
+  out.storage = scales.storage;
+  out.floor = v.floors.norm;
+  out.roundings = v.floors.roundings;
+  out.max_abs = scales.max_abs;
+  if (c.held_to_model || !v.golden_suspect.empty()) out.token_error = token_error(v.reference);
+  out.spread = recorded_spread(c);
+  return out;
+}
+
+bool failed(const OutputVerdict& v, std::string_view gate) {
+  return std::any_of(v.gates.begin(), v.gates.end(),
+                     [&](const Gate& g) { return g.name == gate && !g.passed; });
+}
+
+// What to draw on the map of a failure: wrong classes, differing bits, or error beyond the noise.
+std::vector<double> error_energy(const OutputVerdict& v, const CaseArrays& a,
+                                 const ReferenceScales& scales,
+                                 const std::vector<ClassOutcome>& outcomes) {
+  if (failed(v, "classes")) {
+    std::vector<double> out(outcomes.size());
+    for (size_t i = 0; i < out.size(); ++i) out[i] = outcomes[i] == ClassOutcome::wrong;
+    return out;
+  }
+  if (failed(v, "padding")) {
+    std::vector<double> out(a.y.size());
+    for (size_t i = 0; i < out.size(); ++i) out[i] = !a.valid[i] && !std::isfinite(a.y[i]);
+    return out;
+  }
+  if (failed(v, "bits")) return differing(a, rounded(a.o, scales.storage));
+  const auto others = std::count_if(v.gates.begin(), v.gates.end(), [](const Gate& g) {
+    return !g.passed && g.name != "conformance";
+  });
+  if (others == 0) return differing(a, a.model);
+  const double noise = std::max(v.reference.tensor, v.floors.norm);
+  return excess_energy(a.y, scales,
+                       scales.storage == DType::f64 ? kLimits.float64_relative : noise);
+}
+
+// Why a right output proves nothing; "" if it does.
+std::string blind_reason(const CaseArrays& a) {
+  int64_t count = 0;
+  double first = 0;
+  for (size_t i = 0; i < a.o.size(); ++i) {
+    if (!a.valid[i]) continue;
+    if (count++ == 0) first = a.o[i];
+    if (a.o[i] != first && !(std::isnan(a.o[i]) && std::isnan(first))) return {};
+  }
+  if (a.o.empty()) return "the output is empty";
+  if (count == 0) return "no element of the output is valid";
+  if (first == 0) return "every element of the output is zero";
+  return count == 1 ? "" : text("every element of the output is ", first);
+}
+
+// Gates that no rounding error explains.
+constexpr std::string_view kStructural[] = {"structure", "classes", "padding", "float64 block",
+                                            "rows finite"};
+
+void settle(OutputVerdict& v, const CaseArrays& a, const ReferenceScales& scales,
+            const std::vector<ClassOutcome>& outcomes, const std::vector<double>& expected) {
+  const bool passed =
+      std::all_of(v.gates.begin(), v.gates.end(), [](const Gate& gate) { return gate.passed; });
+  const auto by_errors = [](const Gate& gate) {
+    return gate.passed || std::none_of(std::begin(kStructural), std::end(kStructural),
+                                       [&](std::string_view name) { return gate.name == name; });
+  };
+  if (!passed && !v.ill_conditioned.empty() &&
+      std::all_of(v.gates.begin(), v.gates.end(), by_errors)) {
+    v.status = Status::blind;
+    v.reason = v.ill_conditioned;
+    return;
+  }
+  if (!passed) {
+    v.status = Status::fail;
+    v.where = localise(error_energy(v, a, scales, outcomes), a.layout, v.gates);
+    v.reason = failure_text(v, a.y, expected);
+    return;
+  }
+  v.reason = blind_reason(a);
+  v.status = v.reason.empty() ? Status::pass : Status::blind;
+}
+
+}  // namespace
+
+OutputVerdict judge(const OutputCase& c) {
+  check_case(c);
+  OutputVerdict v;
+  v.name = c.name;
+  v.reason = structure_fault(c);
+  v.gates.push_back(make_gate("structure", v.reason.empty() ? 0 : 1, 0));
+  if (!v.reason.empty()) return v;
+
+  const CaseArrays a = load_arrays(c);
+  const Rule rule = rule_of(c);
+  if (const int64_t at = contradiction(a); at >= 0) {
+    v.status = Status::bad_input;
+    v.reason = text("the oracle is ", a.o[static_cast<size_t>(at)], " where the reference is ",
+                    a.r[static_cast<size_t>(at)], ", at ", place(a.layout, at));
+    return v;
+  }
+  const ReferenceScales scales = reference_scales(a.layout, a.o, a.valid, c.y.dtype());
+  const std::vector<double> expected = class_reference(c, a, rule);
+  v.classes = check_classes(a.y, expected, a.o, a.valid, c.y.dtype());
+  const std::vector<ClassOutcome> outcomes = std::move(v.classes.outcomes);
+  std::vector<uint8_t> skipped(outcomes.size());
+  for (size_t i = 0; i < skipped.size(); ++i) skipped[i] = outcomes[i] == ClassOutcome::skip;
+  class_gates(v, a.layout);
+
+  v.floors = floors(c.contract, c.stages, c.max_abs_score);
+  v.rounding = c.rounding;
+  if (c.float64_share) {
+    // Within its limit it is the rounding of what is recorded, no figure of the device.
+    const double beyond = *c.float64_share <= 1 ? 0 : *c.float64_share;
+    v.gates.push_back(
+        make_gate("float64 block", beyond, 1, {{"share", *c.float64_share}}, c.float64_at));
+  }
+  v.statistics = statistics(a.y, scales, skipped);
+  v.details = details(a.y, scales, skipped);
+  if (!a.r.empty()) v.recorded_error = tensor_error(a.r, scales, not_finite(a.r));
+  switch (rule) {
+    case Rule::bits: v.gates.push_back(bits_gate(a, expected)); break;
+    case Rule::float64: v.gates.push_back(float64_gate(a, scales, skipped)); break;
+    case Rule::gates: statistics_gates(v, c, a, scales); break;
+  }
+  const size_t chosen = v.gates.size();
+  if (c.sample) {
+    for (Gate& gate : sample_gates(*c.sample, a.layout, sample_rule(v, c, scales, rule))) {
+      v.gates.push_back(std::move(gate));
+    }
+  }
+  settle(v, a, scales, outcomes, expected);
+  const bool elsewhere =
+      std::all_of(v.gates.begin(), v.gates.begin() + static_cast<std::ptrdiff_t>(chosen),
+                  [](const Gate& gate) { return gate.passed; });
+  if (v.status == Status::fail && elsewhere) {
+    v.where = localise_rows(*c.sample, a.layout, sample_rule(v, c, scales, rule), v.gates);
+    v.reason = failure_text(v, a.y, expected);
+  }
+  return v;
+}
+
+Verdict combine(std::vector<OutputVerdict> outputs) {
+  Verdict out;
+  require(!outputs.empty(), "judge", "a checkpoint without outputs proves nothing");
+  const bool all_blind = std::all_of(outputs.begin(), outputs.end(), [](const OutputVerdict& v) {
+    return v.status == Status::blind;
+  });
+  out.status = all_blind ? Status::blind : Status::pass;
+  for (const OutputVerdict& v : outputs) {
+    if (v.status == Status::blind && !all_blind) continue;
+    const bool first = out.reason.empty();
+    const bool worst = worse(out.status, v.status) == v.status && v.status != out.status;
+    out.status = worse(out.status, v.status);
+    if (v.reason.empty() || !(worst || first)) continue;
+    out.reason = outputs.size() > 1 ? v.name + ": " + v.reason : v.reason;
+  }
+  out.outputs = std::move(outputs);
+  return out;
+}
+
+}  // namespace plumb

@@ -1,0 +1,60 @@
+// The verdict on one output: classes, gates, conformance, blindness, and the place of an error.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/judge/classes.h"
+#include "harness/judge/conformance.h"
+#include "harness/judge/limits.h"
+#include "harness/judge/localise.h"
+#include "harness/judge/output_case.h"
+#include "harness/judge/statistics.h"
+#include "harness/judge/status.h"
+
+namespace plumb {
+
+struct OutputVerdict {
+  std::string name;  // of the output
+  Status status = Status::fail;
+  std::string reason;       // "" for pass
+  std::vector<Gate> gates;  // structure, classes, padding, then those of the rule that applies
+  ClassCheck classes;
+  Statistics statistics;      // of y
+  Statistics reference;       // of the reference; not for bitwise and float64 outputs
+  double recorded_error = 0;  // E_T of r itself: what the recording calls `error`
+  // Why limits are not the reference's own errors: it is worse than a correct run's can be. Empty
+  // where nothing is wrong with it.
+  std::string golden_suspect;
+  // Why a failure would say nothing: correct kernels differ as much. Empty where they do not.
+  std::string ill_conditioned;
+  std::string rounding;  // which roundings the bits follow, where that was inferred
+  Floors floors;
+  Details details;
+  std::optional<Conformance> conformance;
+  std::optional<Localisation> where;  // for failures
+};
+
+// Judges one output. Gates, in this order and all of them (AND):
+//   structure; classes; padding (invalid elements finite);
+//   float64 block: ours makes o of the recorded operands, as the float64 rule below says;
+//   bitwise contracts and integers: bits (y = round(o));
+//   y in f64: float64 agreement, |y - o| <= 1e-12 max|o| + 2^-24 |delta|;
+//   others: the gates of limits.h, then conformance.
+// A reference that is itself beyond what its rounded model, a floor or simulated correct kernels
+// allow is suspect, and limits come from those.
+// bad_input when the recording contradicts itself (o not finite where r is), blind when all gates
+// passed but o is empty, zero or constant. Throws UsageError when the case lacks what it needs.
+OutputVerdict judge(const OutputCase& output);
+
+// The verdict on a checkpoint: the worst status of its outputs and that output's reason; blind only
+// when every output is.
+struct Verdict {
+  Status status = Status::fail;
+  std::string reason;  // with several outputs preceded by the output's name
+  std::vector<OutputVerdict> outputs;
+};
+Verdict combine(std::vector<OutputVerdict> outputs);
+
+}  // namespace plumb

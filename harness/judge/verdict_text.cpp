@@ -1,0 +1,98 @@
+#include "harness/judge/verdict_text.h"
+
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+std::string short_number(double x) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, "%.2g", x);
+  return buffer;
+}
+
+// Counting gates have limit 0 and stand before the others, so the first infinite ratio wins.
+const Gate& worst_gate(const OutputVerdict& v) {
+  const Gate* worst = nullptr;
+  for (const Gate& gate : v.gates) {
+    if (gate.passed) continue;
+    if (worst == nullptr || ratio(gate) > ratio(*worst)) worst = &gate;
+  }
+  return *worst;
+}
+
+double term(const Gate& gate, std::string_view name) {
+  for (const Term& t : gate.derivation) {
+    if (t.name == name) return t.value;
+  }
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+std::string at(const Gate& gate) { return gate.where.empty() ? "" : " at " + gate.where; }
+
+std::string class_text(const OutputVerdict& v, const Gate& gate, const std::vector<double>& y,
+                       const std::vector<double>& expected) {
+  const auto i = static_cast<size_t>(v.classes.first_wrong);
+  std::string out = text(v.classes.wrong, " elements of the wrong class, the first", at(gate), ": ",
+                         short_number(y[i]), ", expected ",
+                         std::isfinite(expected[i]) ? "a finite value" : short_number(expected[i]));
+  if (v.classes.unknown_oracle > 0) {
+    out += text("; at ", v.classes.unknown_oracle,
+                " of them the reference overflowed and the recording "
+                "does not hold the oracle's value: judge them with a computed oracle");
+  }
+  return out;
+}
+
+std::string gate_text(const OutputVerdict& v, const Gate& gate, const std::vector<double>& y,
+                      const std::vector<double>& expected) {
+  if (gate.name == "classes") return class_text(v, gate, y, expected);
+  if (gate.name == "padding") {
+    return text(v.classes.padded_wrong, " padded elements are not finite, the first", at(gate));
+  }
+  if (gate.name == "bits") {
+    return text(gate.statistic, " of ", term(gate, "n"),
+                " elements differ from the exact result, the first", at(gate));
+  }
+  if (gate.name == "conformance") {
+    const double rows = term(gate, "rows_aside");
+    return text(gate.statistic, " of ", term(gate, "n"),
+                " elements differ from the contract's rounded "
+                "model, allowed ",
+                std::floor(gate.limit), rows > 0 ? text(" outside the worst ", rows, " rows") : "");
+  }
+  if (gate.name == "rows finite") {
+    return text(gate.statistic, " elements are not finite, the first", at(gate));
+  }
+  if (gate.name == "sketch" && std::isnan(term(gate, "reference"))) {
+    return text("sketch of a row differs ", short_number(gate.statistic), " times what is allowed",
+                at(gate));
+  }
+  if (gate.name == "float64 block") {
+    return text("the float64 block is ", short_number(gate.statistic),
+                " times what is allowed off the recorded oracle", at(gate),
+                ": its params, or the recording, are not this block's, and nothing else counts");
+  }
+  if (gate.name == "float64 agreement") {
+    return text("float64 error ", short_number(gate.statistic), " times what is allowed", at(gate));
+  }
+  const std::string what = gate.name == "gain" ? gate.name : gate.name + " error";
+  return text(what, ' ', short_number(gate.statistic), ", allowed ", short_number(gate.limit),
+              " (reference ", short_number(term(gate, "reference")), ')');
+}
+
+}  // namespace
+
+std::string failure_text(const OutputVerdict& verdict, const std::vector<double>& y,
+                         const std::vector<double>& expected) {
+  std::string out = gate_text(verdict, worst_gate(verdict), y, expected);
+  if (!verdict.where) return out;
+  if (!verdict.where->worst.empty()) out += "; worst " + verdict.where->worst;
+  return out + "; where: " + verdict.where->region;
+}
+
+}  // namespace plumb

@@ -1,0 +1,304 @@
+#include "harness/recording/layout.h"
+
+#include <algorithm>
+#include <array>
+
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+constexpr int64_t kTileSide = 8;
+// Columns of a tile where some rows are missing: eight elements of one row are often all small.
+constexpr int64_t kSparseTileColumns = 64;
+
+int find_axis(const std::vector<std::string>& axes, std::string_view name) {
+  const auto at = std::find(axes.begin(), axes.end(), name);
+  return at == axes.end() ? -1 : static_cast<int>(at - axes.begin());
+}
+
+int64_t extent(const Layout& layout, int axis) { return axis < 0 ? 1 : layout.shape[axis]; }
+
+// Element offsets of the rows and columns in a tensor with the given stride per axis of the layout.
+struct Offsets {
+  std::vector<int64_t> row, column;
+};
+
+Offsets offsets_of(const Layout& layout, const std::array<int64_t, kMaxRank>& strides) {
+  const auto stride = [&](int axis) { return axis < 0 ? 0 : strides[static_cast<size_t>(axis)]; };
+  Offsets out;
+  out.row.reserve(static_cast<size_t>(layout.rows));
+  for (int64_t row = 0; row < layout.rows; ++row) {
+    out.row.push_back(row / layout.tokens * stride(layout.batch_axis) +
+                      row % layout.tokens * stride(layout.token_axis));
+  }
+  out.column.assign(static_cast<size_t>(layout.columns), 0);
+  int64_t inner = 1;
+  for (auto axis = layout.column_axes.rbegin(); axis != layout.column_axes.rend(); ++axis) {
+    const int64_t count = extent(layout, *axis);
+    for (int64_t c = 0; c < layout.columns; ++c) {
+      out.column[static_cast<size_t>(c)] += c / inner % count * stride(*axis);
+    }
+    inner *= count;
+  }
+  return out;
+}
+
+template <class T, class Convert>
+void gather(const T* data, const Offsets& at, std::vector<double>& out, Convert convert) {
+  size_t i = 0;
+  for (const int64_t row : at.row) {
+    for (const int64_t column : at.column) out[i++] = convert(data[row + column]);
+  }
+}
+
+struct Range {
+  int64_t begin, end;
+};
+
+std::string axis_range(const Layout& layout, int axis, Range r) {
+  const std::string& name = layout.axes[static_cast<size_t>(axis)];
+  if (r.end - r.begin == 1) return text(name, ' ', r.begin);
+  return text(name, ' ', r.begin, "..", r.end - 1);
+}
+
+void append(std::string& words, const std::string& part) {
+  if (!words.empty()) words += ", ";
+  words += part;
+}
+
+// The i-th token, as a range of token indices.
+Range token_range(const Layout& layout, int64_t i) {
+  const int64_t token = layout.token_at(i);
+  return {token, token + 1};
+}
+
+std::string row_words(const Layout& layout, int64_t batch, Range tokens) {
+  std::string words;
+  if (layout.batch_axis >= 0 && extent(layout, layout.batch_axis) > 1) {
+    words = axis_range(layout, layout.batch_axis, {batch, batch + 1});
+  }
+  if (layout.token_axis >= 0) append(words, axis_range(layout, layout.token_axis, tokens));
+  return words;
+}
+
+// Columns [begin, end): one index per axis when they lie in one row of the last axis.
+std::string column_words(const Layout& layout, Range columns) {
+  if (layout.column_axes.empty()) return {};
+  const int last = layout.column_axes.back();
+  const int64_t width = extent(layout, last);
+  if (columns.begin / width != (columns.end - 1) / width) {
+    return text("columns ", columns.begin, "..", columns.end - 1);
+  }
+  std::string words =
+      axis_range(layout, last, {columns.begin % width, (columns.end - 1) % width + 1});
+  int64_t rest = columns.begin / width;
+  for (auto axis = layout.column_axes.rbegin() + 1; axis != layout.column_axes.rend(); ++axis) {
+    const int64_t count = extent(layout, *axis);
+    words = axis_range(layout, *axis, {rest % count, rest % count + 1}) + ", " + words;
+    rest /= count;
+  }
+  return words;
+}
+
+std::string joined(std::string left, const std::string& right) {
+  if (!right.empty()) append(left, right);
+  return left;
+}
+
+int head_axis(const Layout& layout) {
+  for (const int axis : layout.column_axes) {
+    const std::string& name = layout.axes[static_cast<size_t>(axis)];
+    if (name == "head" || name == "kv_head") return axis;
+  }
+  return -1;
+}
+
+std::vector<int64_t> multiples(int64_t count, int64_t step) {
+  std::vector<int64_t> out(static_cast<size_t>(count));
+  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<int64_t>(i) * step;
+  return out;
+}
+
+// The tile that each token of one batch entry lies in, counted without those that have none.
+struct TileRows {
+  std::vector<int64_t> of_token;
+  std::vector<Range> tokens;  // per tile: indices in the whole output
+};
+
+TileRows tile_rows(const Layout& layout) {
+  TileRows out;
+  for (int64_t i = 0; i < layout.tokens; ++i) {
+    const int64_t token = layout.token_at(i);
+    if (out.tokens.empty() || out.tokens.back().begin / kTileSide != token / kTileSide) {
+      out.tokens.push_back({layout.chosen.empty() ? token / kTileSide * kTileSide : token, token});
+    }
+    out.tokens.back().end = token + 1;
+    out.of_token.push_back(static_cast<int64_t>(out.tokens.size()) - 1);
+  }
+  return out;
+}
+
+int64_t tile_columns(const Layout& layout) {
+  return layout.chosen.empty() ? kTileSide : kSparseTileColumns;
+}
+
+int64_t tiles_across(const Layout& layout) {
+  return (layout.columns + tile_columns(layout) - 1) / tile_columns(layout);
+}
+
+Partition tiles(const Layout& layout) {
+  const TileRows tiles = tile_rows(layout);
+  const auto down = static_cast<int64_t>(tiles.tokens.size());
+  const int64_t across = tiles_across(layout);
+  Partition out{"tile", multiples(layout.rows, 0), multiples(layout.columns, 0), 0};
+  for (int64_t row = 0; row < layout.rows; ++row) {
+    const int64_t tile = tiles.of_token[static_cast<size_t>(row % layout.tokens)];
+    out.row_part[static_cast<size_t>(row)] = (row / layout.tokens * down + tile) * across;
+  }
+  for (int64_t c = 0; c < layout.columns; ++c)
+    out.column_part[static_cast<size_t>(c)] = c / tile_columns(layout);
+  out.groups = layout.rows / std::max<int64_t>(layout.tokens, 1) * down * across;
+  return out;
+}
+
+}  // namespace
+
+Layout layout_of(const Shape& shape, const std::vector<std::string>& axes,
+                 std::vector<int64_t> chosen) {
+  require<BadInput>(axes.size() == static_cast<size_t>(shape.rank()), "axes", axes.size(),
+                    " axis names for shape ", shape, " of rank ", shape.rank());
+  Layout out;
+  out.axes = axes;
+  out.shape = shape;
+  out.batch_axis = find_axis(axes, "batch");
+  out.token_axis = find_axis(axes, "token");
+  if (out.token_axis < 0) out.token_axis = find_axis(axes, "kv_token");
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (axis == out.batch_axis || axis == out.token_axis) continue;
+    out.column_axes.push_back(axis);
+    out.columns *= shape[axis];
+  }
+  out.tokens = extent(out, out.token_axis);
+  out.rows = extent(out, out.batch_axis) * out.tokens;
+  require(chosen.empty() || static_cast<int64_t>(chosen.size()) == out.tokens, "judge",
+          chosen.size(), " chosen tokens beside a tensor of shape ", shape);
+  out.chosen = std::move(chosen);
+  return out;
+}
+
+std::vector<double> to_matrix(const Tensor& t, const Layout& layout) {
+  require(t.shape() == layout.shape, "judge", "a tensor of shape ", t.shape(),
+          " beside one of shape ", layout.shape);
+  std::vector<double> out(static_cast<size_t>(layout.size()));
+  if (out.empty()) return out;
+  std::array<int64_t, kMaxRank> strides{};
+  for (int axis = 0; axis < t.rank(); ++axis) strides[static_cast<size_t>(axis)] = t.stride(axis);
+  const Offsets at = offsets_of(layout, strides);
+  switch (t.dtype()) {
+    case DType::f64: gather(t.data<double>(), at, out, [](double x) { return x; }); break;
+    case DType::f32: gather(t.data<float>(), at, out, [](float x) { return double{x}; }); break;
+    case DType::bf16:
+      gather(t.data<uint16_t>(), at, out, [](uint16_t x) { return double{bf16_to_f32(x)}; });
+      break;
+    case DType::f16:
+      gather(t.data<uint16_t>(), at, out, [](uint16_t x) { return double{f16_to_f32(x)}; });
+      break;
+    default: {
+      const char* base = t.data<char>();
+      const int64_t size = size_of(t.dtype());
+      size_t i = 0;
+      for (const int64_t row : at.row) {
+        for (const int64_t column : at.column)
+          out[i++] = load(t.dtype(), base + (row + column) * size);
+      }
+    }
+  }
+  return out;
+}
+
+std::vector<uint8_t> to_mask(const Tensor& mask, const std::vector<std::string>& mask_axes,
+                             const Layout& layout) {
+  std::vector<uint8_t> out(static_cast<size_t>(layout.size()), 1);
+  if (!mask.defined() || out.empty()) return out;
+  require<BadInput>(
+      mask.dtype() == DType::boolean && mask_axes.size() == static_cast<size_t>(mask.rank()),
+      "valid", "a ", name_of(mask.dtype()), " tensor of shape ", mask.shape(), " with ",
+      mask_axes.size(), " axis names, expected a bool tensor with one name per axis");
+  std::array<int64_t, kMaxRank> strides{};
+  for (int i = 0; i < mask.rank(); ++i) {
+    const int axis = find_axis(layout.axes, mask_axes[static_cast<size_t>(i)]);
+    require<BadInput>(axis >= 0, "valid", "axis ", mask_axes[static_cast<size_t>(i)],
+                      " is not an axis of the output");
+    require<BadInput>(mask.dim(i) == 1 || mask.dim(i) == layout.shape[axis], "valid", "axis ",
+                      mask_axes[static_cast<size_t>(i)], " has extent ", mask.dim(i),
+                      ", the output's has ", layout.shape[axis]);
+    if (mask.dim(i) != 1) strides[static_cast<size_t>(axis)] = mask.stride(i);
+  }
+  const Offsets at = offsets_of(layout, strides);
+  const uint8_t* data = mask.data<uint8_t>();
+  size_t i = 0;
+  for (const int64_t row : at.row) {
+    for (const int64_t column : at.column) out[i++] = data[row + column] != 0;
+  }
+  return out;
+}
+
+std::vector<Partition> error_families(const Layout& layout) {
+  std::vector<Partition> out;
+  const bool rows = layout.token_axis >= 0;
+  const bool columns = !layout.column_axes.empty();
+  if (rows) {
+    out.push_back({"token", multiples(layout.rows, 1), multiples(layout.columns, 0), layout.rows});
+    if (const int head = head_axis(layout); head >= 0) {
+      const int64_t heads = extent(layout, head);
+      out.push_back({"token x head", multiples(layout.rows, heads),
+                     along_axis(layout, head).column_part, layout.rows * heads});
+    }
+  }
+  if (columns) {
+    out.push_back(
+        {"channel", multiples(layout.rows, 0), multiples(layout.columns, 1), layout.columns});
+  }
+  if (rows && columns) out.push_back(tiles(layout));
+  return out;
+}
+
+Partition along_axis(const Layout& layout, int axis) {
+  std::array<int64_t, kMaxRank> strides{};
+  strides[static_cast<size_t>(axis)] = 1;
+  Offsets at = offsets_of(layout, strides);
+  return {layout.axes[static_cast<size_t>(axis)], std::move(at.row), std::move(at.column),
+          layout.shape[axis]};
+}
+
+std::string element_name(const Layout& layout, int64_t position) {
+  const int64_t row = position / layout.columns;
+  const int64_t column = position % layout.columns;
+  return joined(row_words(layout, row / layout.tokens, token_range(layout, row % layout.tokens)),
+                column_words(layout, {column, column + 1}));
+}
+
+std::string group_name(const Layout& layout, const Partition& family, int64_t group) {
+  if (family.name == "channel") return column_words(layout, {group, group + 1});
+  if (family.name == "token") {
+    return row_words(layout, group / layout.tokens, token_range(layout, group % layout.tokens));
+  }
+  if (family.name == "token x head") {
+    const int head = head_axis(layout);
+    const int64_t heads = extent(layout, head);
+    const int64_t row = group / heads;
+    return joined(row_words(layout, row / layout.tokens, token_range(layout, row % layout.tokens)),
+                  axis_range(layout, head, {group % heads, group % heads + 1}));
+  }
+  const int64_t across = tiles_across(layout);
+  const std::vector<Range> tokens = tile_rows(layout).tokens;
+  const auto down = static_cast<int64_t>(tokens.size());
+  const int64_t width = tile_columns(layout);
+  const int64_t column = group % across * width;
+  return joined(
+      row_words(layout, group / across / down, tokens[static_cast<size_t>(group / across % down)]),
+      column_words(layout, {column, std::min(column + width, layout.columns)}));
+}
+
+}  // namespace plumb

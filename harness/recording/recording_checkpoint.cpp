@@ -1,0 +1,327 @@
+#include "harness/recording/recording_checkpoint.h"
+
+#include <algorithm>
+#include <array>
+#include <unordered_set>
+
+#include "harness/io/printable.h"
+#include "harness/recording/recording_chain.h"
+#include "harness/recording/recording_fields.h"
+#include "harness/recording/sampled.h"
+
+namespace plumb {
+namespace {
+
+constexpr std::array<std::string_view, 45> kBlocks = {"embedding",
+                                                      "rotary_frequencies",
+                                                      "rotary_table",
+                                                      "rotary",
+                                                      "rms_norm",
+                                                      "layer_norm",
+                                                      "linear",
+                                                      "activation",
+                                                      "glu_activation",
+                                                      "add",
+                                                      "scale",
+                                                      "softcap",
+                                                      "repeat_kv",
+                                                      "matmul",
+                                                      "masked_add",
+                                                      "softmax",
+                                                      "kv_cache",
+                                                      "causal_mask",
+                                                      "sdpa",
+                                                      "attention",
+                                                      "glu_mlp",
+                                                      "decoder_layer",
+                                                      "lm_head",
+                                                      "low_rank_adapter",
+                                                      "causal_conv1d",
+                                                      "ssd_scan",
+                                                      "gated_rms_norm",
+                                                      "mamba2_mixer",
+                                                      "mamba_layer",
+                                                      "shared_transformer",
+                                                      "hybrid_layer",
+                                                      "concat",
+                                                      "slice",
+                                                      "permute",
+                                                      "cast",
+                                                      "mul",
+                                                      "div",
+                                                      "add_scalar",
+                                                      "mask_fill",
+                                                      "position_ids",
+                                                      "conv1d",
+                                                      "static_kv_cache",
+                                                      "conv_cache",
+                                                      "ssm_cache",
+                                                      "module"};
+constexpr std::array<std::string_view, 4> kReserved = {"direction", "quant", "shard", "margins"};
+
+constexpr int64_t kMostTokens = int64_t{1} << 24;
+constexpr int64_t kMostElements = int64_t{1} << 31;  // of an output, though few rows are stored
+
+class CheckpointReader {
+ public:
+  CheckpointReader(JsonValue value, const RecordingHeader& header)
+      : value_(value), header_(header) {}
+  Checkpoint read();
+
+ private:
+  const TensorInfo& resolve(JsonValue key);
+  TensorRef read_ref(JsonValue value);
+  OutputRef read_output(JsonValue value);
+  ModelRef read_model(JsonValue field, const TensorInfo& output);
+  std::optional<std::string> read_delta(JsonValue field, const TensorInfo& output);
+  void check_valid(JsonValue field, const TensorRef& valid, const OutputRef& output);
+  std::string read_table(JsonValue key, DType dtype, const Shape& shape);
+  SampledRef read_sampled(JsonValue output, const OutputRef& ref, const Shape& shape);
+
+  JsonValue value_;
+  const RecordingHeader& header_;
+  Checkpoint checkpoint_;
+};
+
+const TensorInfo& CheckpointReader::resolve(JsonValue key) {
+  const std::string name(key.string());
+  const auto found = header_.tensors.find(name);
+  if (found == header_.tensors.end()) {
+    key.fail("is ", printable(name), ", which the table of tensors does not have");
+  }
+  return found->second;
+}
+
+TensorRef CheckpointReader::read_ref(JsonValue value) {
+  value.only({"tensor", "axes"});
+  const JsonValue tensor = value.at("tensor");
+  const TensorInfo& info = resolve(tensor);
+  std::string key(tensor.string());
+  std::vector<std::string> axes = read_axes(value.at("axes"), key, info.shape);
+  return {std::move(key), std::move(axes)};
+}
+
+// The key of a distance from the reference, or nothing for null.
+std::optional<std::string> CheckpointReader::read_delta(JsonValue field, const TensorInfo& output) {
+  if (field.is_null()) return std::nullopt;
+  const TensorInfo& delta = resolve(field);
+  if (delta.dtype != DType::f32 || !(delta.shape == output.shape)) {
+    field.fail("is ", field.string(), ", ", name_of(delta.dtype), ' ', delta.shape,
+               ", expected f32 ", output.shape, " as the output has");
+  }
+  return std::string(field.string());
+}
+
+// The mask's axes are among the output's, each of the output's extent or of extent 1.
+void CheckpointReader::check_valid(JsonValue field, const TensorRef& valid,
+                                   const OutputRef& output) {
+  const TensorInfo& mask = header_.tensors.at(valid.tensor);
+  const TensorInfo& whole = header_.tensors.at(output.tensor);
+  if (mask.dtype != DType::boolean) {
+    field.at("tensor").fail("is ", valid.tensor, " of ", name_of(mask.dtype), ", expected bool");
+  }
+  for (int axis = 0; axis < mask.shape.rank(); ++axis) {
+    const std::string& name = valid.axes[static_cast<size_t>(axis)];
+    const auto found = std::find(output.axes.begin(), output.axes.end(), name);
+    if (found == output.axes.end()) {
+      field.at("axes").fail("has ", name, ", which the output's axes do not have");
+    }
+    const int64_t expected = whole.shape[static_cast<int>(found - output.axes.begin())];
+    if (mask.shape[axis] != 1 && mask.shape[axis] != expected) {
+      field.at("tensor").fail("is ", valid.tensor, ' ', mask.shape, " with extent ",
+                              mask.shape[axis], " for ", name, ", expected 1 or ", expected);
+    }
+  }
+}
+
+// The key of a tensor that must have this dtype and shape.
+std::string CheckpointReader::read_table(JsonValue key, DType dtype, const Shape& shape) {
+  const TensorInfo& info = resolve(key);
+  if (info.dtype != dtype || !(info.shape == shape)) {
+    key.fail("is ", key.string(), ", ", name_of(info.dtype), ' ', info.shape, ", expected ",
+             name_of(dtype), ' ', shape);
+  }
+  return std::string(key.string());
+}
+
+// `rows` and `sketch` of an output whose tensor has the shape `shape`.
+SampledRef CheckpointReader::read_sampled(JsonValue output, const OutputRef& ref,
+                                          const Shape& shape) {
+  const JsonValue rows = output.at("rows"), sketch = output.at("sketch");
+  rows.only({"tensor", "of"});
+  sketch.only({"reference", "oracle", "rms"});
+  if (const auto valid = output.find("valid")) valid->fail("stands beside rows, which need none");
+  const int axis = token_axis(ref.axes);
+  if (axis < 0) rows.fail("needs an axis token or kv_token, the output has none");
+  SampledRef out;
+  const int64_t chosen = shape[axis];
+  out.tokens = read_table(rows.at("tensor"), DType::i64, {chosen});
+  if (shape.numel() == 0) rows.fail("chooses rows of an output of ", shape, ", which is empty");
+  out.of = rows.at("of").integer(chosen, kMostTokens);
+  const auto batch = std::find(ref.axes.begin(), ref.axes.end(), "batch");
+  const int64_t entries =
+      batch == ref.axes.end() ? 1 : shape[static_cast<int>(batch - ref.axes.begin())];
+  if (shape.numel() / chosen > kMostElements / out.of) {
+    rows.at("of").fail("is ", out.of, ", which makes an output of more than ", kMostElements,
+                       " elements of ", shape);
+  }
+  const int64_t all = entries * out.of;
+  out.reference = read_table(sketch.at("reference"), DType::f64, {all, kSketchWidth});
+  out.oracle = read_table(sketch.at("oracle"), DType::f64, {all, kSketchWidth});
+  out.rms = read_table(sketch.at("rms"), DType::f64, {all});
+  return out;
+}
+
+ModelRef CheckpointReader::read_model(JsonValue field, const TensorInfo& output) {
+  const bool narrow = size_of(output.dtype) == 2 && is_floating(output.dtype);
+  if (!narrow)
+    field.fail("stands in an output of ", name_of(output.dtype), ", expected f16 or bf16");
+  if (field.is_null()) return {};
+  field.only({"at", "values"});
+  const JsonValue at = field.at("at");
+  const TensorInfo& positions = resolve(at);
+  if (positions.dtype != DType::i64 || positions.shape.rank() != 1) {
+    at.fail("is ", at.string(), ", ", name_of(positions.dtype), ' ', positions.shape,
+            ", expected i64 of one dimension");
+  }
+  return {std::string(at.string()), read_table(field.at("values"), output.dtype, positions.shape)};
+}
+
+OutputRef CheckpointReader::read_output(JsonValue value) {
+  value.only({"tensor", "delta", "error", "axes", "valid", "chained_delta", "rows", "sketch",
+              "model", "spread", "truncated", "unstable"});
+  OutputRef output;
+  const JsonValue tensor = value.at("tensor");
+  const TensorInfo& info = resolve(tensor);
+  output.tensor = tensor.string();
+  output.axes = read_axes(value.at("axes"), output.tensor, info.shape);
+  output.delta = read_delta(value.at("delta"), info);
+  if (const auto chained = value.find("chained_delta")) {
+    output.chained = ChainedRef{read_delta(*chained, info)};
+  }
+  const JsonValue error = value.at("error");
+  output.error = error.number_or_name();
+  if (output.error < 0) error.fail("is ", output.error, ", expected at least 0");
+  if (value.find("rows") || value.find("sketch")) {
+    output.sampled = read_sampled(value, output, info.shape);
+  }
+  if (const auto valid = value.find("valid")) {
+    output.valid = read_ref(*valid);
+    check_valid(*valid, *output.valid, output);
+  }
+  if (const auto model = value.find("model")) output.model = read_model(*model, info);
+  const auto read_simulated = [&](JsonValue spread) {
+    return read_spread(spread, info.shape, output.axes, info.dtype, output.sampled.has_value());
+  };
+  if (const auto spread = value.find("spread")) output.spread = read_simulated(*spread);
+  if (const auto spread = value.find("truncated")) {
+    if (size_of(info.dtype) != 2) {
+      spread->fail("stands in an output of ", name_of(info.dtype), ", expected f16 or bf16");
+    }
+    output.truncated = read_simulated(*spread);
+  }
+  if (const auto unstable = value.find("unstable")) {
+    output.unstable = unstable->number_or_name();
+    if (!(output.unstable > 0)) unstable->fail("is ", output.unstable, ", expected more than 0");
+  }
+  return output;
+}
+
+Checkpoint CheckpointReader::read() {
+  value_.only({"id", "block", "path", "function", "call", "step", "contract", "params", "inputs",
+               "weights", "outputs", "direction", "quant", "shard", "margins", "amplification",
+               "trace"});
+  Checkpoint& c = checkpoint_;
+  for (const std::string_view field : kReserved) {
+    if (value_.find(field)) c.reserved.emplace_back(field);
+  }
+  c.id = read_name(value_.at("id"));
+  c.block = read_one_of(value_.at("block"), kBlocks);
+  c.path = value_.at("path").string();
+  if (const auto function = value_.find("function")) c.function = read_name(*function);
+  c.call = value_.at("call").integer(0);
+  c.step = value_.at("step").integer(0);
+  const std::string id = text(c.path, c.function.empty() ? "" : ":", c.function, '#', c.call);
+  if (c.id != id) {
+    value_.at("id").fail("is ", printable(c.id), ", but path, function and call give ",
+                         printable(id));
+  }
+  const JsonValue contract = value_.at("contract");
+  c.contract = contract.string();
+  if (header_.contracts.count(c.contract) == 0) {
+    contract.fail("is ", printable(c.contract), ", which contracts does not list");
+  }
+  if (const auto trace = value_.find("trace")) {
+    const auto found = header_.traces.find(std::string(trace->string()));
+    if (found == header_.traces.end()) {
+      trace->fail("is ", printable(trace->string()), ", which traces does not list");
+    }
+    c.operations = found->second;
+  }
+  c.params =
+      read_params(value_.at("params"), text(value_.document().name(), ": ", c.id, ": params"));
+  for (const JsonMember member : value_.at("inputs").members()) {
+    c.inputs.emplace(read_key(member), read_ref(member.value));
+  }
+  for (const JsonMember member : value_.at("weights").members()) {
+    resolve(member.value);
+    c.weights.emplace(read_key(member), member.value.string());
+  }
+  for (const JsonMember member : value_.at("outputs").members()) {
+    const std::string name = read_key(member);
+    c.outputs.emplace(name, read_output(member.value));
+  }
+  if (const auto amplification = value_.find("amplification")) {
+    c.amplification = amplification->number();
+    if (!(*c.amplification >= 0)) {
+      amplification->fail("is ", *c.amplification, ", expected at least 0");
+    }
+  }
+  if (c.outputs.empty()) value_.at("outputs").fail("is empty, expected at least one output");
+  return std::move(checkpoint_);
+}
+
+}  // namespace
+
+Params::Value read_param(JsonValue value, const std::string& where) {
+  switch (value.kind()) {
+    case JsonValue::Kind::null: return Params::Null{};
+    case JsonValue::Kind::boolean: return value.boolean();
+    case JsonValue::Kind::integer:
+    case JsonValue::Kind::number: return value.number();
+    case JsonValue::Kind::object: return read_params(value, where);
+    case JsonValue::Kind::string: {
+      const std::string_view string = value.string();
+      if (string == "inf" || string == "-inf" || string == "nan") return value.number_or_name();
+      return std::string(string);
+    }
+    case JsonValue::Kind::array: break;
+  }
+  std::vector<double> numbers;
+  for (const JsonValue item : value.items()) numbers.push_back(item.number_or_name());
+  return numbers;
+}
+
+Params read_params(JsonValue value, const std::string& where) {
+  Params params(where);
+  for (const JsonMember member : value.members()) {
+    const std::string name = read_key(member);
+    params.set(name, read_param(member.value, where + '.' + name));
+  }
+  return params;
+}
+
+std::vector<Checkpoint> read_checkpoints(JsonValue checkpoints, const RecordingHeader& header) {
+  std::vector<Checkpoint> result;
+  std::unordered_set<std::string> ids;
+  for (const JsonValue value : checkpoints.items()) {
+    result.push_back(CheckpointReader(value, header).read());
+    if (!ids.insert(result.back().id).second) {
+      value.at("id").fail("is ", printable(result.back().id), ", which an earlier checkpoint has");
+    }
+  }
+  check_chain(result, checkpoints);
+  return result;
+}
+
+}  // namespace plumb

@@ -1,0 +1,19 @@
+// A checkpoint's JSON, checked against the recording's contracts and tensors.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/recording/recording_header.h"
+
+namespace plumb {
+
+// Throws BadInput naming the field.
+std::vector<Checkpoint> read_checkpoints(JsonValue checkpoints, const RecordingHeader& header);
+
+// Numbers, strings, bools, null, number lists and objects of those; the strings "inf", "-inf" and
+// "nan" become numbers. `where` is Params::where().
+Params::Value read_param(JsonValue value, const std::string& where);
+Params read_params(JsonValue value, const std::string& where);
+
+}  // namespace plumb

@@ -1,0 +1,266 @@
+#include "harness/recording/recording_header.h"
+
+#include <algorithm>
+#include <array>
+
+#include "harness/io/file.h"
+#include "harness/io/printable.h"
+#include "harness/recording/recording_fields.h"
+
+namespace plumb {
+namespace {
+
+constexpr std::string_view kFormat = "plumbline-recording";
+constexpr int64_t kOldestVersion = 1, kVersion = 2;  // version 1 has no traces
+constexpr std::array<std::string_view, 5> kModes = {"whole", "decode", "chunked", "padded",
+                                                    "padded-decode"};
+
+void check_version(JsonValue root) {
+  const JsonValue format = root.at("format");
+  if (format.string() != kFormat) {
+    format.fail("is ", printable(format.string()), ", expected \"", kFormat, '"');
+  }
+  const JsonValue version = root.at("version");
+  if (version.integer() < kOldestVersion || version.integer() > kVersion) {
+    version.fail("is ", version.integer(), "; this reader knows versions ", kOldestVersion, " to ",
+                 kVersion,
+                 ": record again with a matching python_inspector, or update the harness");
+  }
+}
+
+void check_created(JsonValue value) {
+  constexpr std::string_view kPattern = "dddd-dd-ddTdd:dd:ddZ";
+  const std::string_view created = value.string();
+  const bool same = std::equal(
+      created.begin(), created.end(), kPattern.begin(), kPattern.end(),
+      [](char c, char pattern) { return pattern == 'd' ? c >= '0' && c <= '9' : c == pattern; });
+  if (!same) value.fail("is ", printable(created), ", expected a time as 2026-01-31T09:00:00Z");
+}
+
+void check_string_or_null(JsonValue value) {
+  if (!value.is_null()) value.string();
+}
+
+void check_sizes_or_null(JsonValue value) {
+  if (value.is_null()) return;
+  for (const JsonValue item : value.items()) item.integer(0);
+}
+
+void check_producer(JsonValue producer) {
+  for (const char* name : {"python_inspector", "torch", "transformers", "python", "platform"}) {
+    producer.at(name);
+  }
+  for (const auto& [name, version] : producer.members()) version.string();
+}
+
+void check_model(JsonValue model) {
+  model.only({"source", "seed", "revision", "weights_sha256"});
+  model.at("source").string();
+  const JsonValue seed = model.at("seed");
+  if (!seed.is_null() && seed.kind() != JsonValue::Kind::integer) seed.integer();
+  check_string_or_null(model.at("revision"));
+  const JsonValue hash = model.at("weights_sha256");
+  if (!hash.is_null()) read_sha256(hash);
+}
+
+std::string read_run(JsonValue run) {
+  run.only({"mode", "batch", "tokens", "steps", "chunks", "left_pad", "cache", "spread"});
+  if (const auto spread = run.find("spread")) spread->integer(0);
+  for (const char* name : {"batch", "tokens", "steps"}) run.at(name).integer(0);
+  check_sizes_or_null(run.at("chunks"));
+  check_sizes_or_null(run.at("left_pad"));
+  check_string_or_null(run.at("cache"));
+  return std::string(read_one_of(run.at("mode"), kModes));
+}
+
+void read_provenance(JsonValue provenance, RecordingHeader& header) {
+  provenance.only({"created", "command", "producer", "architecture", "model_type", "dtype",
+                   "attention", "model", "run", "notes", "warnings"});
+  check_created(provenance.at("created"));
+  provenance.at("command").string();
+  check_producer(provenance.at("producer"));
+  header.architecture = read_name(provenance.at("architecture"));
+  header.model_type = read_name(provenance.at("model_type"));
+  header.dtype = read_recorded_dtype(provenance.at("dtype"));
+  check_string_or_null(provenance.at("attention"));
+  check_model(provenance.at("model"));
+  header.mode = read_run(provenance.at("run"));
+  provenance.at("notes").members();
+  for (const JsonValue warning : provenance.at("warnings").items()) warning.string();
+}
+
+// A parameter that is among the recorded weights must have their dtype and shape.
+void check_parameter(JsonValue parameter, const TensorInfo& weight) {
+  const JsonValue dtype = parameter.at("dtype");
+  if (dtype.string() != name_of(weight.dtype)) {
+    dtype.fail("is ", printable(dtype.string()), ", but the tensor ", printable(weight.name),
+               " is ", name_of(weight.dtype));
+  }
+  const Shape shape = read_extents(parameter.at("shape"));
+  if (!(shape == weight.shape)) {
+    parameter.at("shape").fail("is ", shape, ", but the tensor ", printable(weight.name), " is ",
+                               weight.shape);
+  }
+}
+
+void check_network(JsonValue network, const std::unordered_map<std::string, TensorInfo>& tensors) {
+  std::unordered_map<std::string_view, const TensorInfo*> weights;
+  for (const auto& [key, info] : tensors) {
+    if (key[0] == 'w') weights.emplace(info.name, &info);
+  }
+  for (const JsonValue module : network.items()) {
+    module.only({"path", "class", "parameters"});
+    const std::string_view path = module.at("path").string();
+    read_name(module.at("class"));
+    for (const auto& [name, parameter] : module.at("parameters").members()) {
+      parameter.only({"dtype", "shape", "tied"});
+      parameter.at("dtype").string();
+      read_extents(parameter.at("shape"));
+      check_string_or_null(parameter.at("tied"));
+      const auto weight = weights.find(text(path, path.empty() ? "" : ".", name));
+      if (weight != weights.end()) check_parameter(parameter, *weight->second);
+    }
+  }
+}
+
+Contract read_contract(JsonValue value) {
+  constexpr std::array<std::string_view, 2> kPoints = {"eager", "fused"};
+  constexpr std::array<std::string_view, 2> kRoundings = {"nearest", "toward_zero"};
+  value.only({"storage", "multiply", "accumulator", "points"});
+  Contract contract;
+  contract.storage = read_recorded_dtype(value.at("storage"));
+  contract.multiply = read_recorded_dtype(value.at("multiply"));
+  const JsonValue accumulator = value.at("accumulator");
+  accumulator.only({"bits", "rounding"});
+  contract.accumulator.bits = static_cast<int>(accumulator.at("bits").integer(1, 64));
+  contract.accumulator.rounding = read_one_of(accumulator.at("rounding"), kRoundings) == "nearest"
+                                      ? SumRounding::nearest
+                                      : SumRounding::toward_zero;
+  contract.points = read_one_of(value.at("points"), kPoints) == "eager" ? RoundingPoints::eager
+                                                                        : RoundingPoints::fused;
+  return contract;
+}
+
+RecordedFile read_file(JsonValue value) {
+  value.only({"path", "bytes", "sha256"});
+  const JsonValue path = value.at("path");
+  if (!is_plain_file_name(path.string())) {
+    path.fail("is ", printable(path.string()),
+              ", expected a plain file name, or ../ and a plain file name");
+  }
+  read_sha256(value.at("sha256"));
+  return {value, std::string(path.string()), value.at("bytes").integer(0)};
+}
+
+constexpr std::string_view kGenerator = "splitmix64";
+
+Generator read_generator(JsonValue value, const TensorInfo& tensor) {
+  value.only({"kind", "seed", "exponent", "offset"});
+  const JsonValue kind = value.at("kind");
+  if (kind.string() != kGenerator) {
+    kind.fail("is ", printable(kind.string()), ", expected \"", kGenerator, '"');
+  }
+  if (tensor.dtype != DType::f32 && tensor.dtype != DType::f16 && tensor.dtype != DType::bf16) {
+    value.fail("makes f32, f16 or bf16, but the tensor is ", name_of(tensor.dtype));
+  }
+  const int64_t bytes = tensor.shape.numel() * size_of(tensor.dtype);
+  if (bytes > kLargestGenerated) {
+    value.fail("would make ", bytes, " bytes, the limit is ", kLargestGenerated);
+  }
+  Generator out;
+  out.seed = value.at("seed").integer(0);
+  out.exponent = static_cast<int>(value.at("exponent").integer(-40, 0));
+  out.offset = static_cast<float>(value.at("offset").integer(0, 1));
+  return out;
+}
+
+// t<number> is a tensor of the run, w<number> a weight.
+TensorInfo read_tensor(const JsonMember& member, const std::map<std::string, RecordedFile>& files) {
+  const auto& [key, value] = member;
+  const bool known = key.size() > 1 && (key[0] == 't' || key[0] == 'w') &&
+                     key.find_first_not_of("0123456789", 1) == std::string_view::npos;
+  if (!known) value.fail("its key is ", printable(key), ", expected t<number> or w<number>");
+  const bool weight = key[0] == 'w';
+  if (weight) {
+    value.only({"file", "name", "dtype", "shape", "sha256", "generator"});
+  } else {
+    value.only({"file", "dtype", "shape", "sha256", "generator"});
+  }
+  TensorInfo info;
+  info.name = weight ? read_name(value.at("name")) : std::string(key);
+  info.dtype = read_recorded_dtype(value.at("dtype"));
+  info.shape = read_extents(value.at("shape"));
+  info.sha256 = read_sha256(value.at("sha256"));
+  if (const auto generator = value.find("generator")) {
+    if (const auto file = value.find("file")) file->fail("stands beside a generator");
+    info.generator = read_generator(*generator, info);
+    return info;
+  }
+  const JsonValue file = value.at("file");
+  const std::string_view expected = weight ? "weights" : "tensors";
+  if (file.string() != expected) {
+    file.fail("is ", printable(file.string()), ", expected \"", expected, "\" for ", key);
+  }
+  if (files.find(std::string(expected)) == files.end()) {
+    file.fail("is \"", expected, "\", which files does not list");
+  }
+  info.file = expected;
+  return info;
+}
+
+}  // namespace
+
+RecordingHeader read_recording_header(JsonValue root) {
+  check_version(root);
+  root.only({"format", "version", "name", "provenance", "config", "network", "contracts", "files",
+             "tensors", "traces", "checkpoints"});
+  RecordingHeader header;
+  header.name = read_name(root.at("name"));
+  read_provenance(root.at("provenance"), header);
+  root.at("config").members();
+  for (const JsonMember member : root.at("contracts").members()) {
+    header.contracts.emplace(read_key(member), read_contract(member.value));
+  }
+  const JsonValue files = root.at("files");
+  files.only({"tensors", "weights"});
+  files.at("tensors");
+  for (const auto& [name, file] : files.members()) header.files.emplace(name, read_file(file));
+  for (const JsonMember member : root.at("tensors").members()) {
+    header.tensors.emplace(member.name, read_tensor(member, header.files));
+  }
+  if (const auto traces = root.find("traces")) {
+    const JsonValue version = root.at("version");
+    if (version.integer() < 2) version.fail("is ", version.integer(), ", which has no traces");
+    header.traces = read_traces(*traces);
+  }
+  check_network(root.at("network"), header.tensors);
+  return header;
+}
+
+void check_payload_file(JsonValue root, const RecordingHeader& header, const std::string& file,
+                        const SafetensorsFile& payload) {
+  const RecordedFile& recorded = header.files.at(file);
+  if (payload.file().size() != recorded.bytes) {
+    recorded.field.at("bytes").fail("is ", recorded.bytes, ", but ", payload.file().name(), " has ",
+                                    payload.file().size(),
+                                    " bytes: fetch the file again, or record again");
+  }
+  for (const auto& [key, value] : root.at("tensors").members()) {
+    const TensorInfo& info = header.tensors.find(std::string(key))->second;
+    if (info.file != file) continue;
+    const auto found = payload.entries().find(info.name);
+    if (found == payload.entries().end()) {
+      value.fail("there is no tensor ", printable(info.name), " in ", payload.file().name());
+    }
+    const auto& [dtype, shape] = std::pair(found->second.dtype, found->second.shape);
+    if (dtype != info.dtype) {
+      value.at("dtype").fail("is ", name_of(info.dtype), ", but ", payload.file().name(), " has ",
+                             name_of(dtype));
+    }
+    if (!(shape == info.shape)) {
+      value.at("shape").fail("is ", info.shape, ", but ", payload.file().name(), " has ", shape);
+    }
+  }
+}
+
+}  // namespace plumb

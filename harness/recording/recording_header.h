@@ -1,0 +1,43 @@
+// What a recording says before its checkpoints: where it comes from, its contracts, files and
+// tensors.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "harness/io/json.h"
+#include "harness/io/safetensors.h"
+#include "harness/recording/recording.h"
+
+namespace plumb {
+
+struct RecordedFile {
+  JsonValue field;  // for errors
+  std::string path;
+  int64_t bytes = 0;
+};
+
+struct RecordingHeader {
+  std::string name;
+  DType dtype = DType::f32;
+  std::string architecture;
+  std::string model_type;
+  std::string mode;
+  std::map<std::string, Contract> contracts;
+  std::map<std::string, std::shared_ptr<const Operations>> traces;
+  std::map<std::string, RecordedFile> files;  // "tensors", and "weights" where there are any
+  std::unordered_map<std::string, TensorInfo> tensors;
+};
+
+// Reads and checks everything but the checkpoints; throws BadInput.
+RecordingHeader read_recording_header(JsonValue root);
+
+// Checks a file against files.<file> and the tensor table: its size, and dtype and shape of every
+// tensor that the table has. The file may hold more: several recordings share one.
+void check_payload_file(JsonValue root, const RecordingHeader& header, const std::string& file,
+                        const SafetensorsFile& payload);
+
+}  // namespace plumb

@@ -1,0 +1,109 @@
+#include "harness/recording/recording_trace.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "harness/io/printable.h"
+#include "harness/recording/layout.h"
+#include "harness/recording/recording_fields.h"
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+constexpr int64_t kMostRuns = 1 << 20;
+
+Operation read_operation(JsonValue value) {
+  value.only({"op", "stores", "terms"});
+  Operation out{read_name(value.at("op")), read_recorded_dtype(value.at("stores")), 1};
+  if (!is_floating(out.stores)) {
+    value.at("stores").fail("is ", name_of(out.stores), ", expected a float dtype");
+  }
+  if (const auto terms = value.find("terms")) out.terms = terms->integer(2);
+  return out;
+}
+
+double read_statistic(JsonValue value) {
+  const double out = value.number_or_name();
+  if (!(out >= 0) && !std::isnan(out)) value.fail("is ", out, ", expected at least 0");
+  return out;
+}
+
+SpreadOf read_gate(const std::string& gate, JsonValue value) {
+  std::vector<double> numbers;
+  for (const JsonValue item : value.items()) numbers.push_back(read_statistic(item));
+  if (numbers.size() != 3) {
+    value.fail("has ", numbers.size(), " numbers, expected 3: mean, deviation and largest");
+  }
+  return {gate, numbers[0], numbers[1], numbers[2]};
+}
+
+}  // namespace
+
+std::map<std::string, std::shared_ptr<const Operations>> read_traces(JsonValue traces) {
+  std::map<std::string, std::shared_ptr<const Operations>> out;
+  for (const JsonMember member : traces.members()) {
+    const std::string key = read_key(member);
+    const bool known = key.size() > 1 && key[0] == 'p' &&
+                       key.find_first_not_of("0123456789", 1) == std::string::npos;
+    if (!known) member.value.fail("its key is ", printable(key), ", expected p<number>");
+    member.value.only({"operations"});
+    Operations operations;
+    for (const JsonValue item : member.value.at("operations").items()) {
+      operations.push_back(read_operation(item));
+    }
+    out.emplace(key, std::make_shared<const Operations>(std::move(operations)));
+  }
+  return out;
+}
+
+Spread read_spread(JsonValue value, const Shape& shape, const std::vector<std::string>& axes,
+                   DType dtype, bool sampled) {
+  std::vector<std::string> expected = {"tensor", "element", "gain"};
+  for (const Partition& family : error_families(layout_of(shape, axes))) {
+    expected.emplace_back(family.name);
+  }
+  if (size_of(dtype) == 2) expected.emplace_back("bits");
+  if (sampled) expected.emplace_back("sketch");
+  Spread out;
+  out.runs = value.at("runs").integer(1, kMostRuns);
+  for (const std::string& gate : expected) out.gates.push_back(read_gate(gate, value.at(gate)));
+  for (const JsonMember member : value.members()) {
+    const std::string name = read_key(member);
+    if (name == "runs" || out.find(name)) continue;
+    member.value.fail("is of ", printable(name), ", which this output has no gate for");
+  }
+  return out;
+}
+
+std::string narrowed_by(const Operations& operations, DType dtype) {
+  for (size_t i = 0; i < operations.size(); ++i) {
+    const Operation& operation = operations[i];
+    if (size_of(operation.stores) >= size_of(dtype) || !is_floating(operation.stores)) continue;
+    return text("operation ", i + 1, " of ", operations.size(), " of the recorded run, ",
+                operation.op, ", stores ", name_of(operation.stores));
+  }
+  return {};
+}
+
+Tensor rounded_model(const Tensor& reference, const Tensor& at, const Tensor& values,
+                     const std::string& where) {
+  const Tensor out = host_tensor(reference.dtype(), reference.shape());
+  std::memcpy(out.raw(), reference.raw(), static_cast<size_t>(reference.bytes()));
+  const int64_t size = size_of(reference.dtype());
+  const auto* positions = at.data<int64_t>();
+  int64_t least = 0;
+  for (int64_t i = 0; i < at.numel(); ++i) {
+    if (positions[i] < least || positions[i] >= reference.numel()) {
+      throw BadInput(text(where, ".at: position ", positions[i], " is number ", i, ", expected ",
+                          least, " to ", reference.numel() - 1, ", ascending; record it again"));
+    }
+    least = positions[i] + 1;
+    std::memcpy(out.data<char>() + positions[i] * size, values.data<char>() + i * size,
+                static_cast<size_t>(size));
+  }
+  return out;
+}
+
+}  // namespace plumb

@@ -1,0 +1,346 @@
+#include "harness/replay/cases.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "harness/judge/float64_agreement.h"
+#include "harness/judge/limit_basis.h"
+#include "harness/judge/sums.h"
+#include "harness/recording/layout.h"
+#include "harness/replay/oracle_runs.h"
+#include "harness/replay/result.h"
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+// What the whole block promises: the coarsest of what its ops promise.
+Contract block_contract(const std::vector<OpRecord>& records, DType dtype) {
+  Contract out{dtype,
+               dtype,
+               {dtype == DType::f64 ? 53 : 24, SumRounding::nearest, 1},
+               RoundingPoints::eager};
+  for (const OpRecord& record : records) {
+    const Contract& c = record.contract;
+    if (unit_roundoff(c.multiply) > unit_roundoff(out.multiply)) out.multiply = c.multiply;
+    if (c.accumulator.bits < out.accumulator.bits ||
+        c.accumulator.rounding == SumRounding::toward_zero) {
+      out.accumulator = c.accumulator;
+    }
+    out.points = std::max(out.points, c.points);  // eager, fused, flash
+  }
+  return out;
+}
+
+std::vector<Stage> all_stages(const std::vector<OpRecord>& records) {
+  std::vector<Stage> out;
+  for (const OpRecord& record : records) {
+    out.insert(out.end(), record.stages.begin(), record.stages.end());
+  }
+  return out;
+}
+
+// Only these have a version on the oracle that rounds less often than the eager composition.
+OpSet ops_with_single_rounding() {
+  OpSet out;
+  for (OpId op : {OpId::sdpa, OpId::gated_activation, OpId::softcap}) {
+    out.set(static_cast<size_t>(op));
+  }
+  return out;
+}
+
+// The largest |score| that the recording states for an attention.
+std::optional<double> stated_score(const Checkpoint& checkpoint) {
+  const Params* params = &checkpoint.params;
+  const auto nested = params->values().find("attention");
+  if (nested != params->values().end()) params = std::get_if<Params>(&nested->second);
+  if (!params || !params->has("max_abs_score")) return {};
+  return params->number_or_null("max_abs_score");
+}
+
+}  // namespace
+
+OutputCase recorded_case(const Recording& recording, const Checkpoint& checkpoint,
+                         const std::string& output) {
+  const OutputRef& ref = checkpoint.outputs.at(output);
+  OutputCase out;
+  out.name = output;
+  out.axes = ref.axes;
+  out.reference = recording.read(ref.tensor);
+  if (ref.delta) out.delta = recording.read(*ref.delta);
+  if (ref.valid) {
+    out.valid = recording.read(ref.valid->tensor);
+    out.valid_axes = ref.valid->axes;
+  }
+  out.max_abs_score = stated_score(checkpoint).value_or(0);
+  out.unstable = ref.unstable;
+  if (checkpoint.operations) out.narrowed = narrowed_by(*checkpoint.operations, recording.dtype());
+  return out;
+}
+
+std::optional<Tensor> recorded_model(const Recording& recording, const Checkpoint& checkpoint,
+                                     const OutputCase& output) {
+  const OutputRef& ref = checkpoint.outputs.at(output.name);
+  if (!ref.model || !output.narrowed.empty()) return {};
+  if (ref.model->at.empty()) return output.reference;
+  const std::string where = text(checkpoint.params.where(), ": outputs.", output.name, ".model");
+  return rounded_model(output.reference, recording.read(ref.model->at),
+                       recording.read(ref.model->values), where);
+}
+
+namespace {
+
+// Whether values of one dtype are exact in another.
+bool holds(DType wide, DType narrow) {
+  return unit_roundoff(wide) <= unit_roundoff(narrow) && info(wide).max >= info(narrow).max;
+}
+
+std::vector<double> doubles(const Tensor& t) {
+  return {t.data<double>(), t.data<double>() + t.numel()};
+}
+
+// Chosen rows of the run's whole output into the case, and what there is to know of the others.
+void sample_rows(OutputCase& out, const Recording& recording, const Checkpoint& checkpoint,
+                 const Tensor& y, DType dtype) {
+  const OutputRef& ref = checkpoint.outputs.at(out.name);
+  const Shape expected = recording.output_shape(ref);
+  require<BadInput>(y.shape() == expected, "judge", "output ", out.name, " is ", y.shape(),
+                    ", expected ", expected);
+  const Layout layout = layout_of(y.shape(), ref.axes);
+  const std::vector<double> matrix = to_matrix(y, layout);
+  RowSample sample;
+  sample.tokens = chosen_tokens(recording, checkpoint, out.name);
+  sample.of = ref.sampled->of;
+  sample.y = sketch_rows(matrix, layout.rows, layout.columns);
+  sample.reference = doubles(recording.read(ref.sampled->reference));
+  sample.oracle = doubles(recording.read(ref.sampled->oracle));
+  sample.rms = doubles(recording.read(ref.sampled->rms));
+  sample.comparable = holds(dtype, recording.dtype());
+  for (size_t i = 0; i < matrix.size(); ++i) {
+    if (std::isfinite(matrix[i])) continue;
+    if (sample.not_finite++ == 0) {
+      sample.first_bad_row = static_cast<int64_t>(i) / layout.columns;
+    }
+  }
+  out.y = take_rows(y, token_axis(ref.axes), sample.tokens);
+  out.sample = std::move(sample);
+}
+
+// The whole block is one, or it is added to a projection of an MLP.
+bool has_adapter(const BlockEntry& block, const Checkpoint& checkpoint) {
+  return block.name == "low_rank_adapter" || checkpoint.params.boolean_or("adapter", false);
+}
+
+// An adapter's rank is the length of its second sum, the shortest of all; the sum before it makes
+// the inner vector.
+void take_bottleneck(OutputCase& output) {
+  const auto shorter = [](const Stage& a, const Stage& b) { return a.terms < b.terms; };
+  const auto second = std::min_element(output.stages.begin(), output.stages.end(), shorter);
+  if (second == output.stages.begin()) return;
+  const auto first = second - 1;
+  output.bottleneck = {second->terms, *first};
+  output.cascade_stages.erase(output.cascade_stages.begin() + (first - output.stages.begin()));
+}
+
+}  // namespace
+
+RunFacts facts_of(const std::vector<OpRecord>& records, DType dtype) {
+  RunFacts out{dtype, block_contract(records, dtype), all_stages(records), {}};
+  for (const OpRecord& record : records) {
+    if (is_fused(record.op) && record.contract.points != RoundingPoints::eager) {
+      out.single_rounding.set(static_cast<size_t>(record.op));
+    }
+  }
+  return out;
+}
+
+RunFacts external_facts(const Recording& recording, const BlockEntry& block,
+                        const Checkpoint& checkpoint, const HostOperands& operands, Device& oracle,
+                        DType dtype, RoundingPoints points) {
+  const OpSet fused = points == RoundingPoints::fused ? ops_with_single_rounding() : OpSet();
+  OracleRuns runs(recording, checkpoint, block, operands, oracle);
+  RunFacts out = facts_of(runs.records(fused), dtype);
+  out.contract = {dtype, dtype, {}, points};
+  for (Stage& stage : out.stages) stage.accumulator = out.contract.accumulator;
+  return out;
+}
+
+namespace {
+
+bool is_composite(const BlockEntry& block) {
+  return block.bits == BitRule::none || block.bits == BitRule::cascade;
+}
+
+// How the run stands to the recording, which decides what it is held to.
+struct Standing {
+  bool other_dtype = false;
+  bool held_to_model = false;
+  bool coarser = false;
+};
+
+Standing standing_of(const Recording& recording, const Checkpoint& checkpoint,
+                     const RunFacts& facts) {
+  const auto recorded = recording.contracts().find(checkpoint.contract);
+  const bool recorded_eager =
+      recorded != recording.contracts().end() && recorded->second.points == RoundingPoints::eager;
+  const bool eager = facts.contract.points == RoundingPoints::eager;
+  Standing out;
+  out.other_dtype = facts.dtype != recording.dtype() && facts.dtype != DType::f64;
+  out.held_to_model = !recorded_eager || !eager || out.other_dtype;
+  out.coarser = !recorded_eager && eager;
+  return out;
+}
+
+std::optional<Spread> recorded_spread(const Checkpoint& checkpoint, const std::string& output,
+                                      const Contract& contract) {
+  const OutputRef& ref = checkpoint.outputs.at(output);
+  const bool truncates = contract.accumulator.rounding == SumRounding::toward_zero;
+  return truncates && ref.truncated ? ref.truncated : ref.spread;
+}
+
+// The recorded one stands for a limit's floor: more than q and k give would loosen it.
+void require_recorded_score(const Checkpoint& checkpoint, const BlockEntry& block,
+                            double computed) {
+  const std::optional<double> score = stated_score(checkpoint);
+  if (!score) return;
+  const double stated = *score;
+  // A layer's q and k were rounded in the run that stated it. Scores below 1 cost less than one
+  // rounding, and may be what cancellation left.
+  const double tolerance = block.name == "sdpa" ? 1e-6 * computed : 0.25 * std::max(computed, 1.0);
+  if (std::fabs(stated - computed) <= tolerance) return;
+  throw BadInput(text(checkpoint.params.where(), ": max_abs_score is ", stated,
+                      ", the recorded operands give ", computed, "; record it again"));
+}
+
+// Our block in float64 on the recorded operands: whoever judges by it must make o of them.
+class Referee {
+ public:
+  Referee(const Recording& recording, const Checkpoint& checkpoint, const BlockEntry& block,
+          const HostOperands& operands, bool other_dtype, OpSet fused, Device& oracle)
+      : checkpoint_(checkpoint), block_(block), fused_(fused) {
+    if (other_dtype) recorded_ = read_operands(recording, checkpoint, recording.dtype());
+    runs_.emplace(recording, checkpoint, block, recorded_ ? *recorded_ : operands, oracle);
+  }
+
+  // Says so in the case, which has the recorded reference and delta. Nothing where the block cannot
+  // be computed, or has no floats.
+  void hold_to_oracle(OutputCase& output) {
+    if (!runs_->possible(output.name)) return;
+    const Tensor ours = runs_->float64(output.name, fused_);
+    if (!checkpoint_.outputs.at(output.name).sampled) {
+      require_recorded_score(checkpoint_, block_, runs_->max_abs_score());
+      output.max_abs_score = runs_->max_abs_score();  // no recording widens its own limits
+    }
+    if (ours.defined()) compare(output, ours);
+  }
+
+ private:
+  static void compare(OutputCase& output, const Tensor& ours) {
+    OutputCase with_ours = output;
+    with_ours.y = ours;  // the device's may have another shape
+    const CaseArrays a = load_arrays(with_ours);
+    std::vector<uint8_t> compared = a.valid;
+    double max_abs = 0;
+    for (size_t i = 0; i < a.o.size(); ++i) {
+      compared[i] = compared[i] && std::isfinite(a.o[i]);
+      if (compared[i]) max_abs = std::max(max_abs, std::fabs(a.o[i]));
+    }
+    const Float64Agreement found = float64_agreement(a.y, a.o, a.delta, compared, max_abs);
+    output.float64_share = found.share;
+    output.float64_at = found.at < 0 ? "" : element_name(a.layout, found.at);
+  }
+
+  const Checkpoint& checkpoint_;
+  const BlockEntry& block_;
+  const OpSet fused_;
+  std::optional<HostOperands> recorded_;
+  std::optional<OracleRuns> runs_;
+};
+
+}  // namespace
+
+std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoint& checkpoint,
+                                     const BlockEntry& block, const HostOperands& operands,
+                                     const std::map<std::string, Tensor>& outputs,
+                                     const RunFacts& facts, Device& oracle) {
+  const DType dtype = facts.dtype;
+  const Standing standing = standing_of(recording, checkpoint, facts);
+  const bool exact = block.bits == BitRule::exact;
+  const bool narrow = size_of(dtype) == 2;
+  // Attention in one go rounds its probabilities against a running maximum: no model has its bits.
+  const bool conforms =
+      narrow && facts.single_rounding.none() && !exact && block.bits != BitRule::none;
+
+  const auto runs = std::make_shared<OracleRuns>(recording, checkpoint, block, operands, oracle);
+  Referee referee(recording, checkpoint, block, operands, standing.other_dtype,
+                  facts.single_rounding, oracle);
+  std::vector<OutputCase> out;
+  for (const auto& [name, y] : outputs) {
+    OutputCase output = recorded_case(recording, checkpoint, name);
+    if (checkpoint.outputs.at(name).sampled) {
+      sample_rows(output, recording, checkpoint, y, dtype);
+    } else {
+      output.y = y;
+    }
+    output.contract = facts.contract;
+    output.contract.storage = is_floating(y.dtype()) ? y.dtype() : dtype;
+    output.stages = facts.stages;
+    output.exact = exact;
+    output.composite = is_composite(block);
+    output.conformance = conforms;
+    output.held_to_model = standing.held_to_model && !exact;
+    output.coarser = standing.coarser;
+    if (!exact && dtype != DType::f64) referee.hold_to_oracle(output);
+    const bool possible = runs->possible(name);
+    // In float32 the model rounds nothing that counts, where there is a reference.
+    const bool modelled =
+        !exact && dtype != DType::f64 &&
+        (standing.other_dtype || (narrow && (standing.held_to_model || conforms)));
+    const std::optional<Tensor> recorded =
+        standing.held_to_model ? std::nullopt : recorded_model(recording, checkpoint, output);
+    if (modelled && recorded) {
+      output.model = *recorded;
+    } else if (modelled && (possible || standing.other_dtype)) {
+      output.model = runs->rounded(name, facts.single_rounding);
+    }
+    if (!standing.other_dtype) output.spread = recorded_spread(checkpoint, name, facts.contract);
+    // A block that does not make o says nothing of correct kernels.
+    const bool right = output.float64_share.value_or(0) <= 1;
+    if (!exact && dtype != DType::f64 && possible && right) {
+      output.simulate = [runs, name = name, fused = facts.single_rounding](int count) {
+        return runs->simulated(name, fused, count);
+      };
+      if (narrow && output.composite && output.held_to_model) {
+        output.redraw = [runs, name = name, fused = facts.single_rounding](int count) {
+          return runs->redrawn(name, fused, count);
+        };
+      }
+    }
+    if (const Tensor o = standing.other_dtype ? runs->float64(name) : Tensor(); o.defined()) {
+      output.oracle = o;
+      output.reference = {};
+      output.delta = {};
+    }
+    if (block.bits == BitRule::cascade && !facts.stages.empty()) {
+      output.cascade_stages.assign(facts.stages.begin(), facts.stages.end() - 1);
+      if (has_adapter(block, checkpoint)) take_bottleneck(output);
+    }
+    if (block.name == "sdpa") output.cascade_outputs = y.dim(-1);
+    if (block.bits == BitRule::scaled) {
+      output.cascade_outputs = alike_in_row(operands.inputs.at("x"));
+    }
+    out.push_back(std::move(output));
+  }
+  return out;
+}
+
+void note_sample(const OutputCase& output, CheckpointResult& result) {
+  if (!output.sample) return;
+  const bool other_model = output.held_to_model || output.conformance;
+  const bool lacks_model = other_model && !output.model.defined() && !output.exact;
+  result.details.push_back(text("output \"", output.name, "\" judged from ",
+                                words_of(*output.sample),
+                                lacks_model ? ", without its rounded model" : ""));
+}
+
+}  // namespace plumb

@@ -1,0 +1,48 @@
+// Cases: what the judge needs of a run, from the recording, from what the run did, and from the
+// oracle.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "harness/judge/verdict.h"
+#include "harness/replay/execute.h"
+
+namespace plumb {
+
+// The arithmetic of one run of a block, whoever ran it.
+struct RunFacts {
+  DType dtype = DType::f32;
+  Contract contract;          // of the whole block: the coarsest of its ops
+  std::vector<Stage> stages;  // the sums of its ops
+  OpSet single_rounding;      // fused ops that round once, at their output
+};
+
+RunFacts facts_of(const std::vector<OpRecord>& records, DType dtype);
+
+// The facts of a program that we did not see run: products in the storage dtype, float32 sums in
+// any order, rounded as `points` says.
+RunFacts external_facts(const Recording& recording, const BlockEntry& block,
+                        const Checkpoint& checkpoint, const HostOperands& operands, Device& oracle,
+                        DType dtype, RoundingPoints points);
+
+// What the recording says of one output: reference, delta and valid elements, but no y.
+OutputCase recorded_case(const Recording& recording, const Checkpoint& checkpoint,
+                         const std::string& output);
+
+// m of a recorded case as the traced run gave it; nothing where there was none, or it rounded where
+// it should not have.
+std::optional<Tensor> recorded_model(const Recording& recording, const Checkpoint& checkpoint,
+                                     const OutputCase& output);
+
+// One case per output, `outputs` being what the run made. Runs the block on the oracle where the
+// verdict needs its rounded model or, for a dtype other than the recording's, the oracle itself; of
+// a sampled output, on the chosen rows only. Where those cannot be computed alone, the reference
+// stands for the model, and another dtype is Unsupported.
+std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoint& checkpoint,
+                                     const BlockEntry& block, const HostOperands& operands,
+                                     const std::map<std::string, Tensor>& outputs,
+                                     const RunFacts& facts, Device& oracle);
+
+}  // namespace plumb

@@ -1,0 +1,25 @@
+#include "harness/replay/device_errors.h"
+
+#include <new>
+
+#include "kernels/error.h"
+
+namespace plumb {
+
+void settle_device_errors(Status& status, std::string& reason, const std::function<void()>& work) {
+  const auto give_up = [&](Status why, const std::string& words) {
+    status = why;
+    reason = words;
+  };
+  try {
+    work();
+  } catch (const Unsupported& error) {
+    give_up(Status::unsupported, error.what());
+  } catch (const DeviceError& error) {
+    give_up(Status::device_error, error.what());
+  } catch (const std::bad_alloc&) {
+    give_up(Status::device_error, "out of host memory");
+  }
+}
+
+}  // namespace plumb

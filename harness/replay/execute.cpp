@@ -1,0 +1,221 @@
+#include "harness/replay/execute.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "harness/replay/guarded.h"
+#include "kernels/error.h"
+#include "kernels/plugin_device.h"
+
+namespace plumb {
+namespace {
+
+// What transformers computes in float32 whatever the model's dtype: a state space's states, and
+// its output for a sequence.
+bool stays_f32(const Checkpoint& checkpoint, const std::string& name) {
+  if (checkpoint.block == "ssd_scan") {
+    return name.starts_with("state_") ||
+           (name == "y" && checkpoint.params.string("form") == "chunk");
+  }
+  return name == "inv_freq" || name.starts_with("ssm_") || checkpoint.block == "rotary_frequencies";
+}
+
+// In a 16-bit model what was recorded in float32 is meant to be.
+DType run_dtype(const Checkpoint& checkpoint, const std::string& name, DType recorded,
+                DType of_model, DType dtype) {
+  if (!is_floating(recorded) || checkpoint.block == "causal_mask") return recorded;
+  const bool wide = size_of(recorded) > size_of(of_model) || stays_f32(checkpoint, name);
+  if (wide) return dtype == DType::f64 ? DType::f64 : recorded;
+  return dtype;
+}
+
+DType weight_dtype(DType recorded, DType dtype) { return is_floating(recorded) ? dtype : recorded; }
+
+std::vector<OutputSpec> output_specs(const Recording& recording, const Checkpoint& checkpoint,
+                                     DType dtype) {
+  std::vector<OutputSpec> out;
+  for (const auto& [name, ref] : checkpoint.outputs) {
+    const DType recorded = recording.tensor_info(ref.tensor).dtype;
+    out.push_back({name, run_dtype(checkpoint, name, recorded, recording.dtype(), dtype),
+                   recording.output_shape(ref)});
+  }
+  return out;
+}
+
+// Operands of one run on the device, between canaries.
+class Placed {
+ public:
+  Placed(Device& device, const HostOperands& operands, uint8_t poison) : operands_(operands) {
+    for (const auto& [name, host] : operands.inputs) place(device, "input", name, host, inputs);
+    for (const auto& [name, host] : operands.weights) place(device, "weight", name, host, weights);
+    for (const OutputSpec& spec : operands.outputs) {
+      Guarded buffer(device, spec.dtype, spec.shape);
+      buffer.poison(poison);
+      outputs[spec.name] = buffer.tensor();
+      guarded_.push_back({"output", spec.name, std::move(buffer)});
+    }
+  }
+
+  std::string damage() const {
+    for (const Buffer& buffer : guarded_) {
+      const std::string where = buffer.guard.damage();
+      if (!where.empty()) {
+        return text("wrote out of bounds: ", where, " of ", buffer.role, " \"", buffer.name, '"');
+      }
+      const Tensor* before = original(buffer);
+      if (!before) continue;
+      const std::vector<uint8_t> after = buffer.guard.bytes();
+      if (!after.empty() && std::memcmp(after.data(), before->raw(), after.size()) != 0) {
+        return text("changed its ", buffer.role, " \"", buffer.name, "\" in place");
+      }
+    }
+    return {};
+  }
+
+  std::map<std::string, Tensor> inputs, weights, outputs;
+
+ private:
+  struct Buffer {
+    const char* role;
+    std::string name;
+    Guarded guard;
+  };
+
+  void place(Device& device, const char* role, const std::string& name, const Tensor& host,
+             std::map<std::string, Tensor>& into) {
+    Guarded buffer(device, host.dtype(), host.shape());
+    device.upload(buffer.tensor(), host.raw());
+    into[name] = buffer.tensor();
+    guarded_.push_back({role, name, std::move(buffer)});
+  }
+
+  const Tensor* original(const Buffer& buffer) const {
+    const auto& source =
+        std::strcmp(buffer.role, "input") == 0 ? operands_.inputs : operands_.weights;
+    const auto found = source.find(buffer.name);
+    return std::strcmp(buffer.role, "output") == 0 || found == source.end() ? nullptr
+                                                                            : &found->second;
+  }
+
+  const HostOperands& operands_;
+  std::vector<Buffer> guarded_;
+};
+
+void add_once(std::vector<std::string>& to, std::string word) {
+  if (std::find(to.begin(), to.end(), word) == to.end()) to.push_back(std::move(word));
+}
+
+}  // namespace
+
+Tensor converted(const Tensor& host, DType to) {
+  if (host.dtype() == to) return host;
+  const Tensor out = host_tensor(to, host.shape());
+  const int64_t from_size = size_of(host.dtype()), to_size = size_of(to);
+  for (int64_t i = 0; i < host.numel(); ++i) {
+    store(to, out.data<char>() + i * to_size,
+          load(host.dtype(), host.data<char>() + i * from_size));
+  }
+  return out;
+}
+
+Tensor converted_mask(const Tensor& host, DType to) {
+  const Tensor out = converted(host, to);
+  if (!is_floating(host.dtype()) || host.dtype() == to) return out;
+  for (int64_t i = 0; i < host.numel(); ++i) {
+    const double value = load(host.dtype(), host.data<char>() + i * size_of(host.dtype()));
+    if (value == -info(host.dtype()).max) {
+      store(to, out.data<char>() + i * size_of(to), -info(to).max);
+    }
+  }
+  return out;
+}
+
+HostOperands read_operands(const Recording& recording, const Checkpoint& checkpoint, DType dtype) {
+  HostOperands out;
+  for (const auto& [name, ref] : checkpoint.inputs) {
+    const Tensor host = recording.read(ref.tensor);
+    const DType to = run_dtype(checkpoint, name, host.dtype(), recording.dtype(), dtype);
+    out.inputs[name] = name == "mask" ? converted_mask(host, to) : converted(host, to);
+  }
+  for (const auto& [name, key] : checkpoint.weights) {
+    const Tensor host = recording.read(key);
+    out.weights[name] = converted(host, weight_dtype(host.dtype(), dtype));
+  }
+  out.outputs = output_specs(recording, checkpoint, dtype);
+  return out;
+}
+
+HostOperands blank_operands(const Recording& recording, const Checkpoint& checkpoint, DType dtype) {
+  HostOperands out;
+  const auto blank = [&](const std::string& key, DType to) {
+    const Tensor zeros = host_tensor(to, recording.tensor_info(key).shape);
+    std::memset(zeros.raw(), 0, static_cast<size_t>(zeros.bytes()));
+    return zeros;
+  };
+  for (const auto& [name, ref] : checkpoint.inputs) {
+    const DType recorded = recording.tensor_info(ref.tensor).dtype;
+    out.inputs[name] =
+        blank(ref.tensor, run_dtype(checkpoint, name, recorded, recording.dtype(), dtype));
+  }
+  for (const auto& [name, key] : checkpoint.weights) {
+    out.weights[name] = blank(key, weight_dtype(recording.tensor_info(key).dtype, dtype));
+  }
+  out.outputs = output_specs(recording, checkpoint, dtype);
+  return out;
+}
+
+Execution execute(const BlockEntry& block, const Checkpoint& checkpoint,
+                  const HostOperands& operands, Device& device, const RunSetup& setup) {
+  const Placed placed(device, operands, setup.poison);
+  const Weights weights(std::make_shared<const Weights::Map>(placed.weights),
+                        checkpoint.params.where());
+  Ops& ops = device.ops();
+  ops.set_fused(setup.fused);
+  ops.arena().set_poison(setup.poison);
+
+  Execution out;
+  ops.observe(&out.records);
+  const auto stop = [&] { ops.observe(nullptr); };
+  Context ctx{ops, setup.observer, setup.observer ? checkpoint.path : std::string()};
+  checkpoint.params.rewind();
+  const DeviceCounters before = device.counters().value_or(DeviceCounters{});
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    block.run({ctx, checkpoint.params, weights, placed.inputs, placed.outputs});
+    out.counters = device.counters().value_or(DeviceCounters{}) - before;
+    device.synchronize();
+  } catch (...) {
+    stop();
+    throw;
+  }
+  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  stop();
+  checkpoint.params.finish();
+  weights.finish();
+
+  for (const auto& [name, tensor] : placed.outputs) {
+    const Tensor host = host_tensor(tensor.dtype(), tensor.shape());
+    device.download(host.raw(), tensor);
+    out.outputs[name] = host;
+  }
+  out.damage = placed.damage();
+  return out;
+}
+
+std::vector<std::string> looser_contracts(const Ops& ops, const std::vector<OpRecord>& records) {
+  std::vector<std::string> out;
+  for (const OpRecord& record : records) {
+    add_once(out, looser_contract(ops, record.op, record.contract.storage));
+  }
+  std::erase(out, "");
+  return out;
+}
+
+std::vector<std::string> implementations_of(const std::vector<OpRecord>& records) {
+  std::vector<std::string> out;
+  for (const OpRecord& record : records) add_once(out, to_string(record.op, record.impl));
+  return out;
+}
+
+}  // namespace plumb

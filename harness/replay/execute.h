@@ -1,0 +1,68 @@
+// One run of one block on one device: operands placed between canaries, outputs poisoned,
+// everything that the block touched checked afterwards.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "blocks/catalog.h"
+#include "harness/recording/recording.h"
+#include "kernels/ops.h"
+
+namespace plumb {
+
+struct OutputSpec {
+  std::string name;
+  DType dtype;
+  Shape shape;
+};
+
+// A checkpoint's operands in host memory, converted to the dtype of a run.
+struct HostOperands {
+  std::map<std::string, Tensor> inputs;
+  std::map<std::string, Tensor> weights;
+  std::vector<OutputSpec> outputs;
+};
+
+// Reads and converts. Float tensors in the recording's dtype become `dtype`; tables that
+// transformers keeps in float32 stay so unless `dtype` is f64; ids, positions and masks keep
+// theirs.
+HostOperands read_operands(const Recording& recording, const Checkpoint& checkpoint, DType dtype);
+
+// The same dtypes and shapes, and zeros: to see what runs, whatever it computes.
+HostOperands blank_operands(const Recording& recording, const Checkpoint& checkpoint, DType dtype);
+
+// A host tensor with every element converted by one rounding; the same tensor when nothing changes.
+Tensor converted(const Tensor& host, DType to);
+// The same of an additive mask, whose lowest finite number means "not allowed": it becomes the
+// lowest of its new dtype.
+Tensor converted_mask(const Tensor& host, DType to);
+
+struct RunSetup {
+  OpSet fused = OpSet().set();  // which fused ops may run in the device's own version
+  uint8_t poison = 0xff;        // what outputs and scratch hold before the run (0xff bytes are NaN)
+  Observer* observer = nullptr;  // sees the parts, below the checkpoint's path
+};
+
+struct Execution {
+  std::map<std::string, Tensor> outputs;  // host, contiguous
+  std::vector<OpRecord> records;
+  std::string damage;       // "" or what was written that must not be: a canary, an input
+  double seconds = 0;       // of the block alone, the wait for its end included
+  DeviceCounters counters;  // what the block alone made the device do; zeros without a counter
+};
+
+// Throws what the block throws: BadInput, Unsupported, UsageError, DeviceError.
+Execution execute(const BlockEntry& block, const Checkpoint& checkpoint,
+                  const HostOperands& operands, Device& device, const RunSetup& setup);
+
+// Contracts of a plugin's kernels among those that ran that widen limits (kernels/plugin_device.h),
+// each once.
+std::vector<std::string> looser_contracts(const Ops& ops, const std::vector<OpRecord>& records);
+
+// "linear/onednn", "sdpa/avx2": each once, in order of first use.
+std::vector<std::string> implementations_of(const std::vector<OpRecord>& records);
+
+}  // namespace plumb

@@ -1,0 +1,53 @@
+#include "harness/replay/explain.h"
+
+#include <algorithm>
+
+#include "harness/replay/known_bug.h"
+#include "harness/replay/rounding_family.h"
+
+namespace plumb {
+namespace {
+
+// Whether the bits of an output can follow roundings: not where some of them are NaN by mistake.
+bool has_roundings(const CheckpointResult& result, const std::string& output) {
+  const auto judged = std::find_if(result.outputs.begin(), result.outputs.end(),
+                                   [&](const auto& it) { return it.name == output; });
+  return judged != result.outputs.end() && judged->classes.wrong == 0;
+}
+
+}  // namespace
+
+void add_diagnosis(CheckpointResult& result, const std::string& output, const std::string& words) {
+  result.diagnosis += result.diagnosis.empty() ? "" : "; ";
+  result.diagnosis += output.empty() ? words : output + ": " + words;
+}
+
+void explain_failure(const Recording& recording, const Checkpoint& checkpoint,
+                     const BlockEntry& block, const HostOperands& operands, const RunFacts& facts,
+                     const std::vector<OutputCase>& cases, Device& oracle,
+                     CheckpointResult& result) {
+  const bool comparable = std::all_of(cases.begin(), cases.end(), [](const OutputCase& output) {
+    return output.has_expected_shape();
+  });
+  if (!comparable) return;
+  result.known_bug =
+      nearest_known_bug(recording, checkpoint, block, operands, facts, cases, oracle);
+  if (result.known_bug) {
+    result.reason += "; " + words_of(*result.known_bug);
+    if (!result.known_bug->rounds.empty()) {
+      result.diagnosis = result.known_bug->rounds + ", with the known bug";
+    }
+    return;
+  }
+  const bool searched = !result.diagnosis.empty();
+  if (searched || size_of(facts.dtype) != 2 || block.bits == BitRule::exact) return;
+  OracleRuns runs(recording, checkpoint, block, operands, oracle);
+  for (const OutputCase& output : cases) {
+    if (!has_roundings(result, output.name)) continue;
+    const std::string words = words_of(follow_roundings(output, runs, block.name == "sdpa"));
+    if (!words.empty()) add_diagnosis(result, cases.size() > 1 ? output.name : "", words);
+  }
+  if (!result.diagnosis.empty()) result.details.push_back("bits: " + result.diagnosis);
+}
+
+}  // namespace plumb

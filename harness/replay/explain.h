@@ -1,0 +1,22 @@
+// Explain: what a failure looks like, beside how large it is.
+#pragma once
+
+#include <vector>
+
+#include "harness/replay/cases.h"
+#include "harness/replay/result.h"
+
+namespace plumb {
+
+// Which roundings the bits of an output follow ("": of the only one), in words.
+void add_diagnosis(CheckpointResult& result, const std::string& output, const std::string& words);
+
+// Adds to a result that failed which roundings its 16-bit outputs follow (CheckpointResult::
+// diagnosis, and a detail), and the known bug that it is, which the reason then says, too.
+// `cases`: what result.outputs were judged from.
+void explain_failure(const Recording& recording, const Checkpoint& checkpoint,
+                     const BlockEntry& block, const HostOperands& operands, const RunFacts& facts,
+                     const std::vector<OutputCase>& cases, Device& oracle,
+                     CheckpointResult& result);
+
+}  // namespace plumb

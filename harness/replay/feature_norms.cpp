@@ -1,0 +1,99 @@
+// What a norm's eps, and numbers below the normal ones, come to in a checkpoint's dtype.
+#include <algorithm>
+#include <cmath>
+
+#include "blocks/catalog.h"
+#include "harness/judge/conformance.h"
+#include "harness/replay/feature_finder.h"
+
+namespace plumb {
+namespace {
+
+double floor_of(int64_t terms) { return terms > 0 ? accumulation_floor({Stage{terms, {}}}) : 0; }
+
+// Bits of a 16-bit output of n elements that may differ (harness/judge/conformance.h): each is a
+// sum of `terms`, of rounded sums of `inner` terms where there are such, and `alike` flip together.
+double allowed_flips(DType storage, int64_t n, int64_t terms, int64_t inner, int64_t alike) {
+  const double u = unit_roundoff(storage), growth = kLimits.conformance_growth;
+  const double q = kLimits.conformance_base + growth * floor_of(terms) / u +
+                   kLimits.conformance_cascade * std::sqrt(growth * floor_of(inner) / u);
+  const double expected = static_cast<double>(n) * q;
+  return std::max(kLimits.conformance_count,
+                  expected + kLimits.conformance_sigmas * std::sqrt(expected)) +
+         static_cast<double>(alike);
+}
+
+double mean_square(const double* x, int64_t width) {
+  double squares = 0;
+  for (int64_t c = 0; c < width; ++c) squares += x[c] * x[c];
+  return squares / static_cast<double>(width);
+}
+
+// Elements of the row that begins at `first` that are stored with other bits when eps is ten times
+// as large.
+int64_t eps_flips(const NormRows& rows, int64_t first, DType storage, double eps) {
+  const double* x = rows.x.data() + first;
+  const double square = mean_square(x, rows.width);
+  const double right = 1 / std::sqrt(square + eps), wrong = 1 / std::sqrt(square + 10 * eps);
+  int64_t out = 0;
+  for (int64_t c = 0; c < rows.width; ++c) {
+    const double w = rows.weight[static_cast<size_t>(first + c) % rows.weight.size()];
+    const auto stored = [&](double scale) {
+      const double normed = rows.rounds_before ? round_to(storage, x[c] * scale) : x[c] * scale;
+      return round_to(storage, normed * w);
+    };
+    out += stored(right) != stored(wrong);
+  }
+  return out;
+}
+
+}  // namespace
+
+void FeatureFinder::eps(const NormRows& rows) {
+  const double eps = number("eps");
+  const DType storage = dtype_;
+  const auto n = static_cast<int64_t>(rows.x.size());
+  double smallest = INFINITY;
+  int64_t flips = 0;
+  const bool by_bits = size_of(storage) == 2 && conformance_applies(storage, n);
+  for (int64_t i = 0; i + rows.width <= n && rows.width > 0; i += rows.width) {
+    smallest = std::min(smallest, mean_square(rows.x.data() + i, rows.width));
+    if (by_bits) flips += eps_flips(rows, i, storage, eps);
+  }
+  const double allowed = allowed_flips(storage, n, rows.width, 0, rows.alike);
+  seen("eps", by_bits ? static_cast<double>(flips) > allowed
+                      : eps / (2 * smallest) > unit_roundoff(storage));
+}
+
+// Kernels that flush numbers below the normal ones get them wrong by less than any error gate sees:
+// only bits tell.
+void FeatureFinder::denormals() {
+  const BlockEntry* block = find_block(checkpoint_.block);
+  if (!block || dtype_ != DType::f16) return;  // of f32 and bf16: too small for any recording
+  int64_t terms = 0, all = 0;
+  for (const auto& [name, ref] : checkpoint_.inputs) {
+    const Shape& of = recording_.tensor_info(ref.tensor).shape;
+    if (of.rank() > 0) terms = std::max(terms, of[-1]);
+  }
+  bool visible = false;
+  for (const auto& [name, ref] : checkpoint_.outputs) {
+    if (recording_.tensor_info(ref.tensor).dtype != DType::f16) continue;
+    const Tensor y = recording_.read(ref.tensor);
+    const double least = std::ldexp(1, info(DType::f16).min_exponent);
+    int64_t count = 0;
+    for (int64_t i = 0; i < y.numel(); ++i) count += at(y, i) != 0 && std::fabs(at(y, i)) < least;
+    all += count;
+    const bool cascade = block->bits == BitRule::cascade;
+    const bool by_bits = block->bits != BitRule::none && conformance_applies(DType::f16, y.numel());
+    const int64_t alike = block->bits == BitRule::scaled ? alike_in_row(input("x")) : 0;
+    const double allowed =
+        block->bits == BitRule::exact
+            ? 0
+            : allowed_flips(DType::f16, y.numel(), terms, cascade ? terms : 0, alike);
+    const bool judged = by_bits || block->bits == BitRule::exact;
+    visible = visible || (judged && static_cast<double>(count) > allowed);
+  }
+  if (all > 0) seen("denormals", visible);
+}
+
+}  // namespace plumb
