@@ -136,7 +136,7 @@ def test_two_plugins_for_one_op(plugins: Path, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def gpu_sample(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Path]:
-    """Builds the GPU sample as kernels/plugin.md says, for a device, with or without its barrier."""
+    """Builds the GPU sample as kernels/plugin.md says, with or without its barrier."""
     if not re.search(r"^emu-check:64 +usable", command("devices").stdout, re.MULTILINE):
         pytest.skip("this build of the harness has no emulated GPU")
     out = tmp_path_factory.mktemp("gpu_plugins")
