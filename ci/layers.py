@@ -37,9 +37,17 @@ CPP_SUFFIXES = CPP_HEADERS | {".cpp", ".cc", ".cu", ".hip"}
 SOURCE_SUFFIXES = CPP_SUFFIXES | {".py", ".sh", ".cmake", ".cl", ".comp"}
 SKIPPED_FOLDERS = {"build", "__pycache__", "data"}
 
-MAX_LINES, WARN_LINES, MAX_README_LINES = 500, 400, 40
-# The recording format itself: a specification that both sides implement, on one page of its own.
-LONG_READMES = {"fixtures/README.md"}
+MAX_LINES, WARN_LINES = 500, 400
+# Markdown. The root's README is one screen for each reader; a page of a folder is for a reader in a
+# hurry. Words are counted outside of the outputs that ci/readme makes; columns of what a reader of
+# the file itself can wrap, which tables and code are not.
+MAX_COLUMNS, MAX_README_LINES, MAX_WORDS = 100, 150, 600
+LONG_PAGES = {
+    "fixtures/format.md": "a specification that the recorder and both readers implement",
+    "fixtures/blocks.md": "its other half, one row per block",
+}
+OUTPUT = re.compile(r"<!-- output of: [^\n]+ -->\n```text\n.*?```\n", re.DOTALL)
+FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 VENDOR_FOLDERS = ("kernels/cuda/", "kernels/hip/")
 # Where vendor names become neutral ones.
@@ -202,17 +210,38 @@ def check_cpp(path: str, text: str) -> Iterator[Problem]:
     yield from check_macros(path, code)
 
 
+def check_columns(path: str, text: str) -> Iterator[Problem]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if len(line) > MAX_COLUMNS:
+            yield Problem(path, number, f"{len(line)} columns, at most {MAX_COLUMNS}: wrap it")
+
+
+def check_page(path: str, text: str) -> Iterator[Problem]:
+    """A Markdown page in a folder."""
+    prose = text
+    for listing in (OUTPUT, FENCE):
+        prose = listing.sub(lambda m: "\n" * m[0].count("\n"), prose)
+    yield from check_columns(path, re.sub(r"^\|.*$", "", prose, flags=re.MULTILINE))
+    words = len(OUTPUT.sub("", text).split())
+    if words > MAX_WORDS and path not in LONG_PAGES:
+        yield Problem(path, 1, f"{words} words, at most {MAX_WORDS}: split it by reader")
+
+
 def check_readmes(root: Path) -> Iterator[Problem]:
     for folder in TOP_FOLDERS:
-        if not (root / folder).is_dir():
-            continue
-        path = f"{folder}/README.md"
-        if not (root / path).is_file():
-            yield Problem(path, 1, "missing; each top folder says what it is and how to add to it")
-            continue
-        lines = (root / path).read_text().count("\n")
-        if lines > MAX_README_LINES and path not in LONG_READMES:
-            yield Problem(path, lines, f"{lines} lines, at most {MAX_README_LINES}")
+        if (root / folder).is_dir() and not (root / folder / "README.md").is_file():
+            yield Problem(
+                f"{folder}/README.md", 1, "missing; each top folder says what it is and how to add"
+            )
+    for file in files_below(root):
+        if file.suffix == ".md":
+            yield from check_page(file.relative_to(root).as_posix(), file.read_text())
+    if (root / "README.md").is_file():
+        text = (root / "README.md").read_text()
+        lines = text.count("\n")
+        yield from check_columns("README.md", text)
+        if lines > MAX_README_LINES:
+            yield Problem("README.md", lines, f"{lines} lines, at most {MAX_README_LINES}")
 
 
 def is_source(path: Path) -> bool:
@@ -223,13 +252,17 @@ def is_source(path: Path) -> bool:
         return file.read(2) == b"#!"
 
 
-def source_files(root: Path) -> Iterator[Path]:
+def files_below(root: Path) -> Iterator[Path]:
     for top in TOP_FOLDERS:
         for folder, subfolders, names in os.walk(root / top):
             subfolders[:] = sorted(
                 s for s in subfolders if s not in SKIPPED_FOLDERS and s[0] != "."
             )
-            yield from (Path(folder) / n for n in sorted(names) if is_source(Path(folder) / n))
+            yield from (Path(folder) / n for n in sorted(names))
+
+
+def source_files(root: Path) -> Iterator[Path]:
+    yield from (file for file in files_below(root) if is_source(file))
 
 
 def check_tree(root: Path) -> Iterator[Problem]:

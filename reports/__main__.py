@@ -15,12 +15,13 @@ from reports.commands import (
     model,
     render,
     rivals,
+    support,
     sweep,
     table,
 )
 from reports.terminal import printable_lines
 
-COMMANDS = (rivals, model, table, baseline, history, render, merge, sweep)
+COMMANDS = (rivals, model, table, baseline, history, render, merge, sweep, support)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-// The catalog is the list of fixtures/README.md, and every block in it reads its operands strictly.
+// The catalog is the list of fixtures/blocks.md, and every block in it reads its operands strictly.
 #include <algorithm>
 #include <fstream>
 #include <set>
@@ -15,7 +15,7 @@ namespace {
 
 // First column of the table under "## Blocks".
 std::set<std::string> documented_blocks() {
-  std::ifstream in(default_fixtures() / "README.md");
+  std::ifstream in(default_fixtures() / "blocks.md");
   std::set<std::string> out;
   bool inside = false;
   for (std::string line; std::getline(in, line);) {

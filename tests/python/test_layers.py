@@ -17,7 +17,7 @@ def check(root: Path) -> tuple[int, str]:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    for folder in ("kernels", "blocks", "harness", "tests", "python_inspector", "ci"):
+    for folder in ("kernels", "blocks", "harness", "tests", "python_inspector", "ci", "fixtures"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "README.md").write_text("# What it is\n")
     return tmp_path
@@ -82,7 +82,15 @@ BAD = {
     "long C++ file": ("kernels/a.cpp", "//\n" * 501, "kernels/a.cpp:501: 501 lines, at most 500"),
     "long Python file": ("python_inspector/a.py", "#\n" * 501, "501 lines"),
     "long script": ("ci/do", "#!/bin/sh\n" + ":\n" * 500, "501 lines"),
-    "long README": ("blocks/README.md", "a\n" * 41, "blocks/README.md:41: 41 lines, at most 40"),
+    "long README": ("README.md", "a\n" * 151, "README.md:151: 151 lines, at most 150"),
+    "wide README": ("README.md", "\n" + "a" * 101, "README.md:2: 101 columns, at most 100"),
+    "wide code in the README": ("README.md", "```\n" + "a" * 101 + "\n```\n", "README.md:2: 101"),
+    "wide table in the README": ("README.md", "|" + "a" * 100, "README.md:1: 101 columns"),
+    "wordy README": ("blocks/README.md", "a\n" * 601, "blocks/README.md:1: 601 words, at most 600"),
+    "wordy page": ("kernels/emu/notes.md", "a\n" * 601, "kernels/emu/notes.md:1: 601 words"),
+    "words in code": ("ci/README.md", "```\n" + "a\n" * 600 + "```\n", "602 words"),
+    "wide prose": ("ci/README.md", "```\n```\n" + "a" * 101, "ci/README.md:3: 101 columns"),
+    "wide prose of the format": ("fixtures/format.md", "a" * 101, "format.md:1: 101 columns"),
     "no README": ("reports/a.py", "\n", "reports/README.md:1: missing"),
 }
 
@@ -118,8 +126,15 @@ GOOD = {
     "Catch2 switch": ("tests/a.cpp", "#define CATCH_CONFIG_FAST_COMPILE\n"),
     "JSON in a source": ("harness/judge/a.cpp", "#include <nlohmann/json.hpp>\n"),
     "test data": ("tests/data/a.cpp", "#define X\n"),
-    "README of 40 lines": ("blocks/README.md", "a\n" * 40),
-    "format specification": ("fixtures/README.md", "a\n" * 400),
+    "README of 150 lines": ("README.md", ("a" * 100 + "\n") * 150),
+    "README of 600 words": ("blocks/README.md", "a\n" * 600),
+    "wide table": ("blocks/README.md", "|" + "a" * 100 + "|\n"),
+    "wide code": ("blocks/README.md", "```\n" + "a" * 101 + "\n```\n"),
+    "output of a command": (
+        "blocks/README.md",
+        f"<!-- output of: harness {'a' * 100} -->\n```text\n" + "a\n" * 601 + "```\n",
+    ),
+    "format specification": ("fixtures/format.md", "a\n" * 4000),
     "file of 400 lines": ("kernels/a.cpp", "//\n" * 400),
 }
 

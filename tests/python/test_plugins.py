@@ -37,8 +37,8 @@ def test_a_wrong_kernel_fails(plugins: Path, tmp_path: Path) -> None:
     assert f"--plugin {shlex.quote(str(plugins / 'rms_norm_wrong.so'))}" in run.stdout
 
 
-def test_the_kernel_of_the_readme(tmp_path: Path) -> None:
-    section = (ROOT / "README.md").read_text().split("### Your own kernel in the harness")[1]
+def test_the_kernel_of_plugin_md(tmp_path: Path) -> None:
+    section = (ROOT / "kernels/plugin.md").read_text()
     source = re.search(r"```c\n(.*?)```", section, re.DOTALL)
     commands = re.search(r"```\n(cc .*?)\n(harness .*?)\n```", section)
     assert source and commands
@@ -136,7 +136,7 @@ def test_two_plugins_for_one_op(plugins: Path, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def gpu_sample(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Path]:
-    """Builds the GPU sample as README.md says, for a device, with or without its barrier."""
+    """Builds the GPU sample as kernels/plugin.md says, with or without its barrier."""
     if not re.search(r"^emu-check:64 +usable", command("devices").stdout, re.MULTILINE):
         pytest.skip("this build of the harness has no emulated GPU")
     out = tmp_path_factory.mktemp("gpu_plugins")
