@@ -74,7 +74,7 @@ std::string bench_table(const std::vector<BenchResult>& results, const Ceilings&
     std::vector<Table::Cell> row;
     const auto cell = [&](const std::string& words) { row.push_back({words, ""}); };
     cell(r.name);
-    cell(r.impl.size() > 40 ? r.impl.substr(0, 37) + "..." : r.impl);
+    cell(r.impl.size() > 40 ? text(r.impl.substr(0, 37), "...") : r.impl);
     cell(std::string(name_of(r.status)));
     if (r.status == Status::pass) {
       const Share share = share_of_ceiling(r, ceilings);

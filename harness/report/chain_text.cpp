@@ -40,7 +40,8 @@ std::vector<const ChainRow*> all_rows(const ChainReport& chain) {
 }
 
 std::string name_of_row(const ChainRow& row) {
-  return terminal_text(row.checkpoint) + (row.is_state() ? " " + terminal_text(row.output) : "");
+  const std::string checkpoint = terminal_text(row.checkpoint);
+  return row.is_state() ? text(checkpoint, ' ', terminal_text(row.output)) : checkpoint;
 }
 
 std::string value_of(const OutputVerdict& output, std::string_view name) {
@@ -75,7 +76,7 @@ std::string chain_table(const ChainReport& chain, bool every_step) {
   }
   table.add_column("", false);
   for (const ChainRow* row : every_step ? all_rows(chain) : worst_rows(chain)) {
-    table.add_row({{"      " + name_of_row(*row), ""},
+    table.add_row({{text("      ", name_of_row(*row)), ""},
                    {figure(row->isolated), ""},
                    {figure(row->isolated_limit), ""},
                    {figure(row->inherited(chain.rows)), ""},

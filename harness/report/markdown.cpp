@@ -167,7 +167,7 @@ std::string markdown_summary(const RunInfo& run, const std::vector<CheckpointRes
   if (std::isfinite(outcome.seconds)) out += text(" in ", seconds_text(outcome.seconds), " s");
   for (const std::string& device : run.devices) out += ", " + name(device);
   out += ".\n";
-  if (!outcome.rows.empty()) out += "\n" + table(outcome);
+  if (!outcome.rows.empty()) out += text("\n", table(outcome));
   out += failures(results, outcome) + blind(outcome) + known_bugs(outcome) + suspects(outcome) +
          not_judged(outcome);
   return out + text("\n", name(run.version), run.started.empty() ? "" : ", ", name(run.started),
