@@ -10,6 +10,7 @@ option(PLUMB_TESTS "Build the tests" ON)
 if(PLUMB_TESTS)
   enable_testing()
 endif()
+option(PLUMB_FUZZ "Build the libFuzzer targets alone, which needs Clang" OFF)
 set(PLUMB_SANITIZE "" CACHE STRING "Sanitizers: address;undefined or thread")
 
 if(NOT CMAKE_BUILD_TYPE)

@@ -1,0 +1,35 @@
+// Any text as recording.json beside real tensors: checked and read to the last tensor, or refused.
+#include "harness/recording/recording.h"
+#include "kernels/error.h"
+#include "tests/fuzz/input_file.h"
+
+namespace {
+
+// The tensor files are those of this recording, so that a changed text still finds them.
+constexpr const char* kRecording = "fixtures/llama-a1/whole-f16";
+
+void link_tensors(const std::filesystem::path& folder) {
+  for (const auto& entry : std::filesystem::directory_iterator(kRecording)) {
+    if (entry.path().extension() == ".safetensors") {
+      std::filesystem::copy_file(entry.path(), folder / entry.path().filename());
+    }
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const plumb::testing::InputFolder folder;
+  static const bool linked = (link_tensors(folder.path()), true);
+  (void)linked;
+  try {
+    folder.write("recording.json", data, size);
+    const plumb::Recording recording = plumb::Recording::open(folder.path());
+    for (const plumb::Checkpoint& checkpoint : recording.checkpoints()) {
+      for (const auto& [name, input] : checkpoint.inputs) recording.read(input.tensor);
+    }
+  } catch (const plumb::BadInput&) {
+  } catch (const plumb::Unsupported&) {
+  }
+  return 0;
+}
