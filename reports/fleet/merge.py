@@ -17,8 +17,8 @@ from pathlib import Path
 
 from reports.decode import decode
 from reports.files import keep_inputs, replacing
+from reports.fleet.program import summary_of
 from reports.json_lines import Line
-from reports.program import summary_of
 from reports.reader import SCHEMA, read_entries
 from reports.results import Checkpoint, Header, Key, Summary
 

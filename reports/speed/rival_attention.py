@@ -9,8 +9,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from reports.rival_cases import TORCH_NAMES, Case, Function, Maker, Operand, Operands, Way, rotate
-from reports.shapes import Sizes
+from reports.speed.rival_cases import (
+    TORCH_NAMES,
+    Case,
+    Function,
+    Maker,
+    Operand,
+    Operands,
+    Way,
+    rotate,
+)
+from reports.speed.shapes import Sizes
 
 
 def allowed(sizes: Sizes, window: int | None) -> Tensor:

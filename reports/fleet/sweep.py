@@ -17,11 +17,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from reports import fetch, program
-from reports.fetch import RemoteRecording, fetched
 from reports.files import check_writable
-from reports.merge import merge
-from reports.program import find_harness
+from reports.fleet import fetch, program
+from reports.fleet.fetch import RemoteRecording, fetched
+from reports.fleet.merge import merge
+from reports.fleet.program import find_harness
 from reports.results import Summary
 
 SHARDS_PER_UNIT = 4  # so that a node that is faster, or dies, leaves little to wait for

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from reports.json_lines import Line
 
-BUILT = Path(__file__).parents[1] / "build" / "cpu" / "bin" / "harness"
+BUILT = Path(__file__).parents[2] / "build" / "cpu" / "bin" / "harness"
 
 
 def find_harness(named: Path | None = None) -> Path:

@@ -22,10 +22,10 @@ from typing import Any, TextIO
 
 import torch
 
-from reports import rival_attention, rival_cases
 from reports.files import replacing
-from reports.rival_cases import TORCH_NAMES, Case, Maker, Operand, Operands, Way
-from reports.shapes import Shape, Sizes
+from reports.speed import rival_attention, rival_cases
+from reports.speed.rival_cases import TORCH_NAMES, Case, Maker, Operand, Operands, Way
+from reports.speed.shapes import Shape, Sizes
 
 ROTATE_BYTES = 256 << 20  # of operands in all: more than any cache holds
 MOST_SETS = 4096

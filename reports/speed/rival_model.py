@@ -22,9 +22,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from reports.json_lines import Line
-from reports.worker import Worker
+from reports.speed.work import Speed, Work
+from reports.speed.worker import Worker
 
-CONFIGS = Path(__file__).parents[1] / "tests" / "configs"
+CONFIGS = Path(__file__).parents[2] / "tests" / "configs"
 PUBLISHED = {
     "llama3-8b": "Meta-Llama-3-8B",
     "llama3.2-1b": "Llama-3.2-1B",
@@ -34,25 +35,6 @@ PUBLISHED = {
 
 
 WAYS = ("eager", "compile")
-
-
-@dataclass(frozen=True)
-class Work:
-    """What is measured: a prompt's length, single tokens behind it, and on what."""
-
-    tokens: int = 128
-    steps: int = 32
-    device: str = "cpu"
-    dtype: str = "bf16"
-    threads: int = 0
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Seconds of the prompt, and of a single token."""
-
-    prefill: float
-    decode: float
 
 
 @dataclass(frozen=True)
@@ -82,7 +64,7 @@ class Deadline:
 
 def transformers_model(config: dict[str, Any], work: Work) -> object:
     """The rival, made in the process that runs it: only there torch is needed."""
-    from reports.transformers_model import TransformersModel
+    from reports.speed.transformers_model import TransformersModel
 
     return TransformersModel(config, work)
 
