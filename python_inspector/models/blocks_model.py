@@ -96,7 +96,7 @@ class BlocksPreTrainedModel(PreTrainedModel):
     _supports_sdpa = True
 
     def _init_weights(self, module: torch.nn.Module) -> None:
-        """Weights are drawn by python_inspector.tiny."""
+        """Weights are drawn by python_inspector.models.tiny."""
 
 
 class BlocksModel(BlocksPreTrainedModel):

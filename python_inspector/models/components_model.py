@@ -36,7 +36,7 @@ class ComponentsModel(PreTrainedModel):
         self.post_init()
 
     def _init_weights(self, module: torch.nn.Module) -> None:
-        """Weights are drawn by python_inspector.tiny."""
+        """Weights are drawn by python_inspector.models.tiny."""
 
     def forward(
         self,
