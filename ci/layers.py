@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the structure of the source tree: layers, vendor names, macros, private headers, sizes.
+"""Checks the structure of the source tree: layers of C++ and Python, import circles, vendor names,
+macros, private headers, sizes.
 
 usage: ci/layers.py [ROOT]
 
@@ -7,11 +8,13 @@ Prints a line for each violation, "path:line: what is wrong"; the exit code is 1
 The rules are the tables and `check_*` functions below; each exception stands there with its reason.
 """
 
+import ast
 import os
 import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 # An #include may name its own layer or one further left; "up" is to the right.
@@ -81,6 +84,19 @@ GUARD = re.compile(
 NO_CODE = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL
 )
+
+# What lies directly in a Python package, folders and modules: one may import itself and what stands
+# further left; "up" is to the right. The package itself (__init__) is a member like the others.
+PYTHON_LAYERS = {
+    "python_inspector": (
+        "errors", "format", "models", "oracle", "taps", "recorder", "verification", "cases",
+        "__init__", "cli", "__main__",
+    ),
+    "reports": (
+        "__init__", "terminal", "files", "decode", "json_lines", "results", "reader",
+        "history", "render", "speed", "fleet", "commands", "__main__",
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -244,6 +260,93 @@ def check_readmes(root: Path) -> Iterator[Problem]:
             yield Problem("README.md", lines, f"{lines} lines, at most {MAX_README_LINES}")
 
 
+@dataclass(frozen=True)
+class Module:
+    """A module of a package in PYTHON_LAYERS, and the lines at which it imports others of it."""
+
+    path: str
+    imports: dict[str, int]
+
+
+def imported_names(name: str, is_package: bool, tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The line and the full name of everything that is imported, for types only as well."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            dots = node.level - is_package
+            above = name.rsplit(".", dots)[0] if dots > 0 else name
+            origin = ".".join(filter(None, (above if node.level else "", node.module)))
+            yield from ((node.lineno, f"{origin}.{alias.name}") for alias in node.names)
+
+
+def python_modules(root: Path, package: str) -> dict[str, Module]:
+    """All modules of a package by full name; SyntaxError where one is not Python."""
+    files = {}
+    for file in sorted((root / package).rglob("*.py")):
+        name = ".".join(file.relative_to(root).with_suffix("").parts)
+        files[name.removesuffix(".__init__")] = file
+    modules = {}
+    for name, file in files.items():
+        path, imports = file.relative_to(root).as_posix(), {}
+        tree = ast.parse(file.read_text(encoding="utf-8", errors="replace"), path)
+        for line, target in imported_names(name, file.name == "__init__.py", tree):
+            owner = target if target in files else target.rpartition(".")[0]
+            if owner in files and owner != name:
+                imports.setdefault(owner, line)
+        modules[name] = Module(path, imports)
+    return modules
+
+
+def check_python_layers(package: str, modules: dict[str, Module]) -> Iterator[Problem]:
+    layers = PYTHON_LAYERS[package]
+
+    def layer(name: str) -> str:
+        return name.split(".")[1] if "." in name else "__init__"
+
+    for name, module in modules.items():
+        own = layer(name)
+        if own not in layers:
+            yield Problem(module.path, 1, f"{own} has no place in PYTHON_LAYERS of {package}")
+            continue
+        for target, line in module.imports.items():
+            other = layer(target)
+            if other in layers and layers.index(other) > layers.index(own):
+                yield Problem(
+                    module.path,
+                    line,
+                    f"{own} imports {target}, which is above it ({' < '.join(layers)})",
+                )
+
+
+def check_import_circles(modules: dict[str, Module]) -> Iterator[Problem]:
+    """One problem for each circle; it is opened at one import to look for the next."""
+    graph = {name: list(module.imports) for name, module in modules.items()}
+    while True:
+        try:
+            TopologicalSorter(graph).prepare()
+            return
+        except CycleError as error:
+            circle = error.args[1][::-1]  # each imports the next, the last is the first again
+        start = circle.index(min(circle))
+        circle = [*circle[start:-1], *circle[:start], circle[start]]
+        first = modules[circle[0]]
+        line = first.imports[circle[1]]
+        yield Problem(first.path, line, f"import circle: {' -> '.join(circle)}")
+        graph[circle[0]].remove(circle[1])
+
+
+def check_python(root: Path) -> Iterator[Problem]:
+    for package in PYTHON_LAYERS:
+        try:
+            modules = python_modules(root, package)
+        except SyntaxError as error:
+            yield Problem(error.filename or package, error.lineno or 1, f"no Python: {error.msg}")
+            continue
+        yield from check_python_layers(package, modules)
+        yield from check_import_circles(modules)
+
+
 def is_source(path: Path) -> bool:
     """By suffix, or a script without one that says what runs it."""
     if path.suffix or not path.is_file():
@@ -267,6 +370,7 @@ def source_files(root: Path) -> Iterator[Path]:
 
 def check_tree(root: Path) -> Iterator[Problem]:
     yield from check_readmes(root)
+    yield from check_python(root)
     for file in source_files(root):
         path = file.relative_to(root).as_posix()
         text = file.read_text(encoding="utf-8", errors="replace")

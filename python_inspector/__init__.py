@@ -6,9 +6,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from python_inspector.capture import RecordError
-    from python_inspector.recorder import RecordWarning
-    from python_inspector.session import note, record, save
+    from python_inspector.errors import RecordError, RecordWarning
+    from python_inspector.models import tiny as tiny
+    from python_inspector.recorder.session import note, record, save
     from python_inspector.verification import Call, Unsupported, Verdict, verify
 
 __all__ = [
@@ -25,19 +25,25 @@ __all__ = [
 
 _HOMES = {
     "Call": "verification",
-    "RecordError": "capture",
-    "RecordWarning": "recorder",
+    "RecordError": "errors",
+    "RecordWarning": "errors",
     "Unsupported": "verification",
     "Verdict": "verification",
-    "note": "session",
-    "record": "session",
-    "save": "session",
+    "note": "recorder.session",
+    "record": "recorder.session",
+    "save": "recorder.session",
     "verify": "verification",
 }
 
 
+_MODULES = {"tiny": "models.tiny"}
+"""Modules that are reached from here, wherever they lie."""
+
+
 def __getattr__(name: str) -> Any:
     """Imports on first use: the command line answers --help without torch and transformers."""
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{_MODULES[name]}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

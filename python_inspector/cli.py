@@ -11,17 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from python_inspector.errors import PlanError, UnknownModelError, UsageError
+
 if TYPE_CHECKING:
     import torch
 
-    from python_inspector.inputs import RunPlan
-    from python_inspector.run import Source
+    from python_inspector.cases.run import Source
+    from python_inspector.models.inputs import RunPlan
 
 USAGE_ERROR, BAD_INPUT, INTERRUPTED = 2, 3, 130
-
-
-class UsageError(Exception):
-    """Options that do not go together."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,11 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _exit_code(error: Exception) -> int:
-    if isinstance(error, (UsageError, re.error)):
-        return USAGE_ERROR
-    if type(error).__name__ in ("PlanError", "UnknownModelError"):  # not imported: torch is heavy
-        return USAGE_ERROR
-    return BAD_INPUT
+    usage = (UsageError, PlanError, UnknownModelError, re.error)
+    return USAGE_ERROR if isinstance(error, usage) else BAD_INPUT
 
 
 def _one_line(error: Exception) -> str:
@@ -183,9 +178,9 @@ def _layers(text: str) -> tuple[int, ...]:
 
 
 def _record(options: argparse.Namespace) -> int:
-    from python_inspector import run
-    from python_inspector.dispatch import parse_map
-    from python_inspector.show import format_bytes
+    from python_inspector.cases import run
+    from python_inspector.format.show import format_bytes
+    from python_inspector.models.dispatch import parse_map
 
     _quiet_transformers()
     try:
@@ -271,8 +266,8 @@ def _check_row_options(options: argparse.Namespace) -> None:
 
 
 def _plan(options: argparse.Namespace, source: Source, model: torch.nn.Module) -> RunPlan:
-    from python_inspector import run
-    from python_inspector.inputs import RunPlan, pad_left
+    from python_inspector.cases import run
+    from python_inspector.models.inputs import RunPlan, pad_left
 
     cache = options.cache or ("dynamic" if options.steps or options.chunks else "none")
     left_pad = options.left_pad
@@ -300,8 +295,8 @@ def _plan(options: argparse.Namespace, source: Source, model: torch.nn.Module) -
 
 
 def _validate(options: argparse.Namespace) -> int:
-    from python_inspector.named_recordings import recording_folder
-    from python_inspector.validate import find_recordings, validate
+    from python_inspector.format.named_recordings import recording_folder
+    from python_inspector.format.validate import find_recordings, validate
 
     bad = 0
     folders = map(recording_folder, options.folder)
@@ -317,15 +312,15 @@ def _validate(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from python_inspector.named_recordings import recording_folder
-    from python_inspector.show import show
+    from python_inspector.format.named_recordings import recording_folder
+    from python_inspector.format.show import show
 
     print(show(recording_folder(options.folder), options.checkpoint))
     return 0
 
 
 def _tiny(options: argparse.Namespace) -> int:
-    from python_inspector.tiny import ALIASES, MODELS
+    from python_inspector.models.tiny import ALIASES, MODELS
 
     for name, model in MODELS.items():
         print(f"tiny:{name:22} {model.about}")
@@ -335,25 +330,25 @@ def _tiny(options: argparse.Namespace) -> int:
 
 
 def _fixtures(options: argparse.Namespace) -> int:
-    from python_inspector import cases
+    from python_inspector.cases import committed
 
     _quiet_transformers()
     if options.list:
-        for case in cases.select(options.only):
+        for case in committed.select(options.only):
             print(f"{case.name:36} {case.about}")
         return 0
     if options.check:
-        return BAD_INPUT if cases.check(options.out, options.only) else 0
-    cases.generate(options.out, options.only)
+        return BAD_INPUT if committed.check(options.out, options.only) else 0
+    committed.generate(options.out, options.only)
     return 0
 
 
 def _layer(options: argparse.Namespace) -> int:
     import torch
 
-    from python_inspector import run
-    from python_inspector.border_cases import full_layer
-    from python_inspector.show import format_bytes
+    from python_inspector.cases import run
+    from python_inspector.cases.border_cases import full_layer
+    from python_inspector.format.show import format_bytes
 
     _quiet_transformers()
     if options.tokens < 2:
@@ -374,7 +369,7 @@ def _layer(options: argparse.Namespace) -> int:
 
 
 def _generate(options: argparse.Namespace) -> int:
-    from python_inspector.generate import generate
+    from python_inspector.cases.generate import generate
 
     print(options.prompt, end="", flush=True)
     for text in generate(options.model, options.prompt, options.options):
@@ -384,7 +379,8 @@ def _generate(options: argparse.Namespace) -> int:
 
 
 def _bench(words: Sequence[str]) -> int:
-    from python_inspector import bench, bench_verify
+    from python_inspector.cases import bench_verify
+    from python_inspector.recorder import bench
 
     if list(words[:1]) == ["verify"]:
         return bench_verify.main(words[1:])

@@ -18,15 +18,12 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from python_inspector.strict_json import load_json
+from python_inspector.errors import HarnessError
+from python_inspector.format.strict_json import load_json
 
 Function = Callable[..., Any]
 
 BINARY_VARIABLE = "PLUMB_HARNESS"
-
-
-class HarnessError(RuntimeError):
-    """The harness is not there, or did not do what it was asked; the text has its last words."""
 
 
 class Unsupported(Exception):  # noqa: N818  a statement, not an error

@@ -1,5 +1,5 @@
 // Tensors that a recording describes by a rule instead of storing them: inputs and weights of full
-// size. python_inspector/generator.py writes the same bits.
+// size. python_inspector/format/generator.py writes the same bits.
 #pragma once
 
 #include <cstdint>

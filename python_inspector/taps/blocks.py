@@ -1,4 +1,4 @@
-"""The tiny model of blocks_model.py: features that LLaMA and Gemma2 do not have."""
+"""The tiny model of models/blocks_model.py: features that LLaMA and Gemma2 do not have."""
 
 from python_inspector.taps.common import (
     Architecture,

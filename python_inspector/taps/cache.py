@@ -18,7 +18,10 @@ from transformers.cache_utils import (
     StaticSlidingWindowLayer,
 )
 
-from python_inspector.capture import CACHED, KEY, Block, Call, Named, RecordError, Twin
+from python_inspector.errors import RecordError
+from python_inspector.format.axes import CACHED, KEY, Named
+from python_inspector.oracle.replay import Twin
+from python_inspector.taps.calls import Block, Call
 
 COLUMNS = ("batch", "channel", "token")
 CONV_STATE = ("batch", "channel", "state")

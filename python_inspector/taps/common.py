@@ -7,37 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from transformers import activations
 
-from python_inspector.capture import (
+from python_inspector.errors import RecordError
+from python_inspector.format.axes import (
     CACHED,
     HIDDEN,
     KEY,
     QUERY,
     REPEATED,
     TABLE,
-    Block,
-    Call,
-    Frame,
-    Internals,
     Named,
-    RecordError,
-    Twin,
     by_dimensions,
-    only_out,
 )
-from python_inspector.format import DTYPES
+from python_inspector.format.recording import DTYPES
+from python_inspector.oracle.replay import Twin
 from python_inspector.taps.cache import cache_after, cache_params, cache_state
-
-if TYPE_CHECKING:
-    from python_inspector.recorder import Recorder
+from python_inspector.taps.calls import Block, Call, Frame, Internals, Recorder, only_out
 
 Rounding = Literal["before", "after"]
 Describe = Callable[[Call], Block | None]
-After = Callable[["Recorder", Frame, Any], None]
+After = Callable[[Recorder, Frame, Any], None]
 
 
 @dataclass(frozen=True)

@@ -9,23 +9,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from python_inspector.capture import (
-    HIDDEN,
-    Block,
-    Frame,
-    Internals,
-    by_dimensions,
-    only_out,
-)
-from python_inspector.oracle import Again, stubbed
+from python_inspector.format.axes import HIDDEN, by_dimensions
+from python_inspector.oracle.replay import Again, stubbed
+from python_inspector.taps.calls import Block, Frame, Internals, Recorder, only_out
 from python_inspector.taps.common import activation_name, first_argument
-
-if TYPE_CHECKING:
-    from python_inspector.recorder import Recorder
 
 LOGITS = ("batch", "token", "vocab")
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from python_inspector.capture import HIDDEN, Block, Call, Named, Twin, only_out
+from python_inspector.format.axes import HIDDEN, Named
+from python_inspector.oracle.replay import Twin
 from python_inspector.taps.cache import (
     CONV_STATE,
     SSM_STATE,
@@ -25,6 +26,7 @@ from python_inspector.taps.cache import (
     mixer_state,
     ssm_after,
 )
+from python_inspector.taps.calls import Block, Call, only_out
 from python_inspector.taps.common import Rounding, norm_params, weights_of
 
 HEADS = ("batch", "token", "head", "head_dim")

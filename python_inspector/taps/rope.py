@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from python_inspector.capture import TABLE, Block, Frame, Named, Twin
-from python_inspector.components import position_ids
-from python_inspector.oracle import Rerun, Runner
-
-if TYPE_CHECKING:
-    from python_inspector.recorder import Recorder
+from python_inspector.format.axes import TABLE, Named
+from python_inspector.oracle.replay import Rerun, Runner, Twin
+from python_inspector.taps.calls import Block, Frame, Recorder
+from python_inspector.taps.components import position_ids
 
 STATEFUL = ("dynamic", "longrope")
 """Types that recompute inv_freq inside a forward."""

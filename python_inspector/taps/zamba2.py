@@ -3,20 +3,13 @@ transformer shared between them, with low-rank adapters of their own, before the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from python_inspector.capture import (
-    HIDDEN,
-    Block,
-    Call,
-    Frame,
-    Named,
-    by_dimensions,
-    only_out,
-)
-from python_inspector.oracle import stubbed
+from python_inspector.format.axes import HIDDEN, Named, by_dimensions
+from python_inspector.oracle.replay import stubbed
+from python_inspector.taps.calls import Block, Call, Frame, Recorder, only_out
 from python_inspector.taps.common import (
     Architecture,
     FunctionTap,
@@ -52,9 +45,6 @@ from python_inspector.taps.mamba2 import (
 )
 from python_inspector.taps.rope import after_rotary_embedding
 from python_inspector.taps.scores import EAGER_INTERNALS, describe_sdpa
-
-if TYPE_CHECKING:
-    from python_inspector.recorder import Recorder
 
 ADAPTERS = "gate_up_proj_adapter_list"
 

@@ -30,7 +30,7 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Writes the baseline; the exit code."""
-    from reports import baseline
+    from reports.history import baseline
     from reports.history.results import read_results
     from reports.history.sources import at_commit
 

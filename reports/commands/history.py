@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from reports.commands import Commands, UsageError
 
 if TYPE_CHECKING:
-    from reports.baseline import Offer
+    from reports.history.baseline import Offer
     from reports.history.store import Store
 
 _SIDES = "a file of harness --json or several (A,B), a baseline, a commit, #RUN or last"
@@ -194,8 +194,8 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _accept(options: argparse.Namespace) -> int:
-    from reports import baseline
     from reports.files import locked
+    from reports.history import baseline
     from reports.history.sources import at_commit, author, commit_of, find
 
     commit = _measured(options)

@@ -19,8 +19,8 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Merges; the exit code is that of the whole run."""
-    from reports.merge import merge
-    from reports.program import find_harness
+    from reports.fleet.merge import merge
+    from reports.fleet.program import find_harness
 
     summary = merge(options.results, options.out, find_harness(options.harness))
     print(

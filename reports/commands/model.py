@@ -7,10 +7,10 @@ import json
 import math
 from pathlib import Path
 
-from reports import rival_model
 from reports.commands import Commands, UsageError
-from reports.devices import device_name
 from reports.files import check_writable, replace_text
+from reports.speed import rival_model
+from reports.speed.devices import device_name
 
 
 def add(commands: Commands) -> None:

@@ -44,8 +44,8 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(
             f"--shards {options.shards}, --retries {options.retries}: need at least 1 and 0"
         )
-    from reports import sweep
-    from reports.fetch import distinct, recordings_at
+    from reports.fleet import sweep
+    from reports.fleet.fetch import distinct, recordings_at
 
     sweep.import_ray()
     recordings = distinct([found for uri in options.fixtures for found in recordings_at(uri)])

@@ -17,7 +17,7 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the table; the exit code."""
-    from reports.table import markdown, read_lines
+    from reports.speed.table import markdown, read_lines
 
     print(markdown(read_lines(options.files)), end="")
     return 0

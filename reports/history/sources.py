@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reports import baseline
+from reports.history import baseline
 from reports.history.figures import Run
 from reports.history.results import read_results
 

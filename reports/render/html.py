@@ -15,7 +15,7 @@ from reports.render.delta import Delta
 from reports.render.page_data import page_data
 from reports.results import NO_FAILURES, STATUSES, Checkpoint, Run
 
-_FOLDER = resources.files("reports") / "templates"
+_FOLDER = resources.files("reports.render") / "templates"
 
 MOST_CHAINS = 12  # figures of chains; failing ones first
 MOST_MAPS = 12  # figures of failures, the simplest block first

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from python_inspector.format import (
+from python_inspector.format.generator import UNIT, Generator, generate
+from python_inspector.format.recording import (
     Checkpoint,
     Contract,
     OutputRef,
@@ -15,10 +16,9 @@ from python_inspector.format import (
     SimulatedRef,
     TensorRef,
 )
-from python_inspector.generator import UNIT, Generator, generate
-from python_inspector.sampled import sketch, take
-from python_inspector.spread import judged, spread_of
-from python_inspector.writer import RecordingWriter
+from python_inspector.format.sampled import sketch, take
+from python_inspector.format.writer import RecordingWriter
+from python_inspector.oracle.spread import judged, spread_of
 
 HIDDEN = ("batch", "token", "channel")
 Json = dict[str, Any]

@@ -26,7 +26,7 @@ from good_recordings import (
     write_small,
 )
 
-from python_inspector.recording_text import recording_text
+from python_inspector.format.recording_text import recording_text
 
 FOLDER = Path(__file__).parent / "recordings"
 TENSORS = "tensors.safetensors"

@@ -1,4 +1,4 @@
-// Tensors made by rule: the same bits as python_inspector/generator.py makes.
+// Tensors made by rule: the same bits as python_inspector/format/generator.py makes.
 #include "harness/io/generator.h"
 
 #include "harness/io/sha256.h"

@@ -1,7 +1,7 @@
 """Draws a tiny random model and a run of it, from a seed and an index alone.
 
 Sizes are odd and even and stay below the tile of any kernel; what a family does not have is not
-drawn for it. Weights are those of python_inspector.tiny, whose gain is scaled by 0.7 to 1.4.
+drawn for it. Weights are those of python_inspector.models.tiny, whose gain is scaled by 0.7 to 1.4.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from python_inspector import tiny
-from python_inspector.format import TORCH_DTYPES
-from python_inspector.inputs import RunPlan, pad_left, random_ids
+from python_inspector.format.recording import TORCH_DTYPES
+from python_inspector.models.inputs import RunPlan, pad_left, random_ids
 
 ROPES = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 FAMILIES = ("llama", "mistral", "qwen2", "gemma2", "zamba2")

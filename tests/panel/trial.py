@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from python_inspector import RecordError, record
-from python_inspector.format import FormatError
-from python_inspector.inputs import run_model
+from python_inspector.errors import FormatError
+from python_inspector.models.inputs import run_model
 from tests.panel.draw import Draw, draw
 
 HARMLESS = ("pass", "blind", "unsupported")

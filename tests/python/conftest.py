@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from harness_runs import PLUGIN_SAMPLES, ROOT
 
-from python_inspector.verification import HarnessError, find_harness
+from python_inspector.errors import HarnessError
+from python_inspector.verification import find_harness
 
 
 @pytest.fixture(scope="session")

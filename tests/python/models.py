@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from python_inspector import tiny
-from python_inspector.oracle import run_lifted
+from python_inspector.oracle.replay import run_lifted
 
 _SMALL: dict[str, Any] = {
     "vocab_size": 59,
@@ -28,7 +28,7 @@ _SMALL: dict[str, Any] = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 64,
 }
-# Beside those of python_inspector/tiny.py, by name: model_type and configuration.
+# Beside those of python_inspector/models/tiny.py, by name: model_type and configuration.
 FURTHER: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("mistral", _SMALL | {"sliding_window": 6, "head_dim": 12}),
     "qwen2": ("qwen2", _SMALL),

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from python_inspector import cases
+from python_inspector.cases import committed
 from python_inspector.cli import main
-from python_inspector.format import FormatError
-from python_inspector.validate import find_recordings, validate
+from python_inspector.errors import FormatError
+from python_inspector.format.validate import find_recordings, validate
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 SMALL = "llama-a1/padded-f32-sdpa"
@@ -27,12 +27,12 @@ def load(name: str) -> dict[str, Any]:
 
 def test_the_folder_holds_exactly_the_cases() -> None:
     found = {str(path.relative_to(FIXTURES)) for path in find_recordings(FIXTURES)}
-    assert found == {case.name for case in cases.CASES}
-    assert len(found) == len(cases.CASES), "names are unique"
+    assert found == {case.name for case in committed.CASES}
+    assert len(found) == len(committed.CASES), "names are unique"
 
 
 def test_names_say_mode_and_dtype() -> None:
-    for case in cases.CASES:
+    for case in committed.CASES:
         assert re.fullmatch(
             r"[a-z0-9-]+/(whole|decode|chunked|padded|padded-decode)-(f32|bf16|f16)(-[a-z0-9]+)*",
             case.name,
@@ -44,18 +44,18 @@ def test_names_say_mode_and_dtype() -> None:
 
 
 def test_sizes_stay_within_the_limits() -> None:
-    for case in cases.CASES:
+    for case in committed.CASES:
         size = sum(path.stat().st_size for path in (FIXTURES / case.name).iterdir())
-        assert size < cases.CASE_LIMIT, case.name
+        assert size < committed.CASE_LIMIT, case.name
     everything = sum(p.stat().st_size for p in FIXTURES.rglob("*") if p.is_file())
-    assert everything < cases.TOTAL_LIMIT
+    assert everything < committed.TOTAL_LIMIT
 
 
 def test_every_block_is_recorded_in_float32_and_in_bfloat16() -> None:
-    from python_inspector.block_table import BLOCKS
+    from python_inspector.format.block_table import BLOCKS
 
     seen: dict[str, set[str]] = defaultdict(set)
-    for case in cases.CASES:
+    for case in committed.CASES:
         for checkpoint in load(case.name)["checkpoints"]:
             seen[checkpoint["block"]].add(case.dtype)
     assert set(seen) == set(BLOCKS)
@@ -66,7 +66,7 @@ def test_every_block_is_recorded_in_float32_and_in_bfloat16() -> None:
 
 def test_every_value_of_a_parameter_with_few_values_is_recorded() -> None:
     seen: dict[str, set[Any]] = defaultdict(set)
-    for case in cases.CASES:
+    for case in committed.CASES:
         for checkpoint in load(case.name)["checkpoints"]:
             for name, value in checkpoint["params"].items():
                 if isinstance(value, str | bool):
@@ -83,9 +83,9 @@ def test_every_value_of_a_parameter_with_few_values_is_recorded() -> None:
 
 
 def test_selecting() -> None:
-    assert [case.name for case in cases.select(f"^{SMALL}$")] == [SMALL]
+    assert [case.name for case in committed.select(f"^{SMALL}$")] == [SMALL]
     with pytest.raises(FormatError, match="no case matches"):
-        cases.select("llama-a9")
+        committed.select("llama-a9")
 
 
 def test_generate_and_check(
@@ -131,4 +131,4 @@ def test_weights_that_others_share_are_not_replaced(
 
 def test_listing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fixtures", "--list"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == len(cases.CASES)
+    assert len(capsys.readouterr().out.splitlines()) == len(committed.CASES)

@@ -10,7 +10,7 @@ from harness_runs import verify
 from recorded import DTYPES, ids
 
 from python_inspector import record, tiny
-from python_inspector.inputs import RunPlan, pad_left, run_model
+from python_inspector.models.inputs import RunPlan, pad_left, run_model
 
 STEPS = 3
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from python_inspector import record  # noqa: E402
-from python_inspector.inputs import run_model  # noqa: E402
+from python_inspector.models.inputs import run_model  # noqa: E402
 from tests.panel.draw import draw  # noqa: E402
 
 DRAWS = [(2, 32), (2, 51), (2, 124), (2, 135)]

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from python_inspector import run, tiny
+from python_inspector import tiny
+from python_inspector.cases import run
 from python_inspector.cli import main
-from python_inspector.validate import validate
+from python_inspector.format.validate import validate
 
 CORPUS = Path(__file__).parents[1] / "data" / "recordings"
 RECORD = ("record", "--model", "tiny:llama", "--layers", "0", "--blocks", "rms_norm,linear")
@@ -225,9 +226,9 @@ def test_too_small_a_disk_is_refused_before_the_run(
     "name", ["llama-a1/decode-f32", "gemma2-a4/whole-f32", "llama-a1/whole-f16"]
 )
 def test_the_size_estimate_is_within_a_factor_of_two(tmp_path: Path, name: str) -> None:
-    from python_inspector import cases
+    from python_inspector.cases import committed
 
-    (case,) = cases.select(f"^{name}$")
+    (case,) = committed.select(f"^{name}$")
     model = run.load_model(case.source)
     plan = case.plan(case.ids(model))
     guess = run.estimate(model, plan, case.what)

@@ -12,8 +12,8 @@ from recorded import Recording
 
 import python_inspector
 from python_inspector import tiny
-from python_inspector.capture import COMPONENTS
-from python_inspector.inputs import RunPlan, random_ids, run_model
+from python_inspector.models.inputs import RunPlan, random_ids, run_model
+from python_inspector.taps.options import COMPONENTS
 
 KINDS = sorted(COMPONENTS)
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from python_inspector import RecordError, dispatch, record, tiny
+from python_inspector import RecordError, record, tiny
 from python_inspector.cli import main
+from python_inspector.models import dispatch
 
 RUN = ["--tokens", "5", "--steps", "1"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from harness_runs import ROOT
 
-from reports.fetch import distinct, fetched, recordings_at
+from reports.fleet.fetch import distinct, fetched, recordings_at
 
 MODEL = ROOT / "fixtures" / "llama-a1"
 CASE = "llama-a1/decode-bf16"

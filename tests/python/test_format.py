@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from python_inspector.format import (
+from python_inspector.errors import FormatError
+from python_inspector.format.recording import (
     DTYPES,
     ITEM_SIZES,
     TORCH_DTYPES,
     Checkpoint,
-    FormatError,
     OutputRef,
     TensorRef,
     as_number,
@@ -23,7 +23,7 @@ from python_inspector.format import (
     dtype_name,
     plain,
 )
-from python_inspector.recording_text import recording_text
+from python_inspector.format.recording_text import recording_text
 
 
 def test_dtype_names_and_sizes_are_torchs() -> None:

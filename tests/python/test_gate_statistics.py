@@ -12,10 +12,10 @@ import torch
 from harness_runs import ROOT, command
 from safetensors.torch import save_file
 
-from python_inspector.gate_statistics import Scales, layout_of
-from python_inspector.safetensors_file import read_header
-from python_inspector.spread import sketch_of_rows
-from python_inspector.validate import broadcast_valid
+from python_inspector.format.safetensors_file import read_header
+from python_inspector.format.validate import broadcast_valid
+from python_inspector.oracle.gate_statistics import Scales, layout_of
+from python_inspector.oracle.spread import sketch_of_rows
 
 CASES = [
     "llama-a1/decode-f32",  # gqa heads and kv_token axes

@@ -11,9 +11,9 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import PreTrainedTokenizerFast
 
+from python_inspector.cases.generate import generate
 from python_inspector.cli import main
-from python_inspector.generate import generate
-from python_inspector.verification import HarnessError
+from python_inspector.errors import HarnessError
 
 
 def speaking(folder: Path) -> models.Saved:

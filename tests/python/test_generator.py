@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from python_inspector.format import FormatError
-from python_inspector.generator import UNIT, Generator, generate, splitmix64
-from python_inspector.payload import tensor_bytes
-from python_inspector.writer import RecordingWriter
+from python_inspector.errors import FormatError
+from python_inspector.format.generator import UNIT, Generator, generate, splitmix64
+from python_inspector.format.payload import tensor_bytes
+from python_inspector.format.writer import RecordingWriter
 
 MASK = (1 << 64) - 1
 
@@ -43,7 +43,7 @@ def test_values_follow_the_rule(dtype: torch.dtype, exponent: int, offset: int) 
 
 def test_a_long_tensor_is_made_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = generate(Generator(9, UNIT), torch.bfloat16, (3, 7))
-    monkeypatch.setattr("python_inspector.generator._CHUNK", 4)
+    monkeypatch.setattr("python_inspector.format.generator._CHUNK", 4)
     assert torch.equal(generate(Generator(9, UNIT), torch.bfloat16, (3, 7)), whole)
 
 

@@ -10,7 +10,7 @@ import torch
 from recorded import Recording, ids, run
 
 from python_inspector import RecordError, RecordWarning, record, tiny
-from python_inspector.validate import validate
+from python_inspector.format.validate import validate
 
 
 def refused(model: torch.nn.Module, out: Path, text: str) -> None:

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from history_runs import checkpoint, output, write
 
-from reports import baseline
 from reports.__main__ import main
 from reports.files import replace_text
+from reports.history import baseline
 
 ROOT = Path(__file__).parents[2]
 OTHER = {"output_sha256": "c" * 64}

@@ -80,7 +80,7 @@ BAD = {
     ),
     "macro beside a guard": ("kernels/a.h", "#ifndef A\n#define A\n#define B\n#endif\n", "macro B"),
     "long C++ file": ("kernels/a.cpp", "//\n" * 501, "kernels/a.cpp:501: 501 lines, at most 500"),
-    "long Python file": ("python_inspector/a.py", "#\n" * 501, "501 lines"),
+    "long Python file": ("python_inspector/cli.py", "#\n" * 501, "501 lines"),
     "long script": ("ci/do", "#!/bin/sh\n" + ":\n" * 500, "501 lines"),
     "long README": ("README.md", "a\n" * 151, "README.md:151: 151 lines, at most 150"),
     "wide README": ("README.md", "\n" + "a" * 101, "README.md:2: 101 columns, at most 100"),
@@ -91,7 +91,7 @@ BAD = {
     "words in code": ("ci/README.md", "```\n" + "a\n" * 600 + "```\n", "602 words"),
     "wide prose": ("ci/README.md", "```\n```\n" + "a" * 101, "ci/README.md:3: 101 columns"),
     "wide prose of the format": ("fixtures/format.md", "a" * 101, "format.md:1: 101 columns"),
-    "no README": ("reports/a.py", "\n", "reports/README.md:1: missing"),
+    "no README": ("reports/reader.py", "\n", "reports/README.md:1: missing"),
 }
 
 
@@ -150,3 +150,105 @@ def test_a_file_over_400_lines_is_a_warning(tree: Path) -> None:
     code, output = check(tree)
     assert code == 0
     assert "kernels/a.cpp:401: warning: 401 lines" in output
+
+
+RUN = "from python_inspector.cases import run\n"
+A, B = "from python_inspector.format.a import x\n", "from python_inspector.format.b import x\n"
+FOR_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
+BAD_PYTHON = {
+    "import of a folder above": (
+        {"format/a.py": "\n" + RUN, "cases/run.py": ""},
+        "format/a.py:2: format imports python_inspector.cases.run, which is above it",
+    ),
+    "import of a name above": (
+        {"taps/a.py": "from python_inspector.cases.run import x\n", "cases/run.py": ""},
+        "taps/a.py:1: taps imports python_inspector.cases.run",
+    ),
+    "import above by dots": (
+        {"oracle/a.py": "from ..cases import run\n", "cases/run.py": ""},
+        "oracle/a.py:1: oracle imports python_inspector.cases.run",
+    ),
+    "import above for types": (
+        {"taps/a.py": FOR_TYPES + RUN, "cases/run.py": ""},
+        "taps/a.py:3: taps imports python_inspector.cases.run",
+    ),
+    "import above in a function": (
+        {"errors.py": "def f():\n    import python_inspector.cli\n", "cli.py": ""},
+        "errors.py:2: errors imports python_inspector.cli",
+    ),
+    "import of the package from inside": (
+        {"taps/a.py": "import python_inspector\n", "__init__.py": ""},
+        "taps/a.py:1: taps imports python_inspector, which is above it",
+    ),
+    "module without a place": (
+        {"odd.py": ""},
+        "odd.py:1: odd has no place in PYTHON_LAYERS of python_inspector",
+    ),
+    "folder without a place": ({"odd/a.py": ""}, "odd/a.py:1: odd has no place"),
+    "circle of two": (
+        {"format/a.py": "\n" + B, "format/b.py": A},
+        "format/a.py:2: import circle: python_inspector.format.a -> python_inspector.format.b -> "
+        "python_inspector.format.a",
+    ),
+    "circle for types": (
+        {"format/a.py": FOR_TYPES + B, "format/b.py": A},
+        "format/a.py:3: import circle: python_inspector.format.a -> python_inspector.format.b",
+    ),
+    "circle of three": (
+        {
+            "format/a.py": "from . import c\n",
+            "format/b.py": A,
+            "format/c.py": "from .b import x\n",
+        },
+        "import circle: python_inspector.format.a -> python_inspector.format.c -> "
+        "python_inspector.format.b -> python_inspector.format.a",
+    ),
+    "circle through a package": (
+        {"taps/__init__.py": "from .a import x\n", "taps/a.py": "from . import y\n"},
+        "taps/__init__.py:1: import circle: python_inspector.taps -> python_inspector.taps.a",
+    ),
+    "no Python": ({"cli.py": "\ndef\n"}, "cli.py:2: no Python"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_PYTHON)
+def test_a_wrong_import_of_python_is_named(tree: Path, name: str) -> None:
+    files, expected = BAD_PYTHON[name]
+    for path, text in files.items():
+        add(tree, f"python_inspector/{path}", text)
+    code, output = check(tree)
+    assert code == 1
+    assert expected in output
+    assert output.endswith("layers: 1 problems, 0 warnings\n")
+
+
+def test_every_import_circle_is_named(tree: Path) -> None:
+    add(tree, "python_inspector/format/a.py", B)
+    add(tree, "python_inspector/format/b.py", A)
+    add(tree, "python_inspector/taps/a.py", "from . import b\n")
+    add(tree, "python_inspector/taps/b.py", "from . import a\n")
+    code, output = check(tree)
+    assert code == 1
+    assert "format/a.py:1: import circle" in output
+    assert "taps/a.py:1: import circle" in output
+    assert output.endswith("layers: 2 problems, 0 warnings\n")
+
+
+GOOD_PYTHON = {
+    "import from below": {"format/a.py": "", "taps/a.py": A},
+    "import within a folder": {"format/a.py": B, "format/b.py": "from ..errors import x\n"},
+    "the package offers what lies in it": {"__init__.py": FOR_TYPES + A, "format/a.py": ""},
+    "a folder offers what lies in it": {"taps/__init__.py": "from .a import x\n", "taps/a.py": ""},
+    "import of others": {
+        "errors.py": "import cli\nimport python_inspector_more.cli\n",
+        "cli.py": "",
+    },
+    "import in text": {"errors.py": '"""from python_inspector import cli"""\n', "cli.py": ""},
+}
+
+
+@pytest.mark.parametrize("name", GOOD_PYTHON)
+def test_imports_of_python_from_below_pass(tree: Path, name: str) -> None:
+    for path, text in GOOD_PYTHON[name].items():
+        add(tree, f"python_inspector/{path}", text)
+    assert check(tree) == (0, "layers: 0 problems, 0 warnings\n")

@@ -11,7 +11,7 @@ import torch
 import zamba2_reference
 from recorded import DTYPES, Recording, recorded
 
-from python_inspector.validate import validate
+from python_inspector.format.validate import validate
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 RUNS = [

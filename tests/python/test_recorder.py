@@ -17,8 +17,9 @@ from transformers.models.llama import modeling_llama
 
 import python_inspector
 from python_inspector import RecordError, RecordWarning, note, record, save, tiny
-from python_inspector.capture import COMPOSITES, Difference, difference
-from python_inspector.validate import validate
+from python_inspector.format.validate import validate
+from python_inspector.recorder.difference import Difference, difference
+from python_inspector.taps.options import COMPOSITES
 
 PATCHED = ("apply_rotary_pos_emb", "eager_attention_forward", "repeat_kv", "create_causal_mask")
 

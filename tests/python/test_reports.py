@@ -11,10 +11,10 @@ import pytest
 import torch
 from harness_runs import command
 
-from reports import rivals
 from reports.__main__ import main
-from reports.shapes import SHAPES, Sizes
-from reports.table import markdown, read_lines
+from reports.speed import rivals
+from reports.speed.shapes import SHAPES, Sizes
+from reports.speed.table import markdown, read_lines
 
 KEY = {"case": "rms_norm", "shape": "tiny", "tokens": 5, "context": 5, "dtype": "f32"}
 OURS = {"type": "bench", **KEY, "device": "cuda:0", "status": "pass", "reason": "",

@@ -13,11 +13,12 @@ from harness_runs import harness
 from torch._dynamo.testing import CompileCounter
 
 from python_inspector import tiny
-from reports import rival_model
 from reports.__main__ import main
-from reports.rival_model import Plan, Speed, Work
-from reports.transformers_model import TransformersModel
-from reports.worker import Worker
+from reports.speed import rival_model
+from reports.speed.rival_model import Plan
+from reports.speed.transformers_model import TransformersModel
+from reports.speed.work import Speed, Work
+from reports.speed.worker import Worker
 
 
 class Patient:

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch.nn import functional
 
-from python_inspector import batched, truncation
-from python_inspector.oracle import run_rounded
-from python_inspector.rounded import RoundedRunError
-from python_inspector.simulation import Simulation, TooLargeError, seeded
-from python_inspector.spread import simulate
+from python_inspector.oracle import batched, truncation
+from python_inspector.oracle.replay import run_rounded
+from python_inspector.oracle.rounded import RoundedRunError
+from python_inspector.oracle.simulation import Simulation, TooLargeError, seeded
+from python_inspector.oracle.spread import simulate
 
 RUNS = 5
 
@@ -241,7 +241,7 @@ def test_large_stacks_are_made_in_groups(monkeypatch: pytest.MonkeyPatch) -> Non
             super().__init__(runs, generator, limit=1900, **options)
             sizes.append(runs)
 
-    monkeypatch.setattr("python_inspector.spread.Simulation", Small)
+    monkeypatch.setattr("python_inspector.oracle.spread.Simulation", Small)
 
     def outputs(result: Any, twin: Any) -> Any:
         return {"out": (result, ("token", "channel"))}

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 import torch
 
-from python_inspector import border_steps as do
-from python_inspector import cases
-from python_inspector.border import Subject
-from python_inspector.border_cases import BORDER_CASES, LENGTHS, LIMIT, BorderCase, full_layer
-from python_inspector.capture import RecordError
+from python_inspector.cases import border_steps as do
+from python_inspector.cases import committed
+from python_inspector.cases.border import Subject
+from python_inspector.cases.border_cases import BORDER_CASES, LENGTHS, LIMIT, BorderCase, full_layer
+from python_inspector.cases.run import Where
 from python_inspector.cli import main
-from python_inspector.generator import UNIT
-from python_inspector.run import Where
-from python_inspector.sampled import Sampling, choose_tokens, is_sampled, sketch, take
-from python_inspector.validate import validate
+from python_inspector.errors import RecordError
+from python_inspector.format.generator import UNIT
+from python_inspector.format.sampled import Sampling, choose_tokens, is_sampled, sketch, take
+from python_inspector.format.validate import validate
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 HIDDEN = ("batch", "token", "channel")
@@ -147,4 +147,4 @@ def test_zamba2s_layers_of_any_size(tmp_path: Path) -> None:
 
 
 def test_selecting_border_cases() -> None:
-    assert len(cases.select("^border-")) == len(BORDER_CASES)
+    assert len(committed.select("^border-")) == len(BORDER_CASES)

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from python_inspector.block_table import BLOCKS
-from python_inspector.format import AXES, ITEM_SIZES, MODES, FormatError
-from python_inspector.show import show
-from python_inspector.strict_json import load_json
-from python_inspector.validate import (
+from python_inspector.errors import FormatError
+from python_inspector.format.block_table import BLOCKS
+from python_inspector.format.recording import AXES, ITEM_SIZES, MODES
+from python_inspector.format.show import show
+from python_inspector.format.strict_json import load_json
+from python_inspector.format.validate import (
     SCHEMA,
     find_recordings,
     json_findings,

@@ -12,14 +12,14 @@ from recorded import ids, recorded, run
 from transformers import DynamicCache
 
 from python_inspector import record, tiny
-from python_inspector.components import Component
-from python_inspector.conforms import report, rows
-from python_inspector.oracle import run_rounded
-from python_inspector.recorder import RecordWarning
-from python_inspector.reruns import instability
-from python_inspector.show import show
-from python_inspector.simulation import Simulation, seeded
-from python_inspector.validate import validate
+from python_inspector.errors import RecordWarning
+from python_inspector.format.show import show
+from python_inspector.format.validate import validate
+from python_inspector.oracle.conforms import report, rows
+from python_inspector.oracle.replay import run_rounded
+from python_inspector.oracle.reruns import instability
+from python_inspector.oracle.simulation import Simulation, seeded
+from python_inspector.taps.components import Component
 
 RUNS = 4
 CORPUS = Path(__file__).parents[1] / "data" / "recordings"

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from harness_runs import ROOT, harness
 
-from reports import sweep as sweeping
 from reports.__main__ import main
+from reports.fleet import sweep as sweeping
 
 ray = pytest.importorskip("ray")
 

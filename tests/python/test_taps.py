@@ -12,9 +12,9 @@ from recorded import DTYPES, Recording, ids, recorded, run
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
 from python_inspector import RecordError, RecordWarning, record, tiny
-from python_inspector.block_table import BLOCKS
-from python_inspector.capture import COMPONENTS
-from python_inspector.validate import validate
+from python_inspector.format.block_table import BLOCKS
+from python_inspector.format.validate import validate
+from python_inspector.taps.options import COMPONENTS
 
 MAMBA_KINDS = {
     "causal_conv1d", "ssd_scan", "gated_rms_norm", "mamba2_mixer", "low_rank_adapter",

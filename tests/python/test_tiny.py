@@ -6,14 +6,8 @@ import pytest
 import torch
 
 from python_inspector import tiny
-from python_inspector.inputs import (
-    PAD_ID,
-    PlanError,
-    RunPlan,
-    pad_left,
-    random_ids,
-    run_model,
-)
+from python_inspector.errors import PlanError
+from python_inspector.models.inputs import PAD_ID, RunPlan, pad_left, random_ids, run_model
 
 HF_NAMES = [name for name in tiny.MODELS if name not in ("blocks", "components")]
 

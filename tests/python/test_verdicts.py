@@ -12,7 +12,7 @@ import torch
 from numpy_kernels import rms_norm
 
 import python_inspector
-from python_inspector.verification import HarnessError
+from python_inspector.errors import HarnessError
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "llama-a1" / "whole-f32"
 NORM = r"^model\.norm#0$"

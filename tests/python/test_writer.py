@@ -16,9 +16,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from python_inspector import payload
-from python_inspector.format import Checkpoint, Contract, FormatError, OutputRef, TensorRef
-from python_inspector.writer import RecordingWriter
+from python_inspector.errors import FormatError
+from python_inspector.format import payload
+from python_inspector.format.recording import Checkpoint, Contract, OutputRef, TensorRef
+from python_inspector.format.writer import RecordingWriter
 
 HEADER = {
     "name": "test/run",

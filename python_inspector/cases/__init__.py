@@ -1,0 +1,1 @@
+"""The committed recordings, and from what a user asks for to a recording."""

@@ -1,0 +1,271 @@
+"""From what a user asks for to a recording: model, token ids, size estimate, the run itself."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from python_inspector.errors import FormatError, PlanError
+from python_inspector.format.recording import ITEM_SIZES, TORCH_DTYPES
+from python_inspector.format.writer import Progress, Summary
+from python_inspector.models import dispatch, tiny
+from python_inspector.models.dispatch import DeviceMap
+from python_inspector.models.inputs import PAD_ID, RunPlan, random_ids, run_model
+from python_inspector.oracle.spread import DEFAULT_RUNS
+from python_inspector.recorder import session
+from python_inspector.recorder.provenance import model_dtype
+
+TINY = "tiny:"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the model comes from: `tiny:NAME`, a folder, or the id of a model on the hub."""
+
+    name: str
+    dtype: str = "auto"
+    attention: str = "eager"
+    seed: int = tiny.DEFAULT_SEED
+    revision: str | None = None
+    device_map: DeviceMap | None = None
+
+    @property
+    def tiny_name(self) -> str | None:
+        return self.name.removeprefix(TINY) if self.name.startswith(TINY) else None
+
+
+@dataclass(frozen=True)
+class What:
+    """What of a run is recorded, as `session.record` takes it."""
+
+    blocks: Collection[str] | None = None
+    layers: Collection[int] | None = None
+    oracle: bool | Literal["leaves"] = True
+    internals: bool = True
+    masked_rows: Literal["excluded", "judged"] = "excluded"
+    force: bool = False
+    chained: bool = False
+    spread: int = DEFAULT_RUNS
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a recording goes and what its provenance says of how it was asked for."""
+
+    out: Path
+    command: str
+    name: str | None = None
+    weights_path: Path | None = None
+    created: str | None = None
+    progress: Progress | None = None
+    after_call: Callable[[], None] = field(default=lambda: None)
+
+
+def load_model(source: Source) -> torch.nn.Module:
+    """The model in eval mode. `auto` is the checkpoint's own dtype, f32 for a tiny model.
+
+    Raises UnknownModelError for a tiny model that does not exist, FormatError for a model that
+    transformers cannot load or a device map that does not fit it.
+    """
+    if source.device_map is None:
+        return _load(source, {})
+    try:
+        dispatch.require_accelerate()
+        if source.tiny_name is not None:
+            return dispatch.split(_load(source, {}), source.device_map)
+        folder = dispatch.offload_folder()
+        model = _load(source, {"device_map": source.device_map, "offload_folder": folder.name})
+        dispatch.keep_with(model, folder)
+        return model
+    except FormatError:
+        raise
+    except (ValueError, RuntimeError) as error:
+        raise FormatError(f"--device-map: {_first_line(error)}") from error
+
+
+def _load(source: Source, placement: dict[str, Any]) -> torch.nn.Module:
+    """`placement`: how transformers shall spread it."""
+    dtype = None if source.dtype == "auto" else TORCH_DTYPES[source.dtype]
+    if source.tiny_name is not None:
+        return tiny.build(
+            source.tiny_name, dtype or torch.float32, attention=source.attention, seed=source.seed
+        )
+    from transformers import AutoModelForCausalLM
+
+    try:
+        model: torch.nn.Module = AutoModelForCausalLM.from_pretrained(
+            source.name,
+            dtype=dtype or "auto",
+            attn_implementation=source.attention,
+            revision=source.revision or "main",
+            **placement,
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise FormatError(f"cannot load {source.name}: {_first_line(error)}") from error
+    return model.eval()
+
+
+def tokenize(source: Source, prompts: Sequence[str]) -> list[list[int]]:
+    """Ids of each prompt by the model's own tokenizer."""
+    if source.tiny_name is not None:
+        raise PlanError(f"{source.name} has no tokenizer; use --token-ids or --tokens")
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source.name, revision=source.revision or "main")
+    except (OSError, ValueError, KeyError) as error:
+        raise FormatError(f"no tokenizer for {source.name}: {_first_line(error)}") from error
+    return [tokenizer(prompt)["input_ids"] for prompt in prompts]
+
+
+def stack_rows(rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, tuple[int, ...] | None]:
+    """Rows of different lengths as one batch: ids, and the padding on the left of each row."""
+    if any(not row for row in rows):
+        raise PlanError("a row has no tokens")
+    width = max(len(row) for row in rows)
+    pads = tuple(width - len(row) for row in rows)
+    ids = [[PAD_ID] * pad + list(row) for pad, row in zip(pads, rows, strict=True)]
+    return torch.tensor(ids), pads if any(pads) else None
+
+
+def check_ids(ids: torch.Tensor, vocab: int) -> None:
+    """PlanError for an id that the model has no embedding for."""
+    worst = int(ids.max()) if int(ids.min()) >= 0 else int(ids.min())
+    if not 0 <= worst < vocab:
+        raise PlanError(f"token id {worst} is outside the model's vocabulary of {vocab}")
+
+
+def random_run_ids(source: Source, model: torch.nn.Module, batch: int, tokens: int) -> torch.Tensor:
+    """Random ids for the model, with its outlier token where it has one."""
+    name = source.tiny_name
+    marked = None if name is None else tiny.find(name)[1].outlier_token
+    return random_ids(batch, tokens, vocabulary(model), seed=source.seed, marked=marked)
+
+
+def vocabulary(model: torch.nn.Module) -> int:
+    """Number of token ids that the model knows."""
+    config: Any = model.config
+    return int(config.vocab_size)
+
+
+def record_run(
+    model: torch.nn.Module, source: Source, plan: RunPlan, what: What, where: Where
+) -> Summary:
+    """Runs the plan under a recording; what was written."""
+    config: Any = model.config
+    is_tiny = source.tiny_name is not None
+    with session.record(
+        model,
+        where.out,
+        blocks=what.blocks,
+        layers=what.layers,
+        oracle=what.oracle,
+        internals=what.internals,
+        masked_rows=what.masked_rows,
+        force=what.force,
+        chained=what.chained,
+        spread=what.spread,
+        weights_path=where.weights_path,
+        progress=where.progress,
+        name=where.name,
+        source=TINY + tiny.find(source.tiny_name)[0] if source.tiny_name else source.name,
+        seed=source.seed if is_tiny else None,
+        revision=None if is_tiny else getattr(config, "_commit_hash", None),
+        run=plan.header(),
+        command=where.command,
+        created=where.created,
+    ) as recorder:
+        run_model(model, plan, where.after_call)
+    assert recorder.summary is not None
+    return recorder.summary
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes that a recording will take, roughly."""
+
+    weights: int
+    tensors: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.tensors
+
+
+def estimate(model: torch.nn.Module, plan: RunPlan, what: What) -> Estimate:
+    """The size of a recording before it is made, from the config's widths; within a factor of two.
+
+    Every output is stored with a float32 delta; inputs are mostly outputs of another block. A model
+    whose config does not have the usual names counts as its weights only.
+    """
+    config: Any = model.config
+    item = ITEM_SIZES[model_dtype(model)]
+    weights = sum(parameter.numel() for parameter in model.parameters()) * item
+    try:
+        channels, inner = config.hidden_size, config.intermediate_size
+        heads, layers = config.num_attention_heads, config.num_hidden_layers
+    except AttributeError:
+        return Estimate(weights, 0)
+    kv_heads = getattr(config, "num_key_value_heads", heads)
+    width = getattr(config, "head_dim", None) or channels // heads
+    if what.layers is not None:
+        layers = len([index for index in what.layers if index < layers])
+    cost = item + (4 if what.oracle else 0)
+    total = 0
+    for queries, keys in _call_sizes(plan):
+        hidden = queries * (9 * channels + 4 * inner + 4 * (heads + kv_heads) * width)
+        state = 2 * keys * kv_heads * width if plan.cache else 0
+        scores = (6 * heads * queries + 2 * heads * width) * keys if what.internals else 0
+        logits = queries * config.vocab_size
+        total += (layers * (hidden + state + scores) + 2 * logits + 3 * queries * channels) * cost
+    return Estimate(weights, total * plan.ids.shape[0])
+
+
+def check_disk(size: Estimate, out: Path) -> None:
+    """FormatError if the disk has less room than the recording needs while it is written."""
+    folder = next(p for p in [out.absolute(), *out.absolute().parents] if p.exists())
+    free = shutil.disk_usage(folder).free
+    if 2 * size.total > free:  # payloads are spooled first, then copied
+        raise FormatError(
+            f"the recording needs about {2 * size.total} bytes while it is written, {folder} has "
+            f"{free}; record fewer --layers or --blocks, or fewer tokens"
+        )
+
+
+@contextmanager
+def progress_bar(
+    calls: int, *, quiet: bool = False
+) -> Iterator[tuple[Callable[[], None], Progress]]:
+    """A bar over forward calls, on a terminal: callbacks for a call's end and for the writer."""
+    from tqdm import tqdm
+
+    with tqdm(total=calls, unit="call", disable=True if quiet else None, leave=False) as bar:
+
+        def after_call() -> None:
+            bar.update(1)
+
+        def progress(checkpoints: int, size: int) -> None:
+            bar.set_postfix_str(f"{checkpoints} checkpoints, {size / 1e6:.1f} MB", refresh=False)
+
+        yield after_call, progress
+
+
+def _call_sizes(plan: RunPlan) -> list[tuple[int, int]]:
+    """Queries and keys of each forward call."""
+    if plan.cache is None:
+        return [(n, n) for n in plan.chunks or (plan.tokens,)]
+    sizes, seen = [], 0
+    for queries in [*(plan.chunks or (plan.tokens,)), *[1] * plan.steps]:
+        seen += queries
+        sizes.append((queries, seen))
+    return sizes
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

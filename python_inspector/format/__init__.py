@@ -1,0 +1,1 @@
+"""The recording format: its values, reading, writing, and checks of what was written."""

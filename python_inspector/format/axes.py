@@ -1,0 +1,28 @@
+"""Axes: what each dimension of a recorded tensor is, by name."""
+
+from __future__ import annotations
+
+import torch
+
+from python_inspector.errors import RecordError
+
+Named = tuple[torch.Tensor, tuple[str, ...]]
+"""A tensor and one axis name per dimension."""
+
+HIDDEN = ("batch", "token", "channel")
+QUERY = ("batch", "head", "token", "head_dim")
+KEY = ("batch", "kv_head", "token", "head_dim")
+CACHED = ("batch", "kv_head", "kv_token", "head_dim")
+REPEATED = ("batch", "head", "kv_token", "head_dim")
+SCORES = ("batch", "head", "token", "kv_token")
+TABLE = ("batch", "token", "head_dim")
+
+_BY_DIMENSIONS = {0: (), 1: ("channel",), 2: ("token", "channel"), 3: HIDDEN, 4: QUERY}
+
+
+def by_dimensions(tensor: torch.Tensor) -> Named:
+    """Axis names from the number of dimensions, where nothing better is known."""
+    if tensor.ndim > 6:
+        raise RecordError(f"[record] a tensor of {tensor.ndim} dimensions has no axis names")
+    spare = ("batch", "group", "state", "token", "head", "channel")
+    return tensor, _BY_DIMENSIONS.get(tensor.ndim, spare[: tensor.ndim])

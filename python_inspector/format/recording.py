@@ -1,0 +1,271 @@
+"""The recording, version 2, as Python values: what fixtures/README.md says in words.
+
+Nothing here touches a file. `writer` writes these values, `validate` checks what was written, and
+the recorder only ever builds them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+import torch
+
+from python_inspector.errors import FormatError
+
+FORMAT = "plumbline-recording"
+VERSION = 2
+READABLE = (1, 2)
+"""Versions that are understood: version 1 says nothing of simulated kernels."""
+
+MODES = ("whole", "decode", "chunked", "padded", "padded-decode")
+AXES = (
+    "batch", "token", "kv_token", "head", "kv_head",
+    "head_dim", "channel", "vocab", "group", "state",
+)  # fmt: skip
+
+# A dtype is written f64 f32 f16 bf16 i64 i32 u8 bool; safetensors writes the same in capitals.
+DTYPES: dict[torch.dtype, str] = {
+    torch.float64: "f64",
+    torch.float32: "f32",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.uint8: "u8",
+    torch.bool: "bool",
+}
+TORCH_DTYPES: dict[str, torch.dtype] = {name: dtype for dtype, name in DTYPES.items()}
+ITEM_SIZES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "u8": 1, "bool": 1}
+
+MAIN_INPUTS = {
+    "decoder_layer": "hidden", "mamba_layer": "hidden", "hybrid_layer": "hidden",
+    "rms_norm": "x", "lm_head": "hidden",
+}  # fmt: skip
+"""The input of a chained block that comes from the chained block before it."""
+_STATES_AFTER = {
+    "kv_cache": ("keys_after", "values_after"),
+    "static_kv_cache": ("keys_after", "values_after"),
+    "causal_conv1d": ("state_after",),
+    "ssd_scan": ("state_after",),
+}
+
+
+def chained_outputs(block: str, path: str) -> tuple[str, ...]:
+    """The outputs that have a chained oracle in a chained recording, where a checkpoint has them.
+
+    The residual stream, the states after a call, the final norm (which stands in no layer: its path
+    has no number) and the logits.
+    """
+    if block in _STATES_AFTER:
+        return _STATES_AFTER[block]
+    inner = block == "rms_norm" and any(part.isdigit() for part in path.split("."))
+    return ("out",) if block == "embedding" or (block in MAIN_INPUTS and not inner) else ()
+
+
+@dataclass
+class TensorRef:
+    """A tensor of the table by its key, with one axis name per dimension."""
+
+    tensor: str
+    axes: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"tensor": self.tensor, "axes": list(self.axes)}
+
+
+@dataclass
+class SampledRef:
+    """Keys of the tokens that are stored and of what is known of every row; `of` counts tokens."""
+
+    tokens: str
+    of: int
+    reference: str
+    oracle: str
+    rms: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "rows": {"tensor": self.tokens, "of": self.of},
+            "sketch": {"reference": self.reference, "oracle": self.oracle, "rms": self.rms},
+        }
+
+
+@dataclass
+class SimulatedRef:
+    """What simulated correct kernels show of an output.
+
+    `spread` has mean, deviation and largest of every gate's statistic, `truncated` the same of
+    kernels whose products truncate. `model` holds the keys of the flat positions where the rounded
+    model has other bits than the reference, and of its values there (None: nowhere); only 16-bit
+    outputs (`narrow`) have one.
+    """
+
+    spread: dict[str, Any]
+    narrow: bool
+    model: tuple[str, str] | None = None
+    truncated: dict[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        entry: dict[str, Any] = {}
+        if self.narrow:
+            pair = self.model
+            entry["model"] = None if pair is None else {"at": pair[0], "values": pair[1]}
+        entry["spread"] = plain(self.spread, "spread")
+        if self.truncated is not None:
+            entry["truncated"] = plain(self.truncated, "truncated")
+        return entry
+
+
+@dataclass
+class ChainedRef:
+    """How far a reference is from the chained oracle: the key of `o_chain - r`, None for zero."""
+
+    delta: str | None
+
+
+@dataclass
+class OutputRef:
+    """A reference `r`, and how far it is from the float64 oracle `o`.
+
+    `delta` is the key of `o - r` in f32, or None for exactly zero; `error` is
+    sqrt(sum delta^2 / sum o^2) over the valid elements. Elements that `valid` marks false are
+    judged only for being finite. Where it is `sampled`, these hold the chosen rows only.
+    """
+
+    tensor: str
+    axes: tuple[str, ...]
+    delta: str | None
+    error: float
+    valid: TensorRef | None = None
+    sampled: SampledRef | None = None
+    chained: ChainedRef | None = None
+    simulated: SimulatedRef | None = None
+    unstable: float | None = None
+    """How far a second run of the call was off, where it gave other bits."""
+
+    def to_json(self) -> dict[str, Any]:
+        entry: dict[str, Any] = {
+            "tensor": self.tensor,
+            "delta": self.delta,
+            "error": plain(self.error, "error"),
+            "axes": list(self.axes),
+        }
+        if self.valid is not None:
+            entry["valid"] = self.valid.to_json()
+        if self.chained is not None:
+            entry["chained_delta"] = self.chained.delta
+        if self.simulated is not None:
+            entry |= self.simulated.to_json()
+        if self.unstable is not None:
+            entry["unstable"] = plain(self.unstable, "unstable")
+        return entry if self.sampled is None else entry | self.sampled.to_json()
+
+
+@dataclass
+class Checkpoint:
+    """One call of one block: what went in, with which weights and numbers, and what came out."""
+
+    id: str
+    block: str
+    path: str
+    function: str | None
+    call: int
+    step: int
+    contract: str
+    params: dict[str, Any]
+    inputs: dict[str, TensorRef] = field(default_factory=dict)
+    weights: dict[str, str] = field(default_factory=dict)
+    outputs: dict[str, OutputRef] = field(default_factory=dict)
+    trace: str | None = None
+    """Key of the list of operations that the rounded model was computed by."""
+    amplification: float | None = None
+    """How many times larger an error of the main input is in the output; None where not known."""
+
+    def to_json(self) -> dict[str, Any]:
+        entry: dict[str, Any] = {"id": self.id, "block": self.block, "path": self.path}
+        if self.function is not None:
+            entry["function"] = self.function
+        tail: dict[str, Any] = {} if self.trace is None else {"trace": self.trace}
+        if self.amplification is not None:
+            tail["amplification"] = self.amplification
+        return entry | {
+            "call": self.call,
+            "step": self.step,
+            "contract": self.contract,
+            "params": plain(self.params, f"{self.id}: params"),
+            "inputs": {name: ref.to_json() for name, ref in self.inputs.items()},
+            "weights": dict(self.weights),
+            "outputs": {name: ref.to_json() for name, ref in self.outputs.items()},
+            **tail,
+        }
+
+
+@dataclass
+class Contract:
+    """How the reference computed: storage dtype, multiply dtype, accumulator and rounding points.
+
+    `accumulator` is {"bits": mantissa bits, "rounding": "nearest"}; `points` is "eager" (a rounding
+    to storage after every torch operation) or "fused" (once, at the block's output).
+    """
+
+    storage: str
+    multiply: str
+    accumulator: dict[str, Any]
+    points: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "storage": self.storage,
+            "multiply": self.multiply,
+            "accumulator": plain(self.accumulator, "contract: accumulator"),
+            "points": self.points,
+        }
+
+
+def checkpoint_id(path: str, function: str | None, call: int) -> str:
+    """`model.layers.0.self_attn:sdpa#0`, or `model.norm#0` where a module itself was called."""
+    return f"{path}{'' if function is None else ':' + function}#{call}"
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """The written name of a torch dtype; FormatError for one that has none."""
+    if dtype not in DTYPES:
+        raise FormatError(f"dtype {dtype} cannot be recorded; known are {', '.join(TORCH_DTYPES)}")
+    return DTYPES[dtype]
+
+
+def plain(value: Any, where: str = "value") -> Any:
+    """`value` as JSON holds it: numbers, strings, lists, objects; non-finite numbers as strings."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else non_finite_name(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item, f"{where}.{key}") for key, item in value.items()}
+    if isinstance(value, Set):
+        return [plain(item, where) for item in sorted(value)]
+    if isinstance(value, Sequence):
+        return [plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    if isinstance(value, torch.dtype):
+        return str(value).removeprefix("torch.")
+    if isinstance(value, PurePath):
+        return str(value)
+    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:  # numpy and torch scalars
+        return plain(value.item(), where)
+    raise FormatError(f"{where} is a {type(value).__name__}, which a recording cannot hold")
+
+
+def non_finite_name(value: float) -> str:
+    """The string that stands for a non-finite number in JSON."""
+    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+
+
+def as_number(value: float | str) -> float:
+    """The number that `plain` wrote: the inverse of `non_finite_name` for the three strings."""
+    if isinstance(value, str) and value not in ("inf", "-inf", "nan"):
+        raise FormatError(f"{value!r} is not a number; only inf, -inf and nan are strings")
+    return float(value)

@@ -1,0 +1,1 @@
+"""A call made again on copies of its inputs: in float64, and as correct kernels would round it."""

@@ -1,0 +1,157 @@
+"""What float32 arithmetic in another order may add to the exact result of one aten operation.
+
+A correct kernel computes each operation in float32 and rounds once to the dtype it stores. Its
+sums may run in any order, its functions come from another library: so its result before rounding
+lies a little off the exact one. `noise` is that little as a standard deviation, `terms` the length
+of the longest sum behind one element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from python_inspector.oracle.simulation import product
+
+U = 2.0**-24
+"""Unit roundoff of float32."""
+SUMS = 0.5 * U
+"""Of sum |a b|: a sequential float32 sum of terms of either sign is off by that, of any length."""
+DRIFT = 0.43 / 3**0.5 * U
+"""Of sqrt(terms) |sum|: each partial sum of n terms of one sign is i / n of the whole and rounded
+by 0.43 of its u, which is the RMS of one rounding. The mean of squares, a softmax's denominator."""
+FUNCTIONS = 2 * U
+"""Of a function's result: libraries promise 1 to 4 ulp."""
+
+EXACT = {
+    "add", "sub", "rsub", "mul", "div", "neg", "abs", "sign", "relu", "clamp", "clamp_min",
+    "clamp_max", "hardtanh", "maximum", "minimum", "amax", "amin", "floor", "ceil", "round",
+    "trunc", "fmod", "remainder", "floor_divide", "threshold", "leaky_relu", "square",
+}  # fmt: skip
+"""Correctly rounded by IEEE 754, or without rounding: every kernel gives the same."""
+
+
+def name_of(func: OpOverload) -> str:
+    """`add` of aten::add_.Tensor: the name without overload and without the mark of in-place."""
+    name = func._schema.name.partition("::")[2]
+    return name if name.startswith("_") or not name.endswith("_") else name[:-1]
+
+
+@dataclass
+class Noise:
+    """A standard deviation for a normal number each; where `scale` is of size 1 along an axis, one
+    number for all of it. `times` multiplies both."""
+
+    scale: torch.Tensor
+    times: torch.Tensor | None = None
+
+
+def noise(
+    name: str, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], exact: torch.Tensor
+) -> list[Noise]:
+    """The result's errors before it is rounded, none where there are none.
+
+    `args` are the float64 operands of one run, `exact` its result. Whole numbers (counts, ids,
+    one-hot rows carried in floats) are no arithmetic: every kernel has them exactly.
+    """
+    if name in EXACT or exact.numel() == 0 or bool((exact == exact.round()).all()):
+        return []
+    length = terms(name, args, exact)
+    rule = _SUMS.get(name)
+    if rule is not None:
+        return [Noise(of_sum(rule(func, args, kwargs), exact, length))]
+    if name == "gelu":
+        return [Noise(FUNCTIONS * args[0].abs())]
+    own = Noise(FUNCTIONS * exact.abs())
+    if name in ("_softmax", "_log_softmax"):
+        row = exact.select(args[1], 0).unsqueeze(args[1])
+        common = torch.full_like(row, DRIFT * length**0.5)
+        return [own, Noise(common, exact if name == "_softmax" else None)]
+    if name == "native_layer_norm":
+        return _layer_norm(args, exact, length)
+    if length > 1:  # a function of one sum, like var
+        return [own, Noise(DRIFT * length**0.5 * exact.abs())]
+    return [own]
+
+
+def of_sum(magnitudes: torch.Tensor, exact: torch.Tensor, length: int) -> torch.Tensor:
+    """Of a sum whose terms have these magnitudes in all."""
+    return torch.hypot(SUMS * magnitudes, DRIFT * length**0.5 * exact)
+
+
+def terms(name: str, args: Sequence[Any], out: torch.Tensor) -> int:
+    """Length of the longest sum behind one element of `out`, 1 for elementwise operations."""
+    given = [a for a in args if isinstance(a, torch.Tensor)]
+    if name in ("mm", "bmm", "dot", "mv", "matmul"):
+        return given[0].shape[-1]
+    if name in ("addmm", "baddbmm", "addmv"):
+        return given[1].shape[-1]
+    if name in ("_softmax", "_log_softmax", "native_layer_norm", "cumsum", "logcumsumexp"):
+        return given[0].shape[-1] if given[0].ndim else 1
+    if name == "convolution":
+        return given[1][0].numel()
+    if name.startswith("_scaled_dot_product"):
+        return max(given[0].shape[-1], given[1].shape[-2])
+    if name in ("sum", "mean", "var", "std", "linalg_vector_norm", "norm", "prod", "logsumexp"):
+        return max(1, given[0].numel() // max(1, out.numel()))
+    if name in ("index_add", "scatter_add", "scatter_reduce"):
+        return 2
+    return 1
+
+
+def _magnitudes(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
+    """The operation on absolute values."""
+    bare = [a.abs() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
+    result: torch.Tensor = func(*bare, **kwargs)
+    return result
+
+
+def _product(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
+    return product(args[0], args[1], magnitudes=True)
+
+
+def _product_and_sum(
+    func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> torch.Tensor:
+    scale = [abs(float(kwargs.get(name, 1))) for name in ("alpha", "beta")]
+    return scale[0] * product(args[1], args[2], magnitudes=True) + scale[1] * args[0].abs()
+
+
+_SUMS: dict[str, Callable[..., torch.Tensor]] = {
+    "mm": _product,
+    "bmm": _product,
+    "mv": _product,
+    "dot": _product,
+    "addmm": _product_and_sum,
+    "baddbmm": _product_and_sum,
+    "addmv": _product_and_sum,
+    "sum": _magnitudes,
+    "mean": _magnitudes,
+    "cumsum": _magnitudes,
+    "convolution": _magnitudes,
+    "index_add": _magnitudes,
+    "scatter_add": _magnitudes,
+}
+
+
+def _layer_norm(args: Sequence[Any], exact: torch.Tensor, length: int) -> list[Noise]:
+    """Of (x - mean) rstd w + b: two roundings of either summand, and the errors of mean and rstd,
+    which a row has in common."""
+    x, shape, weight, bias, eps = args[:5]
+    axes = tuple(range(-len(shape), 0))
+    if exact.shape != x.shape:  # mean or rstd
+        return [Noise((FUNCTIONS + DRIFT * length**0.5) * exact.abs())]
+    rstd = torch.rsqrt(x.var(axes, keepdim=True, correction=0) + eps)
+    slope = torch.ones_like(exact) if weight is None else weight.expand_as(exact)
+    shift = torch.zeros_like(exact) if bias is None else bias.expand_as(exact)
+    mean = of_sum(x.abs().mean(axes, keepdim=True), x.mean(axes, keepdim=True), length)
+    common = torch.full_like(rstd, DRIFT * length**0.5 / 2)
+    return [
+        Noise(FUNCTIONS * (exact.abs() + shift.abs())),
+        Noise(mean * rstd, slope),
+        Noise(common, exact - shift),
+    ]

@@ -1,0 +1,312 @@
+"""Runs one call of a block again on copies of its recorded inputs, and leaves no trace.
+
+In float64 (the oracle), as the rounded model with simulated kernels, or as it is. Inputs are copied
+first, for the oracle to float64, a cache's layers only when they are touched; weights are not: the
+modes upcast them where they are used. Module state is put back, transformers' output collectors are
+switched off, and `is_aside()` is true meanwhile, so that every hook and patch stays passive.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves
+from transformers.cache_utils import Cache, CacheLayerMixin, LinearAttentionCacheLayerMixin
+from transformers.utils import output_capturing
+
+from python_inspector.models.dispatch import resident
+from python_inspector.oracle.lift import WIDE, float64_lift, is_low, widen
+from python_inspector.oracle.rounded import rounded_run
+from python_inspector.oracle.simulation import Simulation
+
+_aside: ContextVar[bool] = ContextVar("python_inspector_aside", default=False)
+
+Memo = dict[int, tuple[Any, Any]]
+"""id of an original object -> (the original, kept alive so that the id stays its own; its copy)."""
+
+
+def is_aside() -> bool:
+    """Whether what happens now is no part of the run: an oracle, or a recorder's own arithmetic."""
+    return _aside.get()
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """No recorder listens to what happens inside."""
+    token = _aside.set(True)
+    try:
+        yield
+    finally:
+        _aside.reset(token)
+
+
+Twin = Callable[[Any], Any]
+"""From an input object to the one that the run at hand used: itself, or its float64 copy."""
+
+
+class Rerun:
+    """What a run on copies gave: its result, and the copy that stands for each input."""
+
+    def __init__(self, result: Any, memo: Memo) -> None:
+        self.result = result
+        self._memo = memo
+
+    def twin(self, original: Any) -> Any:
+        """The copy of an input object, mutated as the run mutated it."""
+        return self._memo[id(original)][1]
+
+
+class Runner(Protocol):
+    """One way to run a call again; `modules` are those whose parameters and buffers it may use."""
+
+    def __call__(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        modules: Iterable[torch.nn.Module] = (),
+    ) -> Rerun: ...
+
+
+Again = Callable[[Runner], Rerun]
+"""A call that can be run again: what taps hand to the recorder."""
+
+
+def run_lifted(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    modules: Iterable[torch.nn.Module] = (),
+    known: Memo | None = None,
+) -> Rerun:
+    """Calls `function` in float64.
+
+    An input that is in `known` is replaced by what stands there instead of by a fresh copy.
+    """
+    modules = list(modules)
+    copies = _Copies(_widened, WIDE, dict(known or {}))
+
+    def lift() -> AbstractContextManager[None]:
+        return float64_lift(_leaves(modules))
+
+    return _run(function, args, kwargs, modules, copies, lift)
+
+
+def run_rounded(simulation: Simulation) -> Runner:
+    """Runs calls as the rounded model and simulated kernels."""
+
+    def run(
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        modules: Iterable[torch.nn.Module] = (),
+    ) -> Rerun:
+        copies = _Copies(_as_stored, {}, {})
+        return _run(function, args, kwargs, list(modules), copies, lambda: rounded_run(simulation))
+
+    return run
+
+
+def run_as_it_is(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    modules: Iterable[torch.nn.Module] = (),
+) -> Rerun:
+    """Calls `function` as the model does."""
+    copies = _Copies(_as_stored, {}, {})
+    return _run(function, args, kwargs, list(modules), copies, torch.no_grad)
+
+
+def _run(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    modules: list[torch.nn.Module],
+    copies: _Copies,
+    mode: Callable[[], AbstractContextManager[Any]],
+) -> Rerun:
+    token = output_capturing._active_collector.set(None)
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(aside())
+            stack.enter_context(resident(modules))
+            for module in modules:
+                stack.enter_context(_state_restored(module))
+            with torch.inference_mode(False), torch.no_grad():
+                args, kwargs = copies.of_call(function, args, kwargs)
+            with mode():
+                return Rerun(function(*args, **kwargs), copies.memo)
+    finally:
+        output_capturing._active_collector.reset(token)
+
+
+@contextmanager
+def stubbed(module: torch.nn.Module, children: Mapping[str, Any]) -> Iterator[None]:
+    """Replaces children of `module` by constants: each returns its value whatever it is given.
+
+    A callable value is called instead. So a parent's own unedited code runs on recorded tensors.
+    """
+    old = {name: module._modules[name] for name in children}
+    try:
+        for name, value in children.items():
+            module._modules[name] = _Stub(value)
+        yield
+    finally:
+        module._modules.update(old)
+
+
+class _Stub(torch.nn.Module):
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.value(*args, **kwargs) if callable(self.value) else self.value
+
+
+class _LazyLayers(list[Any]):
+    """A cache's layers, copied one by one when they are touched."""
+
+    def __init__(self, layers: list[Any], copies: _Copies) -> None:
+        super().__init__(layers)
+        self._done: dict[int, Any] = {}
+        self._copies = copies
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        if index not in self._done:
+            with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
+                self._done[index] = self._copies.of(super().__getitem__(index))
+        return self._done[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+
+class _Copies:
+    """Copies of input trees: they never alias the originals, and keep aliasing inside."""
+
+    def __init__(
+        self,
+        tensor: Callable[[torch.Tensor, str], torch.Tensor],
+        dtypes: Mapping[Any, torch.dtype],
+        memo: Memo,
+    ) -> None:
+        self._tensor = tensor
+        self._dtypes = dtypes
+        self.memo = memo
+
+    def of_call(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments copied; positional ones stay positional, their names tell which are masks."""
+        names = [*parameter_names(function), *[""] * len(args)]
+        return (
+            tuple(self.of(value, name) for name, value in zip(names, args, strict=False)),
+            {key: self.of(value, key) for key, value in kwargs.items()},
+        )
+
+    def of(self, value: Any, name: str = "") -> Any:
+        if id(value) in self.memo:
+            return self.memo[id(value)][1]
+        new: Any
+        if isinstance(value, torch.Tensor):
+            new = self._tensor(value.detach(), name)
+        elif isinstance(value, Cache):
+            new = copy.copy(value)
+            new.__dict__ = {
+                key: _LazyLayers(item, self) if key == "layers" else self.of(item, key)
+                for key, item in vars(value).items()
+            }
+        elif isinstance(value, (CacheLayerMixin, LinearAttentionCacheLayerMixin)):
+            new = copy.copy(value)
+            new.__dict__ = {key: self.of(item, key) for key, item in vars(value).items()}
+        elif isinstance(value, torch.dtype):
+            new = self._dtypes.get(value, value)
+        elif isinstance(value, dict):
+            items = ((key, self.of(item, str(key))) for key, item in value.items())
+            new = type(value)(items) if type(value) in (dict, OrderedDict) else dict(items)
+        elif isinstance(value, tuple):
+            parts = [self.of(item, name) for item in value]
+            new = type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        elif isinstance(value, list):
+            new = [self.of(item, name) for item in value]
+        else:
+            new = value
+        self.memo[id(value)] = (value, new)
+        return new
+
+
+def _widened(value: torch.Tensor, name: str) -> torch.Tensor:
+    """Exactly, in float64. An additive mask's finfo(dtype).min becomes float64's: -65504 would not
+    absorb a score."""
+    if not is_low(value):
+        return value.clone()
+    new: torch.Tensor = widen(value)
+    if "mask" in name:
+        lowest = value == torch.finfo(value.dtype).min
+        new = torch.where(lowest, torch.finfo(new.dtype).min, new)
+    return new
+
+
+def _as_stored(value: torch.Tensor, name: str) -> torch.Tensor:
+    """With the same strides: torch adds a bias otherwise where its input is not contiguous."""
+    if torch.ops.aten.is_non_overlapping_and_dense(value):
+        return value.clone()
+    storage = value.untyped_storage().clone()
+    new = torch.empty(0, dtype=value.dtype, device=value.device)
+    return new.set_(storage, value.storage_offset(), value.shape, value.stride())
+
+
+def parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Names of a function's parameters; () for a builtin without a signature."""
+    return _parameter_names(getattr(function, "__func__", function), inspect.ismethod(function))
+
+
+@functools.lru_cache(maxsize=512)
+def _parameter_names(function: Callable[..., Any], bound: bool) -> tuple[str, ...]:
+    try:
+        names = tuple(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return ()
+    return names[1:] if bound else names
+
+
+def _leaves(modules: Iterable[torch.nn.Module]) -> set[int]:
+    """Storage addresses of all parameters, buffers and plain tensor attributes."""
+    found: set[int] = set()
+    for root in modules:
+        for module in root.modules():
+            plain = [v for v in vars(module).values() if isinstance(v, (torch.Tensor, list, tuple))]
+            for value in tree_leaves([module._parameters, module._buffers, plain]):
+                if isinstance(value, torch.Tensor):
+                    found.add(value.untyped_storage().data_ptr())
+    return found
+
+
+@contextmanager
+def _state_restored(module: torch.nn.Module) -> Iterator[None]:
+    """Puts back attributes, buffers, parameters: a forward may re-register them (dynamic rope)."""
+    old = [(m, dict(vars(m)), dict(m._buffers), dict(m._parameters)) for m in module.modules()]
+    try:
+        yield
+    finally:
+        for m, attributes, buffers, parameters in old:
+            vars(m).clear()
+            vars(m).update(attributes)
+            m._buffers.clear()
+            m._buffers.update(buffers)
+            m._parameters.clear()
+            m._parameters.update(parameters)

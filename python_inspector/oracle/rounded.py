@@ -1,0 +1,315 @@
+"""rounded_run(): torch code as a correct kernel with the same rounding points computes it.
+
+Every aten operation is computed in float64 from its stored operands and rounded once, to the dtype
+that the operation stores in eager torch. That is the rounded model m: what every correct kernel
+gives in all but a small share of its bits. In the same pass run simulated correct kernels: before
+each rounding they are off by what another order of float32 sums and another library's functions
+are off (arithmetic.py). What they show of a gate's statistic, a correct kernel may show.
+
+Discrete choices (comparisons, top-k, indices, branches) are those of m in every simulated run.
+Moves, views and selections are done as they are. A list of the operations is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from python_inspector.format.recording import DTYPES
+from python_inspector.oracle import truncation
+from python_inspector.oracle.arithmetic import name_of, noise, terms
+from python_inspector.oracle.attention_model import attend, is_attention
+from python_inspector.oracle.batched import batched
+from python_inspector.oracle.simulation import Operands, Simulation, product, widened
+
+aten = torch.ops.aten
+
+_MOVES = {
+    "clone", "_to_copy", "cat", "stack", "index", "index_select", "gather", "embedding", "where",
+    "masked_fill", "copy", "fill", "zero", "constant_pad_nd", "repeat", "index_put", "index_copy",
+    "index_fill", "scatter", "masked_scatter", "masked_select", "tril", "triu", "flip", "roll",
+    "select_scatter", "slice_scatter", "repeat_interleave", "take", "lift_fresh_copy",
+}  # fmt: skip
+"""Done in the stored dtype: nothing is computed; a cast rounds once, as in eager torch."""
+_MAKERS = {
+    "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_ones", "new_empty",
+    "new_full", "new_empty_strided", "_unsafe_view", "_reshape_alias", "_local_scalar_dense",
+    "lift_fresh", "_fused_sdp_choice",
+}  # fmt: skip
+"""Use a tensor's form alone, or lay a view over it, or read m's value."""
+_SELECTIONS = {"topk", "sort", "max", "min", "kthvalue", "median", "mode", "cummax", "cummin"}
+"""Give values and indices: the indices are m's, the values each run's own at these."""
+_PRODUCTS = {"mm": (0, 1), "addmm": (1, 2)}
+
+Dtypes = tuple[torch.dtype | None, ...]
+_output_dtypes: dict[Any, Dtypes] = {}
+"""What operations store, by operation and operands: each is called once to find out."""
+
+
+class RoundedRunError(RuntimeError):
+    """Code whose arithmetic is not seen, or cannot be done in float64."""
+
+
+@contextmanager
+def rounded_run(simulation: Simulation) -> Iterator[None]:
+    """What torch computes inside is the rounded model; its samples are in simulation.stacks."""
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.no_grad())
+        for device in ("cpu", "cuda"):
+            stack.enter_context(torch.autocast(device, enabled=False))
+        stack.enter_context(torch._C.DisableTorchFunction())  # no mode of a recorder's own
+        stack.enter_context(_Rounded(simulation))
+        yield
+
+
+class _Rounded(TorchDispatchMode):
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__()
+        self._simulation = simulation
+        self._stacks = simulation.stacks
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func.is_view:
+            return func(*args, **kwargs)
+        if func.namespace not in ("aten", "prims", "prim"):
+            raise RoundedRunError(f"[rounded] {func} is a custom operation: its inside is unseen")
+        if func._can_decompose():  # a composite that arrives whole, as inference tensors make it
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        name = name_of(func)
+        tensors = list(_tensors((args, kwargs)))
+        if any(t.is_complex() for t in tensors):
+            raise RoundedRunError(f"[rounded] {func} computes with complex numbers")
+        if name in _MAKERS or not any(t.is_floating_point() for t in tensors):
+            return func(*args, **kwargs)
+        if func._schema.is_mutable:
+            return self._in_place(func, name, args, kwargs)
+        if name in _MOVES:
+            return self._moved(func, name, args, kwargs)
+        dtypes = _stored_dtypes(func, args, kwargs)
+        if not any(dtype is not None and dtype.is_floating_point for dtype in dtypes):
+            return func(*args, **kwargs)  # a choice, m's
+        operands = Operands(self._stacks, args, kwargs, wide=True)
+        if name in _SELECTIONS and len(dtypes) == 2:
+            return self._selected(func, args, kwargs, operands)
+        return self._computed(func, name, operands, dtypes)
+
+    def _computed(self, func: OpOverload, name: str, operands: Operands, dtypes: Dtypes) -> Any:
+        stacked = operands.stacked
+        if is_attention(name):
+            exact: Any = attend(func, operands, self._simulation)
+        else:
+            exact = self._exact(func, name, operands)
+        if not isinstance(exact, (tuple, list)):
+            result = self._stored(func, name, operands, exact, dtypes[0], stacked)
+            self._note(name, operands, result)
+            return result
+        results = []
+        for i, (value, dtype) in enumerate(zip(exact, dtypes, strict=False)):
+            fresh = stacked if not is_attention(name) else i == 0
+            results.append(self._stored(func, name, operands, value, dtype, fresh))
+        self._note(name, operands, results[0])
+        return tuple(results)
+
+    def _exact(self, func: OpOverload, name: str, operands: Operands) -> Any:
+        """The float64 result, [rows, ...] if any operand has rows."""
+        if name not in _PRODUCTS:
+            operands.args = widened(operands.args)
+        if operands.stacked:
+            rows = self._simulation.rows
+            return batched(func, operands.args, operands.kwargs, operands.has_rows, rows)
+        if func is aten.mm.default:
+            return product(*operands.args)
+        if func is aten.addmm.default:
+            return batched(func, operands.args, operands.kwargs, operands.has_rows, 1)
+        return func(*operands.args, **operands.kwargs)
+
+    def _stored(
+        self,
+        func: OpOverload,
+        name: str,
+        operands: Operands,
+        exact: Any,
+        dtype: torch.dtype | None,
+        stacked: bool,
+    ) -> Any:
+        """Perturbed, rounded to what is stored, and entered as a stack if it is one."""
+        if not isinstance(exact, torch.Tensor) or dtype is None:
+            return exact
+        if not dtype.is_floating_point:
+            return exact[0] if stacked else exact
+        if stacked:
+            self._simulation.check(exact[0].numel())
+        if not is_attention(name):
+            perturbed = self._perturbed(func, name, operands, exact, stacked)
+            stacked = stacked or perturbed is not exact
+            exact = perturbed
+        rounded = exact.to(dtype)
+        return self._stacks.adopt(rounded) if stacked else rounded
+
+    def _perturbed(
+        self, func: OpOverload, name: str, operands: Operands, exact: torch.Tensor, stacked: bool
+    ) -> torch.Tensor:
+        """`exact` itself where every kernel has the same."""
+        simulation = self._simulation
+        if simulation.runs == 0:
+            return exact
+        if simulation.truncating and truncation.applies(name):
+            return truncation.truncated(name, operands, exact, stacked, simulation)
+        args, kwargs = operands.first_row()
+        out = exact
+        for part in noise(name, func, args, kwargs, exact[0] if stacked else exact):
+            out = simulation.perturb(out, part.scale, stacked or out is not exact, part.times)
+        return out
+
+    def _moved(
+        self, func: OpOverload, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        operands = Operands(self._stacks, args, kwargs, wide=False)
+        dtype = kwargs.get("dtype")
+        if not operands.stacked or (dtype is not None and not dtype.is_floating_point):
+            result = func(*args, **kwargs)
+        else:
+            rows = self._simulation.rows
+            result = self._stacks.adopt(
+                batched(func, operands.args, operands.kwargs, operands.has_rows, rows)
+            )
+        if name == "_to_copy" and _narrows(args[0], result):
+            self._note(name, operands, result)
+        return result
+
+    def _selected(
+        self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], operands: Operands
+    ) -> Any:
+        values, indices = func(*args, **kwargs)
+        x = operands.args[0]
+        if not operands.has_rows(x):
+            return values, indices
+        at = {"topk": 2, "kthvalue": 2}.get(name_of(func), 1)
+        axis = args[at] if len(args) > at else kwargs.get("dim", -1)
+        keep = values.ndim == args[0].ndim
+        index = indices if keep else indices.unsqueeze(axis)
+        axis = axis + 1 if axis >= 0 else axis
+        taken = x.gather(axis, index.expand(len(x), *index.shape))
+        taken = taken if keep else taken.squeeze(axis)
+        return self._stacks.adopt(taken.to(values.dtype)), indices
+
+    def _in_place(
+        self, func: OpOverload, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Writes the rounded result back to the first argument."""
+        target = _target(func, args)
+        if not target.is_floating_point():
+            return func(*args, **kwargs)
+        moves = name in _MOVES
+        operands = Operands(self._stacks, args, kwargs, wide=not moves)
+        if not operands.stacked and moves:
+            func(*args, **kwargs)
+        else:
+            given = operands.args if moves else widened(operands.args)
+            exact, stacked = self._written(func, given, operands)
+            if not moves:
+                exact = self._perturbed(func, name, operands, exact, stacked)
+            if stacked or exact.shape != target.shape:
+                self._stacks.write(target, exact.to(target.dtype))
+            else:
+                target.copy_(exact)
+        source = args[1] if name == "copy" else target
+        if not moves or _narrows(source, target):
+            self._note(name, operands, target)
+        return target
+
+    def _written(
+        self, func: OpOverload, args: list[Any], operands: Operands
+    ) -> tuple[torch.Tensor, bool]:
+        """The operation done on a copy of its target, and whether that is a stack."""
+        target = args[0]
+        if not operands.stacked:
+            target = target.clone()
+            func(target, *args[1:], **operands.kwargs)
+            return target, False
+        rows = self._simulation.rows
+        if operands.has_rows(target):
+            target = target.clone()
+        else:
+            target = self._simulation.spread_out(target, stacked=False)
+
+        def has_rows(value: Any) -> bool:
+            return value is target or operands.has_rows(value)
+
+        batched(func, [target, *args[1:]], operands.kwargs, has_rows, rows)
+        return target, True
+
+    def _note(self, name: str, operands: Operands, result: Any) -> None:
+        if not isinstance(result, torch.Tensor) or result.dtype not in DTYPES:
+            return
+        args, _ = operands.first_row()
+        entry: dict[str, Any] = {"op": name, "stores": DTYPES[result.dtype]}
+        if (n := terms(name, args, result)) > 1:
+            entry["terms"] = int(n)
+        self._simulation.operations.append(entry)
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+
+
+def _target(func: OpOverload, args: Sequence[Any]) -> torch.Tensor:
+    """The one tensor that an operation writes to; it is the first argument."""
+    written = [
+        i
+        for i, argument in enumerate(func._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    if written != [0] or not isinstance(args[0], torch.Tensor):
+        raise RoundedRunError(f"[rounded] {func} writes to other arguments than its first")
+    return args[0]
+
+
+def _narrows(source: Any, result: torch.Tensor) -> bool:
+    """Whether storing `source` as `result` rounds."""
+    floats = isinstance(source, torch.Tensor) and source.is_floating_point()
+    return floats and result.is_floating_point() and source.itemsize > result.itemsize
+
+
+def _stored_dtypes(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Dtypes:
+    key = (func, _kinds(args), _kinds(tuple(kwargs.items())))
+    if key not in _output_dtypes:
+        result = func(*args, **kwargs)
+        results = result if isinstance(result, (tuple, list)) else [result]
+        _output_dtypes[key] = tuple(getattr(value, "dtype", None) for value in results)
+    return _output_dtypes[key]
+
+
+def _kinds(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Of every operand what the dtype of a result can depend on."""
+
+    def kind(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.dtype, value.ndim == 0
+        if isinstance(value, (list, tuple)):
+            return _kinds(value)
+        return value if isinstance(value, (torch.dtype, str, bool, type(None))) else type(value)
+
+    return tuple(map(kind, values))

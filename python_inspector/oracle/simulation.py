@@ -1,0 +1,161 @@
+"""Simulated correct kernels beside one run: how many, their samples, and the noise between them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from python_inspector.oracle.stacks import Stacks
+
+LOW = {torch.float32, torch.float16, torch.bfloat16}
+LARGE = 1 << 20
+"""Elements of a weight beyond which a product upcasts it piece by piece."""
+
+
+class TooLargeError(RuntimeError):
+    """A stack of samples would exceed the limit: simulate fewer kernels at once."""
+
+
+@dataclass
+class Simulation:
+    """How a rounded run is made, and what it noted."""
+
+    runs: int
+    """Simulated kernels beside the rounded model."""
+    generator: torch.Generator
+    limit: int = 1 << 26
+    """Elements of a float64 stack; ignored for one run, which cannot be divided."""
+    truncating: bool = False
+    """Products accumulate as tensor cores do (truncation.py)."""
+    operations: list[dict[str, Any]] = field(default_factory=list)
+    """What the run computed, in order, as the recording lists it."""
+    stacks: Stacks = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stacks = Stacks(self.rows)
+
+    @property
+    def rows(self) -> int:
+        """Rows of a stack: the rounded model, then the simulated kernels."""
+        return self.runs + 1
+
+    def check(self, elements: int) -> None:
+        if self.runs > 1 and self.rows * elements > self.limit:
+            raise TooLargeError(f"{self.rows} runs of {elements} elements, at most {self.limit}")
+
+    def normal(self, shape: Sequence[int], device: torch.device) -> torch.Tensor:
+        """A normal number for every element of the simulated kernels' results."""
+        drawn = torch.randn((self.runs, *shape), generator=self.generator)
+        return drawn.to(device)
+
+    def spread_out(self, exact: torch.Tensor, stacked: bool) -> torch.Tensor:
+        """A stack that may be written to; `exact` itself where it is one."""
+        if stacked:
+            return exact
+        self.check(exact.numel())
+        return exact.expand(self.rows, *exact.shape).clone(memory_format=torch.contiguous_format)
+
+    def perturb(
+        self,
+        exact: torch.Tensor,
+        scale: torch.Tensor,
+        stacked: bool,
+        times: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """The result as each simulated kernel has it: off by `scale` times a normal number."""
+        off = self.normal(scale.shape, scale.device) * scale
+        out = self.spread_out(exact, stacked)
+        out[1:] += off if times is None else off * times
+        return out
+
+
+def seeded(text: str) -> torch.Generator:
+    """A generator that gives the same for the same text."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "little"))
+
+
+class Operands:
+    """The arguments of one operation with stacks in place of tensors that have samples.
+
+    `wide`: in float64, but for weights that are too large to be upcast as a whole; Python numbers
+    keep the rounding to float32 that torch gives them, unless an operand is float64.
+    """
+
+    def __init__(
+        self, stacks: Stacks, args: Sequence[Any], kwargs: Mapping[str, Any], *, wide: bool
+    ) -> None:
+        self._stacks = stacks
+        self._wide = wide
+        if any(isinstance(a, torch.Tensor) and a.dtype == torch.float64 for a in args):
+            self._wide = False
+        self.stores = next((a.dtype for a in args if isinstance(a, torch.Tensor)), torch.float32)
+        """The dtype of the first tensor, before it was upcast."""
+        self._with_rows: set[int] = set()
+        self.args = [self._take(a) for a in args]
+        self.kwargs = {name: self._take(a) for name, a in kwargs.items()}
+
+    def has_rows(self, value: Any) -> bool:
+        """Whether this object among the arguments is a stack."""
+        return id(value) in self._with_rows
+
+    @property
+    def stacked(self) -> bool:
+        return bool(self._with_rows)
+
+    def first_row(self) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments of the run itself."""
+        return self.map(lambda t: t[0] if self.has_rows(t) else t)
+
+    def map(self, change: Callable[[torch.Tensor], Any]) -> tuple[list[Any], dict[str, Any]]:
+        def each(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                return change(value)
+            return [each(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+        return [each(a) for a in self.args], {name: each(a) for name, a in self.kwargs.items()}
+
+    def _take(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            stack = self._stacks.of(value) if len(self._stacks) else None
+            taken = value if stack is None else stack
+            if self._wide and taken.dtype in LOW and (stack is not None or not _is_large(taken)):
+                taken = taken.double()
+            if stack is not None:
+                self._with_rows.add(id(taken))
+            return taken
+        if self._wide and isinstance(value, float):
+            return _as_float32(value)
+        if isinstance(value, torch.dtype):
+            return torch.float64 if self._wide and value in LOW else value
+        return [self._take(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def _as_float32(number: float) -> float:
+    """Factors and epsilons as every kernel is given them: float32 arithmetic has no others."""
+    return torch.tensor(number, dtype=torch.float32).item()
+
+
+def _is_large(t: torch.Tensor) -> bool:
+    return t.ndim == 2 and t.numel() > LARGE
+
+
+def widened(operands: Sequence[Any]) -> list[Any]:
+    """Every low tensor in float64, the large ones, too."""
+    return [a.double() if isinstance(a, torch.Tensor) and a.dtype in LOW else a for a in operands]
+
+
+def product(a: torch.Tensor, b: torch.Tensor, *, magnitudes: bool = False) -> torch.Tensor:
+    """a @ b in float64, or |a| @ |b|, without a whole float64 copy of a large weight."""
+    if a.dtype in LOW:
+        a = a.double()
+    a = a.abs() if magnitudes else a
+    if b.dtype not in LOW:
+        return torch.matmul(a, b.abs() if magnitudes else b)
+    step = max(1, LARGE // b.shape[-2])
+    parts = [b[..., i : i + step].double() for i in range(0, b.shape[-1], step)]
+    return torch.cat([torch.matmul(a, p.abs() if magnitudes else p) for p in parts], -1)

@@ -1,0 +1,155 @@
+"""What simulated correct kernels show of a block: its rounded model, and every gate's spread.
+
+simulate() runs a call as rounded.py does and keeps the samples of its outputs; model_of() and
+spread_of() turn those into what a recording says of an output.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from python_inspector.format.axes import Named
+from python_inspector.format.sampled import WIDTH, sign_vectors
+from python_inspector.oracle.gate_statistics import (
+    Figures,
+    Layout,
+    Scales,
+    layout_of,
+    sketch_errors,
+)
+from python_inspector.oracle.replay import Again, Twin, run_rounded
+from python_inspector.oracle.simulation import Simulation, TooLargeError, seeded
+from python_inspector.oracle.truncation import LEAST_TERMS
+
+DEFAULT_RUNS = 16
+NARROW = {torch.float16, torch.bfloat16}
+"""Dtypes whose outputs are judged by their bits."""
+
+Outputs = Callable[[Any, Twin], dict[str, Named]]
+
+
+@dataclass
+class Simulated:
+    """The outputs of one call: of each a stack [1 + runs, *shape], the rounded model first."""
+
+    outputs: dict[str, torch.Tensor]
+    operations: list[dict[str, Any]]
+    truncated: dict[str, torch.Tensor] = field(default_factory=dict)
+    """The same of kernels whose products truncate, where sums are long enough."""
+
+
+def simulate(again: Again, outputs: Outputs, runs: int, seed: str) -> Simulated | None:
+    """None for a call without arithmetic: every kernel gives the same bits.
+
+    Raises RoundedRunError where the arithmetic is not seen.
+    """
+    stacks, operations = _groups(again, outputs, runs, seed, truncating=False)
+    if not operations:
+        return None
+    result = Simulated(stacks, operations)
+    long = any(entry.get("terms", 1) >= LEAST_TERMS for entry in operations)
+    if long and any(stack.dtype in NARROW for stack in stacks.values()):
+        result.truncated, _ = _groups(again, outputs, runs, seed, truncating=True)
+    return result
+
+
+def _groups(
+    again: Again, outputs: Outputs, runs: int, seed: str, *, truncating: bool
+) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
+    """As many kernels at once as fit; the first group's rounded model counts."""
+    generator, size = seeded(seed), runs
+    parts: list[dict[str, torch.Tensor]] = []
+    operations: list[dict[str, Any]] = []
+    done = 0
+    while done < runs:
+        simulation = Simulation(min(size, runs - done), generator, truncating=truncating)
+        try:
+            rerun = again(run_rounded(simulation))
+        except TooLargeError:
+            size = max(1, simulation.runs // 2)
+            continue
+        named = outputs(rerun.result, rerun.twin)
+        operations = operations or simulation.operations
+        stacks = {name: _stack(simulation, tensor) for name, (tensor, _) in named.items()}
+        parts.append(stacks if not parts else {name: s[1:] for name, s in stacks.items()})
+        done += simulation.runs
+    whole = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    return whole, operations
+
+
+def _stack(simulation: Simulation, t: torch.Tensor) -> torch.Tensor:
+    stack = simulation.stacks.of(t)
+    return t.expand(simulation.rows, *t.shape) if stack is None else stack
+
+
+@dataclass
+class Judged:
+    """One output as the judge sees it: what the samples are measured against."""
+
+    layout: Layout
+    scales: Scales
+    sketch: Callable[[torch.Tensor], torch.Tensor] | None = None
+    """From all rows of samples to the statistic of their sketches, where rows are chosen."""
+
+
+def judged(
+    o: torch.Tensor, axes: Sequence[str], valid: torch.Tensor | None, tokens: list[int] | None
+) -> Judged:
+    """`o` as stored, of the chosen `tokens` only where there are some."""
+    layout = layout_of(o.shape, axes, tokens)
+    return Judged(layout, Scales(layout, o, None if valid is None else valid.expand(o.shape)))
+
+
+def sketch_of_rows(
+    axes: Sequence[str], shape: Sequence[int], oracle: torch.Tensor, rms: torch.Tensor
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    """For outputs [k, *shape], all rows of them, against the sketches of the oracle."""
+    layout = layout_of(shape, axes)
+    signs = sign_vectors(layout.columns, oracle.device)
+
+    def statistic(y: torch.Tensor) -> torch.Tensor:
+        products = layout.matrix(y) @ signs
+        return sketch_errors(products.reshape(len(y), -1, WIDTH), oracle, rms, layout.columns)
+
+    return statistic
+
+
+def model_of(r: torch.Tensor, m: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Flat positions where the rounded model has other bits than r, and m there; None for none."""
+    r, m = r.contiguous().flatten(), m.contiguous().flatten()
+    other = (r.view(torch.int16) != m.view(torch.int16)) & ~(r.isnan() & m.isnan())
+    at = other.nonzero().flatten()
+    return (at, m[at]) if at.numel() else None
+
+
+def spread_of(
+    output: Judged, chosen: torch.Tensor, every: torch.Tensor | None = None
+) -> dict[str, Any]:
+    """The spread entry of an output; `chosen` are the stored rows of the samples, m first, `every`
+    all rows where they are more."""
+    m, y = chosen[:1], chosen[1:]
+    figures: Figures = output.scales.statistics(y)
+    figures["gain"] = figures["gain"].abs()
+    if output.sketch is not None and every is not None:
+        figures["sketch"] = output.sketch(every[1:])
+    if y.dtype in NARROW:
+        figures["bits"] = output.scales.differing(y, m)
+    return {"runs": len(y)} | summaries(figures)
+
+
+def summaries(figures: Figures) -> dict[str, list[float]]:
+    """Mean, standard deviation and largest of each, to three significant digits."""
+    values = torch.stack(list(figures.values()))
+    deviations = values.std(1) if values.shape[1] > 1 else torch.zeros(len(values))
+    columns = (column.tolist() for column in (values.mean(1), deviations, values.amax(1)))
+    rows = zip(figures, *columns, strict=True)
+    return {name: [_short(value) for value in numbers] for name, *numbers in rows}
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.3g}") if math.isfinite(value) else value

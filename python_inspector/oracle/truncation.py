@@ -1,0 +1,49 @@
+"""Products that accumulate as tensor cores do: blocks of 16 exact products, then truncation.
+
+The sum so far is float32; adding a block to it cuts the result off toward zero. The rounded model's
+products are accumulated so, in the order of their terms. Where a cut falls within the last place is
+chance: each simulated kernel is also off by as much as that chance varies.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from python_inspector.oracle.simulation import Operands, Simulation
+
+BLOCK = 16
+LEAST_TERMS = 1024
+"""Sums shorter than this lose less than other orders do: they are not simulated."""
+_OPERANDS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
+_KEPT = -(1 << 29)  # of a float64's bits those that float32 has, too
+_POWER = 0x7FF << 52  # of a float64's bits those of the power of two below it
+
+
+def applies(name: str) -> bool:
+    return name in _OPERANDS
+
+
+def truncated(
+    name: str, operands: Operands, exact: torch.Tensor, stacked: bool, simulation: Simulation
+) -> torch.Tensor:
+    """The stack of results before rounding; the rounded model's is exact."""
+    first, _ = operands.first_row()
+    a, b = (first[i] for i in _OPERANDS[name])
+    lost, variance = loss(a, b)
+    out = simulation.spread_out(exact, stacked)
+    out[1:] -= lost
+    return simulation.perturb(out, variance.sqrt(), stacked=True)
+
+
+def loss(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a @ b loses by truncation, and the variance of that if every cut fell anywhere."""
+    a, b = a.double(), b.double()
+    exact = torch.matmul(a, b)
+    total, squares = torch.zeros_like(exact), torch.zeros_like(exact)
+    for start in range(0, a.shape[-1], BLOCK):
+        block = slice(start, start + BLOCK)
+        total += torch.matmul(a[..., block], b[..., block, :])
+        bits = total.view(torch.int64)
+        squares += (bits & _POWER).view(torch.float64).square()
+        bits &= _KEPT
+    return exact - total, squares * (2.0**-46 / 12)

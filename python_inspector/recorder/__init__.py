@@ -1,0 +1,1 @@
+"""record(): hooks and patches that turn the blocks of a run into checkpoints."""

@@ -1,0 +1,49 @@
+"""How far the reference is from its oracle: delta, and one number for it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from python_inspector.errors import RecordError
+
+
+@dataclass
+class Difference:
+    """delta = o - r as f32 (None: exactly zero) and error = sqrt(sum delta^2 / sum o^2)."""
+
+    delta: torch.Tensor | None
+    error: float
+
+
+def difference(
+    r: torch.Tensor, o: torch.Tensor, valid: torch.Tensor | None, where: str
+) -> Difference:
+    """How far the reference is from the oracle; `valid` broadcasts against both.
+
+    Equal infinities and equal NaNs differ by zero.
+    """
+    if r.shape != o.shape:
+        raise RecordError(f"[{where}] output is {tuple(r.shape)}, its oracle {tuple(o.shape)}")
+    if not r.is_floating_point():
+        return Difference(None, 0.0)
+    delta = (o - r).float()
+    spread = _norm(delta)
+    if not math.isfinite(spread):
+        same = (r == o) | (r.isnan() & o.isnan())
+        delta = torch.where(same, 0.0, delta)
+        spread = _norm(delta)
+    if spread == 0.0:
+        return Difference(None, 0.0)
+    if valid is not None:
+        spread, o = _norm(torch.where(valid, delta, 0.0)), torch.where(valid, o, 0.0)
+    size = _norm(o)
+    error = spread / size if size else math.inf
+    return Difference(delta, error if spread else 0.0)
+
+
+def _norm(tensor: torch.Tensor) -> float:
+    """sqrt of the sum of squares, in float64."""
+    return float(torch.linalg.vector_norm(tensor, dtype=torch.float64))

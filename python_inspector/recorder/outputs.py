@@ -1,0 +1,179 @@
+"""From a result and its reruns to what a recording says of one output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from python_inspector.errors import RecordError
+from python_inspector.format.axes import Named
+from python_inspector.format.recording import OutputRef, SampledRef, SimulatedRef, TensorRef
+from python_inspector.format.sampled import choose_tokens, is_sampled, sketch, take, token_axis
+from python_inspector.format.writer import RecordingWriter
+from python_inspector.oracle.lift import looks_float32
+from python_inspector.oracle.reruns import Reruns, instability
+from python_inspector.oracle.spread import (
+    NARROW,
+    Judged,
+    Simulated,
+    judged,
+    model_of,
+    sketch_of_rows,
+    spread_of,
+)
+from python_inspector.recorder.difference import difference
+from python_inspector.taps.calls import Block
+from python_inspector.taps.options import Options
+
+# Kinds whose float64 output fits float32 only if something below the lift computed in float32.
+_NEVER_FLOAT32 = {
+    "rms_norm", "layer_norm", "attention", "glu_mlp", "softcap", "glu_activation",
+    "gated_rms_norm", "ssd_scan", "mamba2_mixer",
+}  # fmt: skip
+
+
+class OutputStore:
+    """Stores the outputs of one recording."""
+
+    def __init__(
+        self,
+        writer: RecordingWriter,
+        options: Options,
+        key: Callable[[torch.Tensor], str],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._writer = writer
+        self._options = options
+        self._key = key
+        self._warn = warn
+
+    def store(self, where: str, name: str, block: Block, named: Named, reruns: Reruns) -> OutputRef:
+        """The entry of output `name` of the checkpoint `where`."""
+        with torch._C.DisableTorchFunction():  # the recorder's mode need not see its arithmetic
+            return self._store(where, name, block, named, reruns)
+
+    def _store(
+        self, where: str, name: str, block: Block, named: Named, reruns: Reruns
+    ) -> OutputRef:
+        r, axes = named
+        if reruns.oracle is not None and is_sampled(r, axes, self._options.sampling):
+            output = self._sampled(where, name, block, named, reruns)
+        else:
+            output = self._whole(where, name, block, named, reruns)
+        if reruns.repeated is not None:
+            error = instability(r, reruns.repeated[name][0])
+            if error > 0:
+                output.unstable = error
+                self._warn(
+                    f"{where}: {name} has other bits when the call is run again (relative error "
+                    f"{error:.1e}): the reference itself is not stable"
+                )
+        return output
+
+    def _whole(
+        self, where: str, name: str, block: Block, named: Named, reruns: Reruns
+    ) -> OutputRef:
+        r, axes = named
+        valid = block.valid.get(name)
+        mask = None if valid is None else _aligned(valid, axes)
+        delta, error = None, 0.0
+        off = None
+        if reruns.oracle is not None:
+            o = reruns.oracle[name][0]
+            result = difference(r, o, mask, where)
+            off, error = result.delta, result.error
+            delta = None if off is None else self._writer.tensor(off)
+            if error != error:
+                self._warn(f"{where}: {name} is NaN in the run or in the oracle, not in both")
+            if block.kind in _NEVER_FLOAT32 and delta is not None and looks_float32(o):
+                self._warn(f"{where}: the oracle's values all fit float32; was it computed there?")
+        reference = None if valid is None else TensorRef(self._key(valid[0]), valid[1])
+        output = OutputRef(self._key(r), axes, delta, error, reference)
+        if self._is_simulated(where, name, r, reruns.simulated):
+            against = judged(_recorded_oracle(r, off), axes, mask, None)
+            output.simulated = self._simulated(name, r, reruns.simulated, against)
+        return output
+
+    def _sampled(
+        self, where: str, name: str, block: Block, named: Named, reruns: Reruns
+    ) -> OutputRef:
+        """Chosen rows of the output with their deltas, and a sketch of all rows."""
+        r, axes = named
+        assert reruns.oracle is not None
+        o = reruns.oracle[name][0]
+        sampling, axis = self._options.sampling, token_axis(axes)
+        assert sampling is not None and axis is not None
+        if name in block.valid:
+            raise RecordError(f"[{where}] {name} has excluded rows; such an output is stored whole")
+        whole = sketch(r, o, axes, f"{where}: {name}")
+        window = (block.params.get("attention") or block.params).get("window")
+        tokens = choose_tokens(o, axes, sampling, window)
+        r, o = take(r, axes, tokens), take(o, axes, tokens)
+        result = difference(r, o, None, where)
+        tables = (torch.tensor(tokens), whole.reference, whole.oracle, whole.rms)
+        indices, *sketches = (self._writer.tensor(table) for table in tables)
+        output = OutputRef(
+            self._writer.tensor(r),
+            axes,
+            None if result.delta is None else self._writer.tensor(result.delta),
+            result.error,
+            sampled=SampledRef(indices, named[0].shape[axis], *sketches),
+        )
+        if self._is_simulated(where, name, named[0], reruns.simulated):
+            against = judged(_recorded_oracle(r, result.delta), axes, None, tokens)
+            against.sketch = sketch_of_rows(axes, named[0].shape, whole.oracle, whole.rms)
+
+            def chosen(stack: torch.Tensor) -> torch.Tensor:
+                return take(stack, ("run", *axes), tokens)
+
+            output.simulated = self._simulated(name, r, reruns.simulated, against, chosen)
+        return output
+
+    def _is_simulated(
+        self, where: str, name: str, r: torch.Tensor, simulated: Simulated | None
+    ) -> bool:
+        if simulated is None or not r.is_floating_point() or r.dtype == torch.float64:
+            return False
+        stack = simulated.outputs[name]
+        if (stack.dtype, stack.shape[1:]) != (r.dtype, r.shape):
+            self._warn(
+                f"{where}: {name} is {r.dtype} {tuple(r.shape)}, its rounded model {stack.dtype} "
+                f"{tuple(stack.shape[1:])}: left out"
+            )
+            return False
+        return True
+
+    def _simulated(
+        self,
+        name: str,
+        r: torch.Tensor,
+        simulated: Any,
+        against: Judged,
+        chosen: Callable[[torch.Tensor], torch.Tensor] = lambda stack: stack,
+    ) -> SimulatedRef:
+        every = simulated.outputs[name]
+        samples = chosen(every)
+        result = SimulatedRef(spread_of(against, samples, every), narrow=r.dtype in NARROW)
+        if result.narrow:
+            other = model_of(r, samples[0])
+            if other is not None:
+                at, values = (self._writer.tensor(t) for t in other)
+                result.model = (at, values)
+            if name in simulated.truncated:
+                every = simulated.truncated[name]
+                result.truncated = spread_of(against, chosen(every), every)
+        return result
+
+
+def _recorded_oracle(r: torch.Tensor, delta: torch.Tensor | None) -> torch.Tensor:
+    """As a reader of the recording has it."""
+    return r.double() if delta is None else r.double() + delta.double()
+
+
+def _aligned(valid: Named, axes: tuple[str, ...]) -> torch.Tensor:
+    """`valid` with a dimension of size 1 for every axis of the output that it lacks."""
+    mask, names = valid
+    sizes = dict(zip(names, mask.shape, strict=True))
+    return mask.reshape([sizes.get(axis, 1) for axis in axes])

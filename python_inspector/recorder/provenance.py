@@ -1,0 +1,157 @@
+"""Where a recording comes from: model, versions, run, weights, module tree."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import Any
+
+import torch
+from transformers.cache_utils import StaticCache
+
+from python_inspector.errors import RecordError
+from python_inspector.format.recording import DTYPES, dtype_name
+from python_inspector.models import dispatch
+from python_inspector.models.parameters import first_names
+
+
+def model_dtype(model: torch.nn.Module) -> str:
+    """The written name of the dtype that most parameters have."""
+    sizes: dict[torch.dtype, int] = {}
+    for parameter in model.parameters():
+        sizes[parameter.dtype] = sizes.get(parameter.dtype, 0) + parameter.numel()
+    if not sizes:
+        raise RecordError("[record] the model has no parameters")
+    dtype = max(sizes, key=lambda item: sizes[item])
+    if dtype not in DTYPES or not dtype.is_floating_point:
+        raise RecordError(f"[record] weights of {dtype} (quantised?) cannot be recorded")
+    return dtype_name(dtype)
+
+
+def describe_run(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What a forward call of the model was given, as far as `run` of the provenance needs it."""
+    ids = arguments.get("input_ids")
+    ids = arguments.get("inputs_embeds") if ids is None else ids
+    shape = tuple(ids.shape) if isinstance(ids, torch.Tensor) else (1, 1)
+    mask = arguments.get("attention_mask")
+    left = None
+    if isinstance(mask, torch.Tensor) and mask.ndim == 2 and not bool(mask.bool().all()):
+        left = (~mask.bool()).int().cumprod(-1).sum(-1).tolist()
+    given = arguments.get("past_key_values")
+    kind = "static" if isinstance(given, StaticCache) else "dynamic"
+    return {
+        "batch": shape[0],
+        "tokens": shape[1] if len(shape) > 1 else 1,
+        "cache": kind if given is not None or arguments.get("use_cache") else None,
+        "left_pad": left,
+    }
+
+
+def summarise_runs(runs: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) -> dict[str, Any]:
+    """`run` of the provenance: what the calls were, overridden by what the caller says."""
+    first: Mapping[str, Any] = runs[0] if runs else {"batch": 0, "tokens": 0}
+    caches = [run["cache"] for run in runs if run["cache"]]
+    cached = bool(caches)
+    padded = any(run["left_pad"] for run in runs)
+    single = all(run["tokens"] == 1 for run in runs[1:])
+    mode = "whole" if not cached else "decode" if single else "chunked"
+    if padded:
+        mode = "padded-decode" if cached else "padded"
+    return {
+        "mode": mode,
+        "batch": first["batch"],
+        "tokens": first["tokens"],
+        "steps": len(runs) - 1 if cached and single else 0,
+        "chunks": [run["tokens"] for run in runs] if mode == "chunked" else None,
+        "left_pad": first.get("left_pad"),
+        "cache": caches[0] if cached else None,
+    } | dict(given)
+
+
+def weights_sha256(model: torch.nn.Module) -> str:
+    """SHA-256 over name, dtype, shape and bytes of every parameter, sorted by name."""
+    digest = hashlib.sha256()
+    names = sorted(name for name, first in first_names(model).items() if name == first)
+    for name, parameter in dispatch.parameters(model, names):
+        digest.update(f"{name} {parameter.dtype} {tuple(parameter.shape)}\n".encode())
+        flat = parameter.detach().contiguous().cpu().flatten()
+        digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def network(model: torch.nn.Module) -> list[dict[str, Any]]:
+    """The module tree; a tied parameter names the one that it shares its tensor with."""
+    names = first_names(model)
+    tree = []
+    for path, module in model.named_modules():
+        parameters = {}
+        for name, value in module.named_parameters(recurse=False, remove_duplicate=False):
+            full = f"{path}.{name}".lstrip(".")
+            owner = names[full]
+            parameters[name] = {
+                "dtype": dtype_name(value.dtype),
+                "shape": list(value.shape),
+                "tied": None if owner == full else owner,
+            }
+        tree.append({"path": path, "class": type(module).__name__, "parameters": parameters})
+    return tree
+
+
+def header(
+    model: torch.nn.Module,
+    name: str,
+    runs: Sequence[Mapping[str, Any]],
+    given: Mapping[str, Any],
+) -> dict[str, Any]:
+    """name, provenance, config and network of a recording; `given` is what record() was told."""
+    config: Any = getattr(model, "config", None)
+    command = given.get("command")
+    return {
+        "name": name,
+        "provenance": {
+            "created": given.get("created") or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "command": " ".join(sys.argv) if command is None else command,
+            "producer": {
+                "python_inspector": _version("plumbline"),
+                "torch": torch.__version__,
+                "transformers": _version("transformers"),
+                "python": platform.python_version(),
+                "platform": _platform(),
+            },
+            "architecture": type(model).__name__,
+            "model_type": getattr(config, "model_type", None) or type(model).__name__,
+            "dtype": model_dtype(model),
+            "attention": getattr(config, "_attn_implementation", None),
+            "model": {
+                "source": given.get("source") or _source(model),
+                "seed": given.get("seed"),
+                "revision": given.get("revision"),
+                "weights_sha256": weights_sha256(model),
+            },
+            "run": summarise_runs(runs, given.get("run") or {}),
+        },
+        "config": {} if config is None else config.to_dict(),
+        "network": network(model),
+    }
+
+
+def _source(model: torch.nn.Module) -> str:
+    """Where transformers loaded it from; the class of a model that was not loaded."""
+    return getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
+
+
+def _platform() -> str:
+    """System, machine and the vector instructions that torch uses: what the bits may depend on."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    return f"{platform.system()} {platform.machine()} {capability}"
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "source"

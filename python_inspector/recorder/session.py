@@ -1,0 +1,186 @@
+"""record(), save() and note(): what a script uses."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from python_inspector.errors import RecordError
+from python_inspector.format.block_table import BLOCKS
+from python_inspector.format.sampled import Sampling
+from python_inspector.format.writer import Progress, RecordingWriter
+from python_inspector.models import dispatch
+from python_inspector.models.parameters import first_names
+from python_inspector.oracle.spread import DEFAULT_RUNS
+from python_inspector.recorder import guards, provenance
+from python_inspector.recorder.internals import OperationMode
+from python_inspector.recorder.patches import function_patches
+from python_inspector.recorder.recorder import Recorder
+from python_inspector.taps import taps_for
+from python_inspector.taps.options import Options
+
+_active: ContextVar[tuple[Recorder, ...]] = ContextVar("python_inspector_recorders", default=())
+
+
+@contextmanager
+def record(
+    model: torch.nn.Module,
+    out: Path | str,
+    *,
+    blocks: Collection[str] | None = None,
+    layers: Collection[int] | None = None,
+    oracle: bool | Literal["leaves"] = True,
+    internals: bool = True,
+    force: bool = False,
+    masked_rows: Literal["excluded", "judged"] = "excluded",
+    sampling: Sampling | None = None,
+    direct: bool = False,
+    chained: bool = False,
+    spread: int = DEFAULT_RUNS,
+    weights_path: Path | str | None = None,
+    progress: Progress | None = None,
+    name: str | None = None,
+    source: str | None = None,
+    seed: int | None = None,
+    revision: str | None = None,
+    run: Mapping[str, Any] | None = None,
+    command: str | None = None,
+    created: str | None = None,
+) -> Iterator[Recorder]:
+    """Records every forward call of `model` inside the block into the folder `out`.
+
+    Each call of the model is a step. The files appear when the block ends; an exception leaves
+    nothing behind. The model computes the same bits as without recording.
+
+    `blocks`, `layers`: record only these kinds, only these decoder layers (by index; what stands
+    outside the layers is recorded all the same). `oracle`: False records without the float64 oracle
+    (delta is null then, and the recording says so); "leaves" records no composite blocks and no
+    single operations, which is faster. `internals`: single torch operations inside functions.
+    `masked_rows`: attention rows without any allowed key are "excluded" from judging or "judged".
+    `sampling`: of large outputs only chosen rows and a sketch of all are stored, see
+    format/sampled.py.
+    `direct`: only what the model's own forward calls, not what runs inside that.
+    `chained`: the model also runs as a whole in float64, over all calls; what its layers, caches
+    and head gave is recorded beside what they gave in the run (chain.py).
+    `spread`: as many simulated correct kernels say what a correct kernel may show, see
+    oracle/spread.py; 0 leaves them and the rounded model out, which is faster.
+    `weights_path`: a weights file beside `out` that several recordings of the model share.
+    `source`, `seed`, `revision`, `run`, `command`, `created`: for the provenance; `run` overrides
+    what is seen. `force`: records what a guard would refuse, with a warning.
+
+    Raises RecordError where a recording would mislead (guards.py), FormatError and OSError as
+    RecordingWriter does. The recorder's `summary` is what was written.
+    """
+    _check_options(model, blocks, layers, oracle, masked_rows)
+    if spread < 0:
+        raise RecordError(f"[record] spread is {spread}; it counts simulated kernels, 0 for none")
+    if chained and (direct or sampling is not None or oracle is not True):
+        raise RecordError(
+            "[record] chained needs whole outputs and the oracle of every block: no direct, no "
+            f"sampling, and oracle=True (it is {oracle!r})"
+        )
+    if chained and dispatch.offloads(model):
+        raise RecordError(
+            "[record] chained runs the whole model at once, but some of its weights are offloaded "
+            "by its device map; leave chained out, or use a map of devices that hold all of it"
+        )
+    out = Path(out)
+    options = Options(
+        blocks, layers, oracle, internals, force, masked_rows, sampling, direct, chained, spread
+    )
+    taps = taps_for(model)
+    warnings = guards.check_model(model, taps, force)
+    shared = None if weights_path is None else Path(weights_path)
+    with RecordingWriter(out, weights_path=shared, progress=progress) as writer:
+        recorder = Recorder(model, writer, taps, options)
+        _introduce(recorder, warnings)
+        if shared is not None or chained:  # all weights, whatever is recorded
+            for key, tensor in dispatch.parameters(model, first_names(model)):
+                writer.weight(key, tensor)
+        with _listening(recorder):
+            yield recorder
+        run = dict(run or {}) | {"spread": spread if oracle else 0}
+        given = {"source": source, "seed": seed, "revision": revision, "run": run}
+        label = name or f"{out.resolve().parent.name}/{out.resolve().name}"
+        recorder.summary = writer.commit(
+            provenance.header(
+                model, label, recorder.runs, given | {"command": command, "created": created}
+            )
+        )
+
+
+def save(name: str, tensor: torch.Tensor, axes: tuple[str, ...] | None = None) -> None:
+    """Keeps a tensor of one's own modelling code in the recording that is running, if one is.
+
+    It becomes a checkpoint of kind `module` with an output and nothing else, called
+    `<path of the module that is running>:<name>#<call>`. Without `axes` (one name per dimension)
+    they are guessed from the number of dimensions. There is no oracle for it: it is to look at.
+    """
+    if recorders := _active.get():
+        recorders[-1].save(name, tensor, axes)
+
+
+def note(**values: Any) -> None:
+    """Adds values to the notes of the recording that is running, if one is."""
+    if (recorders := _active.get()) and not recorders[-1].passive():
+        recorders[-1].writer.note(**values)
+
+
+@contextmanager
+def _listening(recorder: Recorder) -> Iterator[None]:
+    """Hooks, patches, modes and flags: all on, and all put back whatever happens."""
+    with ExitStack() as stack:
+        switched_off = stack.enter_context(guards.exact_products())
+        if switched_off:
+            recorder.writer.note(switched_off=sorted(switched_off))
+        token = _active.set((*_active.get(), recorder))
+        stack.callback(_active.reset, token)
+        for path, module in recorder.model.named_modules():
+            for handle in recorder.hooks(path, module):
+                stack.callback(handle.remove)
+        stack.enter_context(function_patches(recorder))
+        if recorder.options.operations:
+            stack.enter_context(OperationMode(recorder))
+        yield
+
+
+def _introduce(recorder: Recorder, warnings: list[str]) -> None:
+    """Warnings that hold from the start."""
+    for text in warnings:
+        recorder.warn(text)
+    if recorder.taps.architecture is None:
+        kind = getattr(getattr(recorder.model, "config", None), "model_type", None)
+        recorder.warn(
+            f"there are no taps for {type(recorder.model).__name__} (model_type {kind}): its leaf "
+            "modules are recorded, its functions and composite blocks are not"
+        )
+    if recorder.options.oracle is False:
+        recorder.writer.note(oracle=False)
+        recorder.warn("recorded without the float64 oracle: the reference counts as exact")
+
+
+def _check_options(
+    model: torch.nn.Module,
+    blocks: Collection[str] | None,
+    layers: Collection[int] | None,
+    oracle: bool | str,
+    masked_rows: str,
+) -> None:
+    if oracle not in (True, False, "leaves"):
+        raise RecordError(f'[record] oracle is {oracle!r}; it is True, False or "leaves"')
+    if masked_rows not in ("excluded", "judged"):
+        raise RecordError(f'[record] masked_rows is {masked_rows!r}; it is "excluded" or "judged"')
+    if isinstance(blocks, str):
+        raise RecordError(f"[record] blocks is the string {blocks!r}; give a list of kinds")
+    unknown = sorted(set(blocks or ()) - {*BLOCKS, "module"})
+    if unknown:
+        raise RecordError(f"[record] unknown block {unknown[0]!r}; known are {', '.join(BLOCKS)}")
+    if layers is not None and (bad := [i for i in layers if not isinstance(i, int) or i < 0]):
+        raise RecordError(f"[record] layers holds {bad[0]!r}; give indices from 0")
+    if not isinstance(model, torch.nn.Module):
+        raise RecordError(f"[record] model is a {type(model).__name__}, not a torch.nn.Module")

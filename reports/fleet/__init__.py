@@ -1,0 +1,1 @@
+"""Checkpoints over many machines: shards of a run, the recordings they need, and one result."""

@@ -1,0 +1,1 @@
+"""How fast `harness bench` is beside PyTorch and transformers: measured in turn, and as tables."""
