@@ -189,7 +189,8 @@ Verdict Replayer::verify(const BlockEntry& block, const Checkpoint& checkpoint, 
       return !same_bytes(it.second, other.outputs.at(it.first));
     });
     if (!unstable.empty() || differs == first.outputs.end()) continue;
-    const auto& [name, y] = *differs;
+    const std::string& name = differs->first;
+    const Tensor& y = differs->second;
     unstable = text(
         "output \"", name, "\" differs between run 1 (memory filled with NaN) and run ", k + 1,
         cause_of_difference(memory, [&] { return same_bytes(y, run_on(kNaNs).outputs.at(name)); }));
