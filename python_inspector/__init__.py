@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+__version__ = "0.2.0"
+
 if TYPE_CHECKING:
     from python_inspector.capture import RecordError
     from python_inspector.recorder import RecordWarning
@@ -40,4 +42,6 @@ def __getattr__(name: str) -> Any:
     """Imports on first use: the command line answers --help without torch and transformers."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if _HOMES[name] != "verification":  # which works without torch and transformers
+        importlib.import_module(f"{__name__}.compatibility")  # first: a version that is too old
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

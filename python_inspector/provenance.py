@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from transformers.cache_utils import StaticCache
 
-from python_inspector import dispatch
+from python_inspector import __version__, dispatch
 from python_inspector.capture import RecordError
+from python_inspector.compatibility import config_dict
 from python_inspector.format import DTYPES, dtype_name
 from python_inspector.parameters import first_names
 
@@ -116,7 +117,7 @@ def header(
             "created": given.get("created") or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "command": " ".join(sys.argv) if command is None else command,
             "producer": {
-                "python_inspector": _version("plumbline"),
+                "python_inspector": __version__,
                 "torch": torch.__version__,
                 "transformers": _version("transformers"),
                 "python": platform.python_version(),
@@ -134,7 +135,7 @@ def header(
             },
             "run": summarise_runs(runs, given.get("run") or {}),
         },
-        "config": {} if config is None else config.to_dict(),
+        "config": {} if config is None else config_dict(config),
         "network": network(model),
     }
 

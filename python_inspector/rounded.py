@@ -24,6 +24,7 @@ from python_inspector import truncation
 from python_inspector.arithmetic import name_of, noise, terms
 from python_inspector.attention_model import attend, is_attention
 from python_inspector.batched import batched
+from python_inspector.compatibility import can_decompose
 from python_inspector.format import DTYPES
 from python_inspector.simulation import Operands, Simulation, product, widened
 
@@ -86,7 +87,7 @@ class _Rounded(TorchDispatchMode):
             return func(*args, **kwargs)
         if func.namespace not in ("aten", "prims", "prim"):
             raise RoundedRunError(f"[rounded] {func} is a custom operation: its inside is unseen")
-        if func._can_decompose():  # a composite that arrives whole, as inference tensors make it
+        if can_decompose(func):  # a composite that arrives whole, as inference tensors make it
             with self:
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:

@@ -13,6 +13,7 @@ import torch
 from python_inspector import dispatch, guards, provenance
 from python_inspector.block_table import BLOCKS
 from python_inspector.capture import Options, RecordError
+from python_inspector.compatibility import check_model_type
 from python_inspector.internals import OperationMode
 from python_inspector.parameters import first_names
 from python_inspector.patches import function_patches
@@ -91,6 +92,7 @@ def record(
         blocks, layers, oracle, internals, force, masked_rows, sampling, direct, chained, spread
     )
     taps = taps_for(model)
+    check_model_type(guards.model_type_of(model), chained)
     warnings = guards.check_model(model, taps, force)
     shared = None if weights_path is None else Path(weights_path)
     with RecordingWriter(out, weights_path=shared, progress=progress) as writer:

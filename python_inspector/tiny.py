@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from python_inspector.compatibility import check_model_type
+
 GAIN = 1.4
 ZAMBA2_GAIN = 0.7
 """Shared blocks without residuals amplify rounding: a gain of 1.4 leaves float32 three digits."""
@@ -261,6 +263,7 @@ def build(
     Buffers such as `inv_freq` stay float32, as from_pretrained(dtype=...) leaves them.
     """
     _, entry = find(name)
+    check_model_type(entry.model_type)
     if entry.model_type == "blocks":
         from python_inspector.blocks_model import build_blocks
 

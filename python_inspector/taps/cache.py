@@ -11,14 +11,16 @@ from transformers.cache_utils import (
     DynamicCache,
     DynamicLayer,
     DynamicSlidingWindowLayer,
-    LinearAttentionAndFullAttentionLayer,
-    LinearAttentionLayer,
     StaticCache,
     StaticLayer,
     StaticSlidingWindowLayer,
 )
 
 from python_inspector.capture import CACHED, KEY, Block, Call, Named, RecordError, Twin
+from python_inspector.compatibility import (
+    LinearAttentionAndFullAttentionLayer,
+    LinearAttentionLayer,
+)
 
 COLUMNS = ("batch", "channel", "token")
 CONV_STATE = ("batch", "channel", "state")
