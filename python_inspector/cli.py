@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from python_inspector import __version__
+
 if TYPE_CHECKING:
     import torch
 
@@ -42,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        print(f"inspector: {_one_line(error)}", file=sys.stderr)
+        print(f"inspector: {_needs(words, error) or _one_line(error)}", file=sys.stderr)
         return _exit_code(error)
 
 
@@ -52,6 +54,16 @@ def _exit_code(error: Exception) -> int:
     if type(error).__name__ in ("PlanError", "UnknownModelError"):  # not imported: torch is heavy
         return USAGE_ERROR
     return BAD_INPUT
+
+
+def _needs(words: Sequence[str], error: Exception) -> str | None:
+    """What to install, where a package is missing that is no part of the core."""
+    if not isinstance(error, ImportError):
+        return None
+    from python_inspector.needs import advice_for
+
+    command = next((word for word in words if not word.startswith("-")), "")
+    return advice_for(f"inspector {command}".rstrip(), error)
 
 
 def _one_line(error: Exception) -> str:
@@ -67,6 +79,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="inspector", description="Records model runs and checks recordings."
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.add_argument("--debug", action="store_true", help="show a traceback on errors")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_record(commands.add_parser("record", help="run a model and record it"))

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +25,7 @@ from typing import Any
 from reports.json_lines import Line
 from reports.worker import Worker
 
-CONFIGS = Path(__file__).parents[1] / "tests" / "configs"
+CONFIGS = resources.files("reports") / "data" / "configs"
 PUBLISHED = {
     "llama3-8b": "Meta-Llama-3-8B",
     "llama3.2-1b": "Llama-3.2-1B",
