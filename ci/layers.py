@@ -89,7 +89,7 @@ NO_CODE = re.compile(
 # further left; "up" is to the right. The package itself (__init__) is a member like the others.
 PYTHON_LAYERS = {
     "python_inspector": (
-        "errors", "format", "models", "oracle", "taps", "recorder", "verification", "cases",
+        "version", "errors", "needs", "compatibility", "format", "models", "oracle", "taps", "recorder", "verification", "cases",
         "__init__", "cli", "__main__",
     ),
     "reports": (

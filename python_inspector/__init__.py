@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from python_inspector.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from python_inspector.errors import RecordError, RecordWarning
     from python_inspector.models import tiny as tiny
@@ -46,4 +48,6 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"{__name__}.{_MODULES[name]}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if _HOMES[name] != "verification":  # which works without torch and transformers
+        importlib.import_module(f"{__name__}.compatibility")  # first: a version that is too old
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

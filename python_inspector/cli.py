@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from python_inspector import __version__
 from python_inspector.errors import PlanError, UnknownModelError, UsageError
 
 if TYPE_CHECKING:
@@ -40,13 +41,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        print(f"inspector: {_one_line(error)}", file=sys.stderr)
+        print(f"inspector: {_needs(words, error) or _one_line(error)}", file=sys.stderr)
         return _exit_code(error)
 
 
 def _exit_code(error: Exception) -> int:
     usage = (UsageError, PlanError, UnknownModelError, re.error)
     return USAGE_ERROR if isinstance(error, usage) else BAD_INPUT
+
+
+def _needs(words: Sequence[str], error: Exception) -> str | None:
+    """What to install, where a package is missing that is no part of the core."""
+    if not isinstance(error, ImportError):
+        return None
+    from python_inspector.needs import advice_for
+
+    command = next((word for word in words if not word.startswith("-")), "")
+    return advice_for(f"inspector {command}".rstrip(), error)
 
 
 def _one_line(error: Exception) -> str:
@@ -62,6 +73,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="inspector", description="Records model runs and checks recordings."
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.add_argument("--debug", action="store_true", help="show a traceback on errors")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_record(commands.add_parser("record", help="run a model and record it"))

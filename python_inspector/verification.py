@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from safetensors.torch import load_file, save_file
-
+from python_inspector import needs
 from python_inspector.errors import HarnessError
+from python_inspector.format.operands import Output, output_of, read, save
+from python_inspector.format.safetensors_file import read_header
 from python_inspector.format.strict_json import load_json
 
 Function = Callable[..., Any]
@@ -134,6 +133,8 @@ def verify(
     """
     if arrays not in ("torch", "numpy"):
         raise ValueError(f"arrays is {arrays!r}, expected torch or numpy")
+    if arrays == "torch":
+        needs.require("verify() with torch tensors", "torch")
     binary = find_harness(harness)
     with tempfile.TemporaryDirectory(prefix="plumbline-") as name:
         folder = Path(name)
@@ -141,7 +142,7 @@ def verify(
         outputs, verdicts = _run(function, source, exported, arrays, folder)
         if outputs:
             results = folder / "outputs.safetensors"
-            save_file(outputs, results)
+            save(outputs, results)
             command: list[Any] = [binary, "judge", source.folder, results]
             command += [] if contract is None else ["--contract", contract]
             command += [] if margins else ["--no-margins"]
@@ -167,7 +168,8 @@ def find_harness(given: Path | str | None = None) -> Path:
     )
     if not built:
         raise HarnessError(
-            f"no harness binary: build it with ci/verify, or name it in {BINARY_VARIABLE}"
+            f"no harness binary: build it with ci/verify, install a wheel that has it (ci/wheel), "
+            f"or name it in {BINARY_VARIABLE}"
         )
     return built[-1]
 
@@ -215,17 +217,17 @@ def _run(
     exported: list[dict[str, Any]],
     arrays: str,
     folder: Path,
-) -> tuple[dict[str, torch.Tensor], dict[str, Verdict]]:
+) -> tuple[dict[str, Output], dict[str, Verdict]]:
     """The outputs of all checkpoints, and verdicts on those that have none."""
-    tensors = load_file(folder / "tensors.safetensors")
+    tensors = read_header(folder / "tensors.safetensors")
     takes_call = _takes_call(function)
-    results: dict[str, torch.Tensor] = {}
+    results: dict[str, Output] = {}
     lost: dict[str, Verdict] = {}
     for entry in exported:
         inputs = {
-            name: _given(tensors[ref["tensor"]], arrays) for name, ref in entry["inputs"].items()
+            name: read(tensors, ref["tensor"], arrays) for name, ref in entry["inputs"].items()
         }
-        weights = {name: _given(tensors[key], arrays) for name, key in entry["weights"].items()}
+        weights = {name: read(tensors, key, arrays) for name, key in entry["weights"].items()}
         arguments = [inputs, weights, entry["params"]]
         named: dict[str, Any] = {}
         if takes_call == "positional":
@@ -293,10 +295,6 @@ def _where(error: Exception) -> str:
     return f"{type(error).__name__}: {error}{place}"
 
 
-def _given(tensor: torch.Tensor, arrays: str) -> Any:
-    return tensor.clone() if arrays == "torch" else tensor.numpy().copy()
-
-
 class _Returned(Exception):  # noqa: N818  what it is of, not an error of ours
     """What the function returned is no set of outputs."""
 
@@ -320,12 +318,11 @@ def _others(expected: list[str], required: list[str]) -> list[str]:
     return sorted(set(expected) - set(required))
 
 
-def _taken(name: str, value: Any) -> torch.Tensor:
-    if isinstance(value, np.ndarray | np.generic):
-        value = torch.from_numpy(np.array(value))
-    if not isinstance(value, torch.Tensor):
-        raise _Returned(f"output {name} is a {type(value).__name__}, not an array or a tensor")
-    return value.detach().cpu().contiguous().clone()
+def _taken(name: str, value: Any) -> Output:
+    try:
+        return output_of(value)
+    except TypeError as error:
+        raise _Returned(f"output {name} {error}") from None
 
 
 def _judge(command: list[Any], lines: Path, expected: list[str]) -> dict[str, Verdict]:

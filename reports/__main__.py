@@ -7,6 +7,8 @@ import gc
 import os
 import sys
 
+from python_inspector import __version__
+from python_inspector.needs import advice_for
 from reports.commands import (
     UsageError,
     baseline,
@@ -27,6 +29,7 @@ COMMANDS = (rivals, model, table, baseline, history, render, merge, sweep, suppo
 def build_parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m reports", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"reports {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     for command in COMMANDS:
         command.add(commands)
@@ -50,6 +53,11 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # who reads has read enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except ImportError as error:
+        if (text := advice_for(f"reports {options.command}", error)) is None:
+            raise
+        print(f"reports: {text}", file=sys.stderr)
+        return 3
     except (OSError, ValueError) as error:
         print(f"reports: {printable_lines(str(error))}", file=sys.stderr)
         return 3

@@ -233,7 +233,7 @@ def build(subject: Subject) -> Parts:
 
 def _part(name: str, config: Any, dtype: torch.dtype) -> torch.nn.Module:
     """A part by name; its weights are allocated, not drawn. A rotary embedding stays float32."""
-    from transformers.initialization import no_init_weights
+    from python_inspector.compatibility import no_init_weights
 
     file = modeling_file(config.model_type)
     prefix = {"llama": "Llama", "gemma2": "Gemma2", "zamba2": "Zamba2"}[config.model_type]

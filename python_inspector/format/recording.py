@@ -6,13 +6,15 @@ the recorder only ever builds them.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 from python_inspector.errors import FormatError
 
@@ -28,18 +30,41 @@ AXES = (
 )  # fmt: skip
 
 # A dtype is written f64 f32 f16 bf16 i64 i32 u8 bool; safetensors writes the same in capitals.
-DTYPES: dict[torch.dtype, str] = {
-    torch.float64: "f64",
-    torch.float32: "f32",
-    torch.float16: "f16",
-    torch.bfloat16: "bf16",
-    torch.int64: "i64",
-    torch.int32: "i32",
-    torch.uint8: "u8",
-    torch.bool: "bool",
-}
-TORCH_DTYPES: dict[str, torch.dtype] = {name: dtype for dtype, name in DTYPES.items()}
 ITEM_SIZES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "u8": 1, "bool": 1}
+if TYPE_CHECKING:
+    DTYPES: dict[torch.dtype, str]
+    TORCH_DTYPES: dict[str, torch.dtype]
+else:
+
+    def __getattr__(name: str) -> Any:
+        """torch's dtypes are made on first use: verify() with NumPy goes without torch."""
+        if name == "DTYPES":
+            return _dtypes()
+        if name == "TORCH_DTYPES":
+            return _torch_dtypes()
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+@functools.cache
+def _dtypes() -> dict[torch.dtype, str]:
+    return {dtype: name for name, dtype in _torch_dtypes().items()}
+
+
+@functools.cache
+def _torch_dtypes() -> dict[str, torch.dtype]:
+    import torch
+
+    return {
+        "f64": torch.float64,
+        "f32": torch.float32,
+        "f16": torch.float16,
+        "bf16": torch.bfloat16,
+        "i64": torch.int64,
+        "i32": torch.int32,
+        "u8": torch.uint8,
+        "bool": torch.bool,
+    }
+
 
 MAIN_INPUTS = {
     "decoder_layer": "hidden", "mamba_layer": "hidden", "hybrid_layer": "hidden",
@@ -233,9 +258,9 @@ def checkpoint_id(path: str, function: str | None, call: int) -> str:
 
 def dtype_name(dtype: torch.dtype) -> str:
     """The written name of a torch dtype; FormatError for one that has none."""
-    if dtype not in DTYPES:
-        raise FormatError(f"dtype {dtype} cannot be recorded; known are {', '.join(TORCH_DTYPES)}")
-    return DTYPES[dtype]
+    if dtype not in _dtypes():
+        raise FormatError(f"dtype {dtype} cannot be recorded; known are {', '.join(ITEM_SIZES)}")
+    return _dtypes()[dtype]
 
 
 def plain(value: Any, where: str = "value") -> Any:
@@ -250,7 +275,7 @@ def plain(value: Any, where: str = "value") -> Any:
         return [plain(item, where) for item in sorted(value)]
     if isinstance(value, Sequence):
         return [plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
-    if isinstance(value, torch.dtype):
+    if f"{type(value).__module__}.{type(value).__name__}" == "torch.dtype":
         return str(value).removeprefix("torch.")
     if isinstance(value, PurePath):
         return str(value)

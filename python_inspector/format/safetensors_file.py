@@ -7,12 +7,13 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from python_inspector.errors import FormatError
-from python_inspector.format.recording import ITEM_SIZES, TORCH_DTYPES
+from python_inspector.format.recording import ITEM_SIZES
+
+if TYPE_CHECKING:
+    import torch
 
 HEADER_LIMIT = 100_000_000
 
@@ -39,15 +40,23 @@ class SafetensorsFile:
 
     def read(self, name: str) -> torch.Tensor:
         """A copy of the named tensor."""
+        import torch  # here, because headers are read without it, too
+
+        from python_inspector.format.recording import TORCH_DTYPES
+
         entry = self.tensors[name]
         data = bytearray(self._bytes(entry))
         if not data:
             return torch.empty(entry.shape, dtype=TORCH_DTYPES[entry.dtype])
         return torch.frombuffer(data, dtype=TORCH_DTYPES[entry.dtype]).reshape(entry.shape)
 
+    def payload_of(self, name: str) -> bytes:
+        """The named tensor's payload bytes."""
+        return self._bytes(self.tensors[name])
+
     def sha256(self, name: str) -> str:
         """SHA-256 of the named tensor's payload bytes."""
-        return hashlib.sha256(self._bytes(self.tensors[name])).hexdigest()
+        return hashlib.sha256(self.payload_of(name)).hexdigest()
 
     def file_sha256(self) -> str:
         """SHA-256 of the whole file."""

@@ -12,6 +12,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from python_inspector.format.validate_model import (
 from python_inspector.format.validate_sampled import sampled_findings, token_findings
 
 RECORDING = "recording.json"
-SCHEMA = Path(__file__).parents[2] / "fixtures" / "schema" / "recording.schema.json"
+SCHEMA = resources.files("python_inspector") / "data" / "recording.schema.json"
 ERROR_TOLERANCE = 1e-5
 """Relative: `delta` is rounded to float32, so a recomputed figure differs in the eighth digit."""
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.glm.modeling_glm import apply_rotary_pos_emb
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, eager_attention_forward
+
+from python_inspector.compatibility import PreTrainedConfig, attention_function
 
 SMALL = 2.0**-9
 """Scale of the activations of the small norms: their mean square is of the order of eps."""
@@ -79,9 +80,7 @@ class BlocksAttention(torch.nn.Module):
         key = self.k_proj(hidden_states).view(shape).transpose(1, 2)
         value = self.v_proj(hidden_states).view(shape).transpose(1, 2)
         query, key = apply_rotary_pos_emb(query, key, *position_embeddings)
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(
-            self.config._attn_implementation, eager_attention_forward
-        )
+        attend = attention_function(self.config._attn_implementation, eager_attention_forward)
         out, weights = attend(
             self, query, key, value, attention_mask, scaling=self.scaling, is_causal=False
         )

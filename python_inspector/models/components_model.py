@@ -7,10 +7,12 @@ transformers' own code.
 from __future__ import annotations
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutput
 from transformers.models.clip.modeling_clip import _get_vector_norm
 from transformers.models.mixtral.modeling_mixtral import MixtralTopKRouter
+
+from python_inspector.compatibility import PreTrainedConfig
 
 
 class ComponentsConfig(PreTrainedConfig):

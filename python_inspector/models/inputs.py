@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 
+from python_inspector.compatibility import positions_of_mask
 from python_inspector.errors import PlanError
 from python_inspector.models.dispatch import input_device
 
@@ -180,7 +181,6 @@ def _forward(
     if cache is not None:
         arguments["past_key_values"] = cache
     if mask is not None:
-        prepare = cast(Callable[..., torch.Tensor], model._prepare_position_ids_for_generation)
-        positions = prepare(ids, {"attention_mask": mask})
+        positions = positions_of_mask(model, ids, mask)
         arguments |= {"attention_mask": mask, "position_ids": positions[:, -ids.shape[1] :]}
     return model(**arguments).logits

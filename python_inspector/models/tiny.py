@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from python_inspector.compatibility import check_model_type
 from python_inspector.errors import UnknownModelError
 
 GAIN = 1.4
@@ -259,6 +260,7 @@ def build(
     Buffers such as `inv_freq` stay float32, as from_pretrained(dtype=...) leaves them.
     """
     _, entry = find(name)
+    check_model_type(entry.model_type)
     if entry.model_type == "blocks":
         from python_inspector.models.blocks_model import build_blocks
 

@@ -26,6 +26,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
+from python_inspector.compatibility import can_decompose
+
 aten = torch.ops.aten
 
 WIDE: dict[Any, torch.dtype] = {
@@ -122,7 +124,7 @@ class _Lift(TorchDispatchMode):
         kwargs = kwargs or {}
         if func.namespace not in ("aten", "prims", "prim"):
             raise LiftError(f"[lift] {func} is a custom operation whose inside is not seen")
-        if func._can_decompose():  # a composite that arrives whole, as inference tensors make it
+        if can_decompose(func):  # a composite that arrives whole, as inference tensors make it
             with self:
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:

@@ -20,9 +20,9 @@ from typing import Any, Protocol
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
-from transformers.cache_utils import Cache, CacheLayerMixin, LinearAttentionCacheLayerMixin
-from transformers.utils import output_capturing
+from transformers.cache_utils import Cache, CacheLayerMixin
 
+from python_inspector.compatibility import LinearAttentionCacheLayerMixin, collectors_off
 from python_inspector.models.dispatch import resident
 from python_inspector.oracle.lift import WIDE, float64_lift, is_low, widen
 from python_inspector.oracle.rounded import rounded_run
@@ -135,19 +135,16 @@ def _run(
     copies: _Copies,
     mode: Callable[[], AbstractContextManager[Any]],
 ) -> Rerun:
-    token = output_capturing._active_collector.set(None)
-    try:
-        with ExitStack() as stack:
-            stack.enter_context(aside())
-            stack.enter_context(resident(modules))
-            for module in modules:
-                stack.enter_context(_state_restored(module))
-            with torch.inference_mode(False), torch.no_grad():
-                args, kwargs = copies.of_call(function, args, kwargs)
-            with mode():
-                return Rerun(function(*args, **kwargs), copies.memo)
-    finally:
-        output_capturing._active_collector.reset(token)
+    with ExitStack() as stack:
+        stack.enter_context(collectors_off())
+        stack.enter_context(aside())
+        stack.enter_context(resident(modules))
+        for module in modules:
+            stack.enter_context(_state_restored(module))
+        with torch.inference_mode(False), torch.no_grad():
+            args, kwargs = copies.of_call(function, args, kwargs)
+        with mode():
+            return Rerun(function(*args, **kwargs), copies.memo)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from python_inspector.compatibility import can_decompose
 from python_inspector.format.recording import DTYPES
 from python_inspector.oracle import truncation
 from python_inspector.oracle.arithmetic import name_of, noise, terms
@@ -86,7 +87,7 @@ class _Rounded(TorchDispatchMode):
             return func(*args, **kwargs)
         if func.namespace not in ("aten", "prims", "prim"):
             raise RoundedRunError(f"[rounded] {func} is a custom operation: its inside is unseen")
-        if func._can_decompose():  # a composite that arrives whole, as inference tensors make it
+        if can_decompose(func):  # a composite that arrives whole, as inference tensors make it
             with self:
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
+from python_inspector.compatibility import model_warnings, rope_init_function
 from python_inspector.errors import RecordError
 from python_inspector.models import dispatch
 from python_inspector.taps import Taps
-from python_inspector.taps.rope import init_function
 
 _TORCH_ATTENTION = ("eager", "sdpa")
 _RELATIVE_ROUNDING = (
@@ -37,7 +37,12 @@ def check_model(model: torch.nn.Module, taps: Taps, force: bool) -> list[str]:
         if not force:
             raise RecordError(f"{text} (force=True records it all the same)")
         found.append(f"forced: {text}")
-    return [*found, *_identity_weights(model)]
+    return [*found, *model_warnings(model_type_of(model)), *_identity_weights(model)]
+
+
+def model_type_of(model: torch.nn.Module) -> str:
+    """The architecture, as transformers' configuration names it; "" where there is none."""
+    return str(getattr(getattr(model, "config", None), "model_type", ""))
 
 
 def _refuse_always(model: torch.nn.Module) -> None:
@@ -80,7 +85,7 @@ def _rounded_constants(model: torch.nn.Module) -> Iterator[str]:
         if isinstance(original, torch.Tensor) and isinstance(
             getattr(module, "rope_type", None), str
         ):
-            exact = init_function(module)(module.config, original.device)[0]
+            exact = rope_init_function(module)(module.config, original.device)[0]
             off = float(((original.float() - exact) / exact).abs().max())
             if original.dtype != torch.float32 or off > _RELATIVE_ROUNDING:
                 yield (

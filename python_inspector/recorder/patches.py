@@ -15,6 +15,7 @@ from transformers import masking_utils
 from transformers.cache_utils import Cache
 from transformers.generation import GenerationMixin
 
+from python_inspector.compatibility import MAKES_POSITIONS, has_positions_method, mask_question
 from python_inspector.format.axes import SCORES, Named
 from python_inspector.oracle.replay import Twin
 from python_inspector.recorder import guards
@@ -31,7 +32,6 @@ _STATE_UPDATES = {
     "update_conv_state": FunctionTap("conv_cache", conv_cache),
     "update_recurrent_state": FunctionTap("ssm_cache", ssm_cache),
 }
-_MAKES_POSITIONS = "_prepare_position_ids_for_generation"
 
 
 @contextmanager
@@ -43,11 +43,14 @@ def function_patches(recorder: Recorder) -> Iterator[None]:
         wrap = functools.partial(_tapped, recorder, FunctionTap("kv_cache", describe))
         stack.enter_context(_attribute(Cache, "update", wrap))
         for method, tap in _STATE_UPDATES.items():
+            if not hasattr(Cache, method):
+                continue
             stack.enter_context(
                 _attribute(Cache, method, functools.partial(_tapped, recorder, tap))
             )
-        wrap = functools.partial(_position_maker, recorder)
-        stack.enter_context(_attribute(GenerationMixin, _MAKES_POSITIONS, wrap))
+        if has_positions_method:
+            wrap = functools.partial(_position_maker, recorder)
+            stack.enter_context(_attribute(GenerationMixin, MAKES_POSITIONS, wrap))
         if architecture is not None:
             for file in recorder.taps.files():
                 for name, tap in architecture.functions.items():
@@ -99,7 +102,7 @@ def _mask_maker(recorder: Recorder, label: str, original: Callable[..., Any]) ->
         with _asked(given["config"]._attn_implementation) as asked:
             mask = original(*args, **kwargs)
         if asked:
-            _keep_mask(recorder, label, from_interface(asked[-1], mask))
+            _keep_mask(recorder, label, from_interface(mask_question(asked[-1]), mask))
         return mask
 
     return wrapper

@@ -13,10 +13,12 @@ from typing import Any
 import torch
 from transformers.cache_utils import StaticCache
 
+from python_inspector.compatibility import config_dict
 from python_inspector.errors import RecordError
 from python_inspector.format.recording import DTYPES, dtype_name
 from python_inspector.models import dispatch
 from python_inspector.models.parameters import first_names
+from python_inspector.version import __version__
 
 
 def model_dtype(model: torch.nn.Module) -> str:
@@ -116,7 +118,7 @@ def header(
             "created": given.get("created") or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "command": " ".join(sys.argv) if command is None else command,
             "producer": {
-                "python_inspector": _version("plumbline"),
+                "python_inspector": __version__,
                 "torch": torch.__version__,
                 "transformers": _version("transformers"),
                 "python": platform.python_version(),
@@ -134,7 +136,7 @@ def header(
             },
             "run": summarise_runs(runs, given.get("run") or {}),
         },
-        "config": {} if config is None else config.to_dict(),
+        "config": {} if config is None else config_dict(config),
         "network": network(model),
     }
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 
+from python_inspector.compatibility import check_model_type
 from python_inspector.errors import RecordError
 from python_inspector.format.block_table import BLOCKS
 from python_inspector.format.sampled import Sampling
@@ -94,6 +95,7 @@ def record(
         blocks, layers, oracle, internals, force, masked_rows, sampling, direct, chained, spread
     )
     taps = taps_for(model)
+    check_model_type(guards.model_type_of(model), chained)
     warnings = guards.check_model(model, taps, force)
     shared = None if weights_path is None else Path(weights_path)
     with RecordingWriter(out, weights_path=shared, progress=progress) as writer:

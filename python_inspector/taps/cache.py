@@ -11,13 +11,15 @@ from transformers.cache_utils import (
     DynamicCache,
     DynamicLayer,
     DynamicSlidingWindowLayer,
-    LinearAttentionAndFullAttentionLayer,
-    LinearAttentionLayer,
     StaticCache,
     StaticLayer,
     StaticSlidingWindowLayer,
 )
 
+from python_inspector.compatibility import (
+    LinearAttentionAndFullAttentionLayer,
+    LinearAttentionLayer,
+)
 from python_inspector.errors import RecordError
 from python_inspector.format.axes import CACHED, KEY, Named
 from python_inspector.oracle.replay import Twin

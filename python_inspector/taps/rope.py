@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from python_inspector.compatibility import rope_init_function, rope_parameters
 from python_inspector.format.axes import TABLE, Named
 from python_inspector.oracle.replay import Rerun, Runner, Twin
 from python_inspector.taps.calls import Block, Frame, Recorder
@@ -16,13 +15,6 @@ from python_inspector.taps.components import position_ids
 
 STATEFUL = ("dynamic", "longrope")
 """Types that recompute inv_freq inside a forward."""
-
-
-def init_function(module: Any) -> Callable[..., tuple[torch.Tensor, float]]:
-    """The unedited function that computes (inv_freq, attention_scaling) from a config."""
-    if module.rope_type == "default":
-        return module.compute_default_rope_parameters
-    return ROPE_INIT_FUNCTIONS[module.rope_type]
 
 
 def after_rotary_embedding(recorder: Recorder, frame: Frame, result: Any) -> None:
@@ -74,7 +66,7 @@ def _record_frequencies(
 ) -> None:
     params = frequency_params(module, int(positions.max()) + 1)
     length = params.get("length")
-    function = init_function(module)
+    function = rope_init_function(module)
 
     def outputs(result: Any, twin: Twin) -> dict[str, Named]:
         inv_freq, scaling = result
@@ -101,7 +93,7 @@ def frequency_params(module: Any, call_length: int) -> dict[str, Any]:
     largest length seen since the last reset, at least max_position; for longrope this call's.
     """
     config, kind = module.config, module.rope_type
-    rope = config.rope_parameters
+    rope = rope_parameters(config)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     part = 1.0 if kind == "default" else rope.get("partial_rotary_factor", 1.0)
     params: dict[str, Any] = {

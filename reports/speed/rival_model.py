@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,7 +26,7 @@ from reports.json_lines import Line
 from reports.speed.work import Speed, Work
 from reports.speed.worker import Worker
 
-CONFIGS = Path(__file__).parents[2] / "tests" / "configs"
+CONFIGS = resources.files("reports") / "data" / "configs"
 PUBLISHED = {
     "llama3-8b": "Meta-Llama-3-8B",
     "llama3.2-1b": "Llama-3.2-1B",

@@ -1,0 +1,87 @@
+"""The tensors that verify() and the harness hand each other, as safetensors files.
+
+Needs NumPy alone: torch is imported where tensors are asked for, and looked for, not imported,
+where a function may have returned some.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from python_inspector.format.recording import ITEM_SIZES
+from python_inspector.format.safetensors_file import SafetensorsFile
+
+_ARRAY_DTYPES = {
+    "f64": "<f8", "f32": "<f4", "f16": "<f2", "i64": "<i8", "i32": "<i4", "u8": "u1", "bool": "?",
+}  # fmt: skip
+"""NumPy has no bf16."""
+_WRITTEN = {
+    "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16",
+    "int64": "i64", "int32": "i32", "uint8": "u8", "bool": "bool",
+}  # fmt: skip
+"""Dtypes as NumPy, ml_dtypes and torch call them, and as the format does."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """A tensor on its way to the harness: the bytes of its elements, rows first."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+
+def read(file: SafetensorsFile, name: str, arrays: str) -> Any:
+    """A copy of the named tensor, as a torch tensor or, where `arrays` is "numpy", as an array."""
+    if arrays == "torch":
+        return file.read(name)
+    entry = file.tensors[name]
+    return np.ndarray(entry.shape, _ARRAY_DTYPES[entry.dtype], bytearray(file.payload_of(name)))
+
+
+def output_of(value: Any) -> Output:
+    """A copy of what a function returned; TypeError says what it is instead of a tensor."""
+    if isinstance(value, np.ndarray | np.generic):
+        array = np.asarray(value)
+        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        return Output(_written(array.dtype.name), array.shape, little.tobytes())
+    torch = sys.modules.get("torch")  # without torch there are no tensors
+    if torch is None or not isinstance(value, torch.Tensor):
+        raise TypeError(f"is a {type(value).__name__}, not an array or a tensor")
+    flat = value.detach().cpu().contiguous().reshape(-1)
+    dtype = _written(str(value.dtype).removeprefix("torch."))
+    return Output(dtype, tuple(value.shape), flat.view(torch.uint8).numpy().tobytes())
+
+
+def save(outputs: Mapping[str, Output], path: Path) -> None:
+    """Writes a safetensors file, largest items first, so that each payload is aligned."""
+    order = sorted(outputs, key=lambda name: (-ITEM_SIZES[outputs[name].dtype], name))
+    header: dict[str, Any] = {}
+    end = 0
+    for name in order:
+        output = outputs[name]
+        begin, end = end, end + len(output.data)
+        header[name] = {
+            "dtype": output.dtype.upper(),
+            "shape": output.shape,
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in order:
+            file.write(outputs[name].data)
+
+
+def _written(dtype: str) -> str:
+    if dtype not in _WRITTEN:
+        raise TypeError(f"has dtype {dtype}; known are {', '.join(_WRITTEN)}")
+    return _WRITTEN[dtype]

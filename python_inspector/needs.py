@@ -1,0 +1,51 @@
+"""What a command needs beyond NumPy, and the extra of the package that brings it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable
+
+EXTRAS = {
+    "torch": "record",
+    "transformers": "record",
+    "jsonschema": "record",
+    "tqdm": "record",
+    "accelerate": "device-map",
+    "jinja2": "report",
+    "matplotlib": "report",
+    "sqlalchemy": "report",
+    "psycopg": "postgresql",
+    "ray": "sweep",
+}
+"""From a module that is imported to the extra of pyproject.toml that has its package."""
+
+
+class MissingExtraError(ImportError):
+    """A package is not installed; the text says how to get it."""
+
+
+def require(what: str, *modules: str) -> None:
+    """MissingExtraError, in one line, where one of the modules is not installed."""
+    if missing := list(filter(_is_missing, modules)):
+        raise MissingExtraError(advice(what, missing))
+
+
+def advice(what: str, missing: Iterable[str]) -> str:
+    """What to install for `what`."""
+    *others, last = missing
+    extras = ",".join(sorted({EXTRAS[name] for name in (*others, last)}))
+    names = f"{', '.join(others)} and {last}" if others else last
+    return f"{what} needs {names}: pip install 'plumbline[{extras}]'"
+
+
+def advice_for(what: str, error: ImportError) -> str | None:
+    """The same for an import that failed, whatever else the extra would bring; None where no
+    extra would mend it."""
+    name = (error.name or "").partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or name not in EXTRAS or not _is_missing(name):
+        return None
+    return advice(what, [m for m in EXTRAS if EXTRAS[m] == EXTRAS[name] and _is_missing(m)])
+
+
+def _is_missing(module: str) -> bool:
+    return importlib.util.find_spec(module) is None
