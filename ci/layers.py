@@ -89,8 +89,8 @@ NO_CODE = re.compile(
 # further left; "up" is to the right. The package itself (__init__) is a member like the others.
 PYTHON_LAYERS = {
     "python_inspector": (
-        "version", "errors", "needs", "compatibility", "format", "models", "oracle", "taps", "recorder", "verification", "cases",
-        "__init__", "cli", "__main__",
+        "version", "errors", "needs", "compatibility", "format", "models", "oracle", "taps",
+        "recorder", "verification", "cases", "__init__", "cli", "__main__",
     ),
     "reports": (
         "__init__", "terminal", "files", "decode", "json_lines", "results", "reader",
