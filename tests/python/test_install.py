@@ -15,7 +15,8 @@ import pytest
 import torch
 
 import python_inspector
-from python_inspector import compatibility, needs, operands
+from python_inspector import compatibility, needs
+from python_inspector.format import operands
 from python_inspector.format.safetensors_file import read_header
 
 ROOT = Path(__file__).parents[2]
