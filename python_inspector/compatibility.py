@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -181,12 +182,18 @@ not know; one that has its default says nothing."""
 
 
 def rope_init_function(module: Any) -> Callable[..., Any]:
-    """The unedited function that computes (inv_freq, attention_scaling) from a config."""
+    """The unedited function that computes (inv_freq, attention_scaling) of a config and a device.
+
+    Its result is on the CPU where it takes no device, which is what it has there for the model.
+    """
+    function: Callable[..., Any]
     if module.rope_type == "default" and hasattr(module, "compute_default_rope_parameters"):
-        own: Callable[..., Any] = module.compute_default_rope_parameters
-        return own
-    function: Callable[..., Any] = ROPE_INIT_FUNCTIONS[module.rope_type]
-    return function
+        function = module.compute_default_rope_parameters
+    else:
+        function = ROPE_INIT_FUNCTIONS[module.rope_type]
+    if "device" in inspect.signature(function).parameters:
+        return function
+    return lambda config, device=None, **options: function(config, **options)
 
 
 def can_decompose(operation: Any) -> bool:

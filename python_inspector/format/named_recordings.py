@@ -26,6 +26,11 @@ def recording_folder(named: Path) -> Path:
     root = own_recordings()
     if not named.is_absolute() and (root / named).exists():
         return root / named
+    if not root.is_dir():
+        raise FormatError(
+            f"{named}: is no folder here, and the project's own recordings are not at {root}: name "
+            f"the folder `fixtures` of a checkout in {VARIABLE}"
+        )
     names = [str(path.parent.relative_to(root)) for path in root.glob("*/*/recording.json")]
     nearest = difflib.get_close_matches(str(named), names, n=1)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""

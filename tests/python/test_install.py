@@ -16,8 +16,12 @@ import torch
 
 import python_inspector
 from python_inspector import compatibility, needs
+from python_inspector.errors import FormatError
 from python_inspector.format import operands
+from python_inspector.format.named_recordings import recording_folder
 from python_inspector.format.safetensors_file import read_header
+from python_inspector.format.validate import SCHEMA
+from reports.speed.rival_model import CONFIGS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -173,3 +177,39 @@ def test_an_output_of_another_kind_is_named() -> None:
         operands.output_of([1.0])
     with pytest.raises(TypeError, match="has dtype complex64; known are float64, float32"):
         operands.output_of(torch.zeros(1, dtype=torch.complex64))
+
+
+def test_rotary_functions_that_take_no_device_are_given_none() -> None:
+    class Rotary:
+        rope_type = "default"
+
+        @staticmethod
+        def compute_default_rope_parameters(config: str, **options: int) -> tuple[str, int]:
+            return config, options.get("seq_len", 0)
+
+    assert compatibility.rope_init_function(Rotary())("config", "cpu", seq_len=3) == ("config", 3)
+
+
+def test_a_config_from_before_5_is_written_as_the_harness_reads_it() -> None:
+    class Old(compatibility.PreTrainedConfig):  # type: ignore[misc, name-defined]
+        def to_dict(self) -> dict[str, object]:
+            return {"rope_theta": 5.0, "rope_scaling": None, "top_k": 50, "hidden_size": 8}
+
+    config = Old()
+    vars(config).update(rope_theta=5.0, rope_parameters=None, rope_scaling=None)
+    assert compatibility.config_dict(config) == Old.to_dict(config) | {
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5.0}
+    }
+
+
+def test_where_no_recordings_are_installed_their_variable_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLUMB_FIXTURES", str(tmp_path / "nowhere"))
+    with pytest.raises(FormatError, match="fixtures` of a checkout in PLUMB_FIXTURES"):
+        recording_folder(Path("llama-a1/whole-f32"))
+
+
+def test_data_files_are_links_that_lead_somewhere() -> None:
+    for path in (SCHEMA, CONFIGS / "Meta-Llama-3-8B.json"):
+        assert path.is_file(), path
