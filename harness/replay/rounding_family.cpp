@@ -13,6 +13,9 @@ namespace {
 // Keys of a tile of flash attention: all at once first, then those of real kernels.
 constexpr int64_t kTiles[] = {int64_t{1} << 40, 128, 64, 512, 256, 32, 16};
 
+// Subsets of rounding points that are all tried, and the values that this may compute.
+constexpr int64_t kMostSubsets = 512, kMostSubsetValues = 1 << 20;
+
 // What a rounding point rounds, in words.
 std::string value_at(const std::string& point) {
   static const std::map<std::string, std::string> words = {
@@ -130,7 +133,7 @@ class Search {
       if (demanded_ && *demanded_ != way.points && !first) continue;
       if (try_way(std::move(way))) return done();
     }
-    if (!demanded_) try_single_changes();
+    if (!demanded_ && !try_single_changes()) try_all_subsets();
     return done();
   }
 
@@ -185,23 +188,44 @@ class Search {
   }
 
   // From the better of eager and all kept: every point once the other way, as long as that helps.
-  void try_single_changes() {
+  bool try_single_changes() {
     const std::vector<RoundingPoint> points = points_of(output_.name, runs_, OpSet());
     changed_.resize(points.size());
     for (bool improved = true; improved;) {
       improved = false;
       for (size_t i = 0; i < points.size(); ++i) {
-        RoundingWay way{"", RoundingPoints::fused, OpSet(), changed_, {}};
-        way.changed[i] = !way.changed[i];
-        way.name = words_of_changes(points, way.changed, storage());
-        FamilyMember member = member_of(std::move(way));
+        std::vector<bool> changed = changed_;
+        changed[i] = !changed[i];
+        FamilyMember member = member_of(way_of(points, std::move(changed)));
         if (member.found.differ >= fewest_) continue;
         fewest_ = member.found.differ;
         changed_ = member.way.changed;
         improved = true;
-        if (offer(std::move(member))) return;
+        if (offer(std::move(member))) return true;
       }
     }
+    return false;
+  }
+
+  // Where the points are few and the block is small: of one token, a step in the right direction
+  // may not show.
+  void try_all_subsets() {
+    const std::vector<RoundingPoint> points = points_of(output_.name, runs_, OpSet());
+    const int64_t runs = int64_t{1} << std::min<size_t>(points.size(), 62);
+    if (runs > kMostSubsets || runs * output_.y.numel() > kMostSubsetValues) return;
+    for (int64_t subset = 0; subset < runs; ++subset) {
+      std::vector<bool> changed;
+      for (size_t i = 0; i < points.size(); ++i) changed.push_back(subset >> i & 1);
+      FamilyMember member = member_of(way_of(points, std::move(changed)));
+      if (!member.found.passed) continue;
+      if (offer(std::move(member))) return;
+    }
+  }
+
+  RoundingWay way_of(const std::vector<RoundingPoint>& points, std::vector<bool> changed) const {
+    RoundingWay way{"", RoundingPoints::fused, OpSet(), std::move(changed), {}};
+    way.name = words_of_changes(points, way.changed, storage());
+    return way;
   }
 
   const OutputCase& output_;
@@ -278,8 +302,10 @@ bool no_less_accurate(const OutputCase& output, const Tensor& model, const Tenso
     return statistics(values, scales, not_finite(values));
   };
   const Statistics reference = of(a.r.empty() ? to_matrix(eager, a.layout) : a.r);
-  return no_less_accurate(of(to_matrix(model, a.layout)), reference,
-                          floors(output.contract, output.stages, output.max_abs_score));
+  const Floors floor = floors(output.contract, output.stages, output.max_abs_score);
+  // Of the whole tensor: the worst groups of two roundings are draws, which their gates allow for.
+  return of(to_matrix(model, a.layout)).tensor <=
+         kLimits.no_less_accurate * std::max(reference.tensor, floor.norm);
 }
 
 }  // namespace plumb
