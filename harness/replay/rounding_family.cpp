@@ -121,6 +121,21 @@ std::vector<RoundingWay> all_ways(const std::string& output, OracleRuns& runs, b
   return out;
 }
 
+// Whether a model's error over the whole tensor is at most kLimits.no_less_accurate times the
+// reference's (in another dtype: that of `eager`), or lies below the floor. Not its worst groups:
+// those of two roundings are draws, which their gates allow for.
+bool tensor_no_less_accurate(const OutputCase& output, const Tensor& model, const Tensor& eager) {
+  const CaseArrays a = load_arrays(output);
+  const ReferenceScales scales = reference_scales(a.layout, a.o, a.valid, output.contract.storage);
+  const auto of = [&](const std::vector<double>& values) {
+    return statistics(values, scales, not_finite(values));
+  };
+  const Statistics reference = of(a.r.empty() ? to_matrix(eager, a.layout) : a.r);
+  const Floors floor = floors(output.contract, output.stages, output.max_abs_score);
+  return of(to_matrix(model, a.layout)).tensor <=
+         kLimits.no_less_accurate * std::max(reference.tensor, floor.norm);
+}
+
 class Search {
  public:
   Search(const OutputCase& output, OracleRuns& runs, std::optional<RoundingPoints> demanded)
@@ -160,10 +175,10 @@ class Search {
   // No less accurate than the reference. o is of the recorded cos and sin, from which a table of
   // the kernel's own differs by their rounding, which is no error: its roundings are what counts.
   bool is_accurate(const FamilyMember& member) {
-    if (!member.way.own_table) return no_less_accurate(output_, member.model, eager_);
+    if (!member.way.own_table) return tensor_no_less_accurate(output_, member.model, eager_);
     RoundingWay way = member.way;
     way.own_table = false;
-    return no_less_accurate(output_, runs_.rounded_as(output_.name, way), eager_);
+    return tensor_no_less_accurate(output_, runs_.rounded_as(output_.name, way), eager_);
   }
 
   const FamilyMember& best() const { return out_.members[out_.best]; }
@@ -293,19 +308,6 @@ std::string words_of(const Following& following) {
   std::string out = text(unless, best.way.name, " (", percent(best.found), " differ)");
   if (best.found.passed && !best.accurate) out += ", which is less accurate than the reference";
   return out + (others.empty() ? "" : "; not: " + others);
-}
-
-bool no_less_accurate(const OutputCase& output, const Tensor& model, const Tensor& eager) {
-  const CaseArrays a = load_arrays(output);
-  const ReferenceScales scales = reference_scales(a.layout, a.o, a.valid, output.contract.storage);
-  const auto of = [&](const std::vector<double>& values) {
-    return statistics(values, scales, not_finite(values));
-  };
-  const Statistics reference = of(a.r.empty() ? to_matrix(eager, a.layout) : a.r);
-  const Floors floor = floors(output.contract, output.stages, output.max_abs_score);
-  // Of the whole tensor: the worst groups of two roundings are draws, which their gates allow for.
-  return of(to_matrix(model, a.layout)).tensor <=
-         kLimits.no_less_accurate * std::max(reference.tensor, floor.norm);
 }
 
 }  // namespace plumb

@@ -16,7 +16,7 @@ struct FamilyMember {
   RoundingWay way;
   Tensor model;
   Conformance found;      // of y beside the model
-  bool accurate = false;  // its errors are at most 1.5 times the reference's
+  bool accurate = false;  // its tensor error is at most 1.5 times the reference's
 };
 
 // What a search found: the member that y follows best, and those of interest beside it. Empty where
@@ -44,9 +44,5 @@ std::vector<RoundingWay> usual_ways(const std::string& output, OracleRuns& runs,
 // "rounds like: weight before cast (0.02 % differ), not like: HF eager (26 %)", or "rounds like
 // none: ..."; empty where nothing was searched.
 std::string words_of(const Following& following);
-
-// Whether a rounded model's errors are at most kLimits.no_less_accurate times the reference's (of a
-// run in another dtype: times those of `eager`), or lie below the floors.
-bool no_less_accurate(const OutputCase& output, const Tensor& model, const Tensor& eager);
 
 }  // namespace plumb

@@ -1,7 +1,7 @@
 // Any text as recording.json beside real tensors: checked and read to the last tensor, or refused.
 #include "harness/recording/recording.h"
 #include "kernels/error.h"
-#include "tests/fuzz/input_file.h"
+#include "tests/harness/temporary_folder.h"
 
 namespace {
 
@@ -19,11 +19,11 @@ void link_tensors(const std::filesystem::path& folder) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const plumb::testing::InputFolder folder;
+  static const plumb::TemporaryFolder folder;
   static const bool linked = (link_tensors(folder.path()), true);
   (void)linked;
+  plumb::write_bytes(folder / "recording.json", {reinterpret_cast<const char*>(data), size});
   try {
-    folder.write("recording.json", data, size);
     const plumb::Recording recording = plumb::Recording::open(folder.path());
     for (const plumb::Checkpoint& checkpoint : recording.checkpoints()) {
       for (const auto& [name, input] : checkpoint.inputs) recording.read(input.tensor);

@@ -1,12 +1,13 @@
 // Any text as lines of results: counted, or refused.
 #include "harness/report/results_summary.h"
 #include "kernels/error.h"
-#include "tests/fuzz/input_file.h"
+#include "tests/harness/temporary_folder.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const plumb::testing::InputFolder folder;
+  static const plumb::TemporaryFolder folder;
+  plumb::write_bytes(folder / "results.jsonl", {reinterpret_cast<const char*>(data), size});
   try {
-    plumb::summarised(folder.write("results.jsonl", data, size));
+    plumb::summarised(folder / "results.jsonl");
   } catch (const plumb::BadInput&) {
   }
   return 0;

@@ -1,13 +1,13 @@
 // Any bytes as a safetensors file: read to the last tensor, or refused.
 #include "harness/io/safetensors.h"
 #include "kernels/error.h"
-#include "tests/fuzz/input_file.h"
+#include "tests/harness/temporary_folder.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const plumb::testing::InputFolder folder;
+  static const plumb::TemporaryFolder folder;
+  plumb::write_bytes(folder / "input.safetensors", {reinterpret_cast<const char*>(data), size});
   try {
-    const plumb::SafetensorsFile file(
-        plumb::File::open(folder.write("input.safetensors", data, size)));
+    const plumb::SafetensorsFile file(plumb::File::open(folder / "input.safetensors"));
     for (const auto& [name, entry] : file.entries()) file.read(name);
   } catch (const plumb::BadInput&) {
   }
