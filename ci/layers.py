@@ -73,8 +73,15 @@ PRIVATE_HEADER = re.compile(r"(?:nlohmann|CLI)/")  # slow to compile, and no cal
 # Catch2's own switches have to be macros.
 TEST_MACRO = re.compile(r"CATCH_\w+")
 
-# Symbols that the compiler calls by name, one per size, and a context switch per platform.
-MACRO_FILES = ("kernels/emu/tsan_entry.cpp", "kernels/emu/fiber.cpp")
+# Symbols that the compiler calls by name, one per size; a context switch per platform; the ops, which
+# would stand once for each device and once more as names.
+MACRO_FILES = (
+    "kernels/emu/tsan_entry.cpp",
+    "kernels/emu/fiber.cpp",
+    "kernels/device_ops.h",
+    "kernels/op_id.h",
+    "kernels/ops_names.cpp",
+)
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
 DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)

@@ -1,7 +1,6 @@
-// Elementwise ops and data movement. Formulas and roundings: ops.h.
+// Elementwise ops and copies. Formulas and roundings: ops.h.
 #include <cmath>
 
-#include "kernels/error.h"
 #include "kernels/oracle/oracle_ops.h"
 
 namespace plumb {
@@ -56,21 +55,6 @@ void zip(const Tensor& out, const Tensor& a, const Tensor& b, std::string_view n
 
 }  // namespace
 
-void OracleOps::do_embedding(const Tensor& out, const Tensor& ids, const Tensor& weight,
-                             double scale) {
-  const int64_t vocab = weight.dim(0), channels = weight.dim(1);
-  const std::vector<double> rows = values_of(weight);
-  std::vector<double> values;
-  for (double id : values_of(ids)) {
-    require(id >= 0 && id < static_cast<double>(vocab), "embedding", "id ", id,
-            " is outside a vocabulary of ", vocab);
-    for (int64_t c = 0; c < channels; ++c) {
-      values.push_back(rows[static_cast<size_t>(static_cast<int64_t>(id) * channels + c)] * scale);
-    }
-  }
-  put(out, values, "embedding");
-}
-
 void OracleOps::do_activation(const Tensor& out, const Tensor& x, Activation function) {
   const bool parts = rounds_here(x.dtype(), "activation.parts", false);
   const Noise noise(x.dtype());
@@ -87,6 +71,14 @@ void OracleOps::do_add(const Tensor& out, const Tensor& a, const Tensor& b) {
 
 void OracleOps::do_mul(const Tensor& out, const Tensor& a, const Tensor& b) {
   zip(out, a, b, "mul", [](double x, double y) { return x * y; });
+}
+
+void OracleOps::do_div(const Tensor& out, const Tensor& a, const Tensor& b) {
+  zip(out, a, b, "div", [](double x, double y) { return x / y; });
+}
+
+void OracleOps::do_add_scalar(const Tensor& out, const Tensor& x, double value) {
+  map(out, x, "add_scalar", [&](double v) { return v + value; });
 }
 
 void OracleOps::do_masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) {

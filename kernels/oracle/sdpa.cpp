@@ -1,4 +1,4 @@
-// Masks and attention in one go. Formulas and roundings: ops.h.
+// Attention in one go. Formulas and roundings: ops.h.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -6,60 +6,6 @@
 #include "kernels/oracle/oracle_ops.h"
 
 namespace plumb {
-namespace {
-
-constexpr double kLowest = std::numeric_limits<double>::lowest();
-
-// The additive mask of one batch row and head in float64: 0, kLowest where not allowed, or an
-// explicit mask's own value (whose lowest finite number means "not allowed" as well).
-std::vector<double> additive_mask(const AttentionMask& mask, int64_t b, int64_t h, int64_t queries,
-                                  int64_t keys) {
-  std::vector<double> out;
-  if (mask.explicit_mask.defined()) {
-    const Tensor& m = mask.explicit_mask;
-    const int64_t row = m.dim(0) == 1 ? 0 : b, head = m.dim(1) == 1 ? 0 : h;
-    out = values_of(m.slice(0, row, row + 1).slice(1, head, head + 1));
-    const bool boolean = m.dtype() == DType::boolean;
-    for (double& value : out) {
-      if (boolean) value = value != 0 ? 0 : kLowest;
-      else if (value == -info(m.dtype()).max || std::isinf(value)) value = kLowest;
-    }
-    return out;
-  }
-  const std::vector<double> valid = mask.key_valid.defined()
-                                        ? values_of(mask.key_valid.slice(0, b, b + 1))
-                                        : std::vector<double>();
-  for (int64_t t = 0; t < queries; ++t) {
-    for (int64_t s = 0; s < keys; ++s) {
-      const int64_t query = mask.query_offset + t, key = mask.key_offset + s;
-      const bool allowed = (!mask.causal || key <= query) &&
-                           (!mask.window || query - key < *mask.window) &&
-                           (valid.empty() || valid[static_cast<size_t>(s)] != 0);
-      out.push_back(allowed ? 0 : kLowest);
-    }
-  }
-  return out;
-}
-
-}  // namespace
-
-void OracleOps::do_causal_mask(const Tensor& out, const AttentionMask& mask) {
-  const double masked = mask.fully_masked == FullyMasked::zero
-                            ? -std::numeric_limits<double>::infinity()
-                            : -(is_floating(out.dtype()) ? info(out.dtype()).max : 0);
-  for (int64_t b = 0; b < out.dim(0); ++b) {
-    for (int64_t h = 0; h < out.dim(1); ++h) {
-      std::vector<double> values = additive_mask(mask, b, h, out.dim(2), out.dim(3));
-      for (double& value : values) {
-        const bool allowed = value == 0;
-        if (out.dtype() == DType::boolean) value = allowed;
-        else value = allowed ? 0 : masked;
-      }
-      move(out.slice(0, b, b + 1).slice(1, h, h + 1), values);
-    }
-  }
-}
-
 namespace {
 
 // One query's weights on the keys, which they leave in `scores`, and what they are divided by.
@@ -109,7 +55,7 @@ class Weighing {
 void OracleOps::do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
                         const AttentionMask& mask, const SdpaParams& params) {
   const int64_t heads = q.dim(1), group = heads / k.dim(1), queries = q.dim(2), keys = k.dim(2);
-  const size_t width = static_cast<size_t>(q.dim(3)), value_width = static_cast<size_t>(v.dim(3));
+  const size_t head_dim = static_cast<size_t>(q.dim(3)), v_head_dim = static_cast<size_t>(v.dim(3));
   // What other programs round in attention in one go.
   const Rounding scaled(q.dtype(), "sdpa.scaled_query", false);
   const Rounding rounded_score(q.dtype(), "sdpa.score", false);
@@ -126,12 +72,12 @@ void OracleOps::do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, con
       const std::vector<double> qs = at(q, b, h), ks = at(k, b, h / group),
                                 vs = at(v, b, h / group);
       const std::vector<double> additive = additive_mask(mask, b, h, queries, keys);
-      std::vector<double> result(static_cast<size_t>(queries) * value_width, 0.0);
-      std::vector<double> scores(static_cast<size_t>(keys)), query(width);
+      std::vector<double> result(static_cast<size_t>(queries) * v_head_dim, 0.0);
+      std::vector<double> scores(static_cast<size_t>(keys)), query(head_dim);
       for (size_t t = 0; t < static_cast<size_t>(queries); ++t) {
         bool any = false;
-        for (size_t d = 0; d < width; ++d) {
-          query[d] = qs[t * width + d];
+        for (size_t d = 0; d < head_dim; ++d) {
+          query[d] = qs[t * head_dim + d];
           if (scaled.rounds()) query[d] = scaled(query[d] * scaled(params.scale));
         }
         for (size_t s = 0; s < scores.size(); ++s) {
@@ -142,12 +88,12 @@ void OracleOps::do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, con
           }
           any = true;
           double sum = 0, magnitudes = 0;
-          for (size_t d = 0; d < width; ++d) {
-            const double term = query[d] * ks[s * width + d];
+          for (size_t d = 0; d < head_dim; ++d) {
+            const double term = query[d] * ks[s * head_dim + d];
             sum += term;
             magnitudes += std::fabs(term);
           }
-          sum = rounded_score(noise.sum(sum, magnitudes, width) * score_scale);
+          sum = rounded_score(noise.sum(sum, magnitudes, head_dim) * score_scale);
           if (params.softcap) {
             sum = noise.function(std::tanh(sum / *params.softcap)) * *params.softcap;
           }
@@ -156,14 +102,14 @@ void OracleOps::do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, con
         }
         if (!any && mask.fully_masked == FullyMasked::zero) continue;
         const double total = weighing.weigh(scores);
-        for (size_t d = 0; d < value_width; ++d) {
+        for (size_t d = 0; d < v_head_dim; ++d) {
           double sum = 0, magnitudes = 0;
           for (size_t s = 0; s < scores.size(); ++s) {
-            const double term = rounded_weight(scores[s] / total) * vs[s * value_width + d];
+            const double term = rounded_weight(scores[s] / total) * vs[s * v_head_dim + d];
             sum += term;
             magnitudes += std::fabs(term);
           }
-          result[t * value_width + d] = rounding(noise.sum(sum, magnitudes, scores.size()));
+          result[t * v_head_dim + d] = rounding(noise.sum(sum, magnitudes, scores.size()));
         }
       }
       move(out.slice(0, b, b + 1).slice(2, h, h + 1), result);

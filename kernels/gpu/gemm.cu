@@ -2,7 +2,7 @@
 //
 // product_tiles: a block of 256 threads makes a 64 x 64 tile of out = a b, each thread 4 x 4 of it;
 // slices of 16 of the inner axis pass through shared memory as float32. Sums run over k in order,
-// one rounding at the end, after the bias. few_rows: out [M <= 8, N] = x w^T; a wave owns a column,
+// one rounding at the end, after the bias. gemv: out [M <= 8, N] = x w^T; a wave owns a column,
 // reads its weights once with 16-byte accesses and keeps M sums. one_row: the same for M = 1, the
 // decode shape, bound by reading w: four waves share two columns, so that narrow products fill the
 // device too.
@@ -15,7 +15,7 @@ namespace {
 constexpr int kTile = 64, kDepth = 16, kThreads = 256, kOwn = 4;
 
 template <class T>
-struct ProductOperands {
+struct GemmOperands {
   T* out;
   Rows out_rows;  // of one (batch, head) for batched products
   const T* a;
@@ -35,7 +35,7 @@ struct Tiles {
 };
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) product_tiles(ProductOperands<T> p) {
+__global__ void __launch_bounds__(kThreads) product_tiles(GemmOperands<T> p) {
   wait_for_previous_kernel();
   Tiles& tiles = block_shared<Tiles>();
   const int t = static_cast<int>(thread_index().x);
@@ -127,7 +127,7 @@ __device__ inline void add_products(float (&sum)[Columns], const T* const (&rows
 }
 
 template <class T, int Wave>
-__global__ void __launch_bounds__(kThreads, kBlocksOfRow) one_row(ProductOperands<T> p) {
+__global__ void __launch_bounds__(kThreads, kBlocksOfRow) one_row(GemmOperands<T> p) {
   wait_for_previous_kernel();
   constexpr int N = kVector<T>, kInFlight = 3;  // vectors of a column
   constexpr int kColumns = kColumnsOfGroup, kSharers = kWavesOfGroup;
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksOfRow) one_row(ProductOperand
 }
 
 template <class T, int Wave, int M>
-__global__ void __launch_bounds__(kThreads) few_rows(ProductOperands<T> p) {
+__global__ void __launch_bounds__(kThreads) gemv(GemmOperands<T> p) {
   wait_for_previous_kernel();
   constexpr int N = kVector<T>, kInFlight = 4;  // loads of weights before the first use
   const int lane = static_cast<int>(thread_index().x) % Wave;
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(kThreads) few_rows(ProductOperands<T> p) {
 }
 
 template <class T>
-void launch_tiles(const char* op, Stream stream, const ProductOperands<T>& p) {
+void launch_tiles(const char* op, Stream stream, const GemmOperands<T>& p) {
   const int64_t tiles =
       (p.columns + kTile - 1) / kTile * ((p.rows + kTile - 1) / kTile) * p.batches;
   launch_overlapped<product_tiles<T>>(op, {grid_for(tiles, 1)}, {kThreads}, 0, stream, p);
@@ -229,7 +229,7 @@ void GpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
   const bool single = rows == 1 && vectors && x.dim(-1) <= INT32_MAX / 2 && choose("one_row");
   if (!single && library_linear(out, x, weight, bias)) return;
   with_storage("linear", out.dtype(), [&]<class T>(T) {
-    ProductOperands<T> p{};
+    GemmOperands<T> p{};
     p.out = out.data<T>();
     p.out_rows = rows_of("linear", out);
     p.a = x.data<T>();
@@ -251,13 +251,13 @@ void GpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
     }
     const auto go = [&]<int M>() {
       with_wave(stream(), [&]<int Wave>() {
-        launch_overlapped<few_rows<T, Wave, M>>("linear", {grid_for(p.columns, kThreads / Wave)},
-                                                {kThreads}, 0, stream(), p);
+        launch_overlapped<gemv<T, Wave, M>>("linear", {grid_for(p.columns, kThreads / Wave)},
+                                            {kThreads}, 0, stream(), p);
       });
     };
     if (vectors) {
-      if (p.rows <= 4 && choose("few_rows", "m4")) return go.template operator()<4>();
-      if (p.rows <= 8 && choose("few_rows", "m8")) return go.template operator()<8>();
+      if (p.rows <= 4 && choose("gemv", "m4")) return go.template operator()<4>();
+      if (p.rows <= 8 && choose("gemv", "m8")) return go.template operator()<8>();
     }
     settle_for("tiles");
     launch_tiles("linear", stream(), p);
@@ -268,7 +268,7 @@ void GpuOps::do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool
   if (out.numel() == 0) return;
   if (library_matmul(out, a, b, transpose_b)) return;
   with_storage("matmul", out.dtype(), [&]<class T>(T) {
-    ProductOperands<T> p{};
+    GemmOperands<T> p{};
     p.out = out.data<T>();
     p.a = a.data<T>();
     p.b = b.data<T>();

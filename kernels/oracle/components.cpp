@@ -1,20 +1,7 @@
-// Ops that models use one by one. Formulas and roundings: ops.h.
+// Data movement that models use by itself. Formulas and roundings: ops.h.
 #include "kernels/oracle/oracle_ops.h"
 
 namespace plumb {
-
-void OracleOps::do_div(const Tensor& out, const Tensor& a, const Tensor& b) {
-  std::vector<double> values = values_of(a);
-  const std::vector<double> divisors = values_of(b);
-  for (size_t i = 0; i < values.size(); ++i) values[i] /= divisors[i];
-  put(out, values, "div");
-}
-
-void OracleOps::do_add_scalar(const Tensor& out, const Tensor& x, double value) {
-  std::vector<double> values = values_of(x);
-  for (double& v : values) v += value;
-  put(out, values, "add_scalar");
-}
 
 void OracleOps::do_transpose(const Tensor& out, const Tensor& x) {
   const std::vector<double> from = values_of(x);

@@ -8,7 +8,7 @@ namespace plumb::cpu {
 
 // One product out[i, j] = R(sum over p of a[i, p] b[p, j] + bias[j]) of tensors of one storage
 // dtype.
-struct Product {
+struct Gemm {
   int64_t m, n, k;
   const char* a;
   const RowOffsets* a_rows;
@@ -22,15 +22,15 @@ struct Product {
 
 // The output is cut into blocks by its shape alone; every block is computed by one thread and sums
 // over k in one order, so that no result depends on the number of threads.
-class BlockedProduct {
+class BlockedGemm {
  public:
-  BlockedProduct(const Simd& simd, const Format& storage, int64_t m, int64_t n, int64_t k);
+  BlockedGemm(const Simd& simd, const Format& storage, int64_t m, int64_t n, int64_t k);
 
   int64_t blocks() const { return row_blocks_ * column_blocks_; }
   double cost() const;             // of a block, in units of ThreadPool::for_each
   int64_t scratch_floats() const;  // that one thread needs
 
-  void compute(const Product& product, int64_t block, float* scratch) const;
+  void compute(const Gemm& gemm, int64_t block, float* scratch) const;
 
  private:
   // float32 elements of one block: packed a, packed b, widened rows, sums.
@@ -41,9 +41,9 @@ class BlockedProduct {
     float* sums;
   };
   Parts parts(float* scratch) const;
-  void pack_a(const Product&, int64_t row, int64_t rows, int64_t at, int64_t depth,
+  void pack_a(const Gemm&, int64_t row, int64_t rows, int64_t at, int64_t depth,
               const Parts&) const;
-  void pack_b(const Product&, int64_t column, int64_t columns, int64_t at, int64_t depth,
+  void pack_b(const Gemm&, int64_t column, int64_t columns, int64_t at, int64_t depth,
               const Parts&) const;
 
   const Simd& simd_;
@@ -53,10 +53,10 @@ class BlockedProduct {
   int64_t row_blocks_, column_blocks_;
 };
 
-// At most kFewRows rows: every output is a dot product with a row of b, which is read once.
+// At most kGemvRows rows: every output is a dot product with a row of b, which is read once.
 // b_by_columns only. Handles columns [begin, end); `a` has been widened to float32, [m, k].
-inline constexpr int64_t kFewRows = 4;
-void multiply_rows(const Simd& simd, const Format& storage, const Product& product, const float* a,
+inline constexpr int64_t kGemvRows = 4;
+void multiply_rows(const Simd& simd, const Format& storage, const Gemm& gemm, const float* a,
                    int64_t begin, int64_t end);
 
 }  // namespace plumb::cpu

@@ -41,7 +41,7 @@ void OracleOps::do_rotary_table(const Tensor& cos, const Tensor& sin, const Tens
 void OracleOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, const Tensor& sin,
                           RotaryStyle style) {
   const Rounding product(x.dtype(), "rotary.products");
-  const size_t width = static_cast<size_t>(x.dim(3)), rotated = static_cast<size_t>(cos.dim(2));
+  const size_t head_dim = static_cast<size_t>(x.dim(3)), rotated = static_cast<size_t>(cos.dim(2));
   const size_t tokens = static_cast<size_t>(x.dim(2)), heads = static_cast<size_t>(x.dim(1));
   const std::vector<double> in = values_of(x);
   std::vector<double> c = values_of(cos), s = values_of(sin);
@@ -51,19 +51,19 @@ void OracleOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos,
     use_unrounded(table->sin, sin.dtype(), s);
   }
   std::vector<double> values = in;
-  for (size_t row = 0; row * width < in.size(); ++row) {
+  for (size_t row = 0; row * head_dim < in.size(); ++row) {
     const size_t table = (row / (heads * tokens) * tokens + row % tokens) * rotated;
     for (size_t i = 0; i < rotated / 2; ++i) {
       const bool halves = style == RotaryStyle::half;
       const size_t first = halves ? i : 2 * i, second = halves ? i + rotated / 2 : 2 * i + 1;
       const size_t table_second = table + (halves ? i + rotated / 2 : i);
-      const double a = in[row * width + first], b = in[row * width + second];
+      const double a = in[row * head_dim + first], b = in[row * head_dim + second];
       const double cos_a = product(a * c[table + i]);
       const double sin_b = product(b * s[table + i]);
       const double cos_b = product(b * c[table_second]);
       const double sin_a = product(a * s[table_second]);
-      values[row * width + first] = cos_a - sin_b;
-      values[row * width + second] = cos_b + sin_a;
+      values[row * head_dim + first] = cos_a - sin_b;
+      values[row * head_dim + second] = cos_b + sin_a;
     }
   }
   put(out, values, "rotary");
