@@ -176,11 +176,10 @@ bool JsonParser::number_unsigned(uint64_t value) {
 // Also called for integers beyond 64 bits.
 bool JsonParser::number_float(double value, const std::string& written) {
   add(Kind::number).number = value;
-  const size_t exponent = written.find_first_of("eE");
-  if (written.find('.') == std::string::npos && exponent == std::string::npos) {
+  if (written.find('.') == std::string::npos && written.find_first_of("eE") == std::string::npos) {
     fail(at_, text("the integer ", printable(written, 40), " is outside the range of 64 bits"));
   }
-  if (value == 0 && written.find_first_of("123456789") < exponent) {
+  if (value == 0 && written.find_first_of("123456789") < written.find_first_of("eE")) {
     fail(at_, text("the number ", printable(written, 40), " is outside the range of a double"));
   }
   return end_of_number();
@@ -200,13 +199,13 @@ size_t JsonParser::add_string(const std::string& value) {
     fail(at_ + 1, text("a string has ", value.size(), " bytes, more than the ", limits_.string,
                        " that are allowed"));
   }
-  if (value.find('\0') != std::string::npos) fail(at_ + 1, "a string holds a NUL character");
   node.size = static_cast<uint32_t>(value.size());
   node.begin = at_ + 1;
   size_t end = at_ + 1 + value.size();
   // As long as it is written only where nothing is escaped.
   node.flag = text_[end] != '"' || text_.substr(at_ + 1, value.size()) != value;
   if (node.flag) {
+    if (value.find('\0') != std::string::npos) fail(at_ + 1, "a string holds a NUL character");
     node.begin = document_.unescaped_.size();
     document_.unescaped_ += value;
     for (end = at_ + 1; text_[end] != '"'; ++end) end += text_[end] == '\\';
