@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from python_inspector.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from python_inspector.engines.model import verify_model
     from python_inspector.errors import RecordError, RecordWarning
     from python_inspector.models import tiny as tiny
     from python_inspector.recorder.session import note, record, save
@@ -23,6 +24,7 @@ __all__ = [
     "record",
     "save",
     "verify",
+    "verify_model",
 ]
 
 _HOMES = {
@@ -35,6 +37,7 @@ _HOMES = {
     "record": "recorder.session",
     "save": "recorder.session",
     "verify": "verification",
+    "verify_model": "engines.model",
 }
 
 
@@ -48,6 +51,9 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"{__name__}.{_MODULES[name]}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if _HOMES[name] != "verification":  # which works without torch and transformers
+    if _HOMES[name] not in (
+        "verification",
+        "engines.model",
+    ):  # which work without torch and transformers
         importlib.import_module(f"{__name__}.compatibility")  # first: a version that is too old
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
