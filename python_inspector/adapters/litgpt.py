@@ -80,8 +80,10 @@ def model(recording: Path | str) -> tuple[GPT, torch.dtype]:
     return built.eval(), dtype
 
 
-def engine(recording: Path | str) -> Engine:
+def engine(recording: Path | str, piece: int = 0) -> Engine:
+    """`piece`: tokens given to a model with a window at a time; 0: as many as it takes."""
     gpt, dtype = model(recording)
+    window = gpt.config.sliding_window_size
 
     def run(ids: Any, *arguments: Any) -> dict[str, Any]:
         with torch.no_grad(), capture(gpt, MODULES) as layers:
@@ -97,10 +99,10 @@ def engine(recording: Path | str) -> Engine:
             gpt.clear_kv_cache()
             gpt.set_kv_cache(ids.shape[0], step.total, dtype=dtype)
 
-        def piece(begin: int, end: int) -> dict[str, Any]:
+        def some(begin: int, end: int) -> dict[str, Any]:
             return run(ids[:, begin:end], torch.arange(begin, end) + step.position)
 
-        return in_pieces(piece, step, gpt.config.sliding_window_size or step.tokens)
+        return in_pieces(some, step, piece or window or step.tokens)
 
     notes = ("a prompt longer than the window in pieces of its size, as LitGPT asks for",)
     return Engine("litgpt", {"prefill": prefill, "cache": cached}, notes=notes)

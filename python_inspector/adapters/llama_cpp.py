@@ -15,6 +15,10 @@ from python_inspector.adapters.engine import Engine, require
 from python_inspector.engines.steps import Step
 from python_inspector.engines.weights import config_of
 
+PLACES = {  # the scaled embedding comes after the other
+    "embd": "model.embed_tokens", "inp_embd": "model.embed_tokens",
+    "inp_scaled": "model.embed_tokens", "result_norm": "model.norm",
+}  # fmt: skip
 F32, F16 = 0, 1  # ggml_type
 FLASH_OFF = 0
 _ggml = ctypes.CDLL(str(Path(cpp.__file__).parent / "lib" / "libggml-base.so"))
@@ -73,7 +77,7 @@ class Context:
     def _place(self, name: str) -> str:
         if name.startswith("l_out-"):
             return f"model.layers.{name.removeprefix('l_out-')}"
-        return {"inp_scaled": "model.embed_tokens", "result_norm": "model.norm"}.get(name, "")
+        return PLACES.get(name, "")
 
     def clear(self) -> None:
         cpp.llama_memory_clear(cpp.llama_get_memory(self.context), True)
