@@ -59,9 +59,7 @@ def litgpt_mask(recording: Path) -> Engine:
         return right(self, q, k, v, mask)
 
     engine = litgpt.engine(recording, piece=1)
-    return _while_patched(
-        engine, CausalSelfAttention, "scaled_dot_product_attention", attention
-    )
+    return _while_patched(engine, CausalSelfAttention, "scaled_dot_product_attention", attention)
 
 
 def _while_patched(engine: Engine, owner: Any, name: str, value: Any) -> Engine:

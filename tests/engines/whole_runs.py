@@ -63,9 +63,7 @@ def _record(name: str, dtype: torch.dtype, out: Path) -> None:
         kind, rope_parameters={"rope_type": "default", "rope_theta": theta}, **numbers
     )
     model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="eager")
-    tiny.load_weights(
-        model, tiny.draw_weights(model, SEED, zero_centred_norms=kind == "gemma2")
-    )
+    tiny.load_weights(model, tiny.draw_weights(model, SEED, zero_centred_norms=kind == "gemma2"))
     generator = torch.Generator().manual_seed(SEED)
     ids = torch.randint(3, config.vocab_size, (BATCH, TOKENS + STEPS), generator=generator)
     cache = DynamicCache(config=config)
