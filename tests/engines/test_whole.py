@@ -54,9 +54,7 @@ REPAIRS = [
 
 
 @pytest.mark.parametrize(("deviation", "run", "dtype"), REPAIRS)
-def test_a_repaired_engine_passes(
-    deviation: deviations.Deviation, run: str, dtype: str
-) -> None:
+def test_a_repaired_engine_passes(deviation: deviations.Deviation, run: str, dtype: str) -> None:
     """So that the failure is of what the finding says, and of nothing else."""
     adapter(deviation.engine)
     assert deviation.repair is not None
