@@ -105,7 +105,7 @@ def cell(found: dict[str, Any] | None) -> str:
     if found["status"] == "error":
         return "raises"
     error = found["error"]
-    shown = f"{error:.2f}" if error < 100 else f"{error:.0e}"
+    shown = _number(error)
     return shown if found["status"] == "pass" else f"{shown} {found['status'].upper()}"
 
 
@@ -159,8 +159,11 @@ def _range(rows: Iterable[dict[str, Any] | None]) -> str:
     errors = [row["error"] for row in rows if row and row.get("error") is not None]
     if not errors:
         return ""
-    shown = [f"{x:.2f}" if x < 100 else f"{x:.0e}" for x in (min(errors), max(errors))]
-    return f"{shown[0]} to {shown[1]}"
+    return f"{_number(min(errors))} to {_number(max(errors))}"
+
+
+def _number(error: float) -> str:
+    return f"{error:.2f}" if 0.1 <= error < 100 else f"{error:.0e}"
 
 
 def main() -> int:
