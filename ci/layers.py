@@ -97,7 +97,7 @@ NO_CODE = re.compile(
 PYTHON_LAYERS = {
     "python_inspector": (
         "version", "errors", "needs", "compatibility", "format", "models", "oracle", "taps",
-        "recorder", "verification", "cases", "__init__", "cli", "__main__",
+        "recorder", "verification", "engines", "adapters", "cases", "__init__", "cli", "__main__",
     ),
     "reports": (
         "__init__", "terminal", "files", "decode", "json_lines", "results", "reader",

@@ -99,8 +99,15 @@ def build_parser() -> argparse.ArgumentParser:
     text.add_argument("--prompt", required=True, metavar="TEXT")
     text.add_argument("options", nargs="*", metavar="-- OPTION", help="of harness generate")
     text.set_defaults(run=_generate)
+    _add_map(commands.add_parser("map", help="which module of an engine is which recorded one"))
     commands.add_parser("bench", help="what recording (or: bench verify) costs")
     return parser
+
+
+def _add_map(parser: argparse.ArgumentParser) -> None:
+    from python_inspector.engines.map_command import add_map
+
+    add_map(parser)
 
 
 def _add_record(parser: argparse.ArgumentParser) -> None:

@@ -147,7 +147,7 @@ def verify(
             command += [] if contract is None else ["--contract", contract]
             command += [] if margins else ["--no-margins"]
             expected = [entry["id"] for entry in exported if entry["id"] not in verdicts]
-            verdicts |= _judge(command, folder / "verdicts.json", expected)
+            verdicts |= judge_file(command, folder / "verdicts.json", expected)
         return [verdicts[entry["id"]] for entry in exported]
 
 
@@ -325,7 +325,8 @@ def _taken(name: str, value: Any) -> Output:
         raise _Returned(f"output {name} {error}") from None
 
 
-def _judge(command: list[Any], lines: Path, expected: list[str]) -> dict[str, Verdict]:
+def judge_file(command: list[Any], lines: Path, expected: list[str]) -> dict[str, Verdict]:
+    """Verdicts by checkpoint of a `harness judge` command, which writes its results to `lines`."""
     done = _call([*command, "--json", lines])
     if not lines.is_file():
         raise HarnessError(_last_words("judge", done))
