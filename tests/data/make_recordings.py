@@ -230,6 +230,38 @@ SIMULATED: list[tuple[str, str, Callable[[Json], Any]]] = [
     ("run-spread-negative", "spread", put("provenance", "run", "spread", value=-1)),
 ]  # fmt: skip
 
+MEMBER = {"name": "rounds once, at the output", "values": "t1", "bits": [0, 0, 0]}
+BUG = {"name": "mul #1 x 1.01", "kind": "constant", "output": "out", "margin": 3.5}
+
+
+def member(**changes: Any) -> Callable[[Json], None]:
+    return put(*OUT, "members", value=[MEMBER | changes])
+
+
+def bug(**changes: Any) -> Callable[[Json], None]:
+    return put(*NORM, "bugs", value=[BUG | changes])
+
+
+# the same: other rounding points, choices and planted bugs. t1 is the norm's output.
+ALTERNATIVES: list[tuple[str, str, Callable[[Json], Any]]] = [
+    ("members-beside-f32", "members", put(*FULL, "members", value=[])),
+    ("members-object", "members", put(*OUT, "members", value=MEMBER)),
+    ("members-values-unknown", "t99", member(values="t99")),
+    ("members-values-shape", "values", member(values="t5")),
+    ("members-unknown-field", "seed", member(seed=1)),
+    ("members-two-figures", "bits", member(bits=[0, 0])),
+    ("members-name-empty", "name", member(name="")),
+    ("undecidable-beside-floats", "undecidable", put(*OUT, "undecidable", value="t3")),
+    ("bugs-object", "bugs", put(*NORM, "bugs", value=BUG)),
+    ("bugs-output-unknown", "other", bug(output="other")),
+    ("bugs-margin-negative", "margin", bug(margin=-1)),
+    ("bugs-margin-text", "margin", bug(margin="large")),
+    ("bugs-unknown-field", "seed", bug(seed=1)),
+    ("bugs-at-alone", "values", bug(at="t4")),
+    ("bugs-at-not-integers", "at", bug(at="t5", values="t5")),
+    ("bugs-values-dtype", "values", bug(at="t4", values="t5")),
+]  # fmt: skip
+
 # name, word, what to do to the bytes of recording.json
 TEXTS: list[tuple[str, str, Callable[[bytes], bytes]]] = [
     ("json-empty", "JSON", lambda text: b""),
@@ -349,7 +381,7 @@ def main() -> None:
     write_version_1(FOLDER / "good-version-1")
     expected: dict[str, dict[str, str]] = {}
     changes = [(good, *row) for row in DOCUMENTS] + [(sampled, *row) for row in SAMPLED]
-    changes += [(simulated, *row) for row in SIMULATED]
+    changes += [(simulated, *row) for row in (*SIMULATED, *ALTERNATIVES)]
     for base, name, word, change in changes:
         document = copy.deepcopy(base)
         change(document)
