@@ -10,9 +10,9 @@
 namespace plumb {
 namespace {
 
-// A bug can only be told from bad arithmetic where its values are that many times what correct
-// kernels differ away from the right ones, and where it takes half of the error away.
-constexpr double kTold = 2, kTakesAway = 0.5;
+// A bug can only be told from bad arithmetic where its values are some roundings away from the
+// right ones, and where it takes half of the error away.
+constexpr double kRoundings = 2, kTakesAway = 0.5;
 
 // One output by flat positions of its tensor: what came, what is right, and what may be between.
 struct Elements {
@@ -46,17 +46,16 @@ double beyond(double a, double b, double allowed) {
 }
 
 struct Likeness {
-  double nearest = 0;   // the largest of |y - bug| / allowed
-  double farthest = 0;  // the largest of |right - bug| / allowed
-  double left = 0, all = 0;
-  bool told() const {
-    return nearest <= 1 && farthest > kTold && left <= kTakesAway * kTakesAway * all;
-  }
+  double nearest = 0;        // the largest of |y - bug| / allowed
+  bool tells = false;        // some |right - bug| is more than roundings
+  double left = 0, all = 0;  // sums of both squared
+  bool told() const { return nearest <= 1 && tells && left <= kTakesAway * kTakesAway * all; }
 };
 
 Likeness likeness(const Recording& recording, const Checkpoint& checkpoint, const PlantedBug& bug,
-                  const Elements& elements) {
+                  const Elements& elements, DType storage) {
   const Tensor at = recording.read(bug.at), values = recording.read(bug.values);
+  const double rounding = is_floating(storage) ? unit_roundoff(storage) : 0;
   Likeness out;
   for (int64_t i = 0; i < at.numel(); ++i) {
     const int64_t flat = at.data<int64_t>()[i];
@@ -70,7 +69,9 @@ Likeness likeness(const Recording& recording, const Checkpoint& checkpoint, cons
     const double off = beyond(elements.y[k], value, elements.allowed[k]);
     const double whole = beyond(elements.right[k], value, elements.allowed[k]);
     out.nearest = std::max(out.nearest, off);
-    out.farthest = std::max(out.farthest, whole);
+    const bool near =
+        std::fabs(elements.right[k] - value) <= kRoundings * rounding * std::fabs(value);
+    out.tells = out.tells || (whole > 0 && !near);
     constexpr double kMost = 1e100;  // an infinite one is as far as they come
     out.left += std::min(off, kMost) * std::min(off, kMost);
     out.all += std::min(whole, kMost) * std::min(whole, kMost);
@@ -97,7 +98,7 @@ std::optional<KnownBugFound> recorded_bug(const Recording& recording, const Chec
     for (const PlantedBug& bug : checkpoint.bugs) {
       if (bug.output != cases[i].name || bug.at.empty()) continue;
       if (!elements) elements = elements_of(cases[i], verdicts[i]);
-      const Likeness found = likeness(recording, checkpoint, bug, *elements);
+      const Likeness found = likeness(recording, checkpoint, bug, *elements, cases[i].y.dtype());
       const double share = found.all > 0 ? found.left / found.all : 1;
       if (!found.told() || (best && share >= least)) continue;
       least = share;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -118,10 +119,12 @@ class OneCallRecording:
         call = self._calls[case]
         self._calls[case] += 1
         id = checkpoint_id(self.name, case, call)
-        reruns, warnings = rerun(
-            _named_outputs, again, id, runs=self._options.spread, repeat=True, liftable=False
-        )
-        for text in warnings:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's own, of the dtypes that reruns have
+            reruns, texts = rerun(
+                _named_outputs, again, id, runs=self._options.spread, repeat=True, liftable=False
+            )
+        for text in texts:
             self._warn(text)
         block = Block("module", {}, _named_outputs)
         contract = self._declare()

@@ -66,8 +66,8 @@ def olmo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """OLMo2 in bf16: its norms are leaves that no block describes."""
     torch.manual_seed(3)
     config = AutoConfig.for_model("olmo2", **SIZES)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
-    model = model.to(torch.bfloat16)
+    options = {"attn_implementation": "eager", "dtype": torch.bfloat16}
+    model = AutoModelForCausalLM.from_config(config, **options).eval()
     out = tmp_path_factory.mktemp("olmo") / "whole-bf16"
     ids = torch.randint(3, 96, (2, 9), generator=torch.Generator().manual_seed(1))
     with pytest.warns(RecordWarning, match="there are no taps"), record(model, out):
@@ -96,7 +96,7 @@ def test_any_module_of_a_model_is_judged(olmo: Path, harness: Path) -> None:
 
 
 def test_list_and_show_know_them(olmo: Path, harness: Path) -> None:
-    listed = subprocess.run([harness, "list", olmo], capture_output=True, text=True)
+    listed = subprocess.run([harness, "list", "--fixture", olmo], capture_output=True, text=True)
     assert listed.returncode == 0 and "module" in listed.stdout
     shown = subprocess.run([harness, "show", olmo], capture_output=True, text=True)
     assert shown.returncode == 0 and "module" in shown.stdout
