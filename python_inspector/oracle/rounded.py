@@ -160,6 +160,8 @@ class _Rounded(TorchDispatchMode):
             perturbed = self._perturbed(func, name, operands, exact, stacked)
             stacked = stacked or perturbed is not exact
             exact = perturbed
+        if self._simulation.keeps(dtype):
+            return self._stacks.adopt_wide(self._simulation.spread_out(exact, stacked), dtype)
         rounded = exact.to(dtype)
         return self._stacks.adopt(rounded) if stacked else rounded
 
@@ -183,13 +185,19 @@ class _Rounded(TorchDispatchMode):
     ) -> Any:
         operands = Operands(self._stacks, args, kwargs, wide=False)
         dtype = kwargs.get("dtype")
-        if not operands.stacked or (dtype is not None and not dtype.is_floating_point):
+        if name == "_to_copy" and dtype is not None and self._simulation.keeps(dtype):
+            stack = self._simulation.spread_out(operands.args[0], operands.stacked)
+            result = self._stacks.adopt_wide(stack, dtype)
+        elif not operands.stacked or (dtype is not None and not dtype.is_floating_point):
             result = func(*args, **kwargs)
         else:
             rows = self._simulation.rows
-            result = self._stacks.adopt(
-                batched(func, operands.args, operands.kwargs, operands.has_rows, rows)
-            )
+            stack = batched(func, operands.args, operands.kwargs, operands.has_rows, rows)
+            (nominal,) = _stored_dtypes(func, args, kwargs)
+            if nominal is None or nominal == stack.dtype:
+                result = self._stacks.adopt(stack)
+            else:
+                result = self._stacks.adopt_wide(stack, nominal)
         if name == "_to_copy" and _narrows(args[0], result):
             self._note(name, operands, result)
         return result

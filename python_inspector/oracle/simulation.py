@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from python_inspector.oracle.stacks import Stacks
 
 LOW = {torch.float32, torch.float16, torch.bfloat16}
+NARROW = {torch.float16, torch.bfloat16}
 LARGE = 1 << 20
 """Elements of a weight beyond which a product upcasts it piece by piece."""
 
@@ -31,6 +32,8 @@ class Simulation:
     """Elements of a float64 stack; ignored for one run, which cannot be divided."""
     truncating: bool = False
     """Products accumulate as tensor cores do (truncation.py)."""
+    kept: Collection[int] = ()
+    """Operations, by their place in the list, whose 16-bit results stay in float32."""
     operations: list[dict[str, Any]] = field(default_factory=list)
     """What the run computed, in order, as the recording lists it."""
     stacks: Stacks = field(init=False)
@@ -42,6 +45,10 @@ class Simulation:
     def rows(self) -> int:
         """Rows of a stack: the rounded model, then the simulated kernels."""
         return self.runs + 1
+
+    def keeps(self, dtype: torch.dtype) -> bool:
+        """Whether the operation at hand does not round to this dtype."""
+        return dtype in NARROW and len(self.operations) in self.kept
 
     def check(self, elements: int) -> None:
         if self.runs > 1 and self.rows * elements > self.limit:
@@ -96,7 +103,10 @@ class Operands:
         self.stores = next((a.dtype for a in args if isinstance(a, torch.Tensor)), torch.float32)
         """The dtype of the first tensor, before it was upcast."""
         self._with_rows: set[int] = set()
+        self._mixed = False
         self.args = [self._take(a) for a in args]
+        if self._mixed and not wide:
+            self.args = [self._not_narrow(a) for a in self.args]
         self.kwargs = {name: self._take(a) for name, a in kwargs.items()}
 
     def has_rows(self, value: Any) -> bool:
@@ -127,12 +137,24 @@ class Operands:
                 taken = taken.double()
             if stack is not None:
                 self._with_rows.add(id(taken))
+                self._mixed = self._mixed or stack.dtype != value.dtype
             return taken
         if self._wide and isinstance(value, float):
             return _as_float32(value)
         if isinstance(value, torch.dtype):
             return torch.float64 if self._wide and value in LOW else value
         return [self._take(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+    def _not_narrow(self, value: Any) -> Any:
+        """In float32 beside samples that are in float32: moves take operands of one dtype."""
+        if isinstance(value, (list, tuple)):
+            return [self._not_narrow(v) for v in value]
+        if not isinstance(value, torch.Tensor) or value.dtype not in NARROW:
+            return value
+        taken = value.float()
+        if self.has_rows(value):
+            self._with_rows.add(id(taken))
+        return taken
 
 
 def _as_float32(number: float) -> float:
