@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from python_inspector.format.recording import as_number
+from python_inspector.oracle.following import Family
 from python_inspector.oracle.gate_statistics import Scales
 
 NARROW = (torch.float16, torch.bfloat16)
@@ -25,11 +26,7 @@ ROUNDING = 0.43
 KAPPA_WIDENING = 3.0
 GAIN_OF_REFERENCE = 4.0
 GAIN_SMALLEST, GAIN_ROWS, GAIN_FLOAT32, GAIN_ROUNDINGS, GAIN_LEAST = 0.25, 2.0, 2.0, 2.0, 64
-BITS_BASE, BITS_COUNT, BITS_SIGMAS, BITS_LEAST = 0.003, 8, 3.0, 64
-BITS_OF_LARGEST = 3.0
-BITS_NOISE, BITS_UNDETERMINED = 8.0, 32.0
 DEVIATIONS = 10.0
-SPREAD_WORTH = 128.0
 FAR_BEYOND_FLOOR = 8.0
 NO_LESS_ACCURATE = 1.5
 
@@ -44,17 +41,15 @@ def spread_limit(figures: list[Any], dtype: torch.dtype) -> float:
     return max(c * math.hypot(mean, deviation), mean + DEVIATIONS * deviation)
 
 
-def bits_limit(figures: list[Any]) -> float:
-    mean, deviation, largest = (as_number(figure) for figure in figures)
-    if largest == 0:
-        return 0.0
-    return max(BITS_OF_LARGEST * largest + BITS_COUNT, mean + DEVIATIONS * deviation)
-
-
 def kappa(sizes: torch.Tensor | float, groups: int) -> torch.Tensor:
     """The small-sample widening of groups of these sizes."""
     n = torch.as_tensor(sizes, dtype=torch.float64).clamp_min(1)
     return 1 + KAPPA_WIDENING / (n * (1 + 2 * math.log(max(groups, 1)))).sqrt()
+
+
+def wider(figures: list[Any], others: list[Any] | None) -> list[Any]:
+    """Those with the larger mean: how another program's sums accumulate is not known."""
+    return others if others and as_number(others[0]) > as_number(figures[0]) else figures
 
 
 def _c(dtype: torch.dtype) -> float:
@@ -91,6 +86,9 @@ class Gates:
     m: torch.Tensor
     spread: Mapping[str, Any]
     valid: torch.Tensor | None = None
+    truncated: Mapping[str, Any] | None = None
+    family: Family | None = None
+    """Of a 16-bit output: the ways to round that its bits may follow."""
     _reference: _Errors = field(init=False)
     _uniform: dict[str, bool] = field(init=False)
 
@@ -105,70 +103,53 @@ class Gates:
         self._reference = self._errors(self.r[None])
         self._reference = self._trusted()
 
-    def margins(self, y: torch.Tensor) -> torch.Tensor:
-        """[k]: the largest statistic / limit over the gates; at most 1 passes."""
-        largest = torch.stack(list(self.ratios(y).values())).amax(0)
-        return largest.nan_to_num(CERTAIN, posinf=CERTAIN).clamp_max(CERTAIN)
+    def margin(self, y: torch.Tensor) -> float:
+        """The largest statistic / limit over the gates; at most 1 passes."""
+        ratios = self.ratios(y).values()
+        return CERTAIN if any(map(math.isnan, ratios)) else min(max(ratios), CERTAIN)
 
-    def ratios(self, y: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Statistic / limit of each gate, [k] each, NaN and Inf for what nothing explains."""
-        out = {"classes": torch.where(self._other_classes(y), math.inf, 0.0).double()}
-        clean = torch.where(y.isfinite(), y.double(), _spread_over(self.r.double(), y))
-        out |= self._against(self._errors(clean), self._reference)
-        if y.dtype in NARROW and self._elements >= BITS_LEAST:
-            limit = self._bits_limit()
-            if limit is not None:
-                out["conformance"] = self.differing(y) / limit
-        return out
+    def ratios(self, y: torch.Tensor) -> dict[str, float]:
+        """Statistic / limit of each gate; NaN and Inf for what no rounding explains."""
+        if self._other_classes(y):
+            return {"classes": math.inf}
+        reference, conformance = self._reference, None
+        if self.family is not None:
+            conformance, peers = self.family.follow(y)
+            for peer in peers:
+                reference = _higher(reference, self._errors(peer[None]))
+        ratios = self._against(self._errors(y[None]), reference)
+        out = {name: float(ratio) for name, ratio in ratios.items()}
+        return out if conformance is None else out | {"conformance": conformance}
 
-    def no_less_accurate(self, y: torch.Tensor) -> torch.Tensor:
-        """[k]: whether errors are at most 1.5 times the reference's, or the floors."""
-        found, reference, u = self._errors(y), self._reference, UNITS[self.r.dtype]
-        rows = []
-        for name, floor in (("tensor", ROUNDING * u), ("element", u)):
-            allowed = max(reference.one("plain", name), floor)
-            rows.append(found.plain[name] <= NO_LESS_ACCURATE * allowed)
-        for family in self._families:
-            allowed = max(reference.one("worst", family), ROUNDING * u)
-            rows.append(found.worst[family] <= NO_LESS_ACCURATE * allowed)
-        return torch.stack(rows).all(0)
+    def tensor_no_less_accurate(self, y: torch.Tensor) -> bool:
+        """Whether the whole error is at most 1.5 times the reference's, or lies below the floor.
+        Not its worst groups: those of two ways to round are draws."""
+        allowed = max(self._reference.one("plain", "tensor"), ROUNDING * UNITS[self.r.dtype])
+        return self._errors(y[None]).one("plain", "tensor") <= NO_LESS_ACCURATE * allowed
 
-    def differing(self, y: torch.Tensor, m: torch.Tensor | None = None) -> torch.Tensor:
-        """[k]: elements that are not m's, but for the last place of what cancellation left."""
-        s, u = self.scales, UNITS[self.r.dtype]
-        model = s.layout.matrix(self.m if m is None else m)
-        values = s.layout.matrix(y)
-        same = (values == model) | (values.isnan() & model.isnan())
-        valid = torch.ones_like(s.usable) if self.valid is None else self._valid()
-        sizes = model[valid & model.isfinite()].abs().sort().values
-        noise = BITS_NOISE * 2.0**-24 * float(sizes[len(sizes) // 2]) if len(sizes) else 0.0
-        ulp = 2 * u * model.abs()
-        near = (ulp <= BITS_UNDETERMINED * noise) & ((values - model).abs() <= ulp + noise)
-        return (~same & ~near & valid).sum((-2, -1)).double()
-
-    def _valid(self) -> torch.Tensor:
-        assert self.valid is not None
+    def valid_rows(self) -> torch.Tensor:
+        """Bool [rows, columns]."""
+        if self.valid is None:
+            return torch.ones_like(self.scales.usable)
         return self.scales.layout.matrix(self.valid.expand(self.r.shape)) != 0
 
-    def _bits_limit(self) -> float | None:
-        """None where the reference itself has other bits than its model: nobody's are demanded."""
-        n = self._elements if self.valid is None else int(self._valid().sum())
-        expected = n * BITS_BASE
-        limit = max(BITS_COUNT, expected + BITS_SIGMAS * math.sqrt(expected))
-        limit = max(limit, bits_limit(self.spread["bits"]))
-        return None if float(self.differing(self.r[None])[0]) > limit else limit
+    def bits(self) -> list[Any]:
+        """Of simulated kernels that round as the reference does."""
+        return wider(self.spread["bits"], (self.truncated or {}).get("bits"))
 
-    def _other_classes(self, y: torch.Tensor) -> torch.Tensor:
-        """[k]: a number where the reference has none, or the other way round."""
-        r = _spread_over(self.r, y)
+    def differing(self, y: torch.Tensor, model: torch.Tensor) -> float:
+        return float(self.scales.differing(y[None], model[None])[0])
+
+    def _other_classes(self, y: torch.Tensor) -> bool:
+        """A number where the reference has none, or the other way round."""
+        r, rounded = self.r, self.oracle().to(self.r.dtype)
         alike = (y.isfinite() & r.isfinite()) | (y == r) | (y.isnan() & r.isnan())
-        rounded = _spread_over(self._oracle().to(self.r.dtype), y)
         alike |= ~y.isnan() & ((y == rounded) | (y.isfinite() & rounded.isfinite()))
         if self.valid is not None:
-            alike |= ~_spread_over(self.valid.expand(self.r.shape), y) & y.isfinite()
-        return ~alike.flatten(1).all(1)
+            alike |= ~self.valid.expand(r.shape) & y.isfinite()
+        return not bool(alike.all())
 
-    def _oracle(self) -> torch.Tensor:
+    def oracle(self) -> torch.Tensor:
         """o in the shape of the output."""
         layout = self.scales.layout
         moved = [self.r.shape[axis] for axis in layout.order]
@@ -176,7 +157,7 @@ class Gates:
         return self.scales.o.reshape(moved).permute(back)
 
     def _errors(self, y: torch.Tensor) -> _Errors:
-        finite = torch.where(y.isfinite(), y.double(), _spread_over(self._oracle(), y))
+        finite = torch.where(y.isfinite(), y.double(), self.oracle().expand(y.shape))
         figures = self.scales.statistics(finite)
         groups = self.scales.group_errors(finite)
         out = _Errors({k: figures[k].abs() for k in ("tensor", "element", "gain")}, {}, {}, {}, {})
@@ -197,7 +178,7 @@ class Gates:
         if self.r.dtype in NARROW:
             trusted = self._errors(self.m[None])
         else:
-            trusted = self._errors(self._oracle()[None])
+            trusted = self._errors(self.oracle()[None])
         ratios = self._against(self._reference, trusted)
         far = any(float(ratio[0]) > FAR_BEYOND_FLOOR for ratio in ratios.values())
         return trusted if far else self._reference
@@ -234,7 +215,8 @@ class Gates:
 
     def _ratio(self, name: str, statistic: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
         if name in self.spread:
-            limit = limit.clamp_min(spread_limit(self.spread[name], self.r.dtype))
+            figures = wider(self.spread[name], (self.truncated or {}).get(name))
+            limit = limit.clamp_min(spread_limit(figures, self.r.dtype))
         return torch.where(statistic == 0, 0.0, statistic / limit)
 
 
@@ -243,5 +225,16 @@ def _uniform(sizes: torch.Tensor) -> bool:
     return bool((counted == counted[0]).all())
 
 
-def _spread_over(one: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return one.expand(y.shape)
+def _higher(a: _Errors, b: _Errors) -> _Errors:
+    """The larger of each: roundings at other points are other draws."""
+
+    def larger(x: dict[str, torch.Tensor], y: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {name: torch.maximum(value, y[name]) for name, value in x.items()}
+
+    return _Errors(
+        larger(a.plain, b.plain),
+        larger(a.worst, b.worst),
+        larger(a.normalised, b.normalised),
+        a.value,
+        a.kappas,
+    )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from python_inspector.format.axes import Named
 from python_inspector.oracle.bugs import Bug, bugs_of
@@ -25,8 +26,8 @@ from python_inspector.oracle.spread import Outputs
 
 MOST_BUGS = 40
 """Of one call."""
-LARGEST = 1 << 16
-"""Elements of the largest output or input of a call in which bugs are planted unasked."""
+WORK = 1 << 27
+"""Elements that all runs with a bug may compute: of a large call fewer bugs are planted."""
 ALIKE = 2
 """Bugs that differ in their place alone, before all others have had their turn."""
 POSITIONS = 64
@@ -62,14 +63,18 @@ class Plantation:
     """Bugs that the operations can have, of which those planted were chosen."""
 
 
-class _Listing(Walk):
+class Listing(Walk):
+    """Every bug that an operation of a call can have, and how many elements a run computes."""
+
     def __init__(self) -> None:
         super().__init__()
         self.bugs: list[Bug] = []
+        self.work = 0
 
     def visit(self, seen: Seen) -> Any:
         seen.result = seen.run()
         self.bugs.extend(bugs_of(seen))
+        self.work += sum(t.numel() for t in tree_leaves(seen.result) if isinstance(t, torch.Tensor))
         return seen.result
 
 
@@ -82,16 +87,14 @@ class _Planting(Walk):
         return self._bug.change(seen) if seen.site == self._bug.site else seen.run()
 
 
-def rounded_once(seed: str) -> Runner:
-    """The rounded model alone."""
-    return run_rounded(Simulation(0, seeded(seed)))
+Rounded = Callable[[Simulation], Runner]
+"""Makes the runner of a simulation: run_rounded, or one that follows given choices."""
 
 
-def list_bugs(again: Again, seed: str) -> list[Bug]:
-    """Every bug that an operation of the call can have."""
-    listing = _Listing()
-    again(under(rounded_once(seed), lambda: listing))
-    return listing.bugs
+def listing_of(again: Again, seed: str, rounded: Rounded = run_rounded) -> Listing:
+    listing = Listing()
+    again(under(rounded(Simulation(0, seeded(seed))), lambda: listing))
+    return listing
 
 
 def with_bug(again: Again, outputs: Outputs, runner: Runner, bug: Bug) -> dict[str, Named] | None:
@@ -131,25 +134,22 @@ def plant(
     gates: Mapping[str, Gates],
     seed: str,
     *,
-    most: int = MOST_BUGS,
-    stored: Callable[[str, torch.Tensor], torch.Tensor] = lambda _, t: t,
+    bugs: Sequence[Bug],
+    rounded: Rounded = run_rounded,
 ) -> Plantation:
     """Plants bugs in a call and judges each output by its gates.
 
-    `models` are the outputs of the rounded model, also of those without gates (discrete ones);
-    `stored` takes an output's rows that a recording keeps.
+    `models` are the outputs of the rounded model, also of those without gates (discrete ones).
     """
-    bugs = list_bugs(again, seed)
-    result = Plantation(listed=len(bugs))
-    for bug in chosen(bugs, most, seed):
-        found = with_bug(again, outputs, rounded_once(seed), bug)
+    result = Plantation()
+    for bug in bugs:
+        found = with_bug(again, outputs, rounded(Simulation(0, seeded(seed))), bug)
         if found is None or any(
             found[k][0].shape != m.shape or found[k][0].dtype != m.dtype for k, m in models.items()
         ):
             result.broken.append(bug)
             continue
-        named = {name: stored(name, tensor) for name, (tensor, _) in found.items()}
-        planted = _judged(bug, named, {k: stored(k, m) for k, m in models.items()}, gates)
+        planted = _judged(bug, {name: t for name, (t, _) in found.items()}, models, gates)
         if planted is None:
             result.same.append(bug)
         else:
@@ -170,7 +170,7 @@ def _judged(
         if _equal(y, m):
             continue
         if name in gates:
-            margin = float(gates[name].margins(y[None])[0])
+            margin = gates[name].margin(y)
         else:
             margin = 0.0 if y.is_floating_point() else CERTAIN
         if worst is None or margin > worst[0]:

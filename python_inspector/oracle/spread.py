@@ -7,7 +7,7 @@ spread_of() turn those into what a recording says of an output.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,32 +43,23 @@ class Simulated:
     """The same of kernels whose products truncate, where sums are long enough."""
 
 
-def simulate(
-    again: Again, outputs: Outputs, runs: int, seed: str, kept: Collection[int] = ()
-) -> Simulated | None:
-    """None for a call without arithmetic: every kernel gives the same bits. `kept` operations do
-    not round to 16 bits.
+def simulate(again: Again, outputs: Outputs, runs: int, seed: str) -> Simulated | None:
+    """None for a call without arithmetic: every kernel gives the same bits.
 
     Raises RoundedRunError where the arithmetic is not seen.
     """
-    stacks, operations = _groups(again, outputs, runs, seed, truncating=False, kept=kept)
+    stacks, operations = _groups(again, outputs, runs, seed, truncating=False)
     if not operations:
         return None
     result = Simulated(stacks, operations)
     long = any(entry.get("terms", 1) >= LEAST_TERMS for entry in operations)
-    if long and not kept and any(stack.dtype in NARROW for stack in stacks.values()):
+    if long and any(stack.dtype in NARROW for stack in stacks.values()):
         result.truncated, _ = _groups(again, outputs, runs, seed, truncating=True)
     return result
 
 
 def _groups(
-    again: Again,
-    outputs: Outputs,
-    runs: int,
-    seed: str,
-    *,
-    truncating: bool,
-    kept: Collection[int] = (),
+    again: Again, outputs: Outputs, runs: int, seed: str, *, truncating: bool
 ) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
     """As many kernels at once as fit; the first group's rounded model counts."""
     generator, size = seeded(seed), runs
@@ -76,8 +67,7 @@ def _groups(
     operations: list[dict[str, Any]] = []
     done = 0
     while done < runs:
-        count = min(size, runs - done)
-        simulation = Simulation(count, generator, truncating=truncating, kept=kept)
+        simulation = Simulation(min(size, runs - done), generator, truncating=truncating)
         try:
             rerun = again(run_rounded(simulation))
         except TooLargeError:
@@ -85,14 +75,15 @@ def _groups(
             continue
         named = outputs(rerun.result, rerun.twin)
         operations = operations or simulation.operations
-        stacks = {name: _stack(simulation, tensor) for name, (tensor, _) in named.items()}
+        stacks = {name: stack_of(simulation, tensor) for name, (tensor, _) in named.items()}
         parts.append(stacks if not parts else {name: s[1:] for name, s in stacks.items()})
         done += simulation.runs
     whole = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     return whole, operations
 
 
-def _stack(simulation: Simulation, t: torch.Tensor) -> torch.Tensor:
+def stack_of(simulation: Simulation, t: torch.Tensor) -> torch.Tensor:
+    """All samples of an output, the rounded model first."""
     stack = simulation.stacks.of(t)
     return t.expand(simulation.rows, *t.shape) if stack is None else stack.to(t.dtype)
 
