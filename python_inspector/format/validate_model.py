@@ -12,7 +12,7 @@ import torch
 Json = Mapping[str, Any]
 
 _NARROW = ("f16", "bf16")
-_OF_OUTPUTS = ("model", "spread", "truncated", "unstable")
+_OF_OUTPUTS = ("model", "spread", "truncated", "unstable", "members")
 
 
 def version_findings(recording: Json) -> Iterator[str]:
@@ -25,8 +25,9 @@ def version_findings(recording: Json) -> Iterator[str]:
     if "spread" in recording["provenance"]["run"]:
         yield f"provenance.run.spread: {text}"
     for checkpoint in recording["checkpoints"]:
-        if "trace" in checkpoint:
-            yield f"{checkpoint['id']}: trace: {text}"
+        for field in ("trace", "bugs"):
+            if field in checkpoint:
+                yield f"{checkpoint['id']}: {field}: {text}"
         for name, output in checkpoint["outputs"].items():
             for field in output.keys() & set(_OF_OUTPUTS):
                 yield f"{checkpoint['id']}: outputs.{name}.{field}: {text}"

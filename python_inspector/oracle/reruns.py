@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from python_inspector.format.axes import Named
+from python_inspector.oracle.judgement import Judgement
 from python_inspector.oracle.lift import LiftError
 from python_inspector.oracle.replay import Again, run_as_it_is, run_lifted
 from python_inspector.oracle.rounded import RoundedRunError
@@ -22,6 +23,8 @@ class Reruns:
     simulated: Simulated | None = None
     repeated: dict[str, Named] | None = None
     """As the model computes them, once more."""
+    judgement: Judgement | None = None
+    """Other ways to round, and planted bugs, of a call without a native block."""
 
 
 def rerun(

@@ -77,7 +77,7 @@ class OutputStore:
     ) -> OutputRef:
         r, axes = named
         valid = block.valid.get(name)
-        mask = None if valid is None else _aligned(valid, axes)
+        mask = None if valid is None else aligned(valid, axes)
         delta, error = None, 0.0
         off = None
         if reruns.oracle is not None:
@@ -172,7 +172,7 @@ def _recorded_oracle(r: torch.Tensor, delta: torch.Tensor | None) -> torch.Tenso
     return r.double() if delta is None else r.double() + delta.double()
 
 
-def _aligned(valid: Named, axes: tuple[str, ...]) -> torch.Tensor:
+def aligned(valid: Named, axes: tuple[str, ...]) -> torch.Tensor:
     """`valid` with a dimension of size 1 for every axis of the output that it lacks."""
     mask, names = valid
     sizes = dict(zip(names, mask.shape, strict=True))

@@ -28,6 +28,7 @@ from python_inspector.models.parameters import Parameters
 from python_inspector.oracle.replay import Again, aside, is_aside
 from python_inspector.oracle.reruns import Reruns, rerun
 from python_inspector.recorder import provenance
+from python_inspector.recorder.alternatives import bug_refs, judgement_of, member_refs
 from python_inspector.recorder.chain import Chain
 from python_inspector.recorder.difference import difference
 from python_inspector.recorder.outputs import OutputStore
@@ -233,6 +234,7 @@ class Recorder:
         )
         for text in warnings:
             self.warn(text)
+        reruns.judgement = judgement_of(block, again, reruns, self.options, seed, bugs=call == 0)
         return reruns
 
     def _close(self, frame: Frame, function: str | None, result: Any) -> None:
@@ -270,6 +272,8 @@ class Recorder:
             key: self._outputs.store(f"{name}#{call}", key, block, named, reruns)
             for key, named in results.items()
         }
+        for key, output in outputs.items():
+            output.members = member_refs(self.writer, reruns, key)
         amplification = None
         if self._chain is not None:
             for key, o in self._chain.outputs(block, path).items():
@@ -296,6 +300,7 @@ class Recorder:
                 outputs=outputs,
                 trace=self._trace(reruns),
                 amplification=amplification,
+                bugs=bug_refs(self.writer, reruns),
             )
         )
 
