@@ -171,6 +171,8 @@ class OutputRef:
     simulated: SimulatedRef | None = None
     unstable: float | None = None
     """How far a second run of the call was off, where it gave other bits."""
+    undecidable: str | None = None
+    """Key of the elements that correct kernels may choose otherwise; of integers and bools only."""
 
     def to_json(self) -> dict[str, Any]:
         entry: dict[str, Any] = {
@@ -187,6 +189,8 @@ class OutputRef:
             entry |= self.simulated.to_json()
         if self.unstable is not None:
             entry["unstable"] = plain(self.unstable, "unstable")
+        if self.undecidable is not None:
+            entry["undecidable"] = self.undecidable
         return entry if self.sampled is None else entry | self.sampled.to_json()
 
 

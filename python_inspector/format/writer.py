@@ -223,6 +223,8 @@ class RecordingWriter:
             if output.simulated is not None:
                 for key in output.simulated.model or ():
                     self._check_key(f"{c.id}: output {name}: model", key)
+            if output.undecidable is not None:
+                self._check_key(f"{c.id}: output {name}: undecidable", output.undecidable)
             if output.valid is not None:
                 self._check_ref(f"{c.id}: output {name}: valid", output.valid)
             if (s := output.sampled) is not None:
