@@ -203,6 +203,8 @@ class OutputRef:
     """How far a second run of the call was off, where it gave other bits."""
     members: list[MemberRef] = field(default_factory=list)
     """Of a 16-bit output of a call without a native block."""
+    undecidable: str | None = None
+    """Key of the elements that correct kernels may choose otherwise; of integers and bools only."""
 
     def to_json(self) -> dict[str, Any]:
         entry: dict[str, Any] = {
@@ -221,6 +223,8 @@ class OutputRef:
             entry["unstable"] = plain(self.unstable, "unstable")
         if self.members:
             entry["members"] = [member.to_json() for member in self.members]
+        if self.undecidable is not None:
+            entry["undecidable"] = self.undecidable
         return entry if self.sampled is None else entry | self.sampled.to_json()
 
 

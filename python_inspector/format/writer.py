@@ -225,6 +225,8 @@ class RecordingWriter:
                     self._check_key(f"{c.id}: output {name}: model", key)
             for member in output.members:
                 self._check_key(f"{c.id}: output {name}: {member.name}", member.values)
+            if output.undecidable is not None:
+                self._check_key(f"{c.id}: output {name}: undecidable", output.undecidable)
             if output.valid is not None:
                 self._check_ref(f"{c.id}: output {name}: valid", output.valid)
             if (s := output.sampled) is not None:

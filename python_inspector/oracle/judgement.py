@@ -54,12 +54,15 @@ def judgement(
     *,
     bugs: bool = True,
     rounded: Rounded = run_rounded,
+    free: Rounded = run_rounded,
+    undecided: Mapping[str, torch.Tensor] | None = None,
 ) -> Judgement:
     """Members and planted bugs of a call whose outputs are stored whole.
 
     `simulated` are its simulated kernels, `floating` its outputs that have limits, `inputs` the
     tensors that a recording stores as its inputs. Members are sought where that is affordable, bugs
-    planted where they are wanted, too.
+    planted where they are wanted, too. `rounded` runs follow the reference's choices, `free` ones
+    make their own; `undecided` are choices of which any is right.
     """
     listing = listing_of(again, seed, rounded)
     models = {name: stack[0] for name, stack in simulated.outputs.items()}
@@ -82,9 +85,7 @@ def judgement(
     if bugs:
         most = min(MOST_BUGS, WORK // max(listing.work, 1))
         planted = chosen(listing.bugs, most, seed)
-        result.bugs = plant(
-            again, outputs, models, result.gates, seed, bugs=planted, rounded=rounded
-        )
+        result.bugs = plant(again, outputs, result.gates, seed, planted, free, undecided)
         result.bugs.listed = len(listing.bugs)
     return result
 

@@ -28,6 +28,8 @@ SUBSETS = 4
 """Rounding points up to which all subsets are tried."""
 TRIED = 24
 """Sets of points that are tried otherwise, beside all of them."""
+MANY = 32
+"""Points of a composite beyond which nothing is tried but all of them: its parts have theirs."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,8 @@ def ways_of(points: Mapping[int, Site]) -> list[Kept]:
             for kept in itertools.combinations(points, size):
                 names = ", ".join(str(points[place]) for place in kept)
                 found.append(Kept(f"keeps {names} in float32", frozenset(kept)))
+        return found
+    if len(points) > MANY:
         return found
     step = -(-2 * len(points) // TRIED)
     for place in list(points)[::step]:

@@ -6,6 +6,7 @@ for bit is none on these inputs; one whose margin is at most 1 would pass.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 from collections import defaultdict
@@ -97,10 +98,13 @@ def listing_of(again: Again, seed: str, rounded: Rounded = run_rounded) -> Listi
     return listing
 
 
-def with_bug(again: Again, outputs: Outputs, runner: Runner, bug: Bug) -> dict[str, Named] | None:
+def with_bug(
+    again: Again, outputs: Outputs, runner: Runner, bug: Bug | None
+) -> dict[str, Named] | None:
     """The outputs of the call with the bug in it; None where it does not run to its end."""
+    mode = Walk if bug is None else functools.partial(_Planting, bug)
     try:
-        rerun = again(under(runner, lambda: _Planting(bug)))
+        rerun = again(under(runner, mode))
         return outputs(rerun.result, rerun.twin)
     except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError):
         return None  # another shape, an index beyond the end: nobody needs a judge for that
@@ -130,26 +134,26 @@ def _spread_out(bugs: list[Bug], seed: str) -> list[Bug]:
 def plant(
     again: Again,
     outputs: Outputs,
-    models: Mapping[str, torch.Tensor],
     gates: Mapping[str, Gates],
     seed: str,
-    *,
     bugs: Sequence[Bug],
     rounded: Rounded = run_rounded,
+    undecided: Mapping[str, torch.Tensor] | None = None,
 ) -> Plantation:
     """Plants bugs in a call and judges each output by its gates.
 
-    `models` are the outputs of the rounded model, also of those without gates (discrete ones).
+    Outputs without gates are discrete: each element counts that is not `undecided`. Choices inside
+    are the bug's own.
     """
     result = Plantation()
+    right = _planted(again, outputs, rounded, seed, None)
+    assert right is not None
     for bug in bugs:
-        found = with_bug(again, outputs, rounded(Simulation(0, seeded(seed))), bug)
-        if found is None or any(
-            found[k][0].shape != m.shape or found[k][0].dtype != m.dtype for k, m in models.items()
-        ):
+        found = _planted(again, outputs, rounded, seed, bug)
+        if found is None or _forms(found) != _forms(right):
             result.broken.append(bug)
             continue
-        planted = _judged(bug, {name: t for name, (t, _) in found.items()}, models, gates)
+        planted = _judged(bug, found, right, gates, undecided or {})
         if planted is None:
             result.same.append(bug)
         else:
@@ -157,29 +161,49 @@ def plant(
     return result
 
 
+def _planted(
+    again: Again, outputs: Outputs, rounded: Rounded, seed: str, bug: Bug | None
+) -> dict[str, torch.Tensor] | None:
+    """The outputs of the rounded model with the bug in it, or None."""
+    named = with_bug(again, outputs, rounded(Simulation(0, seeded(seed))), bug)
+    return None if named is None else {name: tensor for name, (tensor, _) in named.items()}
+
+
+def _forms(named: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    return {name: (t.shape, t.dtype) for name, t in named.items()}
+
+
 def _judged(
     bug: Bug,
     found: Mapping[str, torch.Tensor],
-    models: Mapping[str, torch.Tensor],
+    right: Mapping[str, torch.Tensor],
     gates: Mapping[str, Gates],
+    undecided: Mapping[str, torch.Tensor],
 ) -> Planted | None:
     """None where no output differs from the model."""
     worst: tuple[float, str] | None = None
-    for name, m in models.items():
+    for name, m in right.items():
         y = found[name]
         if _equal(y, m):
             continue
         if name in gates:
             margin = gates[name].margin(y)
         else:
-            margin = 0.0 if y.is_floating_point() else CERTAIN
+            margin = 0.0 if y.is_floating_point() or _open(name, y, m, undecided) else CERTAIN
         if worst is None or margin > worst[0]:
             worst = margin, name
     if worst is None:
         return None
     margin, output = worst
-    at = positions(found[output], models[output])
+    at = positions(found[output], right[output])
     return Planted(bug, output, margin, at, found[output].flatten()[at].float())
+
+
+def _open(
+    name: str, y: torch.Tensor, m: torch.Tensor, undecided: Mapping[str, torch.Tensor]
+) -> bool:
+    """Whether every choice that differs is one of which any is right."""
+    return name in undecided and bool(((y == m) | undecided[name]).all())
 
 
 def _equal(y: torch.Tensor, m: torch.Tensor) -> bool:

@@ -11,8 +11,14 @@ import torch
 
 from python_inspector.oracle.stacks import Stacks
 
-LOW = {torch.float32, torch.float16, torch.bfloat16}
 NARROW = {torch.float16, torch.bfloat16}
+LOW = {
+    torch.float32: torch.float64,
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.complex64: torch.complex128,
+}
+"""What is computed in float64, and what that is called."""
 LARGE = 1 << 20
 """Elements of a weight beyond which a product upcasts it piece by piece."""
 
@@ -75,6 +81,8 @@ class Simulation:
     ) -> torch.Tensor:
         """The result as each simulated kernel has it: off by `scale` times a normal number."""
         off = self.normal(scale.shape, scale.device) * scale
+        if exact.is_complex():
+            off = torch.complex(off, self.normal(scale.shape, scale.device) * scale)
         out = self.spread_out(exact, stacked)
         out[1:] += off if times is None else off * times
         return out
@@ -134,7 +142,7 @@ class Operands:
             stack = self._stacks.of(value) if len(self._stacks) else None
             taken = value if stack is None else stack
             if self._wide and taken.dtype in LOW and (stack is not None or not _is_large(taken)):
-                taken = taken.double()
+                taken = taken.to(LOW[taken.dtype])
             if stack is not None:
                 self._with_rows.add(id(taken))
                 self._mixed = self._mixed or stack.dtype != value.dtype
@@ -142,7 +150,7 @@ class Operands:
         if self._wide and isinstance(value, float):
             return _as_float32(value)
         if isinstance(value, torch.dtype):
-            return torch.float64 if self._wide and value in LOW else value
+            return LOW.get(value, value) if self._wide else value
         return [self._take(v) for v in value] if isinstance(value, (list, tuple)) else value
 
     def _not_narrow(self, value: Any) -> Any:
@@ -168,16 +176,20 @@ def _is_large(t: torch.Tensor) -> bool:
 
 def widened(operands: Sequence[Any]) -> list[Any]:
     """Every low tensor in float64, the large ones, too."""
-    return [a.double() if isinstance(a, torch.Tensor) and a.dtype in LOW else a for a in operands]
+    return [
+        a.to(LOW[a.dtype]) if isinstance(a, torch.Tensor) and a.dtype in LOW else a
+        for a in operands
+    ]
 
 
 def product(a: torch.Tensor, b: torch.Tensor, *, magnitudes: bool = False) -> torch.Tensor:
     """a @ b in float64, or |a| @ |b|, without a whole float64 copy of a large weight."""
     if a.dtype in LOW:
-        a = a.double()
+        a = a.to(LOW[a.dtype])
     a = a.abs() if magnitudes else a
     if b.dtype not in LOW:
         return torch.matmul(a, b.abs() if magnitudes else b)
     step = max(1, LARGE // b.shape[-2])
-    parts = [b[..., i : i + step].double() for i in range(0, b.shape[-1], step)]
+    wide = LOW[b.dtype]
+    parts = [b[..., i : i + step].to(wide) for i in range(0, b.shape[-1], step)]
     return torch.cat([torch.matmul(a, p.abs() if magnitudes else p) for p in parts], -1)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 
 from python_inspector.format.recording import BugRef, MemberRef
 from python_inspector.format.sampled import is_sampled
 from python_inspector.format.writer import RecordingWriter
 from python_inspector.oracle.judgement import Judgement, Output, judgement
-from python_inspector.oracle.planting import Rounded
 from python_inspector.oracle.replay import Again, run_as_it_is, run_rounded
 from python_inspector.oracle.reruns import Reruns
 from python_inspector.oracle.spread import judged
@@ -25,7 +26,6 @@ def judgement_of(
     seed: str,
     *,
     bugs: bool,
-    rounded: Rounded = run_rounded,
 ) -> Judgement | None:
     """Of a call without a native block whose outputs are stored whole; None for any other."""
     if block.kind != "module" or not options.bugs:
@@ -50,9 +50,20 @@ def judgement_of(
         mask = None if valid is None else aligned(valid, axes)
         stored = r.double() + (o.double() - r.double()).float().double()
         floating[name] = Output(r, judged(stored, axes, mask, None), mask)
-    inputs = [tensor for tensor, _ in block.inputs.values()]
+    given = reruns.given
+    rounded = functools.partial(run_rounded, given=given)
+    fixed = given is not None and (given.opaque or given.kept)
     return judgement(
-        again, block.outputs, reruns.simulated, floating, inputs, seed, bugs=bugs, rounded=rounded
+        again,
+        block.outputs,
+        reruns.simulated,
+        floating,
+        [tensor for tensor, _ in block.inputs.values()],
+        seed,
+        bugs=bugs,
+        rounded=rounded,
+        free=rounded if fixed else run_rounded,
+        undecided=reruns.undecided,
     )
 
 

@@ -91,6 +91,8 @@ class OutputStore:
                 self._warn(f"{where}: the oracle's values all fit float32; was it computed there?")
         reference = None if valid is None else TensorRef(self._key(valid[0]), valid[1])
         output = OutputRef(self._key(r), axes, delta, error, reference)
+        if name in reruns.undecided and not r.is_floating_point():
+            output.undecidable = self._writer.tensor(reruns.undecided[name])
         if self._is_simulated(where, name, r, reruns.simulated):
             against = judged(_recorded_oracle(r, off), axes, mask, None)
             output.simulated = self._simulated(name, r, reruns.simulated, against)

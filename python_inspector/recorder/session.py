@@ -171,8 +171,8 @@ def _introduce(recorder: Recorder, warnings: list[str]) -> None:
     if recorder.taps.architecture is None:
         kind = getattr(getattr(recorder.model, "config", None), "model_type", None)
         recorder.warn(
-            f"there are no taps for {type(recorder.model).__name__} (model_type {kind}): its leaf "
-            "modules are recorded, its functions and composite blocks are not"
+            f"there are no taps for {type(recorder.model).__name__} (model_type {kind}): its "
+            "modules and functions are recorded as blocks of kind `module`"
         )
     if recorder.options.oracle is False:
         recorder.writer.note(oracle=False)
