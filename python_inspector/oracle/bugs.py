@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from python_inspector.oracle.arithmetic import terms
 from python_inspector.oracle.attention_model import is_attention
@@ -245,7 +246,8 @@ def _roundings(seen: Seen) -> Found:
     def change(s: Seen) -> Any:
         result = s.run()
         first = result[0] if isinstance(result, (tuple, list)) else result
-        rounded = first.to(narrow).to(first.dtype)
+        with _disable_current_modes():  # also in float64, where no mode lets a cast round
+            rounded = first.to(narrow).to(first.dtype)
         if s.writes:
             return first.copy_(rounded)
         return (rounded, *result[1:]) if isinstance(result, (tuple, list)) else rounded

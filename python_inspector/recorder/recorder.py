@@ -60,7 +60,7 @@ class Recorder:
         """What is known of each forward call of the model."""
         self.summary: Summary | None = None
         self.on_judgement: Callable[[str, Block, Again, Reruns], None] | None = None
-        """Told of every call whose bugs were planted: its id, and how to run it again."""
+        """Told of every call without a native block, by its id; plants its own bugs."""
         self._chain = Chain(model, taps.base_path) if options.chained else None
         self._calls: Counter[str] = Counter()
         self._thread = threading.get_ident()
@@ -249,7 +249,8 @@ class Recorder:
                     block.valid[name] = (~mask, named[1])
         for text in warnings:
             self.warn(text)
-        reruns.judgement = judgement_of(block, again, reruns, self.options, seed, bugs=call == 0)
+        bugs = call == 0 and self.on_judgement is None
+        reruns.judgement = judgement_of(block, again, reruns, self.options, seed, bugs=bugs)
         if reruns.judgement is not None and self.on_judgement is not None:
             self.on_judgement(seed, block, again, reruns)
         return reruns
