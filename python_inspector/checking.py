@@ -5,19 +5,21 @@ from __future__ import annotations
 import importlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from python_inspector import needs
 from python_inspector.drawing import Draw
+from python_inspector.errors import HarnessError
 from python_inspector.format.operands import Output, output_of, save
 from python_inspector.judge_library import find_library, opened
 from python_inspector.verdict import Verdict, WrongError
 from python_inspector.verification import find_harness, judge_with_binary
 
 if TYPE_CHECKING:
-    from python_inspector.recorder.one_call import Arguments, OneCallRecording, Torch
+    from python_inspector.format.recording import Checkpoint
+    from python_inspector.recorder.one_call import Arguments, Torch
 
 IN_MEMORY = Path("/dev/shm")
 
@@ -30,6 +32,7 @@ def check(
     weights: Mapping[str, Any] | None = None,
     arrays: str | Callable[[Any], Any] = "torch",
     contract: str | None = None,
+    bugs: bool = False,
     spread: int = 16,
     harness: Path | str | None = None,
 ) -> Verdict:
@@ -49,23 +52,40 @@ def check(
     __dlpack__ or __array__; wider floats are accepted for 16 bits, and rounded.
 
     Where a 16-bit function rounds is inferred from its bits; `contract`, "eager" or "fused" (once,
-    at the output), demands one. The AssertionError's text is the verdict; else the verdict comes
+    at the output), demands one. `bugs` plants bugs in `like` and says which would pass; a failure
+    is held to them in any case. The AssertionError's text is the verdict; else the verdict comes
     back. Raises RecordError where `like` cannot be recorded, HarnessError where there is no judge,
     and whatever `function` raises.
     """
     needs.require("check()", "torch", "transformers")
     from python_inspector.recorder.one_call import OneCallRecording
 
+    given, judge = weights or {}, Judge(contract, harness)
+    cases = list(cases_of(inputs))
     home = str(IN_MEMORY) if IN_MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="plumbline-", dir=home) as name:
         folder = Path(name)
+
+        def recorded(wanted: Sequence[bool]) -> list[Checkpoint]:
+            with OneCallRecording(like, folder / "call", weights=given, spread=spread) as calls:
+                checkpoints = [
+                    calls.add(arguments, case, alternatives=more)
+                    for (case, arguments), more in zip(cases, wanted, strict=True)
+                ]
+                calls.commit()
+            return checkpoints
+
         results: dict[str, Output] = {}
-        with OneCallRecording(like, folder / "call", weights=weights or {}, spread=spread) as calls:
-            for case, arguments in cases_of(inputs):
-                results |= _run(function, calls, case, arguments, weights or {}, arrays)
-            calls.commit()
+        checkpoints = recorded([bugs] * len(cases))
+        for checkpoint, (_, arguments) in zip(checkpoints, cases, strict=True):
+            results |= _run(function, checkpoint, arguments, given, arrays)
         save(results, folder / "outputs.safetensors")
-        verdict = _judged(folder, contract, harness)
+        verdicts = judge(folder)
+        failed = [verdict.status == "fail" for verdict in verdicts]
+        if any(failed) and not bugs:  # what is slower to learn, and says more of a failure
+            recorded(failed)
+            verdicts = judge(folder)
+    verdict = combined(verdicts)
     if not verdict.passed:
         raise WrongError(verdict)
     return verdict
@@ -98,14 +118,12 @@ def cases_of(inputs: Any) -> Iterator[tuple[str | None, Arguments]]:
 
 def _run(
     function: Callable[..., Any],
-    calls: OneCallRecording,
-    case: str | None,
+    recorded: Checkpoint,
     arguments: Arguments,
     weights: Mapping[str, Any],
     arrays: str | Callable[[Any], Any],
 ) -> dict[str, Output]:
     """What the function makes of one case, by the names that the judge knows."""
-    recorded = calls.add(arguments, case)
     given = given_as(arrays)
     args, kwargs = given(arguments[0]), given({**arguments[1], **weights})
     returned = by_name(function(*args, **kwargs), sorted(recorded.outputs, key=_order))
@@ -167,17 +185,13 @@ def as_array(value: Any) -> Any:
 
 
 def by_name(returned: Any, expected: Sequence[str]) -> dict[str, Any]:
-    """The function's results by the names of the outputs of `like`, in their order."""
-    if isinstance(returned, Mapping):
-        named = {name if name in expected else f"out.{name}": v for name, v in returned.items()}
-        unknown = sorted(named.keys() - set(expected))
-        if unknown or not named:
-            raise AssertionError(
-                f"the function returned {sorted(map(str, returned))}, `like` {sorted(expected)}"
-            )
-        return named
-    several = isinstance(returned, (tuple, list))
-    values = [value for value in returned if value is not None] if several else [returned]
+    """The function's results by the names of the outputs of `like`: as it names them, or in order.
+
+    What a result holds inside is taken in order, too.
+    """
+    if isinstance(returned, Mapping) and returned and returned.keys() <= set(expected):
+        return dict(returned)
+    values = [value for value in _leaves(returned) if value is not None]
     if not 0 < len(values) <= len(expected):
         raise AssertionError(
             f"the function returned {len(values)} results, `like` {len(expected)}: "
@@ -186,32 +200,47 @@ def by_name(returned: Any, expected: Sequence[str]) -> dict[str, Any]:
     return dict(zip(expected, values, strict=False))
 
 
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, (tuple, list, Mapping)):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _leaves(item)
+    else:
+        yield value
+
+
 def _order(name: str) -> tuple[Any, ...]:
-    """out.2 before out.10."""
-    return tuple(
-        (part.isdigit(), int(part) if part.isdigit() else part) for part in name.split(".")
-    )
+    """out.2 before out.10, states that the call changed behind all of them."""
+    parts = name.split(".")
+    numbers = [(part.isdigit(), int(part) if part.isdigit() else part) for part in parts]
+    return name.endswith("_after"), *numbers
 
 
-def _judged(folder: Path, contract: str | None, harness: Path | str | None) -> Verdict:
-    recording, outputs = folder / "call", folder / "outputs.safetensors"
-    binary = None if harness is None else find_harness(harness)
-    library = find_library(binary or _harness_or_none())
-    if library is not None:
-        items = opened(library).judge(recording, outputs, contract=contract or "inferred")
-        return combined([Verdict.of(item) for item in items])
-    options = [] if contract is None else ["--contract", contract]
-    command = [binary or find_harness(), "judge", recording, outputs, *options]
-    return combined(list(judge_with_binary(command, folder / "verdicts.json").values()))
+@dataclass(frozen=True)
+class Judge:
+    """The library beside the harness where there is one, else the harness itself."""
 
+    contract: str | None
+    harness: Path | str | None
 
-def _harness_or_none() -> Path | None:
-    from python_inspector.errors import HarnessError
+    def __call__(self, folder: Path) -> list[Verdict]:
+        recording, outputs = folder / "call", folder / "outputs.safetensors"
+        binary = self._binary()
+        library = find_library(binary)
+        if library is not None:
+            items = opened(library).judge(recording, outputs, contract=self.contract or "inferred")
+            return [Verdict.of(item) for item in items]
+        options = [] if self.contract is None else ["--contract", self.contract]
+        command = [binary or find_harness(), "judge", recording, outputs, *options]
+        return list(judge_with_binary(command, folder / "verdicts.json").values())
 
-    try:
-        return find_harness()
-    except HarnessError:
-        return None
+    def _binary(self) -> Path | None:
+        """None where the library is named, and there is no harness."""
+        if self.harness is not None:
+            return find_harness(self.harness)
+        try:
+            return find_harness()
+        except HarnessError:
+            return None
 
 
 def combined(verdicts: list[Verdict]) -> Verdict:

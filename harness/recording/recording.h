@@ -48,7 +48,7 @@ struct MemberRef {
 };
 
 // A bug planted in a traced run: the largest statistic / limit that it reaches, and the values that
-// it gives an output at some flat positions (i64 [n], f32 [n]; empty: none are kept).
+// it gives an output at some flat positions (i64 [n], f32 [n]).
 struct PlantedBug {
   std::string name;  // "mul #7 x 1.01"
   std::string kind;  // "constant"

@@ -38,8 +38,6 @@ double read_margin(JsonValue value) {
 }
 
 void read_positions(JsonValue bug, PlantedBug& out, const RecordingHeader& header) {
-  const auto at = bug.find("at"), values = bug.find("values");
-  if (!at && !values) return;
   const JsonValue key = bug.at("at");
   const TensorInfo& info = resolve(key, header);
   if (info.dtype != DType::i64 || info.shape.rank() != 1 || info.shape[0] > kMostPositions) {

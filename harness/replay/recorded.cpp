@@ -17,12 +17,12 @@ namespace {
 
 bool is_narrow(DType dtype) { return is_floating(dtype) && size_of(dtype) == 2; }
 
-// The recorder's own words on a call that it could not run again.
+// The recorder's own words on a call that it could not run again, or not see through.
 std::string warning_of(const Recording& recording, const Checkpoint& checkpoint) {
   const std::string call = checkpoint.id.substr(0, checkpoint.id.rfind('#'));
   for (const JsonValue warning : recording.provenance().at("warnings").items()) {
     const std::string_view words = warning.string();
-    for (const char* lack : {" has no oracle", " has no rounded model"}) {
+    for (const char* lack : {" has no oracle", " has no rounded model", ": what "}) {
       if (words.starts_with(call + lack)) return std::string(words);
     }
   }
@@ -31,7 +31,8 @@ std::string warning_of(const Recording& recording, const Checkpoint& checkpoint)
 
 // Why an output without a trace cannot be judged; "" where nothing was computed, so that every
 // kernel gives its bits.
-std::string cannot_judge(const Recording& recording, const Checkpoint& checkpoint) {
+std::string cannot_judge(const Recording& recording, const Checkpoint& checkpoint,
+                         const OutputRef& output) {
   const JsonValue provenance = recording.provenance();
   const auto oracle = provenance.at("notes").find("oracle");
   if (oracle && oracle->kind() == JsonValue::Kind::boolean && !oracle->boolean()) {
@@ -47,6 +48,7 @@ std::string cannot_judge(const Recording& recording, const Checkpoint& checkpoin
   if (!spread || spread->integer() == 0) {
     return "it was recorded without simulated kernels (--spread), from which limits come here";
   }
+  if (output.delta) return "it has no simulated kernels, from which limits come here";
   return {};
 }
 
@@ -126,7 +128,7 @@ OutputCase case_of(const Recording& recording, const Checkpoint& checkpoint,
       throw Unsupported(
           text("output \"", name, "\" has no simulated kernels, from which limits come here"));
     }
-  } else if (const std::string why = cannot_judge(recording, checkpoint); !why.empty()) {
+  } else if (const std::string why = cannot_judge(recording, checkpoint, ref); !why.empty()) {
     throw Unsupported(text("no native block \"", checkpoint.block, "\" to judge by, and ", why));
   } else {
     out.exact = true;
@@ -307,6 +309,9 @@ void judge_recorded(const Recording& recording, const Checkpoint& checkpoint,
                            "\", which this version of the harness cannot read"));
   }
   const Outputs given = given_outputs(recording, checkpoint, outputs, result);
+  if (const std::string words = warning_of(recording, checkpoint); !words.empty()) {
+    result.details.push_back(words);
+  }
   result.contract = to_string(recording.contracts().at(checkpoint.contract));
   std::vector<OutputCase> cases;
   std::vector<OutputVerdict> verdicts;

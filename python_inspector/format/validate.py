@@ -25,10 +25,10 @@ from python_inspector.format.payload import tensor_bytes
 from python_inspector.format.recording import ITEM_SIZES, TORCH_DTYPES, as_number, checkpoint_id
 from python_inspector.format.safetensors_file import SafetensorsFile, read_header
 from python_inspector.format.strict_json import load_json
-from python_inspector.format.validate_alternatives import (
-    alternative_findings,
+from python_inspector.format.validate_bugs import (
     bug_findings,
     bug_position_findings,
+    member_findings,
 )
 from python_inspector.format.validate_chain import chain_findings
 from python_inspector.format.validate_model import (
@@ -188,7 +188,7 @@ def _output_findings(
     if "rows" in output:
         yield from sampled_findings(where, output, table)
     yield from model_findings(where, output, table)
-    yield from alternative_findings(where, output, table)
+    yield from member_findings(where, output, table)
 
 
 def _valid_findings(

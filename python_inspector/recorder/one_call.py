@@ -11,14 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from python_inspector.errors import RecordError
-from python_inspector.format.axes import Named, by_dimensions
 from python_inspector.format.recording import (
-    DTYPES,
     Checkpoint,
     Contract,
     TensorRef,
@@ -27,12 +25,14 @@ from python_inspector.format.recording import (
     plain,
 )
 from python_inspector.format.writer import RecordingWriter
-from python_inspector.oracle.replay import Again, Runner, Twin, aside, parameter_names
-from python_inspector.oracle.reruns import rerun
+from python_inspector.oracle.replay import Again, Runner, aside, run_as_it_is
+from python_inspector.oracle.reruns import Reruns, rerun_anything
 from python_inspector.oracle.spread import DEFAULT_RUNS
+from python_inspector.recorder.alternatives import bug_refs, judgement_of, member_refs
 from python_inspector.recorder.outputs import OutputStore
 from python_inspector.recorder.provenance import producer
-from python_inspector.taps.calls import Block
+from python_inspector.taps.calls import Block, Call, Recorder, bound_arguments
+from python_inspector.taps.generic import GenericCall
 from python_inspector.taps.options import Options
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -52,15 +52,15 @@ class OneCallRecording:
         self, like: Torch, out: Path, *, weights: Mapping[str, Any], spread: int = DEFAULT_RUNS
     ) -> None:
         self.name = name_of(like)
-        self._weights = dict(weights)
-        self._like = like
-        self._call, self._modules = _callable(like, self._weights)
+        whole = isinstance(like, torch.nn.Module)
+        self._keywords = {} if whole else dict(weights)
+        self._call, self._module = _callable(like, weights)
         self._writer = RecordingWriter(out)
-        self._options = Options(spread=spread)
-        self._store = OutputStore(self._writer, self._options, self._writer.tensor, self._warn)
+        self._spread = spread
+        options = Options(spread=spread)
+        self._store = OutputStore(self._writer, options, self._writer.tensor, self._writer.warn)
         self._calls: Counter[str | None] = Counter()
         self._storage = "f32"
-        self._command = f"check(like={self.name})"
 
     def __enter__(self) -> OneCallRecording:
         return self
@@ -73,27 +73,36 @@ class OneCallRecording:
     ) -> None:
         self._writer.abort()
 
-    def add(self, arguments: Arguments, case: str | None = None) -> Checkpoint:
+    def add(
+        self, arguments: Arguments, case: str | None = None, *, alternatives: bool = False
+    ) -> Checkpoint:
         """Makes and records one call; `case` says what is special about its operands.
 
-        Raises RecordError where nothing comes back that can be judged.
+        With `alternatives` other ways to round and planted bugs are recorded, too. Raises
+        RecordError where nothing goes in or comes back that can be judged.
         """
-        args, kwargs = arguments
-        if not isinstance(self._like, torch.nn.Module):
-            kwargs = {**kwargs, **self._weights}
-        again = functools.partial(_again, self._call, args, kwargs, self._modules)
-        with aside(), torch.no_grad(), _evaluated(self._modules):
-            # The inputs before they may be written to, and the result before anything else is run.
-            inputs, params = self._operands(args, kwargs)
-            result = self._call(*copied(args), **copied(kwargs))
-            outputs = outputs_of(result)
-            self._storage = _storage_of([t for t, _ in outputs.values()], self._storage)
-            return self._record(case, inputs, params, outputs, again)
+        args, kwargs = arguments[0], {**arguments[1], **self._keywords}
+        again = functools.partial(_again, self._call, args, kwargs, [self._module])
+        bound = bound_arguments(self._call, args, kwargs)
+        call = self._calls[case]
+        self._calls[case] += 1
+        id = checkpoint_id(self.name, case, call)
+        with aside(), torch.no_grad(), _evaluated(self._module), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's own, of the dtypes that reruns have
+            nobody = cast(Recorder, self)  # such a call asks nothing of a recorder
+            block = GenericCall(Call(self.name, self._module, bound, nobody), self._module).block()
+            if block is None:
+                raise RecordError(f"[check] {self.name} is given no tensor with elements")
+            options = Options(spread=self._spread, bugs=alternatives)
+            reruns = self._rerun(block, again, id, options)
+            checkpoint = self._checkpoint(id, case, call, block, again, reruns)
+        self._writer.checkpoint(checkpoint)
+        return checkpoint
 
     def commit(self) -> None:
         provenance = {
             "created": "2000-01-01T00:00:00Z",
-            "command": self._command,
+            "command": f"check(like={self.name})",
             "producer": producer(),
             "architecture": self.name,
             "model_type": self.name,
@@ -102,55 +111,58 @@ class OneCallRecording:
             "model": {"source": self.name, "seed": None, "revision": None, "weights_sha256": None},
             "run": {
                 "mode": "whole", "batch": 1, "tokens": 1, "steps": 0, "chunks": None,
-                "left_pad": None, "cache": None, "spread": self._options.spread,
+                "left_pad": None, "cache": None, "spread": self._spread,
             },
         }  # fmt: skip
         header = {"name": f"check/{self.name}", "config": {}, "network": []}
         self._writer.commit(header | {"provenance": provenance})
 
-    def _record(
-        self,
-        case: str | None,
-        inputs: dict[str, TensorRef],
-        params: dict[str, Any],
-        outputs: dict[str, Named],
-        again: Again,
-    ) -> Checkpoint:
-        call = self._calls[case]
-        self._calls[case] += 1
-        id = checkpoint_id(self.name, case, call)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's own, of the dtypes that reruns have
-            reruns, texts = rerun(
-                _named_outputs, again, id, runs=self._options.spread, repeat=True, liftable=False
-            )
+    def _rerun(self, block: Block, again: Again, id: str, options: Options) -> Reruns:
+        assert block.settle is not None
+        settle = functools.partial(block.settle, block)
+        reruns, texts = rerun_anything(
+            block.outputs, again, id, settle, runs=self._spread, repeat=True
+        )
         for text in texts:
-            self._warn(text)
-        block = Block("module", {}, _named_outputs)
-        contract = self._declare()
-        checkpoint = Checkpoint(
+            self._writer.warn(text)
+        for name, mask in reruns.undecided.items():
+            oracle = (reruns.oracle or {})[name]
+            if oracle[0].is_floating_point():
+                block.valid[name] = (~mask, oracle[1])
+        reruns.judgement = judgement_of(block, again, reruns, options, id, bugs=True)
+        return reruns
+
+    def _checkpoint(
+        self, id: str, case: str | None, call: int, block: Block, again: Again, reruns: Reruns
+    ) -> Checkpoint:
+        real = again(run_as_it_is)
+        outputs = block.outputs(real.result, real.twin)
+        if not outputs:
+            raise RecordError(
+                f"[check] {self.name} returned {type(real.result).__name__} without a tensor"
+            )
+        self._storage = _storage_of([t for t, _ in outputs.values()], self._storage)
+        stored = {}
+        for name, named in outputs.items():
+            stored[name] = self._store.store(id, name, block, named, reruns)
+            stored[name].members = member_refs(self._writer, reruns, name)
+        return Checkpoint(
             id=id,
             block="module",
             path=self.name,
             function=case,
             call=call,
             step=0,
-            contract=contract,
-            params=params,
-            inputs=inputs,
-            weights={
-                name: self._writer.weight(name, tensor) for name, tensor in self._stored_weights()
-            },
-            outputs={
-                name: self._store.store(id, name, block, named, reruns)
-                for name, named in outputs.items()
-            },
+            contract=self._declare(),
+            params=plain(block.params, "params"),
+            inputs={n: TensorRef(self._writer.tensor(t), a) for n, (t, a) in block.inputs.items()},
+            weights={n: self._writer.weight(n, t) for n, t in block.weights.items()},
+            outputs=stored,
             trace=None
             if reruns.simulated is None
             else self._writer.trace(reruns.simulated.operations),
+            bugs=bug_refs(self._writer, reruns),
         )
-        self._writer.checkpoint(checkpoint)
-        return checkpoint
 
     def _declare(self) -> str:
         name = f"eager-{self._storage}"
@@ -158,37 +170,6 @@ class OneCallRecording:
         accumulator = {"bits": bits, "rounding": "nearest"}
         self._writer.contract(name, Contract(self._storage, self._storage, accumulator, "eager"))
         return name
-
-    def _stored_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        whole = isinstance(self._like, torch.nn.Module)
-        for i, module in enumerate(self._modules):
-            for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-                if tensor.dtype in DTYPES:
-                    yield (name if whole else f"captured.{i}.{name}"), tensor.detach()
-        for name, value in self._weights.items():
-            if isinstance(value, torch.Tensor) and not whole:
-                yield name, value.detach()
-
-    def _operands(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[dict[str, TensorRef], dict[str, Any]]:
-        inputs: dict[str, TensorRef] = {}
-        params: dict[str, Any] = {}
-        names = [*parameter_names(self._call), *(str(i) for i in range(len(args)))]
-        given = dict(zip(names, args, strict=False)) | dict(kwargs)
-        for name, value in given.items():
-            if name in self._weights:
-                continue
-            for path, leaf in leaves(value, name):
-                if isinstance(leaf, torch.Tensor):
-                    tensor, axes = by_dimensions(leaf.detach())
-                    inputs[path] = TensorRef(self._writer.tensor(tensor), axes)
-                elif leaf is None or isinstance(leaf, (bool, int, float, str)):
-                    params[path] = plain(leaf, path)
-        return inputs, params
-
-    def _warn(self, text: str) -> None:
-        self._writer.warn(text)
 
 
 def name_of(like: Torch) -> str:
@@ -198,21 +179,6 @@ def name_of(like: Torch) -> str:
     name = type(like).__name__ if isinstance(like, torch.nn.Module) else ""
     name = name or getattr(like, "__name__", "") or type(like).__name__
     return name.strip("<>") or "function"
-
-
-def outputs_of(result: Any) -> dict[str, Named]:
-    """`out` of a single tensor; `out.0`, `out.1`, ... or `out.key` of several."""
-    named = {
-        path: by_dimensions(leaf.detach())
-        for path, leaf in leaves(result, "out")
-        if isinstance(leaf, torch.Tensor) and leaf.dtype in DTYPES
-    }
-    if not named:
-        raise RecordError(
-            f"[check] `like` returned {type(result).__name__} without a tensor that can be "
-            f"recorded; known dtypes are {', '.join(sorted(DTYPES.values()))}"
-        )
-    return named
 
 
 def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -225,10 +191,6 @@ def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
             yield from leaves(item, f"{path}.{index}")
     else:
         yield path, value
-
-
-def _named_outputs(result: Any, twin: Twin) -> dict[str, Named]:
-    return outputs_of(result)
 
 
 def _again(
@@ -255,12 +217,12 @@ def copied(value: Any) -> Any:
 
 def _callable(
     like: Torch, weights: Mapping[str, Any]
-) -> tuple[Callable[..., Any], list[torch.nn.Module]]:
-    """What is called with the inputs, and the modules whose tensors it may use."""
+) -> tuple[Callable[..., Any], torch.nn.Module]:
+    """What is called with the inputs, and the module whose tensors it may use."""
     if not isinstance(like, torch.nn.Module):
         return like, captured(like)
     if not weights:
-        return like.forward, [like]
+        return like.forward, like
     module = copy.deepcopy(like)
     for name, tensor in weights.items():
         path, _, attribute = name.rpartition(".")
@@ -278,12 +240,12 @@ def _callable(
             )
         parameter = torch.nn.Parameter(tensor.detach(), requires_grad=False)
         module.get_submodule(path)._parameters[attribute] = parameter
-    return module.forward, [module]
+    return module.forward, module
 
 
-def captured(function: Callable[..., Any]) -> list[torch.nn.Module]:
-    """Modules and tensors that a function uses without being given them: of its closure, its
-    globals, its defaults, and what it is bound to."""
+def captured(function: Callable[..., Any]) -> torch.nn.Module:
+    """A module of what a function uses without being given it: modules and tensors of its closure,
+    its globals, its defaults, and what it is bound to."""
     found: list[Any] = []
     while isinstance(function, functools.partial):
         found += [*function.args, *function.keywords.values()]
@@ -294,18 +256,21 @@ def captured(function: Callable[..., Any]) -> list[torch.nn.Module]:
         variables = inspect.getclosurevars(bare)
         found += [*variables.nonlocals.values(), *variables.globals.values()]
         found += [*(bare.__defaults__ or ()), *(bare.__kwdefaults__ or {}).values()]
-    modules = [value for value in found if isinstance(value, torch.nn.Module)]
-    tensors = [leaf for value in found for _, leaf in leaves(value, "")]
     holder = torch.nn.Module()
-    for i, tensor in enumerate(t for t in tensors if isinstance(t, torch.Tensor)):
-        holder.register_buffer(f"captured_{i}", tensor.detach())
-    return [*modules, holder] if next(holder.buffers(), None) is not None else modules
+    for i, (_, leaf) in enumerate(leaf for value in found for leaf in leaves(value, "")):
+        if isinstance(leaf, torch.nn.Module):
+            holder.add_module(f"captured_{i}", leaf)
+        elif isinstance(leaf, torch.nn.Parameter):
+            holder.register_parameter(f"captured_{i}", leaf)
+        elif isinstance(leaf, torch.Tensor):
+            holder.register_buffer(f"captured_{i}", leaf.detach())
+    return holder
 
 
 @contextmanager
-def _evaluated(modules: list[torch.nn.Module]) -> Iterator[None]:
+def _evaluated(module: torch.nn.Module) -> Iterator[None]:
     """In eval mode: a fresh module is in train mode, where dropout draws."""
-    training = [m for root in modules for m in root.modules() if m.training]
+    training = [m for m in module.modules() if m.training]
     try:
         for module in training:
             module.training = False

@@ -180,7 +180,8 @@ MODEL = (*OUT, "model")
 FULL = ("checkpoints", 1, "outputs", "out")
 
 # the same for the recording with simulated kernels: t4 are the positions of the model, t5 its
-# values; t8 descend, t9 are out of range, t10 is one, t11 begins negative, t12 has two dimensions.
+# values; t8 descend, t9 are out of range, t10 is one, t11 begins negative, t12 has two dimensions,
+# t13 are two float32.
 # The second checkpoint is an add in f32.
 SIMULATED: list[tuple[str, str, Callable[[Json], Any]]] = [
     ("simulated-in-version-1", "version", put("version", value=1)),
@@ -231,7 +232,10 @@ SIMULATED: list[tuple[str, str, Callable[[Json], Any]]] = [
 ]  # fmt: skip
 
 MEMBER = {"name": "rounds once, at the output", "values": "t1", "bits": [0, 0, 0]}
-BUG = {"name": "mul #1 x 1.01", "kind": "constant", "output": "out", "margin": 3.5}
+BUG = {
+    "name": "mul #1 x 1.01", "kind": "constant", "output": "out", "margin": 3.5,
+    "at": "t4", "values": "t13",
+}  # fmt: skip
 
 
 def member(**changes: Any) -> Callable[[Json], None]:
@@ -257,9 +261,11 @@ ALTERNATIVES: list[tuple[str, str, Callable[[Json], Any]]] = [
     ("bugs-margin-negative", "margin", bug(margin=-1)),
     ("bugs-margin-text", "margin", bug(margin="large")),
     ("bugs-unknown-field", "seed", bug(seed=1)),
-    ("bugs-at-alone", "values", bug(at="t4")),
-    ("bugs-at-not-integers", "at", bug(at="t5", values="t5")),
-    ("bugs-values-dtype", "values", bug(at="t4", values="t5")),
+    ("bugs-without-values", "values",
+     lambda d: (bug()(d), drop(*NORM, "bugs", 0, "values")(d))),
+    ("bugs-at-out-of-range", "24", bug(at="t9")),
+    ("bugs-at-not-integers", "at", bug(at="t5")),
+    ("bugs-values-dtype", "values", bug(values="t5")),
 ]  # fmt: skip
 
 # name, word, what to do to the bytes of recording.json
