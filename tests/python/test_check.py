@@ -101,6 +101,34 @@ def test_a_16_bit_failure_says_that_it_follows_nothing() -> None:
     assert "follows no rounding points" in verdict.diagnosis
 
 
+def three_roundings(x: torch.Tensor) -> torch.Tensor:
+    return x.tanh() * 3 + x
+
+
+def test_any_of_the_roundings_may_be_kept_in_float32() -> None:
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        return (x.tanh().float() * 3 + x.float()).to(x.dtype)
+
+    x = normal(6, 8, 32, dtype=torch.bfloat16)
+    verdict = check(kernel, like=three_roundings, inputs=x)
+    assert verdict.rounding == "keeps mul #0 in float32"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_failure_is_named_after_the_bug_that_it_is(dtype: torch.dtype) -> None:
+    verdict = wrong(lambda x: x.tanh() + x, three_roundings, normal(6, 8, 32, dtype=dtype))
+    assert verdict.known_bug == "mul #0 is skipped"
+    assert "equals the block with a known bug, mul #0 is skipped" in verdict.reason
+    assert wrong(lambda x: x * 7, three_roundings, normal(4, 32, dtype=dtype)).known_bug is None
+
+
+def test_bugs_that_would_pass_are_told_on_demand() -> None:
+    x = normal(4, 9, 64)
+    assert check(eager_norm, eager_norm, (x, x[0, 0])).passing_bugs is None
+    verdict = check(eager_norm, eager_norm, (x, x[0, 0]), bugs=True)
+    assert verdict.passing_bugs == ("add #0 other 1e-05 -> 1.01e-05",)
+
+
 # What comes in and what comes back.
 
 
