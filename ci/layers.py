@@ -31,6 +31,7 @@ ROOMS = (
     "run",
     "report",
     "bench",
+    "capi",
     "cli",
 )
 TOP_FOLDERS = (*LAYERS, "python_inspector", "reports", "fixtures", "ci")
@@ -97,7 +98,9 @@ NO_CODE = re.compile(
 PYTHON_LAYERS = {
     "python_inspector": (
         "version", "errors", "needs", "compatibility", "format", "models", "oracle", "taps",
-        "recorder", "verification", "engines", "adapters", "cases", "__init__", "cli", "__main__",
+        "recorder", "verdict_html", "verdict", "verdict_frame", "judge_library", "verification",
+        "drawing", "checking", "pytest_plugin", "engines", "adapters", "cases", "__init__", "cli",
+        "__main__",
     ),
     "reports": (
         "__init__", "terminal", "files", "decode", "json_lines", "results", "reader",

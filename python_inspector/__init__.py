@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any
 from python_inspector.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from python_inspector.checking import check
+    from python_inspector.drawing import draw
     from python_inspector.engines.capture import capture
     from python_inspector.engines.model import verify_model
     from python_inspector.engines.module import verify_module
     from python_inspector.errors import RecordError, RecordWarning
     from python_inspector.models import tiny as tiny
     from python_inspector.recorder.session import note, record, save
-    from python_inspector.verification import Call, Unsupported, Verdict, verify
+    from python_inspector.verdict import Verdict
+    from python_inspector.verdict_frame import verdicts_frame
+    from python_inspector.verification import Call, Unsupported, verify
 
 __all__ = [
     "Call",
@@ -23,9 +27,12 @@ __all__ = [
     "Unsupported",
     "Verdict",
     "capture",
+    "check",
+    "draw",
     "note",
     "record",
     "save",
+    "verdicts_frame",
     "verify",
     "verify_model",
     "verify_module",
@@ -36,17 +43,22 @@ _HOMES = {
     "RecordError": "errors",
     "RecordWarning": "errors",
     "Unsupported": "verification",
-    "Verdict": "verification",
+    "Verdict": "verdict",
     "capture": "engines.capture",
+    "check": "checking",
+    "draw": "drawing",
     "note": "recorder.session",
     "record": "recorder.session",
     "save": "recorder.session",
+    "verdicts_frame": "verdict_frame",
     "verify": "verification",
     "verify_model": "engines.model",
     "verify_module": "engines.module",
 }
 
 
+_LIGHT = {"verification", "verdict", "verdict_frame", "checking", "drawing"}
+"""What can be imported without torch and transformers, and says itself what it needs."""
 _MODULES = {"tiny": "models.tiny"}
 """Modules that are reached from here, wherever they lie."""
 
@@ -57,6 +69,7 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"{__name__}.{_MODULES[name]}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if not _HOMES[name].startswith(("verification", "engines")):  # which work without transformers
+    home = _HOMES[name]
+    if home not in _LIGHT and not home.startswith("engines."):
         importlib.import_module(f"{__name__}.compatibility")  # first: a version that is too old
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)

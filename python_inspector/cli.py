@@ -153,6 +153,12 @@ def _add_record(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="simulated correct kernels (default 16, 0 for none: faster)",
     )
+    what.add_argument(
+        "--bugs",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="bugs planted in calls without a native block, and other roundings (small calls)",
+    )
     oracle = what.add_mutually_exclusive_group()
     oracle.add_argument("--no-oracle", action="store_true", help="no float64 reference")
     oracle.add_argument("--leaves", action="store_true", help="no composite blocks: faster")
@@ -221,6 +227,7 @@ def _record(options: argparse.Namespace) -> int:
         force=options.force,
         chained=options.chained,
         spread=options.spread,
+        bugs=options.bugs,
     )
     size = run.estimate(model, plan, what)
     run.check_disk(size, options.out)

@@ -5,8 +5,9 @@ include(CMakePackageConfigHelpers)
 
 set(headers "${CMAKE_INSTALL_INCLUDEDIR}/plumbline")
 set(package "${CMAKE_INSTALL_LIBDIR}/cmake/Plumbline")
-# The plugin's interface, and what kernels of the emulated GPU include.
+# The plugin's interface, what kernels of the emulated GPU include, and the judge's library.
 foreach(header
+    harness/capi/plumbline_judge.h
     kernels/plugin.h kernels/dtype.h kernels/error.h kernels/emu/emulator.h kernels/gpu/gpu.h
     kernels/gpu/gpu_cuda.h kernels/gpu/gpu_emu.h kernels/gpu/gpu_hip.h)
   cmake_path(GET header PARENT_PATH folder)

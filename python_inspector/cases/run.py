@@ -52,6 +52,7 @@ class What:
     force: bool = False
     chained: bool = False
     spread: int = DEFAULT_RUNS
+    bugs: bool = True
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,7 @@ def record_run(
         force=what.force,
         chained=what.chained,
         spread=what.spread,
+        bugs=what.bugs,
         weights_path=where.weights_path,
         progress=where.progress,
         name=where.name,

@@ -14,7 +14,8 @@ import numpy as np
 from python_inspector import needs
 from python_inspector.engines.steps import Place, RecordedRun, Step
 from python_inspector.format.operands import Output, output_of, save
-from python_inspector.verification import Verdict, find_harness, judge_file
+from python_inspector.verdict import Verdict
+from python_inspector.verification import find_harness, judge_with_binary
 
 Model = Callable[..., Any]
 Arrays = dict[str, Any]
@@ -64,7 +65,7 @@ def verify_model(
         results = Path(keep) if keep else Path(name) / "outputs.safetensors"
         save(outputs, results)
         command = [binary, "judge", "--mode", "chained", run.folder, results]
-        return judge_file(command, Path(name) / "verdicts.json", ["(chain)"])["(chain)"]
+        return judge_with_binary(command, Path(name) / "verdicts.json", ["(chain)"])["(chain)"]
 
 
 def _style(function: Model) -> str:

@@ -11,7 +11,8 @@ from python_inspector.engines.layouts import Transform, axes, identity, interlea
 from python_inspector.engines.layouts import half_from_interleaved as half
 from python_inspector.format.named_recordings import recording_folder
 from python_inspector.format.strict_json import load_json
-from python_inspector.verification import Call, Verdict, verify
+from python_inspector.verdict import Verdict
+from python_inspector.verification import Call, verify
 
 Source = str | Sequence[str] | tuple[str, Transform]
 """Where a weight of theirs comes from: a recorded name, several of which it is the rows of, or one

@@ -22,7 +22,9 @@ _BY_DIMENSIONS = {0: (), 1: ("channel",), 2: ("token", "channel"), 3: HIDDEN, 4:
 
 def by_dimensions(tensor: torch.Tensor) -> Named:
     """Axis names from the number of dimensions, where nothing better is known."""
-    if tensor.ndim > 6:
+    if tensor.ndim > 8:
         raise RecordError(f"[record] a tensor of {tensor.ndim} dimensions has no axis names")
-    spare = ("batch", "group", "state", "token", "head", "channel")
+    spare: tuple[str, ...] = ("batch", "group", "state", "token", "head", "channel")
+    if tensor.ndim > len(spare):
+        spare = ("batch", "group", *["state"] * (tensor.ndim - 5), "token", "head", "channel")
     return tensor, _BY_DIMENSIONS.get(tensor.ndim, spare[: tensor.ndim])

@@ -146,6 +146,36 @@ class SimulatedRef:
 
 
 @dataclass
+class MemberRef:
+    """Another way to round an output: the key of what it gives, and the mean, deviation and largest
+    count of elements that simulated kernels like it have otherwise."""
+
+    name: str
+    values: str
+    bits: list[float]
+
+    def to_json(self) -> dict[str, Any]:
+        bits = plain(self.bits, f"member {self.name}: bits")
+        return {"name": self.name, "values": self.values, "bits": bits}
+
+
+@dataclass
+class BugRef:
+    """A bug planted in a call: how far `output` is beyond its limits at most, and keys of flat
+    positions there and of the values that the bug gives them."""
+
+    name: str
+    kind: str
+    output: str
+    margin: float
+    at: str
+    values: str
+
+    def to_json(self) -> dict[str, Any]:
+        return vars(self) | {"margin": plain(self.margin, f"bug {self.name}: margin")}
+
+
+@dataclass
 class ChainedRef:
     """How far a reference is from the chained oracle: the key of `o_chain - r`, None for zero."""
 
@@ -171,6 +201,10 @@ class OutputRef:
     simulated: SimulatedRef | None = None
     unstable: float | None = None
     """How far a second run of the call was off, where it gave other bits."""
+    members: list[MemberRef] = field(default_factory=list)
+    """Of a 16-bit output of a call without a native block."""
+    undecidable: str | None = None
+    """Key of the elements that correct kernels may choose otherwise; of integers and bools only."""
 
     def to_json(self) -> dict[str, Any]:
         entry: dict[str, Any] = {
@@ -187,6 +221,10 @@ class OutputRef:
             entry |= self.simulated.to_json()
         if self.unstable is not None:
             entry["unstable"] = plain(self.unstable, "unstable")
+        if self.members:
+            entry["members"] = [member.to_json() for member in self.members]
+        if self.undecidable is not None:
+            entry["undecidable"] = self.undecidable
         return entry if self.sampled is None else entry | self.sampled.to_json()
 
 
@@ -209,6 +247,8 @@ class Checkpoint:
     """Key of the list of operations that the rounded model was computed by."""
     amplification: float | None = None
     """How many times larger an error of the main input is in the output; None where not known."""
+    bugs: list[BugRef] = field(default_factory=list)
+    """Planted in the call's own trace, where it has no native block."""
 
     def to_json(self) -> dict[str, Any]:
         entry: dict[str, Any] = {"id": self.id, "block": self.block, "path": self.path}
@@ -217,6 +257,8 @@ class Checkpoint:
         tail: dict[str, Any] = {} if self.trace is None else {"trace": self.trace}
         if self.amplification is not None:
             tail["amplification"] = self.amplification
+        if self.bugs:
+            tail["bugs"] = [bug.to_json() for bug in self.bugs]
         return entry | {
             "call": self.call,
             "step": self.step,

@@ -25,6 +25,11 @@ from python_inspector.format.payload import tensor_bytes
 from python_inspector.format.recording import ITEM_SIZES, TORCH_DTYPES, as_number, checkpoint_id
 from python_inspector.format.safetensors_file import SafetensorsFile, read_header
 from python_inspector.format.strict_json import load_json
+from python_inspector.format.validate_bugs import (
+    bug_findings,
+    bug_position_findings,
+    member_findings,
+)
 from python_inspector.format.validate_chain import chain_findings
 from python_inspector.format.validate_model import (
     model_findings,
@@ -120,6 +125,7 @@ def _reference_findings(recording: Mapping[str, Any]) -> Iterator[str]:
         for name, output in checkpoint["outputs"].items():
             yield from _output_findings(f"{where}: outputs.{name}", output, table)
         yield from trace_findings(where, checkpoint, recording)
+        yield from bug_findings(where, checkpoint, table)
         yield from _block_findings(where, checkpoint)
     yield from chain_findings(recording["checkpoints"])
 
@@ -182,6 +188,7 @@ def _output_findings(
     if "rows" in output:
         yield from sampled_findings(where, output, table)
     yield from model_findings(where, output, table)
+    yield from member_findings(where, output, table)
 
 
 def _valid_findings(
@@ -310,6 +317,8 @@ def _figure_findings(
 
     stored = {key for key, entry in recording["tensors"].items() if "file" in entry}
     for checkpoint in recording["checkpoints"]:
+        where = f"{folder / RECORDING}: {checkpoint['id']}"
+        yield from bug_position_findings(where, checkpoint, recording["tensors"], read)
         for name, output in checkpoint["outputs"].items():
             if "rows" in output:
                 where = f"{folder / RECORDING}: {checkpoint['id']}: outputs.{name}.rows"

@@ -12,7 +12,8 @@ import torch
 Json = Mapping[str, Any]
 
 _NARROW = ("f16", "bf16")
-_OF_OUTPUTS = ("model", "spread", "truncated", "unstable")
+_DISCRETE = ("i64", "i32", "u8", "bool")
+_OF_OUTPUTS = ("model", "spread", "truncated", "unstable", "undecidable", "members")
 
 
 def version_findings(recording: Json) -> Iterator[str]:
@@ -25,8 +26,9 @@ def version_findings(recording: Json) -> Iterator[str]:
     if "spread" in recording["provenance"]["run"]:
         yield f"provenance.run.spread: {text}"
     for checkpoint in recording["checkpoints"]:
-        if "trace" in checkpoint:
-            yield f"{checkpoint['id']}: trace: {text}"
+        for field in ("trace", "bugs"):
+            if field in checkpoint:
+                yield f"{checkpoint['id']}: {field}: {text}"
         for name, output in checkpoint["outputs"].items():
             for field in output.keys() & set(_OF_OUTPUTS):
                 yield f"{checkpoint['id']}: outputs.{name}.{field}: {text}"
@@ -48,6 +50,10 @@ def model_findings(where: str, output: Json, table: Json) -> Iterator[str]:
     for field in ("spread", "truncated"):
         if field in output:
             yield from _figure_findings(f"{where}.{field}", output[field], output, narrow)
+    if "undecidable" in output:
+        yield from _undecidable_findings(
+            f"{where}.undecidable", output["undecidable"], entry, table
+        )
     model = output.get("model")
     if model is None:
         return
@@ -64,6 +70,17 @@ def model_findings(where: str, output: Json, table: Json) -> Iterator[str]:
         lengths.append(tensor["shape"])
     if len(lengths) == 2 and lengths[0] != lengths[1]:
         yield f"{where}.model.values: {lengths[1]} beside at of {lengths[0]}"
+
+
+def _undecidable_findings(where: str, key: str, output: Json, table: Json) -> Iterator[str]:
+    """Bools, one for each element of an output of integers or bools."""
+    if output["dtype"] not in _DISCRETE:
+        yield f"{where}: stands beside {output['dtype']}, expected integers or bools"
+    entry = table.get(key)
+    if entry is None:
+        yield f"{where}: tensor {key} is not in the table"
+    elif (entry["dtype"], entry["shape"]) != ("bool", output["shape"]):
+        yield f"{where}: {entry['dtype']} {entry['shape']}, expected bool {output['shape']}"
 
 
 def _figure_findings(where: str, spread: Json, output: Json, narrow: bool) -> Iterator[str]:

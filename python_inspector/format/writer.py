@@ -217,11 +217,18 @@ class RecordingWriter:
             if output.simulated is not None:
                 for key in output.simulated.model or ():
                     self._check_key(f"{c.id}: output {name}: model", key)
+            for member in output.members:
+                self._check_key(f"{c.id}: output {name}: {member.name}", member.values)
+            if output.undecidable is not None:
+                self._check_key(f"{c.id}: output {name}: undecidable", output.undecidable)
             if output.valid is not None:
                 self._check_ref(f"{c.id}: output {name}: valid", output.valid)
             if (s := output.sampled) is not None:
                 for key in (s.tokens, s.reference, s.oracle, s.rms):
                     self._check_key(f"{c.id}: output {name}: rows and sketch", key)
+        for bug in c.bugs:
+            for key in (bug.at, bug.values):
+                self._check_key(f"{c.id}: bug {bug.name}", key)
         self._checkpoints[c.id] = c.to_json()
         self._advance(0)
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from python_inspector.oracle.grouped import grouped_product
 from python_inspector.oracle.simulation import product
 
 U = 2.0**-24
@@ -26,6 +27,8 @@ DRIFT = 0.43 / 3**0.5 * U
 by 0.43 of its u, which is the RMS of one rounding. The mean of squares, a softmax's denominator."""
 FUNCTIONS = 2 * U
 """Of a function's result: libraries promise 1 to 4 ulp."""
+
+GROUPED = ("_grouped_mm", "grouped_mm_fallback")
 
 EXACT = {
     "add", "sub", "rsub", "mul", "div", "neg", "abs", "sign", "relu", "clamp", "clamp_min",
@@ -58,6 +61,8 @@ def noise(
     `args` are the float64 operands of one run, `exact` its result. Whole numbers (counts, ids,
     one-hot rows carried in floats) are no arithmetic: every kernel has them exactly.
     """
+    if exact.is_complex():
+        return _complex(name, exact)
     if name in EXACT or exact.numel() == 0 or bool((exact == exact.round()).all()):
         return []
     length = terms(name, args, exact)
@@ -78,6 +83,17 @@ def noise(
     return [own]
 
 
+def _complex(name: str, exact: torch.Tensor) -> list[Noise]:
+    """Each part of a product is a sum of two: off by half a rounding of |a b| together."""
+    if name in EXACT - {"mul", "div", "square"} or name in _PARTS:
+        return []
+    return [Noise((SUMS if name == "mul" else FUNCTIONS) * exact.abs())]
+
+
+_PARTS = {"complex", "view_as_complex", "conj", "conj_physical", "_conj"}
+"""Put a complex number together or turn its sign: nothing is rounded."""
+
+
 def of_sum(magnitudes: torch.Tensor, exact: torch.Tensor, length: int) -> torch.Tensor:
     """Of a sum whose terms have these magnitudes in all."""
     return torch.hypot(SUMS * magnitudes, DRIFT * length**0.5 * exact)
@@ -86,7 +102,7 @@ def of_sum(magnitudes: torch.Tensor, exact: torch.Tensor, length: int) -> torch.
 def terms(name: str, args: Sequence[Any], out: torch.Tensor) -> int:
     """Length of the longest sum behind one element of `out`, 1 for elementwise operations."""
     given = [a for a in args if isinstance(a, torch.Tensor)]
-    if name in ("mm", "bmm", "dot", "mv", "matmul"):
+    if name in ("mm", "bmm", "dot", "mv", "matmul", *GROUPED):
         return given[0].shape[-1]
     if name in ("addmm", "baddbmm", "addmv"):
         return given[1].shape[-1]
@@ -121,8 +137,18 @@ def _product_and_sum(
     return scale[0] * product(args[1], args[2], magnitudes=True) + scale[1] * args[0].abs()
 
 
+def _grouped(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
+    return grouped_product(args[0].abs(), args[1].abs(), *args[2:3], **_offsets(kwargs))
+
+
+def _offsets(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return {"offs": kwargs["offs"]} if "offs" in kwargs else {}
+
+
 _SUMS: dict[str, Callable[..., torch.Tensor]] = {
     "mm": _product,
+    "_grouped_mm": _grouped,
+    "grouped_mm_fallback": _grouped,
     "bmm": _product,
     "mv": _product,
     "dot": _product,

@@ -123,14 +123,28 @@ class Scales:
             off = torch.where(self.usable, off, 0.0)
         squares = off.square()
         figures = {"tensor": _quotient(squares.sum((1, 2)), self._sum).sqrt()}
-        for name, (sizes, scales) in self._families.items():
-            sums = group_sums(squares, name, self.layout)
-            errors = _quotient((sums / sizes).sqrt(), scales)
-            errors = torch.where(sizes > 0, errors, 0.0)
-            figures[name] = _largest(errors)
+        for name in self._families:
+            figures[name] = _largest(self._group_errors(squares, name))
         figures["element"] = _largest(_quotient(off.abs(), self._element).flatten(1))
         figures["gain"] = _quotient((off * self.known).sum((1, 2)), self._sum)
         return figures
+
+    def families(self) -> list[str]:
+        return list(self._families)
+
+    def group_errors(self, y: torch.Tensor) -> Figures:
+        """v_g of every group of each family, 0 for groups that do not count."""
+        off = torch.where(self.usable, self.layout.matrix(y) - self.o, 0.0)
+        return {name: self._group_errors(off.square(), name) for name in self._families}
+
+    def group_sizes(self, family: str) -> torch.Tensor:
+        """Usable elements of each group, 0 for groups that do not count."""
+        return self._families[family][0]
+
+    def _group_errors(self, squares: torch.Tensor, family: str) -> torch.Tensor:
+        sizes, scales = self._families[family]
+        errors = _quotient((group_sums(squares, family, self.layout) / sizes).sqrt(), scales)
+        return torch.where(sizes > 0, errors, 0.0)
 
     def differing(self, y: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
         """How many valid elements of each output are not m's; -0 equals 0, NaN equals NaN."""

@@ -9,6 +9,9 @@ leaf that the code casts (Gemma's embedding scale to the weight dtype) is cast a
 then upcast: what depends only on weights keeps the rounding of the real run, what depends on
 activations loses it.
 
+Where the choices of a reference are given, and results of what nobody can see into (given.py), the
+lift follows them instead of refusing.
+
 A TorchDispatchMode does the work. A small TorchFunctionMode beside it covers what never reaches the
 dispatcher at low precision: tensor constructors, and C++ front ends that compare dtypes first.
 The modes are per thread, the default dtype is global: lift in one thread at a time.
@@ -27,6 +30,15 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from python_inspector.compatibility import can_decompose
+from python_inspector.oracle.given import (
+    QUANTISED,
+    Replay,
+    UnliftableError,
+    follow,
+    is_choice,
+    is_opaque,
+)
+from python_inspector.oracle.grouped import grouped_product, is_grouped
 
 aten = torch.ops.aten
 
@@ -36,12 +48,6 @@ WIDE: dict[Any, torch.dtype] = {
     torch.bfloat16: torch.float64,
     torch.complex64: torch.complex128,
     torch.complex32: torch.complex128,
-}
-# Casting to these quantises; a quantised value is a choice of the run, which cannot be lifted.
-QUANTISED = {
-    value
-    for name, value in vars(torch).items()
-    if name.startswith(("float8_", "float4_")) and isinstance(value, torch.dtype)
 }
 # Only move or cast a leaf: done as the code says, then upcast.
 _MOVES = {
@@ -87,6 +93,10 @@ def widen(value: Any) -> Any:
 class _Constructors(TorchFunctionMode):
     """Functions that make or check their tensors before the dispatcher sees them."""
 
+    def __init__(self, replay: Replay | None) -> None:
+        super().__init__()
+        self._replay = replay
+
     def __torch_function__(
         self,
         func: Callable[..., Any],
@@ -95,7 +105,7 @@ class _Constructors(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func is torch.Tensor.numpy:
+        if func is torch.Tensor.numpy and self._replay is None:
             raise LiftError("[lift] a tensor leaves torch by .numpy(): its arithmetic is not seen")
         if func in _DTYPE_CHECKED:
             args, kwargs = tree_map(widen, (args, kwargs))
@@ -109,10 +119,13 @@ class _Constructors(TorchFunctionMode):
 class _Lift(TorchDispatchMode):
     """Rewrites every operation to float64; see the module's text."""
 
-    def __init__(self, leaves: Collection[int] | None, chunk: int) -> None:
+    def __init__(
+        self, leaves: Collection[int] | None, chunk: int, replay: Replay | None = None
+    ) -> None:
         super().__init__()
         self._leaves = leaves
         self._chunk = chunk
+        self._replay = replay
 
     def __torch_dispatch__(
         self,
@@ -122,7 +135,10 @@ class _Lift(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func.namespace not in ("aten", "prims", "prim"):
+        replay = self._replay
+        if replay is not None and is_opaque(func, args, kwargs, replay.given.unliftable):
+            return replay.opaque(func, args, kwargs, widen)
+        if func.namespace not in ("aten", "prims", "prim") and not is_grouped(func):
             raise LiftError(f"[lift] {func} is a custom operation whose inside is not seen")
         if can_decompose(func):  # a composite that arrives whole, as inference tensors make it
             with self:
@@ -140,7 +156,21 @@ class _Lift(TorchDispatchMode):
         for tensor in tree_leaves(result):
             if is_low(tensor) or getattr(tensor, "dtype", None) in QUANTISED:
                 raise LiftError(f"[lift] {func} produced {tensor.dtype}")
+        if replay is not None and is_choice(func, args, kwargs, result):
+            return self._chosen(replay, func, args, kwargs, result)
         return result
+
+    @staticmethod
+    def _chosen(replay: Replay, func: OpOverload, args: Any, kwargs: Any, result: Any) -> Any:
+        """The reference's choice in place of what float64 would have chosen."""
+        args, kwargs = tree_map(widen, (args, kwargs))
+        choice = replay.choice(func, result)
+        if choice is None:
+            return result
+        held = replay.held(choice, (args, kwargs))
+        if replay.keeps:
+            choice.operands, choice.free = (args, kwargs), result
+        return follow(func, args, result, held)
 
     def _apply(
         self, func: OpOverload, args: tuple[Any, ...], kwargs: Any, flat: list[Any], spec: Any
@@ -151,7 +181,14 @@ class _Lift(TorchDispatchMode):
             return self._chunked_product(args[0], args[1])
         wide = [WIDE.get(a, a) if isinstance(a, torch.dtype) else widen(a) for a in flat]
         args, kwargs = tree_unflatten(wide, spec)
-        return func(*args, **kwargs)
+        if is_grouped(func):
+            return grouped_product(*args, **kwargs)
+        if self._replay is None:
+            return func(*args, **kwargs)
+        try:
+            return func(*args, **kwargs)
+        except (RuntimeError, NotImplementedError) as error:
+            raise UnliftableError(func, error) from error
 
     def _chunked_product(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """x @ weight without a whole float64 copy of a large weight [k, n]."""
@@ -164,8 +201,8 @@ class _Lift(TorchDispatchMode):
         for value in flat:
             if isinstance(value, torch.dtype) and value in QUANTISED:
                 raise LiftError(f"[lift] {func} casts to {value}, a quantisation")
-            if not is_low(value) or self._leaves is None:
-                continue
+            if not is_low(value) or self._leaves is None or self._replay is not None:
+                continue  # where all is watched, what is low came in as a constant
             if value.untyped_storage().data_ptr() not in self._leaves:
                 raise LiftError(
                     f"[lift] {func}: operand {value.dtype} {tuple(value.shape)} is no parameter, "
@@ -189,12 +226,15 @@ class _Lift(TorchDispatchMode):
 
 
 @contextmanager
-def float64_lift(leaves: Collection[int] | None = None, chunk: int = 1 << 20) -> Iterator[None]:
+def float64_lift(
+    leaves: Collection[int] | None = None, chunk: int = 1 << 20, replay: Replay | None = None
+) -> Iterator[None]:
     """Everything torch computes inside is float64.
 
     `leaves`: storage addresses that may come in at low precision (None: any may). `chunk`: largest
     number of weight elements that are upcast at once in a matrix product. Raises LiftError where
-    something could be computed below float64 without being seen.
+    something could be computed below float64 without being seen; with a `replay` of the reference
+    that is taken from there, and UnliftableError names an operation that should be.
     """
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
@@ -204,8 +244,8 @@ def float64_lift(leaves: Collection[int] | None = None, chunk: int = 1 << 20) ->
             stack.enter_context(torch.no_grad())
             for device in ("cpu", "cuda"):
                 stack.enter_context(torch.autocast(device, enabled=False))
-            stack.enter_context(_Constructors())
-            stack.enter_context(_Lift(leaves, chunk))
+            stack.enter_context(_Constructors(replay))
+            stack.enter_context(_Lift(leaves, chunk, replay))
             yield
     finally:
         torch.set_default_dtype(default)

@@ -21,9 +21,15 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.utils import ModelOutput
 
-from python_inspector.compatibility import LinearAttentionCacheLayerMixin, collectors_off
+from python_inspector.compatibility import (
+    LinearAttentionCacheLayerMixin,
+    PreTrainedConfig,
+    collectors_off,
+)
 from python_inspector.models.dispatch import resident
+from python_inspector.oracle.given import Given, Replay, watched
 from python_inspector.oracle.lift import WIDE, float64_lift, is_low, widen
 from python_inspector.oracle.rounded import rounded_run
 from python_inspector.oracle.simulation import Simulation
@@ -87,22 +93,27 @@ def run_lifted(
     kwargs: Mapping[str, Any],
     modules: Iterable[torch.nn.Module] = (),
     known: Memo | None = None,
+    replay: Replay | None = None,
 ) -> Rerun:
-    """Calls `function` in float64.
+    """Calls `function` in float64, following the choices of `replay` where there is one.
 
     An input that is in `known` is replaced by what stands there instead of by a fresh copy.
     """
     modules = list(modules)
     copies = _Copies(_widened, WIDE, dict(known or {}))
+    given = None if replay is None else replay.given
 
     def lift() -> AbstractContextManager[None]:
-        return float64_lift(_leaves(modules))
+        return float64_lift(_leaves(modules), replay=replay)
 
-    return _run(function, args, kwargs, modules, copies, lift)
+    return _run(function, args, kwargs, modules, copies, lift, given)
 
 
-def run_rounded(simulation: Simulation) -> Runner:
-    """Runs calls as the rounded model and simulated kernels."""
+def run_rounded(simulation: Simulation, given: Given | None = None) -> Runner:
+    """Runs calls as the rounded model and simulated kernels, with the reference's choices."""
+
+    def mode() -> AbstractContextManager[None]:
+        return rounded_run(simulation, None if given is None else Replay(given))
 
     def run(
         function: Callable[..., Any],
@@ -111,7 +122,35 @@ def run_rounded(simulation: Simulation) -> Runner:
         modules: Iterable[torch.nn.Module] = (),
     ) -> Rerun:
         copies = _Copies(_as_stored, {}, {})
-        return _run(function, args, kwargs, list(modules), copies, lambda: rounded_run(simulation))
+        return _run(function, args, kwargs, list(modules), copies, mode, given)
+
+    return run
+
+
+def run_following(replay: Replay) -> Runner:
+    """Runs calls in float64 with what `replay` hands out."""
+    return functools.partial(run_lifted, replay=replay)
+
+
+def run_watched(given: Given) -> Runner:
+    """Runs calls as the model does, noting in `given` what other runs shall follow."""
+
+    def run(
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        modules: Iterable[torch.nn.Module] = (),
+    ) -> Rerun:
+        modules = list(modules)
+
+        @contextmanager
+        def mode() -> Iterator[None]:
+            own = {t.untyped_storage()._cdata: t for t in _own_tensors(modules)}
+            with torch.no_grad(), watched(given, own):
+                yield
+
+        copies = _Copies(_as_stored, {}, {})
+        return _run(function, args, kwargs, list(modules), copies, mode)
 
     return run
 
@@ -134,6 +173,7 @@ def _run(
     modules: list[torch.nn.Module],
     copies: _Copies,
     mode: Callable[[], AbstractContextManager[Any]],
+    given: Given | None = None,
 ) -> Rerun:
     with ExitStack() as stack:
         stack.enter_context(collectors_off())
@@ -143,6 +183,8 @@ def _run(
             stack.enter_context(_state_restored(module))
         with torch.inference_mode(False), torch.no_grad():
             args, kwargs = copies.of_call(function, args, kwargs)
+            if given is not None and given.kept:
+                _replace_written(modules, given, copies)
         with mode():
             return Rerun(function(*args, **kwargs), copies.memo)
 
@@ -191,6 +233,10 @@ class _LazyLayers(list[Any]):
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
 
+    def touched(self) -> dict[int, Any]:
+        """The copies that were made: of layers that the run looked at."""
+        return dict(self._done)
+
 
 class _Copies:
     """Copies of input trees: they never alias the originals, and keep aliasing inside."""
@@ -227,14 +273,18 @@ class _Copies:
                 key: _LazyLayers(item, self) if key == "layers" else self.of(item, key)
                 for key, item in vars(value).items()
             }
-        elif isinstance(value, (CacheLayerMixin, LinearAttentionCacheLayerMixin)):
+        elif isinstance(value, _LAYERS) or is_state(value):
             new = copy.copy(value)
+            self.memo[id(value)] = (value, new)  # it may hold itself
             new.__dict__ = {key: self.of(item, key) for key, item in vars(value).items()}
         elif isinstance(value, torch.dtype):
             new = self._dtypes.get(value, value)
         elif isinstance(value, dict):
             items = ((key, self.of(item, str(key))) for key, item in value.items())
-            new = type(value)(items) if type(value) in (dict, OrderedDict) else dict(items)
+            if isinstance(value, ModelOutput):
+                new = type(value)(**dict(items))
+            else:
+                new = type(value)(items) if type(value) in (dict, OrderedDict) else dict(items)
         elif isinstance(value, tuple):
             parts = [self.of(item, name) for item in value]
             new = type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
@@ -244,6 +294,18 @@ class _Copies:
             new = value
         self.memo[id(value)] = (value, new)
         return new
+
+
+_LAYERS = (CacheLayerMixin, LinearAttentionCacheLayerMixin)
+
+
+def is_state(value: Any) -> bool:
+    """Whether an object of a class that nobody has described holds tensors, like a cache."""
+    if not hasattr(value, "__dict__") or callable(value):
+        return False
+    if isinstance(value, (PreTrainedConfig, dict, list, tuple, torch.Tensor)):
+        return False
+    return any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(list(vars(value).values())))
 
 
 def _widened(value: torch.Tensor, name: str) -> torch.Tensor:
@@ -283,14 +345,27 @@ def _parameter_names(function: Callable[..., Any], bound: bool) -> tuple[str, ..
 
 def _leaves(modules: Iterable[torch.nn.Module]) -> set[int]:
     """Storage addresses of all parameters, buffers and plain tensor attributes."""
-    found: set[int] = set()
+    return {t.untyped_storage().data_ptr() for t in _own_tensors(modules)}
+
+
+def _own_tensors(modules: Iterable[torch.nn.Module]) -> Iterator[torch.Tensor]:
+    """All parameters, buffers and plain tensor attributes."""
     for root in modules:
         for module in root.modules():
             plain = [v for v in vars(module).values() if isinstance(v, (torch.Tensor, list, tuple))]
             for value in tree_leaves([module._parameters, module._buffers, plain]):
                 if isinstance(value, torch.Tensor):
-                    found.add(value.untyped_storage().data_ptr())
-    return found
+                    yield value
+
+
+def _replace_written(modules: Iterable[torch.nn.Module], given: Given, copies: _Copies) -> None:
+    """Copies in place of the weights and buffers that the code writes to."""
+    for module in (m for root in modules for m in root.modules()):
+        for table in (module._parameters, module._buffers, vars(module)):
+            for name, value in list(table.items()):
+                is_tensor = isinstance(value, torch.Tensor)
+                if is_tensor and value.untyped_storage()._cdata in given.kept:
+                    table[name] = copies.of(value, name)
 
 
 @contextmanager

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import torch
 
 from python_inspector.format.axes import Named
+from python_inspector.oracle.choices import any_doubt, other_choices, touched
+from python_inspector.oracle.given import Given, GivenError, Replay, UnliftableError
+from python_inspector.oracle.judgement import Judgement
 from python_inspector.oracle.lift import LiftError
-from python_inspector.oracle.replay import Again, run_as_it_is, run_lifted
+from python_inspector.oracle.replay import (
+    Again,
+    Rerun,
+    run_as_it_is,
+    run_following,
+    run_lifted,
+    run_watched,
+)
 from python_inspector.oracle.rounded import RoundedRunError
 from python_inspector.oracle.spread import Outputs, Simulated, simulate
+
+Settle = Callable[[Rerun, Given], None]
+"""Tells a block what a watched run of its call used and changed."""
 
 
 @dataclass
@@ -22,27 +36,28 @@ class Reruns:
     simulated: Simulated | None = None
     repeated: dict[str, Named] | None = None
     """As the model computes them, once more."""
+    judgement: Judgement | None = None
+    """Other ways to round, and planted bugs, of a call without a native block."""
+    undecided: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Of outputs, the elements that depend on a choice which correct kernels may make otherwise."""
+    given: Given | None = None
+    """What the reruns followed, where they followed the reference."""
 
 
 def rerun(
-    outputs: Outputs, again: Again, seed: str, *, runs: int, repeat: bool, liftable: bool
+    outputs: Outputs, again: Again, seed: str, *, runs: int, repeat: bool
 ) -> tuple[Reruns, list[str]]:
     """Runs the call again on copies of its inputs as they are now, and what to warn of.
 
     `outputs` reads a result; `seed` names the call, for the noise of `runs` simulated kernels;
-    `repeat` asks for a second real run. A call that is `liftable` has an oracle or is an error.
+    `repeat` asks for a second real run. Raises LiftError where there is no oracle.
     """
     result, where = Reruns(), seed.rpartition("#")[0]
     warnings: list[str] = []
     if repeat:
         repeated = again(run_as_it_is)
         result.repeated = outputs(repeated.result, repeated.twin)
-    try:
-        lifted = again(run_lifted)
-    except LiftError as error:
-        if liftable:
-            raise
-        return result, [f"{where} has no oracle: {error}"]
+    lifted = again(run_lifted)
     result.oracle = outputs(lifted.result, lifted.twin)
     if runs:
         try:
@@ -50,6 +65,79 @@ def rerun(
         except RoundedRunError as error:
             warnings.append(f"{where} has no rounded model: {error}")
     return result, warnings
+
+
+def rerun_anything(
+    outputs: Outputs, again: Again, seed: str, settle: Settle, *, runs: int, repeat: bool
+) -> tuple[Reruns, list[str]]:
+    """As rerun(), of code that nobody has described: it follows the choices of the reference.
+
+    Whatever stands in the way of an oracle is a warning.
+    """
+    given = Given()
+    result, where = Reruns(given=given), seed.rpartition("#")[0]
+    try:
+        repeated = again(run_watched(given))
+        settle(repeated, given)
+        if repeat:
+            result.repeated = outputs(repeated.result, repeated.twin)
+        lifted = _lifted(again, given)
+        oracle = outputs(lifted.result, lifted.twin)
+    except Exception as error:
+        return result, [f"{where} has no oracle: {_line(error)}"]
+    warnings = [
+        f"{where}: what {name} computes is taken as given, its inside is not seen"
+        for name in given.opaque
+    ]
+    result.oracle = oracle
+    if not runs:
+        return result, warnings
+    try:
+        result.simulated = simulate(again, outputs, runs, seed, given)
+    except Exception as error:
+        return result, [*warnings, f"{where} has no rounded model: {_line(error)}"]
+    if any_doubt(given.choices):
+        result.undecided = _undecided(outputs, again, result, given)
+    return result, warnings
+
+
+def _lifted(again: Again, given: Given) -> Rerun:
+    """The float64 run, where operations without a float64 kernel join what is given."""
+    while True:
+        try:
+            return again(run_following(Replay(given, keeps=True)))
+        except UnliftableError as error:
+            if error.func in given.unliftable:
+                raise LiftError(str(error)) from error
+            given.unliftable.add(error.func)
+            again(run_watched(given))
+
+
+def _undecided(
+    outputs: Outputs, again: Again, result: Reruns, given: Given
+) -> dict[str, torch.Tensor]:
+    """By output, the elements that the doubtful choices reach; none for one without."""
+    assert result.oracle is not None
+    simulated = {} if result.simulated is None else result.simulated.outputs
+    found: dict[str, torch.Tensor] = {}
+    for parity in (0, 1):
+        try:
+            other = again(run_following(Replay(given, other_choices(parity))))
+            named = outputs(other.result, other.twin)
+        except (GivenError, RuntimeError, IndexError):
+            named = {}
+        for name, (o, _) in result.oracle.items():
+            if name in named:
+                reached = touched(o, named[name][0], simulated.get(name))
+            else:  # with the other choice the code takes another way: nobody knows which rows
+                reached = torch.ones_like(o, dtype=torch.bool)
+            found[name] = found[name] | reached if name in found else reached
+    return {name: mask for name, mask in found.items() if bool(mask.any())}
+
+
+def _line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}"
 
 
 def instability(r: torch.Tensor, repeated: torch.Tensor) -> float:

@@ -6,7 +6,8 @@ gives in all but a small share of its bits. In the same pass run simulated corre
 each rounding they are off by what another order of float32 sums and another library's functions
 are off (arithmetic.py). What they show of a gate's statistic, a correct kernel may show.
 
-Discrete choices (comparisons, top-k, indices, branches) are those of m in every simulated run.
+Discrete choices (comparisons, top-k, indices, branches) are those of m in every simulated run, or
+those of the reference where they are given (given.py).
 Moves, views and selections are done as they are. A list of the operations is kept.
 """
 
@@ -23,10 +24,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from python_inspector.compatibility import can_decompose
 from python_inspector.format.recording import DTYPES
 from python_inspector.oracle import truncation
-from python_inspector.oracle.arithmetic import name_of, noise, terms
+from python_inspector.oracle.arithmetic import FUNCTIONS, name_of, noise, terms
 from python_inspector.oracle.attention_model import attend, is_attention
 from python_inspector.oracle.batched import batched
-from python_inspector.oracle.simulation import Operands, Simulation, product, widened
+from python_inspector.oracle.choices import doubt
+from python_inspector.oracle.given import (
+    SELECTIONS,
+    Replay,
+    at_indices,
+    is_choice,
+    is_opaque,
+)
+from python_inspector.oracle.given import follow as followed
+from python_inspector.oracle.grouped import grouped_product, is_grouped
+from python_inspector.oracle.simulation import LOW, Operands, Simulation, product, widened
 
 aten = torch.ops.aten
 
@@ -43,8 +54,6 @@ _MAKERS = {
     "lift_fresh", "_fused_sdp_choice",
 }  # fmt: skip
 """Use a tensor's form alone, or lay a view over it, or read m's value."""
-_SELECTIONS = {"topk", "sort", "max", "min", "kthvalue", "median", "mode", "cummax", "cummin"}
-"""Give values and indices: the indices are m's, the values each run's own at these."""
 _PRODUCTS = {"mm": (0, 1), "addmm": (1, 2)}
 
 Dtypes = tuple[torch.dtype | None, ...]
@@ -57,23 +66,27 @@ class RoundedRunError(RuntimeError):
 
 
 @contextmanager
-def rounded_run(simulation: Simulation) -> Iterator[None]:
-    """What torch computes inside is the rounded model; its samples are in simulation.stacks."""
+def rounded_run(simulation: Simulation, replay: Replay | None = None) -> Iterator[None]:
+    """What torch computes inside is the rounded model; its samples are in simulation.stacks.
+
+    With a `replay` it follows the choices of the reference, and notes which are in doubt.
+    """
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.no_grad())
         for device in ("cpu", "cuda"):
             stack.enter_context(torch.autocast(device, enabled=False))
         stack.enter_context(torch._C.DisableTorchFunction())  # no mode of a recorder's own
-        stack.enter_context(_Rounded(simulation))
+        stack.enter_context(_Rounded(simulation, replay))
         yield
 
 
 class _Rounded(TorchDispatchMode):
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: Simulation, replay: Replay | None) -> None:
         super().__init__()
         self._simulation = simulation
         self._stacks = simulation.stacks
+        self._replay = replay
 
     def __torch_dispatch__(
         self,
@@ -83,9 +96,12 @@ class _Rounded(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        replay = self._replay
+        if replay is not None and is_opaque(func, args, kwargs, replay.given.unliftable):
+            return self._taken(replay, func, args, kwargs)
         if func.is_view:
             return func(*args, **kwargs)
-        if func.namespace not in ("aten", "prims", "prim"):
+        if func.namespace not in ("aten", "prims", "prim") and not is_grouped(func):
             raise RoundedRunError(f"[rounded] {func} is a custom operation: its inside is unseen")
         if can_decompose(func):  # a composite that arrives whole, as inference tensors make it
             with self:
@@ -93,22 +109,53 @@ class _Rounded(TorchDispatchMode):
             if result is not NotImplemented:
                 return result
         name = name_of(func)
-        tensors = list(_tensors((args, kwargs)))
-        if any(t.is_complex() for t in tensors):
-            raise RoundedRunError(f"[rounded] {func} computes with complex numbers")
-        if name in _MAKERS or not any(t.is_floating_point() for t in tensors):
+        if name in _MAKERS or not any(map(is_inexact, _tensors((args, kwargs)))):
             return func(*args, **kwargs)
         if func._schema.is_mutable:
             return self._in_place(func, name, args, kwargs)
         if name in _MOVES:
             return self._moved(func, name, args, kwargs)
         dtypes = _stored_dtypes(func, args, kwargs)
-        if not any(dtype is not None and dtype.is_floating_point for dtype in dtypes):
-            return func(*args, **kwargs)  # a choice, m's
+        if not any(_is_number(dtype) for dtype in dtypes):
+            return self._chosen(func, args, kwargs)
         operands = Operands(self._stacks, args, kwargs, wide=True)
-        if name in _SELECTIONS and len(dtypes) == 2:
+        if name in SELECTIONS and len(dtypes) == 2:
             return self._selected(func, args, kwargs, operands)
         return self._computed(func, name, operands, dtypes)
+
+    def _taken(self, replay: Replay, func: OpOverload, args: Any, kwargs: Any) -> Any:
+        """What an opaque operation gave the reference; another kernel of it is off by as much as
+        one function is, at least."""
+        operands = Operands(self._stacks, args, kwargs, wide=False)
+
+        def each(t: torch.Tensor) -> torch.Tensor:
+            if not is_inexact(t) or t.dtype not in LOW:
+                return t
+            self._note(name_of(func), operands, t)
+            if self._simulation.runs == 0:
+                return t
+            exact = t.to(LOW[t.dtype])
+            off = self._simulation.perturb(exact, FUNCTIONS * exact.abs(), stacked=False)
+            return self._stacks.adopt(off.to(t.dtype))
+
+        return replay.opaque(func, args, kwargs, each)
+
+    def _chosen(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A choice: m's, or the reference's where that is given."""
+        result = func(*args, **kwargs)
+        if self._replay is None or not is_choice(func, args, kwargs, result):
+            return result
+        operands = Operands(self._stacks, args, kwargs, wide=True)
+        return self._held(self._replay, func, operands, args, result)
+
+    def _held(
+        self, replay: Replay, func: OpOverload, operands: Operands, args: Any, result: Any
+    ) -> Any:
+        """The reference's choice; what simulated kernels would choose tells if it is in doubt."""
+        choice = replay.choice(func, result)
+        assert choice is not None
+        doubt(choice, operands)
+        return followed(func, args, result, replay.held(choice, (args, {})))
 
     def _computed(self, func: OpOverload, name: str, operands: Operands, dtypes: Dtypes) -> Any:
         stacked = operands.stacked
@@ -131,6 +178,8 @@ class _Rounded(TorchDispatchMode):
         """The float64 result, [rows, ...] if any operand has rows."""
         if name not in _PRODUCTS:
             operands.args = widened(operands.args)
+        if is_grouped(func):
+            return grouped(operands)
         if operands.stacked:
             rows = self._simulation.rows
             return batched(func, operands.args, operands.kwargs, operands.has_rows, rows)
@@ -152,7 +201,7 @@ class _Rounded(TorchDispatchMode):
         """Perturbed, rounded to what is stored, and entered as a stack if it is one."""
         if not isinstance(exact, torch.Tensor) or dtype is None:
             return exact
-        if not dtype.is_floating_point:
+        if not _is_number(dtype):
             return exact[0] if stacked else exact
         if stacked:
             self._simulation.check(exact[0].numel())
@@ -160,6 +209,8 @@ class _Rounded(TorchDispatchMode):
             perturbed = self._perturbed(func, name, operands, exact, stacked)
             stacked = stacked or perturbed is not exact
             exact = perturbed
+        if self._simulation.keeps(dtype):
+            return self._stacks.adopt_wide(self._simulation.spread_out(exact, stacked), dtype)
         rounded = exact.to(dtype)
         return self._stacks.adopt(rounded) if stacked else rounded
 
@@ -183,13 +234,21 @@ class _Rounded(TorchDispatchMode):
     ) -> Any:
         operands = Operands(self._stacks, args, kwargs, wide=False)
         dtype = kwargs.get("dtype")
-        if not operands.stacked or (dtype is not None and not dtype.is_floating_point):
+        if name == "_to_copy" and dtype is not None and self._simulation.keeps(dtype):
+            stack = self._simulation.spread_out(operands.args[0], operands.stacked)
+            result = self._stacks.adopt_wide(stack, dtype)
+        elif dtype is not None and not _is_number(dtype):
+            result = self._chosen(func, args, kwargs)
+        elif not operands.stacked:
             result = func(*args, **kwargs)
         else:
             rows = self._simulation.rows
-            result = self._stacks.adopt(
-                batched(func, operands.args, operands.kwargs, operands.has_rows, rows)
-            )
+            stack = batched(func, operands.args, operands.kwargs, operands.has_rows, rows)
+            (nominal,) = _stored_dtypes(func, args, kwargs)
+            if nominal is None or nominal == stack.dtype:
+                result = self._stacks.adopt(stack)
+            else:
+                result = self._stacks.adopt_wide(stack, nominal)
         if name == "_to_copy" and _narrows(args[0], result):
             self._note(name, operands, result)
         return result
@@ -197,17 +256,14 @@ class _Rounded(TorchDispatchMode):
     def _selected(
         self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], operands: Operands
     ) -> Any:
-        values, indices = func(*args, **kwargs)
+        result = func(*args, **kwargs)
+        if self._replay is not None and is_choice(func, args, kwargs, result):
+            result = self._held(self._replay, func, operands, args, result)
+        values, indices = result
         x = operands.args[0]
         if not operands.has_rows(x):
             return values, indices
-        at = {"topk": 2, "kthvalue": 2}.get(name_of(func), 1)
-        axis = args[at] if len(args) > at else kwargs.get("dim", -1)
-        keep = values.ndim == args[0].ndim
-        index = indices if keep else indices.unsqueeze(axis)
-        axis = axis + 1 if axis >= 0 else axis
-        taken = x.gather(axis, index.expand(len(x), *index.shape))
-        taken = taken if keep else taken.squeeze(axis)
+        taken = at_indices(func, args, values, indices, x)
         return self._stacks.adopt(taken.to(values.dtype)), indices
 
     def _in_place(
@@ -215,7 +271,7 @@ class _Rounded(TorchDispatchMode):
     ) -> Any:
         """Writes the rounded result back to the first argument."""
         target = _target(func, args)
-        if not target.is_floating_point():
+        if not is_inexact(target):
             return func(*args, **kwargs)
         moves = name in _MOVES
         operands = Operands(self._stacks, args, kwargs, wide=not moves)
@@ -257,13 +313,31 @@ class _Rounded(TorchDispatchMode):
         return target, True
 
     def _note(self, name: str, operands: Operands, result: Any) -> None:
-        if not isinstance(result, torch.Tensor) or result.dtype not in DTYPES:
+        if not isinstance(result, torch.Tensor):
+            return
+        stores = result.real if result.is_complex() else result
+        if stores.dtype not in DTYPES:
             return
         args, _ = operands.first_row()
-        entry: dict[str, Any] = {"op": name, "stores": DTYPES[result.dtype]}
+        entry: dict[str, Any] = {"op": name, "stores": DTYPES[stores.dtype]}
         if (n := terms(name, args, result)) > 1:
             entry["terms"] = int(n)
         self._simulation.operations.append(entry)
+
+
+def grouped(operands: Operands) -> torch.Tensor:
+    """A grouped product, [rows, ...] where an operand has rows."""
+    ranks = tuple(t.ndim - operands.has_rows(t) for t in operands.args[:2])
+    return grouped_product(*operands.args, **operands.kwargs, ranks=(ranks[0], ranks[1]))
+
+
+def is_inexact(t: torch.Tensor) -> bool:
+    """Whether a tensor holds rounded numbers."""
+    return t.is_floating_point() or t.is_complex()
+
+
+def _is_number(dtype: torch.dtype | None) -> bool:
+    return dtype is not None and (dtype.is_floating_point or dtype.is_complex)
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,14 @@ import torch
 
 from python_inspector.oracle.stacks import Stacks
 
-LOW = {torch.float32, torch.float16, torch.bfloat16}
+NARROW = {torch.float16, torch.bfloat16}
+LOW = {
+    torch.float32: torch.float64,
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.complex64: torch.complex128,
+}
+"""What is computed in float64, and what that is called."""
 LARGE = 1 << 20
 """Elements of a weight beyond which a product upcasts it piece by piece."""
 
@@ -31,6 +38,8 @@ class Simulation:
     """Elements of a float64 stack; ignored for one run, which cannot be divided."""
     truncating: bool = False
     """Products accumulate as tensor cores do (truncation.py)."""
+    kept: Collection[int] = ()
+    """Operations, by their place in the list, whose 16-bit results stay in float32."""
     operations: list[dict[str, Any]] = field(default_factory=list)
     """What the run computed, in order, as the recording lists it."""
     stacks: Stacks = field(init=False)
@@ -42,6 +51,10 @@ class Simulation:
     def rows(self) -> int:
         """Rows of a stack: the rounded model, then the simulated kernels."""
         return self.runs + 1
+
+    def keeps(self, dtype: torch.dtype) -> bool:
+        """Whether the operation at hand does not round to this dtype."""
+        return dtype in NARROW and len(self.operations) in self.kept
 
     def check(self, elements: int) -> None:
         if self.runs > 1 and self.rows * elements > self.limit:
@@ -68,6 +81,8 @@ class Simulation:
     ) -> torch.Tensor:
         """The result as each simulated kernel has it: off by `scale` times a normal number."""
         off = self.normal(scale.shape, scale.device) * scale
+        if exact.is_complex():
+            off = torch.complex(off, self.normal(scale.shape, scale.device) * scale)
         out = self.spread_out(exact, stacked)
         out[1:] += off if times is None else off * times
         return out
@@ -96,7 +111,10 @@ class Operands:
         self.stores = next((a.dtype for a in args if isinstance(a, torch.Tensor)), torch.float32)
         """The dtype of the first tensor, before it was upcast."""
         self._with_rows: set[int] = set()
+        self._mixed = False
         self.args = [self._take(a) for a in args]
+        if self._mixed and not wide:
+            self.args = [self._not_narrow(a) for a in self.args]
         self.kwargs = {name: self._take(a) for name, a in kwargs.items()}
 
     def has_rows(self, value: Any) -> bool:
@@ -124,15 +142,27 @@ class Operands:
             stack = self._stacks.of(value) if len(self._stacks) else None
             taken = value if stack is None else stack
             if self._wide and taken.dtype in LOW and (stack is not None or not _is_large(taken)):
-                taken = taken.double()
+                taken = taken.to(LOW[taken.dtype])
             if stack is not None:
                 self._with_rows.add(id(taken))
+                self._mixed = self._mixed or stack.dtype != value.dtype
             return taken
         if self._wide and isinstance(value, float):
             return _as_float32(value)
         if isinstance(value, torch.dtype):
-            return torch.float64 if self._wide and value in LOW else value
+            return LOW.get(value, value) if self._wide else value
         return [self._take(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+    def _not_narrow(self, value: Any) -> Any:
+        """In float32 beside samples that are in float32: moves take operands of one dtype."""
+        if isinstance(value, (list, tuple)):
+            return [self._not_narrow(v) for v in value]
+        if not isinstance(value, torch.Tensor) or value.dtype not in NARROW:
+            return value
+        taken = value.float()
+        if self.has_rows(value):
+            self._with_rows.add(id(taken))
+        return taken
 
 
 def _as_float32(number: float) -> float:
@@ -146,16 +176,20 @@ def _is_large(t: torch.Tensor) -> bool:
 
 def widened(operands: Sequence[Any]) -> list[Any]:
     """Every low tensor in float64, the large ones, too."""
-    return [a.double() if isinstance(a, torch.Tensor) and a.dtype in LOW else a for a in operands]
+    return [
+        a.to(LOW[a.dtype]) if isinstance(a, torch.Tensor) and a.dtype in LOW else a
+        for a in operands
+    ]
 
 
 def product(a: torch.Tensor, b: torch.Tensor, *, magnitudes: bool = False) -> torch.Tensor:
     """a @ b in float64, or |a| @ |b|, without a whole float64 copy of a large weight."""
     if a.dtype in LOW:
-        a = a.double()
+        a = a.to(LOW[a.dtype])
     a = a.abs() if magnitudes else a
     if b.dtype not in LOW:
         return torch.matmul(a, b.abs() if magnitudes else b)
     step = max(1, LARGE // b.shape[-2])
-    parts = [b[..., i : i + step].double() for i in range(0, b.shape[-1], step)]
+    wide = LOW[b.dtype]
+    parts = [b[..., i : i + step].to(wide) for i in range(0, b.shape[-1], step)]
     return torch.cat([torch.matmul(a, p.abs() if magnitudes else p) for p in parts], -1)

@@ -22,6 +22,7 @@ from python_inspector.oracle.gate_statistics import (
     layout_of,
     sketch_errors,
 )
+from python_inspector.oracle.given import Given
 from python_inspector.oracle.replay import Again, Twin, run_rounded
 from python_inspector.oracle.simulation import Simulation, TooLargeError, seeded
 from python_inspector.oracle.truncation import LEAST_TERMS
@@ -43,23 +44,26 @@ class Simulated:
     """The same of kernels whose products truncate, where sums are long enough."""
 
 
-def simulate(again: Again, outputs: Outputs, runs: int, seed: str) -> Simulated | None:
-    """None for a call without arithmetic: every kernel gives the same bits.
+def simulate(
+    again: Again, outputs: Outputs, runs: int, seed: str, given: Given | None = None
+) -> Simulated | None:
+    """None for a call without arithmetic: every kernel gives the same bits. The choices of the
+    reference are followed where they are `given`.
 
     Raises RoundedRunError where the arithmetic is not seen.
     """
-    stacks, operations = _groups(again, outputs, runs, seed, truncating=False)
+    stacks, operations = _groups(again, outputs, runs, seed, given, truncating=False)
     if not operations:
         return None
     result = Simulated(stacks, operations)
     long = any(entry.get("terms", 1) >= LEAST_TERMS for entry in operations)
     if long and any(stack.dtype in NARROW for stack in stacks.values()):
-        result.truncated, _ = _groups(again, outputs, runs, seed, truncating=True)
+        result.truncated, _ = _groups(again, outputs, runs, seed, given, truncating=True)
     return result
 
 
 def _groups(
-    again: Again, outputs: Outputs, runs: int, seed: str, *, truncating: bool
+    again: Again, outputs: Outputs, runs: int, seed: str, given: Given | None, *, truncating: bool
 ) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
     """As many kernels at once as fit; the first group's rounded model counts."""
     generator, size = seeded(seed), runs
@@ -69,22 +73,23 @@ def _groups(
     while done < runs:
         simulation = Simulation(min(size, runs - done), generator, truncating=truncating)
         try:
-            rerun = again(run_rounded(simulation))
+            rerun = again(run_rounded(simulation, given))
         except TooLargeError:
             size = max(1, simulation.runs // 2)
             continue
         named = outputs(rerun.result, rerun.twin)
         operations = operations or simulation.operations
-        stacks = {name: _stack(simulation, tensor) for name, (tensor, _) in named.items()}
+        stacks = {name: stack_of(simulation, tensor) for name, (tensor, _) in named.items()}
         parts.append(stacks if not parts else {name: s[1:] for name, s in stacks.items()})
         done += simulation.runs
     whole = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     return whole, operations
 
 
-def _stack(simulation: Simulation, t: torch.Tensor) -> torch.Tensor:
+def stack_of(simulation: Simulation, t: torch.Tensor) -> torch.Tensor:
+    """All samples of an output, the rounded model first."""
     stack = simulation.stacks.of(t)
-    return t.expand(simulation.rows, *t.shape) if stack is None else stack
+    return t.expand(simulation.rows, *t.shape) if stack is None else stack.to(t.dtype)
 
 
 @dataclass

@@ -25,6 +25,8 @@ class _Entry:
     """Of one row."""
     apart: torch.Tensor | None
     """All rows as [rows, bytes], where the storage itself holds row 0 alone."""
+    wide: torch.Tensor | None = None
+    """All rows as [rows, elements] in float32, of a tensor that is narrower and stands for them."""
 
 
 class Stacks:
@@ -55,11 +57,19 @@ class Stacks:
             self._enter(row, None)
         return row
 
+    def adopt_wide(self, stack: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """A tensor of a narrower dtype that stands for the samples as they are, in float32."""
+        wide = stack.float().contiguous()
+        row = wide[0].to(dtype)
+        if row.numel():
+            self._enter(row, None, wide.reshape(self.rows, -1))
+        return row
+
     def write(self, t: torch.Tensor, stack: torch.Tensor) -> None:
         """Writes all rows to where `t` lies."""
         entry = self._entries.get(t.untyped_storage()._cdata) or self._part(t)
         self._view(t, entry).copy_(stack)
-        if entry.apart is not None:
+        if entry.apart is not None or entry.wide is not None:
             t.copy_(stack[0])
 
     def _part(self, t: torch.Tensor) -> _Entry:
@@ -67,19 +77,27 @@ class Stacks:
         flat = torch.empty(0, dtype=torch.uint8, device=t.device).set_(t.untyped_storage())
         return self._enter(t, flat.expand(self.rows, -1).clone())
 
-    def _enter(self, t: torch.Tensor, apart: torch.Tensor | None) -> _Entry:
+    def _enter(
+        self, t: torch.Tensor, apart: torch.Tensor | None, wide: torch.Tensor | None = None
+    ) -> _Entry:
         self._made += 1
         if self._made % _SWEEP == 0:
             gone = [key for key, entry in self._entries.items() if entry.ref.expired()]
             for key in gone:
                 del self._entries[key]
         storage = t.untyped_storage()
-        size = storage.nbytes() if apart is not None else storage.nbytes() // self.rows
-        entry = _Entry(StorageWeakRef(storage), size, apart)
+        alone = apart is not None or wide is not None
+        size = storage.nbytes() if alone else storage.nbytes() // self.rows
+        entry = _Entry(StorageWeakRef(storage), size, apart, wide)
         self._entries[storage._cdata] = entry
         return entry
 
     def _view(self, t: torch.Tensor, entry: _Entry) -> torch.Tensor:
+        if entry.wide is not None:
+            step = entry.wide.shape[1]
+            return entry.wide.as_strided(
+                (self.rows, *t.shape), (step, *t.stride()), t.storage_offset()
+            )
         source = t if entry.apart is None else entry.apart.view(-1).view(t.dtype)
         step = entry.bytes // t.element_size()
         return source.as_strided((self.rows, *t.shape), (step, *t.stride()), t.storage_offset())

@@ -77,7 +77,7 @@ class OutputStore:
     ) -> OutputRef:
         r, axes = named
         valid = block.valid.get(name)
-        mask = None if valid is None else _aligned(valid, axes)
+        mask = None if valid is None else aligned(valid, axes)
         delta, error = None, 0.0
         off = None
         if reruns.oracle is not None:
@@ -91,6 +91,8 @@ class OutputStore:
                 self._warn(f"{where}: the oracle's values all fit float32; was it computed there?")
         reference = None if valid is None else TensorRef(self._key(valid[0]), valid[1])
         output = OutputRef(self._key(r), axes, delta, error, reference)
+        if name in reruns.undecided and not r.is_floating_point():
+            output.undecidable = self._writer.tensor(reruns.undecided[name])
         if self._is_simulated(where, name, r, reruns.simulated):
             against = judged(_recorded_oracle(r, off), axes, mask, None)
             output.simulated = self._simulated(name, r, reruns.simulated, against)
@@ -172,7 +174,7 @@ def _recorded_oracle(r: torch.Tensor, delta: torch.Tensor | None) -> torch.Tenso
     return r.double() if delta is None else r.double() + delta.double()
 
 
-def _aligned(valid: Named, axes: tuple[str, ...]) -> torch.Tensor:
+def aligned(valid: Named, axes: tuple[str, ...]) -> torch.Tensor:
     """`valid` with a dimension of size 1 for every axis of the output that it lacks."""
     mask, names = valid
     sizes = dict(zip(names, mask.shape, strict=True))

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from transformers import masking_utils
+from transformers import masking_utils, modeling_utils
 from transformers.cache_utils import Cache
 from transformers.generation import GenerationMixin
 
@@ -24,10 +24,12 @@ from python_inspector.taps.cache import conv_cache, kv_cache, ssm_cache, untappe
 from python_inspector.taps.calls import Block, bound_arguments
 from python_inspector.taps.common import FunctionTap
 from python_inspector.taps.components import position_ids
+from python_inspector.taps.generic import any_function
 from python_inspector.taps.masks import Visibility, from_interface, says_the_same
 from python_inspector.taps.scores import describe_sdpa
 
 _FUSED = FunctionTap("sdpa", describe_sdpa(fused=True))
+_ANY_FUSED = FunctionTap("sdpa_attention_forward", any_function, decorated=True)
 _STATE_UPDATES = {
     "update_conv_state": FunctionTap("conv_cache", conv_cache),
     "update_recurrent_state": FunctionTap("ssm_cache", ssm_cache),
@@ -51,7 +53,11 @@ def function_patches(recorder: Recorder) -> Iterator[None]:
         if has_positions_method:
             wrap = functools.partial(_position_maker, recorder)
             stack.enter_context(_attribute(GenerationMixin, MAKES_POSITIONS, wrap))
-        if architecture is not None:
+        for (file, name), tap in recorder.taps.untapped_functions().items():
+            stack.enter_context(_attribute(file, name, functools.partial(_tapped, recorder, tap)))
+        if architecture is None:
+            stack.enter_context(_fused_attention(recorder, modeling_utils, _ANY_FUSED))
+        else:
             for file in recorder.taps.files():
                 for name, tap in architecture.functions.items():
                     if hasattr(file, name) and (recorder.options.operations or not tap.sequence):
@@ -61,7 +67,7 @@ def function_patches(recorder: Recorder) -> Iterator[None]:
                     if hasattr(file, name):
                         wrap = functools.partial(_mask_maker, recorder, label)
                         stack.enter_context(_attribute(file, name, wrap))
-                stack.enter_context(_fused_attention(recorder, file))
+                stack.enter_context(_fused_attention(recorder, file, _FUSED))
         yield
 
 
@@ -153,12 +159,12 @@ def _keep_mask(recorder: Recorder, label: str, visibility: Visibility) -> None:
 
 
 @contextmanager
-def _fused_attention(recorder: Recorder, file: Any) -> Iterator[None]:
+def _fused_attention(recorder: Recorder, file: Any, tap: FunctionTap) -> Iterator[None]:
     table = getattr(file, "ALL_ATTENTION_FUNCTIONS", None)
     if table is None or "sdpa" not in table:
         yield
         return
-    with _entry(table, "sdpa", functools.partial(_tapped, recorder, _FUSED)):
+    with _entry(table, "sdpa", functools.partial(_tapped, recorder, tap)):
         yield
 
 

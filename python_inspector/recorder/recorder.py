@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,9 +26,11 @@ from python_inspector.format.recording import (
 from python_inspector.format.writer import RecordingWriter, Summary
 from python_inspector.models import dispatch
 from python_inspector.models.parameters import Parameters
+from python_inspector.oracle.lift import LiftError
 from python_inspector.oracle.replay import Again, aside, is_aside
-from python_inspector.oracle.reruns import Reruns, rerun
+from python_inspector.oracle.reruns import Reruns, rerun, rerun_anything
 from python_inspector.recorder import provenance
+from python_inspector.recorder.alternatives import bug_refs, judgement_of, member_refs
 from python_inspector.recorder.chain import Chain
 from python_inspector.recorder.difference import difference
 from python_inspector.recorder.outputs import OutputStore
@@ -56,6 +59,8 @@ class Recorder:
         self.runs: list[dict[str, Any]] = []
         """What is known of each forward call of the model."""
         self.summary: Summary | None = None
+        self.on_judgement: Callable[[str, Block, Again, Reruns], None] | None = None
+        """Told of every call without a native block, by its id; plants its own bugs."""
         self._chain = Chain(model, taps.base_path) if options.chained else None
         self._calls: Counter[str] = Counter()
         self._thread = threading.get_ident()
@@ -88,8 +93,8 @@ class Recorder:
         if not self._wanted(block.kind, path):
             return
         with aside(), torch.no_grad():
-            stored = self._store(block.inputs)
             reruns = Reruns() if again is None else self._rerun(path, function, block, again)
+            stored = self._store(block.inputs)
             self._emit(path, function, block, stored, block.outputs(result, _same), reruns)
 
     def call_function(
@@ -101,7 +106,9 @@ class Recorder:
         above = self.stack[-1]
         call = Call(above.path, above.module, bound_arguments(original, args, kwargs), self)
         frame = Frame(above.path, above.module, call, internals=tap.internals)
-        pure = inspect.unwrap(original)  # torch code beneath hub kernels' and other patches
+        pure = original
+        if not tap.decorated:
+            pure = inspect.unwrap(original)  # torch code beneath hub kernels' and other patches
         modules = _modules(args)
         if tap.oracle is not None:
             pure = tap.oracle(call, pure)
@@ -148,7 +155,7 @@ class Recorder:
             frame.loaded = dispatch.load(module)
             self._open(
                 frame,
-                None,
+                _function_of(path),
                 tap.describe,
                 lambda run: run(module.forward, args, kwargs, [module]),
             )
@@ -179,7 +186,7 @@ class Recorder:
         if tap is not None and tap.after is not None:
             tap.after(self, frame, result)
         if frame.block is not None:
-            self._close(frame, None, result)
+            self._close(frame, _function_of(path), result)
 
     def hooks(self, path: str, module: torch.nn.Module) -> list[RemovableHandle]:
         """Registers this recorder on one module."""
@@ -213,8 +220,8 @@ class Recorder:
         if block is None or not self._wanted(block.kind, frame.path):
             return
         frame.block = block
-        frame.stored = self._store(block.inputs)
         frame.reruns = self._rerun(frame.path, function, block, again)
+        frame.stored = self._store(block.inputs)
 
     def _rerun(self, path: str, function: str | None, block: Block, again: Again) -> Reruns:
         """The reruns of a call; the first one of each path and function is also repeated."""
@@ -223,16 +230,29 @@ class Recorder:
         path = path or "model"
         call = self._calls[path if function is None else f"{path}:{function}"]
         seed = checkpoint_id(path, function, call)
-        reruns, warnings = rerun(
-            block.outputs,
-            again,
-            seed,
-            runs=self.options.spread,
-            repeat=call == 0,
-            liftable=block.kind != "module",
-        )
+        runs, repeat = self.options.spread, call == 0
+        if block.settle is None:
+            try:
+                reruns, warnings = rerun(block.outputs, again, seed, runs=runs, repeat=repeat)
+            except LiftError as error:
+                if self.taps.architecture is not None:
+                    raise
+                reruns, warnings = Reruns(), [f"{seed.rpartition('#')[0]} has no oracle: {error}"]
+        else:
+            settle = partial(block.settle, block)
+            reruns, warnings = rerun_anything(
+                block.outputs, again, seed, settle, runs=runs, repeat=repeat
+            )
+            for name, mask in reruns.undecided.items():
+                named = (reruns.oracle or {})[name]
+                if named[0].is_floating_point():
+                    block.valid[name] = (~mask, named[1])
         for text in warnings:
             self.warn(text)
+        bugs = call == 0 and self.on_judgement is None
+        reruns.judgement = judgement_of(block, again, reruns, self.options, seed, bugs=bugs)
+        if reruns.judgement is not None and self.on_judgement is not None:
+            self.on_judgement(seed, block, again, reruns)
         return reruns
 
     def _close(self, frame: Frame, function: str | None, result: Any) -> None:
@@ -249,7 +269,19 @@ class Recorder:
             if facts.valid is not None:
                 block.valid["out"] = (facts.valid, ("batch", "token"))
         results = block.outputs(result, _same)
+        if block.states is not None:
+            self._leave_to_parts(frame, block.states, results)
         self._emit(frame.path, function, block, frame.stored, results, frame.reruns or Reruns())
+
+    def _leave_to_parts(
+        self, frame: Frame, states: dict[str, tuple[int, str]], results: dict[str, Named]
+    ) -> None:
+        """A state that a part of the block changed is that part's output, not the whole's."""
+        for name, place in states.items():
+            if place in frame.settled:
+                results.pop(name, None)
+        for outer in self.stack:
+            outer.settled |= set(states.values())
 
     def _emit(
         self,
@@ -270,6 +302,8 @@ class Recorder:
             key: self._outputs.store(f"{name}#{call}", key, block, named, reruns)
             for key, named in results.items()
         }
+        for key, output in outputs.items():
+            output.members = member_refs(self.writer, reruns, key)
         amplification = None
         if self._chain is not None:
             for key, o in self._chain.outputs(block, path).items():
@@ -296,6 +330,7 @@ class Recorder:
                 outputs=outputs,
                 trace=self._trace(reruns),
                 amplification=amplification,
+                bugs=bug_refs(self.writer, reruns),
             )
         )
 
@@ -337,6 +372,11 @@ class Recorder:
         accumulator = {"bits": 53 if storage == "f64" else 24, "rounding": "nearest"}
         points = "fused" if name == "fused" else "eager"
         self.writer.contract(name, Contract(storage, storage, accumulator, points))
+
+
+def _function_of(path: str) -> str | None:
+    """The name of the call of the model itself, lest its id be that of a child called `model`."""
+    return None if path else "forward"
 
 
 def _same(value: Any) -> Any:

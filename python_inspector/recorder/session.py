@@ -43,6 +43,7 @@ def record(
     direct: bool = False,
     chained: bool = False,
     spread: int = DEFAULT_RUNS,
+    bugs: bool = True,
     weights_path: Path | str | None = None,
     progress: Progress | None = None,
     name: str | None = None,
@@ -70,6 +71,8 @@ def record(
     and head gave is recorded beside what they gave in the run (chain.py).
     `spread`: as many simulated correct kernels say what a correct kernel may show, see
     oracle/spread.py; 0 leaves them and the rounded model out, which is faster.
+    `bugs`: calls without a native block get other ways to round and planted bugs, as far as that is
+    affordable, see oracle/judgement.py; without them recording is faster.
     `weights_path`: a weights file beside `out` that several recordings of the model share.
     `source`, `seed`, `revision`, `run`, `command`, `created`: for the provenance; `run` overrides
     what is seen. `force`: records what a guard would refuse, with a warning.
@@ -92,7 +95,17 @@ def record(
         )
     out = Path(out)
     options = Options(
-        blocks, layers, oracle, internals, force, masked_rows, sampling, direct, chained, spread
+        blocks,
+        layers,
+        oracle,
+        internals,
+        force,
+        masked_rows,
+        sampling,
+        direct,
+        chained,
+        spread,
+        bugs and spread > 0,
     )
     taps = taps_for(model)
     check_model_type(guards.model_type_of(model), chained)
@@ -158,8 +171,8 @@ def _introduce(recorder: Recorder, warnings: list[str]) -> None:
     if recorder.taps.architecture is None:
         kind = getattr(getattr(recorder.model, "config", None), "model_type", None)
         recorder.warn(
-            f"there are no taps for {type(recorder.model).__name__} (model_type {kind}): its leaf "
-            "modules are recorded, its functions and composite blocks are not"
+            f"there are no taps for {type(recorder.model).__name__} (model_type {kind}): its "
+            "modules and functions are recorded as blocks of kind `module`"
         )
     if recorder.options.oracle is False:
         recorder.writer.note(oracle=False)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
 import torch
 
 from python_inspector.taps import blocks, gemma2, llama, zamba2
-from python_inspector.taps.common import GENERIC, Architecture, ModuleTap, anything
+from python_inspector.taps.common import GENERIC, Architecture, FunctionTap, ModuleTap
+from python_inspector.taps.generic import any_call, any_function, or_any_call
 
 ARCHITECTURES: dict[str, Architecture] = {
     "llama": llama.TAPS,
@@ -50,15 +52,30 @@ class Taps:
         }
         return [sys.modules[name] for name in sorted(names) if not name.startswith("torch.")]
 
+    def untapped_functions(self) -> dict[tuple[ModuleType, str], FunctionTap]:
+        """Where nobody has described the architecture: the functions of its modeling files."""
+        if self.architecture is not None:
+            return {}
+        names = {type(m).__module__ for m in self.model.modules()}
+        return {
+            (sys.modules[name], function): FunctionTap(function, any_function, decorated=True)
+            for name in sorted(names)
+            if not name.startswith("torch.") and name in sys.modules
+            for function, value in inspect.getmembers(sys.modules[name], inspect.isfunction)
+            if inspect.unwrap(value).__module__ == name
+        }
+
     def _find(self, module: torch.nn.Module) -> ModuleTap | None:
         if self.architecture is not None:
             for kind in type(module).__mro__:
                 if kind.__name__ in self.architecture.modules:
                     return self.architecture.modules[kind.__name__]
-        if type(module) in GENERIC:
-            return GENERIC[type(module)]
-        leaf = self.architecture is None and next(module.children(), None) is None
-        return ModuleTap(anything) if leaf else None
+        known = GENERIC.get(type(module))
+        if self.architecture is not None:
+            return known
+        if known is not None and known.describe is not None:
+            return replace(known, describe=or_any_call(known.describe))
+        return ModuleTap(any_call)
 
 
 def taps_for(model: torch.nn.Module) -> Taps:

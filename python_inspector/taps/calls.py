@@ -14,7 +14,8 @@ import torch
 from python_inspector.format.axes import Named, by_dimensions
 from python_inspector.format.recording import TensorRef
 from python_inspector.models.dispatch import Loaded
-from python_inspector.oracle.replay import Again, Twin
+from python_inspector.oracle.given import Given
+from python_inspector.oracle.replay import Again, Rerun, Twin
 from python_inspector.oracle.reruns import Reruns
 from python_inspector.taps.masks import Visibility
 from python_inspector.taps.options import Options
@@ -114,6 +115,11 @@ class Block:
     valid: dict[str, Named] = field(default_factory=dict)
     state: Callable[[Any], dict[str, Named]] | None = None
     """Reads the outputs that lie in a cache from one, here from that of the chained oracle."""
+    settle: Callable[[Block, Rerun, Given], None] | None = None
+    """Of a call that nobody has described: told what a run on copies used and changed, before the
+    block's inputs are stored."""
+    states: dict[str, tuple[int, str]] | None = None
+    """Of such a call, the outputs that are states: the id of the argument and the name in it."""
 
 
 def only_out(axes: tuple[str, ...] | None = None) -> Callable[[Any, Twin], dict[str, Named]]:
@@ -159,5 +165,7 @@ class Frame:
     trail: list[Any] = field(default_factory=list)
     children: dict[str, tuple[Call, Any]] = field(default_factory=dict)
     attention: AttentionFacts | None = None
+    settled: set[tuple[int, str]] = field(default_factory=set)
+    """States that the calls inside of it have as outputs."""
     loaded: Loaded = field(default_factory=list)
     """Offloaded weights that are there as long as the call runs."""

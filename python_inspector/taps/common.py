@@ -23,7 +23,6 @@ from python_inspector.format.axes import (
     Named,
     by_dimensions,
 )
-from python_inspector.format.recording import DTYPES
 from python_inspector.oracle.replay import Twin
 from python_inspector.taps.cache import cache_after, cache_params, cache_state
 from python_inspector.taps.calls import Block, Call, Frame, Internals, Recorder, only_out
@@ -55,6 +54,8 @@ class FunctionTap:
     """Names of the first, second ... call within one call of the caller, instead of `name`."""
     oracle: Callable[[Call, Callable[..., Any]], Callable[..., Any]] | None = None
     """What the oracle runs on the call's arguments, where that is not the function itself."""
+    decorated: bool = False
+    """The oracle runs the function with its decorators, of which nothing is known."""
 
 
 @dataclass(frozen=True)
@@ -281,23 +282,6 @@ def decoder_layer(
         )
 
     return describe
-
-
-def anything(call: Call) -> Block | None:
-    """A module that no tap knows: its tensors as they are."""
-    inputs = {k: by_dimensions(v) for k, v in call.arguments.items() if _is_storable(v)}
-    return Block("module", inputs, any_output, weights=weights_of(call.module))
-
-
-def any_output(result: Any, twin: Twin) -> dict[str, Named]:
-    """The first tensor of whatever a module returned; nothing if there is none."""
-    items = result if isinstance(result, (tuple, list)) else [result]
-    tensors = [item for item in items if _is_storable(item)]
-    return {"out": by_dimensions(tensors[0])} if tensors else {}
-
-
-def _is_storable(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.dtype in DTYPES
 
 
 GENERIC: dict[type[torch.nn.Module], ModuleTap] = {

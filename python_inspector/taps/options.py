@@ -36,6 +36,7 @@ class Options:
     direct: bool = False
     chained: bool = False
     spread: int = 0
+    bugs: bool = False
 
     @property
     def operations(self) -> bool:

@@ -340,22 +340,24 @@ def test_an_architecture_without_taps(tmp_path: Path) -> None:
     assert Recording(tmp_path / "s").of("kv_cache") == []
 
 
-def test_a_module_that_cannot_be_lifted(tmp_path: Path) -> None:
+def test_what_numpy_computes_is_taken_as_given(tmp_path: Path) -> None:
     class Outside(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[None, torch.Tensor]:
-            return None, torch.from_numpy(x.numpy() * 2)
+            return None, torch.from_numpy(x.numpy() * 2) * 3
 
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), Outside()).eval()
     with (
-        pytest.warns(RecordWarning, match=r"1 has no oracle: .*numpy"),
+        pytest.warns(RecordWarning, match="1: what NumPy computes is taken as given"),
         record(model, tmp_path / "r"),
         torch.no_grad(),
     ):
         model(torch.randn(2, 3, 4))
     recording = Recording(tmp_path / "r")
     assert validate(tmp_path / "r") == []
-    assert [c["block"] for c in recording.checkpoints] == ["linear", "module"]
-    assert recording.checkpoints[1]["outputs"]["out"]["delta"] is None
+    assert [c["id"] for c in recording.checkpoints] == ["0#0", "1#0", "model:forward#0"]
+    given = recording.inputs(recording.checkpoints[1])["x"]
+    assert torch.equal(recording.oracle(recording.checkpoints[1]), given * 6)
+    assert recording.checkpoints[1]["outputs"]["out"]["spread"]["element"][2] < 1e-6
 
 
 def test_unsupported_cache(tmp_path: Path) -> None:

@@ -1,0 +1,330 @@
+"""What the reference run fixed: discrete choices, and results of operations nobody can see into.
+
+A block with a router is a different function once another expert is chosen, so its float64 oracle
+and its simulated kernels follow the choices of the reference. Where an operation cannot be done in
+float64 (a custom kernel, a cast to 8 bits, bits reinterpreted), its result is taken as the
+reference had it, and what surrounds it is still computed. watched() notes both in one run of the
+reference; a Replay hands them out in the same order to another run of the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from python_inspector.compatibility import can_decompose
+from python_inspector.oracle.grouped import is_grouped
+
+aten = torch.ops.aten
+
+SEEN = ("aten", "prims", "prim")
+"""Namespaces of operations that torch itself computes."""
+QUANTISED = {
+    value
+    for name, value in vars(torch).items()
+    if name.startswith(("float8_", "float4_")) and isinstance(value, torch.dtype)
+}
+"""Casting to these quantises; a quantised value is a choice of the run, which cannot be lifted."""
+SELECTIONS = {"topk", "sort", "max", "min", "kthvalue", "median", "mode", "cummax", "cummin"}
+"""Give values and indices."""
+
+
+class GivenError(RuntimeError):
+    """A rerun came to another operation than the reference: nothing fits it."""
+
+
+class UnliftableError(RuntimeError):
+    """An operation that has no float64 kernel: `func`."""
+
+    def __init__(self, func: OpOverload, error: Exception) -> None:
+        super().__init__(f"[given] {func} cannot be done in float64: {error}")
+        self.func = func
+
+
+@dataclass
+class Choice:
+    """Integers or bools that an operation made of floats, as the reference had them."""
+
+    func: OpOverload
+    held: tuple[torch.Tensor, ...]
+    operands: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+    """Those of the float64 run."""
+    free: Any = None
+    """What the float64 run would have chosen."""
+    doubtful: torch.Tensor | None = None
+    """Where correct kernels may choose otherwise; see choices.py for what its elements are."""
+
+
+@dataclass
+class Opaque:
+    """An operation taken as given: its result, and the arguments that it wrote to."""
+
+    func: Any
+    result: Any
+    written: dict[int, torch.Tensor] = field(default_factory=dict)
+    """By the position among the arguments' leaves."""
+
+
+@dataclass
+class Given:
+    """All of one call, in order. `unliftable` are operations found to have no float64 kernel."""
+
+    unliftable: set[Any] = field(default_factory=set)
+    events: list[Choice | Opaque] = field(default_factory=list)
+    used: set[int] = field(default_factory=set)
+    """Storages that any operation of the watched run read."""
+    kept: dict[int, torch.UntypedStorage] = field(default_factory=dict)
+    """Weights and buffers that the code writes to, as they were before, by storage."""
+    leaves_torch: bool = False
+    """NumPy computes some of it."""
+
+    @property
+    def choices(self) -> list[Choice]:
+        return [event for event in self.events if isinstance(event, Choice)]
+
+    @property
+    def opaque(self) -> list[str]:
+        """What was taken as given, each once."""
+        found = {str(event.func) for event in self.events if isinstance(event, Opaque)}
+        return sorted(found | ({"NumPy"} if self.leaves_torch else set()))
+
+
+Follow = Callable[[Choice, tuple[tuple[Any, ...], dict[str, Any]]], tuple[torch.Tensor, ...]]
+"""From a choice and the operands of the run at hand to what that run follows."""
+
+
+class Replay:
+    """Hands out what was given, event by event, to one rerun.
+
+    `follow` decides what a rerun uses in place of its own choice; by default what is held. `keeps`:
+    the operands of this rerun's choices are kept with them.
+    """
+
+    def __init__(self, given: Given, follow: Follow | None = None, *, keeps: bool = False) -> None:
+        self.given = given
+        self.keeps = keeps
+        self._follow = follow
+        self._at = 0
+        self._lost = False
+        """An own choice led elsewhere: what is given fits no more."""
+
+    def choice(self, func: OpOverload, result: Any) -> Choice | None:
+        """The choice that the reference made here; `result` is the rerun's own.
+
+        None where a run that follows own choices has left the reference's way.
+        """
+        shapes = [t.shape for t in _discrete(result)]
+        try:
+            event = self._next(func)
+            if isinstance(event, Choice) and [t.shape for t in event.held] == shapes:
+                return event
+        except GivenError:
+            if self._follow is None:
+                raise
+        if self._follow is None:
+            raise GivenError(f"[given] {func} chooses {shapes}, the reference chose otherwise")
+        self._lost = True
+        return None
+
+    def held(self, event: Choice, operands: tuple[Any, Any]) -> tuple[torch.Tensor, ...]:
+        """What this rerun follows; copies, which it may write to."""
+        if self._follow is not None:
+            return self._follow(event, operands)
+        return tuple(t.clone() for t in event.held)
+
+    def opaque(self, func: Any, args: Any, kwargs: Any, change: Callable[[Any], Any]) -> Any:
+        """The result of an opaque operation, `change` applied to each tensor of it."""
+        event = self._next(func)
+        if not isinstance(event, Opaque):
+            raise GivenError(f"[given] {func} is opaque here, it was not in the reference")
+        leaves = tree_leaves((args, kwargs))
+        for position, value in event.written.items():
+            leaves[position].copy_(change(value.clone()))
+        if event.written:
+            return leaves[min(event.written)]
+        return tree_map(lambda v: change(v.clone()) if _is_tensor(v) else v, event.result)
+
+    def _next(self, func: Any) -> Choice | Opaque:
+        if self._lost or self._at == len(self.given.events):
+            raise GivenError(f"[given] {func} comes after all that the reference did")
+        event = self.given.events[self._at]
+        if event.func is not func:
+            raise GivenError(f"[given] {func} where the reference had {event.func}")
+        self._at += 1
+        return event
+
+
+@contextmanager
+def watched(given: Given, own: Mapping[int, torch.Tensor]) -> Iterator[None]:
+    """Notes in `given` what the run inside chooses, and what cannot be seen into.
+
+    `own` are tensors of the modules by storage: what the run writes to them is taken back.
+    """
+    given.events.clear()
+    try:
+        with _WatchNumpy(given), _Watch(given, own):
+            yield
+    finally:
+        for storage, before in given.kept.items():
+            own[storage].untyped_storage().copy_(before)
+
+
+def is_opaque(
+    func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], unliftable: set[Any]
+) -> bool:
+    """Whether nothing is known of how the operation computes."""
+    if func in unliftable:
+        return True
+    if is_grouped(func):
+        return False
+    if func.namespace not in SEEN:
+        return not can_decompose(func)
+    if func is aten.view.dtype:
+        return bool(args[0].dtype.is_floating_point or args[1].is_floating_point)
+    leaves = tree_leaves((args, kwargs))
+    quantises = any(isinstance(v, torch.dtype) and v in QUANTISED for v in leaves)
+    return quantises and any(_is_tensor(v) and v.dtype not in QUANTISED for v in leaves)
+
+
+def is_choice(func: OpOverload, args: Any, kwargs: Any, result: Any) -> bool:
+    """Whether integers or bools were made of floats."""
+    if func._schema.is_mutable or func.is_view or not _discrete(result):
+        return False
+    if func._schema.name.startswith("aten::_scaled_dot_product"):  # seeds of dropout
+        return False
+    return any(_is_tensor(v) and _is_inexact(v) for v in tree_leaves((args, kwargs)))
+
+
+def follow(
+    func: OpOverload, args: Sequence[Any], result: Any, held: tuple[torch.Tensor, ...]
+) -> Any:
+    """`result` with the held choices, and where they are indices with the values that lie there."""
+    if not isinstance(result, (tuple, list)):
+        return held[0]
+    if func._schema.name.partition("::")[2] in SELECTIONS and len(result) == 2:
+        return at_indices(func, args, result[0], held[0], args[0]), held[0]
+    left = iter(held)
+    return tuple(next(left) if _is_discrete(v) else v for v in result)
+
+
+def at_indices(
+    func: OpOverload, args: Sequence[Any], values: Any, index: torch.Tensor, x: torch.Tensor
+) -> torch.Tensor:
+    """Of x, which may have rows of samples in front, the elements that a selection returned."""
+    axis = selection_axis(func, args)
+    keep = values.ndim == args[0].ndim
+    index = index if keep else index.unsqueeze(axis)
+    rows = x.ndim - index.ndim
+    axis = axis + rows if axis >= 0 else axis
+    taken = x.gather(axis, index.expand(*x.shape[:rows], *index.shape))
+    return taken if keep else taken.squeeze(axis)
+
+
+def selection_axis(func: OpOverload, args: Sequence[Any]) -> int:
+    names = [argument.name for argument in func._schema.arguments]
+    at = names.index("dim") if "dim" in names else len(args)
+    return int(args[at]) if len(args) > at else -1
+
+
+class _Watch(TorchDispatchMode):
+    """One run of the reference, changed in nothing."""
+
+    def __init__(self, given: Given, own: Mapping[int, torch.Tensor]) -> None:
+        super().__init__()
+        self._given = given
+        self._own = own
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        leaves = tree_leaves((args, kwargs))
+        self._given.used.update(t.untyped_storage()._cdata for t in leaves if _is_tensor(t))
+        opaque = is_opaque(func, args, kwargs, self._given.unliftable)
+        if not opaque and not func.is_view and can_decompose(func):
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        if func._schema.is_mutable:
+            self._keep_own(func, args, kwargs)
+        result = func(*args, **kwargs)
+        if opaque:
+            written = _written(func, args, kwargs)
+            self._given.events.append(Opaque(func, tree_map(_kept, result), written))
+        elif is_choice(func, args, kwargs, result):
+            held = tuple(t.clone() for t in _discrete(result))
+            self._given.events.append(Choice(func, held))
+        return result
+
+    def _keep_own(self, func: OpOverload, args: Any, kwargs: Any) -> None:
+        for t in _targets(func, args, kwargs):
+            storage = t.untyped_storage()
+            if storage._cdata in self._own:
+                self._given.kept.setdefault(storage._cdata, storage.clone())
+
+
+class _WatchNumpy(TorchFunctionMode):
+    """Notes that tensors leave torch: what comes back is taken as NumPy computes it, which is in
+    float64 where it is handed float64 and names no other dtype."""
+
+    def __init__(self, given: Given) -> None:
+        super().__init__()
+        self._given = given
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if func is torch.Tensor.numpy:
+            self._given.leaves_torch = True
+        return func(*args, **(kwargs or {}))
+
+
+def _written(func: OpOverload, args: Any, kwargs: Any) -> dict[int, torch.Tensor]:
+    """The arguments that the operation wrote to, as they are now."""
+    found = {id(t) for t in _targets(func, args, kwargs)}
+    leaves = enumerate(tree_leaves((args, kwargs)))
+    return {i: leaf.clone() for i, leaf in leaves if id(leaf) in found}
+
+
+def _targets(func: OpOverload, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:
+    for i, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[i] if i < len(args) else kwargs.get(argument.name)
+            yield from (leaf for leaf in tree_leaves(value) if _is_tensor(leaf))
+
+
+def _kept(value: Any) -> Any:
+    return value.clone() if _is_tensor(value) else value
+
+
+def _discrete(result: Any) -> list[torch.Tensor]:
+    return [value for value in tree_leaves(result) if _is_discrete(value)]
+
+
+def _is_discrete(value: Any) -> bool:
+    return _is_tensor(value) and not _is_inexact(value)
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _is_inexact(t: torch.Tensor) -> bool:
+    return t.is_floating_point() or t.is_complex()

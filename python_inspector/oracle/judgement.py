@@ -1,0 +1,111 @@
+"""A call as the harness will judge it from a recording: gates, ways to round, planted bugs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from python_inspector.oracle.following import LEAST, NARROW, Way, family_of
+from python_inspector.oracle.gates import UNITS, Gates
+from python_inspector.oracle.members import Member, members_of
+from python_inspector.oracle.planting import (
+    MOST_BUGS,
+    WORK,
+    Plantation,
+    Rounded,
+    chosen,
+    listing_of,
+    plant,
+)
+from python_inspector.oracle.replay import Again, run_rounded
+from python_inspector.oracle.spread import Judged, Outputs, Simulated, spread_of
+
+RUNS_FOR_MEMBERS = 180
+"""Of the code, to find the members of its outputs: two dozen ways, nine of them simulated."""
+
+
+@dataclass
+class Output:
+    """One floating output: the reference, and what its errors are measured against."""
+
+    r: torch.Tensor
+    against: Judged
+    valid: torch.Tensor | None = None
+    """Of the output's rank."""
+
+
+@dataclass
+class Judgement:
+    members: dict[str, list[Member]] = field(default_factory=dict)
+    bugs: Plantation = field(default_factory=Plantation)
+    gates: dict[str, Gates] = field(default_factory=dict)
+
+
+def judgement(
+    again: Again,
+    outputs: Outputs,
+    simulated: Simulated,
+    floating: Mapping[str, Output],
+    inputs: Sequence[torch.Tensor],
+    seed: str,
+    *,
+    bugs: bool = True,
+    rounded: Rounded = run_rounded,
+    free: Rounded = run_rounded,
+    undecided: Mapping[str, torch.Tensor] | None = None,
+) -> Judgement:
+    """Members and planted bugs of a call whose outputs are stored whole.
+
+    `simulated` are its simulated kernels, `floating` its outputs that have limits, `inputs` the
+    tensors that a recording stores as its inputs. Members are sought where that is affordable, bugs
+    planted where they are wanted, too. `rounded` runs follow the reference's choices, `free` ones
+    make their own; `undecided` are choices of which any is right.
+    """
+    listing = listing_of(again, seed, rounded)
+    models = {name: stack[0] for name, stack in simulated.outputs.items()}
+    runs = len(next(iter(simulated.outputs.values()))) - 1
+    result = Judgement()
+    for name, output in floating.items():
+        stack = simulated.outputs[name]
+        spread = spread_of(output.against, stack)
+        truncated = simulated.truncated.get(name)
+        narrow = None if truncated is None else spread_of(output.against, truncated)
+        result.gates[name] = Gates(
+            output.against.scales, output.r, stack[0], spread, output.valid, narrow
+        )
+    if listing.work <= WORK // RUNS_FOR_MEMBERS:
+        result.members = members_of(again, outputs, models, result.gates, seed, runs, rounded)
+    for name, gates in result.gates.items():
+        if gates.r.dtype in NARROW and gates.r.numel() >= LEAST:
+            ways = [Way(m.name, m.values, m.bits) for m in result.members.get(name, [])]
+            _set_family(gates, ways, simulated.operations, inputs)
+    if bugs:
+        most = min(MOST_BUGS, WORK // max(listing.work, 1))
+        planted = chosen(listing.bugs, most, seed)
+        result.bugs = plant(again, outputs, result.gates, seed, planted, free, undecided)
+        result.bugs.listed = len(listing.bugs)
+    return result
+
+
+def _set_family(
+    gates: Gates,
+    members: Sequence[Way],
+    operations: Sequence[dict[str, Any]],
+    inputs: Sequence[torch.Tensor],
+) -> None:
+    accurate: Callable[[torch.Tensor], bool] = gates.tensor_no_less_accurate
+    gates.family = family_of(
+        gates.scales.layout,
+        gates.valid_rows(),
+        gates.oracle(),
+        gates.r,
+        UNITS[gates.r.dtype],
+        Way("rounds as the recorded run does", gates.m, gates.bits()),
+        members,
+        operations,
+        inputs,
+        accurate,
+    )

@@ -1,0 +1,167 @@
+"""Other rounding points of the same trace: what a kernel may keep in float32 and still be right.
+
+A 16-bit run rounds after every operation. A kernel that keeps some results in float32 has other
+bits in a tenth of its outputs and more, and loses less. The rounded model is run again with some
+roundings left out, and simulated kernels of that say how many of its bits are open.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from python_inspector.oracle.following import COUNT, LEAST, NARROW, ONCE, bits_limit
+from python_inspector.oracle.gates import Gates
+from python_inspector.oracle.planting import Rounded
+from python_inspector.oracle.replay import Again, run_rounded
+from python_inspector.oracle.simulation import Simulation, TooLargeError, seeded
+from python_inspector.oracle.sites import Seen, Site, Walk, under
+from python_inspector.oracle.spread import Outputs, stack_of, summaries
+
+MOST_MEMBERS = 9
+"""Of one output."""
+SUBSETS = 4
+"""Rounding points up to which all subsets are tried."""
+TRIED = 24
+"""Sets of points that are tried otherwise, beside all of them."""
+MANY = 32
+"""Points of a composite beyond which nothing is tried but all of them: its parts have theirs."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is kept in float32, by place in the list of operations."""
+
+    name: str
+    kept: frozenset[int]
+
+
+@dataclass
+class Member:
+    name: str
+    values: torch.Tensor
+    bits: list[float]
+    """Mean, deviation and largest count of elements that simulated kernels have otherwise."""
+
+
+class _Points(Walk):
+    """Which operation of the code each entry of the list of operations comes from."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__()
+        self._operations = simulation.operations
+        self.sites: dict[int, Site] = {}
+
+    def visit(self, seen: Seen) -> Any:
+        first = len(self._operations)
+        result = seen.run()
+        for place in range(first, len(self._operations)):
+            self.sites[place] = seen.site
+        return result
+
+
+def points_of(again: Again, seed: str, rounded: Rounded = run_rounded) -> dict[int, Site]:
+    """The roundings to 16 bits of a call, by place in its list of operations."""
+    simulation = Simulation(0, seeded(seed))
+    points = _Points(simulation)
+    again(under(rounded(simulation), lambda: points))
+    narrow = {i for i, e in enumerate(simulation.operations) if e["stores"] in ("f16", "bf16")}
+    return {place: site for place, site in points.sites.items() if place in narrow}
+
+
+def ways_of(points: Mapping[int, Site]) -> list[Kept]:
+    """All kept, all but one, one; all subsets of few."""
+    every = frozenset(points)
+    if len(points) < 1:
+        return []
+    found = [Kept(ONCE, every)]
+    if len(points) <= SUBSETS:
+        for size in range(1, len(points)):
+            for kept in itertools.combinations(points, size):
+                names = ", ".join(str(points[place]) for place in kept)
+                found.append(Kept(f"keeps {names} in float32", frozenset(kept)))
+        return found
+    if len(points) > MANY:
+        return found
+    step = -(-2 * len(points) // TRIED)
+    for place in list(points)[::step]:
+        site = points[place]
+        found.append(Kept(f"keeps all in float32 but {site}", every - {place}))
+        found.append(Kept(f"keeps {site} in float32", frozenset({place})))
+    return found
+
+
+def members_of(
+    again: Again,
+    outputs: Outputs,
+    models: Mapping[str, torch.Tensor],
+    gates: Mapping[str, Gates],
+    seed: str,
+    runs: int,
+    rounded: Rounded = run_rounded,
+) -> dict[str, list[Member]]:
+    """The members of each 16-bit output; `models` are the outputs of the rounded model."""
+    narrow = [k for k, m in models.items() if m.dtype in NARROW and m.numel() >= LEAST]
+    narrow = [k for k in narrow if k in gates]
+    if not narrow:
+        return {}
+    tried: list[tuple[Kept, dict[str, torch.Tensor]]] = []
+    for way in ways_of(points_of(again, seed, rounded)):
+        stacks = _outputs(again, outputs, rounded, Simulation(0, seeded(seed), kept=way.kept))
+        tried.append((way, {name: stacks[name][0] for name in narrow}))
+    ways = {name: _distinct([(way, y[name]) for way, y in tried], gates[name]) for name in narrow}
+    needed = {way.name: way for chosen in ways.values() for way in chosen}
+    found: dict[str, list[Member]] = {name: [] for name in narrow}
+    for way in needed.values():
+        stacks = _simulated(again, outputs, rounded, way, runs, seed)
+        for name in narrow:
+            if way in ways[name] and gates[name].tensor_no_less_accurate(stacks[name][0]):
+                differ = gates[name].scales.differing(stacks[name][1:], stacks[name][:1])
+                bits = summaries({"bits": differ})["bits"]
+                found[name].append(Member(way.name, stacks[name][0], bits))
+    return {name: members for name, members in found.items() if members}
+
+
+def _simulated(
+    again: Again, outputs: Outputs, rounded: Rounded, way: Kept, runs: int, seed: str
+) -> dict[str, torch.Tensor]:
+    """Fewer kernels where so many do not fit."""
+    while True:
+        simulation = Simulation(runs, seeded(f"{seed} {way.name}"), kept=way.kept)
+        try:
+            return _outputs(again, outputs, rounded, simulation)
+        except TooLargeError:
+            runs = max(1, runs // 2)
+
+
+def _outputs(
+    again: Again, outputs: Outputs, rounded: Rounded, simulation: Simulation
+) -> dict[str, torch.Tensor]:
+    """The stack of each output, in its dtype: what is kept wide inside is rounded here."""
+    rerun = again(rounded(simulation))
+    named = outputs(rerun.result, rerun.twin)
+    return {name: stack_of(simulation, tensor) for name, (tensor, _) in named.items()}
+
+
+def _distinct(tried: Sequence[tuple[Kept, torch.Tensor]], gates: Gates) -> list[Kept]:
+    """Those whose bits neither the model's limit covers nor one that is chosen; the one that is
+    furthest from all that are there comes next."""
+    covered = max(COUNT, bits_limit(gates.spread["bits"]))
+    distance = [float(gates.differing(y, gates.m)) for _, y in tried]
+    chosen: list[Kept] = []
+    while len(chosen) < MOST_MEMBERS and len(chosen) < len(tried):
+        if not chosen and distance[0] > covered:
+            at = 0  # all kept is what most kernels do
+        else:
+            at = max(range(len(tried)), key=distance.__getitem__)
+        if distance[at] <= covered:
+            break
+        way, values = tried[at]
+        chosen.append(way)
+        for i, (_, y) in enumerate(tried):
+            distance[i] = min(distance[i], float(gates.differing(y, values)))
+    return chosen

@@ -1,0 +1,222 @@
+"""Bugs planted in a call's own trace, and how far each is beyond the limits.
+
+The rounded model is run again with one operation changed. A bug whose outputs are the model's bit
+for bit is none on these inputs; one whose margin is at most 1 would pass.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from python_inspector.format.axes import Named
+from python_inspector.oracle.bugs import Bug, bugs_of
+from python_inspector.oracle.gates import CERTAIN, Gates
+from python_inspector.oracle.replay import Again, Runner, run_rounded
+from python_inspector.oracle.simulation import Simulation, seeded
+from python_inspector.oracle.sites import Seen, Walk, under
+from python_inspector.oracle.spread import Outputs
+
+MOST_BUGS = 40
+"""Of one call."""
+WORK = 1 << 27
+"""Elements that all runs with a bug may compute: of a large call fewer bugs are planted."""
+ALIKE = 2
+"""Bugs that differ in their place alone, before all others have had their turn."""
+POSITIONS = 64
+"""Elements of an output by which a bug is recognised."""
+
+
+@dataclass
+class Planted:
+    """A bug as one call shows it."""
+
+    bug: Bug
+    output: str
+    """Where it is furthest beyond a limit."""
+    margin: float
+    at: torch.Tensor
+    values: torch.Tensor
+
+    @property
+    def name(self) -> str:
+        return self.bug.name
+
+
+@dataclass
+class Plantation:
+    """What planting gave: bugs that show, and names of those that cannot."""
+
+    planted: list[Planted] = field(default_factory=list)
+    same: list[Bug] = field(default_factory=list)
+    """The same bits in all outputs."""
+    broken: list[Bug] = field(default_factory=list)
+    """The changed code does not run to its end."""
+    listed: int = 0
+    """Bugs that the operations can have, of which those planted were chosen."""
+
+
+class Listing(Walk):
+    """Every bug that an operation of a call can have, and how many elements a run computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bugs: list[Bug] = []
+        self.work = 0
+
+    def visit(self, seen: Seen) -> Any:
+        seen.result = seen.run()
+        self.bugs.extend(bugs_of(seen))
+        self.work += sum(t.numel() for t in tree_leaves(seen.result) if isinstance(t, torch.Tensor))
+        return seen.result
+
+
+class _Planting(Walk):
+    def __init__(self, bug: Bug) -> None:
+        super().__init__()
+        self._bug = bug
+
+    def visit(self, seen: Seen) -> Any:
+        return self._bug.change(seen) if seen.site == self._bug.site else seen.run()
+
+
+Rounded = Callable[[Simulation], Runner]
+"""Makes the runner of a simulation: run_rounded, or one that follows given choices."""
+
+
+def listing_of(again: Again, seed: str, rounded: Rounded = run_rounded) -> Listing:
+    listing = Listing()
+    again(under(rounded(Simulation(0, seeded(seed))), lambda: listing))
+    return listing
+
+
+def with_bug(
+    again: Again, outputs: Outputs, runner: Runner, bug: Bug | None
+) -> dict[str, Named] | None:
+    """The outputs of the call with the bug in it; None where it does not run to its end."""
+    mode = Walk if bug is None else functools.partial(_Planting, bug)
+    try:
+        rerun = again(under(runner, mode))
+        return outputs(rerun.result, rerun.twin)
+    except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError):
+        return None  # another shape, an index beyond the end: nobody needs a judge for that
+
+
+def chosen(bugs: Sequence[Bug], most: int, seed: str) -> list[Bug]:
+    """At most so many: kinds in turn, and within a kind operations that differ first."""
+    queues: dict[str, list[Bug]] = defaultdict(list)
+    for bug in bugs:
+        queues[bug.kind].append(bug)
+    ordered = [iter(_spread_out(queue, seed)) for queue in queues.values()]
+    in_turn = itertools.chain.from_iterable(itertools.zip_longest(*ordered))
+    return list(itertools.islice((bug for bug in in_turn if bug is not None), most))
+
+
+def _spread_out(bugs: list[Bug], seed: str) -> list[Bug]:
+    """In an order that only the names decide; the third of a pattern comes after all others."""
+    shuffled = sorted(bugs, key=lambda bug: hashlib.sha256(f"{seed} {bug.name}".encode()).digest())
+    seen: dict[tuple[Any, ...], int] = defaultdict(int)
+    ranked = []
+    for bug in shuffled:
+        ranked.append((seen[bug.pattern] // ALIKE, bug))
+        seen[bug.pattern] += 1
+    return [bug for _, bug in sorted(ranked, key=lambda item: item[0])]
+
+
+def plant(
+    again: Again,
+    outputs: Outputs,
+    gates: Mapping[str, Gates],
+    seed: str,
+    bugs: Sequence[Bug],
+    rounded: Rounded = run_rounded,
+    undecided: Mapping[str, torch.Tensor] | None = None,
+) -> Plantation:
+    """Plants bugs in a call and judges each output by its gates.
+
+    Outputs without gates are discrete: each element counts that is not `undecided`. Choices inside
+    are the bug's own.
+    """
+    result = Plantation()
+    right = _planted(again, outputs, rounded, seed, None)
+    assert right is not None
+    for bug in bugs:
+        found = _planted(again, outputs, rounded, seed, bug)
+        if found is None or _forms(found) != _forms(right):
+            result.broken.append(bug)
+            continue
+        planted = _judged(bug, found, right, gates, undecided or {})
+        if planted is None:
+            result.same.append(bug)
+        else:
+            result.planted.append(planted)
+    return result
+
+
+def _planted(
+    again: Again, outputs: Outputs, rounded: Rounded, seed: str, bug: Bug | None
+) -> dict[str, torch.Tensor] | None:
+    """The outputs of the rounded model with the bug in it, or None."""
+    named = with_bug(again, outputs, rounded(Simulation(0, seeded(seed))), bug)
+    return None if named is None else {name: tensor for name, (tensor, _) in named.items()}
+
+
+def _forms(named: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    return {name: (t.shape, t.dtype) for name, t in named.items()}
+
+
+def _judged(
+    bug: Bug,
+    found: Mapping[str, torch.Tensor],
+    right: Mapping[str, torch.Tensor],
+    gates: Mapping[str, Gates],
+    undecided: Mapping[str, torch.Tensor],
+) -> Planted | None:
+    """None where no output differs from the model."""
+    worst: tuple[float, str] | None = None
+    for name, m in right.items():
+        y = found[name]
+        if _equal(y, m):
+            continue
+        if name in gates:
+            margin = gates[name].margin(y)
+        else:
+            margin = 0.0 if y.is_floating_point() or _open(name, y, m, undecided) else CERTAIN
+        if worst is None or margin > worst[0]:
+            worst = margin, name
+    if worst is None:
+        return None
+    margin, output = worst
+    at = positions(found[output], right[output])
+    return Planted(bug, output, margin, at, found[output].flatten()[at].float())
+
+
+def _open(
+    name: str, y: torch.Tensor, m: torch.Tensor, undecided: Mapping[str, torch.Tensor]
+) -> bool:
+    """Whether every choice that differs is one of which any is right."""
+    return name in undecided and bool(((y == m) | undecided[name]).all())
+
+
+def _equal(y: torch.Tensor, m: torch.Tensor) -> bool:
+    return bool(((y == m) | ((y != y) & (m != m))).all())
+
+
+def positions(y: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+    """Where to recognise y: half the places are where it is furthest from m, half anywhere."""
+    size = y.numel()
+    if size <= POSITIONS:
+        return torch.arange(size)
+    off = (y.flatten().double() - m.flatten().double()).abs().nan_to_num(torch.inf)
+    furthest = off.topk(POSITIONS // 2).indices
+    anywhere = torch.arange(POSITIONS) * size // POSITIONS
+    rest = anywhere[~torch.isin(anywhere, furthest)][: POSITIONS - len(furthest)]
+    return torch.cat([furthest, rest]).sort().values

@@ -1,0 +1,133 @@
+"""Operations of a run by name and number, `mul #7`: where a planted bug stands.
+
+A mode that lies over another one (rounded_run, float64_lift) and sees every operation before it
+does: composites taken apart, views among them where they choose (slices, chunks). Numbers count the
+operations of one name from 0, so that a run in float64, which has other casts, numbers the rest
+alike.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from python_inspector.compatibility import can_decompose
+from python_inspector.oracle.arithmetic import name_of
+from python_inspector.oracle.replay import Rerun, Runner
+
+CHOOSING_VIEWS = {"slice", "narrow", "select", "split", "split_with_sizes", "chunk", "unbind"}
+_FORMS = {
+    "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view",
+    "_reshape_alias", "_local_scalar_dense", "lift_fresh", "lift_fresh_copy", "detach", "alias",
+    "_fused_sdp_choice", "clone",
+}  # fmt: skip
+"""Nothing is chosen or computed."""
+ACTIVATIONS = {"silu", "gelu", "relu", "sigmoid", "tanh", "softplus", "leaky_relu", "hardtanh"}
+"""Of one operand: where its result is multiplied, gate and up may be exchanged."""
+
+
+@dataclass(frozen=True)
+class Site:
+    op: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.op} #{self.number}"
+
+
+@dataclass
+class Seen:
+    """One operation as the code under the mode calls it."""
+
+    site: Site
+    func: OpOverload
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    sources: Mapping[int, Seen]
+    """Which activation made a tensor, by the tensor's storage, as far as anybody asks."""
+    result: Any = None
+
+    def run(
+        self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """The operation on these operands instead of its own."""
+        given = self.args if args is None else args
+        return self.func(*given, **(self.kwargs if kwargs is None else kwargs))
+
+    def argument(self, i: int) -> str:
+        """The name that the operation's schema has for a positional argument."""
+        return str(self.func._schema.arguments[i].name)
+
+    @property
+    def writes(self) -> bool:
+        return bool(self.func._schema.is_mutable)
+
+
+class Walk(TorchDispatchMode):
+    """Numbers operations and hands each to `visit`, which runs it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers: Counter[str] = Counter()
+        self._sources: dict[int, Seen] = {}
+
+    def visit(self, seen: Seen) -> Any:
+        return seen.run()
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = name_of(func)
+        if name in _FORMS or (func.is_view and name not in CHOOSING_VIEWS):
+            return func(*args, **kwargs)
+        if not func.is_view and can_decompose(func):
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        seen = Seen(Site(name, self._numbers[name]), func, args, kwargs, self._sources)
+        self._numbers[name] += 1
+        result = self.visit(seen)
+        if name in ACTIVATIONS and isinstance(result, torch.Tensor):
+            seen.result = result  # kept, so that its storage's address stays its own
+            self._sources[result.untyped_storage()._cdata] = seen
+        return result
+
+
+def under(runner: Runner, mode: Callable[[], AbstractContextManager[Any]]) -> Runner:
+    """The runner with the function itself inside a mode of its own."""
+
+    def run(
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        modules: Any = (),
+    ) -> Rerun:
+        @functools.wraps(getattr(function, "__func__", function))
+        def inside(*given: Any, **named: Any) -> Any:
+            with mode():
+                return function(*given, **named)
+
+        return runner(inside, args, kwargs, modules)
+
+    return run
+
+
+def floats(values: Sequence[Any]) -> Iterator[int]:
+    """Positions of the floating tensors among arguments."""
+    for i, value in enumerate(values):
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            yield i

@@ -1,0 +1,100 @@
+"""Correct kernels that are no simulation: the same code with its float32 sums in another order.
+
+What a judge must never fail. Each is a mode over torch's own kernels: products split along K and
+added last part first, sums over reversed axes; or another number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from python_inspector.compatibility import can_decompose
+from python_inspector.oracle.arithmetic import name_of
+
+aten = torch.ops.aten
+_LOW = (torch.float32, torch.float16, torch.bfloat16)
+_SUMS = {"sum", "mean"}
+
+
+class SplitProducts(TorchDispatchMode):
+    """Products in float32, in so many parts along K, the last part first, rounded once."""
+
+    def __init__(self, parts: int) -> None:
+        super().__init__()
+        self._parts = parts
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not func.is_view and can_decompose(func):
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        if func in (aten.mm.default, aten.bmm.default) and args[0].dtype in _LOW:
+            return self._product(args[0], args[1]).to(args[0].dtype)
+        if func is aten.addmm.default and not kwargs and args[1].dtype in _LOW:
+            product = self._product(args[1], args[2])
+            return (product + args[0].float()).to(args[1].dtype)
+        return func(*args, **kwargs)
+
+    def _product(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        step = -(-a.shape[-1] // self._parts) or 1
+        total: torch.Tensor | None = None
+        for start in reversed(range(0, a.shape[-1], step)):
+            part = a[..., start : start + step].float() @ b[..., start : start + step, :].float()
+            total = part if total is None else total + part
+        assert total is not None
+        return total
+
+
+class ReversedSums(TorchDispatchMode):
+    """Sums and means from the last term to the first, in float32."""
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not func.is_view and can_decompose(func):
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        if name_of(func) in _SUMS and len(args) > 1 and args[1] and args[0].dtype in _LOW:
+            return func(args[0].flip(args[1]).contiguous(), *args[1:], **kwargs)
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+VARIANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "once more": nullcontext,
+    "1 thread": lambda: threads(1),
+    "2 threads": lambda: threads(2),
+    "products split in 2": lambda: SplitProducts(2),
+    "products split in 7": lambda: SplitProducts(7),
+    "sums reversed": ReversedSums,
+}

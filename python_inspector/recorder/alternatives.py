@@ -1,0 +1,93 @@
+"""What else a call could have given: other ways to round it, and bugs planted in it, stored."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from python_inspector.format.recording import BugRef, MemberRef
+from python_inspector.format.sampled import is_sampled
+from python_inspector.format.writer import RecordingWriter
+from python_inspector.oracle.judgement import Judgement, Output, judgement
+from python_inspector.oracle.replay import Again, run_as_it_is, run_rounded
+from python_inspector.oracle.reruns import Reruns
+from python_inspector.oracle.spread import judged
+from python_inspector.recorder.outputs import aligned
+from python_inspector.taps.calls import Block
+from python_inspector.taps.options import Options
+
+
+def judgement_of(
+    block: Block,
+    again: Again,
+    reruns: Reruns,
+    options: Options,
+    seed: str,
+    *,
+    bugs: bool,
+) -> Judgement | None:
+    """Of a call without a native block whose outputs are stored whole; None for any other."""
+    if block.kind != "module" or not options.bugs:
+        return None
+    if reruns.simulated is None or reruns.oracle is None:
+        return None
+    repeated = reruns.repeated
+    if repeated is None:
+        rerun = again(run_as_it_is)
+        repeated = block.outputs(rerun.result, rerun.twin)
+    floating = {}
+    for name, (o, axes) in reruns.oracle.items():
+        r = repeated[name][0]
+        stack = reruns.simulated.outputs[name]
+        if is_sampled(r, axes, options.sampling):
+            return None
+        if not r.is_floating_point() or (stack.dtype, stack.shape[1:]) != (r.dtype, r.shape):
+            continue
+        if r.dtype == torch.float64:
+            continue
+        valid = block.valid.get(name)
+        mask = None if valid is None else aligned(valid, axes)
+        stored = r.double() + (o.double() - r.double()).float().double()
+        floating[name] = Output(r, judged(stored, axes, mask, None), mask)
+    given = reruns.given
+    rounded = functools.partial(run_rounded, given=given)
+    fixed = given is not None and (given.opaque or given.kept)
+    return judgement(
+        again,
+        block.outputs,
+        reruns.simulated,
+        floating,
+        [tensor for tensor, _ in block.inputs.values()],
+        seed,
+        bugs=bugs,
+        rounded=rounded,
+        free=rounded if fixed else run_rounded,
+        undecided=reruns.undecided,
+    )
+
+
+def member_refs(writer: RecordingWriter, reruns: Reruns, name: str) -> list[MemberRef]:
+    """The members of an output."""
+    if reruns.judgement is None:
+        return []
+    members = reruns.judgement.members.get(name, [])
+    return [MemberRef(m.name, writer.tensor(m.values), m.bits) for m in members]
+
+
+def bug_refs(writer: RecordingWriter, reruns: Reruns) -> list[BugRef]:
+    """The bugs of a call, those that are the least beyond a limit first."""
+    if reruns.judgement is None:
+        return []
+    planted = sorted(reruns.judgement.bugs.planted, key=lambda found: found.margin)
+    return [
+        BugRef(
+            found.name,
+            found.bug.kind,
+            found.output,
+            float(f"{found.margin:.3g}"),
+            writer.tensor(found.at),
+            writer.tensor(found.values),
+        )
+        for found in planted
+    ]
