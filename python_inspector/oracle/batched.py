@@ -1,7 +1,8 @@
 """One aten operation on stacks of samples: [rows, ...] operands beside ordinary ones.
 
 Elementwise operations, products, sums over axes and joins work on the stack as it is. Everything
-else goes through torch.func.vmap, and where vmap does not know the operation, row by row.
+else goes row by row: under a dispatch mode torch.func.vmap refuses most operations, and crashes in
+some (gather, topk).
 """
 
 from __future__ import annotations
@@ -108,11 +109,6 @@ def _mapped(
         one, named = tree_unflatten(filled, spec)
         return func(*one, **named)
 
-    if not func._schema.is_mutable:
-        try:
-            return torch.func.vmap(call)(*given)
-        except (RuntimeError, ValueError, NotImplementedError):
-            pass  # an operation that vmap does not know
     results = [call(*(t[row] for t in given)) for row in range(rows)]  # writes go to the stack
     return tree_map(lambda *parts: _stack(parts), results[0], *results[1:])
 
