@@ -99,6 +99,7 @@ def build_parser() -> argparse.ArgumentParser:
     text.add_argument("--prompt", required=True, metavar="TEXT")
     text.add_argument("options", nargs="*", metavar="-- OPTION", help="of harness generate")
     text.set_defaults(run=_generate)
+    _add_architectures(commands.add_parser("architectures", help="record and check them all"))
     commands.add_parser("bench", help="what recording (or: bench verify) costs")
     return parser
 
@@ -159,6 +160,13 @@ def _add_record(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--weights", type=Path, metavar="FILE", help="shared file beside DIR")
     parser.add_argument("--name", help="of the recording (default: last two folders of DIR)")
+
+
+def _add_architectures(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_architectures)
+    parser.add_argument("names", nargs="*", metavar="MODEL_TYPE", help="only these")
+    parser.add_argument("--list", action="store_true", help="their names, nothing is run")
+    parser.add_argument("--markdown", action="store_true", help="the table as Markdown")
 
 
 def _add_layer(parser: argparse.ArgumentParser) -> None:
@@ -395,6 +403,21 @@ def _generate(options: argparse.Namespace) -> int:
         print(text, end="", flush=True)
     print()
     return 0
+
+
+def _architectures(options: argparse.Namespace) -> int:
+    from python_inspector.cases import architectures
+
+    _quiet_transformers()
+    known = architectures.names()
+    if unknown := sorted(set(options.names) - set(known)):
+        raise UsageError(f"no architecture {unknown[0]!r}; `inspector architectures --list`")
+    if options.list:
+        print("\n".join(known))
+        return 0
+    rows = architectures.survey_with_progress(options.names or known)
+    print("\n".join((architectures.markdown if options.markdown else architectures.table)(rows)))
+    return BAD_INPUT if any(row.problems for row in rows) else 0
 
 
 def _bench(words: Sequence[str]) -> int:

@@ -56,6 +56,8 @@ def batched(
         return kwargs.get("beta", 1) * first + kwargs.get("alpha", 1) * second
     if func is aten.cat.default:
         return _joined(args, stacked, rows)
+    if func is aten.gather.default:  # torch 2.13 crashes on it under vmap, inside a dispatch mode
+        return _gathered(args, stacked, rows)
     return _mapped(func, args, kwargs, stacked, rows)
 
 
@@ -90,6 +92,12 @@ def _joined(args: Sequence[Any], stacked: Callable[[Any], bool], rows: int) -> t
     joined = [t for t in args[0] if t.shape != (0,)]  # torch lets such tensors be joined to any
     parts = [t if stacked(t) else t.expand(rows, *t.shape) for t in joined]
     return torch.cat(parts, axis + 1 if axis >= 0 else axis)
+
+
+def _gathered(args: Sequence[Any], stacked: Callable[[Any], bool], rows: int) -> torch.Tensor:
+    x, axis, index = args[:3]
+    x, index = (t if stacked(t) else t.expand(rows, *t.shape) for t in (x, index))
+    return torch.gather(x, axis + 1 if axis >= 0 else axis, index)
 
 
 def _mapped(
