@@ -157,7 +157,7 @@ def norm_over_heads(dtype: torch.dtype) -> Case:
 
 def latent(dtype: torch.dtype, name: str, fault: str) -> Case:
     config = DeepseekV3Config(
-        **BASE | {"num_key_value_heads": 6}, kv_lora_rank=16,
+        **BASE | {"num_key_value_heads": 6}, kv_lora_rank=16, q_lora_rank=24, qk_rope_head_dim=8,
         qk_nope_head_dim=8, v_head_dim=8,
     )  # fmt: skip
     config._attn_implementation = "eager"
