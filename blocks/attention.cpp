@@ -38,48 +38,81 @@ Attention Attention::load(const Weights& weights, const Params& params) {
 
 Attention::Attended Attention::attend(Context& ctx, const Tensor& k, const Tensor& v,
                                       const KvState& state) const {
-  const int64_t tokens = k.dim(2);
-  const auto store = [&] {
-    ctx.ops.store_tokens(state.key_slots, state.value_slots, k, v, state.past, state.window);
+  const auto store = [&](const KvSlots& slots) {
+    ctx.ops.store_tokens(slots.keys, slots.values, k, v, slots.past, slots.window);
   };
-  const auto scratch = [&](int64_t slots) {
-    return ctx.take(k.dtype(), {k.dim(0), k.dim(1), slots, head_dim});
-  };
-  if (state.keys.defined()) {
-    const int64_t past = state.query_offset, end = past + tokens;
-    if (state.key_slots.defined()) store();
-    else ctx.ops.copy_pair(state.keys.slice(2, past, end), k, state.values.slice(2, past, end), v);
-    return {state.keys, state.values, {0, end}};
+  const int64_t past = state.query_offset, end = past + k.dim(2);
+  if (const auto* in_order = std::get_if<KvInOrder>(&state.cache)) {
+    const auto& [keys, values] = *in_order;
+    ctx.ops.copy_pair(keys.slice(2, past, end), k, values.slice(2, past, end), v);
+    return {keys, values, {0, end}};
   }
-  if (state.step) {
-    store();
-    return {state.key_slots, state.value_slots, visible_slots(state.past.now, state.window)};
+  if (const auto* step = std::get_if<KvStep>(&state.cache)) {
+    store(step->slots);
+    return {step->slots.keys, step->slots.values,
+            visible_slots(step->slots.past.now, step->slots.window)};
   }
-  if (static_cache) {
-    const int64_t total = static_cache->returned(tokens);
-    const auto update = [&](Tensor before, const Tensor& fresh, Tensor after) {
-      if (!before.defined()) ctx.ops.device().fill(before = scratch(static_cache->slots), 0);
-      if (!after.defined()) after = scratch(static_cache->slots);
-      const Tensor all = scratch(total);
-      static_cache->update(ctx, all, after, before, fresh);
-      return all;
-    };
-    return {update(state.keys_before, k, state.keys_after),
-            update(state.values_before, v, state.values_after),
-            {0, static_cache->fits(tokens) ? static_cache->seen + tokens : total}};
+  if (const auto* sliding = std::get_if<KvSliding>(&state.cache)) {
+    if (!sliding->stored) {
+      const Attended seen = append(ctx, k, v, sliding->before);
+      store(sliding->slots);
+      return seen;
+    }
+    store(sliding->slots);
+    return {sliding->stored->keys, sliding->stored->values, {0, end}};
   }
-  if (!cache) return {k, v, {0, tokens}};
-  const int64_t past = state.keys_before.defined() ? state.keys_before.dim(2) : 0;
-  const auto append = [&](const Tensor& before, const Tensor& fresh, const Tensor& after) {
-    const Tensor all = scratch(past + tokens);
+  const auto& tensors = std::get<KvTensors>(state.cache);
+  if (static_cache) return update_static(ctx, k, v, tensors);
+  return cache ? append(ctx, k, v, tensors) : Attended{k, v, {0, k.dim(2)}};
+}
+
+Attention::Attended Attention::append(Context& ctx, const Tensor& k, const Tensor& v,
+                                      const KvTensors& tensors) const {
+  const int64_t past = tensors.keys_before.defined() ? tensors.keys_before.dim(2) : 0;
+  const int64_t total = past + k.dim(2);
+  const auto append_one = [&](const Tensor& before, const Tensor& fresh, const Tensor& after) {
+    const Tensor all = ctx.take(k.dtype(), {k.dim(0), k.dim(1), total, head_dim});
     cache->append(ctx, all, before, fresh);
     if (after.defined()) cache->keep(ctx, after, all);
     return all;
   };
-  const Tensor keys = append(state.keys_before, k, state.keys_after);
-  const Tensor values = append(state.values_before, v, state.values_after);
-  if (state.key_slots.defined()) store();
-  return {keys, values, {past - cache->kept(past), past + tokens}};
+  const Tensor keys = append_one(tensors.keys_before, k, tensors.keys_after);
+  const Tensor values = append_one(tensors.values_before, v, tensors.values_after);
+  return {keys, values, {past - cache->kept(past), total}};
+}
+
+Attention::Attended Attention::update_static(Context& ctx, const Tensor& k, const Tensor& v,
+                                             const KvTensors& tensors) const {
+  const int64_t tokens = k.dim(2), total = static_cache->returned(tokens);
+  const auto scratch = [&](int64_t slots) {
+    return ctx.take(k.dtype(), {k.dim(0), k.dim(1), slots, head_dim});
+  };
+  const auto update = [&](Tensor before, const Tensor& fresh, Tensor after) {
+    if (!before.defined()) ctx.ops.device().fill(before = scratch(static_cache->slots), 0);
+    if (!after.defined()) after = scratch(static_cache->slots);
+    const Tensor all = scratch(total);
+    static_cache->update(ctx, all, after, before, fresh);
+    return all;
+  };
+  return {update(tensors.keys_before, k, tensors.keys_after),
+          update(tensors.values_before, v, tensors.values_after),
+          {0, static_cache->fits(tokens) ? static_cache->seen + tokens : total}};
+}
+
+AttentionMask Attention::mask_of(const KvState& state, int64_t keys) const {
+  AttentionMask mask = sdpa.mask;
+  if (const auto* step = std::get_if<KvStep>(&state.cache)) {
+    mask.causal = false;
+    mask.window = step->slots.window;
+    mask.position = step->slots.past;
+    return mask;
+  }
+  mask.query_offset += state.query_offset;
+  mask.key_offset += state.key_offset;
+  if (state.token_valid.defined()) {
+    mask.key_valid = state.token_valid.slice(1, mask.key_offset, mask.key_offset + keys);
+  }
+  return mask;
 }
 
 void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden, const Tensor& cos,
@@ -112,27 +145,15 @@ void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden
     ctx.probe(":kv_cache", "values", seen.v.slice(2, seen.tokens.begin, seen.tokens.end));
   }
   const Tensor context = ctx.take(dtype, {batch, tokens, q.dim(1), head_dim});
-  AttentionMask mask = sdpa.mask;
-  if (state.step) {
-    mask.causal = false;
-    mask.window = state.window;
-    mask.position = state.past;
-  } else {
-    mask.query_offset += state.query_offset;
-    mask.key_offset += state.key_offset;
-    if (state.token_valid.defined()) {
-      mask.key_valid = state.token_valid.slice(1, mask.key_offset, mask.key_offset + seen.k.dim(2));
-    }
-  }
-  ctx.ops.sdpa(context, q, seen.k, seen.v, mask, sdpa.params);
+  ctx.ops.sdpa(context, q, seen.k, seen.v, mask_of(state, seen.k.dim(2)), sdpa.params);
   ctx.probe(":sdpa", "out", context);
   o_proj(ctx, out, context.view({batch, tokens, q.dim(1) * head_dim}));
   ctx.probe("", "out", out);
 }
 
 KvState kv_state(const BlockCall& call) {
-  return {call.optional_input("keys_before"), call.optional_input("values_before"),
-          call.optional_output("keys_after"), call.optional_output("values_after")};
+  return {KvTensors{call.optional_input("keys_before"), call.optional_input("values_before"),
+                    call.optional_output("keys_after"), call.optional_output("values_after")}};
 }
 
 Tensor rotary_operand(const BlockCall& call, const Attention& attention, const char* name) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <variant>
 
 #include "blocks/kv_cache.h"
 #include "blocks/linear.h"
@@ -11,21 +12,38 @@
 
 namespace plumb {
 
-// Keys and values of one layer before and after a call. `before` is undefined while the cache is
-// empty, `after` when it is not asked for.
-struct KvState {
+// Keys and values of one layer before and after a call, each a tensor of its own. `before` is
+// undefined while the cache is empty, `after` when it is not asked for.
+struct KvTensors {
   Tensor keys_before, values_before;
   Tensor keys_after, values_after;
-  // In place of those: slots whose first `query_offset` hold what is stored, the next T being
-  // written. All are seen, as far as the mask allows.
-  Tensor keys = {}, values = {};  // [B, Hkv, P + T or more, D]
-  // Or slots for Ops::store_tokens, of a sequence `past` long. A step is one token that sees what
-  // is in them; others see `keys`, if there are, of these slots, else the keys before and their
-  // own.
-  Tensor key_slots = {}, value_slots = {};
-  std::optional<int64_t> window = {};  // of these slots
-  Position past = {};
-  bool step = false;
+};
+// Slots whose first `query_offset` hold what is stored, the next T being written; all are seen, as
+// far as the mask allows.
+struct KvInOrder {
+  Tensor keys, values;  // [B, Hkv, P + T or more, D]
+};
+// Slots for Ops::store_tokens, of a sequence `past` long.
+struct KvSlots {
+  Tensor keys, values;
+  std::optional<int64_t> window;
+  Position past;
+};
+// One token, which is stored and then sees what the slots hold.
+struct KvStep {
+  KvSlots slots;
+};
+// Slots that hold a sliding window. The tokens see `stored`, these slots in order, if there are;
+// else the keys before and their own.
+struct KvSliding {
+  KvSlots slots;
+  std::optional<KvInOrder> stored;
+  KvTensors before;
+};
+
+// Where one layer's keys and values are.
+struct KvState {
+  std::variant<KvTensors, KvInOrder, KvStep, KvSliding> cache;
   // Slots that the first query and the first key are further along than the mask says.
   int64_t query_offset = 0, key_offset = 0;
   // Which tokens of the sequence, from its first on, are no padding: bool [B, P + T or more], or
@@ -56,7 +74,12 @@ struct Attention {
     Tensor k, v;
     SlotRange tokens;
   };
+  // Stores the new k and v.
   Attended attend(Context& ctx, const Tensor& k, const Tensor& v, const KvState& state) const;
+  Attended append(Context& ctx, const Tensor& k, const Tensor& v, const KvTensors& tensors) const;
+  Attended update_static(Context& ctx, const Tensor& k, const Tensor& v,
+                         const KvTensors& tensors) const;
+  AttentionMask mask_of(const KvState& state, int64_t keys) const;
 };
 
 // The state and mask operands of a call that has them.

@@ -29,28 +29,31 @@ KvState KvBuffer::next(int64_t tokens, const Tensor& token_valid) {
           past, " are stored and ", tokens, " more are to come; ask for a larger maximum length");
   stored_ = total;
   state.query_offset = past;
-  state.step = tokens == 1 && position_.defined() && !token_valid.defined();
-  if (ring_ || state.step) {
-    state.key_slots = keys_;
-    state.value_slots = values_;
-    state.window = ring_;
-    state.past = {past, position_};
-  }
-  if (state.step) return state;
-  const bool fixed = kind_ == CacheKind::fixed && total <= held();
-  if (!ring_ || fixed) {
-    const int64_t seen = fixed ? held() : total;
-    state.keys = keys_.slice(2, 0, seen);
-    state.values = values_.slice(2, 0, seen);
+  const KvSlots slots{keys_, values_, ring_, {past, position_}};
+  if (tokens == 1 && position_.defined() && !token_valid.defined()) {
+    state.cache = KvStep{slots};
     return state;
   }
-  const int64_t before = KvCache{ring_}.kept(past);
-  state.key_offset = past - before;
-  if (before > 0) {
-    const SlotRange seen = slots_of(past - before, past - 1, ring_);
-    state.keys_before = keys_.slice(2, seen.begin, seen.end);
-    state.values_before = values_.slice(2, seen.begin, seen.end);
+  const auto first = [&](int64_t count) {
+    return KvInOrder{keys_.slice(2, 0, count), values_.slice(2, 0, count)};
+  };
+  const bool fixed = kind_ == CacheKind::fixed && total <= held();
+  if (!ring_) {
+    state.cache = first(fixed ? held() : total);
+    return state;
   }
+  KvSliding sliding{slots, {}, {}};
+  if (fixed) {
+    sliding.stored = first(held());
+  } else if (const int64_t before = KvCache{ring_}.kept(past); before > 0) {
+    const SlotRange seen = slots_of(past - before, past - 1, ring_);
+    sliding.before.keys_before = keys_.slice(2, seen.begin, seen.end);
+    sliding.before.values_before = values_.slice(2, seen.begin, seen.end);
+    state.key_offset = past - before;
+  } else {
+    state.key_offset = past;
+  }
+  state.cache = sliding;
   return state;
 }
 

@@ -31,6 +31,7 @@ ROOMS = (
     "run",
     "report",
     "bench",
+    "capi",
     "cli",
 )
 TOP_FOLDERS = (*LAYERS, "python_inspector", "reports", "fixtures", "ci")
@@ -73,8 +74,15 @@ PRIVATE_HEADER = re.compile(r"(?:nlohmann|CLI)/")  # slow to compile, and no cal
 # Catch2's own switches have to be macros.
 TEST_MACRO = re.compile(r"CATCH_\w+")
 
-# Symbols that the compiler calls by name, one per size, and a context switch per platform.
-MACRO_FILES = ("kernels/emu/tsan_entry.cpp", "kernels/emu/fiber.cpp")
+# Symbols that the compiler calls by name, one per size; a context switch per platform; the ops, which
+# would stand once for each device and once more as names.
+MACRO_FILES = (
+    "kernels/emu/tsan_entry.cpp",
+    "kernels/emu/fiber.cpp",
+    "kernels/device_ops.h",
+    "kernels/op_id.h",
+    "kernels/ops_names.cpp",
+)
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
 DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
@@ -90,7 +98,8 @@ NO_CODE = re.compile(
 PYTHON_LAYERS = {
     "python_inspector": (
         "version", "errors", "needs", "compatibility", "format", "models", "oracle", "taps",
-        "recorder", "verification", "cases", "__init__", "cli", "__main__",
+        "recorder", "verdict_html", "verdict", "verdict_frame", "judge_library", "verification",
+        "drawing", "checking", "pytest_plugin", "cases", "__init__", "cli", "__main__",
     ),
     "reports": (
         "__init__", "terminal", "files", "decode", "json_lines", "results", "reader",

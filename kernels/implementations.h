@@ -1,7 +1,7 @@
 // Implementations: which kernel of a device computes an op, chosen among those compiled in, by
 // name.
 //
-// A name is op/kernel[.variant] in the words of the device's own files: "linear/few_rows.m4",
+// A name is op/kernel[.variant] in the words of the device's own files: "linear/gemv.m4",
 // "sdpa/tiles.d128", "rms_norm/avx512". A variant is what the compiler made of one kernel: rows or
 // head_dim it is unrolled for, 16-byte or single accesses, an instruction set.
 #pragma once
@@ -26,7 +26,7 @@ struct Implementation {
   std::string_view absent = {};  // why it cannot run on this machine, or empty
 };
 
-std::string to_string(OpId op, ImplName name);  // "linear/few_rows.m4"
+std::string to_string(OpId op, ImplName name);  // "linear/gemv.m4"
 
 // Which implementations may run. Choosing one of an unrestricted op costs a test of one bit.
 class ImplChoice {

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "kernels/device_ops.h"
 #include "kernels/op_checks.h"
 #include "kernels/slots.h"
 
@@ -37,9 +38,8 @@ void Ops::embedding(const Tensor& out, const Tensor& ids, const Tensor& weight, 
               out.numel() == ids.numel() * weight.dim(1),
           "embedding", "out has shape ", out.shape(), ", expected ids ", ids.shape(), " x ",
           weight.dim(1));
-  choice_.begin(OpId::embedding);
-  do_embedding(out, ids, weight, scale);
-  record(OpId::embedding, storage, {});
+  dispatch<&Ops::embedding, &DeviceOps::do_embedding>(OpId::embedding, storage, {}, out, ids,
+                                                      weight, scale);
 }
 
 void Ops::rms_norm(const Tensor& out, const Tensor& x, const Tensor& weight,
@@ -48,9 +48,8 @@ void Ops::rms_norm(const Tensor& out, const Tensor& x, const Tensor& weight,
       require_floats("rms_norm", device_, {{"x", x}, {"out", out}, {"weight", weight}});
   require_last("rms_norm", "weight", weight, x);
   require_shape("rms_norm", "out", out, x.shape());
-  choice_.begin(OpId::rms_norm);
-  do_rms_norm(out, x, weight, params);
-  record(OpId::rms_norm, storage, {x.dim(-1)});
+  dispatch<&Ops::rms_norm, &DeviceOps::do_rms_norm>(OpId::rms_norm, storage, {x.dim(-1)}, out, x,
+                                                    weight, params);
 }
 
 void Ops::layer_norm(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -60,9 +59,8 @@ void Ops::layer_norm(const Tensor& out, const Tensor& x, const Tensor& weight, c
   require_last("layer_norm", "weight", weight, x);
   if (bias.defined()) require_last("layer_norm", "bias", bias, x);
   require_shape("layer_norm", "out", out, x.shape());
-  choice_.begin(OpId::layer_norm);
-  do_layer_norm(out, x, weight, bias, eps);
-  record(OpId::layer_norm, storage, {x.dim(-1), x.dim(-1)});
+  dispatch<&Ops::layer_norm, &DeviceOps::do_layer_norm>(
+      OpId::layer_norm, storage, {x.dim(-1), x.dim(-1)}, out, x, weight, bias, eps);
 }
 
 void Ops::linear(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias) {
@@ -73,51 +71,41 @@ void Ops::linear(const Tensor& out, const Tensor& x, const Tensor& weight, const
           ", x's last axis has ", x.dim(-1));
   if (bias.defined()) require_shape("linear", "bias", bias, {weight.dim(0)});
   require_shape("linear", "out", out, with_last(x.shape(), weight.dim(0)));
-  choice_.begin(OpId::linear);
-  do_linear(out, x, weight, bias);
-  record(OpId::linear, storage, {x.dim(-1)});
+  dispatch<&Ops::linear, &DeviceOps::do_linear>(OpId::linear, storage, {x.dim(-1)}, out, x, weight,
+                                                bias);
 }
 
 void Ops::activation(const Tensor& out, const Tensor& x, Activation function) {
   const DType storage = require_floats("activation", device_, {{"x", x}, {"out", out}});
   require_shape("activation", "out", out, x.shape());
-  choice_.begin(OpId::activation);
-  do_activation(out, x, function);
-  record(OpId::activation, storage, {});
+  dispatch<&Ops::activation, &DeviceOps::do_activation>(OpId::activation, storage, {}, out, x,
+                                                        function);
 }
 
 void Ops::add(const Tensor& out, const Tensor& a, const Tensor& b) {
   const DType storage = require_floats("add", device_, {{"a", a}, {"b", b}, {"out", out}});
   require_shape("add", "b", b, a.shape());
   require_shape("add", "out", out, a.shape());
-  choice_.begin(OpId::add);
-  do_add(out, a, b);
-  record(OpId::add, storage, {});
+  dispatch<&Ops::add, &DeviceOps::do_add>(OpId::add, storage, {}, out, a, b);
 }
 
 void Ops::mul(const Tensor& out, const Tensor& a, const Tensor& b) {
   const DType storage = require_floats("mul", device_, {{"a", a}, {"b", b}, {"out", out}});
   require_shape("mul", "b", b, a.shape());
   require_shape("mul", "out", out, a.shape());
-  choice_.begin(OpId::mul);
-  do_mul(out, a, b);
-  record(OpId::mul, storage, {});
+  dispatch<&Ops::mul, &DeviceOps::do_mul>(OpId::mul, storage, {}, out, a, b);
 }
 
 void Ops::scale(const Tensor& out, const Tensor& x, double factor, ScaleOperation operation) {
   const DType storage = require_floats("scale", device_, {{"x", x}, {"out", out}});
   require_shape("scale", "out", out, x.shape());
-  choice_.begin(OpId::scale);
-  do_scale(out, x, factor, operation);
-  record(OpId::scale, storage, {});
+  dispatch<&Ops::scale, &DeviceOps::do_scale>(OpId::scale, storage, {}, out, x, factor, operation);
 }
 
 void Ops::softmax(const Tensor& out, const Tensor& x) {
   const DType storage = require_floats("softmax", device_, {{"x", x}, {"out", out}});
   require_shape("softmax", "out", out, x.shape());
-  choice_.begin(OpId::softmax);
-  do_softmax(out, x);
-  record(OpId::softmax, storage, {x.dim(-1)});
+  dispatch<&Ops::softmax, &DeviceOps::do_softmax>(OpId::softmax, storage, {x.dim(-1)}, out, x);
 }
 
 void Ops::matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) {
@@ -131,9 +119,8 @@ void Ops::matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool trans
   require(a.dim(0) == b.dim(0) && b.dim(1) > 0 && a.dim(1) % b.dim(1) == 0, "matmul", "a has ",
           a.dim(0), " x ", a.dim(1), " heads, b ", b.dim(0), " x ", b.dim(1));
   require_shape("matmul", "out", out, {a.dim(0), a.dim(1), a.dim(2), columns});
-  choice_.begin(OpId::matmul);
-  do_matmul(out, a, b, transpose_b);
-  record(OpId::matmul, storage, {inner});
+  dispatch<&Ops::matmul, &DeviceOps::do_matmul>(OpId::matmul, storage, {inner}, out, a, b,
+                                                transpose_b);
 }
 
 void Ops::masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) {
@@ -147,9 +134,8 @@ void Ops::masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) {
   }
   require(mask.dim(2) == x.dim(2) && mask.dim(3) == x.dim(3), "masked_add", "mask has shape ",
           mask.shape(), ", x ", x.shape());
-  choice_.begin(OpId::masked_add);
-  do_masked_add(out, x, mask.expand(0, x.dim(0)).expand(1, x.dim(1)));
-  record(OpId::masked_add, storage, {});
+  dispatch<&Ops::masked_add, &DeviceOps::do_masked_add>(
+      OpId::masked_add, storage, {}, out, x, mask.expand(0, x.dim(0)).expand(1, x.dim(1)));
 }
 
 void Ops::repeat_heads(const Tensor& out, const Tensor& x) {
@@ -159,9 +145,8 @@ void Ops::repeat_heads(const Tensor& out, const Tensor& x) {
   require(x.dim(1) > 0 && out.dim(1) % x.dim(1) == 0, "repeat_heads", "out has ", out.dim(1),
           " heads, x ", x.dim(1));
   require_shape("repeat_heads", "out", out, {x.dim(0), out.dim(1), x.dim(2), x.dim(3)});
-  choice_.begin(OpId::repeat_heads);
-  do_repeat_heads(out, x);
-  record(OpId::repeat_heads, storage, {});
+  dispatch<&Ops::repeat_heads, &DeviceOps::do_repeat_heads>(OpId::repeat_heads, storage, {}, out,
+                                                            x);
 }
 
 void Ops::rotary_table(const Tensor& cos, const Tensor& sin, const Tensor& positions,
@@ -176,9 +161,8 @@ void Ops::rotary_table(const Tensor& cos, const Tensor& sin, const Tensor& posit
   const Shape expected{positions.dim(0), positions.dim(1), 2 * inv_freq.dim(0)};
   require_shape("rotary_table", "cos", cos, expected);
   require_shape("rotary_table", "sin", sin, expected);
-  choice_.begin(OpId::rotary_table);
-  do_rotary_table(cos, sin, positions, inv_freq, attention_scaling);
-  record(OpId::rotary_table, storage, {});
+  dispatch<&Ops::rotary_table, &DeviceOps::do_rotary_table>(
+      OpId::rotary_table, storage, {}, cos, sin, positions, inv_freq, attention_scaling);
 }
 
 void Ops::rotary(const Tensor& out, const Tensor& x, const Tensor& cos, const Tensor& sin,
@@ -193,9 +177,8 @@ void Ops::rotary(const Tensor& out, const Tensor& x, const Tensor& cos, const Te
   require(cos.dim(1) == x.dim(2) && cos.dim(2) <= x.dim(3) && cos.dim(2) % 2 == 0, "rotary",
           "cos has shape ", cos.shape(), ", x ", x.shape(),
           ": tokens must agree and the rotated columns be even and at most head_dim");
-  choice_.begin(OpId::rotary);
-  do_rotary(out, x, cos.expand(0, x.dim(0)), sin.expand(0, x.dim(0)), style);
-  record(OpId::rotary, storage, {});
+  dispatch<&Ops::rotary, &DeviceOps::do_rotary>(
+      OpId::rotary, storage, {}, out, x, cos.expand(0, x.dim(0)), sin.expand(0, x.dim(0)), style);
 }
 
 void Ops::causal_mask(const Tensor& out, const AttentionMask& mask) {
@@ -211,24 +194,21 @@ void Ops::causal_mask(const Tensor& out, const AttentionMask& mask) {
     require(out.dim(1) == 1, "causal_mask", "out has shape ", out.shape(), ", expected one head");
   }
   require_mask("causal_mask", device_, mask, out.dim(0), out.dim(3));
-  choice_.begin(OpId::causal_mask);
-  do_causal_mask(out, mask);
-  record(OpId::causal_mask, is_floating(out.dtype()) ? out.dtype() : DType::f32, {});
+  dispatch<&Ops::causal_mask, &DeviceOps::do_causal_mask>(
+      OpId::causal_mask, is_floating(out.dtype()) ? out.dtype() : DType::f32, {}, out, mask);
 }
 
 void Ops::copy(const Tensor& out, const Tensor& x) {
   require_copyable(device_, out, x);
-  choice_.begin(OpId::copy);
-  do_copy(out, x);
-  record(OpId::copy, is_floating(x.dtype()) ? x.dtype() : DType::f32, {});
+  dispatch<&Ops::copy, &DeviceOps::do_copy>(
+      OpId::copy, is_floating(x.dtype()) ? x.dtype() : DType::f32, {}, out, x);
 }
 
 void Ops::copy_pair(const Tensor& out_a, const Tensor& a, const Tensor& out_b, const Tensor& b) {
   require_copyable(device_, out_a, a);
   require_copyable(device_, out_b, b);
-  choice_.begin(OpId::copy);
-  do_copy_pair(out_a, a, out_b, b);
-  record(OpId::copy, is_floating(a.dtype()) ? a.dtype() : DType::f32, {});
+  dispatch<&Ops::copy_pair, &DeviceOps::do_copy_pair>(
+      OpId::copy, is_floating(a.dtype()) ? a.dtype() : DType::f32, {}, out_a, a, out_b, b);
 }
 
 void Ops::gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
@@ -238,21 +218,18 @@ void Ops::gated_activation(const Tensor& out, const Tensor& gate, const Tensor& 
   require_shape("gated_activation", "up", up, gate.shape());
   require_shape("gated_activation", "out", out, gate.shape());
   if (!runs_fused(OpId::gated_activation)) {
-    return Ops::do_gated_activation(out, gate, up, function);
+    return compose_gated_activation(out, gate, up, function);
   }
-  choice_.begin(OpId::gated_activation);
-  do_gated_activation(out, gate, up, function);
-  record(OpId::gated_activation, storage, {});
+  dispatch<&Ops::gated_activation, &DeviceOps::do_gated_activation>(OpId::gated_activation, storage,
+                                                                    {}, out, gate, up, function);
 }
 
 void Ops::softcap(const Tensor& out, const Tensor& x, double cap) {
   const DType storage = require_floats("softcap", device_, {{"x", x}, {"out", out}});
   require_shape("softcap", "out", out, x.shape());
   require(cap > 0, "softcap", "cap is ", cap, ", must be positive");
-  if (!runs_fused(OpId::softcap)) return Ops::do_softcap(out, x, cap);
-  choice_.begin(OpId::softcap);
-  do_softcap(out, x, cap);
-  record(OpId::softcap, storage, {});
+  if (!runs_fused(OpId::softcap)) return compose_softcap(out, x, cap);
+  dispatch<&Ops::softcap, &DeviceOps::do_softcap>(OpId::softcap, storage, {}, out, x, cap);
 }
 
 void Ops::add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,
@@ -265,11 +242,10 @@ void Ops::add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,
   require_shape("add_rms_norm", "sum", sum, x.shape());
   require_shape("add_rms_norm", "out", out, x.shape());
   if (!runs_fused(OpId::add_rms_norm)) {
-    return Ops::do_add_rms_norm(sum, out, x, residual, weight, params);
+    return compose_add_rms_norm(sum, out, x, residual, weight, params);
   }
-  choice_.begin(OpId::add_rms_norm);
-  do_add_rms_norm(sum, out, x, residual, weight, params);
-  record(OpId::add_rms_norm, storage, {x.dim(-1)});
+  dispatch<&Ops::add_rms_norm, &DeviceOps::do_add_rms_norm>(
+      OpId::add_rms_norm, storage, {x.dim(-1)}, sum, out, x, residual, weight, params);
 }
 
 void Ops::sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -321,10 +297,9 @@ void Ops::sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor
     require(!mask.causal && !mask.window && !mask.key_valid.defined(), "sdpa",
             "an explicit mask replaces causal, window and key_valid, which must be off");
   }
-  if (!runs_fused(OpId::sdpa)) return Ops::do_sdpa(out, q, k, v, mask, params);
-  choice_.begin(OpId::sdpa);
-  do_sdpa(out, q, k, v, mask, params);
-  record(OpId::sdpa, storage, {q.dim(3), keys, keys});
+  if (!runs_fused(OpId::sdpa)) return compose_sdpa(out, q, k, v, mask, params);
+  dispatch<&Ops::sdpa, &DeviceOps::do_sdpa>(OpId::sdpa, storage, {q.dim(3), keys, keys}, out, q, k,
+                                            v, mask, params);
 }
 
 }  // namespace plumb

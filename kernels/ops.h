@@ -10,83 +10,14 @@
 #pragma once
 
 #include <optional>
-#include <string_view>
 #include <vector>
 
 #include "kernels/arena.h"
 #include "kernels/contract.h"
 #include "kernels/implementations.h"
-#include "kernels/tensor.h"
+#include "kernels/op_call.h"
 
 namespace plumb {
-
-enum class Activation { silu, gelu, gelu_tanh, tanh };
-std::optional<Activation> activation_from_name(std::string_view hf_name);  // "gelu_pytorch_tanh"
-std::string_view name_of(Activation function);
-
-enum class WeightRounding { before, after };  // LLaMA rounds x before the weight, Gemma after
-struct RmsNormParams {
-  double eps = 0;
-  double weight_offset = 0;  // 1 where the weight is stored zero-centred (Gemma)
-  WeightRounding rounding = WeightRounding::before;
-};
-
-enum class ScaleOperation { multiply, divide };
-enum class RotaryStyle { half, interleaved };
-
-// How many tokens of a sequence are stored: as the host knows it, and in the device's memory (i64
-// [1]), where launches that are recorded and replayed (Device::capture) find it.
-struct Position {
-  int64_t now = 0;
-  Tensor stored = {};
-};
-
-// What a query row without an allowed key gives: HF eager the mean over all S values, HF sdpa zero.
-enum class FullyMasked { uniform, zero, excluded };
-
-// Which keys a query may see: slot q = query_offset + t may see slot k = key_offset + s when k <= q
-// (if causal), q - k < window (if any) and key_valid[b, s] (if given). An explicit mask replaces
-// all of that.
-struct AttentionMask {
-  bool causal = false;
-  std::optional<int64_t> window;
-  int64_t query_offset = 0;
-  int64_t key_offset = 0;
-  FullyMasked fully_masked = FullyMasked::uniform;
-  Tensor key_valid;      // bool [B, S], or undefined
-  Tensor explicit_mask;  // [B|1, H|1, T, S], bool (true = allowed) or additive, or undefined
-  // k and v are slots that store_tokens() has filled (with this window) up to the one query's own
-  // token, the one behind `position`; it sees them all, or the last `window`, where key_valid, of
-  // slots without a window only, allows it. Nothing else of the mask may be given.
-  std::optional<Position> position = {};
-};
-
-struct SdpaParams {
-  double scale = 1;
-  std::optional<double> softcap;
-};
-
-// Operands of a Mamba2 scan (Dao and Gu 2024). N state, P head_dim, G groups; G divides H and head
-// h uses group h / (H / G). A head decays with A = -exp(a_log).
-struct SsdInputs {
-  Tensor x;                  // [B, T, H, P]
-  Tensor dt;                 // [B, T, H], before bias and softplus
-  Tensor b, c;               // [B, T, G, N]
-  Tensor a_log, d, dt_bias;  // [H]
-  Tensor state;              // [B, H, P, N], float32 (float64 where x is), or undefined: zeros
-};
-// Where the scan rounds: transformers computes sequences in float32, single tokens in x's dtype.
-enum class SsdForm { chunk, step };
-struct SsdParams {
-  SsdForm form = SsdForm::chunk;
-  int64_t chunk_size = 256;              // of the recorded computation; a device may choose its own
-  std::optional<double> dt_min, dt_max;  // chunk form only
-};
-
-struct GatedRmsNormParams {
-  double eps = 0;
-  int64_t group_size = 0;  // channels that share a mean; divides C
-};
 
 // What one op call did, for limits and reports.
 struct OpRecord {
@@ -96,6 +27,10 @@ struct OpRecord {
   ImplName impl;  // which of the device's implementations ran
 };
 
+class DeviceOps;
+
+// Checks the operands of every op, then runs it: in DeviceOps (kernels/device_ops.h), a device's
+// own code, or in do_call, which hands it on to another device.
 class Ops {
  public:
   // `implementations`: every one compiled into the device; an op without any runs unnamed.
@@ -279,64 +214,30 @@ class Ops {
     ran_with_ = inner.contract;
   }
 
-  virtual void do_embedding(const Tensor& out, const Tensor& ids, const Tensor& weight,
-                            double scale) = 0;
-  virtual void do_rms_norm(const Tensor& out, const Tensor& x, const Tensor& weight,
-                           const RmsNormParams&) = 0;
-  virtual void do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& weight,
-                             const Tensor& bias, double eps) = 0;
-  virtual void do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
-                         const Tensor& bias) = 0;
-  virtual void do_activation(const Tensor& out, const Tensor& x, Activation function) = 0;
-  virtual void do_add(const Tensor& out, const Tensor& a, const Tensor& b) = 0;
-  virtual void do_mul(const Tensor& out, const Tensor& a, const Tensor& b) = 0;
-  virtual void do_scale(const Tensor& out, const Tensor& x, double factor, ScaleOperation) = 0;
-  virtual void do_softmax(const Tensor& out, const Tensor& x) = 0;
-  virtual void do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) = 0;
-  virtual void do_masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) = 0;
-  virtual void do_repeat_heads(const Tensor& out, const Tensor& x) = 0;
-  virtual void do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor& positions,
-                               const Tensor& inv_freq, double attention_scaling) = 0;
-  virtual void do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, const Tensor& sin,
-                         RotaryStyle style) = 0;
-  virtual void do_causal_mask(const Tensor& out, const AttentionMask& mask) = 0;
-  virtual void do_copy(const Tensor& out, const Tensor& x) = 0;
-  virtual void do_copy_pair(const Tensor& out_a, const Tensor& a, const Tensor& out_b,
-                            const Tensor& b);
-  virtual void do_cast(const Tensor& out, const Tensor& x) = 0;
-  virtual void do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid) = 0;
-  virtual void do_div(const Tensor& out, const Tensor& a, const Tensor& b) = 0;
-  virtual void do_add_scalar(const Tensor& out, const Tensor& x, double value) = 0;
-  virtual void do_transpose(const Tensor& out, const Tensor& x) = 0;
-  virtual void do_mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask,
-                            double value) = 0;
-  virtual void do_position_ids(const Tensor& out, const Tensor& valid, int64_t offset) = 0;
-  virtual void do_causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,
-                                const Tensor& weight, const Tensor& bias,
-                                const Tensor& state_before, std::optional<Activation> function) = 0;
-  virtual void do_ssd_scan(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
-                           const SsdParams&) = 0;
-  virtual void do_gated_rms_norm(const Tensor& out, const Tensor& x, const Tensor& gate,
-                                 const Tensor& weight, const GatedRmsNormParams&) = 0;
-
-  // The bodies here compose; they are what --no-fuse runs.
-  virtual void do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
-                                   Activation function);
-  virtual void do_softcap(const Tensor& out, const Tensor& x, double cap);
-  virtual void do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,
-                               const Tensor& residual, const Tensor& weight, const RmsNormParams&);
-  virtual void do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
-                       const AttentionMask& mask, const SdpaParams&);
-
-  // Bodies for ops that run at once: copies, and an upload.
-  virtual void do_store_tokens(const Tensor& key_slots, const Tensor& value_slots, const Tensor& k,
-                               const Tensor& v, const Position& past,
-                               std::optional<int64_t> window);
-  virtual void do_advance(const Position& past, int64_t tokens);
+  // Default compositions of the fused ops: what --no-fuse runs.
+  void compose_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
+                                Activation function);
+  void compose_softcap(const Tensor& out, const Tensor& x, double cap);
+  void compose_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,
+                            const Tensor& residual, const Tensor& weight, const RmsNormParams&);
+  void compose_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+                    const AttentionMask& mask, const SdpaParams&);
+  // The same of what runs at once: copies, and an upload.
+  void compose_store_tokens(const Tensor& key_slots, const Tensor& value_slots, const Tensor& k,
+                            const Tensor& v, const Position& past, std::optional<int64_t> window);
+  void compose_advance(const Position& past, int64_t tokens);
 
   bool runs_fused(OpId op) const { return fused_[static_cast<size_t>(op)] && overrides(op); }
 
  private:
+  // This, where it has kernels of its own.
+  virtual DeviceOps* own() { return nullptr; }
+  // The whole call, where it has none.
+  virtual void do_call(const OpCall&) {}
+  // `method` of ops.h: `body` of its kernels, or do_call; recorded with the lengths of its sums.
+  template <auto method, auto body, class... Arguments>
+  void dispatch(OpId op, DType storage, std::initializer_list<int64_t> sums,
+                const Arguments&... arguments);
   void record(OpId op, DType storage, std::initializer_list<int64_t> sums);
 
   Device& device_;

@@ -1,4 +1,5 @@
 // Argument checks and dispatch of ops that models use one by one rather than inside a block.
+#include "kernels/device_ops.h"
 #include "kernels/op_checks.h"
 
 namespace plumb {
@@ -7,17 +8,14 @@ void Ops::div(const Tensor& out, const Tensor& a, const Tensor& b) {
   const DType storage = require_floats("div", device_, {{"a", a}, {"b", b}, {"out", out}});
   require_shape("div", "b", b, a.shape());
   require_shape("div", "out", out, a.shape());
-  choice_.begin(OpId::div);
-  do_div(out, a, b);
-  record(OpId::div, storage, {});
+  dispatch<&Ops::div, &DeviceOps::do_div>(OpId::div, storage, {}, out, a, b);
 }
 
 void Ops::add_scalar(const Tensor& out, const Tensor& x, double value) {
   const DType storage = require_floats("add_scalar", device_, {{"x", x}, {"out", out}});
   require_shape("add_scalar", "out", out, x.shape());
-  choice_.begin(OpId::add_scalar);
-  do_add_scalar(out, x, value);
-  record(OpId::add_scalar, storage, {});
+  dispatch<&Ops::add_scalar, &DeviceOps::do_add_scalar>(OpId::add_scalar, storage, {}, out, x,
+                                                        value);
 }
 
 void Ops::transpose(const Tensor& out, const Tensor& x) {
@@ -27,9 +25,7 @@ void Ops::transpose(const Tensor& out, const Tensor& x) {
   expected.set(-2, x.dim(-1));
   expected.set(-1, x.dim(-2));
   require_shape("transpose", "out", out, expected);
-  choice_.begin(OpId::transpose);
-  do_transpose(out, x);
-  record(OpId::transpose, storage, {});
+  dispatch<&Ops::transpose, &DeviceOps::do_transpose>(OpId::transpose, storage, {}, out, x);
 }
 
 void Ops::mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask, double value) {
@@ -38,9 +34,8 @@ void Ops::mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask, doub
   require_dtype("mask_fill", "mask", mask, DType::boolean);
   require_shape("mask_fill", "mask", mask, x.shape());
   require_shape("mask_fill", "out", out, x.shape());
-  choice_.begin(OpId::mask_fill);
-  do_mask_fill(out, x, mask, value);
-  record(OpId::mask_fill, storage, {});
+  dispatch<&Ops::mask_fill, &DeviceOps::do_mask_fill>(OpId::mask_fill, storage, {}, out, x, mask,
+                                                      value);
 }
 
 void Ops::position_ids(const Tensor& out, const Tensor& valid, int64_t offset) {
@@ -51,9 +46,8 @@ void Ops::position_ids(const Tensor& out, const Tensor& valid, int64_t offset) {
     require_dtype("position_ids", "valid", valid, DType::boolean);
     require_shape("position_ids", "valid", valid, out.shape());
   }
-  choice_.begin(OpId::position_ids);
-  do_position_ids(out, valid, offset);
-  record(OpId::position_ids, DType::f32, {});
+  dispatch<&Ops::position_ids, &DeviceOps::do_position_ids>(OpId::position_ids, DType::f32, {}, out,
+                                                            valid, offset);
 }
 
 }  // namespace plumb

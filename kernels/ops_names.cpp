@@ -7,11 +7,10 @@ namespace plumb {
 namespace {
 
 constexpr std::array<std::string_view, kOpCount> kOpNames = {
-    "embedding",     "rms_norm",     "layer_norm",       "linear",  "activation",   "add",
-    "mul",           "scale",        "softmax",          "matmul",  "masked_add",   "repeat_heads",
-    "rotary_table",  "rotary",       "causal_mask",      "copy",    "cast",         "mask_rows",
-    "causal_conv1d", "ssd_scan",     "gated_rms_norm",   "div",     "add_scalar",   "transpose",
-    "mask_fill",     "position_ids", "gated_activation", "softcap", "add_rms_norm", "sdpa"};
+#define PLUMB_NAME(name) #name,
+    PLUMB_FOR_EACH_OP(PLUMB_NAME)
+#undef PLUMB_NAME
+};
 
 struct ActivationName {
   Activation function;

@@ -2,6 +2,7 @@
 // it.
 #include <algorithm>
 
+#include "kernels/device_ops.h"
 #include "kernels/op_checks.h"
 #include "kernels/slots.h"
 
@@ -23,16 +24,21 @@ void Ops::store_tokens(const Tensor& key_slots, const Tensor& value_slots, const
   require_room("k", key_slots, k);
   require_room("v", value_slots, v);
   require(k.dim(2) == v.dim(2), op, "k has ", k.dim(2), " tokens, v ", v.dim(2));
-  do_store_tokens(key_slots, value_slots, k, v, past, window);
+  if (DeviceOps* device = own()) {
+    return device->do_store_tokens(key_slots, value_slots, k, v, past, window);
+  }
+  compose_store_tokens(key_slots, value_slots, k, v, past, window);
 }
 
 void Ops::advance(const Position& past, int64_t tokens) {
   require_position("advance", device_, past);
-  do_advance(past, tokens);
+  if (DeviceOps* device = own()) return device->do_advance(past, tokens);
+  compose_advance(past, tokens);
 }
 
-void Ops::do_store_tokens(const Tensor& key_slots, const Tensor& value_slots, const Tensor& k,
-                          const Tensor& v, const Position& past, std::optional<int64_t> window) {
+void Ops::compose_store_tokens(const Tensor& key_slots, const Tensor& value_slots, const Tensor& k,
+                               const Tensor& v, const Position& past,
+                               std::optional<int64_t> window) {
   const int64_t end = past.now + k.dim(2);
   // Tokens [first, last) from `slot` on.
   const auto store = [&](int64_t slot, int64_t first, int64_t last) {
@@ -52,7 +58,7 @@ void Ops::do_store_tokens(const Tensor& key_slots, const Tensor& value_slots, co
   }
 }
 
-void Ops::do_advance(const Position& past, int64_t tokens) {
+void Ops::compose_advance(const Position& past, int64_t tokens) {
   const int64_t length = past.now + tokens;
   device_.upload(past.stored, &length);
 }

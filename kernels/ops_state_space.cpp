@@ -1,4 +1,5 @@
 // Argument checks and dispatch of the ops of state space models.
+#include "kernels/device_ops.h"
 #include "kernels/op_checks.h"
 
 namespace plumb {
@@ -24,9 +25,7 @@ void Ops::cast(const Tensor& out, const Tensor& x) {
             ", expected a float dtype");
   }
   require_shape("cast", "out", out, x.shape());
-  choice_.begin(OpId::cast);
-  do_cast(out, x);
-  record(OpId::cast, out.dtype(), {});
+  dispatch<&Ops::cast, &DeviceOps::do_cast>(OpId::cast, out.dtype(), {}, out, x);
 }
 
 void Ops::mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid) {
@@ -37,9 +36,7 @@ void Ops::mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid) {
   require_rank("mask_rows", "valid", valid, 2);
   require_dtype("mask_rows", "valid", valid, DType::boolean);
   require_shape("mask_rows", "valid", valid, {x.dim(0), x.dim(1)});
-  choice_.begin(OpId::mask_rows);
-  do_mask_rows(out, x, valid);
-  record(OpId::mask_rows, storage, {});
+  dispatch<&Ops::mask_rows, &DeviceOps::do_mask_rows>(OpId::mask_rows, storage, {}, out, x, valid);
 }
 
 void Ops::causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,
@@ -64,9 +61,9 @@ void Ops::causal_conv1d(const Tensor& out, const Tensor& state_after, const Tens
        {Named{"state_before", state_before}, Named{"state_after", state_after}}) {
     if (state.defined()) require_shape(kOp, name, state, {x.dim(0), channels, width});
   }
-  choice_.begin(OpId::causal_conv1d);
-  do_causal_conv1d(out, state_after, x, weight, bias, state_before, function);
-  record(OpId::causal_conv1d, storage, {width});
+  dispatch<&Ops::causal_conv1d, &DeviceOps::do_causal_conv1d>(OpId::causal_conv1d, storage, {width},
+                                                              out, state_after, x, weight, bias,
+                                                              state_before, function);
 }
 
 void Ops::ssd_scan(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
@@ -105,12 +102,13 @@ void Ops::ssd_scan(const Tensor& y, const Tensor& state_after, const SsdInputs& 
   }
   require(params.chunk_size > 0, kOp, "chunk_size is ", params.chunk_size, ", must be positive");
   if (step) require_step(in, params);
-  choice_.begin(OpId::ssd_scan);
-  do_ssd_scan(y, state_after, in, params);
+  const int64_t chunk = std::min(tokens, params.chunk_size);
   if (step) {
-    record(OpId::ssd_scan, storage, {columns});
+    dispatch<&Ops::ssd_scan, &DeviceOps::do_ssd_scan>(OpId::ssd_scan, storage, {columns}, y,
+                                                      state_after, in, params);
   } else {
-    record(OpId::ssd_scan, storage, {std::min(tokens, params.chunk_size), columns});
+    dispatch<&Ops::ssd_scan, &DeviceOps::do_ssd_scan>(OpId::ssd_scan, storage, {chunk, columns}, y,
+                                                      state_after, in, params);
   }
 }
 
@@ -126,9 +124,8 @@ void Ops::gated_rms_norm(const Tensor& out, const Tensor& x, const Tensor& gate,
   require_shape(kOp, "out", out, x.shape());
   require(params.group_size > 0 && x.dim(-1) % params.group_size == 0, kOp, "group_size is ",
           params.group_size, ", must divide x's last axis of ", x.dim(-1));
-  choice_.begin(OpId::gated_rms_norm);
-  do_gated_rms_norm(out, x, gate, weight, params);
-  record(OpId::gated_rms_norm, storage, {params.group_size});
+  dispatch<&Ops::gated_rms_norm, &DeviceOps::do_gated_rms_norm>(
+      OpId::gated_rms_norm, storage, {params.group_size}, out, x, gate, weight, params);
 }
 
 }  // namespace plumb

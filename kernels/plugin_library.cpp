@@ -27,7 +27,15 @@ bool made_of(const char* name, std::string_view others) {
 
 // Whether plugin.h says how to call it.
 bool has_signature(OpId op) {
-  return op != OpId::causal_conv1d && op != OpId::ssd_scan && op != OpId::gated_rms_norm;
+  switch (op) {
+    case OpId::add_scalar:
+    case OpId::mask_fill:
+    case OpId::position_ids:
+    case OpId::causal_conv1d:
+    case OpId::ssd_scan:
+    case OpId::gated_rms_norm: return false;
+    default: return true;
+  }
 }
 
 std::string known_ops() {
@@ -53,6 +61,15 @@ PluginLibrary::PluginLibrary(const std::filesystem::path& path)
   }
   plugin_ = reinterpret_cast<const plumb_plugin* (*)()>(symbol)();
   if (!plugin_) reject(text(kEntry, " returned null"));
+  accept();
+}
+
+PluginLibrary::PluginLibrary(const plumb_plugin& plugin, std::string file)
+    : file_(std::move(file)), plugin_(&plugin) {
+  accept();
+}
+
+void PluginLibrary::accept() {
   if (plugin_->version != PLUMB_PLUGIN_VERSION) {
     reject(text("version is ", plugin_->version, ", this harness takes ", int{PLUMB_PLUGIN_VERSION},
                 ": build it against this version's kernels/plugin.h"));

@@ -17,6 +17,8 @@ class PluginLibrary {
   // Loads the library, which stays loaded for good, and checks what it says of itself. Throws
   // BadInput naming the file, the field, what it is and what it must be.
   explicit PluginLibrary(const std::filesystem::path& path);
+  // The same of a plugin in this program, which must outlive it; `file` is its name in errors.
+  PluginLibrary(const plumb_plugin& plugin, std::string file);
 
   const std::string& file() const { return file_; }
   std::string_view name() const { return plugin_->name; }
@@ -30,6 +32,7 @@ class PluginLibrary {
 
  private:
   [[noreturn]] void reject(const std::string& what) const;
+  void accept();
   void check_names() const;
   void check_memory() const;
   void read_ops();

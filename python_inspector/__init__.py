@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any
 from python_inspector.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from python_inspector.checking import check
+    from python_inspector.drawing import draw
     from python_inspector.errors import RecordError, RecordWarning
     from python_inspector.models import tiny as tiny
     from python_inspector.recorder.session import note, record, save
-    from python_inspector.verification import Call, Unsupported, Verdict, verify
+    from python_inspector.verdict import Verdict
+    from python_inspector.verdict_frame import verdicts_frame
+    from python_inspector.verification import Call, Unsupported, verify
 
 __all__ = [
     "Call",
@@ -19,9 +23,12 @@ __all__ = [
     "RecordWarning",
     "Unsupported",
     "Verdict",
+    "check",
+    "draw",
     "note",
     "record",
     "save",
+    "verdicts_frame",
     "verify",
 ]
 
@@ -30,14 +37,19 @@ _HOMES = {
     "RecordError": "errors",
     "RecordWarning": "errors",
     "Unsupported": "verification",
-    "Verdict": "verification",
+    "Verdict": "verdict",
+    "check": "checking",
+    "draw": "drawing",
     "note": "recorder.session",
     "record": "recorder.session",
     "save": "recorder.session",
+    "verdicts_frame": "verdict_frame",
     "verify": "verification",
 }
 
 
+_LIGHT = {"verification", "verdict", "verdict_frame", "checking", "drawing"}
+"""What can be imported without torch and transformers, and says itself what it needs."""
 _MODULES = {"tiny": "models.tiny"}
 """Modules that are reached from here, wherever they lie."""
 
@@ -48,6 +60,6 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"{__name__}.{_MODULES[name]}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if _HOMES[name] != "verification":  # which works without torch and transformers
+    if _HOMES[name] not in _LIGHT:
         importlib.import_module(f"{__name__}.compatibility")  # first: a version that is too old
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

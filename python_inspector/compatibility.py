@@ -117,7 +117,7 @@ def collectors_off() -> Iterator[None]:
 
 
 def no_init_weights() -> AbstractContextManager[None]:
-    """Modules made meanwhile have weights that nobody drew."""
+    """Modules made meanwhile have weights that were never drawn."""
     own = importlib.util.find_spec("transformers.initialization")  # 5.0 and newer
     home = importlib.import_module(own.name) if own else modeling_utils
     made: AbstractContextManager[None] = vars(home)["no_init_weights"]()

@@ -16,6 +16,7 @@ EXTRAS = {
     "sqlalchemy": "report",
     "psycopg": "postgresql",
     "ray": "sweep",
+    "pandas": "frame",
 }
 """From a module that is imported to the extra of pyproject.toml that has its package."""
 

@@ -9,8 +9,8 @@ import shutil
 import subprocess
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from python_inspector.errors import HarnessError
 from python_inspector.format.operands import Output, output_of, read, save
 from python_inspector.format.safetensors_file import read_header
 from python_inspector.format.strict_json import load_json
+from python_inspector.verdict import Verdict
 
 Function = Callable[..., Any]
 
@@ -51,52 +52,6 @@ class Call:
     """Of the recorded run: f32, f16, bf16."""
     config: Mapping[str, Any]
     """The model's configuration, as transformers writes it."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The judgement of one checkpoint; str() says all that matters of it."""
-
-    checkpoint: str
-    block: str
-    status: str
-    """pass, fail, blind, unsupported, ... of the harness, or error: the function raised one."""
-    reason: str
-    figures: dict[str, Any] = field(repr=False)
-    """The whole JSON object of the result; empty where the harness had nothing to judge."""
-    diagnosis: str = ""
-    """Of a failure in 16 bits: which roundings its bits follow."""
-    known_bug: str | None = None
-    """The bug that a failure is, where a known one explains it; the reason says so, too."""
-    blind_to: tuple[str, ...] = ()
-    """What the block has and this checkpoint cannot see."""
-    passing_bugs: tuple[str, ...] | None = None
-    """Known bugs that would pass here; None: not measured."""
-    not_judged: tuple[str, ...] = ()
-    """Optional outputs that the function did not return."""
-
-    @property
-    def passed(self) -> bool:
-        return self.status == "pass"
-
-    @property
-    def golden_suspect(self) -> str:
-        """Why the recorded reference is not believed, and lends no limit; empty where it is."""
-        outputs = self.figures.get("outputs", ())
-        return "; ".join(filter(None, (output["golden_suspect"] for output in outputs)))
-
-    def __str__(self) -> str:
-        lines = [f"{self.checkpoint} ({self.block}): {self.status}"]
-        if self.reason:
-            lines[0] += f": {self.reason}"
-        told = (
-            ("", self.golden_suspect),
-            ("", self.diagnosis),
-            ("blind to: ", ", ".join(self.blind_to)),
-            ("would pass here: ", ", ".join(self.passing_bugs or ())),
-            ("not judged: ", ", ".join(self.not_judged)),
-        )
-        return "\n".join(lines + [f"  {title}{words}" for title, words in told if words])
 
 
 def verify(
@@ -147,7 +102,7 @@ def verify(
             command += [] if contract is None else ["--contract", contract]
             command += [] if margins else ["--no-margins"]
             expected = [entry["id"] for entry in exported if entry["id"] not in verdicts]
-            verdicts |= _judge(command, folder / "verdicts.json", expected)
+            verdicts |= judge_with_binary(command, folder / "verdicts.json", expected)
         return [verdicts[entry["id"]] for entry in exported]
 
 
@@ -325,12 +280,15 @@ def _taken(name: str, value: Any) -> Output:
         raise _Returned(f"output {name} {error}") from None
 
 
-def _judge(command: list[Any], lines: Path, expected: list[str]) -> dict[str, Verdict]:
+def judge_with_binary(
+    command: list[Any], lines: Path, expected: Sequence[str] = ()
+) -> dict[str, Verdict]:
+    """By id what `harness judge`, called by `command`, says; HarnessError if it says nothing."""
     done = _call([*command, "--json", lines])
     if not lines.is_file():
         raise HarnessError(_last_words("judge", done))
     verdicts = {
-        item["checkpoint"]: _verdict(item)
+        item["checkpoint"]: Verdict.of(item)
         for item in map(json.loads, lines.read_text().splitlines())
         if "checkpoint" in item and "status" in item
     }
@@ -341,23 +299,6 @@ def _judge(command: list[Any], lines: Path, expected: list[str]) -> dict[str, Ve
             f"{min(missing)}; {_last_words('judge', done)}"
         )
     return verdicts
-
-
-def _verdict(item: dict[str, Any]) -> Verdict:
-    bugs = item.get("passing_bugs")
-    known = item.get("known_bug")
-    return Verdict(
-        checkpoint=item["checkpoint"],
-        block=item["block"],
-        status=item["status"],
-        reason=item["reason"],
-        figures=item,
-        diagnosis=item.get("diagnosis", ""),
-        known_bug=known["bug"] if known else None,
-        blind_to=tuple(item.get("blind_to", ())),
-        passing_bugs=None if bugs is None else tuple(bugs),
-        not_judged=tuple(item.get("not_judged", ())),
-    )
 
 
 def _call(command: list[Any]) -> subprocess.CompletedProcess[str]:

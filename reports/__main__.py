@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         code = int(options.run(options))
-        sys.stdout.flush()  # where nobody reads is known only then
+        sys.stdout.flush()  # a closed pipe is known only then
         return code
     except UsageError as error:
         parser.error(str(error))

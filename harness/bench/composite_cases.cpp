@@ -53,7 +53,7 @@ Attention make_attention(const Maker& m, const Operands& t, const std::string& p
 
 KvState state_of(const Operands& t) {
   if (!t.count("keys_before")) return {};
-  return {t.at("keys_before"), t.at("values_before"), {}, {}};
+  return {KvTensors{t.at("keys_before"), t.at("values_before"), {}, {}}};
 }
 
 void append(std::vector<BenchOperand>& to, std::vector<BenchOperand> more) {

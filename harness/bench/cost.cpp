@@ -41,26 +41,10 @@ double flops_per_element(OpId op, const std::vector<Tensor>& inputs) {
   }
 }
 
-}  // namespace
-
-Cost cost_of(OpId op, const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs) {
-  const auto elements = static_cast<double>(outputs[0].numel());
-  if (op == OpId::embedding) {
-    return {2 * bytes_of(outputs) + static_cast<double>(inputs[0].bytes()), 0};
-  }
-  return {bytes_of(outputs) + bytes_of(inputs), elements * flops_per_element(op, inputs)};
-}
-
-KeyRange visible_keys(const AttentionMask& mask, int64_t query, int64_t keys) {
-  const int64_t at = mask.query_offset + query - mask.key_offset;
-  KeyRange out{0, keys};
-  if (mask.causal) out.end = std::clamp<int64_t>(at + 1, 0, keys);
-  if (mask.window) out.begin = std::clamp<int64_t>(at - *mask.window + 1, 0, out.end);
-  return out;
-}
-
-Cost cost_of_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
-                  const AttentionMask& mask) {
+Cost cost_of_sdpa(const OpCall& call) {
+  const std::vector<Tensor> t = call.tensors();
+  const Tensor &out = t[0], &q = t[1], &k = t[2], &v = t[3];
+  const auto& mask = call.get<AttentionMask>();
   const int64_t queries = q.dim(2), keys = k.dim(2);
   double pairs = 0;
   KeyRange seen{keys, 0};
@@ -75,6 +59,26 @@ Cost cost_of_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Ten
   const auto width = static_cast<double>(q.dim(3) + v.dim(3));
   return {bytes_of({out, q, mask.key_valid, mask.explicit_mask}) + share * bytes_of({k, v}),
           2 * width * pairs * static_cast<double>(q.dim(0) * q.dim(1))};
+}
+
+}  // namespace
+
+KeyRange visible_keys(const AttentionMask& mask, int64_t query, int64_t keys) {
+  const int64_t at = mask.query_offset + query - mask.key_offset;
+  KeyRange out{0, keys};
+  if (mask.causal) out.end = std::clamp<int64_t>(at + 1, 0, keys);
+  if (mask.window) out.begin = std::clamp<int64_t>(at - *mask.window + 1, 0, out.end);
+  return out;
+}
+
+Cost cost_of(const OpCall& call) {
+  if (call.op == OpId::sdpa) return cost_of_sdpa(call);
+  const std::vector<Tensor> outputs = call.outputs(), inputs = call.inputs();
+  if (call.op == OpId::embedding) {
+    return {2 * bytes_of(outputs) + static_cast<double>(inputs[0].bytes()), 0};
+  }
+  const auto elements = static_cast<double>(outputs[0].numel());
+  return {bytes_of(outputs) + bytes_of(inputs), elements * flops_per_element(call.op, inputs)};
 }
 
 }  // namespace plumb

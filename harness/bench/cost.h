@@ -19,15 +19,12 @@ struct Cost {
   }
 };
 
-// Of any op but sdpa; undefined tensors cost nothing. Of an embedding's table only the rows that
-// are asked for count. A product of M x K by K x N has 2 M N K flops; elsewhere every operation of
-// the formula in kernels/ops.h counts as one per element, and so does a function (exp, tanh, erf).
-Cost cost_of(OpId op, const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs);
-
-// Of attention: two products over the pairs of query and key that the mask allows, 4 D flops per
-// pair and head; of keys and values only the slots that some query may see are read.
-Cost cost_of_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
-                  const AttentionMask& mask);
+// Undefined tensors cost nothing. Of an embedding's table only the rows that are asked for count. A
+// product of M x K by K x N has 2 M N K flops, attention two products over the pairs of query and
+// key that its mask allows, and of keys and values only the slots that some query may see are read;
+// elsewhere every operation of the formula in kernels/ops.h counts as one per element, and so does
+// a function (exp, tanh, erf).
+Cost cost_of(const OpCall& call);
 
 // The slots [begin, end) that query t may see under causal and window.
 struct KeyRange {

@@ -48,7 +48,9 @@ Tensor one_head(const Tensor& t, int64_t head) { return t.slice(0, 0, 1).slice(1
 
 }  // namespace
 
-void ObservedOps::do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) {
+void ObservedOps::matmul_op(const OpCall& call) {
+  const Tensors t = call.tensors();
+  const Tensor &out = t[0], &a = t[1], &b = t[2];
   const Picks rows = picks(a.dim(2), kRows), heads = picks(a.dim(1), kHeads);
   const int64_t group = a.dim(1) / b.dim(1);
   std::vector<SampledOp> sampled(static_cast<size_t>(heads.count));
@@ -57,34 +59,35 @@ void ObservedOps::do_matmul(const Tensor& out, const Tensor& a, const Tensor& b,
         gather(inner_, picked(one_head(a, heads[i]), 2, rows)),
         gather(inner_, one_head(b, heads[i] / group))};
   }
-  forward(cost_of(OpId::matmul, {out}, {a, b}),
-          [&](Ops& ops) { ops.matmul(out, a, b, transpose_b); });
+  forward(call);
   for (int64_t i = 0; i < heads.count; ++i) {
     SampledOp& one = sampled[static_cast<size_t>(i)];
     one.outputs = {gather(inner_, picked(one_head(out, heads[i]), 2, rows))};
-    one.run = [transpose_b](Ops& ops, const Tensors& y, const Tensors& x) {
-      ops.matmul(y[0], x[0], x[1], transpose_b);
-    };
+    one.run = again(call);
     judge(one);
   }
 }
 
-void ObservedOps::do_repeat_heads(const Tensor& out, const Tensor& x) {
+void ObservedOps::repeat_heads_op(const OpCall& call) {
+  const Tensors t = call.tensors();
+  const Tensor &out = t[0], &x = t[1];
   const Picks rows = pick_rows(out), all_heads{0, 1, 0};
   SampledOp sampled;
   sampled.inputs = gathered({x}, rows, all_heads);
-  forward(cost_of(OpId::repeat_heads, {out}, {x}), [&](Ops& ops) { ops.repeat_heads(out, x); });
+  forward(call);
   sampled.outputs = gathered({out}, rows, all_heads);
-  sampled.run = [](Ops& ops, const Tensors& y, const Tensors& a) { ops.repeat_heads(y[0], a[0]); };
+  sampled.run = again(call);
   sampled.bits = BitRule::exact;
   judge(sampled);
 }
 
-void ObservedOps::do_causal_mask(const Tensor& out, const AttentionMask& mask) {
+void ObservedOps::causal_mask_op(const OpCall& call) {
+  const Tensor out = call.tensors()[0];
+  const auto& mask = call.get<AttentionMask>();
   require(!mask.key_valid.defined() && !mask.explicit_mask.defined(), "bench",
           "causal_mask is sampled without padding and explicit masks only");
   const Picks rows = picks(out.dim(2), kRows), no_heads;
-  forward(cost_of(OpId::causal_mask, {out}, {}), [&](Ops& ops) { ops.causal_mask(out, mask); });
+  forward(call);
   SampledOp sampled;
   sampled.inputs = {allowed_keys(mask, rows, out.dim(3))};
   sampled.outputs = gathered({out}, rows, no_heads);
@@ -98,12 +101,14 @@ void ObservedOps::do_causal_mask(const Tensor& out, const AttentionMask& mask) {
   judge(sampled);
 }
 
-void ObservedOps::do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
-                          const AttentionMask& mask, const SdpaParams& params) {
+void ObservedOps::sdpa_op(const OpCall& call) {
+  const Tensors t = call.tensors();
+  const Tensor &out = t[0], &q = t[1], &k = t[2], &v = t[3];
+  const auto& mask = call.get<AttentionMask>();
+  const auto& params = call.get<SdpaParams>();
   require(!mask.key_valid.defined() && !mask.explicit_mask.defined(), "bench",
           "sdpa is sampled without padding and explicit masks only");
-  forward(cost_of_sdpa(out, q, k, v, mask),
-          [&](Ops& ops) { ops.sdpa(out, q, k, v, mask, params); });
+  forward(call);
   const Picks rows = picks(q.dim(2), kRows), heads = picks(q.dim(1), kHeads);
   const int64_t group = q.dim(1) / k.dim(1);
   for (int64_t i = 0; i < heads.count; ++i) {

@@ -97,6 +97,12 @@ Tensor gather(Ops& ops, const Tensor& view) {
   return out;
 }
 
+OpRun again(const OpCall& call) {
+  return [call](Ops& ops, const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs) {
+    call.with(outputs, inputs).on(ops);
+  };
+}
+
 OutputVerdict judge_sample(const SampledOp& sampled, const std::vector<OpRecord>& records,
                            Device& oracle) {
   const DType made = sampled.outputs[0].dtype();

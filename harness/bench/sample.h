@@ -27,12 +27,16 @@ Tensor picked_columns(const Tensor& host, const Picks& at);
 // A device tensor or view as a contiguous host tensor; undefined stays undefined.
 Tensor gather(Ops& ops, const Tensor& view);
 
+// The same call of other outputs and inputs.
+using OpRun = std::function<void(Ops&, const std::vector<Tensor>& outputs,
+                                 const std::vector<Tensor>& inputs)>;
+OpRun again(const OpCall& call);
+
 // An op on a few elements: what to run on the oracle, on what, and what the device made of it. All
 // tensors are on the host.
 struct SampledOp {
   std::vector<Tensor> outputs, inputs;
-  std::function<void(Ops&, const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs)>
-      run;
+  OpRun run;
   // Copies and masks are exact; a norm scales the rows of its first input, or of the first of two
   // outputs.
   BitRule bits = BitRule::leaf;

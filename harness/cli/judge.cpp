@@ -26,31 +26,6 @@ struct Options {
   bool strict = false, verbose = false, no_margins = false;
 };
 
-using Outputs = std::map<std::string, std::map<std::string, Tensor>>;  // checkpoint -> output -> y
-
-// Tensors are named "<checkpoint id>/<output>"; with one checkpoint selected the output's name is
-// enough.
-Outputs read_outputs(const SafetensorsFile& file, const Recording& recording,
-                     const std::vector<size_t>& selected) {
-  Outputs out;
-  for (const auto& [name, entry] : file.entries()) {
-    const size_t slash = name.rfind('/');
-    const bool bare = slash == std::string::npos && selected.size() == 1;
-    const std::string id = bare ? recording.checkpoints()[selected.front()].id
-                                : name.substr(0, slash == std::string::npos ? 0 : slash);
-    const bool known = std::any_of(selected.begin(), selected.end(),
-                                   [&](size_t i) { return recording.checkpoints()[i].id == id; });
-    if (!known) {
-      throw BadInput(text(file.file().name(), ": tensor ", printable(name),
-                          " names no selected checkpoint of ", recording.folder().string(),
-                          "; expected \"<checkpoint id>/<output name>\""));
-    }
-    out[id][bare ? name : name.substr(slash + 1)] = file.read(name);
-  }
-  if (out.empty()) throw BadInput(text(file.file().name(), ": holds no outputs"));
-  return out;
-}
-
 std::optional<RoundingPoints> demanded_points(const Options& options) {
   if (options.points == "eager") return RoundingPoints::eager;
   if (options.points == "fused") return RoundingPoints::fused;
@@ -71,7 +46,7 @@ int judge_outputs(const Options& options) {
   const std::vector<size_t> selected = selected_checkpoints(options.selection, recording);
   require_some(selected, options.selection, recording);
   const SafetensorsFile file(File::open(options.outputs));
-  const Outputs outputs = read_outputs(file, recording, selected);
+  const OutputsOfCheckpoints outputs = read_outputs(file, recording, selected);
   const auto oracle = open_device("oracle");
   Reports reports(options.reports);
   reports.begin(run_info(std::vector<std::string>()));

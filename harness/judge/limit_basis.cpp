@@ -23,6 +23,19 @@ Statistics lower(const Statistics& a, const Statistics& b) {
   return out;
 }
 
+Statistics higher(const Statistics& a, const Statistics& b) {
+  Statistics out = a;
+  const auto take = [](double& to, double other) { to = std::fmax(to, other); };
+  take(out.tensor, b.tensor);
+  take(out.element, b.element);
+  if (std::fabs(b.gain) > std::fabs(out.gain)) out.gain = b.gain;
+  for (size_t i = 0; i < out.families.size(); ++i) {
+    take(out.families[i].value, b.families[i].value);
+    take(out.families[i].normalised, b.families[i].normalised);
+  }
+  return out;
+}
+
 // The statistics of an exact output: limits are floors then.
 Statistics without_error(const Statistics& like) {
   Statistics out = like;
@@ -72,6 +85,18 @@ bool all_passed(const std::vector<Gate>& gates) {
   return std::all_of(gates.begin(), gates.end(), [](const Gate& gate) { return gate.passed; });
 }
 
+bool tensor_no_less_accurate(const OutputCase& output, const Tensor& model, const Tensor& eager) {
+  const CaseArrays a = load_arrays(output);
+  const ReferenceScales scales = reference_scales(a.layout, a.o, a.valid, output.contract.storage);
+  const auto of = [&](const std::vector<double>& values) {
+    return statistics(values, scales, not_finite(values));
+  };
+  const Statistics reference = of(a.r.empty() ? to_matrix(eager, a.layout) : a.r);
+  const Floors floor = floors(output.contract, output.stages, output.max_abs_score);
+  return of(to_matrix(model, a.layout)).tensor <=
+         kLimits.no_less_accurate * std::max(reference.tensor, floor.norm);
+}
+
 LimitBasis::LimitBasis(const OutputCase& c, const CaseArrays& a, const ReferenceScales& scales,
                        const Floors& floors)
     : case_(c), arrays_(a), scales_(scales), floors_(floors), spread_(recorded_spread(c)) {
@@ -79,6 +104,7 @@ LimitBasis::LimitBasis(const OutputCase& c, const CaseArrays& a, const Reference
   if (!a.model.empty()) of_model_ = statistics(a.model, scales, not_finite(a.model));
   lower_floors();
   choose_reference();
+  admit_peers();
 }
 
 std::string LimitBasis::ill_conditioned() const {
@@ -119,6 +145,14 @@ void LimitBasis::choose_reference() {
     reference_ = trusted;
   } else if (case_.held_to_model && of_model_ && admissible()) {
     reference_ = case_.coarser ? *of_model_ : lower(*of_r_, *of_model_);
+  }
+}
+
+// Roundings at other points are other draws, where few of them decide.
+void LimitBasis::admit_peers() {
+  for (const Tensor& peer : case_.peers) {
+    const std::vector<double> values = to_matrix(peer, arrays_.layout);
+    reference_ = higher(reference_, statistics(values, scales_, not_finite(values)));
   }
 }
 

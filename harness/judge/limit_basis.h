@@ -26,6 +26,11 @@ const Spread* recorded_spread(const OutputCase& output);
 
 bool all_passed(const std::vector<Gate>& gates);
 
+// Whether a model's error over the whole tensor is at most kLimits.no_less_accurate times the
+// reference's (in another dtype: that of `eager`), or lies below the floor. Not its worst groups:
+// those of two roundings are draws, which their gates allow for.
+bool tensor_no_less_accurate(const OutputCase& output, const Tensor& model, const Tensor& eager);
+
 class LimitBasis {
  public:
   // All arguments must outlive this.
@@ -48,6 +53,7 @@ class LimitBasis {
  private:
   void lower_floors();
   void choose_reference();
+  void admit_peers();
   bool suspects(const Statistics& trusted);
   bool admissible() const;
   bool simulate();

@@ -49,7 +49,11 @@ struct OutputCase {
   bool coarser = false;         // rounds more often than the reference: S(ref) = S(m)
   bool conformance = true;      // false where m is not reproducible (flash-order attention)
   bool composite = false;       // made of blocks: closed forms of its sums say little
-  std::string rounding;         // which roundings its bits follow, where that was inferred
+  // Conformance: what simulated kernels show of the model's bits, where that is no recorded m.
+  std::optional<SpreadOf> bits;
+  // Correct kernels that round elsewhere, whose errors a correct y may have, too.
+  std::vector<Tensor> peers;
+  std::string rounding;  // which roundings its bits follow, where that was inferred
   // How other runs of the oracle are rounded as this inferred model is; empty: as their ops say.
   std::function<Tensor(OracleRuns&)> rounded;
   // |our float64 block on the recorded operands - o|, as the largest share of what is allowed.

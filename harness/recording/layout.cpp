@@ -217,6 +217,22 @@ std::vector<double> to_matrix(const Tensor& t, const Layout& layout) {
   return out;
 }
 
+std::vector<int64_t> flat_positions(const Layout& layout) {
+  std::array<int64_t, kMaxRank> strides{};
+  int64_t stride = 1;
+  for (int axis = layout.shape.rank() - 1; axis >= 0; --axis) {
+    strides[static_cast<size_t>(axis)] = stride;
+    stride *= layout.shape[axis];
+  }
+  std::vector<int64_t> out;
+  if (layout.size() == 0) return out;
+  const Offsets at = offsets_of(layout, strides);
+  for (const int64_t row : at.row) {
+    for (const int64_t column : at.column) out.push_back(row + column);
+  }
+  return out;
+}
+
 std::vector<uint8_t> to_mask(const Tensor& mask, const std::vector<std::string>& mask_axes,
                              const Layout& layout) {
   std::vector<uint8_t> out(static_cast<size_t>(layout.size()), 1);

@@ -34,6 +34,9 @@ Layout layout_of(const Shape& shape, const std::vector<std::string>& axes,
 
 // The elements of a host tensor of the layout's shape (strided or not) as doubles, [rows, columns].
 std::vector<double> to_matrix(const Tensor& t, const Layout& layout);
+// Of every element of that matrix the row-major position in the layout's shape.
+std::vector<int64_t> flat_positions(const Layout& layout);
+
 // A bool tensor whose axes are among the layout's, broadcast over the missing ones and over extents
 // of 1: 1 where true. All ones for an undefined tensor. Throws BadInput when the axes do not fit.
 std::vector<uint8_t> to_mask(const Tensor& mask, const std::vector<std::string>& mask_axes,

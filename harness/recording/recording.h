@@ -39,6 +39,24 @@ struct ChainedRef {
   std::optional<std::string> delta;
 };
 
+// Other rounding points of the same trace: what a kernel that rounds there gives (`values`, of the
+// output's dtype and shape), and how many bits of simulated kernels like it differ from that.
+struct MemberRef {
+  std::string name;  // "rounds once, at the output"
+  std::string values;
+  SpreadOf bits;
+};
+
+// A bug planted in a traced run: the largest statistic / limit that it reaches, and the values that
+// it gives an output at some flat positions (i64 [n], f32 [n]).
+struct PlantedBug {
+  std::string name;  // "mul #7 x 1.01"
+  std::string kind;  // "constant"
+  std::string output;
+  double margin = 0;
+  std::string at, values;
+};
+
 // The reference `tensor`, and how far it is from the float64 oracle. `delta` (f32, same shape) is
 // oracle - reference; absent, they are equal. `valid` (bool) has axes among this one's and
 // broadcasts; elements that it calls false are judged only for being finite. Where `sampled` is
@@ -54,7 +72,9 @@ struct OutputRef {
   // with sums rounded to nearest, and truncated as tensor cores do.
   std::optional<ModelRef> model;
   std::optional<Spread> spread, truncated;
-  double unstable = 0;                // relative difference of two runs of the reference
+  std::vector<MemberRef> members;          // 16-bit outputs
+  std::optional<std::string> undecidable;  // bool, of choices: where any of them is right
+  double unstable = 0;                     // relative difference of two runs of the reference
   std::optional<ChainedRef> chained;  // in a chained recording, of the outputs that make the chain
 };
 
@@ -74,6 +94,7 @@ struct Checkpoint {
   std::map<std::string, TensorRef> inputs;
   std::map<std::string, std::string> weights;  // name relative to the module path -> tensor key
   std::map<std::string, OutputRef> outputs;
+  std::vector<PlantedBug> bugs;
   // How many times larger an error of the main input is in the output, relative to each, along the
   // reference's own; absent where there is none.
   std::optional<double> amplification;

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "harness/io/printable.h"
+#include "harness/recording/recording_alternatives.h"
 #include "harness/recording/recording_chain.h"
 #include "harness/recording/recording_fields.h"
 #include "harness/recording/sampled.h"
@@ -189,7 +190,7 @@ ModelRef CheckpointReader::read_model(JsonValue field, const TensorInfo& output)
 
 OutputRef CheckpointReader::read_output(JsonValue value) {
   value.only({"tensor", "delta", "error", "axes", "valid", "chained_delta", "rows", "sketch",
-              "model", "spread", "truncated", "unstable"});
+              "model", "spread", "truncated", "unstable", "members", "undecidable"});
   OutputRef output;
   const JsonValue tensor = value.at("tensor");
   const TensorInfo& info = resolve(tensor);
@@ -224,13 +225,19 @@ OutputRef CheckpointReader::read_output(JsonValue value) {
     output.unstable = unstable->number_or_name();
     if (!(output.unstable > 0)) unstable->fail("is ", output.unstable, ", expected more than 0");
   }
+  if (const auto members = value.find("members")) {
+    output.members = read_members(*members, info, header_);
+  }
+  if (const auto choices = value.find("undecidable")) {
+    output.undecidable = read_undecidable(*choices, info, header_);
+  }
   return output;
 }
 
 Checkpoint CheckpointReader::read() {
   value_.only({"id", "block", "path", "function", "call", "step", "contract", "params", "inputs",
                "weights", "outputs", "direction", "quant", "shard", "margins", "amplification",
-               "trace"});
+               "trace", "bugs"});
   Checkpoint& c = checkpoint_;
   for (const std::string_view field : kReserved) {
     if (value_.find(field)) c.reserved.emplace_back(field);
@@ -277,6 +284,7 @@ Checkpoint CheckpointReader::read() {
       amplification->fail("is ", *c.amplification, ", expected at least 0");
     }
   }
+  if (const auto bugs = value_.find("bugs")) c.bugs = read_bugs(*bugs, c.outputs, header_);
   if (c.outputs.empty()) value_.at("outputs").fail("is empty, expected at least one output");
   return std::move(checkpoint_);
 }

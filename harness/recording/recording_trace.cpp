@@ -30,7 +30,9 @@ double read_statistic(JsonValue value) {
   return out;
 }
 
-SpreadOf read_gate(const std::string& gate, JsonValue value) {
+}  // namespace
+
+SpreadOf read_figures(const std::string& gate, JsonValue value) {
   std::vector<double> numbers;
   for (const JsonValue item : value.items()) numbers.push_back(read_statistic(item));
   if (numbers.size() != 3) {
@@ -38,8 +40,6 @@ SpreadOf read_gate(const std::string& gate, JsonValue value) {
   }
   return {gate, numbers[0], numbers[1], numbers[2]};
 }
-
-}  // namespace
 
 std::map<std::string, std::shared_ptr<const Operations>> read_traces(JsonValue traces) {
   std::map<std::string, std::shared_ptr<const Operations>> out;
@@ -68,7 +68,7 @@ Spread read_spread(JsonValue value, const Shape& shape, const std::vector<std::s
   if (sampled) expected.emplace_back("sketch");
   Spread out;
   out.runs = value.at("runs").integer(1, kMostRuns);
-  for (const std::string& gate : expected) out.gates.push_back(read_gate(gate, value.at(gate)));
+  for (const std::string& gate : expected) out.gates.push_back(read_figures(gate, value.at(gate)));
   for (const JsonMember member : value.members()) {
     const std::string name = read_key(member);
     if (name == "runs" || out.find(name)) continue;

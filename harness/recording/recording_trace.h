@@ -39,6 +39,9 @@ Spread read_spread(JsonValue value, const Shape& shape, const std::vector<std::s
 // none does.
 std::string narrowed_by(const Operations& operations, DType dtype);
 
+// Mean, deviation and largest of one statistic.
+SpreadOf read_figures(const std::string& gate, JsonValue value);
+
 // m, from r as it is stored. BadInput unless the positions ascend within r.
 Tensor rounded_model(const Tensor& reference, const Tensor& at, const Tensor& values,
                      const std::string& where);

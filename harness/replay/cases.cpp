@@ -8,6 +8,7 @@
 #include "harness/judge/sums.h"
 #include "harness/recording/layout.h"
 #include "harness/replay/oracle_runs.h"
+#include "harness/replay/recorded_case.h"
 #include "harness/replay/result.h"
 #include "kernels/error.h"
 
@@ -49,82 +50,9 @@ OpSet ops_with_single_rounding() {
   return out;
 }
 
-// The largest |score| that the recording states for an attention.
-std::optional<double> stated_score(const Checkpoint& checkpoint) {
-  const Params* params = &checkpoint.params;
-  const auto nested = params->values().find("attention");
-  if (nested != params->values().end()) params = std::get_if<Params>(&nested->second);
-  if (!params || !params->has("max_abs_score")) return {};
-  return params->number_or_null("max_abs_score");
-}
-
 }  // namespace
 
-OutputCase recorded_case(const Recording& recording, const Checkpoint& checkpoint,
-                         const std::string& output) {
-  const OutputRef& ref = checkpoint.outputs.at(output);
-  OutputCase out;
-  out.name = output;
-  out.axes = ref.axes;
-  out.reference = recording.read(ref.tensor);
-  if (ref.delta) out.delta = recording.read(*ref.delta);
-  if (ref.valid) {
-    out.valid = recording.read(ref.valid->tensor);
-    out.valid_axes = ref.valid->axes;
-  }
-  out.max_abs_score = stated_score(checkpoint).value_or(0);
-  out.unstable = ref.unstable;
-  if (checkpoint.operations) out.narrowed = narrowed_by(*checkpoint.operations, recording.dtype());
-  return out;
-}
-
-std::optional<Tensor> recorded_model(const Recording& recording, const Checkpoint& checkpoint,
-                                     const OutputCase& output) {
-  const OutputRef& ref = checkpoint.outputs.at(output.name);
-  if (!ref.model || !output.narrowed.empty()) return {};
-  if (ref.model->at.empty()) return output.reference;
-  const std::string where = text(checkpoint.params.where(), ": outputs.", output.name, ".model");
-  return rounded_model(output.reference, recording.read(ref.model->at),
-                       recording.read(ref.model->values), where);
-}
-
 namespace {
-
-// Whether values of one dtype are exact in another.
-bool holds(DType wide, DType narrow) {
-  return unit_roundoff(wide) <= unit_roundoff(narrow) && info(wide).max >= info(narrow).max;
-}
-
-std::vector<double> doubles(const Tensor& t) {
-  return {t.data<double>(), t.data<double>() + t.numel()};
-}
-
-// Chosen rows of the run's whole output into the case, and what there is to know of the others.
-void sample_rows(OutputCase& out, const Recording& recording, const Checkpoint& checkpoint,
-                 const Tensor& y, DType dtype) {
-  const OutputRef& ref = checkpoint.outputs.at(out.name);
-  const Shape expected = recording.output_shape(ref);
-  require<BadInput>(y.shape() == expected, "judge", "output ", out.name, " is ", y.shape(),
-                    ", expected ", expected);
-  const Layout layout = layout_of(y.shape(), ref.axes);
-  const std::vector<double> matrix = to_matrix(y, layout);
-  RowSample sample;
-  sample.tokens = chosen_tokens(recording, checkpoint, out.name);
-  sample.of = ref.sampled->of;
-  sample.y = sketch_rows(matrix, layout.rows, layout.columns);
-  sample.reference = doubles(recording.read(ref.sampled->reference));
-  sample.oracle = doubles(recording.read(ref.sampled->oracle));
-  sample.rms = doubles(recording.read(ref.sampled->rms));
-  sample.comparable = holds(dtype, recording.dtype());
-  for (size_t i = 0; i < matrix.size(); ++i) {
-    if (std::isfinite(matrix[i])) continue;
-    if (sample.not_finite++ == 0) {
-      sample.first_bad_row = static_cast<int64_t>(i) / layout.columns;
-    }
-  }
-  out.y = take_rows(y, token_axis(ref.axes), sample.tokens);
-  out.sample = std::move(sample);
-}
 
 // The whole block is one, or it is added to a projection of an MLP.
 bool has_adapter(const BlockEntry& block, const Checkpoint& checkpoint) {
@@ -332,15 +260,6 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
     out.push_back(std::move(output));
   }
   return out;
-}
-
-void note_sample(const OutputCase& output, CheckpointResult& result) {
-  if (!output.sample) return;
-  const bool other_model = output.held_to_model || output.conformance;
-  const bool lacks_model = other_model && !output.model.defined() && !output.exact;
-  result.details.push_back(text("output \"", output.name, "\" judged from ",
-                                words_of(*output.sample),
-                                lacks_model ? ", without its rounded model" : ""));
 }
 
 }  // namespace plumb

@@ -8,6 +8,7 @@
 
 #include "harness/judge/verdict.h"
 #include "harness/replay/execute.h"
+#include "harness/replay/recorded_case.h"
 
 namespace plumb {
 
@@ -26,15 +27,6 @@ RunFacts facts_of(const std::vector<OpRecord>& records, DType dtype);
 RunFacts external_facts(const Recording& recording, const BlockEntry& block,
                         const Checkpoint& checkpoint, const HostOperands& operands, Device& oracle,
                         DType dtype, RoundingPoints points);
-
-// What the recording says of one output: reference, delta and valid elements, but no y.
-OutputCase recorded_case(const Recording& recording, const Checkpoint& checkpoint,
-                         const std::string& output);
-
-// m of a recorded case as the traced run gave it; nothing where there was none, or it rounded where
-// it should not have.
-std::optional<Tensor> recorded_model(const Recording& recording, const Checkpoint& checkpoint,
-                                     const OutputCase& output);
 
 // One case per output, `outputs` being what the run made. Runs the block on the oracle where the
 // verdict needs its rounded model or, for a dtype other than the recording's, the oracle itself; of

@@ -9,6 +9,7 @@
 
 #include "blocks/catalog.h"
 #include "harness/recording/recording.h"
+#include "harness/replay/converted.h"
 #include "kernels/ops.h"
 
 namespace plumb {
@@ -33,12 +34,6 @@ HostOperands read_operands(const Recording& recording, const Checkpoint& checkpo
 
 // The same dtypes and shapes, and zeros: to see what runs, whatever it computes.
 HostOperands blank_operands(const Recording& recording, const Checkpoint& checkpoint, DType dtype);
-
-// A host tensor with every element converted by one rounding; the same tensor when nothing changes.
-Tensor converted(const Tensor& host, DType to);
-// The same of an additive mask, whose lowest finite number means "not allowed": it becomes the
-// lowest of its new dtype.
-Tensor converted_mask(const Tensor& host, DType to);
 
 struct RunSetup {
   OpSet fused = OpSet().set();  // which fused ops may run in the device's own version

@@ -17,11 +17,6 @@ bool has_roundings(const CheckpointResult& result, const std::string& output) {
 
 }  // namespace
 
-void add_diagnosis(CheckpointResult& result, const std::string& output, const std::string& words) {
-  result.diagnosis += result.diagnosis.empty() ? "" : "; ";
-  result.diagnosis += output.empty() ? words : output + ": " + words;
-}
-
 void explain_failure(const Recording& recording, const Checkpoint& checkpoint,
                      const BlockEntry& block, const HostOperands& operands, const RunFacts& facts,
                      const std::vector<OutputCase>& cases, Device& oracle,

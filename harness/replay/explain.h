@@ -8,9 +8,6 @@
 
 namespace plumb {
 
-// Which roundings the bits of an output follow ("": of the only one), in words.
-void add_diagnosis(CheckpointResult& result, const std::string& output, const std::string& words);
-
 // Adds to a result that failed which roundings its 16-bit outputs follow (CheckpointResult::
 // diagnosis, and a detail), and the known bug that it is, which the reason then says, too.
 // `cases`: what result.outputs were judged from.

@@ -5,8 +5,9 @@
 #include <optional>
 #include <string>
 
-#include "harness/replay/cases.h"
-#include "harness/replay/result.h"
+#include "harness/replay/external_outputs.h"
+#include "kernels/contract.h"
+#include "kernels/device.h"
 
 namespace plumb {
 
@@ -17,15 +18,12 @@ struct ExternalOptions {
   bool margins = true;  // which known bugs would pass here (harness/replay/margins.h)
 };
 
-// What is known of a result before anything was judged.
-CheckpointResult external_result(const Recording& recording, const Checkpoint& checkpoint);
-
 // Judges the program's outputs of one checkpoint by name, in host memory: in the recording's dtype,
 // or as f32 or f64 numbers that are rounded to it here. A state that is left behind ("keys_after")
-// may be missing and is not judged then. BadInput when another output is missing or unknown,
-// Unsupported where there is no native block.
+// may be missing and is not judged then. Where there is no native block, by what the recording says
+// alone (harness/replay/recorded.h). BadInput when another output is missing or unknown.
 void judge_external(const Recording& recording, const Checkpoint& checkpoint,
-                    const std::map<std::string, Tensor>& outputs, const ExternalOptions& options,
-                    Device& oracle, CheckpointResult& result);
+                    const Outputs& outputs, const ExternalOptions& options, Device& oracle,
+                    CheckpointResult& result);
 
 }  // namespace plumb

@@ -147,12 +147,4 @@ std::optional<KnownBugFound> nearest_known_bug(const Recording& recording,
   return nearest;
 }
 
-std::string words_of(const KnownBugFound& found) {
-  char figure[64];
-  const bool bits = !std::isnan(found.differ);
-  std::snprintf(figure, sizeof figure, bits ? "%.2g %% of bits differ" : "error %.2g of its limit",
-                bits ? 100 * found.differ : found.ratio);
-  return text("equals the block with a known bug, ", found.bug, ": ", figure);
-}
-
 }  // namespace plumb

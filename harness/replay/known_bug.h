@@ -22,7 +22,4 @@ std::optional<KnownBugFound> nearest_known_bug(const Recording& recording,
                                                const std::vector<OutputCase>& cases,
                                                Device& oracle);
 
-// "equals the block with a known bug, softcap left out: 0.01 % of bits differ"
-std::string words_of(const KnownBugFound& found);
-
 }  // namespace plumb

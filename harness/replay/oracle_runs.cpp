@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "harness/recording/sampled.h"
+#include "harness/replay/recorded_case.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -60,23 +61,6 @@ struct OracleRuns::Part {
   Checkpoint checkpoint;
   HostOperands operands;
 };
-
-std::vector<int64_t> chosen_tokens(const Recording& recording, const Checkpoint& checkpoint,
-                                   const std::string& output) {
-  const SampledRef& ref = *checkpoint.outputs.at(output).sampled;
-  const Tensor stored = recording.read(ref.tokens);
-  std::vector<int64_t> out(stored.data<int64_t>(), stored.data<int64_t>() + stored.numel());
-  int64_t least = 0;
-  for (const int64_t token : out) {
-    if (token < least || token >= ref.of) {
-      throw BadInput(text(checkpoint.params.where(), ": outputs.", output, ".rows: token ", token,
-                          " in ", ref.tokens, ", expected ", least, " to ", ref.of - 1,
-                          ", ascending; record it again"));
-    }
-    least = token + 1;
-  }
-  return out;
-}
 
 OracleRuns::OracleRuns(const Recording& recording, const Checkpoint& checkpoint,
                        const BlockEntry& block, const HostOperands& operands, Device& oracle)

@@ -76,8 +76,4 @@ class OracleRuns {
   double max_abs_score_ = 0;
 };
 
-// The chosen tokens of a sampled output; BadInput unless they ascend within the output.
-std::vector<int64_t> chosen_tokens(const Recording& recording, const Checkpoint& checkpoint,
-                                   const std::string& output);
-
 }  // namespace plumb

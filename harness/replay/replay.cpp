@@ -116,24 +116,6 @@ CheckpointResult chain_to_be(const Recording& recording, const std::string& devi
   return result;
 }
 
-void status_of_exception(CheckpointResult& result, const std::string& where,
-                         const std::function<void()>& work) {
-  const auto give_up = [&](Status status, const std::string& reason) {
-    result.status = status;
-    result.reason = reason;
-  };
-  try {
-    settle_device_errors(result.status, result.reason, work);
-  } catch (const BadInput& error) {
-    give_up(Status::bad_input, error.what());
-  } catch (const UsageError& error) {
-    // It was called as the recording says: operands that do not fit are the recording's fault.
-    give_up(Status::bad_input, text(where, ": ", error.what()));
-  } catch (const std::exception& error) {
-    give_up(Status::internal_error, error.what());
-  }
-}
-
 Replayer::Replayer(const Recording& recording, Device& device, Device& oracle,
                    ReplayOptions options)
     : recording_(recording),

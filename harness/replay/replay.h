@@ -40,11 +40,6 @@ CheckpointResult chain_to_be(const Recording& recording, const std::string& devi
 DType dtype_of_run(const Recording& recording, const std::string& device,
                    const ReplayOptions& options);
 
-// Runs `work`; what it throws becomes the result's status and reason. `where` is the recorded thing
-// that was at work, for the reason.
-void status_of_exception(CheckpointResult& result, const std::string& where,
-                         const std::function<void()>& work);
-
 class Replayer {
  public:
   // `oracle` is a second device ("oracle"), which may be `device` itself.

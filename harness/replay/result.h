@@ -2,6 +2,7 @@
 // from here.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include "harness/judge/chain_figures.h"
 #include "harness/judge/verdict.h"
+#include "harness/recording/recording.h"
 
 namespace plumb {
 
@@ -57,6 +59,20 @@ struct CheckpointResult {
   double seconds = 0;                          // of one run of the block
   std::optional<ChainReport> chain;            // where the whole model ran, as the block "model"
 };
+
+// "equals the block with a known bug, softcap left out: 0.01 % of bits differ"
+std::string words_of(const KnownBugFound& found);
+
+// Which roundings the bits of an output follow ("": of the only one), in words.
+void add_diagnosis(CheckpointResult& result, const std::string& output, const std::string& words);
+
+// Of outputs that another program made, before anything was judged.
+CheckpointResult external_result(const Recording& recording, const Checkpoint& checkpoint);
+
+// Runs `work`; what it throws becomes the result's status and reason. `where` is the recorded thing
+// that was at work, for the reason.
+void status_of_exception(CheckpointResult& result, const std::string& where,
+                         const std::function<void()>& work);
 
 // Adds to the details that an output was judged from some of its rows, if it was.
 void note_sample(const OutputCase& output, CheckpointResult& result);

@@ -121,21 +121,6 @@ std::vector<RoundingWay> all_ways(const std::string& output, OracleRuns& runs, b
   return out;
 }
 
-// Whether a model's error over the whole tensor is at most kLimits.no_less_accurate times the
-// reference's (in another dtype: that of `eager`), or lies below the floor. Not its worst groups:
-// those of two roundings are draws, which their gates allow for.
-bool tensor_no_less_accurate(const OutputCase& output, const Tensor& model, const Tensor& eager) {
-  const CaseArrays a = load_arrays(output);
-  const ReferenceScales scales = reference_scales(a.layout, a.o, a.valid, output.contract.storage);
-  const auto of = [&](const std::vector<double>& values) {
-    return statistics(values, scales, not_finite(values));
-  };
-  const Statistics reference = of(a.r.empty() ? to_matrix(eager, a.layout) : a.r);
-  const Floors floor = floors(output.contract, output.stages, output.max_abs_score);
-  return of(to_matrix(model, a.layout)).tensor <=
-         kLimits.no_less_accurate * std::max(reference.tensor, floor.norm);
-}
-
 class Search {
  public:
   Search(const OutputCase& output, OracleRuns& runs, std::optional<RoundingPoints> demanded)

@@ -153,24 +153,6 @@ Json known_bug_json(const std::optional<KnownBugFound>& found) {
           {"rounds", found->rounds}};
 }
 
-Json failures_json(const std::vector<FailureGroup>& groups) {
-  Json out = Json::array();
-  for (const FailureGroup& it : groups) {
-    out.push_back({{"status", std::string(name_of(it.status))},
-                   {"block", it.block},
-                   {"device", it.device},
-                   {"dtype", it.dtype},
-                   {"cause", it.cause},
-                   {"checkpoints", it.checkpoints},
-                   {"ratio", number(it.ratio)},
-                   {"recording", it.recording},
-                   {"checkpoint", it.checkpoint},
-                   {"reason", it.reason},
-                   {"again", it.again}});
-  }
-  return out;
-}
-
 Json id_or_null(const std::string& id) { return id.empty() ? Json() : Json(id); }
 
 Json chain_json(const std::optional<ChainReport>& chain) {
@@ -255,64 +237,6 @@ std::string checkpoint_json(const CheckpointResult& result) {
                {"seconds", number(result.seconds)},
                {"chain", chain_json(result.chain)},
                {"again", result.again}});
-}
-
-std::string comparison_json(const Comparison& c) {
-  std::vector<std::string> devices;
-  Json results = Json::array(), look_at = Json::array(), pairs = Json::array();
-  for (const CheckpointResult& r : c.results) {
-    devices.push_back(r.device);
-    results.push_back({{"device", r.device},
-                       {"status", std::string(name_of(r.status))},
-                       {"contract", r.contract}});
-  }
-  for (const size_t i : c.look_at) look_at.push_back(devices[i]);
-  for (const Pair& p : c.pairs) {
-    pairs.push_back({{"devices", {devices[p.a], devices[p.b]}},
-                     {"agree", p.agree},
-                     {"gate", p.worst.name},
-                     {"output", p.output},
-                     {"statistic", number(p.worst.statistic)},
-                     {"limit", number(p.worst.limit)},
-                     {"where", p.worst.where},
-                     {"same_contract", p.same_contract},
-                     {"elements", p.elements},
-                     {"equal_bits", p.equal_bits}});
-  }
-  const CheckpointResult& first = c.results.front();
-  return line({{"type", "comparison"},
-               {"finding", std::string(name_of(c.finding))},
-               {"look_at", look_at},
-               {"words", c.words},
-               {"block", first.block},
-               {"checkpoint", first.checkpoint},
-               {"recording", first.recording},
-               {"fixture", first.fixture},
-               {"results", results},
-               {"pairs", pairs}});
-}
-
-std::string summary_json(const Outcome& outcome) {
-  Json by_status = Json::object();
-  for (int i = 0; i < kStatusCount; ++i) {
-    const auto status = static_cast<Status>(i);
-    by_status[std::string(name_of(status))] = outcome.counts[status];
-  }
-  Json blind = Json::array();
-  for (const BlindFeature& it : outcome.blind) {
-    blind.push_back(
-        {{"block", it.block}, {"feature", it.feature}, {"blind", it.blind}, {"seen", it.seen}});
-  }
-  return line({{"type", "summary"},
-               {"checkpoints", outcome.counts.total()},
-               {"counts", std::move(by_status)},
-               {"blind_features", std::move(blind)},
-               {"failures", failures_json(outcome.failures)},
-               {"missing", outcome.missing},
-               {"interrupted", outcome.interrupted},
-               {"exit_code", outcome.exit_code},
-               {"verdict", outcome.verdict},
-               {"seconds", number(outcome.seconds)}});
 }
 
 }  // namespace plumb

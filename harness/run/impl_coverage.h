@@ -14,7 +14,7 @@ namespace plumb {
 
 struct ImplCoverage {
   struct Row {
-    std::string name;                                // "linear/few_rows.m4"
+    std::string name;                                // "linear/gemv.m4"
     std::string absent;                              // why this machine cannot run it, or empty
     std::map<DType, std::set<std::string>> ran;      // checkpoints, by the dtype of the run
     std::map<DType, std::set<std::string>> failing;  // those of them that were forced and failed

@@ -28,7 +28,7 @@ std::vector<Implementation> compiled(bool use_onednn) {
     } else if (op == OpId::transpose || op == OpId::mask_fill || op == OpId::position_ids) {
       out.push_back({op, {"scalars", {}}});
     } else if (op == OpId::linear) {
-      per_simd(op, "few_rows");
+      per_simd(op, "gemv");
       per_simd(op, "blocked");
       if (use_onednn) out.push_back({op, {"onednn", {}}});
     } else if (op == OpId::ssd_scan) {
@@ -51,7 +51,7 @@ std::vector<const Simd*> in_order(const Simd& first) {
 }  // namespace
 
 CpuOps::CpuOps(Device& device, const Simd& simd, int threads, bool use_onednn)
-    : Ops(device, compiled(use_onednn)),
+    : DeviceOps(device, compiled(use_onednn)),
       simds_(in_order(simd)),
       simd_(&simd),
       pool_(threads),

@@ -4,11 +4,11 @@
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/thread_pool.h"
-#include "kernels/ops.h"
+#include "kernels/device_ops.h"
 
 namespace plumb::cpu {
 
-class CpuOps final : public Ops {
+class CpuOps final : public DeviceOps {
  public:
   // `simd` is what runs unless --impl says otherwise.
   CpuOps(Device& device, const Simd& simd, int threads, bool use_onednn);
@@ -17,42 +17,7 @@ class CpuOps final : public Ops {
   bool overrides(OpId op) const override { return is_fused(op); }
 
  protected:
-  void do_embedding(const Tensor& out, const Tensor& ids, const Tensor& weight,
-                    double scale) override;
-  void do_rms_norm(const Tensor& out, const Tensor& x, const Tensor& weight,
-                   const RmsNormParams&) override;
-  void do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                     double eps) override;
-  void do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
-                 const Tensor& bias) override;
-  void do_activation(const Tensor& out, const Tensor& x, Activation function) override;
-  void do_add(const Tensor& out, const Tensor& a, const Tensor& b) override;
-  void do_mul(const Tensor& out, const Tensor& a, const Tensor& b) override;
-  void do_scale(const Tensor& out, const Tensor& x, double factor, ScaleOperation) override;
-  void do_softmax(const Tensor& out, const Tensor& x) override;
-  void do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) override;
-  void do_masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) override;
-  void do_repeat_heads(const Tensor& out, const Tensor& x) override;
-  void do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor& positions,
-                       const Tensor& inv_freq, double attention_scaling) override;
-  void do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, const Tensor& sin,
-                 RotaryStyle style) override;
-  void do_causal_mask(const Tensor& out, const AttentionMask& mask) override;
-  void do_copy(const Tensor& out, const Tensor& x) override;
-  void do_cast(const Tensor& out, const Tensor& x) override;
-  void do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid) override;
-  void do_div(const Tensor& out, const Tensor& a, const Tensor& b) override;
-  void do_add_scalar(const Tensor& out, const Tensor& x, double value) override;
-  void do_transpose(const Tensor& out, const Tensor& x) override;
-  void do_mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask, double value) override;
-  void do_position_ids(const Tensor& out, const Tensor& valid, int64_t offset) override;
-  void do_causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,
-                        const Tensor& weight, const Tensor& bias, const Tensor& state_before,
-                        std::optional<Activation> function) override;
-  void do_ssd_scan(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
-                   const SsdParams& params) override;
-  void do_gated_rms_norm(const Tensor& out, const Tensor& x, const Tensor& gate,
-                         const Tensor& weight, const GatedRmsNormParams& params) override;
+  PLUMB_DEVICE_OPS(, override)
   void do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
                            Activation function) override;
   void do_softcap(const Tensor& out, const Tensor& x, double cap) override;

@@ -6,8 +6,8 @@ namespace plumb::cpu::onednn {
 bool prepare(std::string_view) { return false; }
 std::string version() { return ""; }
 bool multiplies(DType) { return false; }
-void product(DType, int64_t, int64_t, int64_t, const void*, int64_t, const void*, int64_t, float*,
-             int64_t) {
+void gemm(DType, int64_t, int64_t, int64_t, const void*, int64_t, const void*, int64_t, float*,
+          int64_t) {
   throw Unsupported("[linear] this binary was built without oneDNN");
 }
 

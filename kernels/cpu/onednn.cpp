@@ -73,8 +73,8 @@ bool multiplies(DType dtype) {
   return dtype == DType::f32 || (dtype == DType::bf16 && bf16);
 }
 
-void product(DType dtype, int64_t m, int64_t n, int64_t k, const void* a, int64_t lda,
-             const void* b, int64_t ldb, float* c, int64_t ldc) {
+void gemm(DType dtype, int64_t m, int64_t n, int64_t k, const void* a, int64_t lda, const void* b,
+          int64_t ldb, float* c, int64_t ldc) {
   const OneThread guard;
   try {
     if (dtype == DType::bf16) return bf16_product(m, n, k, a, lda, b, ldb, c, ldc);

@@ -21,7 +21,7 @@ bool multiplies(DType dtype);
 
 // c[i, j] = sum over p of a[i, p] b[j, p] in float32: a [m, k], b [n, k] of `dtype`, c [m, n]; rows
 // of stride lda, ldb, ldc elements.
-void product(DType dtype, int64_t m, int64_t n, int64_t k, const void* a, int64_t lda,
-             const void* b, int64_t ldb, float* c, int64_t ldc);
+void gemm(DType dtype, int64_t m, int64_t n, int64_t k, const void* a, int64_t lda, const void* b,
+          int64_t ldb, float* c, int64_t ldc);
 
 }  // namespace plumb::cpu::onednn

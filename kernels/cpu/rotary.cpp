@@ -49,7 +49,7 @@ namespace {
 
 // [pairs, 2] to [2, pairs] and back; elements are moved as they are.
 template <class Element>
-void take_apart(void* to, const void* from, int64_t pairs) {
+void deinterleave(void* to, const void* from, int64_t pairs) {
   auto* out = static_cast<Element*>(to);
   const auto* in = static_cast<const Element*>(from);
   for (int64_t i = 0; i < pairs; ++i) {
@@ -58,7 +58,7 @@ void take_apart(void* to, const void* from, int64_t pairs) {
   }
 }
 template <class Element>
-void put_together(void* to, const void* from, int64_t pairs) {
+void interleave(void* to, const void* from, int64_t pairs) {
   auto* out = static_cast<Element*>(to);
   const auto* in = static_cast<const Element*>(from);
   for (int64_t i = 0; i < pairs; ++i) {
@@ -71,7 +71,7 @@ void put_together(void* to, const void* from, int64_t pairs) {
 struct Rotation {
   const Format& storage;
   RotaryStyle style;
-  int64_t width, pairs;
+  int64_t head_dim, pairs;
 
   void row(char* out, const char* x, const char* cos, const char* sin, char* scratch) const {
     const auto second = [this](auto* row) { return storage.at(row, pairs); };
@@ -79,12 +79,12 @@ struct Rotation {
     if (style == RotaryStyle::half) {
       rotate(out, second(out), x, second(x), cos, sin, second(cos), second(sin), pairs);
     } else {
-      (storage.wide() ? take_apart<uint32_t> : take_apart<uint16_t>)(scratch, x, pairs);
+      (storage.wide() ? deinterleave<uint32_t> : deinterleave<uint16_t>)(scratch, x, pairs);
       rotate(scratch, second(scratch), scratch, second(scratch), cos, sin, cos, sin, pairs);
-      (storage.wide() ? put_together<uint32_t> : put_together<uint16_t>)(out, scratch, pairs);
+      (storage.wide() ? interleave<uint32_t> : interleave<uint16_t>)(out, scratch, pairs);
     }
     std::memmove(storage.at(out, 2 * pairs), storage.at(x, 2 * pairs),
-                 static_cast<size_t>((width - 2 * pairs) * storage.size()));
+                 static_cast<size_t>((head_dim - 2 * pairs) * storage.size()));
   }
 };
 
@@ -94,9 +94,9 @@ void CpuOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, co
                        RotaryStyle style) {
   const Format storage = format("rotary", x);
   if (x.numel() == 0) return;
-  const int64_t batch = x.dim(0), heads = x.dim(1), tokens = x.dim(2), width = x.dim(3);
+  const int64_t batch = x.dim(0), heads = x.dim(1), tokens = x.dim(2), head_dim = x.dim(3);
   const int64_t r = cos.dim(2);
-  const Rotation rotation{storage, style, width, r / 2};
+  const Rotation rotation{storage, style, head_dim, r / 2};
   // A unit goes through memory in its order: tokens of one head, or all heads of a few tokens.
   const bool tokens_inside = x.stride(1) > x.stride(2);
   const int64_t unit_heads = tokens_inside ? 1 : heads;
@@ -105,7 +105,7 @@ void CpuOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, co
   const int64_t groups = heads / unit_heads;
   Arena::Scope scope(arena());
   const Tensor scratch = arena().take(x.dtype(), {pool_.size(), r});
-  const double cost = 0.5 * static_cast<double>(unit_tokens * unit_heads * width);
+  const double cost = 0.5 * static_cast<double>(unit_tokens * unit_heads * head_dim);
   pool_.for_each(batch * groups * blocks, cost, [&](int64_t unit, int worker) {
     const int64_t b = unit / blocks / groups, group = unit / blocks % groups;
     const int64_t first = unit % blocks * unit_tokens;

@@ -35,26 +35,26 @@ class Attention {
         mask_rows_(mask, simd, k.dim(2)),
         queries_(q.dim(2)),
         keys_(k.dim(2)),
-        width_(q.dim(3)),
-        value_width_(v.dim(3)),
+        head_dim_(q.dim(3)),
+        v_head_dim_(v.dim(3)),
         group_(q.dim(1) / k.dim(1)),
         rows_(group_ * queries_),
         scale_(static_cast<float>(params.scale)),
         cap_(static_cast<float>(params.softcap.value_or(0))),
         block_rows_(std::min(kBlockRows, round_up(rows_, kTileRows))),
         block_keys_(std::min(kBlockKeys, round_up(keys_, simd.tile_columns))),
-        padded_width_(round_up(value_width_, simd.tile_columns)) {}
+        padded_head_dim_(round_up(v_head_dim_, simd.tile_columns)) {}
 
   int64_t row_blocks() const { return (rows_ + block_rows_ - 1) / block_rows_; }
   int64_t units() const { return k_.dim(0) * k_.dim(1) * row_blocks(); }
   double cost() const {
-    return 0.05 * static_cast<double>(block_rows_ * (width_ + value_width_ + 16)) *
+    return 0.05 * static_cast<double>(block_rows_ * (head_dim_ + v_head_dim_ + 16)) *
            static_cast<double>(keys_);
   }
   int64_t scratch_floats() const {
-    return block_rows_ * (width_ + block_keys_ + padded_width_) +
-           block_keys_ * (width_ + padded_width_) + kTileRows * block_keys_ +
-           9 * std::max(width_, value_width_) + 16;
+    return block_rows_ * (head_dim_ + block_keys_ + padded_head_dim_) +
+           block_keys_ * (head_dim_ + padded_head_dim_) + kTileRows * block_keys_ +
+           9 * std::max(head_dim_, v_head_dim_) + 16;
   }
   void compute(int64_t unit, float* scratch) const;
 
@@ -87,9 +87,9 @@ class Attention {
   const Tensor &out_, &q_, &k_, &v_;
   const AttentionMask& mask_;
   const MaskRows mask_rows_;
-  const int64_t queries_, keys_, width_, value_width_, group_, rows_;
+  const int64_t queries_, keys_, head_dim_, v_head_dim_, group_, rows_;
   const float scale_, cap_;  // cap 0: none
-  const int64_t block_rows_, block_keys_, padded_width_;
+  const int64_t block_rows_, block_keys_, padded_head_dim_;
 };
 
 Attention::Block Attention::lay_out(int64_t unit, float* scratch) const {
@@ -99,22 +99,23 @@ Attention::Block Attention::lay_out(int64_t unit, float* scratch) const {
   block.kv_head = head_unit % k_.dim(1);
   block.first = unit % row_blocks() * block_rows_;
   block.rows = std::min(block_rows_, rows_ - block.first);
-  block.scores = scratch;                                   // [rows, keys]
-  block.sums = block.scores + block_rows_ * block_keys_;    // [rows, padded width]
-  block.values = block.sums + block_rows_ * padded_width_;  // [keys, padded width]
-  block.keys = block.values + block_keys_ * padded_width_;  // strips of [width, tile_columns]
-  block.lines = block.keys + block_keys_ * width_;  // eight rows in float32 and a row of zeros
-  block.q = block.lines + 9 * std::max(width_, value_width_);  // panels of [width, kTileRows], + 2
-  block.weights = block.q + block_rows_ * width_ + 8;          // a panel of [keys, kTileRows], + 2
+  block.scores = scratch;                                      // [rows, keys]
+  block.sums = block.scores + block_rows_ * block_keys_;       // [rows, padded head_dim]
+  block.values = block.sums + block_rows_ * padded_head_dim_;  // [keys, padded head_dim]
+  block.keys = block.values + block_keys_ * padded_head_dim_;  // strips of [head_dim, tile_columns]
+  block.lines = block.keys + block_keys_ * head_dim_;  // eight rows in float32 and a row of zeros
+  block.q =
+      block.lines + 9 * std::max(head_dim_, v_head_dim_);  // panels of [head_dim, kTileRows], + 2
+  block.weights = block.q + block_rows_ * head_dim_ + 8;   // a panel of [keys, kTileRows], + 2
   std::fill_n(block.max, block_rows_, -kInfinity);
   std::fill_n(block.total, block_rows_, 0.0f);
-  std::fill_n(block.sums, block_rows_ * padded_width_, 0.0f);
+  std::fill_n(block.sums, block_rows_ * padded_head_dim_, 0.0f);
   return block;
 }
 
 void Attention::pack_queries(Block& block) const {
-  float* zero = block.lines + 8 * width_;
-  std::fill_n(zero, width_, 0.0f);
+  float* zero = block.lines + 8 * head_dim_;
+  std::fill_n(zero, head_dim_, 0.0f);
   for (int64_t first = 0; first < block.rows; first += kTileRows) {
     const float* rows[8];
     for (int64_t i = 0; i < 8; ++i) {
@@ -122,31 +123,31 @@ void Attention::pack_queries(Block& block) const {
       if (i >= kTileRows || first + i >= block.rows) continue;
       const int64_t offset = block.batch * q_.stride(0) + head(block, first + i) * q_.stride(1) +
                              query(block, first + i) * q_.stride(2);
-      rows[i] = storage_.read(storage_.at(q_, offset), block.lines + i * width_, width_);
+      rows[i] = storage_.read(storage_.at(q_, offset), block.lines + i * head_dim_, head_dim_);
     }
-    simd_.transpose8(block.q + first * width_, kTileRows, rows, width_);
+    simd_.transpose8(block.q + first * head_dim_, kTileRows, rows, head_dim_);
   }
 }
 
 // Keys in strips for the micro-kernel, values as rows; absent keys are zero.
 void Attention::pack_keys(Block& block, int64_t begin, int64_t n) const {
   const int64_t columns = simd_.tile_columns;
-  float* zero = block.lines + 8 * width_;
-  std::fill_n(zero, width_, 0.0f);
+  float* zero = block.lines + 8 * head_dim_;
+  std::fill_n(zero, head_dim_, 0.0f);
   for (int64_t s = 0; s < round_up(n, columns); s += 8) {
     const float* rows[8];
     for (int64_t i = 0; i < 8; ++i) {
       rows[i] = s + i < n ? storage_.read(key_row(k_, block, begin + s + i),
-                                          block.lines + i * width_, width_)
+                                          block.lines + i * head_dim_, head_dim_)
                           : zero;
     }
-    float* strip = block.keys + s / columns * columns * width_;
-    simd_.transpose8(strip + s % columns, columns, rows, width_);
+    float* strip = block.keys + s / columns * columns * head_dim_;
+    simd_.transpose8(strip + s % columns, columns, rows, head_dim_);
   }
   for (int64_t s = 0; s < n; ++s) {
-    float* row = block.values + s * padded_width_;
-    storage_.widen(row, key_row(v_, block, begin + s), value_width_);
-    std::fill(row + value_width_, row + padded_width_, 0.0f);
+    float* row = block.values + s * padded_head_dim_;
+    storage_.widen(row, key_row(v_, block, begin + s), v_head_dim_);
+    std::fill(row + v_head_dim_, row + padded_head_dim_, 0.0f);
   }
 }
 
@@ -163,8 +164,8 @@ void Attention::weigh(Block& block, int64_t row, int64_t begin, int64_t n) const
   if (max != old) {
     const float factor = std::exp(old - shift);
     block.total[row] *= factor;
-    simd_.rows[kF32].scale(block.sums + row * padded_width_, block.sums + row * padded_width_,
-                           factor, padded_width_);
+    simd_.rows[kF32].scale(block.sums + row * padded_head_dim_, block.sums + row * padded_head_dim_,
+                           factor, padded_head_dim_);
   }
   block.total[row] += added;
   block.max[row] = max;
@@ -176,8 +177,8 @@ void Attention::add_keys(Block& block, int64_t begin, int64_t n) const {
   for (int64_t first = 0; first < block.rows; first += kTileRows) {
     float* scores = block.scores + first * block_keys_;
     for (int64_t s = 0; s < n; s += columns) {
-      simd_.tile(width_, block.q + first * width_, block.keys + s * width_, columns, scores + s,
-                 block_keys_, false);
+      simd_.tile(head_dim_, block.q + first * head_dim_, block.keys + s * head_dim_, columns,
+                 scores + s, block_keys_, false);
     }
     const float* rows[8];
     for (int64_t i = 0; i < 8; ++i) {
@@ -186,26 +187,26 @@ void Attention::add_keys(Block& block, int64_t begin, int64_t n) const {
       if (!absent) weigh(block, first + i, begin, n);
     }
     simd_.transpose8(block.weights, kTileRows, rows, n);
-    for (int64_t d = 0; d < value_width_; d += columns) {
-      simd_.tile(n, block.weights, block.values + d, padded_width_,
-                 block.sums + first * padded_width_ + d, padded_width_, true);
+    for (int64_t d = 0; d < v_head_dim_; d += columns) {
+      simd_.tile(n, block.weights, block.values + d, padded_head_dim_,
+                 block.sums + first * padded_head_dim_ + d, padded_head_dim_, true);
     }
   }
 }
 
 void Attention::mean_of_values(Block& block, float* mean) const {
-  std::fill_n(mean, value_width_, 0.0f);
+  std::fill_n(mean, v_head_dim_, 0.0f);
   for (int64_t s = 0; s < keys_; ++s) {
-    simd_.rows[kF32].add(
-        mean, mean, storage_.read(key_row(v_, block, s), block.lines, value_width_), value_width_);
+    simd_.rows[kF32].add(mean, mean, storage_.read(key_row(v_, block, s), block.lines, v_head_dim_),
+                         v_head_dim_);
   }
-  simd_.rows[kF32].divide(mean, mean, static_cast<float>(keys_), value_width_);
+  simd_.rows[kF32].divide(mean, mean, static_cast<float>(keys_), v_head_dim_);
 }
 
 void Attention::finish(Block& block) const {
   float* mean = nullptr;
   for (int64_t row = 0; row < block.rows; ++row) {
-    float* sums = block.sums + row * padded_width_;
+    float* sums = block.sums + row * padded_head_dim_;
     const int64_t h = head(block, row), t = query(block, row);
     char* target =
         storage_.at(static_cast<char*>(out_.raw()),
@@ -214,11 +215,11 @@ void Attention::finish(Block& block) const {
     if (empty && mask_.fully_masked != FullyMasked::zero &&
         !mask_rows_.any_allowed(block.batch, h, t)) {
       if (!mean) mean_of_values(block, mean = block.values);
-      storage_.write(target, mean, value_width_);
+      storage_.write(target, mean, v_head_dim_);
       continue;
     }
-    simd_.rows[kF32].divide(sums, sums, empty ? 1 : block.total[row], value_width_);
-    storage_.write(target, sums, value_width_);
+    simd_.rows[kF32].divide(sums, sums, empty ? 1 : block.total[row], v_head_dim_);
+    storage_.write(target, sums, v_head_dim_);
   }
 }
 

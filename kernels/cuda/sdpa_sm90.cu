@@ -66,14 +66,14 @@ __global__ void __launch_bounds__(kThreads, 1)
 // Calls f.operator()<Tiling>() with the plan's.
 template <class F>
 void with_tiling(const SdpaPlan& plan, F f) {
-  const auto with_width = [&]<class Element, bool Capped>() {
+  const auto with_head_dim = [&]<class Element, bool Capped>() {
     if (plan.head_dim == 64) f.template operator()<Tiling<Element, 64, Capped>>();
     else if (plan.head_dim == 128) f.template operator()<Tiling<Element, 128, Capped>>();
     else f.template operator()<Tiling<Element, 256, Capped>>();
   };
   const auto with_cap = [&]<class Element>() {
-    if (plan.capped) with_width.template operator()<Element, true>();
-    else with_width.template operator()<Element, false>();
+    if (plan.capped) with_head_dim.template operator()<Element, true>();
+    else with_head_dim.template operator()<Element, false>();
   };
   if (plan.dtype == DType::bf16) with_cap.template operator()<BFloat16>();
   else with_cap.template operator()<Float16>();

@@ -31,7 +31,7 @@ struct SdpaPlan {
 bool is_hopper();
 
 // Nothing when it is not a case for this kernel on the current device. Cases: bf16 and f16;
-// head_dim 64, 128 or 256, the values' width too; from 17 query tokens on; masks of offsets alone
+// head_dim 64, 128 or 256, v_head_dim too; from 17 query tokens on; masks of offsets alone
 // (causal or not, with or without window) under which every query token sees a key; scale > 0;
 // softcap in bf16 up to 60; tensors that the copy engine takes (tensor_map.h).
 std::optional<SdpaPlan> plan_sdpa(const Tensor& out, const Tensor& q, const Tensor& k,

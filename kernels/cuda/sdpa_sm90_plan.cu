@@ -41,8 +41,9 @@ bool takes_mask(const AttentionMask& mask, int64_t queries, int64_t keys) {
 bool takes(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask,
            const SdpaParams& params) {
   const bool narrow = q.dtype() == DType::bf16 || q.dtype() == DType::f16;
-  const int64_t width = q.dim(3);
-  if (!narrow || (width != 64 && width != 128 && width != 256) || v.dim(3) != width) return false;
+  const int64_t head_dim = q.dim(3);
+  if (!narrow || (head_dim != 64 && head_dim != 128 && head_dim != 256) || v.dim(3) != head_dim)
+    return false;
   if (q.dim(2) < kFewestQueries || !takes_mask(mask, q.dim(2), k.dim(2))) return false;
   if (!(params.scale > 0 && std::isfinite(static_cast<float>(params.scale)))) return false;
   if (q.dtype() == DType::bf16 && params.softcap.value_or(0) > kLargestFixedCap) return false;

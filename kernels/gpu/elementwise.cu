@@ -345,7 +345,7 @@ void GpuOps::do_copy_pair(const Tensor& out_a, const Tensor& a, const Tensor& ou
   if (equal_layout(out_a, out_b) && equal_layout(a, b) && a.numel() <= INT32_MAX) {
     copy_bits(*this, "copy", {{out_a, a}, {out_b, b}});
   } else {
-    Ops::do_copy_pair(out_a, a, out_b, b);
+    DeviceOps::do_copy_pair(out_a, a, out_b, b);
   }
 }
 

@@ -22,7 +22,7 @@ const std::vector<Row>& rows() {
       {OpId::rms_norm, widths, owned},
       {OpId::layer_norm, widths, owned},
       {OpId::linear, {"one_row"}},
-      {OpId::linear, {"few_rows"}, {"m4", "m8"}},
+      {OpId::linear, {"gemv"}, {"m4", "m8"}},
       {OpId::linear, {"tiles"}},
       {OpId::activation, widths, functions},
       {OpId::add, widths},

@@ -79,9 +79,9 @@ struct RowSlice {
 // The vectors per thread that leave the fewest idle in a row of `pieces`. Several of them keep more
 // loads in flight and leave fewer threads to reduce over; short rows have too few to share, and so
 // few rows that there are more multiprocessors want all threads of a block.
-inline constexpr int64_t kFewRows = 4;  // on every device, so that bits do not depend on its size
+inline constexpr int64_t kGemvRows = 4;  // on every device, so that bits do not depend on its size
 inline int vectors_per_thread(int64_t rows, int64_t pieces, int wave) {
-  if (pieces <= wave || rows <= kFewRows) return 1;
+  if (pieces <= wave || rows <= kGemvRows) return 1;
   if (pieces <= 4 * wave) return 2;
   int best = 4;
   const auto idle = [&](int own) {
@@ -124,7 +124,7 @@ void with_row_slices(GpuOps& ops, int64_t rows, int64_t columns, bool vectors, G
       };
       if (kept(vectors_per_thread(rows, pieces, Wave))) return true;
       constexpr int kOrders[2][4] = {{4, 3, 2, 1}, {1, 2, 3, 4}};
-      for (const int own : kOrders[rows <= kFewRows]) {
+      for (const int own : kOrders[rows <= kGemvRows]) {
         if (kept(own)) return true;
       }
       if (!ops.choose(kernel, "reread")) return false;

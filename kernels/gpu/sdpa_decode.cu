@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksOf<R>) sdpa_decode(DecodeOper
   const KeySplits keys = p.key_splits();
   const int split = slice % p.splits, first = keys.first + split * keys.keys_per_split;
   if (split >= keys.splits) return;
-  const bool active = channel < p.width;
+  const bool active = channel < p.head_dim;
   const int from = active ? channel : 0;
   const int own_row = row0 + Shares<Lanes, R>::row(lane);
   const int token = (own_row < rows ? own_row : rows - 1) / heads;
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kCombined* kGroups) sdpa_decode_combine(Decode
   BlockReduction<Wave> block;
   const int thread = static_cast<int>(thread_index().x);
   const int channel = thread % kCombined, group = thread / kCombined;
-  const int chunks = static_cast<int>((p.width + kCombined - 1) / kCombined);
+  const int chunks = static_cast<int>((p.head_dim + kCombined - 1) / kCombined);
   const int d = static_cast<int>(block_index().x) % chunks * kCombined + channel;
   const int64_t row = block_index().x / chunks % p.rows, z = block_index().x / chunks / p.rows;
   const auto at = [&](int split) { return (z * p.splits + split) * p.rows + row; };
@@ -94,15 +94,15 @@ __global__ void __launch_bounds__(kCombined* kGroups) sdpa_decode_combine(Decode
   const float total = block.sum(split ? factor * weight : 0.0f);  // a barrier: factors are there
 
   float sum = 0;
-  if (d < p.width) {
+  if (d < p.head_dim) {
 #pragma unroll 8
     for (int s = group; s < keys.splits; s += kGroups) {
-      sum = fused_multiply_add(shared.factor[s], p.partial[at(s) * p.width + d], sum);
+      sum = fused_multiply_add(shared.factor[s], p.partial[at(s) * p.head_dim + d], sum);
     }
   }
   shared.sum[group][channel] = sum;
   block_barrier();
-  if (group > 0 || d >= p.width) return;
+  if (group > 0 || d >= p.head_dim) return;
   for (int g = 1; g < kGroups; ++g) sum += shared.sum[g][channel];
 
   const int64_t kv_head = z % p.kv_heads, b = z / p.kv_heads;
@@ -139,7 +139,7 @@ DecodeOperands<T> operands(const Tensor& out, const Tensor& q, const Tensor& k, 
   p.group = q.dim(1) / k.dim(1);
   p.rows = p.group * q.dim(2);
   p.keys = k.dim(2);
-  p.width = q.dim(3);
+  p.head_dim = q.dim(3);
   const double cap = params.softcap.value_or(0);
   p.scale = static_cast<float>(params.scale * (cap > 0 ? 1 / cap : std::numbers::log2e));
   p.cap = static_cast<float>(cap * std::numbers::log2e);
@@ -186,10 +186,10 @@ constexpr Variant kVariants[] = {{64, 2, "d64r2"},   {64, 4, "d64r4"},   {64, 8,
                                  {256, 2, "d256r2"}, {256, 4, "d256r4"}, {256, 8, "d256r8"}};
 
 // The smallest that holds head_dim and all rows (or as many as possible) and may run; null: none.
-const Variant* choose_variant(GpuOps& ops, int64_t width, int64_t rows) {
+const Variant* choose_variant(GpuOps& ops, int64_t head_dim, int64_t rows) {
   for (const Variant& v : kVariants) {
-    const bool fits = width <= v.dim && (rows <= v.rows || v.rows == kMostRows);
-    if ((fits || (ops.choice().forced() && width <= v.dim)) && ops.choose("decode", v.name)) {
+    const bool fits = head_dim <= v.dim && (rows <= v.rows || v.rows == kMostRows);
+    if ((fits || (ops.choice().forced() && head_dim <= v.dim)) && ops.choose("decode", v.name)) {
       return &v;
     }
   }
@@ -226,9 +226,9 @@ bool GpuOps::decode_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, co
     const int64_t slices = q.dim(0) * p.kv_heads, chunks = (p.rows + R - 1) / R;
     split(p, slices * chunks, kBlocksOf<R> * multiprocessors());
     const int64_t states = slices * p.splits * p.rows;
-    p.partial = arena().take(DType::f32, Shape({states, p.width})).template data<float>();
+    p.partial = arena().take(DType::f32, Shape({states, p.head_dim})).template data<float>();
     p.state = arena().take(DType::f32, Shape({states, int64_t{2}})).template data<float>();
-    const int64_t combined = slices * p.rows * ((p.width + kCombined - 1) / kCombined);
+    const int64_t combined = slices * p.rows * ((p.head_dim + kCombined - 1) / kCombined);
     with_wave(stream(), [&]<int Wave>() {
       launch_overlapped<sdpa_decode<T, Wave, Lanes, R>>(
           "sdpa", {grid_for(slices * p.splits * chunks, 1)}, {kThreads},

@@ -41,7 +41,7 @@ struct DecodeOperands {
   const T* v;
   int64_t q_stride[3], k_stride[3], v_stride[3];  // batch, head, token
   int64_t out_stride[3];                          // batch, token, head
-  int64_t kv_heads, group, rows, keys, width;     // rows: group * query tokens
+  int64_t kv_heads, group, rows, keys, head_dim;  // rows: group * query tokens
   // Scores are in powers of two: dot * scale, or cap * tanh(dot * scale) where cap is not 0.
   float scale, cap;
   MaskView mask;
@@ -51,7 +51,7 @@ struct DecodeOperands {
   KeySplits keys_as_split;
   SlotView slots;  // where defined, the kernel splits what is visible there
   int splits;      // that the launch has blocks for
-  float* partial;  // [z, split, row, width], z = batch * kv_heads
+  float* partial;  // [z, split, row, head_dim], z = batch * kv_heads
   float* state;    // [z, split, row, 2]: maximum, sum of weights
 
   __device__ KeySplits key_splits() const {
@@ -292,7 +292,7 @@ __device__ inline void merge_groups(const DecodeOperands<T>& p,
   constexpr int kWidth = Lanes * kChannels;
   for (int i = thread; i < R * kWidth; i += kThreads) {
     const int r = i / kWidth, channel = i % kWidth;
-    if (row0 + r >= p.rows || channel >= p.width) continue;
+    if (row0 + r >= p.rows || channel >= p.head_dim) continue;
     float best = -INFINITY, total = 0, out = 0;
 #pragma unroll
     for (int g = 0; g < States::kGroups; ++g) best = fmaxf(best, groups.best[g][r]);
@@ -303,7 +303,7 @@ __device__ inline void merge_groups(const DecodeOperands<T>& p,
       out = fused_multiply_add(factor, groups.out[g][r][channel], out);
     }
     const int64_t at = slice * p.rows + row0 + r;
-    p.partial[at * p.width + channel] = out;
+    p.partial[at * p.head_dim + channel] = out;
     if (channel == 0) {
       p.state[2 * at] = best;
       p.state[2 * at + 1] = total;

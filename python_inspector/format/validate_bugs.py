@@ -20,7 +20,7 @@ def member_findings(where: str, output: Json, table: Json) -> Iterator[str]:
     """Members stand beside 16-bit outputs and have their dtype and shape."""
     entry = table[output["tensor"]]
     members = output.get("members", [])
-    if members and entry["dtype"] not in ("f16", "bf16"):
+    if "members" in output and entry["dtype"] not in ("f16", "bf16"):
         yield f"{where}.members: stands beside {entry['dtype']}, expected f16 or bf16"
     names = [member["name"] for member in members]
     for name in sorted({name for name in names if names.count(name) > 1}):

@@ -19,7 +19,7 @@ from python_inspector.format.strict_json import load_json
 from python_inspector.format.validate import RECORDING, find_recordings
 
 LEAST = 8
-"""Differing bits that nobody counts."""
+"""Differing bits that do not count."""
 
 
 @dataclass

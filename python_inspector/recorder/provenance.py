@@ -117,13 +117,7 @@ def header(
         "provenance": {
             "created": given.get("created") or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "command": " ".join(sys.argv) if command is None else command,
-            "producer": {
-                "python_inspector": __version__,
-                "torch": torch.__version__,
-                "transformers": _version("transformers"),
-                "python": platform.python_version(),
-                "platform": _platform(),
-            },
+            "producer": producer(),
             "architecture": type(model).__name__,
             "model_type": getattr(config, "model_type", None) or type(model).__name__,
             "dtype": model_dtype(model),
@@ -138,6 +132,17 @@ def header(
         },
         "config": {} if config is None else config_dict(config),
         "network": network(model),
+    }
+
+
+def producer() -> dict[str, str]:
+    """The versions that recorded, and the machine."""
+    return {
+        "python_inspector": __version__,
+        "torch": torch.__version__,
+        "transformers": _version("transformers"),
+        "python": platform.python_version(),
+        "platform": _platform(),
     }
 
 

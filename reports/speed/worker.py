@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
 
-GRACE_SECONDS = 10.0  # to end by itself when nobody asks any more
+GRACE_SECONDS = 10.0  # to end by itself when no more calls come
 
 
 class Worker:
@@ -65,7 +65,7 @@ class Worker:
 
 
 def _serve(pipe: Connection, make: Callable[..., object], arguments: tuple[object, ...]) -> None:
-    """Answers until nobody asks."""
+    """Answers until the pipe ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started this process ends it
     made = None
     with suppress(EOFError):

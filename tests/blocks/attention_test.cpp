@@ -81,7 +81,7 @@ TEST_CASE("attention with a cache is sdpa over the stored and the new keys") {
   const Tensor values_after = bench.empty({kBatch, kKvHeads, 6, kWidth});
   const Tensor out = bench.empty(hidden.shape());
   attention(bench.context(), out, hidden, rotary.cos, rotary.sin,
-            {keys, values, keys_after, values_after});
+            {KvTensors{keys, values, keys_after, values_after}});
 
   const Tensor q = projected(bench, attention.q_proj, hidden);
   const Tensor k = projected(bench, attention.k_proj, hidden);
@@ -111,7 +111,7 @@ TEST_CASE("attention in steps through a cache is attention over everything at on
   attention(bench.context(), whole, hidden, all.cos, all.sin, {});
 
   attention.cache = KvCache{window ? std::optional<int64_t>(window) : std::nullopt};
-  KvState state;
+  KvTensors state;
   int64_t stored = 0, done = 0;
   for (const int64_t n : {4, 1, 3, 1}) {
     const int64_t kept = attention.cache->kept(stored + n);
@@ -122,7 +122,7 @@ TEST_CASE("attention in steps through a cache is attention over everything at on
     const Table rotary = table(bench, done, n);
     const Tensor out = bench.empty({kBatch, n, kChannels});
     attention(bench.context(), out, tokens_of(bench, hidden, done, n), rotary.cos, rotary.sin,
-              state);
+              {state});
     INFO("tokens from " << done);
     CHECK(distance(out, tokens_of(bench, whole, done, n)) <
           (bench.dtype() == DType::f64 ? 1e-13 : 1e-5));

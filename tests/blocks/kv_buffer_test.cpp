@@ -25,15 +25,18 @@ struct Layer {
 
   Seen next(int64_t tokens) {
     const KvState s = buffer.next(tokens);
-    if (s.keys.defined()) return {s.query_offset, s.key_offset, s.keys.dim(2)};
-    const int64_t before = s.keys_before.defined() ? s.keys_before.dim(2) : 0;
-    return {s.query_offset, s.key_offset, before + tokens};
+    const auto seen = [&](int64_t slots) { return Seen{s.query_offset, s.key_offset, slots}; };
+    if (const auto* in_order = std::get_if<KvInOrder>(&s.cache)) return seen(in_order->keys.dim(2));
+    const auto& sliding = std::get<KvSliding>(s.cache);
+    if (sliding.stored) return seen(sliding.stored->keys.dim(2));
+    const Tensor& before = sliding.before.keys_before;
+    return seen((before.defined() ? before.dim(2) : 0) + tokens);
   }
   // Slots that the next token sees.
   SlotRange next_visible() {
     const KvState s = buffer.next(1);
-    REQUIRE(s.key_slots.defined());
-    return visible_slots(s.past.now, s.window);
+    const KvSlots& slots = std::get<KvStep>(s.cache).slots;
+    return visible_slots(slots.past.now, slots.window);
   }
 };
 

@@ -84,6 +84,7 @@ def write_simulated(out: Path) -> None:
         writer.tensor(torch.tensor([2]))
         writer.tensor(torch.tensor([-1, 2]))
         writer.tensor(torch.tensor([[2, 5]]))
+        writer.tensor(torch.tensor([0.5, 2.0]))
         writer.checkpoint(
             Checkpoint(
                 "m:plus#0", "add_scalar", "m", "plus", 0, 0, "float32", {"value": 0.1},

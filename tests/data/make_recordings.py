@@ -180,7 +180,8 @@ MODEL = (*OUT, "model")
 FULL = ("checkpoints", 1, "outputs", "out")
 
 # the same for the recording with simulated kernels: t4 are the positions of the model, t5 its
-# values; t8 descend, t9 are out of range, t10 is one, t11 begins negative, t12 has two dimensions.
+# values; t8 descend, t9 are out of range, t10 is one, t11 begins negative, t12 has two dimensions,
+# t13 are two float32.
 # The second checkpoint is an add in f32.
 SIMULATED: list[tuple[str, str, Callable[[Json], Any]]] = [
     ("simulated-in-version-1", "version", put("version", value=1)),
@@ -228,6 +229,43 @@ SIMULATED: list[tuple[str, str, Callable[[Json], Any]]] = [
     ("unstable-zero", "unstable", put(*OUT, "unstable", value=0)),
     ("unstable-null", "unstable", put(*OUT, "unstable", value=None)),
     ("run-spread-negative", "spread", put("provenance", "run", "spread", value=-1)),
+]  # fmt: skip
+
+MEMBER = {"name": "rounds once, at the output", "values": "t1", "bits": [0, 0, 0]}
+BUG = {
+    "name": "mul #1 x 1.01", "kind": "constant", "output": "out", "margin": 3.5,
+    "at": "t4", "values": "t13",
+}  # fmt: skip
+
+
+def member(**changes: Any) -> Callable[[Json], None]:
+    return put(*OUT, "members", value=[MEMBER | changes])
+
+
+def bug(**changes: Any) -> Callable[[Json], None]:
+    return put(*NORM, "bugs", value=[BUG | changes])
+
+
+# the same: other rounding points, choices and planted bugs. t1 is the norm's output.
+ALTERNATIVES: list[tuple[str, str, Callable[[Json], Any]]] = [
+    ("members-beside-f32", "members", put(*FULL, "members", value=[])),
+    ("members-object", "members", put(*OUT, "members", value=MEMBER)),
+    ("members-values-unknown", "t99", member(values="t99")),
+    ("members-values-shape", "values", member(values="t5")),
+    ("members-unknown-field", "seed", member(seed=1)),
+    ("members-two-figures", "bits", member(bits=[0, 0])),
+    ("members-name-empty", "name", member(name="")),
+    ("undecidable-beside-floats", "undecidable", put(*OUT, "undecidable", value="t3")),
+    ("bugs-object", "bugs", put(*NORM, "bugs", value=BUG)),
+    ("bugs-output-unknown", "other", bug(output="other")),
+    ("bugs-margin-negative", "margin", bug(margin=-1)),
+    ("bugs-margin-text", "margin", bug(margin="large")),
+    ("bugs-unknown-field", "seed", bug(seed=1)),
+    ("bugs-without-values", "values",
+     lambda d: (bug()(d), drop(*NORM, "bugs", 0, "values")(d))),
+    ("bugs-at-out-of-range", "24", bug(at="t9")),
+    ("bugs-at-not-integers", "at", bug(at="t5")),
+    ("bugs-values-dtype", "values", bug(values="t5")),
 ]  # fmt: skip
 
 # name, word, what to do to the bytes of recording.json
@@ -349,7 +387,7 @@ def main() -> None:
     write_version_1(FOLDER / "good-version-1")
     expected: dict[str, dict[str, str]] = {}
     changes = [(good, *row) for row in DOCUMENTS] + [(sampled, *row) for row in SAMPLED]
-    changes += [(simulated, *row) for row in SIMULATED]
+    changes += [(simulated, *row) for row in (*SIMULATED, *ALTERNATIVES)]
     for base, name, word, change in changes:
         document = copy.deepcopy(base)
         change(document)

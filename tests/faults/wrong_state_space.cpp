@@ -6,8 +6,6 @@
 namespace plumb::testing {
 namespace {
 
-size_t extent(const Tensor& t, int axis) { return static_cast<size_t>(t.dim(axis)); }
-
 double time_step(DType dtype, double raw, double bias, const SsdParams& params,
                  const ScanSpec& spec) {
   const double biased = round_to(dtype, raw + bias);

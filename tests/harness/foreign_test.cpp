@@ -11,11 +11,11 @@ namespace {
 
 using Outputs = std::map<std::string, Tensor>;
 
-const Checkpoint& first_of(const Recording& recording, const std::string& block) {
+const Checkpoint& first_of(const Recording& recording, std::string_view block) {
   for (const Checkpoint& c : recording.checkpoints()) {
     if (c.block == block) return c;
   }
-  throw Error(recording.name() + " has no " + block);
+  throw Error(text(recording.name(), " has no ", block));
 }
 
 // What transformers made.

@@ -141,4 +141,18 @@ TEST_CASE("a float64 block that does not make o fails whatever the device does",
   CHECK(v.reason.find("the float64 block is 1e+06 times") == 0);
 }
 
+TEST_CASE("what a correct kernel that rounds elsewhere errs, another may", "[basis]") {
+  OutputCase c = off_by(2e-7, 3e-6);
+  CHECK(judge(c).status == Status::fail);
+  c.peers = {off_by(0, 2e-6).y};
+  const OutputVerdict v = judge(c);
+  CHECK(v.status == Status::pass);
+  CHECK(v.reference.tensor > 1e-6);
+  CHECK(v.golden_suspect.empty());
+  SECTION("but not far more") {
+    c.y = off_by(0, 1e-4).y;
+    CHECK(judge(c).status == Status::fail);
+  }
+}
+
 }  // namespace plumb

@@ -5,6 +5,7 @@
 
 #include "harness/recording/sampled.h"
 #include "harness/recording/select.h"
+#include "harness/replay/recorded_case.h"
 #include "kernels/error.h"
 #include "tests/harness/error_text.h"
 #include "tests/harness/judge_support.h"

@@ -6,10 +6,10 @@
 #include <functional>
 #include <random>
 
+#include "kernels/cpu/blocked_gemm.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/onednn.h"
-#include "kernels/cpu/product.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/ops.h"
 
@@ -50,18 +50,18 @@ void compare_products(Device& device, DType dtype, int64_t m, int64_t n, int64_t
   const Tensor wide_a = device.allocate(DType::f32, {m, k}),
                wide_b = device.allocate(DType::f32, {n, k});
   const Format format(simd, dtype);
-  const BlockedProduct blocked(simd, format, m, n, k);
+  const BlockedGemm blocked(simd, format, m, n, k);
   const RowOffsets a_rows(a), out_rows(out);
-  const Product product{m, n,    k,       a.data<char>(),   &a_rows,  b.data<char>(),
-                        k, true, nullptr, out.data<char>(), &out_rows};
+  const Gemm gemm{m, n,    k,       a.data<char>(),   &a_rows,  b.data<char>(),
+                  k, true, nullptr, out.data<char>(), &out_rows};
   std::vector<float> scratch(static_cast<size_t>(blocked.scratch_floats()));
   const double own = seconds([&] {
-    for (int64_t i = 0; i < blocked.blocks(); ++i) blocked.compute(product, i, scratch.data());
+    for (int64_t i = 0; i < blocked.blocks(); ++i) blocked.compute(gemm, i, scratch.data());
   });
   std::vector<float> wide(static_cast<size_t>(m * k));
-  const double rows = m > kFewRows ? 0 : seconds([&] {
+  const double rows = m > kGemvRows ? 0 : seconds([&] {
     format.widen(wide.data(), a.raw(), m * k);
-    multiply_rows(simd, format, product, wide.data(), 0, n);
+    multiply_rows(simd, format, gemm, wide.data(), 0, n);
   });
   std::printf("%-5s m %4ld n %5ld k %5ld  own %7.2f GFLOP/s", std::string(name_of(dtype)).c_str(),
               m, n, k, 2e-9 * static_cast<double>(m * n * k) / own);
@@ -73,8 +73,8 @@ void compare_products(Device& device, DType dtype, int64_t m, int64_t n, int64_t
         format.widen(wide_a.data<float>(), a.raw(), m * k);
         format.widen(wide_b.data<float>(), b.raw(), n * k);
       }
-      onednn::product(direct ? dtype : DType::f32, m, n, k, direct ? a.raw() : wide_a.raw(), k,
-                      direct ? b.raw() : wide_b.raw(), k, sums.data<float>(), n);
+      onednn::gemm(direct ? dtype : DType::f32, m, n, k, direct ? a.raw() : wide_a.raw(), k,
+                   direct ? b.raw() : wide_b.raw(), k, sums.data<float>(), n);
       format.write(out.raw(), sums.data<float>(), m * n);
     });
     std::printf("  oneDNN %.2fx", own / library);

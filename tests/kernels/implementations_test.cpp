@@ -11,8 +11,8 @@ namespace plumb {
 namespace {
 
 std::vector<Implementation> sample() {
-  return {{OpId::linear, {"few_rows", "m1"}},
-          {OpId::linear, {"few_rows", "m4"}},
+  return {{OpId::linear, {"gemv", "m1"}},
+          {OpId::linear, {"gemv", "m4"}},
           {OpId::linear, {"tiles", {}}},
           {OpId::rms_norm, {"tiles", {}}},
           {OpId::add, {"scalars", {}}}};
@@ -55,13 +55,13 @@ TEST_CASE("implementations: an op of which some names match runs only those") {
   CHECK_FALSE(choice.forced());
   CHECK(choice.choose({"tiles", {}}));
 
-  choice.force("few_rows", "here");
+  choice.force("gemv", "here");
   choice.begin(OpId::linear);
   CHECK(choice.forced());
   CHECK_FALSE(choice.choose({"tiles", {}}));
   CHECK(choice.chosen() == ImplName{});
-  CHECK(choice.choose({"few_rows", "m4"}));
-  CHECK(to_string(OpId::linear, choice.chosen()) == "linear/few_rows.m4");
+  CHECK(choice.choose({"gemv", "m4"}));
+  CHECK(to_string(OpId::linear, choice.chosen()) == "linear/gemv.m4");
 }
 
 TEST_CASE("implementations: an op of which no name or every name matches is free") {
@@ -89,27 +89,27 @@ TEST_CASE("implementations: what cannot be forced is said") {
   CHECK_THROWS_AS(choice.exhausted(), Unsupported);
   CHECK(message_of([&] { choice.exhausted(); }) ==
         "[linear] --impl \"m1\" leaves no implementation that can compute this case; there are "
-        "linear/few_rows.m1, linear/few_rows.m4, linear/tiles");
+        "linear/gemv.m1, linear/gemv.m4, linear/tiles");
 }
 
 TEST_CASE("implementations: a device must declare what it runs") {
   ImplChoice choice(sample());
   choice.begin(OpId::linear);
   CHECK_NOTHROW(choice.require_declared());
-  choice.choose({"few_rows", "m2"});
+  choice.choose({"gemv", "m2"});
   CHECK_THROWS_AS(choice.require_declared(), std::logic_error);
-  choice.choose({"few_rows", "m1"});
+  choice.choose({"gemv", "m1"});
   CHECK_NOTHROW(choice.require_declared());
 }
 
 TEST_CASE("implementations: cpu runs the kernel and instruction set that are forced") {
   const std::string widest = cpu::choose_simd().name;
   using Names = std::vector<std::string>;
-  CHECK(linear("", 2) == Names{"linear/few_rows." + widest});
+  CHECK(linear("", 2) == Names{"linear/gemv." + widest});
   CHECK(linear("linear/blocked", 2) == Names{"linear/blocked." + widest});
-  CHECK(linear("baseline", 2, DType::bf16) == Names{"linear/few_rows.baseline"});
+  CHECK(linear("baseline", 2, DType::bf16) == Names{"linear/gemv.baseline"});
   CHECK(linear("baseline", 9, DType::bf16) == Names{"linear/blocked.baseline"});
-  CHECK_THROWS_AS(linear("linear/few_rows", 9), Unsupported);
+  CHECK_THROWS_AS(linear("linear/gemv", 9), Unsupported);
   CHECK_THROWS_AS(linear("cublaslt", 9), UsageError);
 }
 

@@ -25,10 +25,10 @@ def test_other_ops_are_free(tmp_path: Path) -> None:
 
 
 def test_a_case_that_the_forced_one_cannot_compute_is_unsupported(tmp_path: Path) -> None:
-    run = verify(tmp_path, *SMALL, "--impl", "linear/few_rows")
+    run = verify(tmp_path, *SMALL, "--impl", "linear/gemv")
     assert run.code == 4
     assert {result["status"] for result in run.results} == {"unsupported"}
-    assert '[linear] --impl "linear/few_rows" leaves no implementation' in run.stdout
+    assert '[linear] --impl "linear/gemv" leaves no implementation' in run.stdout
 
 
 def test_a_name_that_no_implementation_has(tmp_path: Path) -> None:

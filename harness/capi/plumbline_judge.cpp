@@ -1,0 +1,92 @@
+#include "harness/capi/plumbline_judge.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "harness/io/safetensors.h"
+#include "harness/recording/recording.h"
+#include "harness/replay/external_outputs.h"
+#include "harness/replay/recorded.h"
+#include "harness/report/results_json.h"
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+constexpr int kExitInternal = 7;
+
+ExternalOptions options_of(const std::string& contract, bool margins) {
+  ExternalOptions out{std::nullopt, margins};
+  if (contract == "eager") out.demanded = RoundingPoints::eager;
+  if (contract == "fused") out.demanded = RoundingPoints::fused;
+  require(contract == "inferred" || out.demanded, "plumbline_judge", "contract is \"", contract,
+          "\", expected inferred, eager or fused");
+  return out;
+}
+
+CheckpointResult judged(const Recording& recording, const Checkpoint& checkpoint,
+                        const Outputs& outputs, const ExternalOptions& options) {
+  CheckpointResult result = external_result(recording, checkpoint);
+  status_of_exception(result, checkpoint.params.where(), [&] {
+    if (!judged_as_recorded(checkpoint)) {
+      throw Unsupported(text("block \"", checkpoint.block, "\" is judged by `harness judge`"));
+    }
+    judge_recorded(recording, checkpoint, outputs, options, result);
+  });
+  return result;
+}
+
+std::string judged_lines(const char* folder, const char* file, const ExternalOptions& options) {
+  const Recording recording = Recording::open(folder);
+  std::vector<size_t> all;
+  for (size_t i = 0; i < recording.checkpoints().size(); ++i) all.push_back(i);
+  const OutputsOfCheckpoints outputs =
+      read_outputs(SafetensorsFile(File::open(file)), recording, all);
+  std::string lines;
+  for (const Checkpoint& checkpoint : recording.checkpoints()) {
+    const auto given = outputs.find(checkpoint.id);
+    if (given == outputs.end()) continue;
+    lines += checkpoint_json(judged(recording, checkpoint, given->second, options)) + '\n';
+  }
+  return lines;
+}
+
+char* copy_of(const std::string& words) noexcept {
+  auto* out = static_cast<char*>(std::malloc(words.size() + 1));
+  if (out) std::memcpy(out, words.c_str(), words.size() + 1);
+  return out;
+}
+
+}  // namespace
+}  // namespace plumb
+
+int plumbline_judge(const char* recording, const char* outputs, const char* contract, int margins,
+                    char** text) {
+  if (!text) return plumb::kExitUsage;
+  *text = nullptr;
+  const auto failed = [&](int code, const std::string& why) {
+    *text = plumb::copy_of(why);
+    return code;
+  };
+  try {
+    plumb::require(recording && outputs && contract, "plumbline_judge", "a path is NULL");
+    *text = plumb::copy_of(
+        plumb::judged_lines(recording, outputs, plumb::options_of(contract, margins != 0)));
+    return *text ? 0 : plumb::kExitInternal;
+  } catch (const plumb::BadInput& error) {
+    return failed(plumb::exit_code(plumb::Status::bad_input), error.what());
+  } catch (const plumb::UsageError& error) {
+    return failed(plumb::kExitUsage, error.what());
+  } catch (const std::exception& error) {
+    return failed(plumb::kExitInternal, error.what());
+  } catch (...) {
+    return failed(plumb::kExitInternal, "an unknown error");
+  }
+}
+
+void plumbline_free(char* text) { std::free(text); }
+
+const char* plumbline_judge_version() { return PLUMB_VERSION; }

@@ -1,0 +1,22 @@
+// What a recording holds beside an output's reference: kernels that round elsewhere, choices that
+// may fall either way, and planted bugs.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "harness/recording/recording_header.h"
+
+namespace plumb {
+
+// `output` is the output's own entry in the table. All throw BadInput naming the field.
+std::vector<MemberRef> read_members(JsonValue members, const TensorInfo& output,
+                                    const RecordingHeader& header);
+// The key of a bool tensor of the output's shape.
+std::string read_undecidable(JsonValue field, const TensorInfo& output,
+                             const RecordingHeader& header);
+std::vector<PlantedBug> read_bugs(JsonValue bugs, const std::map<std::string, OutputRef>& outputs,
+                                  const RecordingHeader& header);
+
+}  // namespace plumb

@@ -1,0 +1,338 @@
+#include "harness/replay/recorded.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "harness/judge/conformance.h"
+#include "harness/judge/limit_basis.h"
+#include "harness/judge/spread_limit.h"
+#include "harness/judge/verdict.h"
+#include "harness/replay/recorded_bugs.h"
+#include "harness/replay/recorded_case.h"
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+bool is_narrow(DType dtype) { return is_floating(dtype) && size_of(dtype) == 2; }
+
+// The recorder's own words on a call that it could not run again, or not see through.
+std::string warning_of(const Recording& recording, const Checkpoint& checkpoint) {
+  const std::string call = checkpoint.id.substr(0, checkpoint.id.rfind('#'));
+  for (const JsonValue warning : recording.provenance().at("warnings").items()) {
+    const std::string_view words = warning.string();
+    for (const char* lack : {" has no oracle", " has no rounded model", ": what "}) {
+      if (words.starts_with(call + lack)) return std::string(words);
+    }
+  }
+  return {};
+}
+
+// Why an output without a trace cannot be judged; "" where nothing was computed, so that every
+// kernel gives its bits.
+std::string cannot_judge(const Recording& recording, const Checkpoint& checkpoint,
+                         const OutputRef& output) {
+  const JsonValue provenance = recording.provenance();
+  const auto oracle = provenance.at("notes").find("oracle");
+  if (oracle && oracle->kind() == JsonValue::Kind::boolean && !oracle->boolean()) {
+    return "it was recorded without the float64 oracle";
+  }
+  if (checkpoint.inputs.empty() && checkpoint.weights.empty()) {
+    return "it has no operands: a tensor that was kept to be looked at";
+  }
+  if (const std::string warning = warning_of(recording, checkpoint); !warning.empty()) {
+    return warning;
+  }
+  const auto spread = provenance.at("run").find("spread");
+  if (!spread || spread->integer() == 0) {
+    return "it was recorded without simulated kernels (--spread), from which limits come here";
+  }
+  if (output.delta) return "it has no simulated kernels, from which limits come here";
+  return {};
+}
+
+// Of each gate the one that allows more: how the sums of another program are accumulated is not
+// known.
+std::optional<Spread> widest_spread(const OutputRef& ref) {
+  if (!ref.spread || !ref.truncated) return ref.spread;
+  Spread out = *ref.spread;
+  for (SpreadOf& gate : out.gates) {
+    const SpreadOf* other = ref.truncated->find(gate.gate);
+    if (other && other->mean > gate.mean) gate = *other;
+  }
+  return out;
+}
+
+// Whether a rounding to 16 bits feeds a later sum: one that falls otherwise moves all that the sum
+// makes.
+bool cascades(const Operations& operations) {
+  const auto narrow = std::find_if(operations.begin(), operations.end(),
+                                   [](const Operation& it) { return is_narrow(it.stores); });
+  return narrow != operations.end() &&
+         std::any_of(narrow + 1, operations.end(),
+                     [](const Operation& it) { return it.terms > 1; });
+}
+
+// Values of a row that one factor of it brings over a tie together (alike_in_row), in any input
+// that is as wide as the output.
+int64_t alike_inputs(const Recording& recording, const Checkpoint& checkpoint, const Tensor& y) {
+  int64_t most = 0;
+  for (const auto& [name, ref] : checkpoint.inputs) {
+    const Tensor x = recording.read(ref.tensor);
+    if (x.rank() == 0 || y.rank() == 0 || x.dim(-1) != y.dim(-1)) continue;
+    most = std::max(most, alike_in_row(x));
+  }
+  return most;
+}
+
+// False where `undecidable`: any choice is right there.
+Tensor decidable(const Tensor& undecidable, const OutputCase& output) {
+  const Layout layout = layout_of(undecidable.shape(), output.axes);
+  const std::vector<uint8_t> valid = to_mask(output.valid, output.valid_axes, layout);
+  const std::vector<int64_t> flat = flat_positions(layout);
+  const Tensor out = host_tensor(DType::boolean, undecidable.shape());
+  for (size_t i = 0; i < flat.size(); ++i) {
+    out.data<uint8_t>()[flat[i]] = valid[i] && !undecidable.data<uint8_t>()[flat[i]];
+  }
+  return out;
+}
+
+void take_choices(OutputCase& output, const Recording& recording, const OutputRef& ref) {
+  output.exact = true;
+  if (!ref.undecidable) return;
+  output.valid = decidable(recording.read(*ref.undecidable), output);
+  output.valid_axes = output.axes;
+}
+
+OutputCase case_of(const Recording& recording, const Checkpoint& checkpoint,
+                   const std::string& name, const Tensor& y) {
+  const OutputRef& ref = checkpoint.outputs.at(name);
+  OutputCase out = recorded_case(recording, checkpoint, name);
+  out.narrowed.clear();  // what the run stored is its contract here
+  if (ref.sampled) {
+    sample_rows(out, recording, checkpoint, y, y.dtype());
+  } else {
+    out.y = y;
+  }
+  out.contract = recording.contracts().at(checkpoint.contract);
+  out.contract.storage = out.contract.multiply = y.dtype();
+  if (!is_floating(out.reference.dtype())) {
+    take_choices(out, recording, ref);
+    return out;
+  }
+  out.composite = true;
+  if (checkpoint.operations) {
+    out.spread = widest_spread(ref);
+    if (!out.spread && y.dtype() != DType::f64) {
+      throw Unsupported(
+          text("output \"", name, "\" has no simulated kernels, from which limits come here"));
+    }
+  } else if (const std::string why = cannot_judge(recording, checkpoint, ref); !why.empty()) {
+    throw Unsupported(text("no native block \"", checkpoint.block, "\" to judge by, and ", why));
+  } else {
+    out.exact = true;
+  }
+  out.conformance = false;
+  if (!out.exact && is_narrow(y.dtype()) && out.has_expected_shape()) {
+    out.model = recorded_model(recording, checkpoint, out).value_or(Tensor());
+  }
+  return out;
+}
+
+constexpr const char* kOnce = "rounds once, at the output";
+
+// One way to round, and what y's bits are beside it. Where no simulation says how many may differ,
+// the sums of the trace do.
+struct Member {
+  std::string name;
+  Tensor model;
+  std::optional<SpreadOf> bits;
+  std::vector<Stage> stages;
+  Conformance found;
+  bool passed = false, accurate = true;
+};
+
+void compare(Member& member, const OutputCase& output, const CaseArrays& arrays) {
+  const ConformanceRule rule =
+      conformance_rule(output, floors(output.contract, member.stages, 0), arrays.layout.columns);
+  const std::vector<double> model = to_matrix(member.model, arrays.layout);
+  member.found = conformance(arrays.y, model, arrays.valid, rule);
+  const double shown = member.bits ? bits_limit(*member.bits) : 0;
+  member.passed = static_cast<double>(member.found.differ) <= std::max(member.found.limit, shown);
+}
+
+// What a kernel gives that keeps everything in float32: the oracle's values, rounded.
+Member rounded_once(const Checkpoint& checkpoint, const OutputCase& output,
+                    const CaseArrays& arrays) {
+  Member out{kOnce, host_tensor(output.y.dtype(), output.y.shape()), std::nullopt, {}, {}};
+  const std::vector<int64_t> flat = flat_positions(arrays.layout);
+  const int64_t size = size_of(output.y.dtype());
+  for (size_t i = 0; i < flat.size(); ++i) {
+    store(output.y.dtype(), out.model.data<char>() + flat[i] * size, arrays.o[i]);
+  }
+  for (const Operation& operation : *checkpoint.operations) {
+    if (operation.terms > 1) out.stages.push_back({operation.terms, {}});
+  }
+  return out;
+}
+
+// Where the recorded run rounds, then the others of its family.
+std::vector<Member> members_of(const Recording& recording, const Checkpoint& checkpoint,
+                               const OutputCase& output, const CaseArrays& arrays) {
+  const OutputRef& ref = checkpoint.outputs.at(output.name);
+  std::vector<Member> out;
+  const SpreadOf* bits = output.spread ? output.spread->find("bits") : nullptr;
+  out.push_back({"rounds as the recorded run does",
+                 output.model,
+                 bits ? std::optional(*bits) : std::nullopt,
+                 {},
+                 {}});
+  for (const MemberRef& member : ref.members) {
+    out.push_back({member.name, recording.read(member.values), member.bits, {}, {}});
+  }
+  const bool has_once =
+      std::any_of(out.begin(), out.end(), [](const Member& it) { return it.name == kOnce; });
+  if (!has_once) out.push_back(rounded_once(checkpoint, output, arrays));
+  for (size_t i = 0; i < out.size(); ++i) {
+    compare(out[i], output, arrays);
+    out[i].accurate = i == 0 || tensor_no_less_accurate(output, out[i].model, {});
+  }
+  return out;
+}
+
+bool is_demanded(const Member& member, bool first, std::optional<RoundingPoints> demanded) {
+  if (!demanded) return true;
+  return *demanded == RoundingPoints::eager ? first : member.name == kOnce;
+}
+
+// The members that are demanded; Unsupported where the recording holds none.
+std::vector<Member> demanded_of(std::vector<Member> members,
+                                std::optional<RoundingPoints> demanded) {
+  std::vector<Member> out;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const bool possible = demanded != RoundingPoints::flash;
+    if (possible && is_demanded(members[i], i == 0, demanded)) out.push_back(members[i]);
+  }
+  if (out.empty()) {
+    throw Unsupported("the recording does not hold the rounding points that --contract demands");
+  }
+  return out;
+}
+
+std::string percent(const Conformance& c) {
+  const double share = static_cast<double>(c.differ) / std::max(static_cast<double>(c.n), 1.0);
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, share < 0.995 ? "%.2g %%" : "%.0f %%", 100 * share);
+  return buffer;
+}
+
+std::string words_of(const Member& nearest, const std::vector<Member>& members, bool follows) {
+  std::string out =
+      text(follows ? "" : "follows no rounding points of the recording; nearest: ", nearest.name,
+           " (", percent(nearest.found), " differ)");
+  if (nearest.passed && !nearest.accurate) out += ", which is less accurate than the reference";
+  const Member& first = members.front();
+  if (first.name != nearest.name)
+    out += text("; not: ", first.name, " (", percent(first.found), ')');
+  return out;
+}
+
+// Holds the output to the rounding points that its bits follow, and says which. Bits are demanded
+// where no sum is fed by rounded values: there the family is small, and no flip moves others. Else
+// an output that follows none is judged by its errors beside those of all members.
+std::string follow_bits(const Recording& recording, const Checkpoint& checkpoint,
+                        std::optional<RoundingPoints> demanded, OutputCase& output) {
+  if (!output.model.defined()) return {};
+  const bool leaf = !cascades(*checkpoint.operations);
+  if (leaf) output.cascade_outputs = alike_inputs(recording, checkpoint, output.y);
+  const CaseArrays arrays = load_arrays(output);
+  const int64_t n = std::count(arrays.valid.begin(), arrays.valid.end(), 1);
+  if (!conformance_applies(output.y.dtype(), n)) return {};
+  const std::vector<Member> members =
+      demanded_of(members_of(recording, checkpoint, output, arrays), demanded);
+  const auto followed = std::find_if(members.begin(), members.end(),
+                                     [](const Member& it) { return it.passed && it.accurate; });
+  const bool follows = followed != members.end();
+  const Member& nearest =
+      follows ? *followed
+              : *std::min_element(members.begin(), members.end(), [](const auto& a, const auto& b) {
+                  return a.found.differ < b.found.differ;
+                });
+  output.conformance = follows || leaf || demanded;
+  if (follows) output.rounding = nearest.name;
+  if (follows || demanded) {
+    output.model = nearest.model;
+    output.bits = nearest.bits;
+    output.stages = nearest.stages;
+  }
+  for (const Member& member : members) {
+    const bool admitted = follows ? &member == &nearest : !leaf && member.accurate;
+    if (admitted) output.peers.push_back(member.model);
+  }
+  return words_of(nearest, members, follows);
+}
+
+// How many choices may fall either way, and where.
+void note_choices(const Recording& recording, const Checkpoint& checkpoint,
+                  const OutputCase& output, CheckpointResult& result) {
+  constexpr size_t kMostNamed = 4;
+  const OutputRef& ref = checkpoint.outputs.at(output.name);
+  if (!ref.undecidable) return;
+  const Tensor undecidable = recording.read(*ref.undecidable);
+  const Layout layout = layout_of(undecidable.shape(), output.axes);
+  const std::vector<int64_t> flat = flat_positions(layout);
+  std::vector<std::string> places;
+  for (size_t i = 0; i < flat.size(); ++i) {
+    if (undecidable.data<uint8_t>()[flat[i]]) {
+      places.push_back(element_name(layout, static_cast<int64_t>(i)));
+    }
+  }
+  if (places.empty()) return;
+  std::string words = text("output \"", output.name, "\": ", places.size(), " of ", flat.size(),
+                           " choices are undecidable, any is right:");
+  for (size_t i = 0; i < std::min(places.size(), kMostNamed); ++i) {
+    words += (i ? "; " : " ") + places[i];
+  }
+  result.details.push_back(words + (places.size() > kMostNamed ? "; ..." : ""));
+}
+
+}  // namespace
+
+bool judged_as_recorded(const Checkpoint& checkpoint) { return checkpoint.block == "module"; }
+
+void judge_recorded(const Recording& recording, const Checkpoint& checkpoint,
+                    const Outputs& outputs, const ExternalOptions& options,
+                    CheckpointResult& result) {
+  if (!checkpoint.reserved.empty()) {
+    throw Unsupported(text("uses \"", checkpoint.reserved.front(),
+                           "\", which this version of the harness cannot read"));
+  }
+  const Outputs given = given_outputs(recording, checkpoint, outputs, result);
+  if (const std::string words = warning_of(recording, checkpoint); !words.empty()) {
+    result.details.push_back(words);
+  }
+  result.contract = to_string(recording.contracts().at(checkpoint.contract));
+  std::vector<OutputCase> cases;
+  std::vector<OutputVerdict> verdicts;
+  for (const auto& [name, y] : given) {
+    OutputCase output = case_of(recording, checkpoint, name, y);
+    const std::string words = follow_bits(recording, checkpoint, options.demanded, output);
+    if (!words.empty()) add_diagnosis(result, given.size() > 1 ? name : "", words);
+    verdicts.push_back(judge(output));
+    note_sample(output, result);
+    note_choices(recording, checkpoint, output, result);
+    cases.push_back(std::move(output));
+  }
+  if (!result.diagnosis.empty()) result.details.push_back("bits: " + result.diagnosis);
+  Verdict verdict = combine(std::move(verdicts));
+  result.status = verdict.status;
+  result.reason = verdict.reason;
+  result.outputs = std::move(verdict.outputs);
+  if (options.margins && !checkpoint.bugs.empty()) result.margins = recorded_margins(checkpoint);
+  if (result.status != Status::fail) return;
+  result.known_bug = recorded_bug(recording, checkpoint, cases, result.outputs);
+  if (result.known_bug) result.reason += "; " + words_of(*result.known_bug);
+}
+
+}  // namespace plumb

@@ -1,0 +1,19 @@
+// Outputs of a call that has no native block, judged from what the recording says of it alone.
+#pragma once
+
+#include "harness/replay/external.h"
+
+namespace plumb {
+
+// Whether a checkpoint is judged that way: a `module`, of any architecture.
+bool judged_as_recorded(const Checkpoint& checkpoint);
+
+// o = r + delta, the rounded model, the spread of simulated kernels, other rounding points and
+// planted bugs are the recording's. Outputs that are not given are not judged. Throws BadInput
+// where the recording contradicts itself, Unsupported where it has no oracle or no simulated
+// kernels, or does not hold the rounding that is demanded.
+void judge_recorded(const Recording& recording, const Checkpoint& checkpoint,
+                    const Outputs& outputs, const ExternalOptions& options,
+                    CheckpointResult& result);
+
+}  // namespace plumb

@@ -1,0 +1,136 @@
+// linear: R(x W^T + bias), the bias inside the single rounding; matmul: R(a b), R(a b^T).
+//
+// Three ways, chosen by shape and dtype alone: a few rows as dot products (bound by reading W
+// once), oneDNN where it is there and the problem is large enough to gain by it, our own blocked
+// product otherwise. Each cuts the output into units by its shape, so that no result depends on the
+// number of threads.
+#include "kernels/cpu/blocked_gemm.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/onednn.h"
+
+namespace plumb::cpu {
+namespace {
+
+// Below these oneDNN gains nothing over the blocked product (tests/kernels/bench_cpu.cpp).
+constexpr int64_t kOnednnRows = 24;
+constexpr double kOnednnProducts = 4e6;
+
+void gemv(const Simd& simd, ThreadPool& pool, Arena& arena, const Format& storage,
+          const Gemm& gemm) {
+  constexpr int64_t kColumns = 64;
+  const Tensor wide = arena.take(DType::f32, {gemm.m, gemm.k});
+  float* rows = wide.data<float>();
+  for (int64_t i = 0; i < gemm.m; ++i) {
+    storage.widen(rows + i * gemm.k, storage.at(gemm.a, (*gemm.a_rows)[i]), gemm.k);
+  }
+  const double cost = 0.2 * static_cast<double>(gemm.m * kColumns * (gemm.k + 16));
+  pool.for_each((gemm.n + kColumns - 1) / kColumns, cost, [&](int64_t unit, int) {
+    const int64_t begin = unit * kColumns;
+    multiply_rows(simd, storage, gemm, rows, begin, std::min(gemm.n, begin + kColumns));
+  });
+}
+
+void blocked(const Simd& simd, ThreadPool& pool, Arena& arena, const Format& storage,
+             const Gemm& gemm) {
+  const BlockedGemm blocks(simd, storage, gemm.m, gemm.n, gemm.k);
+  const int64_t floats = blocks.scratch_floats();
+  const Tensor scratch = arena.take(DType::f32, {pool.size(), floats});
+  pool.for_each(blocks.blocks(), blocks.cost(), [&](int64_t block, int worker) {
+    blocks.compute(gemm, block, scratch.data<float>() + worker * floats);
+  });
+}
+
+void run_onednn(const Simd& simd, ThreadPool& pool, Arena& arena, const Format& storage,
+                DType dtype, const Gemm& gemm) {
+  constexpr int64_t kRows = 256, kColumns = 256;
+  const int64_t row_blocks = (gemm.m + kRows - 1) / kRows;
+  const int64_t column_blocks = (gemm.n + kColumns - 1) / kColumns;
+  const Tensor scratch = arena.take(DType::f32, {pool.size(), kRows * kColumns});
+  pool.for_each(row_blocks * column_blocks, 1e9, [&](int64_t unit, int worker) {
+    const int64_t row = unit / column_blocks * kRows, rows = std::min(kRows, gemm.m - row);
+    const int64_t column = unit % column_blocks * kColumns;
+    const int64_t columns = std::min(kColumns, gemm.n - column);
+    float* sums = scratch.data<float>() + worker * kRows * kColumns;
+    onednn::gemm(dtype, rows, columns, gemm.k, storage.at(gemm.a, (*gemm.a_rows)[row]),
+                 gemm.a_rows->stride(), storage.at(gemm.b, column * gemm.b_stride), gemm.b_stride,
+                 sums, kColumns);
+    float bias[kColumns];
+    const float* added =
+        gemm.bias ? storage.read(storage.at(gemm.bias, column), bias, columns) : nullptr;
+    for (int64_t i = 0; i < rows; ++i) {
+      float* line = sums + i * kColumns;
+      if (added) simd.rows[kF32].add(line, line, added, columns);
+      storage.write(storage.at(gemm.out, (*gemm.out_rows)[row + i] + column), line, columns);
+    }
+  });
+}
+
+}  // namespace
+
+void CpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
+                       const Tensor& bias) {
+  require_storage("linear", x);
+  if (out.numel() == 0) return;
+  const RowOffsets x_rows(x), out_rows(out);
+  const Format storage(*simds_.front(), x.dtype());
+  const Gemm gemm{x_rows.count(),
+                  weight.dim(0),
+                  weight.dim(1),
+                  storage.at(x, 0),
+                  &x_rows,
+                  storage.at(weight, 0),
+                  weight.stride(0),
+                  true,
+                  bias.defined() ? storage.at(bias, 0) : nullptr,
+                  static_cast<char*>(out.raw()),
+                  &out_rows};
+  Arena::Scope scope(arena());
+  if (gemm.m <= kGemvRows && choose_simd("gemv")) {
+    return gemv(*simd_, pool_, arena(), {*simd_, x.dtype()}, gemm);
+  }
+  const double products = static_cast<double>(gemm.m * gemm.n) * static_cast<double>(gemm.k);
+  // oneDNN wants rows at equal distances that do not overlap.
+  const bool regular = x_rows.uniform() && x_rows.stride() >= gemm.k && gemm.b_stride >= gemm.k;
+  const bool can = use_onednn_ && onednn::multiplies(x.dtype()) && gemm.k > 0 && regular;
+  const bool pays = gemm.m >= kOnednnRows && products >= kOnednnProducts;
+  if (can && (pays || choice().forced()) && choose("onednn")) {
+    return run_onednn(*simds_.front(), pool_, arena(), storage, x.dtype(), gemm);
+  }
+  if (!choose_simd("blocked")) choice().exhausted();
+  blocked(*simd_, pool_, arena(), {*simd_, x.dtype()}, gemm);
+}
+
+// Attention scores and values, per batch row and head.
+void CpuOps::do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) {
+  const Format storage = format("matmul", a);
+  if (out.numel() == 0) return;
+  const int64_t heads = a.dim(1), group = heads / b.dim(1);
+  const BlockedGemm blocked(*simd_, storage, a.dim(2), out.dim(3), a.dim(3));
+  const auto one_head = [](const Tensor& t) { return t.slice(0, 0, 1).slice(1, 0, 1); };
+  const RowOffsets a_rows(one_head(a)), out_rows(one_head(out));
+  Arena::Scope scope(arena());
+  const int64_t floats = blocked.scratch_floats();
+  const Tensor scratch = arena().take(DType::f32, {pool_.size(), floats});
+  const int64_t units = a.dim(0) * heads * blocked.blocks();
+  pool_.for_each(units, blocked.cost(), [&](int64_t unit, int worker) {
+    const int64_t head = unit / blocked.blocks() % heads, row = unit / blocked.blocks() / heads;
+    const auto offset = [&](const Tensor& t, int64_t h) {
+      return row * t.stride(0) + h * t.stride(1);
+    };
+    Gemm gemm;
+    gemm.m = a.dim(2);
+    gemm.n = out.dim(3);
+    gemm.k = a.dim(3);
+    gemm.a = storage.at(a, offset(a, head));
+    gemm.a_rows = &a_rows;
+    gemm.b = storage.at(b, offset(b, head / group));
+    gemm.b_stride = b.stride(2);
+    gemm.b_by_columns = transpose_b;
+    gemm.bias = nullptr;
+    gemm.out = storage.at(static_cast<char*>(out.raw()), offset(out, head));
+    gemm.out_rows = &out_rows;
+    blocked.compute(gemm, unit % blocked.blocks(), scratch.data<float>() + worker * floats);
+  });
+}
+
+}  // namespace plumb::cpu

@@ -1,0 +1,33 @@
+// Softmax over the last axis. Formulas and roundings: ops.h.
+#include <cmath>
+#include <limits>
+
+#include "kernels/oracle/oracle_ops.h"
+
+namespace plumb {
+
+void OracleOps::do_softmax(const Tensor& out, const Tensor& x) {
+  std::vector<double> values = values_of(x);
+  const size_t width = static_cast<size_t>(x.dim(-1));
+  const Noise noise(x.dtype());
+  for (size_t row = 0; row < values.size(); row += width) {
+    double largest = -std::numeric_limits<double>::infinity();
+    for (size_t s = 0; s < width; ++s) largest = std::fmax(largest, values[row + s]);
+    double sum = 0;
+    for (size_t s = 0; s < width; ++s) {
+      double& p = values[row + s];
+      // A row of minus infinity has no maximum to subtract: it is defined as zeros.
+      p = std::isinf(largest) && largest < 0 && !std::isnan(p)
+              ? 0
+              : noise.function(std::exp(p - largest));
+      sum += p;
+    }
+    sum = noise.sum(sum, sum, width);
+    for (size_t s = 0; s < width; ++s) {
+      if (sum != 0) values[row + s] /= sum;
+    }
+  }
+  put(out, values, "softmax");
+}
+
+}  // namespace plumb

@@ -1,0 +1,77 @@
+"""draw(): hard operands, and the cases that check() makes of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from checked import wrong
+
+from python_inspector import check, draw
+from python_inspector.drawing import KINDS
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("harness")
+
+
+def test_the_example_passes() -> None:
+    example = ROOT / "tests" / "examples" / "judge_module.py"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", example]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_every_seed_is_a_case_of_the_next_kind() -> None:
+    drawn = draw((4, 32), seeds=10)
+    verdict = check(lambda x: x.double().softmax(-1), lambda x: x.softmax(-1), inputs=drawn)
+    kinds = [case.checkpoint.partition(":")[2].partition("#")[0] for case in verdict.cases]
+    assert kinds == [*KINDS, "normal", "outliers"]
+    assert verdict.reason == "10 of 10 cases pass"
+
+
+def test_a_case_that_fails_is_told_by_its_kind() -> None:
+    def overflowing(x: torch.Tensor) -> torch.Tensor:
+        return x.exp() / x.exp().sum(-1, keepdim=True)
+
+    drawn = draw((4, 32), kinds=["normal", "outliers"], seeds=2)
+    verdict = wrong(overflowing, lambda x: x.softmax(-1), drawn)
+    assert verdict.reason.startswith("1 of 2 cases pass\n  lambda:outliers#0 (module): fail")
+
+
+def test_draws_of_one_call_differ_and_repeat() -> None:
+    drawn = draw((3, 5), torch.bfloat16)
+    assert torch.equal(drawn.tensor(4), drawn.tensor(4))
+    assert not torch.equal(drawn.tensor(0), drawn.tensor(0, salt=1))
+    ids = draw((3, 5), torch.int64, high=7).tensor(1)
+    assert int(ids.min()) >= 0 and int(ids.max()) < 7
+    assert draw((2, 2), torch.bool).tensor(0).dtype == torch.bool
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_drawn_values_are_what_their_kind_says(dtype: torch.dtype) -> None:
+    by_kind = {k: draw((4, 48), dtype, kinds=[k]).tensor(0) for k in KINDS}
+    assert all(bool(x.isfinite().all()) for x in by_kind.values())
+    smallest = torch.finfo(dtype).smallest_normal
+    assert bool((by_kind["denormals"].abs() < smallest).any())
+    assert bool((by_kind["negative"] <= 0).all())
+    assert float(by_kind["outliers"].abs().max()) > 50
+    assert float(by_kind["huge"].abs().max()) > 500
+    assert int((by_kind["sparse"] == 0).sum()) >= 160
+    assert len(by_kind["ties"].unique()) < 40
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"kinds": ["odd"]}, "unknown kind 'odd'; known are normal"),
+        ({"seeds": 0}, "0 seeds"),
+        ({"shape": (0, 3)}, "is empty"),
+    ],
+)
+def test_a_draw_that_makes_no_sense_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        draw(**{"shape": (2, 2), **options})

@@ -1,0 +1,55 @@
+"""find_package(Plumbline): a plugin is built against what cmake --install gives, and judged by it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "cpu"
+
+
+def run(*words: object) -> str:
+    done = subprocess.run([str(w) for w in words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("cmake") is None or not (BUILD / "cmake_install.cmake").is_file():
+        pytest.skip("no cmake on PATH, or build/cpu is not configured")
+    prefix = tmp_path_factory.mktemp("prefix")
+    for component in ("runtime", "development"):
+        run("cmake", "--install", BUILD, "--prefix", prefix, "--component", component)
+    return prefix
+
+
+def test_a_plugin_is_built_and_judged_from_the_installed_package(
+    prefix: Path, tmp_path: Path
+) -> None:
+    project = ROOT / "tests" / "plugin" / "package"
+    source = ROOT / "tests" / "plugin" / "rms_norm.c"
+    build = tmp_path / "build"
+    run(
+        *("cmake", "-S", project, "-B", build, f"-DSOURCE={source}"),
+        f"-DCMAKE_PREFIX_PATH={prefix}",
+    )
+    run("cmake", "--build", build)
+    recording = ROOT / "fixtures" / "llama-a1" / "whole-f32"
+    words = run(
+        *(prefix / "bin" / "harness", "--plugin", build / "my_norm.so", "--device", "cpu"),
+        *("--block", "rms_norm", "--dtype", "f32", "--fixture", recording, "-v"),
+    )
+    assert "/plugin:" in words
+
+
+def test_only_the_surface_of_a_plugin_is_installed(prefix: Path) -> None:
+    headers = prefix / "include" / "plumbline"
+    found = {str(path.relative_to(headers)) for path in headers.rglob("*.h")}
+    assert "kernels/plugin.h" in found
+    assert len(found) == 8
+    assert not any(path.startswith(("harness", "blocks")) for path in found)

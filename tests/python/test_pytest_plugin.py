@@ -1,0 +1,90 @@
+"""The pytest plugin, from outside: a run of pytest in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+TESTS = """
+import torch
+
+def test_right(plumbline):
+    verdict = plumbline.check(torch.tanh, like=torch.nn.Tanh(), inputs=torch.ones(4, 16).cumsum(1))
+    assert verdict.passed
+
+def test_wrong(plumbline):
+    plumbline.check(lambda x: x.tanh() * 1.01, torch.nn.Tanh(), torch.ones(4, 16).cumsum(1))
+
+def norm(inputs, weights, params):
+    x = inputs["x"]
+    n = x / (x.pow(2).mean(-1, keepdim=True) + params["eps"]).sqrt()
+    return n * weights["weight"]
+
+def test_recorded(plumbline):
+    verdicts = plumbline.verify(norm, "llama-a1/whole-f32", checkpoint="^model.norm#0$")
+    assert [v.passed for v in verdicts] == [True]
+
+def test_recorded_wrong(plumbline):
+    plumbline.verify(lambda i, w, p: norm(i, w, p) * 2, "llama-a1/whole-f32",
+                     checkpoint="^model.norm#0$")
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, harness: Path):
+    (tmp_path / "test_it.py").write_text(TESTS)
+
+    def run(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "pytest", "-p", "python_inspector.pytest_plugin"]
+        environment = os.environ | {
+            "PYTHONPATH": str(ROOT), "PLUMB_HARNESS": str(harness),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        }  # fmt: skip
+        return subprocess.run(
+            [*command, "-q", "--rootdir", tmp_path, *options, tmp_path / "test_it.py"],
+            capture_output=True, text=True, env=environment, cwd=tmp_path,
+        )  # fmt: skip
+
+    return run
+
+
+def test_the_run_ends_with_a_section_of_verdicts(run) -> None:
+    done = run()
+    assert done.returncode == 1
+    assert "2 failed, 2 passed" in done.stdout
+    section = done.stdout.partition("= plumbline =")[2]
+    assert "4 verdicts: 2 fail, 2 pass" in section
+    assert "test_it.py::test_wrong\n  Tanh#0 (module): fail: " in section
+    assert "test_it.py::test_recorded_wrong\n  model.norm#0 (rms_norm): fail: " in section
+
+
+def test_all_verdicts_are_written_as_a_page(run, tmp_path: Path) -> None:
+    done = run("--plumbline-html", "out.html")
+    page = (tmp_path / "out.html").read_text()
+    assert "4 verdicts written to" in done.stdout
+    assert page.count("<h2>") == 4
+    assert "test_it.py::test_right" in page and "allowed" in page
+
+
+def test_a_page_without_a_folder_is_a_usage_error(run) -> None:
+    done = run("--plumbline-html", "nowhere/out.html")
+    assert done.returncode == 4
+    assert "there is no folder" in done.stderr
+
+
+def test_without_verdicts_there_is_no_section(run, tmp_path: Path) -> None:
+    done = run("-k", "nothing")
+    assert "plumbline =" not in done.stdout
+
+
+def test_the_package_declares_it() -> None:
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["pytest11"] == {"plumbline": "python_inspector.pytest_plugin"}
