@@ -88,7 +88,7 @@ def record_tiny(model_type: str, dtype: str, out: Path) -> None:
     command = f"inspector architectures {model_type} --dtype {dtype}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RecordWarning)
-        run.record_run(model, source, plan, run.What(), run.Where(out, command))
+        run.record_run(model, source, plan, run.What(bugs=False), run.Where(out, command))
 
 
 def read(folder: Path) -> Recorded:
