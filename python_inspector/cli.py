@@ -93,6 +93,7 @@ def build_parser() -> argparse.ArgumentParser:
     fixtures.add_argument("--check", action="store_true", help="compare instead of writing")
     fixtures.add_argument("--list", action="store_true", help="list the cases")
     fixtures.set_defaults(run=_fixtures)
+    _add_bugs(commands.add_parser("bugs", help="how many planted bugs a verdict kills"))
     _add_layer(commands.add_parser("layer", help="record one layer at published size"))
     text = commands.add_parser("generate", help="continue a text with the native harness")
     text.add_argument("--model", type=Path, required=True, help="folder, tokenizer included")
@@ -100,6 +101,7 @@ def build_parser() -> argparse.ArgumentParser:
     text.add_argument("options", nargs="*", metavar="-- OPTION", help="of harness generate")
     text.set_defaults(run=_generate)
     _add_map(commands.add_parser("map", help="which module of an engine is which recorded one"))
+    _add_architectures(commands.add_parser("architectures", help="record and check them all"))
     commands.add_parser("bench", help="what recording (or: bench verify) costs")
     return parser
 
@@ -166,6 +168,27 @@ def _add_record(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--weights", type=Path, metavar="FILE", help="shared file beside DIR")
     parser.add_argument("--name", help="of the recording (default: last two folders of DIR)")
+
+
+def _add_architectures(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_architectures)
+    parser.add_argument("names", nargs="*", metavar="MODEL_TYPE", help="only these")
+    parser.add_argument("--list", action="store_true", help="their names, nothing is run")
+    parser.add_argument("--markdown", action="store_true", help="the table as Markdown")
+
+
+def _add_bugs(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_bugs)
+    parser.description = (
+        "Plants bugs in every kind of call of tiny models, in float32 and bf16, and says how many "
+        "a verdict kills; correct variants of the same calls must pass."
+    )
+    parser.add_argument("names", nargs="*", metavar="MODEL_TYPE", help="only these architectures")
+    parser.add_argument("--tokens", type=int, default=19, metavar="N")
+    parser.add_argument("--seed", type=int, default=5, help="of weights and ids")
+    parser.add_argument("--most", type=int, default=40, metavar="N", help="bugs of a call")
+    parser.add_argument("--kept", type=Path, metavar="DIR", help="results lie there, are reused")
+    parser.add_argument("--markdown", action="store_true", help="the tables as a page")
 
 
 def _add_layer(parser: argparse.ArgumentParser) -> None:
@@ -402,6 +425,40 @@ def _generate(options: argparse.Namespace) -> int:
         print(text, end="", flush=True)
     print()
     return 0
+
+
+def _architectures(options: argparse.Namespace) -> int:
+    from python_inspector.cases import architectures
+
+    _quiet_transformers()
+    known = architectures.names()
+    if unknown := sorted(set(options.names) - set(known)):
+        raise UsageError(f"no architecture {unknown[0]!r}; `inspector architectures --list`")
+    if options.list:
+        print("\n".join(known))
+        return 0
+    rows = architectures.survey_with_progress(options.names or known)
+    print("\n".join((architectures.markdown if options.markdown else architectures.table)(rows)))
+    return BAD_INPUT if any(row.problems for row in rows) else 0
+
+
+def _bugs(options: argparse.Namespace) -> int:
+    from python_inspector.cases import bug_page, bug_survey
+    from python_inspector.models.any_tiny import configurations
+
+    _quiet_transformers()
+    known = sorted(configurations())
+    if unknown := sorted(set(options.names) - set(known)):
+        raise UsageError(f"no architecture {unknown[0]!r}; `inspector architectures --list`")
+    for name, least in (("tokens", 2), ("most", 1)):
+        if (value := getattr(options, name)) < least:
+            raise UsageError(f"--{name} {value}, expected at least {least}")
+    names = options.names or known
+    found = list(
+        bug_survey.surveys(names, options.tokens, options.seed, options.most, options.kept)
+    )
+    print("\n".join((bug_page.markdown if options.markdown else bug_page.text)(found)))
+    return BAD_INPUT if any(survey.alarms for survey in found) else 0
 
 
 def _bench(words: Sequence[str]) -> int:

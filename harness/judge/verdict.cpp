@@ -113,14 +113,15 @@ Gate float64_gate(const CaseArrays& a, const ReferenceScales& scales,
                    place(a.layout, found.at));
 }
 
-// What simulated correct kernels show of the bits: recorded, or of our own block.
+// What simulated correct kernels show of the bits: recorded, or of our own block where they are
+// `worth` their time.
 std::optional<SpreadOf> bits_spread(const OutputCase& c, const CaseArrays& a,
-                                    const ConformanceRule& rule) {
+                                    const ConformanceRule& rule, bool worth) {
   if (c.bits) return c.bits;
   const Spread* spread = recorded_spread(c);
   const SpreadOf* recorded = spread && !c.held_to_model ? spread->find("bits") : nullptr;
   if (recorded) return *recorded;
-  if (!c.simulate || !c.rounding.empty()) return {};
+  if (!worth || !c.simulate || !c.rounding.empty()) return {};
   std::vector<int64_t> counts;
   for (const Tensor& y : c.simulate(static_cast<int>(kLimits.spread_runs))) {
     const Conformance found = conformance(to_matrix(y, a.layout), a.model, a.valid, rule);
@@ -153,8 +154,8 @@ void conformance_gate(OutputVerdict& v, const OutputCase& c, const CaseArrays& a
   Conformance& found = *v.conformance;
   Gate gate = bits_of_model_gate(found, rule, aside, place(a.layout, found.first));
   const bool near = gate.statistic <= kLimits.spread_worth * gate.limit;
-  if (!gate.passed && near) {
-    if (const std::optional<SpreadOf> spread = bits_spread(c, a, rule)) {
+  if (!gate.passed) {
+    if (const std::optional<SpreadOf> spread = bits_spread(c, a, rule, near)) {
       const double limit = bits_limit(*spread);
       gate.derivation.push_back({"spread", limit});
       gate.limit = found.limit = std::max(gate.limit, limit);

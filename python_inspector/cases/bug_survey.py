@@ -7,15 +7,18 @@ Each model runs in float32 and bf16; every call without a native block that is t
 from __future__ import annotations
 
 import functools
+import json
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from python_inspector.errors import RecordWarning
+from python_inspector.models.any_tiny import build_any
 from python_inspector.oracle.bugs import Bug
 from python_inspector.oracle.judgement import Judgement
 from python_inspector.oracle.planting import Rounded, chosen, listing_of, plant
@@ -23,14 +26,12 @@ from python_inspector.oracle.replay import Again, Runner, run_as_it_is, run_lift
 from python_inspector.oracle.reruns import Reruns
 from python_inspector.oracle.resolution import Fate, fate_of
 from python_inspector.oracle.sites import under
-from python_inspector.oracle.variants import VARIANTS
+from python_inspector.oracle.variants import VARIANTS, run_in_float32, sdpa_for_eager
 from python_inspector.recorder.session import record
 from python_inspector.taps.calls import Block
 
 DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
 """bf16 first: what survives there is also planted in float32."""
-
-Build = Callable[[torch.dtype], torch.nn.Module]
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,9 @@ class Alarm:
 
 @dataclass
 class Survey:
+    """Of one model."""
+
+    model: str
     found: list[Found] = field(default_factory=list)
     same_bits: int = 0
     broken: int = 0
@@ -75,22 +79,54 @@ class Survey:
     """Outputs of correct variants."""
     alarms: list[Alarm] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
-    """Models that did not run, and calls without limits."""
-    models: list[str] = field(default_factory=list)
+    """Dtypes in which it did not run."""
+
+    def to_json(self) -> str:
+        def plain(value: Any) -> Any:
+            return value.value if isinstance(value, Fate) else vars(value)
+
+        return json.dumps(self, default=plain)
+
+    @staticmethod
+    def from_json(text: str) -> Survey:
+        plain = json.loads(text)
+        found, alarms = plain.pop("found"), plain.pop("alarms")
+        survey = Survey(**plain)
+        for item in found:
+            place, fate = Place(**item.pop("place")), Fate(item.pop("fate"))
+            survey.found.append(Found(place=place, fate=fate, **item))
+        for item in alarms:
+            survey.alarms.append(Alarm(place=Place(**item.pop("place")), **item))
+        return survey
 
 
-def survey(builds: Iterator[tuple[str, Build]], tokens: int, seed: int, most: int) -> Survey:
-    """Of models by name; `most` bugs of a call."""
-    result = Survey()
-    for name, build in builds:
-        for dtype in DTYPES:
-            try:
-                _Run(result, name, dtype, most).over(build(DTYPES[dtype]), tokens, seed)
-            except Exception as error:
-                text = str(error).strip().splitlines() or [""]
-                result.failed.append(f"{name} {dtype}: {type(error).__name__}: {text[0]}")
-        result.models.append(name)
+def survey(model_type: str, tokens: int, seed: int, most: int) -> Survey:
+    """Of a tiny model; `most` bugs of a call."""
+    result = Survey(model_type)
+    for dtype, torch_dtype in DTYPES.items():
+        try:
+            model = build_any(model_type, torch_dtype, "eager", seed)
+            _Run(result, model_type, dtype, most).over(model, tokens, seed)
+        except Exception as error:
+            text = str(error).strip().splitlines() or [""]
+            result.failed.append(f"{dtype}: {type(error).__name__}: {text[0]}")
     return result
+
+
+def surveys(
+    model_types: Sequence[str], tokens: int, seed: int, most: int, kept: Path | None
+) -> Iterator[Survey]:
+    """Of each model; what lies in the folder `kept` is not made again."""
+    for model_type in model_types:
+        path = None if kept is None else kept / f"{model_type}-{tokens}-{seed}-{most}.json"
+        if path is not None and path.exists():
+            yield Survey.from_json(path.read_text())
+            continue
+        made = survey(model_type, tokens, seed, most)
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(made.to_json())
+        yield made
 
 
 class _Run:
@@ -102,14 +138,14 @@ class _Run:
         self._dtype = dtype
         self._most = most
         self._kinds: set[tuple[str, tuple[torch.Size, ...]]] = set()
-        self._classes: dict[str, str] = {}
-        wanted = (f for f in survey.found if f.place.model == model and f.fate is Fate.SURVIVES)
+        self._modules: dict[str, torch.nn.Module] = {}
         self._wanted: dict[str, set[str]] = {}
-        for found in wanted:
-            self._wanted.setdefault(found.place.call, set()).add(found.bug)
+        for found in survey.found:
+            if found.fate is Fate.SURVIVES:
+                self._wanted.setdefault(found.place.call, set()).add(found.bug)
 
     def over(self, model: torch.nn.Module, tokens: int, seed: int) -> None:
-        self._classes = {path: type(m).__name__ for path, m in model.named_modules()}
+        self._modules = dict(model.named_modules())
         generator = torch.Generator().manual_seed(seed)
         vocabulary = int(model.get_input_embeddings().weight.shape[0])  # type: ignore[operator]
         ids = torch.randint(3, vocabulary, (2, tokens), generator=generator)
@@ -122,16 +158,17 @@ class _Run:
 
     def _judged(self, seed: str, block: Block, again: Again, reruns: Reruns) -> None:
         path, _, function = seed.rpartition("#")[0].partition(":")
-        kind = function or self._classes.get(path, path)
+        kind = function or type(self._modules.get(path)).__name__
         shapes = tuple(tensor.shape for tensor, _ in block.inputs.values())
         if path.count(".") == 0 and function in ("", "forward"):
             return  # the whole model: its parts are judged
         if (kind, shapes) in self._kinds or reruns.judgement is None:
             return
         self._kinds.add((kind, shapes))
-        _Call(self._survey, Place(self._model, kind, seed), self._dtype, block, again, reruns).over(
-            self._most, self._wanted.get(seed, set())
-        )
+        place = Place(self._model, kind, seed)
+        module = None if function else self._modules.get(path)
+        call = _Call(self._survey, place, self._dtype, block, again, reruns, module)
+        call.over(self._most, self._wanted.get(seed, set()))
 
 
 @dataclass
@@ -142,6 +179,8 @@ class _Call:
     block: Block
     again: Again
     reruns: Reruns
+    module: torch.nn.Module | None
+    """Whose call it is; None for a function."""
 
     def __post_init__(self) -> None:
         assert self.reruns.judgement is not None
@@ -187,11 +226,26 @@ class _Call:
     def _variants(self) -> None:
         """Each correct variant beside the limits."""
         for variant, mode in VARIANTS.items():
-            rerun = self.again(under(run_as_it_is, mode))
+            self._variant(variant, under(run_as_it_is, mode))
+        if self.dtype == "bf16":
+            self._variant("float32 inside", run_in_float32)
+        if self.module is not None and self.place.kind.endswith("Attention"):
+            with sdpa_for_eager(self.module) as other:
+                if other:
+                    self._variant("sdpa for eager", run_as_it_is)
+
+    def _variant(self, variant: str, runner: Runner) -> None:
+        try:
+            rerun = self.again(runner)
             named = self.block.outputs(rerun.result, rerun.twin)
-            for name, gates in self.judgement.gates.items():
-                margin = gates.margin(named[name][0])
-                self.survey.judged += 1
-                if margin > 1:
-                    alarm = Alarm(self.place, self.dtype, variant, name, margin)
-                    self.survey.alarms.append(alarm)
+        except (KeyError, RuntimeError):
+            return  # a cache among its operands, which this variant does not copy
+        for name, gates in self.judgement.gates.items():
+            if name not in named and name == "out.0":
+                name = "out"  # fused attention has no weights to return
+            if name not in named or named[name][0].shape != gates.r.shape:
+                continue
+            margin = gates.margin(named[name][0].to(gates.r.dtype))
+            self.survey.judged += 1
+            if margin > 1:
+                self.survey.alarms.append(Alarm(self.place, self.dtype, variant, name, margin))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -146,19 +148,64 @@ def run_model(
     logits: list[torch.Tensor] = []
     mask = plan.attention_mask()
     mask = None if mask is None else mask.to(device)
-    cache = _new_cache(model, plan)
+    carried = Carried(model, plan)
     with torch.no_grad():
         for begin, end in calls:
-            logits.append(_forward(model, ids[:, begin:end], mask, cache, plan.logits_to_keep))
+            logits.append(carried.forward(ids[:, begin:end], mask))
             after_call()
         for step in range(plan.steps):
             column = plan.tokens + step
             known = column < ids.shape[1]
             token = ids[:, column : column + 1] if known else logits[-1][:, -1:].argmax(-1)
             mask = None if mask is None else torch.cat([mask, torch.ones_like(mask[:, :1])], 1)
-            logits.append(_forward(model, token, mask, cache, plan.logits_to_keep))
+            logits.append(carried.forward(token, mask))
             after_call()
     return logits
+
+
+class Carried:
+    """What goes from call to call: a cache, or whatever the model hands back in its place."""
+
+    def __init__(self, model: torch.nn.Module, plan: RunPlan) -> None:
+        self._model = model
+        self._keep = plan.logits_to_keep
+        self._uses_cache = plan.cache is not None
+        self._parameters = inspect.signature(model.forward).parameters
+        self._state: dict[str, Any] = {}
+        if "past_key_values" in self._parameters and not _makes_its_own(model):
+            self._state["past_key_values"] = _new_cache(model, plan)
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        arguments: dict[str, Any] = {"input_ids": ids}
+        if "use_cache" in self._parameters:
+            arguments["use_cache"] = self._uses_cache
+        if self._keep:
+            arguments["logits_to_keep"] = self._keep
+        arguments |= {name: state for name, state in self._state.items() if state is not None}
+        if mask is not None:
+            positions = positions_of_mask(self._model, ids, mask)
+            arguments |= {"attention_mask": mask, "position_ids": positions[:, -ids.shape[1] :]}
+        out = self._model(**arguments)
+        if self._uses_cache and self._state.get("past_key_values") is None:
+            self._state = {name: out[name] for name in _CARRIED if out.get(name) is not None}
+        logits: torch.Tensor = out.logits
+        return logits
+
+
+_CARRIED = ("past_key_values", "cache_params", "state")
+"""How models call what they hand on."""
+
+
+def _makes_its_own(model: torch.nn.Module) -> bool:
+    """Whether the model takes no cache but one of its own class."""
+    from transformers import Cache
+
+    file = sys.modules[type(model).__module__]
+    return any(
+        issubclass(kind, Cache) and kind.__module__ == file.__name__
+        for kind in vars(file).values()
+        if isinstance(kind, type)
+    )
 
 
 def _new_cache(model: torch.nn.Module, plan: RunPlan) -> Any:
@@ -170,17 +217,3 @@ def _new_cache(model: torch.nn.Module, plan: RunPlan) -> Any:
     if plan.cache == "static":
         return StaticCache(config=config, max_cache_len=plan.max_length)
     return DynamicCache(config=config)
-
-
-def _forward(
-    model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor | None, cache: Any, keep: int
-) -> torch.Tensor:
-    arguments: dict[str, Any] = {"input_ids": ids, "use_cache": cache is not None}
-    if keep:
-        arguments["logits_to_keep"] = keep
-    if cache is not None:
-        arguments["past_key_values"] = cache
-    if mask is not None:
-        positions = positions_of_mask(model, ids, mask)
-        arguments |= {"attention_mask": mask, "position_ids": positions[:, -ids.shape[1] :]}
-    return model(**arguments).logits

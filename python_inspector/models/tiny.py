@@ -18,6 +18,7 @@ import torch
 
 from python_inspector.compatibility import check_model_type
 from python_inspector.errors import UnknownModelError
+from python_inspector.models.any_tiny import build_any, configurations
 
 GAIN = 1.4
 ZAMBA2_GAIN = 0.7
@@ -242,10 +243,15 @@ ALIASES = {"llama": "llama-a1", "gemma2": "gemma2-a4", "zamba2": "zamba2-a6"}
 def find(name: str) -> tuple[str, TinyModel]:
     """The full name and the entry of a tiny model or alias."""
     full = ALIASES.get(name, name)
-    if full not in MODELS:
-        known = ", ".join([*MODELS, *ALIASES])
-        raise UnknownModelError(f"there is no tiny model {name!r}; known are {known}")
-    return full, MODELS[full]
+    if full in MODELS:
+        return full, MODELS[full]
+    if full in configurations():
+        return full, TinyModel(full, configurations()[full], "as transformers has it")
+    known = ", ".join([*MODELS, *ALIASES])
+    raise UnknownModelError(
+        f"there is no tiny model {name!r}; known are {known}, and the model types that "
+        "`inspector architectures --list` lists"
+    )
 
 
 def build(
@@ -259,8 +265,10 @@ def build(
 
     Buffers such as `inv_freq` stay float32, as from_pretrained(dtype=...) leaves them.
     """
-    _, entry = find(name)
+    full, entry = find(name)
     check_model_type(entry.model_type)
+    if full not in MODELS:
+        return build_any(full, dtype, attention, seed)
     if entry.model_type == "blocks":
         from python_inspector.models.blocks_model import build_blocks
 

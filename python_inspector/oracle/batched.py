@@ -1,7 +1,8 @@
 """One aten operation on stacks of samples: [rows, ...] operands beside ordinary ones.
 
 Elementwise operations, products, sums over axes and joins work on the stack as it is. Everything
-else goes through torch.func.vmap, and where vmap does not know the operation, row by row.
+else goes row by row: under a dispatch mode torch.func.vmap refuses most operations, and crashes in
+some (gather, topk).
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ def batched(
         return kwargs.get("beta", 1) * first + kwargs.get("alpha", 1) * second
     if func is aten.cat.default:
         return _joined(args, stacked, rows)
+    if func is aten.gather.default:  # torch 2.13 crashes on it under vmap, inside a dispatch mode
+        return _gathered(args, stacked, rows)
     return _mapped(func, args, kwargs, stacked, rows)
 
 
@@ -91,6 +94,12 @@ def _joined(args: Sequence[Any], stacked: Callable[[Any], bool], rows: int) -> t
     return torch.cat(parts, axis + 1 if axis >= 0 else axis)
 
 
+def _gathered(args: Sequence[Any], stacked: Callable[[Any], bool], rows: int) -> torch.Tensor:
+    x, axis, index = args[:3]
+    x, index = (t if stacked(t) else t.expand(rows, *t.shape) for t in (x, index))
+    return torch.gather(x, axis + 1 if axis >= 0 else axis, index)
+
+
 def _mapped(
     func: OpOverload,
     args: Sequence[Any],
@@ -108,11 +117,6 @@ def _mapped(
         one, named = tree_unflatten(filled, spec)
         return func(*one, **named)
 
-    if not func._schema.is_mutable:
-        try:
-            return torch.func.vmap(call)(*given)
-        except (RuntimeError, ValueError, NotImplementedError):
-            pass  # an operation that vmap does not know
     results = [call(*(t[row] for t in given)) for row in range(rows)]  # writes go to the stack
     return tree_map(lambda *parts: _stack(parts), results[0], *results[1:])
 

@@ -1,24 +1,27 @@
 """Correct kernels that are no simulation: the same code with its float32 sums in another order.
 
-What a judge must never fail. Each is a mode over torch's own kernels: products split along K and
-added last part first, sums over reversed axes; or another number of threads.
+What a judge must never fail: products split along K and added last part first, sums over reversed
+axes, another number of threads, everything kept in float32, torch's fused attention.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
 from python_inspector.compatibility import can_decompose
 from python_inspector.oracle.arithmetic import name_of
+from python_inspector.oracle.replay import Rerun, aside
 
 aten = torch.ops.aten
 _LOW = (torch.float32, torch.float16, torch.bfloat16)
+_NARROW = (torch.float16, torch.bfloat16)
 _SUMS = {"sum", "mean"}
 
 
@@ -98,3 +101,54 @@ VARIANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "products split in 7": lambda: SplitProducts(7),
     "sums reversed": ReversedSums,
 }
+
+
+def run_in_float32(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    modules: Iterable[torch.nn.Module] = (),
+) -> Rerun:
+    """Calls `function` with all operands and weights in float32: nothing is rounded inside."""
+    given, named = tree_map(_wide, (args, dict(kwargs)))
+    with ExitStack() as stack:
+        stack.enter_context(aside())
+        for module in modules:
+            stack.enter_context(_wide_weights(module))
+        return Rerun(function(*given, **named), {})
+
+
+def _wide(value: Any) -> Any:
+    if isinstance(value, torch.dtype):
+        return torch.float32 if value in _NARROW else value
+    if isinstance(value, torch.Tensor):
+        return value.float() if value.dtype in _NARROW else value.clone()
+    return value
+
+
+@contextmanager
+def _wide_weights(module: torch.nn.Module) -> Iterator[None]:
+    tensors = [t for t in (*module.parameters(), *module.buffers()) if t.dtype in _NARROW]
+    narrow = [t.data for t in tensors]
+    try:
+        for t in tensors:
+            t.data = t.data.float()
+        yield
+    finally:
+        for t, data in zip(tensors, narrow, strict=True):
+            t.data = data
+
+
+@contextmanager
+def sdpa_for_eager(module: torch.nn.Module) -> Iterator[bool]:
+    """torch's fused attention in a module of transformers; False where that computes less."""
+    config: Any = getattr(module, "config", None)
+    less = hasattr(module, "sinks") or getattr(config, "attn_logit_softcapping", None) is not None
+    if less or getattr(config, "_attn_implementation", None) != "eager":
+        yield False
+        return
+    config._attn_implementation = "sdpa"
+    try:
+        yield True
+    finally:
+        config._attn_implementation = "eager"

@@ -37,8 +37,9 @@ def difference(
         spread = _norm(delta)
     if spread == 0.0:
         return Difference(None, 0.0)
-    if valid is not None:
-        spread, o = _norm(torch.where(valid, delta, 0.0)), torch.where(valid, o, 0.0)
+    counted = r.isfinite() if valid is None else valid & r.isfinite()
+    if not bool(counted.all()):
+        spread, o = _norm(torch.where(counted, delta, 0.0)), torch.where(counted, o, 0.0)
     size = _norm(o)
     error = spread / size if size else math.inf
     return Difference(delta, error if spread else 0.0)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from python_inspector.oracle import batched, truncation
+from python_inspector.oracle import truncation
 from python_inspector.oracle.replay import run_rounded
 from python_inspector.oracle.rounded import RoundedRunError
 from python_inspector.oracle.simulation import Simulation, TooLargeError, seeded
@@ -202,17 +202,17 @@ def _in_double(operation: Callable[..., Any], x: torch.Tensor) -> torch.Tensor:
         torch.set_default_dtype(torch.float32)
 
 
-def test_what_vmap_does_not_know_is_done_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> Any:
-        raise RuntimeError("no batching rule")
+def test_operations_without_a_rule_of_their_own_are_done_row_by_row() -> None:
+    x = randn(4, 5)
+    index = torch.tensor([[4, 0], [1, 1], [2, 3], [0, 0]])
 
     def run(x: torch.Tensor) -> torch.Tensor:
-        return functional.layer_norm(torch.tanh(x), (5,))
+        return torch.tanh(x).gather(1, index)
 
-    expected, first = rounded(run, randn(4, 5))
-    monkeypatch.setattr(batched.torch.func, "vmap", refuse)
-    found, second = rounded(run, randn(4, 5))
-    assert torch.equal(samples(first, expected), samples(second, found))
+    found, simulation = rounded(run, x)
+    whole, other = rounded(torch.tanh, x)
+    expected = samples(other, whole).gather(2, index.expand(len(samples(other, whole)), 4, 2))
+    assert torch.equal(samples(simulation, found), expected)
 
 
 def test_the_same_seed_gives_the_same_samples() -> None:

@@ -1,0 +1,195 @@
+"""`inspector architectures`: records the tiny model of every architecture and checks what came out.
+
+Prefill and decode steps with a cache, in each dtype. A row says how many calls were recorded, how
+many of them a native block replays, what was taken as given, which choices no kernel can be held
+to, and whether the reference lies within the limits of its own simulated kernels.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from python_inspector.cases import run
+from python_inspector.cases.self_check import Checked, check
+from python_inspector.errors import RecordWarning
+from python_inspector.format.strict_json import load_json
+from python_inspector.format.validate import RECORDING, validate
+from python_inspector.models.any_tiny import configurations
+from python_inspector.models.inputs import RunPlan
+
+DTYPES = ("f32", "bf16")
+BATCH, TOKENS, STEPS = 2, 9, 1
+TAPPED = {"llama": "llama-a1", "gemma2": "gemma2-a4", "mistral": "mistral-b1",
+          "qwen2": "qwen2-b2", "zamba2": "zamba2-a6"}  # fmt: skip
+"""Architectures with taps of their own, and their tiny models."""
+
+
+@dataclass
+class Recorded:
+    """What one recording holds."""
+
+    checkpoints: int = 0
+    native: int = 0
+    """Calls that are a block of the format."""
+    operations: set[str] = field(default_factory=set)
+    given: int = 0
+    """Kinds of operations that were taken as given."""
+    undecided: int = 0
+    """Outputs with elements that no kernel can be held to."""
+    without: int = 0
+    """Calls without an oracle or simulated kernels, where there is arithmetic."""
+    outputs: int = 0
+    beyond: list[Checked] = field(default_factory=list)
+    """Outputs whose reference is beyond its limits."""
+    problem: str = ""
+
+
+@dataclass
+class Row:
+    model_type: str
+    by_dtype: dict[str, Recorded]
+
+    @property
+    def problems(self) -> list[str]:
+        return [f"{dtype}: {r.problem}" for dtype, r in self.by_dtype.items() if r.problem]
+
+
+def names() -> list[str]:
+    return sorted({*TAPPED, *configurations()})
+
+
+def survey(model_types: Sequence[str], dtypes: Sequence[str] = DTYPES) -> Iterator[Row]:
+    """Records and checks each in a temporary folder."""
+    for name in model_types:
+        yield Row(name, {dtype: _recorded(name, dtype) for dtype in dtypes})
+
+
+def _recorded(model_type: str, dtype: str) -> Recorded:
+    with tempfile.TemporaryDirectory(prefix="architectures-") as folder:
+        out = Path(folder) / model_type / dtype
+        try:
+            record_tiny(model_type, dtype, out)
+        except Exception as error:
+            return Recorded(problem=f"{type(error).__name__}: {str(error).splitlines()[0]}")
+        return read(out)
+
+
+def record_tiny(model_type: str, dtype: str, out: Path) -> None:
+    """A prefill and a decode step of the architecture's tiny model."""
+    source = run.Source(f"{run.TINY}{TAPPED.get(model_type, model_type)}", dtype)
+    model = run.load_model(source)
+    ids = run.random_run_ids(source, model, BATCH, TOKENS + STEPS)
+    plan = RunPlan(ids, TOKENS, STEPS, cache="dynamic")
+    command = f"inspector architectures {model_type} --dtype {dtype}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecordWarning)
+        run.record_run(model, source, plan, run.What(bugs=False), run.Where(out, command))
+
+
+def read(folder: Path) -> Recorded:
+    """What a recording holds, validated and checked."""
+    findings = validate(folder)
+    recording = load_json(folder / RECORDING)
+    said = recording["provenance"]["warnings"]
+    checkpoints = recording["checkpoints"]
+    traces = recording.get("traces", {}).values()
+    generic = [c for c in checkpoints if c["block"] == "module"]
+    outputs = [output for c in generic for output in c["outputs"].values()]
+    result = Recorded(
+        checkpoints=len(checkpoints),
+        native=len(checkpoints) - len(generic),
+        operations={entry["op"] for trace in traces for entry in trace["operations"]},
+        given=len({_between(text, "what ", " computes is taken") for text in said} - {""}),
+        undecided=sum("undecidable" in output or "valid" in output for output in outputs),
+        without=sum("has no oracle" in text or "has no rounded" in text for text in said),
+        problem=findings[0] if findings else "",
+    )
+    for checked in check(folder):
+        result.outputs += 1
+        if not checked.worst <= 1:
+            result.beyond.append(checked)
+    return result
+
+
+def _between(text: str, before: str, after: str) -> str:
+    _, found, rest = text.partition(before)
+    name, end, _ = rest.partition(after)
+    return name if found and end else ""
+
+
+def survey_with_progress(model_types: Sequence[str]) -> list[Row]:
+    """All rows; on a terminal with a bar."""
+    from tqdm import tqdm
+
+    bar = tqdm(survey(model_types), total=len(model_types), disable=None, leave=False)
+    return list(bar)
+
+
+def table(rows: Sequence[Row]) -> Iterator[str]:
+    """The rows as text, and what is beyond its limits by name."""
+    yield "model                calls native  ops given open  judged beyond  judged beyond"
+    yield f"{'':43}{'f32':>8}{'':7}{'bf16':>8}"
+    for row in rows:
+        problem = f"{row.model_type:20} {'; '.join(row.problems)}"[:100]
+        yield (
+            problem
+            if row.problems
+            else "{:20} {:5} {:6} {:4} {:5} {:4} {:7} {:6} {:7} {:6}".format(*_cells(row))
+        )
+    yield ""
+    yield from _summary(rows)
+
+
+def markdown(rows: Sequence[Row]) -> Iterator[str]:
+    """The same for a page of Markdown."""
+    heads = ["model", "calls", "native", "ops", "given", "open", "f32", "beyond", "bf16", "beyond"]
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{'---|' * len(heads)}"
+    for row in rows:
+        cells = [row.model_type, *row.problems] if row.problems else _cells(row)
+        yield f"| {' | '.join(map(str, cells))} |"
+    yield ""
+    yield from _summary(rows)
+
+
+def _cells(row: Row) -> list[Any]:
+    parts = list(row.by_dtype.values())
+    return [
+        row.model_type,
+        parts[0].checkpoints,
+        parts[0].native,
+        len(set().union(*(r.operations for r in parts))),
+        max(r.given for r in parts),
+        max(r.undecided for r in parts),
+        *(number for r in parts for number in (r.outputs, len(r.beyond))),
+    ]
+
+
+def _summary(rows: Sequence[Row]) -> Iterator[str]:
+    """What all of them come to, and of each model the references beyond their limits."""
+    complete = sum(not row.problems and not _without(row) for row in rows)
+    parts = [r for row in rows for r in row.by_dtype.values()]
+    yield (
+        f"{complete} of {len(rows)} architectures complete: "
+        f"{sum(r.checkpoints for r in parts)} calls, {sum(r.outputs for r in parts)} outputs "
+        f"judged, {sum(len(r.beyond) for r in parts)} with a reference beyond its limits"
+    )
+    for row in rows:
+        for dtype, recorded in row.by_dtype.items():
+            if recorded.beyond:
+                worst = max(recorded.beyond, key=lambda checked: checked.worst)
+                yield (
+                    f"  {row.model_type} {dtype}: {len(recorded.beyond)} beyond, first in "
+                    f"{recorded.beyond[0].checkpoint}, worst {worst.worst:.3g}x by {worst.gate}"
+                )
+            if recorded.without:
+                yield f"  {row.model_type} {dtype}: {recorded.without} kinds of calls unjudged"
+
+
+def _without(row: Row) -> bool:
+    return any(recorded.without for recorded in row.by_dtype.values())

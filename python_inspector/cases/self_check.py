@@ -1,0 +1,92 @@
+"""Is a recording's own reference within the limits that its simulated kernels give it?
+
+The reference is a kernel that nobody simulated: torch's. Where it lies beyond the limits, either it
+is a poor one (GELU's tails, powers that round twice) or the simulation is: each is listed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from python_inspector.format.recording import as_number
+from python_inspector.format.safetensors_file import read_header
+from python_inspector.format.strict_json import load_json
+from python_inspector.format.validate import RECORDING, broadcast_valid
+from python_inspector.oracle.gate_statistics import Scales, layout_of
+
+DEVIATIONS = 10.0
+"""As in harness/judge/limits.h: of a statistic's mean over simulated kernels."""
+FACTORS = {"f32": 4.0, "f16": 2.0, "bf16": 2.0}
+"""Of the root mean square over simulated kernels."""
+BITS_OF_LARGEST, BITS = 3.0, 8.0
+LEAST_FOR_GAIN = 64
+"""Fewer elements are not told by their gain."""
+
+Json = Mapping[str, Any]
+Read = Callable[[str], torch.Tensor]
+
+
+@dataclass
+class Checked:
+    """One output: the statistic that is furthest, over its limit."""
+
+    checkpoint: str
+    output: str
+    gate: str
+    worst: float
+
+
+def check(folder: Path) -> Iterator[Checked]:
+    """Every output of a recording that has simulated kernels and is stored whole."""
+    recording = load_json(folder / RECORDING)
+    table = recording["tensors"]
+    files = {n: read_header(folder / f["path"]) for n, f in recording["files"].items()}
+
+    def read(key: str) -> torch.Tensor:
+        entry = table[key]
+        return files[entry["file"]].read(entry.get("name", key))
+
+    for checkpoint in recording["checkpoints"]:
+        for name, output in checkpoint["outputs"].items():
+            if "spread" in output and "rows" not in output:
+                gate, worst = _worst(output, table[output["tensor"]]["dtype"], read)
+                yield Checked(checkpoint["id"], name, gate, worst)
+
+
+def _worst(output: Json, dtype: str, read: Read) -> tuple[str, float]:
+    r = read(output["tensor"])
+    o = r.double() if output["delta"] is None else r.double() + read(output["delta"]).double()
+    valid = output.get("valid")
+    mask = None
+    if valid is not None:
+        mask = broadcast_valid(read(valid["tensor"]), valid, output).expand(r.shape)
+    scales = Scales(layout_of(r.shape, output["axes"]), o, mask)
+    figures = {name: abs(float(v)) for name, v in scales.statistics(r[None]).items()}
+    if r.numel() < LEAST_FOR_GAIN:
+        del figures["gain"]
+    spread = output["spread"]
+    limits = {name: _limit(spread[name], FACTORS[dtype]) for name in figures}
+    if output.get("model") is not None:
+        m = r.flatten().clone()
+        m[read(output["model"]["at"])] = read(output["model"]["values"])
+        figures["bits"] = float(scales.differing(r[None], m.reshape(r.shape)[None]))
+        mean, deviation, largest = map(as_number, spread["bits"])
+        limits["bits"] = max(BITS_OF_LARGEST * largest + BITS, mean + DEVIATIONS * deviation)
+    return max(((n, _ratio(v, limits[n])) for n, v in figures.items()), key=lambda pair: pair[1])
+
+
+def _limit(figures: Json, factor: float) -> float:
+    mean, deviation, _ = map(as_number, figures)
+    return max(factor * math.hypot(mean, deviation), mean + DEVIATIONS * deviation)
+
+
+def _ratio(value: float, limit: float) -> float:
+    if value == 0:
+        return 0.0
+    return value / limit if limit else math.inf

@@ -1,0 +1,161 @@
+"""Other ways to round the same code: kernels that keep float32 inside follow a member, bit for bit
+but for what simulated kernels of that member leave open; wrong ones follow none."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from test_planted_bugs import again_of, judged_call, outputs, randn
+from torch.nn import functional
+
+from python_inspector.oracle.following import ONCE, alike_in_row, bits_limit, cascades
+from python_inspector.oracle.members import Kept, points_of, ways_of
+from python_inspector.oracle.replay import aside, run_rounded
+from python_inspector.oracle.simulation import Simulation, seeded
+from python_inspector.oracle.sites import Site
+
+BF16 = torch.bfloat16
+
+
+def norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    wide = x.float()
+    return weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)).to(x.dtype)
+
+
+def norm_in_float32(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-5) -> torch.Tensor:
+    wide = x.float()
+    root = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return (wide * root * weight.float()).to(x.dtype)
+
+
+def mlp(x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
+    return (functional.silu(x @ gate) * (x @ up)) @ down
+
+
+def mlp_in_float32(
+    x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor
+) -> torch.Tensor:
+    return mlp(*(t.float() for t in (x, gate, up, down))).to(x.dtype)
+
+
+def mlp_rounding_the_product(
+    x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor
+) -> torch.Tensor:
+    wide = x.float()
+    product = functional.silu(wide @ gate.float()) * (wide @ up.float())
+    return (product.to(BF16).float() @ down.float()).to(BF16)
+
+
+def moved(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    a, b = x.chunk(2, -1)
+    return x * cos + torch.cat([-b, a], -1) * sin
+
+
+def moved_in_float32(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    return moved(x.float(), cos.float(), sin.float()).to(x.dtype)
+
+
+NORM = (randn(24, 64).to(BF16), (1 + 0.2 * randn(64, seed=1)).to(BF16))
+MLP = tuple(
+    t.to(BF16)
+    for t in (
+        randn(40, 48),
+        randn(48, 80, seed=1) / 7,
+        randn(48, 80, seed=2) / 7,
+        randn(80, 48) / 9,
+    )
+)
+ANGLES = torch.arange(24.0)[:, None] * torch.cat([0.3 ** torch.arange(8.0)] * 2)
+ROTARY = (randn(3, 24, 16).to(BF16), ANGLES.cos().to(BF16), ANGLES.sin().to(BF16))
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "kernel", "member"),
+    [
+        (norm, NORM, norm_in_float32, ONCE),
+        (mlp, MLP, mlp_in_float32, ONCE),
+        (mlp, MLP, mlp_rounding_the_product, "keeps all in float32 but mul #0"),
+        (moved, ROTARY, moved_in_float32, ONCE),
+    ],
+)
+def test_a_kernel_that_keeps_float32_follows_a_member(
+    function: Callable[..., torch.Tensor],
+    args: tuple[torch.Tensor, ...],
+    kernel: Callable[..., torch.Tensor],
+    member: str,
+) -> None:
+    _, found, _ = judged_call(function, *args, bugs=False)
+    gates, y = found.gates["out.0"], kernel(*args)
+    assert gates.differing(y, gates.m) > 100
+    followed = next(m for m in found.members["out.0"] if m.name == member)
+    assert gates.differing(y, followed.values) <= bits_limit(followed.bits)
+    assert gates.margin(y) <= 1
+
+
+def test_a_wrong_kernel_follows_no_member() -> None:
+    _, found, _ = judged_call(norm, *NORM, bugs=False)
+    gates, y = found.gates["out.0"], norm_in_float32(*NORM, eps=3e-3)
+    for member in found.members["out.0"]:
+        assert gates.differing(y, member.values) > 5 * max(8, bits_limit(member.bits))
+    assert gates.margin(y) > 1
+
+
+def test_members_are_few_distinct_and_no_less_accurate() -> None:
+    _, found, _ = judged_call(mlp, *MLP, bugs=False)
+    gates, members = found.gates["out.0"], found.members["out.0"]
+    assert members[0].name == ONCE and 2 <= len(members) <= 9
+    for i, member in enumerate(members):
+        assert gates.tensor_no_less_accurate(member.values)
+        for other in (gates.m, *(m.values for m in members[:i])):
+            assert gates.differing(member.values, other) > 8
+
+
+def test_float32_has_no_members() -> None:
+    _, found, _ = judged_call(norm, *(t.float() for t in NORM), bugs=False)
+    assert found.members == {}
+
+
+def test_all_subsets_of_few_points_and_only_all_of_many() -> None:
+    four = {i: Site("mul", i) for i in range(4)}
+    assert len(ways_of(four)) == 15
+    assert Kept("keeps mul #0, mul #2 in float32", frozenset({0, 2})) in ways_of(four)
+    ten = ways_of({i: Site("mul", i) for i in range(10)})
+    assert len(ten) == 21 and ten[0].name == ONCE
+    assert [way.name for way in ways_of({i: Site("mul", i) for i in range(40)})] == [ONCE]
+    assert ways_of({}) == []
+
+
+def test_points_are_named_as_bugs_are() -> None:
+    points = points_of(again_of(norm, *NORM), "x#0")
+    assert [str(site) for site in points.values()] == ["_to_copy #1", "mul #1"]
+
+
+def test_kept_results_reach_views_moves_and_writes() -> None:
+    """Everything kept: the same as the code in float32, wherever the values went meanwhile."""
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        y = (x * 1.1).view(4, 6).T.contiguous()
+        y = torch.cat([y[:, :2], y[:, 2:] * 0.7], 1)
+        y = torch.where(y > 0, y, y * 0.3)[torch.tensor([5, 4, 3, 2, 1, 0])]
+        return y.masked_fill(y > 9, 0.0) / 3.0
+
+    x = randn(2, 12).to(BF16)
+    simulation = Simulation(0, seeded("x"), kept=range(99))
+    with aside(), torch.no_grad():
+        rerun = again_of(run, x)(run_rounded(simulation))
+        found = outputs(rerun.result, rerun.twin)["out.0"][0]
+    assert torch.equal(found, run(x.float()).to(BF16))
+    assert not torch.equal(found, run(x))
+
+
+def test_what_feeds_a_sum_cascades() -> None:
+    product = {"op": "mm", "stores": "bf16", "terms": 48}
+    assert not cascades([product, {"op": "silu", "stores": "bf16"}])
+    assert cascades([{"op": "mul", "stores": "bf16"}, product])
+    assert not cascades([{"op": "mul", "stores": "f32"}, product])
+
+
+def test_alike_values_of_a_row_are_counted_by_their_significand() -> None:
+    row = torch.tensor([[1.0, 2.0, -4.0, 1.5, 0.0, 0.0], [1.0, 3.0, 5.0, 7.0, 9.0, 11.0]])
+    assert alike_in_row(row.to(BF16)) == 2
+    assert alike_in_row(row) == 0
