@@ -1,7 +1,8 @@
 """One aten operation on stacks of samples: [rows, ...] operands beside ordinary ones.
 
-Elementwise operations, products, sums over axes and joins work on the stack as it is. Everything
-else goes through torch.func.vmap, and where vmap does not know the operation, row by row.
+Elementwise operations, products, sums over axes and joins work on the stack as it is, everything
+else row by row: inside of a dispatch mode torch.func.vmap fails, or crashes the process (2.13, on
+gather, index_add, cumsum).
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def batched(
         return kwargs.get("beta", 1) * first + kwargs.get("alpha", 1) * second
     if func is aten.cat.default:
         return _joined(args, stacked, rows)
-    if func is aten.gather.default:  # torch 2.13 crashes on it under vmap, inside a dispatch mode
+    if func is aten.gather.default:
         return _gathered(args, stacked, rows)
     return _mapped(func, args, kwargs, stacked, rows)
 
@@ -116,11 +117,6 @@ def _mapped(
         one, named = tree_unflatten(filled, spec)
         return func(*one, **named)
 
-    if not func._schema.is_mutable:
-        try:
-            return torch.func.vmap(call)(*given)
-        except (RuntimeError, ValueError, NotImplementedError):
-            pass  # an operation that vmap does not know
     results = [call(*(t[row] for t in given)) for row in range(rows)]  # writes go to the stack
     return tree_map(lambda *parts: _stack(parts), results[0], *results[1:])
 
