@@ -28,7 +28,7 @@ def markdown(surveys: Sequence[Survey]) -> Iterator[str]:
     """The page fixtures/bugs.md."""
     yield "# Bugs planted in any call"
     yield ""
-    yield "Made by `inspector bugs --markdown`; the architectures have no line of code of their own."
+    yield "Made by `inspector bugs --markdown`; no architecture has a line of code of its own."
     yield "A bug counts once, killed in float32 or in bf16. *No bug*: the same bits, or the same"
     yield "function in exact arithmetic. *Below*: its exact effect is smaller, in every gate, than"
     yield "what correct kernels differ by."
