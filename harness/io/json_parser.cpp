@@ -92,6 +92,7 @@ void JsonParser::parse() {
   if (text_.starts_with("\xef\xbb\xbf")) fail(0, "the text starts with a byte order mark");
   if (const size_t nul = text_.find('\0'); nul < text_.size())
     fail(nul, "unexpected NUL character");
+  if (text_.empty()) fail(0, "unexpected end of input");  // newer versions of the library say else
   // Recordings have a value in about 10 bytes of text.
   document_.nodes_.reserve(std::min(text_.size() / 9 + 16, static_cast<size_t>(limits_.values)));
   nlohmann::json::sax_parse(text_.begin(), text_.end(), this);
