@@ -231,7 +231,7 @@ SIMULATED: list[tuple[str, str, Callable[[Json], Any]]] = [
     ("run-spread-negative", "spread", put("provenance", "run", "spread", value=-1)),
 ]  # fmt: skip
 
-MEMBER = {"name": "rounds once, at the output", "values": "t1", "bits": [0, 0, 0]}
+MEMBER = {"name": "rounds once, at the output", "values": "t2", "bits": [0, 0, 0]}
 BUG = {
     "name": "mul #1 x 1.01", "kind": "constant", "output": "out", "margin": 3.5,
     "at": "t4", "values": "t13",
@@ -246,7 +246,7 @@ def bug(**changes: Any) -> Callable[[Json], None]:
     return put(*NORM, "bugs", value=[BUG | changes])
 
 
-# the same: other rounding points, choices and planted bugs. t1 is the norm's output.
+# the same: other rounding points, choices and planted bugs. t2 is the norm's output.
 ALTERNATIVES: list[tuple[str, str, Callable[[Json], Any]]] = [
     ("members-beside-f32", "members", put(*FULL, "members", value=[])),
     ("members-object", "members", put(*OUT, "members", value=MEMBER)),
