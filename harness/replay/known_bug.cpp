@@ -133,7 +133,7 @@ std::optional<KnownBugFound> nearest_known_bug(const Recording& recording,
   if (failure <= 1) return {};
   const double allowed = std::min(1.0, kTakesAway * failure);
   std::optional<KnownBugFound> nearest;
-  for (const Mutant& mutant : mutants_of(checkpoint, operands)) {
+  for (const Mutant& mutant : mutants_of(recording, checkpoint, operands)) {
     try {
       const Wrong wrong = run(mutant, recording, block, facts, cases, oracle);
       for (const Rounded& rounded : wrong.rounded) {

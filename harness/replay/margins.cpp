@@ -22,7 +22,7 @@ std::vector<Margin> margins_of(const Recording& recording, const Checkpoint& che
                                     [&](const OutputCase& it) { return right.possible(it.name); });
   std::vector<Margin> out;
   if (!possible) return out;
-  for (const Mutant& mutant : mutants_of(checkpoint, operands)) {
+  for (const Mutant& mutant : mutants_of(recording, checkpoint, operands)) {
     OracleRuns wrong(recording, mutant.checkpoint, block, mutant.operands, oracle);
     Margin margin{std::string(mutant.bug), 0};
     bool has_room = !mutant.store;

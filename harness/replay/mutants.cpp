@@ -5,10 +5,14 @@
 #include <cstring>
 #include <functional>
 
+#include "harness/replay/rotary_table.h"
+
 namespace plumb {
 namespace {
 
 using Tensors = std::map<std::string, Tensor>;
+
+constexpr std::string_view kWrongTheta = "theta 1 percent too large";
 
 // Applies to the params and to all objects within them; whether one of them was changed.
 bool everywhere(Params& params, const std::function<bool(Params&)>& edit) {
@@ -229,6 +233,26 @@ bool flush_denormals(Tensor& t) {
   });
 }
 
+// The tables that were made from these positions, of a theta that is 1 percent larger: frequency i
+// of n is theta^(-i / n).
+bool change_theta(Mutant& m, const HostOperands& maker, double attention_scaling) {
+  const Tensor &positions = maker.inputs.at("positions"), &inv_freq = maker.inputs.at("inv_freq");
+  const int64_t n = inv_freq.numel();
+  const auto angle = [&](int64_t element) {
+    const int64_t i = element % n, token = element / (2 * n);
+    return at(positions, token) * at(inv_freq, i) *
+           std::pow(1.01, -static_cast<double>(i) / static_cast<double>(n));
+  };
+  const auto table_of = [&](double (*function)(double)) {
+    return [&, function](Tensor& t) {
+      return t.numel() == 2 * n * positions.numel() &&
+             change_elements(t, [&](int64_t i) { return function(angle(i)) * attention_scaling; });
+    };
+  };
+  const bool cos = change_named(m.operands.inputs, "cos", table_of(std::cos));
+  return change_named(m.operands.inputs, "sin", table_of(std::sin)) && cos;
+}
+
 struct Bug {
   std::string_view name;
   Edit plant;
@@ -251,6 +275,8 @@ constexpr Bug kBugs[] = {
     {"positions one later", shift_positions},
     {"theta ten times as large",
      [](Mutant& m) { return change_number(m, "theta", [](double x) { return 10 * x; }); }},
+    {kWrongTheta,
+     [](Mutant& m) { return change_number(m, "theta", [](double x) { return 1.01 * x; }); }},
     {"scaling of the rotary tables left out",
      [](Mutant& m) { return change_number(m, "attention_scaling", [](double) { return 1.0; }); },
      "attention_scaling"},
@@ -315,11 +341,19 @@ std::string_view feature_behind(std::string_view bug) {
   return found == std::end(kBugs) ? "" : found->feature;
 }
 
-std::vector<Mutant> mutants_of(const Checkpoint& checkpoint, const HostOperands& operands) {
+std::vector<Mutant> mutants_of(const Recording& recording, const Checkpoint& checkpoint,
+                               const HostOperands& operands) {
   std::vector<Mutant> out;
   for (const Bug& bug : kBugs) {
     Mutant mutant{bug.name, checkpoint, operands};
     if (bug.plant(mutant)) out.push_back(std::move(mutant));
+  }
+  if (const Checkpoint* maker = rotary_table_of(recording, checkpoint)) {
+    Mutant mutant{kWrongTheta, checkpoint, operands};
+    const double scaling = maker->params.number("attention_scaling");
+    if (change_theta(mutant, read_operands(recording, *maker, DType::f32), scaling)) {
+      out.push_back(std::move(mutant));
+    }
   }
   return out;
 }

@@ -20,7 +20,8 @@ struct Mutant {
 
 // One for each known bug that the checkpoint has room for: none has a window that is not
 // there. What its own params and operands cannot say (a residual that is added twice) is missing.
-std::vector<Mutant> mutants_of(const Checkpoint& checkpoint, const HostOperands& operands);
+std::vector<Mutant> mutants_of(const Recording& recording, const Checkpoint& checkpoint,
+                               const HostOperands& operands);
 
 std::vector<std::string_view> known_bugs();
 

@@ -5,6 +5,7 @@
 
 #include "harness/recording/sampled.h"
 #include "harness/replay/recorded_case.h"
+#include "harness/replay/rotary_table.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -144,17 +145,11 @@ bool OracleRuns::has_rotary_table() { return rotary_table() != nullptr; }
 std::shared_ptr<const RotaryTable> OracleRuns::rotary_table() {
   if (table_) return *table_;
   table_.emplace();
-  const auto cos = checkpoint_.inputs.find("cos"), sin = checkpoint_.inputs.find("sin");
-  if (cos == checkpoint_.inputs.end() || sin == checkpoint_.inputs.end()) return {};
-  for (const Checkpoint& maker : recording_.checkpoints()) {
-    if (maker.block != "rotary_table" || maker.outputs.at("cos").tensor != cos->second.tensor ||
-        maker.outputs.at("sin").tensor != sin->second.tensor)
-      continue;
-    const HostOperands operands = read_operands(recording_, maker, DType::f32);
-    const auto made = execute(*find_block(maker.block), maker, operands, oracle_, {}).outputs;
+  if (const Checkpoint* maker = rotary_table_of(recording_, checkpoint_)) {
+    const HostOperands operands = read_operands(recording_, *maker, DType::f32);
+    const auto made = execute(*find_block(maker->block), *maker, operands, oracle_, {}).outputs;
     table_ =
         std::make_shared<RotaryTable>(RotaryTable{values(made.at("cos")), values(made.at("sin"))});
-    break;
   }
   return *table_;
 }

@@ -71,7 +71,8 @@ TEST_CASE("every known bug that fails is named, however it rounds") {
            {"zamba2-a8/decode-f32", {"causal_conv1d", "ssd_scan", "gated_rms_norm"}}}) {
     for (const std::string& block : blocks) {
       Subject subject(recording, block);
-      for (const Mutant& mutant : mutants_of(subject.checkpoint, subject.operands)) {
+      for (const Mutant& mutant :
+           mutants_of(subject.recording, subject.checkpoint, subject.operands)) {
         if (mutant.store) continue;
         for (const OpSet& fused : {OpSet(), OpSet().set()}) {
           const CheckpointResult result =
@@ -125,12 +126,36 @@ TEST_CASE("what is broken in another way gets no name") {
   }
 }
 
+TEST_CASE("tables of another theta are planted wherever the recording says what made them") {
+  for (const char* block : {"rotary", "attention", "decoder_layer"}) {
+    Subject subject("gemma2-a4/whole-f32", block);
+    const std::vector<Mutant> all =
+        mutants_of(subject.recording, subject.checkpoint, subject.operands);
+    const auto theta = std::find_if(all.begin(), all.end(), [](const Mutant& it) {
+      return it.bug == "theta 1 percent too large";
+    });
+    INFO(block);
+    REQUIRE(theta != all.end());
+    const Tensor &right = subject.operands.inputs.at("cos"),
+                 &wrong = theta->operands.inputs.at("cos");
+    double largest = 0;
+    for (int64_t i = 0; i < right.numel(); ++i) {
+      const double off = wrong.data<float>()[i] - right.data<float>()[i];
+      largest = std::max(largest, std::fabs(off));
+    }
+    CHECK(largest > 1e-3);
+    CHECK(largest < 0.2);
+    CHECK(right.data<float>()[0] == wrong.data<float>()[0]);  // frequency 0 is 1 for any theta
+  }
+}
+
 TEST_CASE("two bugs at once are neither of them") {
   Subject subject("gemma2-a4/whole-f32", "sdpa");
-  const std::vector<Mutant> all = mutants_of(subject.checkpoint, subject.operands);
+  const std::vector<Mutant> all =
+      mutants_of(subject.recording, subject.checkpoint, subject.operands);
   REQUIRE(all.size() > 1);
   Mutant both = all.front();
-  for (const Mutant& second : mutants_of(both.checkpoint, both.operands)) {
+  for (const Mutant& second : mutants_of(subject.recording, both.checkpoint, both.operands)) {
     if (second.bug == both.bug || second.store) continue;
     const CheckpointResult result =
         subject.judged(subject.run(second.checkpoint, second.operands, OpSet()));
