@@ -27,6 +27,14 @@ void add_replay_options(CLI::App& app, const std::shared_ptr<ReplayCommand>& opt
   app.add_option("--repeat", options->repeat, "runs per checkpoint whose bytes must agree")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000000));
+  app.add_option_function<std::string>(
+         "--referee",
+         [options](const std::string& rule) {
+           options->referee = rule == "native" ? RefereeRule::always : RefereeRule::affordable;
+         },
+         "our own float64 block beside the recorded one: native runs it for every checkpoint, auto "
+         "where it takes under a second or the recording lacks the rounded model and the spread")
+      ->check(CLI::IsMember({"auto", "native"}));
   app.add_option("--threads", options->threads, "CPU threads; 0: one per core")
       ->capture_default_str();
   add_worker_options(app, options->worker);
@@ -50,6 +58,7 @@ std::vector<Loaded> load_all(const ReplayCommand& options) {
     entry.replay.impl = options.impl;
     entry.replay.repeat = options.repeat;
     entry.replay.threads = options.threads;
+    entry.replay.referee = options.referee;
     entry.replay.fixture = entry.fixture;
     try {
       entry.recording = Recording::open(folder);

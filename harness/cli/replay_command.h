@@ -19,6 +19,7 @@ struct ReplayCommand {
   std::string devices, priority, dtype, impl;
   bool no_fuse = false;
   int repeat = 2, threads = 0;
+  RefereeRule referee = RefereeRule::affordable;
   WorkerOptions worker;
 };
 

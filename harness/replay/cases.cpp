@@ -187,10 +187,36 @@ class Referee {
 
 }  // namespace
 
+double float64_products(const HostOperands& operands) {
+  double weights = 0, rows = 0, keys = 0, largest = 0;
+  for (const auto& [name, t] : operands.weights) {
+    if (t.rank() == 2) weights += static_cast<double>(t.numel());
+  }
+  for (const auto& [name, t] : operands.inputs) {
+    if (!is_floating(t.dtype()) || t.rank() < 2) continue;
+    const auto elements = static_cast<double>(t.numel());
+    largest = std::max(largest, elements);
+    rows = std::max(rows, elements / static_cast<double>(std::max<int64_t>(t.dim(-1), 1)));
+    keys = std::max(keys, static_cast<double>(t.dim(-2)));
+  }
+  return rows * weights + 2 * largest * keys;  // projections, and scores and values of attention
+}
+
+bool is_refereed(const Checkpoint& checkpoint, const HostOperands& operands, DType recorded,
+                 DType dtype, RefereeRule rule) {
+  constexpr double kAffordable = 2e9;  // under a second on a core
+  if (rule == RefereeRule::always || dtype != recorded) return true;
+  if (float64_products(operands) <= kAffordable) return true;
+  const bool narrow = size_of(recorded) == 2;
+  return std::any_of(checkpoint.outputs.begin(), checkpoint.outputs.end(), [&](const auto& output) {
+    return !output.second.spread || (narrow && !output.second.model);
+  });
+}
+
 std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoint& checkpoint,
                                      const BlockEntry& block, const HostOperands& operands,
                                      const std::map<std::string, Tensor>& outputs,
-                                     const RunFacts& facts, Device& oracle) {
+                                     const RunFacts& facts, Device& oracle, bool refereed) {
   const DType dtype = facts.dtype;
   const Standing standing = standing_of(recording, checkpoint, facts);
   const bool exact = block.bits == BitRule::exact;
@@ -218,7 +244,7 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
     output.conformance = conforms;
     output.held_to_model = standing.held_to_model && !exact;
     output.coarser = standing.coarser;
-    if (!exact && dtype != DType::f64) referee.hold_to_oracle(output);
+    if (refereed && !exact && dtype != DType::f64) referee.hold_to_oracle(output);
     const bool possible = runs->possible(name);
     // In float32 the model rounds nothing that counts, where there is a reference.
     const bool modelled =
@@ -228,7 +254,7 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
         standing.held_to_model ? std::nullopt : recorded_model(recording, checkpoint, output);
     if (modelled && recorded) {
       output.model = *recorded;
-    } else if (modelled && (possible || standing.other_dtype)) {
+    } else if (modelled && refereed && (possible || standing.other_dtype)) {
       output.model = runs->rounded(name, facts.single_rounding);
     }
     if (!standing.other_dtype) output.spread = recorded_spread(checkpoint, name, facts.contract);

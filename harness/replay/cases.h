@@ -28,13 +28,24 @@ RunFacts external_facts(const Recording& recording, const BlockEntry& block,
                         const Checkpoint& checkpoint, const HostOperands& operands, Device& oracle,
                         DType dtype, RoundingPoints points);
 
+// Whether our own float64 block runs beside what the recording says of it. Where it would take
+// long, and the recording has the rounded model and the spread of correct kernels, it need not.
+enum class RefereeRule { affordable, always };
+
+// Multiplications of the block in float64, about.
+double float64_products(const HostOperands& operands);
+
+// Whether it runs for this checkpoint.
+bool is_refereed(const Checkpoint& checkpoint, const HostOperands& operands, DType recorded,
+                 DType dtype, RefereeRule rule);
+
 // One case per output, `outputs` being what the run made. Runs the block on the oracle where the
 // verdict needs its rounded model or, for a dtype other than the recording's, the oracle itself; of
 // a sampled output, on the chosen rows only. Where those cannot be computed alone, the reference
-// stands for the model, and another dtype is Unsupported.
+// stands for the model, and another dtype is Unsupported. Not `refereed`: by the recording alone.
 std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoint& checkpoint,
                                      const BlockEntry& block, const HostOperands& operands,
                                      const std::map<std::string, Tensor>& outputs,
-                                     const RunFacts& facts, Device& oracle);
+                                     const RunFacts& facts, Device& oracle, bool refereed = true);
 
 }  // namespace plumb

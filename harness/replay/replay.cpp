@@ -69,6 +69,7 @@ std::string repeat_command(const std::string& what, const std::string& device,
   if (options.repeat != ReplayOptions().repeat) out += text(" --repeat ", options.repeat);
   if (options.threads != 0) out += text(" --threads ", options.threads);
   for (const LoadedPlugin& plugin : loaded_plugins()) out += " --plugin " + shell_word(plugin.file);
+  if (options.referee == RefereeRule::always) out += " --referee native";
   if (looser_contracts_allowed()) out += " --looser-contracts";
   return out;
 }
@@ -202,6 +203,12 @@ Verdict Replayer::verify(const BlockEntry& block, const Checkpoint& checkpoint, 
                                [](const OpRecord& r) { return is_fused(r.op); });
     result.determinism = unstable.empty() ? Determinism::d0 : Determinism::d1;
     result.runs = runs;
+    result.refereed =
+        is_refereed(checkpoint, operands, recording_.dtype(), dtype_, options_.referee);
+    if (!result.refereed) {
+      result.details.push_back(
+          "judged by what the recording says alone; --referee native runs our float64 block, too");
+    }
     if (options_.margins) {
       result.margins = margins_of(recording_, checkpoint, block, operands,
                                   facts_of(first.records, dtype_), all, oracle_);
@@ -216,8 +223,10 @@ Verdict Replayer::verify(const BlockEntry& block, const Checkpoint& checkpoint, 
 
 std::vector<OutputCase> Replayer::cases(const BlockEntry& block, const Checkpoint& checkpoint,
                                         const HostOperands& operands, const Execution& execution) {
-  return output_cases(recording_, checkpoint, block, operands, execution.outputs,
-                      facts_of(execution.records, dtype_), oracle_);
+  return output_cases(
+      recording_, checkpoint, block, operands, execution.outputs,
+      facts_of(execution.records, dtype_), oracle_,
+      is_refereed(checkpoint, operands, recording_.dtype(), dtype_, options_.referee));
 }
 
 void Replayer::explain(const BlockEntry& block, const Checkpoint& checkpoint,

@@ -20,7 +20,8 @@ struct ReplayOptions {
   int threads = 0;       // --threads, for the repeat command
   bool explain = true;   // what a failure looks like: known bugs, roundings, the composed block
   bool margins = false;  // how far known bugs are from passing (harness/replay/margins.h)
-  bool shadow = false;   // chains: shadow errors of all layers, not only after a failure
+  RefereeRule referee = RefereeRule::affordable;
+  bool shadow = false;  // chains: shadow errors of all layers, not only after a failure
 };
 
 // What came of one checkpoint.

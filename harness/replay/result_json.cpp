@@ -106,8 +106,9 @@ void members(Is<KnownBugFound> auto& x, auto each) {
 }
 void members(Is<CheckpointResult> auto& x, auto each) {
   auto& [status, reason, block, checkpoint, recording, fixture, device, dtype, contract, looser,
-         impl, fused, step, outputs, features, blind_to, details, diagnosis, known_bug, not_judged,
-         again, output_sha256, golden_sha256, determinism, runs, margins, seconds, chain] = x;
+         refereed, impl, fused, step, outputs, features, blind_to, details, diagnosis, known_bug,
+         not_judged, again, output_sha256, golden_sha256, determinism, runs, margins, seconds,
+         chain] = x;
   each("status", status, "block", block, "checkpoint", checkpoint, "recording", recording,
        "fixture", fixture, "device", device, "dtype", dtype, "contract", contract,
        "looser_contracts", looser, "impl", impl, "fused", fused, "step", step, "reason", reason,
@@ -115,6 +116,7 @@ void members(Is<CheckpointResult> auto& x, auto each) {
        "outputs", outputs, "features", features, "blind_to", blind_to, "output_sha256",
        output_sha256, "golden_sha256", golden_sha256, "determinism", determinism, "runs", runs,
        "margins", margins, "seconds", seconds, "chain", chain, "again", again);
+  each.inner("refereed", refereed);
 }
 void members(Is<Replayed> auto& x, auto each) {
   auto& [result, outputs] = x;

@@ -293,6 +293,12 @@ Outcome outcome_of(const std::vector<CheckpointResult>& results, const Request& 
                            " of ", request.checkpoints, " checkpoints",
                            results.empty() ? "" : ", until then " + outcome.verdict);
   }
+  const auto unrefereed = std::count_if(results.begin(), results.end(),
+                                        [](const CheckpointResult& it) { return !it.refereed; });
+  if (unrefereed > 0) {
+    outcome.verdict += text("; ", unrefereed, " of ", results.size(),
+                            " by what their recordings say alone (--referee native: not so)");
+  }
   if (!outcome.looser.empty()) {
     outcome.verdict += "; judged by looser contracts: " + joined(outcome.looser);
   }
