@@ -74,8 +74,8 @@ PRIVATE_HEADER = re.compile(r"(?:nlohmann|CLI)/")  # slow to compile, and no cal
 # Catch2's own switches have to be macros.
 TEST_MACRO = re.compile(r"CATCH_\w+")
 
-# Symbols that the compiler calls by name, one per size; a context switch per platform; the ops, which
-# would stand once for each device and once more as names.
+# Symbols that the compiler calls by name, one per size; a context switch per platform; the ops,
+# which would stand once for each device and once more as names.
 MACRO_FILES = (
     "kernels/emu/tsan_entry.cpp",
     "kernels/emu/fiber.cpp",
@@ -99,7 +99,8 @@ PYTHON_LAYERS = {
     "python_inspector": (
         "version", "errors", "needs", "compatibility", "format", "models", "oracle", "taps",
         "recorder", "verdict_html", "verdict", "verdict_frame", "judge_library", "verification",
-        "drawing", "checking", "pytest_plugin", "cases", "__init__", "cli", "__main__",
+        "drawing", "checking", "pytest_plugin", "engines", "adapters", "cases", "__init__", "cli",
+        "__main__",
     ),
     "reports": (
         "__init__", "terminal", "files", "decode", "json_lines", "results", "reader",

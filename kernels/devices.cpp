@@ -33,7 +33,7 @@ struct Row {
 const std::vector<Row>& table() {
   static const std::vector<Row> rows = {
       {"cpu", open_cpu_device, true},
-      {"oracle", [](int) { return open_oracle_device(); }, false},
+      {"oracle", open_oracle_device, false},
   };
   return rows;
 }

@@ -10,6 +10,9 @@ from python_inspector.version import __version__ as __version__
 if TYPE_CHECKING:
     from python_inspector.checking import check
     from python_inspector.drawing import draw
+    from python_inspector.engines.capture import capture
+    from python_inspector.engines.model import verify_model
+    from python_inspector.engines.module import verify_module
     from python_inspector.errors import RecordError, RecordWarning
     from python_inspector.models import tiny as tiny
     from python_inspector.recorder.session import note, record, save
@@ -23,6 +26,7 @@ __all__ = [
     "RecordWarning",
     "Unsupported",
     "Verdict",
+    "capture",
     "check",
     "draw",
     "note",
@@ -30,6 +34,8 @@ __all__ = [
     "save",
     "verdicts_frame",
     "verify",
+    "verify_model",
+    "verify_module",
 ]
 
 _HOMES = {
@@ -38,6 +44,7 @@ _HOMES = {
     "RecordWarning": "errors",
     "Unsupported": "verification",
     "Verdict": "verdict",
+    "capture": "engines.capture",
     "check": "checking",
     "draw": "drawing",
     "note": "recorder.session",
@@ -45,6 +52,8 @@ _HOMES = {
     "save": "recorder.session",
     "verdicts_frame": "verdict_frame",
     "verify": "verification",
+    "verify_model": "engines.model",
+    "verify_module": "engines.module",
 }
 
 
@@ -60,6 +69,7 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"{__name__}.{_MODULES[name]}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if _HOMES[name] not in _LIGHT:
+    home = _HOMES[name]
+    if home not in _LIGHT and not home.startswith("engines."):
         importlib.import_module(f"{__name__}.compatibility")  # first: a version that is too old
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)

@@ -100,9 +100,16 @@ def build_parser() -> argparse.ArgumentParser:
     text.add_argument("--prompt", required=True, metavar="TEXT")
     text.add_argument("options", nargs="*", metavar="-- OPTION", help="of harness generate")
     text.set_defaults(run=_generate)
+    _add_map(commands.add_parser("map", help="which module of an engine is which recorded one"))
     _add_architectures(commands.add_parser("architectures", help="record and check them all"))
     commands.add_parser("bench", help="what recording (or: bench verify) costs")
     return parser
+
+
+def _add_map(parser: argparse.ArgumentParser) -> None:
+    from python_inspector.engines.map_command import add_map
+
+    add_map(parser)
 
 
 def _add_record(parser: argparse.ArgumentParser) -> None:
@@ -168,6 +175,7 @@ def _add_architectures(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="MODEL_TYPE", help="only these")
     parser.add_argument("--list", action="store_true", help="their names, nothing is run")
     parser.add_argument("--markdown", action="store_true", help="the table as Markdown")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many at once")
 
 
 def _add_bugs(parser: argparse.ArgumentParser) -> None:
@@ -427,10 +435,12 @@ def _architectures(options: argparse.Namespace) -> int:
     known = architectures.names()
     if unknown := sorted(set(options.names) - set(known)):
         raise UsageError(f"no architecture {unknown[0]!r}; `inspector architectures --list`")
+    if options.jobs < 1:
+        raise UsageError(f"--jobs {options.jobs}, expected at least 1")
     if options.list:
         print("\n".join(known))
         return 0
-    rows = architectures.survey_with_progress(options.names or known)
+    rows = architectures.survey_with_progress(options.names or known, options.jobs)
     print("\n".join((architectures.markdown if options.markdown else architectures.table)(rows)))
     return BAD_INPUT if any(row.problems for row in rows) else 0
 

@@ -175,8 +175,25 @@ class KnownBug:
     rounds: str = ""  # where that block rounds; "": as the contract says
 
 
+class Judged:
+    """What follows from a checkpoint's status."""
+
+    status: str
+    determinism: str
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is a failure, of whatever kind."""
+        return self.status not in NO_FAILURES
+
+    @property
+    def loose(self) -> bool:
+        """Whether its runs are known to differ."""
+        return self.determinism == "D1" or self.status == "nondeterministic"
+
+
 @dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(Judged):
     """One checkpoint on one device."""
 
     status: str
@@ -205,16 +222,6 @@ class Checkpoint:
     passing_bugs: list[str] | None = None  # of them
     diagnosis: str = ""  # which roundings a failure's bits follow
     known_bug: KnownBug | None = None
-
-    @property
-    def failed(self) -> bool:
-        """Whether it is a failure, of whatever kind."""
-        return self.status not in NO_FAILURES
-
-    @property
-    def loose(self) -> bool:
-        """Whether its runs are known to differ."""
-        return self.determinism == "D1" or self.status == "nondeterministic"
 
     @property
     def gates(self) -> Iterator[tuple[Output, Gate]]:

@@ -4,9 +4,9 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "harness/io/generator.h"
+#include "harness/io/safetensors.h"
 #include "harness/model/model_folder.h"
 #include "kernels/error.h"
 
@@ -24,10 +24,6 @@ fs::path make_folder() {
   return name;
 }
 
-bool ends_with(const std::string& text, std::string_view end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
 // Of a weight by its name and shape: sigma 1.155 2^exponent, and what is added.
 Generator distribution(const std::string& name, const Shape& shape, bool gemma) {
   constexpr int kMatrix = -16, kVector = -17;  // times 2^15: 1/2, 1/4
@@ -38,23 +34,8 @@ Generator distribution(const std::string& name, const Shape& shape, bool gemma) 
     return out;
   }
   out.exponent = kVector;
-  const bool one = ends_with(name, "norm.weight") || ends_with(name, ".D");
+  const bool one = name.ends_with("norm.weight") || name.ends_with(".D");
   if (one && !gemma) out.offset = 1;
-  return out;
-}
-
-nlohmann::ordered_json header(const std::map<std::string, Shape>& weights, DType dtype) {
-  nlohmann::ordered_json out = nlohmann::ordered_json::object();
-  int64_t at = 0;
-  for (const auto& [name, shape] : weights) {
-    const int64_t end = at + shape.numel() * size_of(dtype);
-    std::vector<int64_t> extents;
-    for (int axis = 0; axis < shape.rank(); ++axis) extents.push_back(shape[axis]);
-    out[name] = {{"dtype", std::string(safetensors_name(dtype))},
-                 {"shape", extents},
-                 {"data_offsets", {at, end}}};
-    at = end;
-  }
   return out;
 }
 
@@ -71,11 +52,9 @@ void write_repeated(std::ofstream& file, const Tensor& pool, int64_t start, int6
 void write_weights(const fs::path& path, const std::map<std::string, Shape>& weights, DType dtype,
                    bool gemma) {
   std::ofstream file(path, std::ios::binary);
-  std::string head = header(weights, dtype).dump();
-  head.resize((head.size() + 7) / 8 * 8, ' ');
-  const auto bytes = static_cast<uint64_t>(head.size());
-  for (int i = 0; i < 8; ++i) file.put(static_cast<char>(bytes >> (8 * i)));
-  file << head;
+  std::vector<SafetensorsItem> items;
+  for (const auto& [name, shape] : weights) items.push_back({name, dtype, shape});
+  file << safetensors_header(items);
   std::map<std::pair<int, float>, Tensor> pools;
   int64_t start = 0;
   for (const auto& [name, shape] : weights) {

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "harness/io/json_line.h"
 #include "harness/io/table.h"
 #include "harness/report/console.h"
 #include "kernels/error.h"
@@ -11,20 +12,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string line(const Json& object) {
-  return object.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 std::string percent(double share) { return short_number(100 * share) + " %"; }
 
 }  // namespace
 
 std::string ceilings_json(const Device& device, DType dtype, const Ceilings& ceilings) {
-  return line({{"type", "ceilings"},
-               {"device", device.name()},
-               {"dtype", std::string(name_of(dtype))},
-               {"copy_gb_per_s", 1e-9 * ceilings.copy},
-               {"matrix_tflop_per_s", 1e-12 * ceilings.matrix}});
+  return json_line(Json{{"type", "ceilings"},
+                        {"device", device.name()},
+                        {"dtype", std::string(name_of(dtype))},
+                        {"copy_gb_per_s", 1e-9 * ceilings.copy},
+                        {"matrix_tflop_per_s", 1e-12 * ceilings.matrix}});
 }
 
 std::string bench_json(const BenchResult& result, const Device& device, const Ceilings& ceilings) {
@@ -58,7 +55,7 @@ std::string bench_json(const BenchResult& result, const Device& device, const Ce
                          {"share_of_copy_of_size", result.copy / result.median}});
     }
   }
-  return line(object);
+  return json_line(object);
 }
 
 std::string bench_table(const std::vector<BenchResult>& results, const Ceilings& ceilings) {
@@ -127,7 +124,7 @@ std::string model_bench_json(const ModelBenchResult& result, const Device& devic
       object["allowed_rss_bytes"] = allowed_rss(result, labels.weight_bytes);
     }
   }
-  return line(object);
+  return json_line(object);
 }
 
 std::string model_bench_text(const ModelBenchResult& r, const Device& device,

@@ -1,43 +1,59 @@
 #include "harness/bench/shapes.h"
 
+#include <nlohmann/json.hpp>
+
 #include "kernels/error.h"
 
 namespace plumb {
 
+extern const char kModelSizes[];  // fixtures/schema/sizes.json
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class T>
+std::optional<T> optional(const Json& config, const char* key) {
+  return config.contains(key) ? std::optional(config[key].get<T>()) : std::nullopt;
+}
+
+BenchShape shape_of(const std::string& name, const Json& config) {
+  BenchShape out;
+  out.name = name;
+  out.config = config.dump();
+  config.at("hidden_size").get_to(out.hidden);
+  config.at("num_attention_heads").get_to(out.heads);
+  config.at("num_key_value_heads").get_to(out.kv_heads);
+  config.at("intermediate_size").get_to(out.intermediate);
+  config.at("vocab_size").get_to(out.vocab);
+  out.attention_softcap = optional<double>(config, "attn_logit_softcapping");
+  out.final_softcap = optional<double>(config, "final_logit_softcapping");
+  out.window = optional<int64_t>(config, "sliding_window");
+  out.gemma = config.at("model_type") == "gemma2";
+  if (out.gemma) out.activation = Activation::gelu_tanh;
+  if (config.at("model_type") == "zamba2") {
+    const int64_t inner = config.at("mamba_expand").get<int64_t>() * out.hidden;
+    const int64_t heads = config.at("n_mamba_heads");
+    out.activation = Activation::gelu;
+    out.mamba = BenchMamba{heads, inner / heads, config.at("mamba_ngroups"),
+                           config.at("mamba_d_state"), config.at("chunk_size")};
+  }
+  // Zamba2 attends to hidden states and embeddings side by side.
+  out.head_dim = out.mamba ? 2 * out.hidden / out.heads : config.at("head_dim").get<int64_t>();
+  return out;
+}
+
+}  // namespace
+
 const std::vector<BenchShape>& bench_shapes() {
-  static const std::vector<BenchShape> shapes = {
-      {"llama3-8b", 4096, 32, 8, 128, 14336, 128256},
-      {"llama3.2-1b", 2048, 32, 8, 64, 8192, 128256},
-      {"gemma2-2b", 2304, 8, 4, 256, 9216, 256000, Activation::gelu_tanh, true, 50.0, 30.0, 4096},
-      {"zamba2-1.2b",
-       2048,
-       32,
-       32,
-       128,
-       8192,
-       32000,
-       Activation::gelu,
-       false,
-       {},
-       {},
-       {},
-       BenchMamba{64, 64, 1, 128, 256}},
-      {"tiny", 64, 4, 2, 16, 128, 512},  // for a first look on a slow device
-      {"tiny-gemma2", 64, 4, 2, 16, 128, 512, Activation::gelu_tanh, true, 50.0, 30.0, 8},
-      {"tiny-zamba2",
-       64,
-       4,
-       2,
-       16,
-       128,
-       512,
-       Activation::gelu,
-       false,
-       {},
-       {},
-       {},
-       BenchMamba{4, 32, 2, 16, 16}},
-  };
+  static const std::vector<BenchShape> shapes = [] {
+    const Json sizes = Json::parse(kModelSizes);
+    std::vector<BenchShape> out;
+    for (const auto& [name, config] : sizes.items()) {
+      out.push_back(shape_of(name, config));
+    }
+    return out;
+  }();
   return shapes;
 }
 

@@ -1,9 +1,8 @@
-// The published sizes of the models whose blocks are measured.
+// The published sizes of the models that are measured (fixtures/schema/sizes.json).
 #pragma once
 
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "kernels/ops.h"
@@ -19,8 +18,9 @@ struct BenchMamba {
 };
 
 struct BenchShape {
-  std::string_view name;
-  int64_t hidden, heads, kv_heads, head_dim, intermediate, vocab;
+  std::string name;
+  std::string config;  // the config.json of the whole model: what it says about the computation
+  int64_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, intermediate = 0, vocab = 0;
   Activation activation = Activation::silu;
   bool gemma = false;  // sandwich norms, 1 + weight after the cast, scaled embedding
   std::optional<double> attention_softcap = {}, final_softcap = {};

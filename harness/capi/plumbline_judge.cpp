@@ -10,7 +10,7 @@
 #include "harness/recording/recording.h"
 #include "harness/replay/external_outputs.h"
 #include "harness/replay/recorded.h"
-#include "harness/report/results_json.h"
+#include "harness/replay/result_json.h"
 #include "kernels/error.h"
 
 namespace plumb {

@@ -66,6 +66,35 @@ double largest_error(const std::vector<double>& y, const ReferenceScales& scales
   return quotient(largest, scales.max_abs);
 }
 
+// Of every row with elements that are judged; others: 0.
+std::vector<double> row_errors(const std::vector<double>& y, const Recorded& it) {
+  std::vector<double> out;
+  const int64_t columns = it.layout.columns;
+  for (int64_t row = 0; row < it.layout.rows; ++row) {
+    double off = 0, size = 0;
+    for (int64_t i = row * columns; i < (row + 1) * columns; ++i) {
+      const auto at = static_cast<size_t>(i);
+      if (!it.scales.usable[at]) continue;
+      off += (y[at] - it.scales.o[at]) * (y[at] - it.scales.o[at]);
+      size += it.scales.o[at] * it.scales.o[at];
+    }
+    out.push_back(std::sqrt(quotient(off, size)));
+  }
+  return out;
+}
+
+// "4-10, 12"
+std::string ranges(const std::vector<bool>& set) {
+  std::string out;
+  for (size_t i = 0; i < set.size(); ++i) {
+    if (!set[i] || (i > 0 && set[i - 1])) continue;
+    size_t last = i;
+    while (last + 1 < set.size() && set[last + 1]) ++last;
+    out += text(out.empty() ? "" : ", ", i, last > i ? text('-', last) : "");
+  }
+  return out;
+}
+
 std::vector<double> row_of(const std::vector<double>& matrix, int64_t row, int64_t columns) {
   const auto begin = matrix.begin() + row * columns;
   return {begin, begin + columns};
@@ -123,6 +152,24 @@ void Between::add_tokens(std::vector<TokenLogits>& to, const Tensor& y, const Te
     const std::vector<double> exact = row_of(b, row, layout.columns);
     to.push_back({row_of(a, row, layout.columns), exact, exact, std::nullopt});
   }
+}
+
+std::string wrong_tokens(const Recording& recording, const Checkpoint& checkpoint,
+                         const ChainRow& row, const Tensor& y, const Tensor& judged) {
+  const Recorded it = recorded(recording, checkpoint, row.output, judged, recording.dtype());
+  if (row.is_state() || !(y.shape() == it.layout.shape)) return "";
+  const std::vector<double> of_y = row_errors(to_matrix(y, it.layout), it);
+  const std::vector<double> of_r = row_errors(it.r, it);
+  const double allowed = c_chain_of(recording.dtype()) * kappa(it.layout.columns, it.layout.rows) *
+                         std::max(*std::max_element(of_r.begin(), of_r.end()), row.floor);
+  const int64_t tokens = it.layout.tokens;
+  std::vector<bool> wrong(static_cast<size_t>(tokens));
+  for (size_t i = 0; i < of_y.size(); ++i) {
+    const size_t token = i % static_cast<size_t>(tokens);
+    wrong[token] = wrong[token] || !(of_y[i] <= allowed);
+  }
+  const std::string which = ranges(wrong);
+  return which.empty() ? "" : text("tokens that are off: ", which, " of 0-", tokens - 1);
 }
 
 Tensor last_tokens(const Tensor& t, int64_t count) {

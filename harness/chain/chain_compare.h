@@ -31,6 +31,11 @@ struct Between {
 // The last tokens of [B, T, ...], contiguous: logits of which a recording keeps some.
 Tensor last_tokens(const Tensor& t, int64_t count);
 
+// Which tokens of an output are off, in words; empty: none by themselves. A token may be as far off
+// as the worst of the reference, times the c and kappa of chained limits.
+std::string wrong_tokens(const Recording& recording, const Checkpoint& checkpoint,
+                         const ChainRow& row, const Tensor& y, const Tensor& judged);
+
 // Bytes of the slots which were stored before a call that differ after it: slots count along
 // `axis`, a call adds `fresh` of them behind the others and drops as many as are too many. In a
 // state of fixed length `seen` tokens came before the call: unused slots must stay as they are,

@@ -16,29 +16,6 @@ TokenRows rows_of(const Tensor& ids) {
   return out;
 }
 
-// Ids of every step, from the checkpoints of the embedding.
-std::vector<TokenRows> recorded_ids(const Recording& recording) {
-  std::vector<TokenRows> out;
-  for (const Checkpoint& c : recording.checkpoints()) {
-    const auto ids = c.inputs.find("ids");
-    if (c.block != "embedding" || ids == c.inputs.end()) continue;
-    const TensorInfo& info = recording.tensor_info(ids->second.tensor);
-    const bool fits = info.dtype == DType::i64 && info.shape.rank() == 2 &&
-                      info.shape.numel() > 0 && c.step == static_cast<int64_t>(out.size());
-    if (!fits) {
-      throw BadInput(text(c.params.where(), ": ids are ", name_of(info.dtype), ' ', info.shape,
-                          " in step ", c.step, ", expected i64 [batch, token] in step ", out.size(),
-                          "; record the whole model from its first call"));
-    }
-    out.push_back(rows_of(recording.read(ids->second.tensor)));
-  }
-  if (out.empty()) {
-    throw BadInput(text(recording.folder().string(),
-                        ": has no checkpoint of the embedding, whose ids start a chain"));
-  }
-  return out;
-}
-
 // Inverse frequencies of every step that has a table of cos and sin.
 std::vector<std::vector<double>> recorded_frequencies(const Recording& recording, size_t steps) {
   std::vector<std::vector<double>> out(steps);
@@ -72,7 +49,32 @@ int64_t recorded_slots(const Recording& recording) {
   return out;
 }
 
-// Tokens of padding on the left of every row; empty: none.
+int64_t tokens_of(const TokenRows& rows) { return static_cast<int64_t>(rows.at(0).size()); }
+
+}  // namespace
+
+std::vector<TokenRows> recorded_ids(const Recording& recording) {
+  std::vector<TokenRows> out;
+  for (const Checkpoint& c : recording.checkpoints()) {
+    const auto ids = c.inputs.find("ids");
+    if (c.block != "embedding" || ids == c.inputs.end()) continue;
+    const TensorInfo& info = recording.tensor_info(ids->second.tensor);
+    const bool fits = info.dtype == DType::i64 && info.shape.rank() == 2 &&
+                      info.shape.numel() > 0 && c.step == static_cast<int64_t>(out.size());
+    if (!fits) {
+      throw BadInput(text(c.params.where(), ": ids are ", name_of(info.dtype), ' ', info.shape,
+                          " in step ", c.step, ", expected i64 [batch, token] in step ", out.size(),
+                          "; record the whole model from its first call"));
+    }
+    out.push_back(rows_of(recording.read(ids->second.tensor)));
+  }
+  if (out.empty()) {
+    throw BadInput(text(recording.folder().string(),
+                        ": has no checkpoint of the embedding, whose ids start a chain"));
+  }
+  return out;
+}
+
 std::vector<int64_t> recorded_padding(const Recording& recording) {
   std::vector<int64_t> out;
   const JsonValue padding = recording.provenance().at("run").at("left_pad");
@@ -81,9 +83,9 @@ std::vector<int64_t> recorded_padding(const Recording& recording) {
   return out;
 }
 
-int64_t tokens_of(const TokenRows& rows) { return static_cast<int64_t>(rows.at(0).size()); }
-
-}  // namespace
+bool continues(const Recording& recording) {
+  return recording.mode() != "whole" && recording.mode() != "padded";
+}
 
 Tensor find_seen(const std::vector<Seen>& seen, const std::string& checkpoint,
                  std::string_view output) {
@@ -122,7 +124,7 @@ ChainReplay::ChainReplay(const Recording& recording)
       padding_(recorded_padding(recording)),
       kind_(recorded_kind(recording)),
       room_(recorded_slots(recording)),
-      goes_on_(recording.mode() != "whole" && recording.mode() != "padded") {
+      goes_on_(continues(recording)) {
   int64_t tokens = 0;
   for (const TokenRows& rows : ids_) tokens += tokens_of(rows);
   room_ = std::max(room_, tokens);

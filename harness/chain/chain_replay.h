@@ -44,6 +44,14 @@ class Notes final : public Observer {
   std::vector<Seen> seen_;
 };
 
+// Ids of every call of the model, from the checkpoints of the embedding. Throws BadInput where the
+// recording cannot be the run of a whole model.
+std::vector<TokenRows> recorded_ids(const Recording& recording);
+// Tokens of padding on the left of every row; empty: none.
+std::vector<int64_t> recorded_padding(const Recording& recording);
+// Whether a call continues the sequence of the one before.
+bool continues(const Recording& recording);
+
 class ChainReplay {
  public:
   // Throws BadInput where the recording cannot be the run of a whole model.

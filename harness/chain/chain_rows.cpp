@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "harness/recording/recording_chain.h"
+#include "harness/replay/external.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -76,6 +77,22 @@ Floors take_isolated(ChainRow& row, const CheckpointResult& done) {
   return {};
 }
 
+// What the reference itself would be told.
+Floors take_reference(ChainRow& row, const Recording& recording, Device& oracle,
+                      const Checkpoint& c) {
+  CheckpointResult done = external_result(recording, c);
+  const std::map<std::string, Tensor> itself = {
+      {row.output, recording.read(c.outputs.at(row.output).tensor)}};
+  const ExternalOptions how{recording.contracts().at(c.contract).points, false};
+  status_of_exception(done, c.params.where(),
+                      [&] { judge_external(recording, c, itself, how, oracle, done); });
+  Floors own = take_isolated(row, done);
+  row.isolated = row.isolated_reference;
+  row.isolated_failed = false;
+  if (done.outputs.empty()) own.norm = kLimits.rounding * unit_roundoff(recording.dtype());
+  return own;
+}
+
 // Floors of the blocks so far, in quadrature; a state's are those of the layer that it is of.
 void add_floors(ChainRows& chain, const std::vector<Floors>& own) {
   for (size_t i = 0; i < chain.rows.size(); ++i) {
@@ -115,6 +132,18 @@ ChainRows chain_rows(const Recording& recording, Device& device, Device& oracle,
       note_run(result, done);
     }
     floors.push_back(take_isolated(out.rows[i], done));
+  }
+  add_floors(out, floors);
+  return out;
+}
+
+ChainRows reference_rows(const Recording& recording, Device& oracle) {
+  ChainRows out = listed(recording);
+  std::vector<Floors> floors;
+  for (size_t i = 0; i < out.rows.size(); ++i) {
+    const bool state = out.rows[i].is_state();
+    floors.push_back(state ? Floors()
+                           : take_reference(out.rows[i], recording, oracle, *out.checkpoints[i]));
   }
   add_floors(out, floors);
   return out;

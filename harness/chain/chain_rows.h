@@ -20,4 +20,8 @@ struct ChainRows {
 ChainRows chain_rows(const Recording& recording, Device& device, Device& oracle,
                      const ReplayOptions& options, CheckpointResult& result);
 
+// Of a program that nobody saw run: as of a device that introduces what the reference introduces,
+// which needs no device. Blocks that cannot be judged here have the floor of one rounding.
+ChainRows reference_rows(const Recording& recording, Device& oracle);
+
 }  // namespace plumb

@@ -121,4 +121,31 @@ std::vector<Tensor> judged_tokens(const Recording& recording, const ChainRows& c
   return out;
 }
 
+void leave_out_padding(std::vector<Tensor>& judged, const Recording& recording,
+                       const ChainRows& chain, const std::vector<int64_t>& tokens,
+                       const std::vector<int64_t>& left_pad) {
+  for (size_t i = 0; i < chain.rows.size() && !left_pad.empty(); ++i) {
+    const ChainRow& row = chain.rows[i];
+    const OutputRef& output = chain.checkpoints[i]->outputs.at(row.output);
+    const Shape shape = recording.tensor_info(output.tensor).shape;
+    if (row.is_state() && !is_cache(row)) continue;
+    int64_t all = 0;  // tokens of this call, or in the cache so far
+    for (int64_t s = row.is_state() ? 0 : row.step; s <= row.step; ++s) {
+      all += tokens[static_cast<size_t>(s)];
+    }
+    if (!row.is_state() && row.step > 0) continue;
+    const int64_t count = shape[row.is_state() ? 2 : 1];
+    const int64_t dropped = std::max<int64_t>(0, all - count);
+    const Tensor& known = judged[i];
+    const Tensor out = host_tensor(DType::boolean, {shape[0], count});
+    for (int64_t b = 0; b < shape[0]; ++b) {
+      for (int64_t t = 0; t < count; ++t) {
+        const bool fits = !known.defined() || known.data<bool>()[b * count + t];
+        out.data<bool>()[b * count + t] = fits && t + dropped >= left_pad[static_cast<size_t>(b)];
+      }
+    }
+    judged[i] = out;
+  }
+}
+
 }  // namespace plumb

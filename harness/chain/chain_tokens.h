@@ -18,4 +18,10 @@ namespace plumb {
 std::vector<Tensor> judged_tokens(const Recording& recording, const ChainRows& chain,
                                   const std::vector<int64_t>& tokens, bool goes_on);
 
+// Leaves padding out of them: what another program makes of it, if it has any, is its own matter.
+// `left_pad`: of every row of the batch; empty: none.
+void leave_out_padding(std::vector<Tensor>& judged, const Recording& recording,
+                       const ChainRows& chain, const std::vector<int64_t>& tokens,
+                       const std::vector<int64_t>& left_pad);
+
 }  // namespace plumb

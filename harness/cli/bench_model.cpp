@@ -5,9 +5,9 @@
 #include <iostream>
 #include <optional>
 
-#include "harness/bench/model_shapes.h"
 #include "harness/bench/random_checkpoint.h"
 #include "harness/bench/report.h"
+#include "harness/bench/shapes.h"
 #include "harness/cli/cli.h"
 #include "harness/model/inference.h"
 #include "harness/report/reports.h"
@@ -21,7 +21,7 @@ int bench_model(const ModelBenchRequest& request) {
   ReportFile json("--json", request.json);
   std::optional<RandomCheckpoint> checkpoint;
   if (request.model == "random") {
-    const std::string config = model_config(request.shape);
+    const std::string config = find_bench_shape(request.shape).config;
     std::cerr << "writing random weights\n";
     checkpoint.emplace(config, dtype);
   } else {

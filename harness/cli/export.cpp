@@ -14,6 +14,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/io/file.h"
+#include "harness/io/json_line.h"
 #include "harness/io/safetensors.h"
 #include "harness/replay/execute.h"
 
@@ -21,12 +22,6 @@ namespace plumb {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-Json to_json(double x) {
-  if (std::isnan(x)) return "nan";
-  if (std::isinf(x)) return x > 0 ? "inf" : "-inf";
-  return x;
-}
 
 // Params that count something, which programs index and compare with: 5, not 5.0.
 constexpr std::string_view kWholeNumbers[] = {"axes",         "axis",
@@ -51,7 +46,7 @@ Json number_of(const std::string& name, double x) {
   const bool whole = std::find(std::begin(kWholeNumbers), std::end(kWholeNumbers), name) !=
                          std::end(kWholeNumbers) &&
                      x == std::trunc(x) && std::fabs(x) < 0x1p53;
-  return whole ? Json(static_cast<int64_t>(x)) : to_json(x);
+  return whole ? Json(static_cast<int64_t>(x)) : Json(x);
 }
 
 Json to_json(const std::string& name, const Params::Value& value) {
@@ -165,10 +160,11 @@ int export_checkpoints(const std::string& folder, const std::string& out,
   require(!failure, "export", out, ": cannot be created as a folder: ", failure.message());
   const std::filesystem::path target = out;
   write_safetensors(target / "tensors.safetensors", tensors);
-  const Json document = {
+  Json document = {
       {"recording", std::filesystem::absolute(recording.folder()).lexically_normal().string()},
       {"dtype", name_of(recording.dtype())},
       {"checkpoints", list}};
+  name_what_is_not_finite(document);
   write_file(target / "checkpoints.json", document.dump(1) + "\n");
   std::cout << "wrote " << indices.size() << " checkpoint(s), " << tensors.size()
             << " tensor(s) to " << out

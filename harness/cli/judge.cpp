@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "harness/cli/cli.h"
+#include "harness/cli/judge_chained.h"
 #include "harness/io/escape.h"
 #include "harness/io/printable.h"
 #include "harness/io/safetensors.h"
@@ -23,6 +24,7 @@ struct Options {
   std::string folder, outputs, points = "inferred";
   ReportPaths reports;
   Selection selection;
+  std::string mode = "isolated";
   bool strict = false, verbose = false, no_margins = false;
 };
 
@@ -98,6 +100,7 @@ Action add_judge(CLI::App& app) {
          "no less accurate than the reference")
       ->check(CLI::IsMember({"inferred", "eager", "fused", "flash"}))
       ->capture_default_str();
+  add_judge_mode(app, options->mode);
   add_narrowing(app, options->selection);
   app.add_option("--json", options->reports.json, "write JSON lines to this file");
   app.add_option("--junit", options->reports.junit, "write JUnit XML to this file");
@@ -108,6 +111,10 @@ Action add_judge(CLI::App& app) {
   app.add_flag("-v,--verbose", options->verbose,
                "a line per checkpoint, and every failure in full");
   return [options] {
+    if (options->mode == "chained") {
+      return judge_chained({options->folder, options->outputs, options->reports, options->selection,
+                            options->strict, options->verbose});
+    }
     require_known_blocks(options->selection);
     return judge_outputs(*options);
   };

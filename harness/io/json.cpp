@@ -4,7 +4,6 @@
 #include <bit>
 #include <limits>
 
-#include "harness/io/json_path.h"
 #include "harness/io/printable.h"
 
 namespace plumb {
@@ -18,7 +17,7 @@ const char* described(JsonValue::Kind kind) {
 
 }  // namespace
 
-void append_json_member(std::string& path, std::string_view name) {
+void JsonDocument::append_member(std::string& path, std::string_view name) {
   const bool plain =
       !name.empty() && name.size() <= 80 && std::all_of(name.begin(), name.end(), [](char c) {
         return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
@@ -32,12 +31,16 @@ void append_json_member(std::string& path, std::string_view name) {
   }
 }
 
-void append_json_index(std::string& path, int64_t index) {
+void JsonDocument::append_index(std::string& path, int64_t index) {
   path += '[' + std::to_string(index) + ']';
 }
 
-std::string_view JsonDocument::string_of(const Node& node) const {
-  return std::string_view(node.flag ? unescaped_ : text_).substr(node.begin, node.size);
+std::string JsonDocument::place(size_t offset) const {
+  const std::string_view before = std::string_view(text_).substr(0, offset);
+  const std::string_view line = before.substr(before.rfind('\n') + 1);
+  const auto starts = [](char c) { return (c & 0xc0) != 0x80; };  // a character, in UTF-8
+  return plumb::text("line ", 1 + std::count(before.begin(), before.end(), '\n'), ", column ",
+                     1 + std::count_if(line.begin(), line.end(), starts));
 }
 
 // Every step goes into the child whose nodes enclose the one looked for.
@@ -53,9 +56,9 @@ std::string JsonDocument::path_to(uint32_t index) const {
       ++position;
     }
     if (object) {
-      append_json_member(path, string_of(nodes_[child]));
+      append_member(path, string_of(nodes_[child]));
     } else {
-      append_json_index(path, position);
+      append_index(path, position);
     }
     at = child + object;
   }
@@ -63,13 +66,12 @@ std::string JsonDocument::path_to(uint32_t index) const {
 }
 
 JsonValue::Kind JsonValue::kind() const { return document_->nodes_[index_].kind; }
-int64_t JsonValue::offset() const { return document_->nodes_[index_].offset; }
 std::string JsonValue::path() const { return document_->path_to(index_); }
 
 void JsonValue::raise(const std::string& message) const {
   const std::string at = path();
-  throw BadInput(
-      text(document_->name(), ": ", at, at.empty() ? "" : ": ", message, " (byte ", offset(), ')'));
+  throw BadInput(text(document_->name(), ": ", at, at.empty() ? "" : ": ", message, " (",
+                      document_->place(document_->nodes_[index_].offset), ')'));
 }
 
 void JsonValue::expect(Kind kind) const {
@@ -136,12 +138,12 @@ int64_t JsonValue::size() const {
 
 JsonValue::Items JsonValue::items() const {
   expect(Kind::array);
-  return Items(document_, index_ + 1, document_->nodes_[index_].end);
+  return {{document_, index_ + 1}, {document_, document_->nodes_[index_].end}};
 }
 
 JsonValue::Members JsonValue::members() const {
   expect(Kind::object);
-  return Members(document_, index_ + 1, document_->nodes_[index_].end);
+  return {{document_, index_ + 1}, {document_, document_->nodes_[index_].end}};
 }
 
 std::optional<JsonValue> JsonValue::find(std::string_view name) const {
@@ -164,20 +166,6 @@ void JsonValue::only(std::initializer_list<std::string_view> names) const {
     for (const std::string_view name : names) known.append(" ").append(name);
     member.value.fail("is an unknown field; known are", known);
   }
-}
-
-JsonValue::Items::Iterator& JsonValue::Items::Iterator::operator++() {
-  index = document->nodes_[index].end;
-  return *this;
-}
-
-JsonMember JsonValue::Members::Iterator::operator*() const {
-  return {document->string_of(document->nodes_[index]), JsonValue(document, index + 1)};
-}
-
-JsonValue::Members::Iterator& JsonValue::Members::Iterator::operator++() {
-  index = document->nodes_[index + 1].end;
-  return *this;
 }
 
 }  // namespace plumb

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/error.h"
@@ -26,15 +27,33 @@ struct JsonLimits {
 };
 
 class JsonDocument;
+struct JsonMember;
+
+// Over an array's values or an object's members, in the text's order.
+template <class T>
+struct JsonIterator {
+  const JsonDocument* document;
+  uint32_t index;  // of the node it is at: a value, or a member's key
+  T operator*() const;
+  JsonIterator& operator++();
+  bool operator!=(const JsonIterator& other) const { return index != other.index; }
+};
+template <class T>
+struct JsonRange {
+  JsonIterator<T> first, behind;
+  JsonIterator<T> begin() const { return first; }
+  JsonIterator<T> end() const { return behind; }
+};
 
 // A value of a document: a cheap handle, valid as long as the document lives. Getters of another
 // type than the value's, and everything else that fails, throw BadInput such as
-//   x/recording.json: checkpoints[3].outputs.out.axes: is a string, expected an array (byte 812)
+//   x/recording.json: checkpoints[3].outputs.out.axes: is a string, expected an array (line 3,
+//   column 7)
 class JsonValue {
  public:
   enum class Kind : uint8_t { null, boolean, integer, number, string, array, object };
-  class Items;
-  class Members;
+  using Items = JsonRange<JsonValue>;
+  using Members = JsonRange<JsonMember>;
 
   Kind kind() const;
   bool is_null() const { return kind() == Kind::null; }
@@ -60,9 +79,8 @@ class JsonValue {
 
   std::string path() const;  // checkpoints[3].outputs.out; empty for the root
   const JsonDocument& document() const { return *document_; }
-  int64_t offset() const;  // of the value's first byte in the text
 
-  // Throws BadInput "file: path: parts... (byte offset)".
+  // Throws BadInput "file: path: parts... (line 3, column 7)".
   template <class... Parts>
   [[noreturn]] void fail(const Parts&... parts) const {
     raise(text(parts...));
@@ -70,6 +88,8 @@ class JsonValue {
 
  private:
   friend class JsonDocument;
+  template <class T>
+  friend struct JsonIterator;
   JsonValue(const JsonDocument* document, uint32_t index) : document_(document), index_(index) {}
   [[noreturn]] void raise(const std::string& message) const;
   void expect(Kind kind) const;
@@ -86,7 +106,7 @@ struct JsonMember {
 // A text and its values, as one flat list of nodes in the order of the text.
 class JsonDocument {
  public:
-  // `name` is the file's name, for errors. Throws BadInput with byte offset and path.
+  // `name` is the file's name, for errors. Throws BadInput with line, column and path.
   static std::shared_ptr<const JsonDocument> parse(std::string name, std::string text,
                                                    const JsonLimits& limits = {});
 
@@ -97,6 +117,8 @@ class JsonDocument {
  private:
   friend class JsonValue;
   friend class JsonParser;
+  template <class T>
+  friend struct JsonIterator;
 
   // An array's elements follow it; an object is followed by key, value, key, value. Keys are nodes
   // of kind string.
@@ -115,8 +137,13 @@ class JsonDocument {
   };
   JsonDocument(std::string name, std::string text)
       : name_(std::move(name)), text_(std::move(text)) {}
-  std::string_view string_of(const Node& node) const;
+  std::string_view string_of(const Node& node) const {
+    return std::string_view(node.flag ? unescaped_ : text_).substr(node.begin, node.size);
+  }
   std::string path_to(uint32_t index) const;
+  std::string place(size_t offset) const;  // "line 3, column 7"
+  static void append_member(std::string& path, std::string_view name);
+  static void append_index(std::string& path, int64_t index);
 
   std::string name_;
   std::string text_;
@@ -124,46 +151,16 @@ class JsonDocument {
   std::vector<Node> nodes_;
 };
 
-class JsonValue::Items {
- public:
-  struct Iterator {
-    const JsonDocument* document;
-    uint32_t index;
-    JsonValue operator*() const { return JsonValue(document, index); }
-    Iterator& operator++();
-    bool operator!=(const Iterator& other) const { return index != other.index; }
-  };
-  Iterator begin() const { return {document_, begin_}; }
-  Iterator end() const { return {document_, end_}; }
+template <class T>
+T JsonIterator<T>::operator*() const {
+  if constexpr (std::is_same_v<T, JsonValue>) return JsonValue(document, index);
+  else return {document->string_of(document->nodes_[index]), JsonValue(document, index + 1)};
+}
 
- private:
-  friend class JsonValue;
-  Items(const JsonDocument* document, uint32_t begin, uint32_t end)
-      : document_(document), begin_(begin), end_(end) {}
-  const JsonDocument* document_;
-  uint32_t begin_;
-  uint32_t end_;
-};
-
-class JsonValue::Members {
- public:
-  struct Iterator {
-    const JsonDocument* document;
-    uint32_t index;  // of the key
-    JsonMember operator*() const;
-    Iterator& operator++();
-    bool operator!=(const Iterator& other) const { return index != other.index; }
-  };
-  Iterator begin() const { return {document_, begin_}; }
-  Iterator end() const { return {document_, end_}; }
-
- private:
-  friend class JsonValue;
-  Members(const JsonDocument* document, uint32_t begin, uint32_t end)
-      : document_(document), begin_(begin), end_(end) {}
-  const JsonDocument* document_;
-  uint32_t begin_;
-  uint32_t end_;
-};
+template <class T>
+JsonIterator<T>& JsonIterator<T>::operator++() {
+  index = document->nodes_[index + std::is_same_v<T, JsonMember>].end;
+  return *this;
+}
 
 }  // namespace plumb

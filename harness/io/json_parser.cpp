@@ -1,30 +1,86 @@
-#include "harness/io/json_parser.h"
-
+// JsonDocument::parse: nlohmann's parser, held to the rules of json.h.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
-#include "harness/io/json_path.h"
+#include "harness/io/json.h"
 #include "harness/io/printable.h"
-#include "harness/io/utf8.h"
 
 namespace plumb {
+namespace {
+
+bool between_tokens(char c) {
+  return c == ' ' || c == '\n' || c == ',' || c == ':' || c == '\t' || c == '\r';
+}
+bool behind_number(char c) { return between_tokens(c) || c == ']' || c == '}'; }
+
+}  // namespace
+
+// Receives the values in the order of the text and appends them to the document. The library does
+// not tell where a value stands, so at_ follows it through the text, which is valid up to there.
+class JsonParser {
+ public:
+  JsonParser(JsonDocument& document, const JsonLimits& limits)
+      : document_(document), limits_(limits), text_(document.text_) {}
+
+  void parse();
+
+  // What the library calls. Errors are thrown, so all return true.
+  bool null() {
+    add(Kind::null);
+    return end_of_value(at_ + 4);
+  }
+  bool boolean(bool flag) {
+    add(Kind::boolean).flag = flag;
+    return end_of_value(at_ + (flag ? 4 : 5));
+  }
+  bool number_integer(int64_t value);
+  bool number_unsigned(uint64_t value);
+  bool number_float(double value, const std::string& written);
+  bool string(const std::string& value) { return end_of_value(add_string(value)); }
+  bool key(const std::string& name);
+  bool binary(const nlohmann::json::binary_t&) { return false; }
+  bool start_array(size_t) { return open(Kind::array); }
+  bool start_object(size_t) { return open(Kind::object); }
+  bool end_array() { return close(); }
+  bool end_object();
+  bool parse_error(size_t position, const std::string& token,
+                   const nlohmann::json::exception& error);
+
+ private:
+  using Kind = JsonValue::Kind;
+  using Node = JsonDocument::Node;
+  struct Open {
+    uint32_t container;
+    uint32_t key = 0;  // of the member being read
+  };
+
+  [[noreturn]] void fail(size_t offset, const std::string& message) const;
+  Node& add(Kind kind);
+  bool open(Kind kind);
+  bool close();
+  bool end_of_value(size_t at);
+  bool end_of_number();
+  size_t add_string(const std::string& value);
+
+  JsonDocument& document_;
+  const JsonLimits& limits_;
+  std::string_view text_;
+  size_t at_ = 0;
+  std::vector<Open> open_;
+};
 
 void JsonParser::fail(size_t offset, const std::string& message) const {
   std::string path;
   for (const Open& level : open_) {
-    const JsonDocument::Node& node = document_.nodes_[level.container];
+    const Node& node = document_.nodes_[level.container];
     if (node.kind == Kind::array) {
-      append_json_index(path, node.size);
+      JsonDocument::append_index(path, node.size);
     } else if (level.key != 0) {
-      append_json_member(path, document_.string_of(document_.nodes_[level.key]));
+      JsonDocument::append_member(path, document_.string_of(document_.nodes_[level.key]));
     }
   }
   throw BadInput(text(document_.name_, ": invalid JSON: ", path, path.empty() ? "" : ": ", message,
-                      " (byte ", offset, ')'));
-}
-
-void JsonParser::unexpected(const char* expected) const {
-  if (at_ >= text_.size()) fail(at_, text("the text ends, expected ", expected));
-  fail(at_, text("unexpected ", printable(text_.substr(at_, 1)), ", expected ", expected));
+                      " (", document_.place(offset), ')'));
 }
 
 void JsonParser::parse() {
@@ -32,124 +88,139 @@ void JsonParser::parse() {
     fail(0, text("the text has ", text_.size(), " bytes, more than the ", limits_.bytes,
                  " that are allowed"));
   }
-  if (text_.substr(0, 3) == "\xef\xbb\xbf") fail(0, "the text starts with a byte order mark");
-  const size_t valid = utf8_valid_prefix(text_);
-  if (valid != text_.size()) fail(valid, "the text is not valid UTF-8");
+  // The library skips the one and takes the other for the text's end.
+  if (text_.starts_with("\xef\xbb\xbf")) fail(0, "the text starts with a byte order mark");
+  if (const size_t nul = text_.find('\0'); nul < text_.size())
+    fail(nul, "unexpected NUL character");
+  if (text_.empty()) fail(0, "unexpected end of input");  // newer versions of the library say else
   // Recordings have a value in about 10 bytes of text.
   document_.nodes_.reserve(std::min(text_.size() / 9 + 16, static_cast<size_t>(limits_.values)));
-  skip_space();
-  value();
-  skip_space();
-  if (at_ != text_.size()) unexpected("the end of the text");
+  nlohmann::json::sax_parse(text_.begin(), text_.end(), this);
 }
 
-void JsonParser::skip_space() {
-  while (at_ < text_.size() &&
-         (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t' || text_[at_] == '\r')) {
-    ++at_;
+bool JsonParser::parse_error(size_t position, const std::string& token,
+                             const nlohmann::json::exception& error) {
+  constexpr int kNumberOverflow = 406;
+  if (error.id == kNumberOverflow) {
+    fail(position - token.size(),
+         text("the number ", printable(token, 40), " is outside the range of a double"));
   }
+  // "[name] parse error at line 1, column 4: what; last read: 'token'; expected ..."
+  std::string what = error.what();
+  what.erase(0, what.find(": ") + 2);
+  what.erase(std::min(what.find("; last read"), what.size()));
+  if (token.ends_with('N') || token.ends_with('I')) {
+    what += " (what is not finite is written \"nan\", \"inf\" or \"-inf\")";
+  }
+  constexpr size_t kShown = 40;
+  const size_t cut = token.size() - std::min(token.size(), kShown);
+  fail(std::max<size_t>(position, 1) - 1,
+       text(what, ", read ", printable(std::string_view(token).substr(cut))));
 }
 
-uint32_t JsonParser::add(Kind kind) {
+JsonParser::Node& JsonParser::add(Kind kind) {
+  while (between_tokens(text_[at_])) ++at_;
   const auto index = static_cast<uint32_t>(document_.nodes_.size());
   if (index >= limits_.values) {
     fail(at_, text("there are more than the ", limits_.values, " values that are allowed"));
   }
   document_.nodes_.push_back(
       {kind, false, static_cast<uint32_t>(at_), index + 1, 0, {.integer = 0}});
-  return index;
+  return document_.nodes_.back();
 }
 
-void JsonParser::value() {
-  switch (peek()) {
-    case '{': return object();
-    case '[': return array();
-    case '"': return string();
-    case 't': return literal("true", Kind::boolean, true);
-    case 'f': return literal("false", Kind::boolean, false);
-    case 'n': return literal("null", Kind::null, false);
-    case '-':
-    case '0':
-    case '1':
-    case '2':
-    case '3':
-    case '4':
-    case '5':
-    case '6':
-    case '7':
-    case '8':
-    case '9': return number();
-    case 'N':
-    case 'I':
-      return unexpected("a value (what is not finite is written \"nan\", \"inf\" or \"-inf\")");
-    default: return unexpected("a value");
-  }
+bool JsonParser::end_of_value(size_t at) {
+  at_ = at;
+  if (!open_.empty()) ++document_.nodes_[open_.back().container].size;
+  return true;
 }
 
-// A container whose bracket is at at_, which moves to its first child.
-uint32_t JsonParser::open(Kind kind) {
+bool JsonParser::end_of_number() {
+  while (at_ < text_.size() && !behind_number(text_[at_])) ++at_;
+  return end_of_value(at_);
+}
+
+bool JsonParser::open(Kind kind) {
+  add(kind);
   if (static_cast<int>(open_.size()) >= limits_.depth) {
     fail(at_, text("values are nested deeper than ", limits_.depth));
   }
-  const uint32_t self = add(kind);
-  open_.push_back({self, 0});
+  open_.push_back({static_cast<uint32_t>(document_.nodes_.size()) - 1});
   ++at_;
-  skip_space();
-  return self;
+  return true;
 }
 
-void JsonParser::close(uint32_t container) {
-  ++at_;
+bool JsonParser::close() {
+  document_.nodes_[open_.back().container].end = static_cast<uint32_t>(document_.nodes_.size());
   open_.pop_back();
-  document_.nodes_[container].end = static_cast<uint32_t>(document_.nodes_.size());
+  while (text_[at_] != ']' && text_[at_] != '}') ++at_;
+  return end_of_value(at_ + 1);
 }
 
-void JsonParser::array() {
-  const uint32_t self = open(Kind::array);
-  if (peek() != ']') {
-    for (;;) {
-      value();
-      ++document_.nodes_[self].size;
-      skip_space();
-      if (peek() != ',') break;
-      ++at_;
-      skip_space();
-    }
-    if (peek() != ']') unexpected("\",\" or \"]\"");
+bool JsonParser::number_integer(int64_t value) {
+  Node& node = add(Kind::integer);
+  node.integer = value;
+  if (value == 0) {  // -0
+    node.kind = Kind::number;
+    node.number = -0.0;
   }
-  close(self);
+  return end_of_number();
 }
 
-void JsonParser::object() {
-  const uint32_t self = open(Kind::object);
-  if (peek() != '}') {
-    for (;;) {
-      if (peek() != '"') unexpected("a key in double quotes");
-      const auto key = static_cast<uint32_t>(document_.nodes_.size());
-      string();
-      open_.back().key = key;
-      skip_space();
-      if (peek() != ':') unexpected("\":\"");
-      ++at_;
-      skip_space();
-      value();
-      ++document_.nodes_[self].size;
-      skip_space();
-      if (peek() != ',') break;
-      ++at_;
-      skip_space();
-    }
-    if (peek() != '}') unexpected("\",\" or \"}\"");
+bool JsonParser::number_unsigned(uint64_t value) {
+  Node& node = add(Kind::integer);
+  node.flag = value > INT64_MAX;
+  node.unsigned_integer = value;
+  return end_of_number();
+}
+
+// Also called for integers beyond 64 bits.
+bool JsonParser::number_float(double value, const std::string& written) {
+  add(Kind::number).number = value;
+  if (written.find('.') == std::string::npos && written.find_first_of("eE") == std::string::npos) {
+    fail(at_, text("the integer ", printable(written, 40), " is outside the range of 64 bits"));
   }
-  close(self);
-  refuse_repeated_keys(self);
+  if (value == 0 && written.find_first_of("123456789") < written.find_first_of("eE")) {
+    fail(at_, text("the number ", printable(written, 40), " is outside the range of a double"));
+  }
+  return end_of_number();
 }
 
-void JsonParser::refuse_repeated_keys(uint32_t object) const {
-  const std::vector<JsonDocument::Node>& nodes = document_.nodes_;
+bool JsonParser::key(const std::string& name) {
+  const auto index = static_cast<uint32_t>(document_.nodes_.size());
+  at_ = add_string(name);
+  open_.back().key = index;
+  return true;
+}
+
+// Returns where the text goes on.
+size_t JsonParser::add_string(const std::string& value) {
+  Node& node = add(Kind::string);
+  if (static_cast<int64_t>(value.size()) > limits_.string) {
+    fail(at_ + 1, text("a string has ", value.size(), " bytes, more than the ", limits_.string,
+                       " that are allowed"));
+  }
+  node.size = static_cast<uint32_t>(value.size());
+  node.begin = at_ + 1;
+  size_t end = at_ + 1 + value.size();
+  // As long as it is written only where nothing is escaped.
+  node.flag = text_[end] != '"' || text_.substr(at_ + 1, value.size()) != value;
+  if (node.flag) {
+    if (value.find('\0') != std::string::npos) fail(at_ + 1, "a string holds a NUL character");
+    node.begin = document_.unescaped_.size();
+    document_.unescaped_ += value;
+    for (end = at_ + 1; text_[end] != '"'; ++end) end += text_[end] == '\\';
+  }
+  return end + 1;
+}
+
+bool JsonParser::end_object() {
+  open_.back().key = 0;  // an error is now the object's
+  const uint32_t object = open_.back().container;
+  const std::vector<Node>& nodes = document_.nodes_;
   std::vector<std::pair<std::string_view, uint32_t>> keys;
   keys.reserve(nodes[object].size);
-  for (uint32_t key = object + 1; key < nodes[object].end; key = nodes[key + 1].end) {
+  for (uint32_t key = object + 1; key < nodes.size(); key = nodes[key + 1].end) {
     keys.emplace_back(document_.string_of(nodes[key]), nodes[key].offset);
   }
   // Same keys side by side. Most differ in size, which is cheap to compare.
@@ -159,9 +230,10 @@ void JsonParser::refuse_repeated_keys(uint32_t object) const {
   const auto same = [](const auto& a, const auto& b) { return a.first == b.first; };
   const auto found = std::adjacent_find(keys.begin(), keys.end(), same);
   if (found != keys.end()) {
-    fail(found[1].second, text("the key ", printable(found->first),
-                               " appears twice, first at byte ", found->second));
+    fail(found[1].second, text("the key ", printable(found->first), " appears twice, first at ",
+                               document_.place(found->second)));
   }
+  return close();
 }
 
 std::shared_ptr<const JsonDocument> JsonDocument::parse(std::string name, std::string text,

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
+#include <nlohmann/json.hpp>
 
 #include "harness/io/json.h"
 #include "harness/io/printable.h"
@@ -15,7 +15,6 @@ namespace {
 constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kLargestHeader = 100'000'000;
 constexpr int64_t kMostHeaderValues = 1'000'000;  // about 90,000 tensors
-constexpr size_t kLongestName = 1024;
 constexpr std::string_view kMetadata = "__metadata__";
 
 // In the order of DType.
@@ -77,13 +76,13 @@ SafetensorsEntry read_entry(JsonValue value, int64_t payload_bytes) {
   return entry;
 }
 
+}  // namespace
+
 bool is_sane_name(std::string_view name) {
   return !name.empty() && name.size() <= kLongestName &&
          std::none_of(name.begin(), name.end(),
                       [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
 }
-
-}  // namespace
 
 std::string_view safetensors_name(DType dtype) { return kDTypeNames[static_cast<size_t>(dtype)]; }
 
@@ -172,15 +171,6 @@ Tensor SafetensorsFile::read(std::string_view name) const {
 
 namespace {
 
-void append_json_string(std::string& out, std::string_view text) {
-  out += '"';
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
-  }
-  out += '"';
-}
-
 // Rows one after the other, whatever the strides of the outer axes.
 void write_rows(AtomicFile& file, const Tensor& tensor) {
   if (tensor.contiguous())
@@ -200,6 +190,27 @@ void write_rows(AtomicFile& file, const Tensor& tensor) {
 
 }  // namespace
 
+std::string safetensors_header(const std::vector<SafetensorsItem>& items) {
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  int64_t end = 0;
+  for (const auto& [name, dtype, shape] : items) {
+    const bool valid =
+        is_sane_name(name) && name != kMetadata && utf8_valid_prefix(name) == name.size();
+    require(valid && !header.contains(name), "write_safetensors", "the name ", printable(name),
+            " appears twice or cannot be a tensor's");
+    const int64_t begin = end;
+    end += shape.numel() * size_of(dtype);
+    auto& to = header[name] = {{"dtype", safetensors_name(dtype)},
+                               {"shape", nlohmann::ordered_json::array()},
+                               {"data_offsets", {begin, end}}};
+    for (int axis = 0; axis < shape.rank(); ++axis) to["shape"].push_back(shape[axis]);
+  }
+  std::string out = header.dump();
+  out.resize((out.size() + 7) / 8 * 8, ' ');
+  const uint64_t length = out.size();
+  return std::string(reinterpret_cast<const char*>(&length), sizeof length) + out;
+}
+
 void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors) {
   AtomicFile file(path);
   write_safetensors(file, tensors);
@@ -212,30 +223,11 @@ void write_safetensors(AtomicFile& file, const NamedTensors& tensors) {
   std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
     return size_of(a->second.dtype()) > size_of(b->second.dtype());
   });
-  std::set<std::string_view> names;
-  std::string header = "{";
-  int64_t end = 0;
+  std::vector<SafetensorsItem> items;
   for (const auto* item : order) {
-    const auto& [name, tensor] = *item;
-    const bool valid =
-        is_sane_name(name) && name != kMetadata && utf8_valid_prefix(name) == name.size();
-    require(valid && names.insert(name).second, "write_safetensors", "the name ", printable(name),
-            " appears twice or cannot be a tensor's");
-    if (header.size() > 1) header += ',';
-    append_json_string(header, name);
-    header += text(":{\"dtype\":\"", safetensors_name(tensor.dtype()), "\",\"shape\":[");
-    for (int axis = 0; axis < tensor.rank(); ++axis)
-      header += text(axis ? "," : "", tensor.dim(axis));
-    header += text("],\"data_offsets\":[", end, ',', end + tensor.bytes(), "]}");
-    end += tensor.bytes();
+    items.push_back({item->first, item->second.dtype(), item->second.shape()});
   }
-  header += '}';
-  header.resize((header.size() + 7) / 8 * 8, ' ');
-  std::array<char, kLengthBytes> length{};
-  for (size_t i = 0; i < length.size(); ++i)
-    length[i] = static_cast<char>(header.size() >> (8 * i) & 0xff);
-  file.write({length.data(), length.size()});
-  file.write(header);
+  file.write(safetensors_header(items));
   for (const auto* item : order) write_rows(file, item->second);
   file.commit();
 }

@@ -49,11 +49,24 @@ class SafetensorsFile {
   std::map<std::string, std::string, std::less<>> metadata_;
 };
 
+// Whether a name is 1 to kLongestName bytes long and has no control characters.
+inline constexpr size_t kLongestName = 1024;
+bool is_sane_name(std::string_view name);
+
 // The name that safetensors gives a dtype: "BF16", "BOOL".
 std::string_view safetensors_name(DType dtype);
 
-// Writes host tensors (strided ones as contiguous), atomically. Throws UsageError for a name that
-// appears twice or that no reader would take, and where the disk fails.
+// What a file of these tensors begins with, one behind the other. Throws UsageError for a name that
+// appears twice or that no reader would take.
+struct SafetensorsItem {
+  std::string name;
+  DType dtype;
+  Shape shape;
+};
+std::string safetensors_header(const std::vector<SafetensorsItem>& items);
+
+// Writes host tensors (strided ones as contiguous), atomically. Throws UsageError also where the
+// disk fails.
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors);
 void write_safetensors(AtomicFile& file, const NamedTensors& tensors);  // commits it

@@ -49,24 +49,4 @@ size_t utf8_valid_prefix(std::string_view text) {
   return at;
 }
 
-void append_utf8(std::string& out, uint32_t code_point) {
-  const auto add = [&](uint32_t byte) { out += static_cast<char>(byte); };
-  const auto continuation = [&](int shift) { add(0x80u | ((code_point >> shift) & 0x3fu)); };
-  if (code_point < 0x80) {
-    add(code_point);
-  } else if (code_point < 0x800) {
-    add(0xc0u | code_point >> 6);
-    continuation(0);
-  } else if (code_point < 0x10000) {
-    add(0xe0u | code_point >> 12);
-    continuation(6);
-    continuation(0);
-  } else {
-    add(0xf0u | code_point >> 18);
-    continuation(12);
-    continuation(6);
-    continuation(0);
-  }
-}
-
 }  // namespace plumb

@@ -11,7 +11,4 @@ namespace plumb {
 // points above 0x10ffff are not), or the text's size.
 size_t utf8_valid_prefix(std::string_view text);
 
-// Appends a code point, which must be valid.
-void append_utf8(std::string& out, uint32_t code_point);
-
 }  // namespace plumb

@@ -15,6 +15,8 @@ std::string_view name_of(Diagnosis diagnosis) {
     case Diagnosis::wiring: return "wiring";
     case Diagnosis::inherited: return "inherited";
     case Diagnosis::golden: return "golden suspect";
+    case Diagnosis::here: return "wrong here";
+    case Diagnosis::unlocated: return "wrong here or before";
     case Diagnosis::saturated: return "saturated";
   }
   return "?";

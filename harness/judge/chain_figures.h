@@ -24,6 +24,8 @@ enum class Diagnosis : uint8_t {
   wiring,     // right alone, wrong in the chain: weights, residual, state, position, aliasing
   inherited,  // right on what it was given, which is worse than forecast
   golden,     // wrong on recorded inputs, right in the chain: the recording is suspect
+  here,       // of another program: wrong on the input that it had itself
+  unlocated,  // of another program: too far off, and what it was given is not known
   saturated,  // the reference is too far from the oracle to judge anything
 };
 std::string_view name_of(Diagnosis diagnosis);

@@ -4,6 +4,7 @@
 #include <array>
 #include <unordered_set>
 
+#include "blocks/catalog.h"
 #include "harness/io/printable.h"
 #include "harness/recording/recording_alternatives.h"
 #include "harness/recording/recording_chain.h"
@@ -13,51 +14,16 @@
 namespace plumb {
 namespace {
 
-constexpr std::array<std::string_view, 45> kBlocks = {"embedding",
-                                                      "rotary_frequencies",
-                                                      "rotary_table",
-                                                      "rotary",
-                                                      "rms_norm",
-                                                      "layer_norm",
-                                                      "linear",
-                                                      "activation",
-                                                      "glu_activation",
-                                                      "add",
-                                                      "scale",
-                                                      "softcap",
-                                                      "repeat_kv",
-                                                      "matmul",
-                                                      "masked_add",
-                                                      "softmax",
-                                                      "kv_cache",
-                                                      "causal_mask",
-                                                      "sdpa",
-                                                      "attention",
-                                                      "glu_mlp",
-                                                      "decoder_layer",
-                                                      "lm_head",
-                                                      "low_rank_adapter",
-                                                      "causal_conv1d",
-                                                      "ssd_scan",
-                                                      "gated_rms_norm",
-                                                      "mamba2_mixer",
-                                                      "mamba_layer",
-                                                      "shared_transformer",
-                                                      "hybrid_layer",
-                                                      "concat",
-                                                      "slice",
-                                                      "permute",
-                                                      "cast",
-                                                      "mul",
-                                                      "div",
-                                                      "add_scalar",
-                                                      "mask_fill",
-                                                      "position_ids",
-                                                      "conv1d",
-                                                      "static_kv_cache",
-                                                      "conv_cache",
-                                                      "ssm_cache",
-                                                      "module"};
+// Native ones, and `module`: any call that has none.
+const std::vector<std::string_view>& known_blocks() {
+  static const std::vector<std::string_view> blocks = [] {
+    std::vector<std::string_view> out = {"module"};
+    for (const BlockEntry& entry : block_catalog()) out.push_back(entry.name);
+    return out;
+  }();
+  return blocks;
+}
+
 constexpr std::array<std::string_view, 4> kReserved = {"direction", "quant", "shard", "margins"};
 
 constexpr int64_t kMostTokens = int64_t{1} << 24;
@@ -243,7 +209,7 @@ Checkpoint CheckpointReader::read() {
     if (value_.find(field)) c.reserved.emplace_back(field);
   }
   c.id = read_name(value_.at("id"));
-  c.block = read_one_of(value_.at("block"), kBlocks);
+  c.block = read_one_of(value_.at("block"), known_blocks());
   c.path = value_.at("path").string();
   if (const auto function = value_.find("function")) c.function = read_name(*function);
   c.call = value_.at("call").integer(0);

@@ -4,28 +4,22 @@
 #include <array>
 
 #include "harness/io/printable.h"
+#include "harness/io/safetensors.h"
 
 namespace plumb {
 namespace {
 
-constexpr size_t kLongestName = 1024;
 constexpr std::array<std::string_view, 8> kDTypes = {"f64", "f32", "f16", "bf16",
                                                      "i64", "i32", "u8",  "bool"};
 constexpr std::array<std::string_view, 10> kAxes = {"batch",   "token",    "kv_token", "head",
                                                     "kv_head", "head_dim", "channel",  "vocab",
                                                     "group",   "state"};
 
-bool is_sane(std::string_view name) {
-  return !name.empty() && name.size() <= kLongestName &&
-         std::none_of(name.begin(), name.end(),
-                      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
-}
-
 }  // namespace
 
 std::string read_name(JsonValue value) {
   const std::string_view name = value.string();
-  if (!is_sane(name)) {
+  if (!is_sane_name(name)) {
     value.fail("is ", printable(name), " (", name.size(), " bytes), expected 1 to ", kLongestName,
                " bytes and no control characters");
   }
@@ -33,7 +27,7 @@ std::string read_name(JsonValue value) {
 }
 
 std::string read_key(const JsonMember& member) {
-  if (!is_sane(member.name)) {
+  if (!is_sane_name(member.name)) {
     member.value.fail("its key has ", member.name.size(), " bytes, expected 1 to ", kLongestName,
                       " and no control characters");
   }

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "harness/replay/result.h"
+#include "harness/replay/result_json.h"
 #include "harness/run/compare.h"
 #include "harness/run/outcome.h"
 
@@ -17,7 +17,6 @@ inline constexpr int kResultsSchema = 1;
 
 // The objects as text, each on one line without a line feed.
 std::string run_json(const RunInfo& run);
-std::string checkpoint_json(const CheckpointResult& result);
 std::string comparison_json(const Comparison& comparison);
 std::string summary_json(const Outcome& outcome);
 

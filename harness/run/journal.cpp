@@ -11,8 +11,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "harness/io/json_line.h"
 #include "harness/io/sha256.h"
-#include "harness/run/packed.h"
+#include "harness/replay/result_json.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -22,7 +23,7 @@ using Json = nlohmann::ordered_json;
 
 static_assert(std::endian::native == std::endian::little, "lengths are written as they are");
 
-constexpr std::string_view kMagic = "plumbline journal 1\n";
+constexpr std::string_view kMagic = "plumbline journal 2\n";
 constexpr int64_t kDigest = 64;
 constexpr int64_t kHead = sizeof(uint64_t) + kDigest;
 
@@ -71,7 +72,7 @@ std::string header_of(const Journal::Facts& facts, const std::string& started) {
   Json of = Json::object();
   for (const auto& [name, value] : facts) of[name] = value;
   const Json header{{"started", started}, {"facts", std::move(of)}};
-  return header.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_line(header);
 }
 
 // A fact as it is shown: of a long one, as of a hash, the beginning.

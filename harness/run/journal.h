@@ -16,7 +16,7 @@ namespace plumb {
 // The file is a first line that says what it is, then records that are only ever appended: eight
 // bytes of length (little-endian), the SHA-256 of the payload in hexadecimal, the payload. The
 // first record says of which run the journal is, every other one is a result
-// (harness/run/packed.h).
+// (harness/replay/result_json.h).
 //   Each record is one write, and synced (fdatasync) before the next checkpoint begins: neither a
 //     kill nor a loss of power costs more than the checkpoint that was being judged.
 //   A record that is not whole or does not match its SHA-256 ends the journal; what follows is cut

@@ -9,7 +9,7 @@
 #include "harness/io/log.h"
 #include "harness/process/interrupt.h"
 #include "harness/process/serialised_result.h"
-#include "harness/run/packed.h"
+#include "harness/replay/result_json.h"
 #include "kernels/error.h"
 #include "kernels/plugin_device.h"
 

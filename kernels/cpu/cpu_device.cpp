@@ -61,7 +61,7 @@ class CpuDevice final : public Device {
 
 int thread_count(int threads) {
   require(threads >= 0 && threads <= 1024, "cpu", threads, " threads, expected 0 to 1024");
-  return threads > 0 ? threads : cpu::usable_cores();
+  return threads > 0 ? threads : usable_cores();
 }
 
 }  // namespace
@@ -70,6 +70,6 @@ std::unique_ptr<Device> open_cpu_device(int threads) {
   return std::make_unique<CpuDevice>(cpu::choose_simd(), thread_count(threads));
 }
 
-std::string describe_cpu() { return CpuDevice::describe(cpu::choose_simd(), cpu::usable_cores()); }
+std::string describe_cpu() { return CpuDevice::describe(cpu::choose_simd(), usable_cores()); }
 
 }  // namespace plumb

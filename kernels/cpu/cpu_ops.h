@@ -3,8 +3,8 @@
 
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/simd.h"
-#include "kernels/cpu/thread_pool.h"
 #include "kernels/device_ops.h"
+#include "kernels/thread_pool.h"
 
 namespace plumb::cpu {
 

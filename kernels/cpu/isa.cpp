@@ -2,13 +2,9 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <thread>
 
 #ifdef PLUMB_X86_SIMD
 #include <cpuid.h>
-#endif
-#ifdef __linux__
-#include <sched.h>
 #endif
 
 #include "kernels/error.h"
@@ -68,15 +64,6 @@ std::string processor_name() {
     if (colon != std::string::npos) return line.substr(colon + 2);
   }
   return "CPU";
-}
-
-int usable_cores() {
-#ifdef __linux__
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-#endif
-  const unsigned cores = std::thread::hardware_concurrency();
-  return cores ? static_cast<int>(cores) : 1;
 }
 
 }  // namespace plumb::cpu

@@ -18,6 +18,5 @@ std::vector<const Simd*> usable_simds();
 const Simd& choose_simd();
 
 std::string processor_name();  // "AMD EPYC"
-int usable_cores();            // that this process may run on, at least 1
 
 }  // namespace plumb::cpu

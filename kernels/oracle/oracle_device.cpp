@@ -45,11 +45,9 @@ OracleStorage* storage_of(const Tensor& t) {
 
 class OracleDevice final : public Device {
  public:
-  OracleDevice() : ops_(*this) {}
+  explicit OracleDevice(int threads) : ops_(*this, threads) {}
   std::string name() const override { return "oracle"; }
-  std::string describe() const override {
-    return "float64 in plain loops, one thread: the referee";
-  }
+  std::string describe() const override { return "float64 in plain loops: the referee"; }
   Tensor allocate(DType dtype, const Shape& shape) override {
     int64_t bytes = 0;
     require(!__builtin_mul_overflow(shape.numel(), size_of(dtype), &bytes), "allocate", shape,
@@ -76,7 +74,9 @@ class OracleDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> open_oracle_device() { return std::make_unique<OracleDevice>(); }
+std::unique_ptr<Device> open_oracle_device(int threads) {
+  return std::make_unique<OracleDevice>(threads);
+}
 
 Contract OracleOps::contract(OpId op, DType storage) const {
   const bool single_rounding = is_fused(op) && overrides(op);

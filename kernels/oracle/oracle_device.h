@@ -9,6 +9,7 @@
 
 namespace plumb {
 
-std::unique_ptr<Device> open_oracle_device();
+// `threads` of large products, 0: one per core; no result depends on them.
+std::unique_ptr<Device> open_oracle_device(int threads);
 
 }  // namespace plumb

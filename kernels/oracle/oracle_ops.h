@@ -2,10 +2,12 @@
 #pragma once
 
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "kernels/device_ops.h"
 #include "kernels/oracle/arithmetic.h"
+#include "kernels/thread_pool.h"
 
 namespace plumb {
 
@@ -35,7 +37,7 @@ std::vector<double> additive_mask(const AttentionMask& mask, int64_t b, int64_t 
 
 class OracleOps final : public DeviceOps {
  public:
-  using DeviceOps::DeviceOps;
+  OracleOps(Device& device, int threads) : DeviceOps(device), threads_(threads) {}
   Contract contract(OpId op, DType storage) const override;
   bool overrides(OpId op) const override;
 
@@ -46,6 +48,14 @@ class OracleOps final : public DeviceOps {
   void do_softcap(const Tensor& out, const Tensor& x, double cap) override;
   void do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
                const AttentionMask& mask, const SdpaParams& params) override;
+
+ private:
+  // The product, and of simulated kernels its errors.
+  std::vector<double> product(int64_t m, int64_t n, int64_t k, const std::vector<double>& a,
+                              const double* b, int64_t b_row, int64_t b_column, const Noise& noise);
+
+  int threads_;
+  std::unique_ptr<ThreadPool> pool_;  // made for the first product that is worth it
 };
 
 }  // namespace plumb

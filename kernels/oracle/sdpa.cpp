@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "kernels/oracle/oracle_ops.h"
 
@@ -16,7 +17,7 @@ class Weighing {
     if (scope && size_of(storage) == 2) tile_ = scope->arithmetic().key_tile;
   }
 
-  double weigh(std::vector<double>& scores) const {
+  double weigh(std::span<double> scores) const {
     if (tile_) return weigh_in_tiles(scores, static_cast<size_t>(*tile_));
     double largest = kLowest, total = 0;
     for (const double score : scores) largest = std::fmax(largest, score);
@@ -27,7 +28,7 @@ class Weighing {
  private:
   // Flash attention: a tile's weights are rounded against the largest score so far, and what they
   // made is brought to the last one's scale by float32 factors, which round nothing here.
-  double weigh_in_tiles(std::vector<double>& scores, size_t tile) const {
+  double weigh_in_tiles(std::span<double> scores, size_t tile) const {
     double largest = kLowest, total = 0;
     for (size_t begin = 0; begin < scores.size(); begin += tile) {
       const size_t end = std::min(begin + tile, scores.size());
@@ -55,7 +56,7 @@ class Weighing {
 void OracleOps::do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
                         const AttentionMask& mask, const SdpaParams& params) {
   const int64_t heads = q.dim(1), group = heads / k.dim(1), queries = q.dim(2), keys = k.dim(2);
-  const size_t head_dim = static_cast<size_t>(q.dim(3)), v_head_dim = static_cast<size_t>(v.dim(3));
+  const int64_t head_dim = q.dim(3), v_head_dim = v.dim(3);
   // What other programs round in attention in one go.
   const Rounding scaled(q.dtype(), "sdpa.scaled_query", false);
   const Rounding rounded_score(q.dtype(), "sdpa.score", false);
@@ -67,49 +68,47 @@ void OracleOps::do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, con
   const auto at = [](const Tensor& t, int64_t b, int64_t h) {
     return values_of(t.slice(0, b, b + 1).slice(1, h, h + 1));
   };
+  const auto row_of = [](std::vector<double>& matrix, int64_t row, int64_t columns) {
+    return std::span(matrix).subspan(static_cast<size_t>(row * columns),
+                                     static_cast<size_t>(columns));
+  };
   for (int64_t b = 0; b < q.dim(0); ++b) {
     for (int64_t h = 0; h < heads; ++h) {
-      const std::vector<double> qs = at(q, b, h), ks = at(k, b, h / group),
-                                vs = at(v, b, h / group);
+      std::vector<double> qs = at(q, b, h);
+      const std::vector<double> ks = at(k, b, h / group), vs = at(v, b, h / group);
       const std::vector<double> additive = additive_mask(mask, b, h, queries, keys);
-      std::vector<double> result(static_cast<size_t>(queries) * v_head_dim, 0.0);
-      std::vector<double> scores(static_cast<size_t>(keys)), query(head_dim);
-      for (size_t t = 0; t < static_cast<size_t>(queries); ++t) {
+      if (scaled.rounds()) {
+        for (double& x : qs) x = scaled(x * scaled(params.scale));
+      }
+      std::vector<double> weights =
+          product(queries, keys, head_dim, qs, ks.data(), 1, head_dim, noise);
+      std::vector<bool> sees(static_cast<size_t>(queries));
+      for (int64_t t = 0; t < queries; ++t) {
+        const std::span<double> scores = row_of(weights, t, keys);
         bool any = false;
-        for (size_t d = 0; d < head_dim; ++d) {
-          query[d] = qs[t * head_dim + d];
-          if (scaled.rounds()) query[d] = scaled(query[d] * scaled(params.scale));
-        }
         for (size_t s = 0; s < scores.size(); ++s) {
-          const double m = additive[t * scores.size() + s];
+          const double m = additive[static_cast<size_t>(t * keys) + s];
           if (m == kLowest) {
             scores[s] = kLowest;
             continue;
           }
           any = true;
-          double sum = 0, magnitudes = 0;
-          for (size_t d = 0; d < head_dim; ++d) {
-            const double term = query[d] * ks[s * head_dim + d];
-            sum += term;
-            magnitudes += std::fabs(term);
-          }
-          sum = rounded_score(noise.sum(sum, magnitudes, head_dim) * score_scale);
+          double score = rounded_score(scores[s] * score_scale);
           if (params.softcap) {
-            sum = noise.function(std::tanh(sum / *params.softcap)) * *params.softcap;
+            score = noise.function(std::tanh(score / *params.softcap)) * *params.softcap;
           }
-          note_score(sum);
-          scores[s] = sum + m;
+          note_score(score);
+          scores[s] = score + m;
         }
-        if (!any && mask.fully_masked == FullyMasked::zero) continue;
+        sees[static_cast<size_t>(t)] = any || mask.fully_masked != FullyMasked::zero;
         const double total = weighing.weigh(scores);
-        for (size_t d = 0; d < v_head_dim; ++d) {
-          double sum = 0, magnitudes = 0;
-          for (size_t s = 0; s < scores.size(); ++s) {
-            const double term = rounded_weight(scores[s] / total) * vs[s * v_head_dim + d];
-            sum += term;
-            magnitudes += std::fabs(term);
-          }
-          result[t * v_head_dim + d] = rounding(noise.sum(sum, magnitudes, scores.size()));
+        for (double& weight : scores) weight = rounded_weight(weight / total);
+      }
+      std::vector<double> result =
+          product(queries, v_head_dim, keys, weights, vs.data(), v_head_dim, 1, noise);
+      for (int64_t t = 0; t < queries; ++t) {
+        for (double& y : row_of(result, t, v_head_dim)) {
+          y = sees[static_cast<size_t>(t)] ? rounding(y) : 0;
         }
       }
       move(out.slice(0, b, b + 1).slice(2, h, h + 1), result);

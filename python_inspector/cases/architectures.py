@@ -7,12 +7,16 @@ to, and whether the reference lies within the limits of its own simulated kernel
 
 from __future__ import annotations
 
+import multiprocessing
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from python_inspector.cases import run
 from python_inspector.cases.self_check import Checked, check
@@ -63,10 +67,18 @@ def names() -> list[str]:
     return sorted({*TAPPED, *configurations()})
 
 
-def survey(model_types: Sequence[str], dtypes: Sequence[str] = DTYPES) -> Iterator[Row]:
-    """Records and checks each in a temporary folder."""
-    for name in model_types:
-        yield Row(name, {dtype: _recorded(name, dtype) for dtype in dtypes})
+def survey(model_types: Sequence[str], jobs: int = 1) -> Iterator[Row]:
+    """Records and checks each in a temporary folder, `jobs` of them at once."""
+    if jobs == 1:
+        yield from map(_row, model_types)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, initializer=torch.set_num_threads, initargs=(1,)) as p:
+        yield from p.map(_row, model_types)
+
+
+def _row(model_type: str) -> Row:
+    return Row(model_type, {dtype: _recorded(model_type, dtype) for dtype in DTYPES})
 
 
 def _recorded(model_type: str, dtype: str) -> Recorded:
@@ -122,11 +134,11 @@ def _between(text: str, before: str, after: str) -> str:
     return name if found and end else ""
 
 
-def survey_with_progress(model_types: Sequence[str]) -> list[Row]:
+def survey_with_progress(model_types: Sequence[str], jobs: int) -> list[Row]:
     """All rows; on a terminal with a bar."""
     from tqdm import tqdm
 
-    bar = tqdm(survey(model_types), total=len(model_types), disable=None, leave=False)
+    bar = tqdm(survey(model_types, jobs), total=len(model_types), disable=None, leave=False)
     return list(bar)
 
 

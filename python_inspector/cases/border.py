@@ -24,6 +24,7 @@ from python_inspector.format.generator import UNIT, Generator, generate
 from python_inspector.format.recording import TORCH_DTYPES
 from python_inspector.format.sampled import Sampling
 from python_inspector.format.writer import Summary
+from python_inspector.models.sizes import SIZES
 from python_inspector.oracle.replay import aside
 from python_inspector.recorder import session
 from python_inspector.recorder.recorder import Recorder
@@ -41,42 +42,6 @@ _LEFT_OUT = {"glu_activation", "causal_mask"}
 KINDS = tuple(sorted(BLOCKS.keys() - _LEFT_OUT - COMPONENTS))
 
 Sizes = Mapping[str, Any]
-
-SHAPES: dict[str, tuple[str, Sizes]] = {
-    "llama3-8b": ("llama", {
-        "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
-        "num_key_value_heads": 8, "head_dim": 128, "rms_norm_eps": 1e-5,
-        "max_position_embeddings": 8192,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0},
-    }),
-    "llama3.2-1b": ("llama", {
-        "hidden_size": 2048, "intermediate_size": 8192, "num_attention_heads": 32,
-        "num_key_value_heads": 8, "head_dim": 64, "rms_norm_eps": 1e-5,
-        "max_position_embeddings": 131072,
-        "rope_parameters": {
-            "rope_type": "llama3", "rope_theta": 500000.0, "factor": 32.0, "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
-        },
-    }),
-    "gemma2-2b": ("gemma2", {
-        "hidden_size": 2304, "intermediate_size": 9216, "num_attention_heads": 8,
-        "num_key_value_heads": 4, "head_dim": 256, "query_pre_attn_scalar": 256,
-        "sliding_window": 4096, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
-        "rms_norm_eps": 1e-6, "max_position_embeddings": 8192,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
-    }),
-    "zamba2-1.2b": ("zamba2", {
-        "hidden_size": 2048, "intermediate_size": 8192, "num_attention_heads": 32,
-        "num_key_value_heads": 32, "n_mamba_heads": 64, "mamba_d_state": 128, "mamba_ngroups": 1,
-        "mamba_d_conv": 4, "chunk_size": 256, "adapter_rank": 128, "num_mem_blocks": 1,
-        "use_shared_attention_adapter": True, "use_mem_rope": True, "rms_norm_eps": 1e-5,
-        "max_position_embeddings": 4096, "num_hidden_layers": 2,
-        "layers_block_type": ["linear_attention", "hybrid"],
-        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
-    }),
-}  # fmt: skip
-"""Published sizes by name, with the architecture they belong to. The vocabulary is not among them:
-nothing here needs it whole."""
 
 
 @dataclass(frozen=True)
@@ -211,16 +176,28 @@ def record_parts(
     return recorder.summary
 
 
+def _one_layer(sizes: Sizes) -> dict[str, Any]:
+    """A layer of each kind, with a small vocabulary: nothing here needs it whole."""
+    theta, scaling = sizes.get("rope_theta"), sizes.get("rope_scaling", {})
+    rope = {"rope_type": "default", "rope_theta": theta} | scaling
+    kinds = ["linear_attention", "hybrid"] if sizes["model_type"] == "zamba2" else []
+    left_out = ("rope_theta", "rope_scaling", "tie_word_embeddings", "layers_block_type")
+    return {
+        **{key: value for key, value in sizes.items() if key not in left_out},
+        "vocab_size": 1000,
+        "num_hidden_layers": max(len(kinds), 1),
+        **({"layers_block_type": kinds} if kinds else {}),
+        **({"rope_parameters": rope} if theta else {}),
+    }
+
+
 def build(subject: Subject) -> Parts:
     """The parts with generated weights, in eval mode; FormatError for an unknown shape."""
-    if subject.shape not in SHAPES:
-        raise FormatError(f"no shape {subject.shape!r}; known are {', '.join(SHAPES)}")
+    if subject.shape not in SIZES:
+        raise FormatError(f"no shape {subject.shape!r}; known are {', '.join(SIZES)}")
     from transformers import AutoConfig
 
-    model_type, sizes = SHAPES[subject.shape]
-    config = AutoConfig.for_model(
-        model_type, **{"vocab_size": 1000, "num_hidden_layers": 1, **sizes, **subject.sizes}
-    )
+    config = AutoConfig.for_model(**{**_one_layer(SIZES[subject.shape]), **subject.sizes})
     config._attn_implementation = subject.attention
     dtype = TORCH_DTYPES[subject.dtype]
     parts = {name: _part(name, config, dtype) for name in subject.parts}

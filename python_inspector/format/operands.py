@@ -54,10 +54,20 @@ def output_of(value: Any) -> Output:
         return Output(_written(array.dtype.name), array.shape, little.tobytes())
     torch = sys.modules.get("torch")  # without torch there are no tensors
     if torch is None or not isinstance(value, torch.Tensor):
-        raise TypeError(f"is a {type(value).__name__}, not an array or a tensor")
+        return _of_other_array(value)
     flat = value.detach().cpu().contiguous().reshape(-1)
     dtype = _written(str(value.dtype).removeprefix("torch."))
     return Output(dtype, tuple(value.shape), flat.view(torch.uint8).numpy().tobytes())
+
+
+def _of_other_array(value: Any) -> Output:
+    """Of JAX, MLX and whatever else can be seen as an array."""
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(value, "__dlpack__"):  # which has bf16, and NumPy has not
+        return output_of(torch.from_dlpack(value))
+    if hasattr(value, "__array__"):
+        return output_of(np.asarray(value))
+    raise TypeError(f"is a {type(value).__name__}, not an array or a tensor")
 
 
 def save(outputs: Mapping[str, Output], path: Path) -> None:

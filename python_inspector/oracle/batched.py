@@ -1,8 +1,8 @@
 """One aten operation on stacks of samples: [rows, ...] operands beside ordinary ones.
 
-Elementwise operations, products, sums over axes and joins work on the stack as it is. Everything
-else goes row by row: under a dispatch mode torch.func.vmap refuses most operations, and crashes in
-some (gather, topk).
+Elementwise operations, products, sums over axes and joins work on the stack as it is, everything
+else row by row: inside of a dispatch mode torch.func.vmap fails, or crashes the process (2.13, on
+gather, index_add, cumsum).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def batched(
         return kwargs.get("beta", 1) * first + kwargs.get("alpha", 1) * second
     if func is aten.cat.default:
         return _joined(args, stacked, rows)
-    if func is aten.gather.default:  # torch 2.13 crashes on it under vmap, inside a dispatch mode
+    if func is aten.gather.default:
         return _gathered(args, stacked, rows)
     return _mapped(func, args, kwargs, stacked, rows)
 

@@ -30,7 +30,7 @@ def check_model(model: torch.nn.Module, taps: Taps, force: bool) -> list[str]:
     for text in (
         *_softcap_dropped(model, taps),
         *_rounded_constants(model),
-        *_mixed_dtypes(model),
+        *(_mixed_dtypes(model) if taps.architecture is not None else ()),
         *_kernels(model),
         *_replaced_functions(taps),
     ):

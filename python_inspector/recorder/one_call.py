@@ -36,6 +36,9 @@ from python_inspector.taps.generic import GenericCall
 from python_inspector.taps.options import Options
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+RANDOM = 0.03
+"""Relative difference of two runs that no order of sums explains."""
+
 Torch = torch.nn.Module | Callable[..., Any]
 
 
@@ -146,6 +149,11 @@ class OneCallRecording:
         for name, named in outputs.items():
             stored[name] = self._store.store(id, name, block, named, reruns)
             stored[name].members = member_refs(self._writer, reruns, name)
+            if (stored[name].unstable or 0) > RANDOM:
+                raise RecordError(
+                    f"[check] two runs of {self.name} differ by {stored[name].unstable:.1e} in "
+                    f"{name}: it draws random numbers, and nothing can be held to that"
+                )
         return Checkpoint(
             id=id,
             block="module",

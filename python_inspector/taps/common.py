@@ -89,10 +89,12 @@ def linear(call: Call) -> Block:
     return Block("linear", {"x": x}, only_out(x[1]), weights=weights_of(call.module))
 
 
-def embedding(call: Call) -> Block:
+def embedding(call: Call) -> Block | None:
     """Rows of weight by id, times a scale rounded to the weight's dtype as the model does."""
     assert call.module is not None
     ids = first_argument(call)
+    if ids.ndim not in (1, 2):
+        return None
     weight = call.module.weight
     assert isinstance(weight, torch.Tensor)
     scale = getattr(call.module, "embed_scale", None)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reports.json_lines import Line
-from reports.results import NO_FAILURES, Key
+from reports.results import Judged, Key
 
 _NOT_FINITE = ("inf", "-inf", "nan")
 
@@ -30,7 +30,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(Judged):
     """What one run says of one checkpoint; hashes may be cut to their first 16 digits."""
 
     block: str
@@ -44,16 +44,6 @@ class Checkpoint:
     # Not in repr(), by which a history knows a run that it holds.
     determinism: str = field(default="", repr=False)  # "D0", "D1", "not measured"; "": unknown
     margins: Mapping[str, float] | None = field(default=None, repr=False)  # of known bugs
-
-    @property
-    def failed(self) -> bool:
-        """Whether it is a failure, of whatever kind."""
-        return self.status not in NO_FAILURES
-
-    @property
-    def loose(self) -> bool:
-        """Whether its runs are known to differ."""
-        return self.determinism == "D1" or self.status == "nondeterministic"
 
     @property
     def error(self) -> float:

@@ -1,8 +1,11 @@
-"""The published sizes of the models that benchmarks use; harness/bench/shapes.cpp has the same."""
+"""The published sizes of the models that benchmarks use."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from python_inspector.models.sizes import SIZES
 
 
 @dataclass(frozen=True)
@@ -22,15 +25,25 @@ class Shape:
     window: int | None = None  # of the layers that slide
 
 
-SHAPES = {
-    shape.name: shape
-    for shape in (
-        Shape("llama3-8b", 4096, 32, 8, 128, 14336, 128256),
-        Shape("llama3.2-1b", 2048, 32, 8, 64, 8192, 128256),
-        Shape("gemma2-2b", 2304, 8, 4, 256, 9216, 256000, True, 50.0, 30.0, 4096),
-        Shape("tiny", 64, 4, 2, 16, 128, 512),
-        Shape("tiny-gemma2", 64, 4, 2, 16, 128, 512, True, 50.0, 30.0, 8),
+def _shape(name: str, config: dict[str, Any]) -> Shape:
+    return Shape(
+        name,
+        config["hidden_size"],
+        config["num_attention_heads"],
+        config["num_key_value_heads"],
+        config["head_dim"],
+        config["intermediate_size"],
+        config["vocab_size"],
+        config["model_type"] == "gemma2",
+        config.get("attn_logit_softcapping"),
+        config.get("final_logit_softcapping"),
+        config.get("sliding_window"),
     )
+
+
+# Mamba2 has no rivals here.
+SHAPES = {
+    name: _shape(name, config) for name, config in SIZES.items() if config["model_type"] != "zamba2"
 }
 
 

@@ -7,7 +7,6 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from types import TracebackType
 from typing import Any
 
 GRACE_SECONDS = 10.0  # to end by itself when no more calls come
@@ -30,12 +29,7 @@ class Worker:
     def __enter__(self) -> Worker:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Ends the process, at once if it may be at work."""
         self._pipe.close()
         if kind is None:

@@ -1,10 +1,10 @@
 // What a chain looks like on its way from a worker, in JSON lines and for people.
 #include <nlohmann/json.hpp>
 
+#include "harness/replay/result_json.h"
 #include "harness/report/chain_text.h"
 #include "harness/report/console.h"
 #include "harness/report/results_json.h"
-#include "harness/run/packed.h"
 #include "tests/catch.h"
 #include "tests/harness/sample_results.h"
 

@@ -1,4 +1,5 @@
-// The JSON reader against an independent one, on valid, damaged and random texts.
+// The JSON reader against the library's own tree, on valid, damaged and random texts: nothing is
+// lost or misplaced on the way into the document, and only the stricter rules refuse more.
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -55,8 +56,8 @@ bool same(JsonValue value, const Reference& reference) {
 
 // Where this reader is stricter than RFC 8259 or than the reference.
 bool is_stricter_rule(const std::string& error) {
-  for (const char* rule : {"byte order mark", "appears twice", "outside the range", "NUL",
-                           "nested deeper", "\"\\x00\""}) {
+  for (const char* rule :
+       {"byte order mark", "appears twice", "outside the range", "NUL", "nested deeper"}) {
     if (error.find(rule) != std::string::npos) return true;
   }
   return false;

@@ -92,87 +92,95 @@ TEST_CASE("errors name the file, the field, the byte and what was expected") {
   }();
   CHECK(deep.path() == R"(a[1]["c.d"][1][1].e)");
   CHECK(error_text([&] { deep.integer(); }) ==
-        R"(f.json: a[1]["c.d"][1][1].e: is a string, expected an integer (byte 32))");
+        R"(f.json: a[1]["c.d"][1][1].e: is a string, expected an integer (line 1, column 33))");
   CHECK(error_text([&] { document->root().boolean(); }) ==
-        "f.json: is an object, expected a bool (byte 0)");
+        "f.json: is an object, expected a bool (line 1, column 1)");
   CHECK(contains(error_text([&] { document->root().at("b"); }), "lacks the field \"b\""));
   const std::string unknown = error_text([&] { document->root().only({"a", "b"}); });
   CHECK(contains(unknown, R"(["\x1b[1m"]: is an unknown field; known are a b)"));
   CHECK(contains(error_text([&] { deep.size(); }), "is a string, expected an array"));
   CHECK(contains(error_text([&] { deep.items(); }), "expected an array"));
   CHECK(contains(error_text([&] { deep.members(); }), "expected an object"));
-  CHECK(contains(parse_error(R"({"a":{"b":[1,2,x]}})"),
-                 "f.json: invalid JSON: a.b[2]: unexpected \"x\", expected a value (byte 15)"));
+  CHECK(
+      contains(parse_error(R"({"a":{"b":[1,2,x]}})"),
+               "f.json: invalid JSON: a.b[2]: syntax error while parsing value - invalid literal, "
+               "read \"2,x\" (line 1, column 16)"));
 }
 
 TEST_CASE("what is not strict JSON is refused") {
   const std::pair<std::string_view, const char*> cases[] = {
-      {""sv, "the text ends"},
-      {" \n"sv, "the text ends"},
+      {""sv, "end of input"},
+      {" \n"sv, "end of input"},
       {"\xef\xbb\xbf{}"sv, "byte order mark"},
-      {"{}\0"sv, "unexpected \"\\x00\""},
-      {"\0"sv, "unexpected"},
-      {"{} {}"sv, "expected the end"},
-      {"{}x"sv, "expected the end"},
-      {"// c\n{}"sv, "unexpected \"/\""},
-      {"[1/* c */]"sv, "unexpected \"/\""},
-      {"[1,]"sv, "expected a value"},
-      {"[,1]"sv, "expected a value"},
-      {"[1 2]"sv, "expected \",\" or \"]\""},
-      {"[1}"sv, "expected \",\" or \"]\""},
-      {"["sv, "the text ends"},
-      {"[1"sv, "the text ends"},
-      {"]"sv, "expected a value"},
-      {"{\"a\":1,}"sv, "expected a key"},
-      {"{a:1}"sv, "expected a key"},
-      {"{'a':1}"sv, "expected a key"},
-      {"{1:1}"sv, "expected a key"},
-      {"{\"a\"}"sv, "expected \":\""},
-      {"{\"a\" 1}"sv, "expected \":\""},
-      {"{\"a\":}"sv, "expected a value"},
-      {"{\"a\":1 \"b\":2}"sv, "expected \",\" or \"}\""},
-      {"{\"a\":1"sv, "the text ends"},
-      {"{\"a\":1,\"b\":2,\"a\":3}"sv, "the key \"a\" appears twice, first at byte 1 (byte 13)"},
-      {"{\"a\":1,\"\\u0061\":3}"sv, "appears twice"},
+      {"{}\0"sv, "unexpected NUL character (line 1, column 3)"},
+      {"\0"sv, "unexpected NUL"},
+      {"{\0}"sv, "unexpected NUL"},
+      {"{} {}"sv, "expected end of input"},
+      {"{}x"sv, "invalid literal"},
+      {"// c\n{}"sv, "invalid literal, read \"/\""},
+      {"[1/* c */]"sv, "invalid literal, read \"1/\""},
+      {"[1,]"sv, "unexpected ']'"},
+      {"[,1]"sv, "unexpected ','"},
+      {"[1 2]"sv, "expected ']'"},
+      {"[1}"sv, "expected ']'"},
+      {"["sv, "end of input"},
+      {"[1"sv, "end of input"},
+      {"]"sv, "unexpected ']'"},
+      {"{\"a\":1,}"sv, "while parsing object key"},
+      {"{a:1}"sv, "while parsing object key"},
+      {"{'a':1}"sv, "while parsing object key"},
+      {"{1:1}"sv, "expected string literal"},
+      {"{\"a\"}"sv, "expected ':'"},
+      {"{\"a\" 1}"sv, "expected ':'"},
+      {"{\"a\":}"sv, "unexpected '}'"},
+      {"{\"a\":1 \"b\":2}"sv, "expected '}'"},
+      {"{\"a\":1"sv, "end of input"},
+      {"{\"a\":1,\n\"b\":2,\"a\":3}"sv,
+       "f.json: invalid JSON: the key \"a\" appears twice, first at line 1, column 2 (line 2, "
+       "column 7)"},
+      {"[0,{\"b\":{\"a\":1,\"\\u0061\":3}}]"sv, "[1].b: the key \"a\" appears twice"},
       {"NaN"sv, "what is not finite"},
-      {"[Infinity]"sv, "what is not finite"},
-      {"-Infinity"sv, "expected a digit"},
-      {"nul"sv, "expected a value"},
-      {"True"sv, "expected a value"},
-      {"truex"sv, "expected the end"},
-      {"01"sv, "expected the end"},
-      {"-"sv, "expected a digit"},
-      {"+1"sv, "expected a value"},
-      {".5"sv, "expected a value"},
-      {"1."sv, "expected a digit"},
-      {"1.e3"sv, "expected a digit"},
-      {"1e"sv, "expected a digit"},
-      {"1e+"sv, "expected a digit"},
-      {"0x10"sv, "expected the end"},
-      {"1e400"sv, "outside the range of a double"},
-      {"-1e400"sv, "outside the range of a double"},
+      {"[1,Infinity]"sv, "what is not finite"},
+      {"-Infinity"sv, "what is not finite"},
+      {"nul"sv, "invalid literal"},
+      {"True"sv, "invalid literal"},
+      {"truex"sv, "invalid literal"},
+      {"01"sv, "expected end of input"},
+      {"-"sv, "expected digit"},
+      {"-x"sv, "expected digit"},
+      {"+1"sv, "invalid literal"},
+      {".5"sv, "invalid literal"},
+      {"1."sv, "expected digit"},
+      {"1.e3"sv, "expected digit"},
+      {"1e"sv, "digit after exponent"},
+      {"1e+"sv, "expected digit"},
+      {"0x10"sv, "invalid literal"},
+      {"1e400"sv, "the number \"1e400\" is outside the range of a double"},
+      {"[0, -1e400]"sv, "[1]: the number \"-1e400\" is outside the range of a double (line 1, co"},
       {"1e-400"sv, "outside the range of a double"},
+      {"-0.001e-400"sv, "outside the range of a double"},
       {"1e99999999999999999999"sv, "outside the range of a double"},
       {"18446744073709551616"sv, "outside the range of 64 bits"},
       {"-9223372036854775809"sv, "outside the range of 64 bits"},
-      {"\""sv, "the end of a string"},
-      {"\"a"sv, "the end of a string"},
-      {"\"\n\""sv, "the end of a string"},
-      {"\"\x1f\""sv, "the end of a string"},
-      {"\"\0\""sv, "the end of a string"},
-      {"\"\\t\x1f\""sv, "the end of a string"},
-      {"\"\\"sv, "the text ends"},
-      {"\"\\x41\""sv, "expected one of"},
-      {"\"\\'\""sv, "expected one of"},
-      {"\"\\u00g0\""sv, "four hexadecimal digits"},
-      {"\"\\u12\""sv, "four hexadecimal digits"},
+      {"\""sv, "closing quote"},
+      {"\"a"sv, "closing quote"},
+      {"\"\n\""sv, "must be escaped"},
+      {"\"\x1f\""sv, "must be escaped"},
+      {"\"\0\""sv, "NUL"},
+      {"\"\\t\x1f\""sv, "must be escaped"},
+      {"\"\\"sv, "after backslash"},
+      {"\"\\x41\""sv, "after backslash"},
+      {"\"\\'\""sv, "after backslash"},
+      {"\"\\u00g0\""sv, "4 hex digits"},
+      {"\"\\u12\""sv, "4 hex digits"},
       {"\"\\u0000\""sv, "NUL"},
-      {"\"\\ud800\""sv, "stands alone"},
-      {"\"\\ud800x\""sv, "stands alone"},
-      {"\"\\ud800\\n\""sv, "stands alone"},
-      {"\"\\ud800\\u0041\""sv, "stands alone"},
-      {"\"\\ud800\\ud800\""sv, "stands alone"},
-      {"\"\\udc00\""sv, "low surrogate"},
+      {"{\"a\\u0000\":1}"sv, "NUL"},
+      {"\"\\ud800\""sv, "must be followed"},
+      {"\"\\ud800x\""sv, "must be followed"},
+      {"\"\\ud800\\n\""sv, "must be followed"},
+      {"\"\\ud800\\u0041\""sv, "must be followed"},
+      {"\"\\ud800\\ud800\""sv, "must be followed"},
+      {"\"\\udc00\""sv, "must follow"},
       {"\"\xff\""sv, "UTF-8"},
       {"\"\xc3\""sv, "UTF-8"},
       {"\"\x80\""sv, "UTF-8"},
@@ -189,7 +197,34 @@ TEST_CASE("what is not strict JSON is refused") {
     CAPTURE(text, error);
     CHECK(contains(error, "f.json: invalid JSON: "));
     CHECK(contains(error, expected));
-    CHECK(contains(error, "(byte "));
+    CHECK(contains(error, "(line "));
+  }
+}
+
+TEST_CASE("the place of an error is counted in lines and characters") {
+  const auto document = parse(
+      "{\"\xc3\xa9\":\t\"a\\\"]},\",\n \"x\" :[ true,\n\t[1.5e+3 ,-0.25] , \"\\\\\", null,{} ],\r\n"
+      "\"y\":false}\n");
+  const auto error = [](JsonValue value) { return error_text([&] { value.fail("here"); }); };
+  std::vector<std::string> places;
+  for (const JsonValue item : document->root().at("x").items()) places.push_back(error(item));
+  CHECK(contains(error(document->root().at("\xc3\xa9")), "here (line 1, column 7)"));
+  REQUIRE(places.size() == 5);
+  CHECK(contains(places[0], "x[0]: here (line 2, column 9)"));
+  CHECK(contains(places[1], "x[1]: here (line 3, column 2)"));
+  CHECK(contains(places[2], "x[2]: here (line 3, column 20)"));
+  CHECK(contains(places[3], "x[3]: here (line 3, column 26)"));
+  CHECK(contains(places[4], "x[4]: here (line 3, column 31)"));
+  CHECK(contains(error(document->root().at("y")), "y: here (line 4, column 5)"));
+}
+
+TEST_CASE("an error's text is safe to print and short, whatever was read") {
+  const std::string escape = parse_error("\"\xc2\x9b[1m\" \xc2\x9b");
+  CHECK(contains(escape, "read \"\\x22\\xc2\\x9b[1m\\x22 \\xc2\""));
+  const std::string long_ones = std::string(100'000, '7');
+  for (const std::string& text : {'"' + long_ones, "[\"" + long_ones + "\" 1]", long_ones + 'x',
+                                  long_ones, "1e" + long_ones, "[\"" + long_ones + "\",x]"}) {
+    CHECK(parse_error(text).size() < 250);
   }
 }
 
@@ -219,7 +254,8 @@ TEST_CASE("limits hold") {
   limits.string = 4;
   CHECK_NOTHROW(parse("[\"1234\",\"\\n234\"]", limits));
   CHECK(contains(parse_error("\"12345\"", limits), "a string has 5 bytes, more than the 4"));
-  CHECK(contains(parse_error("\"\\n2345\"", limits), "more than the 4 bytes"));
+  CHECK(contains(parse_error("\"\\n2345\"", limits), "more than the 4 that are allowed"));
+  CHECK(contains(parse_error("{\"12345\":0}", limits), "a string has 5 bytes"));
 }
 
 TEST_CASE("a key that appears twice is found among many") {

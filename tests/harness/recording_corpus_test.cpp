@@ -16,11 +16,11 @@ namespace fs = std::filesystem;
 const fs::path kCorpus = fs::path(PLUMB_SOURCE_DIR) / "tests/data/recordings";
 
 // Faults that are found later: where a block runs, or where an output is judged.
-const std::set<std::string> kFoundLater = {
-    "bad-block-missing-input",   "bad-block-missing-param",   "bad-block-missing-weight",
-    "bad-delta-null-with-error", "bad-error-wrong",           "bad-rows-descending",
-    "bad-model-at-descending",   "bad-model-at-out-of-range", "bad-model-at-negative",
-    "bad-bugs-at-out-of-range"};
+const std::set<std::string> kFoundLater = {"bad-block-missing-input",  "bad-block-missing-param",
+                                           "bad-block-missing-weight", "bad-delta-null-with-error",
+                                           "bad-error-wrong",          "bad-rows-descending",
+                                           "bad-model-at-descending",  "bad-model-at-out-of-range",
+                                           "bad-model-at-negative",    "bad-bugs-at-out-of-range"};
 
 void read_everything(const fs::path& folder) {
   const Recording recording = Recording::open(folder);

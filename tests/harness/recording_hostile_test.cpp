@@ -185,7 +185,7 @@ TEST_CASE("checkpoints are checked against contracts and tensors") {
       {"/checkpoints/1/function", "\"\"", "checkpoints[1].function: is \"\""},
       {"/checkpoints/0/call", "-1", "call: is -1"},
       {"/checkpoints/0/step", "9223372036854775808", "step: is 9223372036854775808"},
-      {"/checkpoints/0/block", "\"norm\"", "block: is \"norm\", expected one of embedding"},
+      {"/checkpoints/0/block", "\"norm\"", "block: is \"norm\", expected one of module embedding"},
       {"/checkpoints/0/contract", "\"bf16\"", "is \"bf16\", which contracts does not list"},
       {"/checkpoints/0/params", "[]", "params: is an array, expected an object"},
       {"/checkpoints/0/params/eps", "9007199254740993", "a double cannot hold exactly"},

@@ -62,7 +62,7 @@ TEST_CASE("a header of more than 100 MB is refused, one of 100 MB is read within
   CHECK(contains(open_error(path), "length is 100000001, more than the 100000000"));
   write_bytes(path, safetensors_file(100'000'000, "{", ""));
   REQUIRE(::truncate(path.c_str(), 200'000'000) == 0);
-  CHECK(contains(open_error(path), "unexpected \"\\x00\", expected a key"));
+  CHECK(contains(open_error(path), "unexpected NUL character"));
 }
 
 TEST_CASE("headers that are no plain JSON object are refused") {
@@ -70,9 +70,9 @@ TEST_CASE("headers that are no plain JSON object are refused") {
       {"[]", "byte 8: the header starts with \"[\", expected {"},
       {" {}", "the header starts with \" \""},
       {"\xef\xbb\xbf{}", "the header starts with \"\\xef\""},
-      {"{", "the text ends"},
-      {"{}x", "expected the end"},
-      {"{}\0"s, "expected the end"},
+      {"{", "end of input"},
+      {"{}x", "invalid literal"},
+      {"{}\0"s, "NUL"},
       {"{\"\xff\":1}", "UTF-8"},
       {"{\"a\":1}", "a: is an integer, expected an object"},
       {"{\"a\":{}}", "a: lacks the field \"dtype\""},
@@ -80,7 +80,7 @@ TEST_CASE("headers that are no plain JSON object are refused") {
       {"{\"__metadata__\":{\"a\":1}}", "is an integer, expected a string"},
       {"{\"__metadata__\":[]}", "is an array, expected an object"},
       {"{\"a\":" + std::string(99, '[') + std::string(99, ']') + "}", "nested deeper than 64"},
-      {"{" + std::string(100'000, '['), "expected a key"},
+      {"{" + std::string(100'000, '['), "object key"},
   };
   for (const auto& [header, expected] : cases) {
     CAPTURE(header);

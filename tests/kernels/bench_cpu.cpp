@@ -10,8 +10,8 @@
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/onednn.h"
-#include "kernels/cpu/thread_pool.h"
 #include "kernels/ops.h"
+#include "kernels/thread_pool.h"
 
 namespace {
 

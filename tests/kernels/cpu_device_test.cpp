@@ -8,8 +8,8 @@
 #include <stdexcept>
 
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/thread_pool.h"
 #include "kernels/error.h"
+#include "kernels/thread_pool.h"
 #include "tests/kernels/support.h"
 
 namespace plumb {
@@ -153,7 +153,7 @@ TEST_CASE("cpu: records say which variant ran, and what it promises") {
 
 TEST_CASE("thread pool: every index once, errors come back, many loops in a row") {
   const int threads = GENERATE(1, 2, 5);
-  cpu::ThreadPool pool(threads);
+  ThreadPool pool(threads);
   REQUIRE(pool.size() == threads);
   for (int64_t count : {0, 1, 2, 17, 1000}) {
     std::vector<std::atomic<int>> calls(static_cast<size_t>(count));

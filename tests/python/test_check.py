@@ -244,9 +244,14 @@ def test_functions_may_use_modules_and_tensors_around_them() -> None:
 
 
 def test_a_module_is_called_in_eval_mode_and_left_as_it_was() -> None:
-    module = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Dropout(0.5))
-    assert check(module[0], like=module, inputs=normal(4, 16)).passed
+    module = torch.nn.Sequential(torch.nn.Linear(64, 16), torch.nn.Dropout(0.5))
+    assert check(module[0], like=module, inputs=normal(4, 64)).passed
     assert module.training and module[1].training
+
+
+def test_what_draws_random_numbers_is_refused() -> None:
+    with pytest.raises(RecordError, match="it draws random numbers"):
+        check(torch.tanh, like=lambda x: torch.nn.functional.dropout(x, 0.5), inputs=normal(4, 64))
 
 
 def test_what_cannot_be_lifted_is_no_pass() -> None:

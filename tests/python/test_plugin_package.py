@@ -1,4 +1,4 @@
-"""find_package(Plumbline): a plugin is built against what cmake --install gives, and judged by it."""
+"""find_package(Plumbline): a plugin built against what cmake --install gives, and judged."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,14 @@ def test_the_schema_is_a_schema_and_knows_the_formats_words() -> None:
     assert set(definitions["checkpoint"]["properties"]["block"]["enum"]) == {*BLOCKS, "module"}
     modes = definitions["provenance"]["properties"]["run"]["properties"]["mode"]["enum"]
     assert modes == list(MODES)
+
+
+def test_the_harness_knows_the_formats_blocks(harness: Path) -> None:
+    listed = subprocess.run(
+        [harness, "list", "--blocks"], capture_output=True, text=True, check=True
+    )
+    blocks = listed.stdout.partition("\n\n")[0]  # suites follow
+    assert {line.split()[0] for line in blocks.splitlines()} == set(BLOCKS)
 
 
 def test_every_object_of_the_schema_says_what_else_it_takes() -> None:

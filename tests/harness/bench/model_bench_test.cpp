@@ -6,9 +6,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "harness/bench/model_shapes.h"
 #include "harness/bench/random_checkpoint.h"
 #include "harness/bench/report.h"
+#include "harness/bench/shapes.h"
 #include "harness/model/model_folder.h"
 #include "kernels/error.h"
 #include "tests/catch.h"
@@ -54,11 +54,13 @@ TEST_CASE("the models of the bench shapes have the weights of the published ones
   INFO(shape);
   const fs::path configs = fs::path(PLUMB_SOURCE_DIR) / "tests" / "configs";
   nlohmann::json theirs = nlohmann::json::parse(std::ifstream(configs / text(published, ".json")));
-  const nlohmann::json ours = nlohmann::json::parse(model_config(shape));
+  const nlohmann::json ours = nlohmann::json::parse(find_bench_shape(shape).config);
   for (const auto& [key, value] : ours.items()) {
     INFO(key);
     const bool renamed = key == "tie_word_embeddings" || key == "chunk_size";
-    CHECK((theirs.contains(key) || renamed));
+    const bool derived = key == "head_dim" && value == theirs["hidden_size"].get<int>() /
+                                                           theirs["num_attention_heads"].get<int>();
+    CHECK((theirs.contains(key) || renamed || derived));
     if (theirs.contains(key)) CHECK(theirs[key] == value);
   }
   const fs::path file = fs::temp_directory_path() / text("plumb-", ::getpid(), ".json");
@@ -72,7 +74,7 @@ TEST_CASE("the models of the bench shapes have the weights of the published ones
 TEST_CASE("a model of every kind is measured in 16 and 32 bits") {
   const auto shape = GENERATE("tiny", "tiny-gemma2", "tiny-zamba2");
   const auto dtype = GENERATE(DType::f32, DType::bf16);
-  RandomCheckpoint checkpoint(model_config(shape), dtype);
+  RandomCheckpoint checkpoint(find_bench_shape(shape).config, dtype);
   const ModelFolder folder(checkpoint.folder());
   checkpoint.remove();  // what is mapped stays
   CHECK_FALSE(fs::exists(checkpoint.folder()));
@@ -96,7 +98,7 @@ TEST_CASE("a model of every kind is measured in 16 and 32 bits") {
 }
 
 TEST_CASE("a model whose decoding or whose ops are wrong has no figures") {
-  const RandomCheckpoint checkpoint(model_config("tiny"), DType::bf16);
+  const RandomCheckpoint checkpoint(find_bench_shape("tiny").config, DType::bf16);
   const ModelFolder folder(checkpoint.folder());
   const auto device = open_device("cpu", 1), oracle = open_device("oracle");
   std::unique_ptr<CausalLm> model = folder.load(*device, DType::bf16);
@@ -126,13 +128,13 @@ TEST_CASE("a model whose decoding or whose ops are wrong has no figures") {
 TEST_CASE("a checkpoint of random weights is gone with its object") {
   fs::path folder;
   {
-    const RandomCheckpoint checkpoint(model_config("tiny"), DType::f16);
+    const RandomCheckpoint checkpoint(find_bench_shape("tiny").config, DType::f16);
     folder = checkpoint.folder();
     CHECK(ModelFolder(folder).dtype() == DType::f16);
   }
   CHECK(!fs::exists(folder));
-  CHECK(contains(error_text<UsageError>([] { model_config("llama9"); }),
-                 "no whole model of shape \"llama9\"; known: llama3-8b"));
+  CHECK(contains(error_text<UsageError>([] { find_bench_shape("llama9"); }),
+                 "unknown shape \"llama9\"; known: llama3-8b"));
 }
 
 }  // namespace plumb

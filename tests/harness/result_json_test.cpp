@@ -1,8 +1,9 @@
 // Results arrive from a worker process as they were sent, to the last bit.
-#include "harness/run/packed.h"
+#include "harness/replay/result_json.h"
 
 #include <bit>
 #include <cstring>
+#include <random>
 
 #include "harness/report/results_json.h"
 #include "kernels/error.h"
@@ -16,7 +17,7 @@ namespace {
 Replayed full() {
   Replayed out{hostile(failing()), {}};
   CheckpointResult& result = out.result;
-  result.step = -7;
+  result.step = INT64_MIN;
   result.determinism = Determinism::d1;
   result.runs = 9;
   result.margins = {{"window one key longer", kInf}, {kHostile, 0.25}};
@@ -34,8 +35,8 @@ Replayed full() {
   output.classes.first_padded_wrong = 16;
   output.classes.range_hazards = 17;
   output.classes.unknown_oracle = 18;
-  output.classes.outcomes = {ClassOutcome::skip, ClassOutcome::wrong};
-  output.floors = {1e-5, 2e-5, 3e-5};
+  output.classes.outcomes = {ClassOutcome::skip};
+  output.floors = {1e-5, 2e-5, 3e-5, 1.5};
   output.details = {{{"max_abs", kNan, 3}}, {5, 0, 1}, {6, 2}, {{"token", "token 7", 0.5}}};
   output.conformance = Conformance{100, 40, 0, 2, 0.01, 8, true};
   result.outputs.push_back(OutputVerdict{});
@@ -58,7 +59,8 @@ TEST_CASE("a result comes back with every member as it was") {
   CHECK(std::signbit(output.recorded_error));
   CHECK(std::signbit(output.statistics.families.at(0).value));
   CHECK(output.statistics.tensor == 5e-324);
-  CHECK(output.classes.outcomes == sent.result.outputs[0].classes.outcomes);
+  CHECK(output.classes.outcomes.empty());  // the judge's own
+  CHECK(output.floors.roundings == 1.5);
   CHECK(output.gates.at(1).derivation.at(0).name == "c");
   CHECK_FALSE(back.result.outputs.at(1).where);
   CHECK(back.outputs.at("empty").shape() == Shape({0, 4}));
@@ -80,6 +82,35 @@ TEST_CASE("a result that is cut short or too long is refused") {
     CHECK_THROWS_AS(unpacked(std::string_view(bytes).substr(0, n)), Error);
   }
   CHECK_THROWS_AS(unpacked(bytes + '\0'), Error);
+}
+
+TEST_CASE("hostile bytes are refused or read, whatever they are") {
+  const std::string bytes = packed(full());
+  std::mt19937_64 random(1);
+  int refused = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    std::string damaged = bytes;
+    for (uint64_t n = 1 + random() % 3; n > 0; --n) {
+      damaged[random() % damaged.size()] = static_cast<char>(random());
+    }
+    try {
+      checkpoint_json(unpacked(damaged).result);
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  CHECK(refused > 2'000);
+  CHECK(refused < 20'000);
+}
+
+TEST_CASE("a status that there is not is refused") {
+  std::string bytes = packed(full());
+  REQUIRE(bytes[0] == static_cast<char>(Status::fail));
+  for (int i = 0; i < 256; ++i) {
+    bytes[0] = static_cast<char>(i);
+    if (i < kStatusCount) CHECK(unpacked(bytes).result.status == static_cast<Status>(i));
+    else CHECK_THROWS_AS(unpacked(bytes), Error);
+  }
 }
 
 }  // namespace plumb

@@ -1,11 +1,13 @@
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/thread_pool.h"
+
+#ifdef __linux__
+#include <sched.h>
+#endif
 
 #include <algorithm>
 #include <utility>
 
-#include "kernels/cpu/isa.h"
-
-namespace plumb::cpu {
+namespace plumb {
 namespace {
 
 constexpr int kSpins = 2000;  // some 50 us
@@ -19,6 +21,15 @@ void relax() {
 }
 
 }  // namespace
+
+int usable_cores() {
+#ifdef __linux__
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+#endif
+  const unsigned cores = std::thread::hardware_concurrency();
+  return cores ? static_cast<int>(cores) : 1;
+}
 
 // Threads without a core of their own must not take one away from those that work.
 ThreadPool::ThreadPool(int threads) : spins_(threads <= usable_cores() ? kSpins : 0) {
@@ -86,4 +97,4 @@ void ThreadPool::serve(int worker) {
   }
 }
 
-}  // namespace plumb::cpu
+}  // namespace plumb

@@ -12,7 +12,9 @@
 #include <thread>
 #include <vector>
 
-namespace plumb::cpu {
+namespace plumb {
+
+int usable_cores();  // that this process may run on, at least 1
 
 class ThreadPool {
  public:
@@ -71,4 +73,4 @@ class ThreadPool {
   std::atomic<int64_t> next_{0};
 };
 
-}  // namespace plumb::cpu
+}  // namespace plumb

@@ -1,0 +1,216 @@
+#include "harness/chain/external_chain.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "harness/chain/chain_compare.h"
+#include "harness/chain/chain_descent.h"
+#include "harness/chain/chain_tokens.h"
+#include "harness/chain/chain_verdict.h"
+#include "kernels/error.h"
+
+namespace plumb {
+namespace {
+
+class ExternalChain {
+ public:
+  ExternalChain(const Recording& recording, const ChainOutputs& outputs, Device& oracle,
+                CheckpointResult& result)
+      : recording_(recording), oracle_(oracle), result_(result), ids_(recorded_ids(recording)) {
+    chain_ = reference_rows(recording, oracle);
+    for (size_t i = 0; i < rows().size(); ++i) {
+      const auto found = outputs.find(rows()[i].checkpoint);
+      const bool there = found != outputs.end() && found->second.contains(rows()[i].output);
+      values_.push_back(there ? found->second.at(rows()[i].output) : Tensor());
+    }
+    try {
+      replay_.emplace(recording);
+    } catch (const Error&) {  // no native model of this architecture: nothing is simulated
+    }
+  }
+
+  void run();
+
+ private:
+  void compare();
+  void simulate();
+  void explain();
+  void shadow_rows();
+  std::string where_it_begins(size_t row) const;
+  void keep_given();
+
+  std::vector<ChainRow>& rows() { return chain_.rows; }
+  bool given(size_t row) const { return values_[row].defined(); }
+  bool has_input(size_t row) const {
+    const int64_t before = chain_.rows[row].before;
+    return before < 0 ? chain_.rows[row].block == "embedding" : given(static_cast<size_t>(before));
+  }
+  ChainFindings findings() const {
+    return {recording_, recording_.dtype(),    chain_, values_, judged_,
+            ids_,       continues(recording_), spread_};
+  }
+  ChainRun chain_run() {
+    return {recording_,         oracle_,  oracle_, options_,
+            recording_.dtype(), *replay_, seen_,   chain_.checkpoints};
+  }
+
+  const Recording& recording_;
+  Device& oracle_;
+  CheckpointResult& result_;
+  const ReplayOptions options_;
+  std::vector<TokenRows> ids_;
+  ChainRows chain_;
+  std::optional<ChainReplay> replay_;
+  std::vector<Tensor> values_, judged_;  // of every row
+  std::vector<std::vector<Seen>> seen_;  // the same by step
+  std::optional<ChainSpread> spread_;
+  std::string begins_;  // where it is off first, in words
+};
+
+void ExternalChain::run() {
+  std::vector<int64_t> tokens;
+  for (const TokenRows& ids : ids_) tokens.push_back(static_cast<int64_t>(ids.front().size()));
+  judged_ = judged_tokens(recording_, chain_, tokens, continues(recording_));
+  leave_out_padding(judged_, recording_, chain_, tokens, recorded_padding(recording_));
+  compare();
+  simulate();
+  explain();
+  keep_given();
+  result_.outputs = {chain_verdict(result_.chain->rows), logits_verdict(findings())};
+  std::erase_if(result_.outputs, [](const OutputVerdict& it) { return it.gates.empty(); });
+  settle_chain(result_, std::vector<ChainRow>(result_.chain->rows), recording_.dtype(), false);
+  if (result_.status != Status::fail || begins_.empty()) return;
+  result_.reason = begins_;
+}
+
+void ExternalChain::compare() {
+  seen_.resize(ids_.size());
+  for (size_t i = 0; i < rows().size(); ++i) {
+    ChainRow& row = rows()[i];
+    if (!given(i)) continue;
+    const Checkpoint& c = *chain_.checkpoints[i];
+    compare_chained(row, recording_, c, values_[i], judged_[i], recording_.dtype());
+    seen_[static_cast<size_t>(row.step)].push_back({place_of(c), row.output, values_[i]});
+  }
+  count_changes(findings(), rows());
+}
+
+void ExternalChain::simulate() {
+  const auto is_bad = [](const ChainRow& row) { return row.chained_failed() && row.changed == 0; };
+  bool bad = diverges(logits_verdict(findings()));
+  for (size_t i = 0; i < rows().size(); ++i) bad = bad || (given(i) && is_bad(rows()[i]));
+  if (!bad || !replay_) return;
+  // Rows that were not given are compared, too, with what the simulation makes of them.
+  spread_ = chain_spread(chain_run(), rows(), judged_);
+  if (!spread_) return;
+  for (size_t i = 0; i < rows().size(); ++i) {
+    ChainRow& row = rows()[i];
+    const bool was_bad = given(i) && is_bad(row);
+    row.simulated = spread_->rows[i];
+    if (was_bad && !is_bad(row) && row.simulated > kLimits.chain_saturated) row.saturated = true;
+  }
+}
+
+void ExternalChain::shadow_rows() {
+  if (!replay_) return;
+  const ChainRun run = chain_run();
+  for (size_t i = 0; i < rows().size(); ++i) {
+    if (!given(i) || rows()[i].is_state() || !has_input(i)) continue;
+    shadow(run, rows(), i);
+    // What is good in the chain is good, however small the error that its block is to introduce.
+    if (!rows()[i].chained_failed() && rows()[i].shadow <= rows()[i].chained_limit) {
+      rows()[i].shadow_limit = std::max(rows()[i].shadow_limit, rows()[i].shadow);
+    }
+  }
+}
+
+void ExternalChain::explain() {
+  const auto is_off = [&](size_t i) { return given(i) && rows()[i].chained_failed(); };
+  size_t first = 0;
+  while (first < rows().size() && !is_off(first)) ++first;
+  ChainReport report;
+  const bool bad = first < rows().size() || diverges(logits_verdict(findings()));
+  if (bad) shadow_rows();
+  diagnose(rows());
+  for (size_t i = 0; i < rows().size(); ++i) {
+    ChainRow& row = rows()[i];
+    if (row.diagnosis == Diagnosis::wiring) row.diagnosis = Diagnosis::here;
+    const bool told = !std::isnan(row.shadow) || row.changed > 0;
+    if (row.diagnosis == Diagnosis::inherited && !told) row.diagnosis = Diagnosis::unlocated;
+  }
+  const auto begins = [&](size_t i) {
+    const Diagnosis found = rows()[i].diagnosis;
+    return given(i) && (found == Diagnosis::here || found == Diagnosis::unlocated);
+  };
+  size_t named = 0;
+  while (named < rows().size() && !begins(named)) ++named;
+  if (first < rows().size()) report.onset = rows()[first].checkpoint;
+  if (bad && named < rows().size()) {
+    report.first_divergence = rows()[named].checkpoint;
+    report.culprit = rows()[named].checkpoint;
+    report.culprit_block = rows()[named].block;
+    begins_ = where_it_begins(named);
+    const std::string tokens = wrong_tokens(recording_, *chain_.checkpoints[named], rows()[named],
+                                            values_[named], judged_[named]);
+    if (!tokens.empty()) result_.details.push_back(tokens);
+  }
+  result_.chain = std::move(report);
+}
+
+std::string ExternalChain::where_it_begins(size_t index) const {
+  const ChainRow& row = chain_.rows[index];
+  const std::string name = text(row.checkpoint, " (", row.block, ')');
+  if (row.changed > 0) {
+    return text(name, ": ", row.changed, " bytes of ", row.output,
+                " changed that this call has to leave as they are");
+  }
+  if (row.diagnosis == Diagnosis::here) {
+    return text(name, " is wrong on what it was given: its error against the float64 block on the ",
+                "program's own input is ", row.shadow, ", allowed ", row.shadow_limit);
+  }
+  size_t before = index;
+  while (before > 0 && !given(before - 1)) --before;
+  if (before == index) return text(name, " is the first that is off");
+  const std::string last = before == 0 ? "" : " and after " + chain_.rows[before - 1].checkpoint;
+  return text(name, " is the first that is off of what was given", last,
+              ": give the outputs of the ", index - before,
+              " before it to learn which of them it is");
+}
+
+// The rows that a reader is shown: those that were given.
+void ExternalChain::keep_given() {
+  std::vector<int64_t> now(rows().size(), -1);
+  for (size_t i = 0; i < rows().size(); ++i) {
+    if (!given(i)) continue;
+    ChainRow row = rows()[i];
+    row.before = row.before < 0 ? -1 : now[static_cast<size_t>(row.before)];
+    row.isolated = kNoFigure;  // what the program introduces alone was not measured
+    now[i] = static_cast<int64_t>(result_.chain->rows.size());
+    result_.chain->rows.push_back(std::move(row));
+  }
+}
+
+CheckpointResult external_chain_to_be(const Recording& recording) {
+  CheckpointResult result;
+  result.block = "model";
+  result.checkpoint = "(chain)";
+  result.recording = recording.name();
+  result.fixture = recording.folder().string();
+  result.device = "external";
+  result.dtype = name_of(recording.dtype());
+  result.golden_sha256 = recording.sha256();
+  return result;
+}
+
+}  // namespace
+
+CheckpointResult judge_chain(const Recording& recording, const ChainOutputs& outputs,
+                             Device& oracle) {
+  CheckpointResult result = external_chain_to_be(recording);
+  status_of_exception(result, recording.folder().string(),
+                      [&] { ExternalChain(recording, outputs, oracle, result).run(); });
+  return result;
+}
+
+}  // namespace plumb

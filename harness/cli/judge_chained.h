@@ -1,0 +1,26 @@
+// harness judge --mode chained: a whole model of another program, from its logits and layers.
+#pragma once
+
+#include <string>
+
+#include "harness/recording/select.h"
+#include "harness/report/reports.h"
+
+namespace CLI {
+class App;
+}
+
+namespace plumb {
+
+struct ChainedJudgement {
+  std::string folder, outputs;  // of the recording; the safetensors file
+  ReportPaths reports;
+  Selection selection;  // must be empty
+  bool strict, verbose;
+};
+
+void add_judge_mode(CLI::App& app, std::string& mode);
+// Returns the exit code.
+int judge_chained(const ChainedJudgement& asked);
+
+}  // namespace plumb
