@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -9,7 +10,7 @@ from python_inspector.cases.bug_survey import Alarm, Found, Survey
 from python_inspector.oracle.bugs import KINDS
 from python_inspector.oracle.resolution import Fate
 
-_LISTED = 20
+_LISTED = 12
 """Survivors that are named."""
 
 Row = Sequence[str]
@@ -28,10 +29,7 @@ def markdown(surveys: Sequence[Survey]) -> Iterator[str]:
     """The page fixtures/bugs.md."""
     yield "# Bugs planted in any call"
     yield ""
-    yield "Made by `inspector bugs --markdown`; no architecture has a line of code of its own."
-    yield "A bug counts once, killed in float32 or in bf16. *No bug*: the same bits, or the same"
-    yield "function in exact arithmetic. *Below*: its exact effect is smaller, in every gate, than"
-    yield "what correct kernels differ by."
+    yield from _wrapped(_ABOUT)
     yield ""
     yield from _sentences(surveys)
     for table in (_by_kind(surveys), _by_family(surveys)):
@@ -44,7 +42,20 @@ def markdown(surveys: Sequence[Survey]) -> Iterator[str]:
     yield from _survivors(surveys)
     yield ""
     names = [survey.model for survey in surveys if not survey.failed]
-    yield "Architectures: " + ", ".join(names) + "."
+    yield from _wrapped("Architectures: " + ", ".join(names) + ".")
+
+
+_ABOUT = """Made by `inspector bugs --markdown`, from tiny models of architectures that the package
+has no line about. A bug counts once, killed in float32 or in bf16; the columns of these dtypes are
+each alone. *No bug*: the same function in exact arithmetic. *Below*: its exact effect is smaller,
+in every gate, than what correct kernels differ by on average. A correct output is of the same
+code with other numbers of threads, products split along K, sums reversed, float32 throughout, and
+torch's fused attention. How bugs are planted:
+[planted_bugs](../python_inspector/planted_bugs.md)."""
+
+
+def _wrapped(paragraph: str) -> Iterator[str]:
+    yield from textwrap.wrap(" ".join(paragraph.split()), 100, break_on_hyphens=False)
 
 
 def _by_kind(surveys: Sequence[Survey]) -> Iterator[Row]:
@@ -162,7 +173,8 @@ def _survivors(surveys: Sequence[Survey]) -> Iterator[str]:
     for items in left[:_LISTED]:
         first = items[0]
         margins = ", ".join(f"{item.dtype} {item.margin:.2g}" for item in items)
-        yield f"- {first.place.model} {first.place.kind}: {first.bug} ({margins})"
+        line = f"- {first.place.model} {first.place.kind}: {first.bug} ({margins})"
+        yield from textwrap.wrap(line, 100, subsequent_indent="  ", break_on_hyphens=False)
     if len(left) > _LISTED:
         yield f"- and {len(left) - _LISTED} more"
 

@@ -36,19 +36,29 @@ POSITIONS = 64
 
 
 @dataclass
-class Planted:
-    """A bug as one call shows it."""
+class Shown:
+    """What one output shows of a bug."""
 
-    bug: Bug
     output: str
-    """Where it is furthest beyond a limit."""
     margin: float
     at: torch.Tensor
     values: torch.Tensor
 
+
+@dataclass
+class Planted:
+    """A bug as one call shows it: every output that differs, the furthest beyond a limit first."""
+
+    bug: Bug
+    shown: list[Shown]
+
     @property
     def name(self) -> str:
         return self.bug.name
+
+    @property
+    def margin(self) -> float:
+        return self.shown[0].margin
 
 
 @dataclass
@@ -181,7 +191,7 @@ def _judged(
     undecided: Mapping[str, torch.Tensor],
 ) -> Planted | None:
     """None where no output differs from the model."""
-    worst: tuple[float, str] | None = None
+    shown = []
     for name, m in right.items():
         y = found[name]
         if _equal(y, m):
@@ -190,13 +200,10 @@ def _judged(
             margin = gates[name].margin(y)
         else:
             margin = 0.0 if y.is_floating_point() or _open(name, y, m, undecided) else CERTAIN
-        if worst is None or margin > worst[0]:
-            worst = margin, name
-    if worst is None:
-        return None
-    margin, output = worst
-    at = positions(found[output], right[output])
-    return Planted(bug, output, margin, at, found[output].flatten()[at].float())
+        at = positions(y, m)
+        shown.append(Shown(name, margin, at, y.flatten()[at].float()))
+    shown.sort(key=lambda output: -output.margin)
+    return Planted(bug, shown) if shown else None
 
 
 def _open(

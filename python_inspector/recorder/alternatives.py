@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection
 
 import torch
 
@@ -75,19 +76,19 @@ def member_refs(writer: RecordingWriter, reruns: Reruns, name: str) -> list[Memb
     return [MemberRef(m.name, writer.tensor(m.values), m.bits) for m in members]
 
 
-def bug_refs(writer: RecordingWriter, reruns: Reruns) -> list[BugRef]:
-    """The bugs of a call, those that are the least beyond a limit first."""
+def bug_refs(
+    writer: RecordingWriter, reruns: Reruns, outputs: Collection[str] | None = None
+) -> list[BugRef]:
+    """The bugs of a call that these outputs (None: any) show, the least beyond a limit first."""
     if reruns.judgement is None:
         return []
-    planted = sorted(reruns.judgement.bugs.planted, key=lambda found: found.margin)
-    return [
-        BugRef(
-            found.name,
-            found.bug.kind,
-            found.output,
-            float(f"{found.margin:.3g}"),
-            writer.tensor(found.at),
-            writer.tensor(found.values),
-        )
-        for found in planted
-    ]
+    refs = []
+    for planted in reruns.judgement.bugs.planted:
+        among = [shown for shown in planted.shown if outputs is None or shown.output in outputs]
+        if not among:  # in a state alone, which a part of the call changes and has
+            continue
+        shown = among[0]
+        margin = float(f"{shown.margin:.3g}")
+        keys = (writer.tensor(shown.at), writer.tensor(shown.values))
+        refs.append(BugRef(planted.name, planted.bug.kind, shown.output, margin, *keys))
+    return sorted(refs, key=lambda ref: ref.margin)

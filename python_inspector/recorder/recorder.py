@@ -330,7 +330,7 @@ class Recorder:
                 outputs=outputs,
                 trace=self._trace(reruns),
                 amplification=amplification,
-                bugs=bug_refs(self.writer, reruns),
+                bugs=bug_refs(self.writer, reruns, outputs),
             )
         )
 
