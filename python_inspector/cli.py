@@ -432,17 +432,10 @@ def _architectures(options: argparse.Namespace) -> int:
     from python_inspector.cases import architectures
 
     _quiet_transformers()
-    known = architectures.names()
-    if unknown := sorted(set(options.names) - set(known)):
-        raise UsageError(f"no architecture {unknown[0]!r}; `inspector architectures --list`")
-    if options.jobs < 1:
-        raise UsageError(f"--jobs {options.jobs}, expected at least 1")
-    if options.list:
-        print("\n".join(known))
-        return 0
-    rows = architectures.survey_with_progress(options.names or known, options.jobs)
-    print("\n".join((architectures.markdown if options.markdown else architectures.table)(rows)))
-    return BAD_INPUT if any(row.problems for row in rows) else 0
+    complete = architectures.main(
+        options.names, options.jobs, markdown=options.markdown, listed=options.list
+    )
+    return 0 if complete else BAD_INPUT
 
 
 def _bugs(options: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ import torch
 
 from python_inspector.cases import run
 from python_inspector.cases.self_check import Checked, check
-from python_inspector.errors import RecordWarning
+from python_inspector.errors import RecordWarning, UsageError
 from python_inspector.format.strict_json import load_json
 from python_inspector.format.validate import RECORDING, validate
 from python_inspector.models.any_tiny import configurations
@@ -55,12 +55,30 @@ class Recorded:
 
 @dataclass
 class Row:
+    """One architecture, recorded in each dtype."""
+
     model_type: str
     by_dtype: dict[str, Recorded]
 
     @property
     def problems(self) -> list[str]:
         return [f"{dtype}: {r.problem}" for dtype, r in self.by_dtype.items() if r.problem]
+
+
+def main(chosen: Sequence[str], jobs: int, *, markdown: bool, listed: bool) -> bool:
+    """Prints the table, or the names alone; whether every recording was valid."""
+    known = names()
+    if unknown := sorted(set(chosen) - set(known)):
+        raise UsageError(f"no architecture {unknown[0]!r}; `inspector architectures --list`")
+    if jobs < 1:
+        raise UsageError(f"--jobs {jobs}, expected at least 1")
+    if listed:
+        print("\n".join(known))
+        return True
+    rows: list[Row] = []
+    for line in (as_markdown if markdown else table)(survey(chosen or known, jobs), rows):
+        print(line, flush=True)
+    return not any(row.problems for row in rows)
 
 
 def names() -> list[str]:
@@ -134,19 +152,15 @@ def _between(text: str, before: str, after: str) -> str:
     return name if found and end else ""
 
 
-def survey_with_progress(model_types: Sequence[str], jobs: int) -> list[Row]:
-    """All rows; on a terminal with a bar."""
-    from tqdm import tqdm
+def table(rows: Iterable[Row], done: list[Row]) -> Iterator[str]:
+    """The rows as text, each as soon as it is there; then what is beyond its limits, by name.
 
-    bar = tqdm(survey(model_types, jobs), total=len(model_types), disable=None, leave=False)
-    return list(bar)
-
-
-def table(rows: Sequence[Row]) -> Iterator[str]:
-    """The rows as text, and what is beyond its limits by name."""
+    `done` is filled with them.
+    """
     yield "model                calls native  ops given open  judged beyond  judged beyond"
     yield f"{'':43}{'f32':>8}{'':7}{'bf16':>8}"
     for row in rows:
+        done.append(row)
         problem = f"{row.model_type:20} {'; '.join(row.problems)}"[:100]
         yield (
             problem
@@ -154,19 +168,20 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
             else "{:20} {:5} {:6} {:4} {:5} {:4} {:7} {:6} {:7} {:6}".format(*_cells(row))
         )
     yield ""
-    yield from _summary(rows)
+    yield from _summary(done)
 
 
-def markdown(rows: Sequence[Row]) -> Iterator[str]:
+def as_markdown(rows: Iterable[Row], done: list[Row]) -> Iterator[str]:
     """The same for a page of Markdown."""
     heads = ["model", "calls", "native", "ops", "given", "open", "f32", "beyond", "bf16", "beyond"]
     yield f"| {' | '.join(heads)} |"
     yield f"|{'---|' * len(heads)}"
     for row in rows:
+        done.append(row)
         cells = [row.model_type, *row.problems] if row.problems else _cells(row)
         yield f"| {' | '.join(map(str, cells))} |"
     yield ""
-    yield from _summary(rows)
+    yield from _summary(done)
 
 
 def _cells(row: Row) -> list[Any]:

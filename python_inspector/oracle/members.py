@@ -28,7 +28,7 @@ SUBSETS = 4
 """Rounding points up to which all subsets are tried."""
 TRIED = 24
 """Sets of points that are tried otherwise, beside all of them."""
-MANY = 32
+MANY = 16
 """Points of a composite beyond which nothing is tried but all of them: its parts have theirs."""
 
 

@@ -37,7 +37,8 @@ def difference(
         spread = _norm(delta)
     if spread == 0.0:
         return Difference(None, 0.0)
-    counted = r.isfinite() if valid is None else valid & r.isfinite()
+    counted = ~(r.isinf() & (r == o))
+    counted = counted if valid is None else valid & counted
     if not bool(counted.all()):
         spread, o = _norm(torch.where(counted, delta, 0.0)), torch.where(counted, o, 0.0)
     size = _norm(o)

@@ -29,7 +29,10 @@ Tensors = dict[str, torch.Tensor]
 
 
 def any_call(call: Call) -> Block | None:
-    """A module's call; None for one without a tensor."""
+    """A module's call; None for one without a tensor, or of parts where only leaves are wanted."""
+    is_leaf = call.module is None or next(call.module.children(), None) is None
+    if call.recorder.options.oracle == "leaves" and not is_leaf:
+        return None
     return GenericCall(call, call.module).block()
 
 

@@ -154,6 +154,15 @@ class Mixture(torch.nn.Module):
         return (made * weights[..., None]).sum(1)
 
 
+def test_leaves_alone(tmp_path: Path) -> None:
+    with (
+        torch.no_grad(),
+        record(Mixture(torch.float32).eval(), tmp_path / "r", oracle="leaves") as r,
+    ):
+        r.model(randn(3, 8))
+    assert [c["id"] for c in Recording(tmp_path / "r").checkpoints] == ["gate#0", "router#0"]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_undecidable_rows_and_no_others(tmp_path: Path, dtype: torch.dtype) -> None:
     """Row 2 has a tie for the last place, row 4 one between the two that are chosen anyway."""

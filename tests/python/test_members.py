@@ -100,6 +100,17 @@ def test_a_wrong_kernel_follows_no_member() -> None:
     assert gates.margin(y) > 1
 
 
+def test_bits_tell_what_no_error_does() -> None:
+    """eps ten times as large is half a rounding of bf16: every norm of errors passes."""
+    x, weight = randn(64, 512).to(BF16), (1 + 0.2 * randn(512, seed=1)).to(BF16)
+    _, found, _ = judged_call(norm, x, weight, bugs=False)
+    gates = found.gates["out.0"]
+    assert gates.margin(norm_in_float32(x, weight)) <= 1
+    ratios = gates.ratios(norm_in_float32(x, weight, eps=1e-4))
+    assert ratios.pop("conformance") > 1
+    assert max(ratios.values()) <= 1
+
+
 def test_members_are_few_distinct_and_no_less_accurate() -> None:
     _, found, _ = judged_call(mlp, *MLP, bugs=False)
     gates, members = found.gates["out.0"], found.members["out.0"]
