@@ -142,6 +142,17 @@ void shadow(const ChainRun& run, std::vector<ChainRow>& rows, size_t index) {
   row.shadow_limit = row.isolated_limit;
 }
 
+double eager_error(const ChainRun& run, const std::vector<ChainRow>& rows, size_t index) {
+  const Checkpoint& c = *run.of_row[index];
+  if (c.inputs.contains("transformer")) return kNoFigure;
+  const auto oracle = run_block(run, rows, index, DType::f64, OpSet().set());
+  const auto rounded = run_block(run, rows, index, run.dtype, OpSet());
+  if (!oracle || !rounded) return kNoFigure;
+  const std::string& output = rows[index].output;
+  return error_between(only_valid(run, c, rounded->outputs.at(output)),
+                       only_valid(run, c, oracle->outputs.at(output)));
+}
+
 Culprit wrong_part(const ChainRun& run, const std::vector<ChainRow>& rows, size_t index) {
   const ChainRow& row = rows[index];
   const std::string& path = run.of_row[index]->path;

@@ -27,6 +27,11 @@ struct ChainRun {
 // the limit of the isolated run. Nothing where shapes differ from the recorded ones.
 void shadow(const ChainRun& run, std::vector<ChainRow>& rows, size_t row);
 
+// The error of the float64 block rounded after every operation, as eager code rounds, on the same
+// inputs: what a right program may introduce in 16 bits, whatever the recorded run rounded. NaN
+// where the block cannot be run.
+double eager_error(const ChainRun& run, const std::vector<ChainRow>& rows, size_t row);
+
 struct Culprit {
   std::string name;                // id of a checkpoint, or path of a part
   std::string block;               // its block, or that of the layer it is a part of

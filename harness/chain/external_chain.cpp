@@ -37,6 +37,7 @@ class ExternalChain {
   void simulate();
   void explain();
   void shadow_rows();
+  void introduce();
   std::string where_it_begins(size_t row) const;
   void keep_given();
 
@@ -101,7 +102,7 @@ void ExternalChain::simulate() {
   bool bad = diverges(logits_verdict(findings()));
   for (size_t i = 0; i < rows().size(); ++i) bad = bad || (given(i) && is_bad(rows()[i]));
   if (!bad || !replay_) return;
-  // Rows that were not given are compared, too, with what the simulation makes of them.
+  introduce();
   spread_ = chain_spread(chain_run(), rows(), judged_);
   if (!spread_) return;
   for (size_t i = 0; i < rows().size(); ++i) {
@@ -109,6 +110,27 @@ void ExternalChain::simulate() {
     const bool was_bad = given(i) && is_bad(row);
     row.simulated = spread_->rows[i];
     if (was_bad && !is_bad(row) && row.simulated > kLimits.chain_saturated) row.saturated = true;
+  }
+}
+
+// What a right program may introduce in a layer. Where it rounds is its own choice: in 16 bits as
+// much as eager code, if the recorded run rounded less; and what it does introduce, where that can
+// be told and is within the layer's own limit.
+void ExternalChain::introduce() {
+  const bool narrow = size_of(recording_.dtype()) <= 2;
+  if (!replay_) return;
+  for (size_t i = 0; i < rows().size() && narrow; ++i) {
+    ChainRow& row = rows()[i];
+    if (row.is_state() || std::isnan(row.isolated_limit)) continue;
+    const double eager = eager_error(chain_run(), rows(), i);
+    if (!(eager > row.isolated)) continue;
+    row.isolated_limit = std::max(
+        row.isolated_limit, c_of(recording_.dtype()) * kappa(row.vectors * row.width, 1) * eager);
+    row.isolated = eager;
+  }
+  shadow_rows();
+  for (ChainRow& row : rows()) {
+    if (row.shadow <= row.isolated_limit) row.isolated = std::max(row.isolated, row.shadow);
   }
 }
 

@@ -35,7 +35,7 @@ class Deviation:
 
 
 BOTH = ("prefill", "cache")
-GEMMA2 = ("gemma2", "gemma2-wide", "gemma2-27b")
+GEMMA2 = ("gemma2", "gemma2-wide", "gemma2-27b", "gemma2-tiles")
 
 
 def litgpt_pieces(recording: Path) -> Engine:
@@ -185,8 +185,13 @@ DEVIATIONS = (
     Deviation("mlx_lm", "no-window", ("gemma2",), BOTH, instead="gemma2-wide"),
     Deviation("llama_cpp", "no-window", ("mistral",), BOTH, instead="mistral-wide"),
     Deviation("tinygrad", "no-window", ("mistral",), BOTH, instead="mistral-wide"),
-    Deviation("llama_cpp", "llama-cpp-gelu-table", ("gemma2", "gemma2-wide"), BOTH, None, ("f32",)),
-    Deviation("keras_hub", "keras-hub-llama-eps", ("llama",), BOTH, keras_eps, ("f32",)),
+    Deviation(
+        "llama_cpp", "llama-cpp-gelu-table", ("gemma2", "gemma2-wide", "gemma2-tiles"), BOTH,
+        dtypes=("f32",),
+    ),
+    Deviation(
+        "keras_hub", "keras-hub-llama-eps", ("llama", "llama-tiles"), BOTH, keras_eps, ("f32",)
+    ),
     Deviation(
         "keras_hub", "keras-hub-mistral-float16", ("mistral", "mistral-wide"), BOTH,
         keras_float32_weights, ("f32",),

@@ -147,7 +147,7 @@ def findings(rows: list[dict[str, Any]]) -> str:
         own = _range(found.get(("", *place)) for place in places)
         if not own:
             continue
-        words = f"{each.engine:13} {each.finding:27} {', '.join(each.runs):35} {own:15}"
+        words = f"{each.engine:13} {each.finding:27} {', '.join(each.runs):46} {own:15}"
         mended = _range(found.get((after, *place)) for place in other)
         if each.repair or each.instead:
             words += f" {mended} {'repaired' if each.repair else 'on ' + each.instead}"

@@ -29,6 +29,10 @@ _GEMMA2 = _SIZES | {
     "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0, "rms_norm_eps": 1e-6,
     "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True,
 }  # fmt: skip
+_TILES = {
+    "hidden_size": 576, "intermediate_size": 1184, "num_attention_heads": 9,
+    "num_key_value_heads": 3, "vocab_size": 1031, "num_hidden_layers": 2,
+}  # fmt: skip
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", _SIZES | {"rms_norm_eps": 1e-5, "rope_theta": 500000.0}),
     "mistral": ("mistral", _SIZES | {"sliding_window": 16, "rms_norm_eps": 1e-5, "head_dim": 16}),
@@ -39,6 +43,12 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2": ("qwen2", _SIZES | {"rms_norm_eps": 1e-6, "rope_theta": 1000000.0}),
     "gemma2": ("gemma2", _GEMMA2),
     "gemma2-wide": ("gemma2", _GEMMA2 | {"sliding_window": 64}),
+    # As wide as the tiles of fast kernels, and not a multiple of them.
+    "llama-tiles": ("llama", _SIZES | _TILES | {"rms_norm_eps": 1e-5, "rope_theta": 500000.0}),
+    "gemma2-tiles": (
+        "gemma2",
+        _GEMMA2 | _TILES | {"head_dim": 64, "query_pre_attn_scalar": 64, "sliding_window": 64},
+    ),
     # The scale of the 27B model is that of its channels, 1 / sqrt(hidden / heads).
     "gemma2-27b": ("gemma2", _GEMMA2 | {"sliding_window": 64, "query_pre_attn_scalar": 16}),
 }

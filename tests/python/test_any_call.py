@@ -244,7 +244,8 @@ def test_grouped_products(tmp_path: Path, dtype: torch.dtype) -> None:
     exact = torch.cat([x[:4].double() @ weight[0], x[4:].double() @ weight[2]])
     assert torch.allclose(recording.oracle(checkpoint), exact, rtol=1e-7)
     spread = checkpoint["outputs"]["out"]["spread"]
-    assert spread["tensor"][0] > 1e-8
+    if dtype == torch.float32:  # of sums of 16 terms; a function is off by more
+        assert 5e-8 < spread["tensor"][0] < 1.05e-7
     operations = recording.json["traces"][checkpoint["trace"]]["operations"]
     assert operations == [
         {"op": "_grouped_mm", "stores": "f32" if dtype == torch.float32 else "bf16", "terms": 16}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from python_inspector import record, tiny
 from python_inspector.engines.capture import capture
 from python_inspector.engines.weights import transformers_model
 from python_inspector.errors import FormatError
+from python_inspector.models.inputs import run_model
 
 LAYERS = {name: name for name in ("model.embed_tokens", "model.layers.{}", "model.norm")}
 Change = Callable[[Any], None]
@@ -80,6 +82,28 @@ def test_a_wider_engine_of_a_16_bit_model_passes() -> None:
     model = transformers_model("llama-a1/decode-bf16", dtype=torch.float32)
     verdict = python_inspector.verify_model(whole(model), "llama-a1/decode-bf16")
     assert verdict.passed, str(verdict)
+
+
+@pytest.mark.parametrize(("seed", "index"), [(4711, 7), (31, 86)])
+def test_an_engine_that_rounds_more_than_the_recorded_run_is_right(
+    seed: int, index: int, tmp_path: Path
+) -> None:
+    """Eager attention in 16 bits, held to a run with torch's fused one; a token at a time."""
+    from tests.panel.draw import draw
+
+    drawn = draw(seed, index)
+    assert drawn.dtype != "f32" and drawn.attention == "sdpa"
+    model = drawn.model()
+    with record(model, tmp_path / "r", chained=True, blocks=()):
+        run_model(model, drawn.plan())
+    other = replace(drawn, attention="eager").model()
+    rows = bool(drawn.left_pad)
+    verdict = python_inspector.verify_model(cached(other), tmp_path / "r", rows=rows)
+    assert verdict.passed, str(verdict)
+    with torch.no_grad():
+        other.model.layers[0].self_attn.o_proj.weight *= 1.1
+    verdict = python_inspector.verify_model(cached(other), tmp_path / "r", rows=rows)
+    assert verdict.status == "fail"
 
 
 def theta(model: Any) -> None:
