@@ -131,7 +131,7 @@ def test_other_weights_under_the_shared_name(
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("--model", "tiny:bert"), "no tiny model 'bert'"),
+        (("--model", "tiny:nosuch"), "no tiny model 'nosuch'"),
         (("--token-ids", "3,999"), "token id 999 is outside the model's vocabulary of 61"),
         (("--token-ids=-1,3",), "token id -1"),
         (("--token-ids", "3,4", "--batch", "2"), "--batch 2, but 1 rows"),
