@@ -33,7 +33,7 @@ void add_replay_options(CLI::App& app, const std::shared_ptr<ReplayCommand>& opt
            options->referee = rule == "native" ? RefereeRule::always : RefereeRule::affordable;
          },
          "our own float64 block beside the recorded one: native runs it for every checkpoint, auto "
-         "where it takes under a second or the recording lacks the rounded model and the spread")
+         "where it takes seconds at most or the recording lacks the rounded model and the spread")
       ->check(CLI::IsMember({"auto", "native"}));
   app.add_option("--threads", options->threads, "CPU threads; 0: one per core")
       ->capture_default_str();

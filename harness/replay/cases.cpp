@@ -188,23 +188,23 @@ class Referee {
 }  // namespace
 
 double float64_products(const HostOperands& operands) {
-  double weights = 0, rows = 0, keys = 0, largest = 0;
+  double weights = 0, elements = 0, rows = 0, keys = 0;
   for (const auto& [name, t] : operands.weights) {
     if (t.rank() == 2) weights += static_cast<double>(t.numel());
   }
   for (const auto& [name, t] : operands.inputs) {
     if (!is_floating(t.dtype()) || t.rank() < 2) continue;
-    const auto elements = static_cast<double>(t.numel());
-    largest = std::max(largest, elements);
-    rows = std::max(rows, elements / static_cast<double>(std::max<int64_t>(t.dim(-1), 1)));
     keys = std::max(keys, static_cast<double>(t.dim(-2)));
+    if (name != "hidden" && name != "x" && name != "q" && name != "a") continue;
+    elements = static_cast<double>(t.numel());
+    rows = elements / static_cast<double>(std::max<int64_t>(t.dim(-1), 1));
   }
-  return rows * weights + 2 * largest * keys;  // projections, and scores and values of attention
+  return rows * weights + 2 * elements * keys;  // projections, and scores and values of attention
 }
 
 bool is_refereed(const Checkpoint& checkpoint, const HostOperands& operands, DType recorded,
                  DType dtype, RefereeRule rule) {
-  constexpr double kAffordable = 2e9;  // under a second on a core
+  constexpr double kAffordable = 2e10;  // a second or two on a few cores
   if (rule == RefereeRule::always || dtype != recorded) return true;
   if (float64_products(operands) <= kAffordable) return true;
   const bool narrow = size_of(recorded) == 2;
