@@ -205,6 +205,15 @@ def can_decompose(operation: Any) -> bool:
     return key in operation.py_kernels or bool(has_kernel(operation.name(), key))
 
 
+def decomposed(mode: Any, operation: Any, args: Any, kwargs: Any) -> Any:
+    """What a composite gives whose parts the dispatch mode sees; NotImplemented of any other
+    operation. Composites arrive whole where tensors are inference tensors."""
+    if not can_decompose(operation):
+        return NotImplemented
+    with mode:
+        return operation.decompose(*args, **kwargs)
+
+
 def check_model_type(model_type: str, chained: bool = False) -> None:
     """VersionError where this version's model of that type cannot be recorded."""
     this = f"this is {metadata.version('transformers')}"

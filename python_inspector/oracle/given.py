@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from python_inspector.compatibility import can_decompose
+from python_inspector.compatibility import can_decompose, decomposed
 from python_inspector.oracle.grouped import is_grouped
 
 aten = torch.ops.aten
@@ -253,9 +253,8 @@ class _Watch(TorchDispatchMode):
         leaves = tree_leaves((args, kwargs))
         self._given.used.update(t.untyped_storage()._cdata for t in leaves if _is_tensor(t))
         opaque = is_opaque(func, args, kwargs, self._given.unliftable)
-        if not opaque and not func.is_view and can_decompose(func):
-            with self:
-                result = func.decompose(*args, **kwargs)
+        if not opaque and not func.is_view:
+            result = decomposed(self, func, args, kwargs)
             if result is not NotImplemented:
                 return result
         if func._schema.is_mutable:

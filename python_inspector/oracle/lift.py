@@ -29,7 +29,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from python_inspector.compatibility import can_decompose
+from python_inspector.compatibility import decomposed
 from python_inspector.oracle.given import (
     QUANTISED,
     Replay,
@@ -140,11 +140,9 @@ class _Lift(TorchDispatchMode):
             return replay.opaque(func, args, kwargs, widen)
         if func.namespace not in ("aten", "prims", "prim") and not is_grouped(func):
             raise LiftError(f"[lift] {func} is a custom operation whose inside is not seen")
-        if can_decompose(func):  # a composite that arrives whole, as inference tensors make it
-            with self:
-                result = func.decompose(*args, **kwargs)
-            if result is not NotImplemented:
-                return result
+        result = decomposed(self, func, args, kwargs)
+        if result is not NotImplemented:
+            return result
         if func is aten.view.dtype:
             self._refuse_reinterpretation(args)
         if func.is_view or func in (aten._local_scalar_dense.default, aten.lift_fresh.default):

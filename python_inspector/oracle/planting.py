@@ -111,13 +111,15 @@ def listing_of(again: Again, seed: str, rounded: Rounded = run_rounded) -> Listi
 def with_bug(
     again: Again, outputs: Outputs, runner: Runner, bug: Bug | None
 ) -> dict[str, Named] | None:
-    """The outputs of the call with the bug in it; None where it does not run to its end."""
+    """The outputs of the call with the bug in it; None where the bug keeps it from its end."""
     mode = Walk if bug is None else functools.partial(_Planting, bug)
     try:
         rerun = again(under(runner, mode))
         return outputs(rerun.result, rerun.twin)
-    except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError):
-        return None  # another shape, an index beyond the end: nobody needs a judge for that
+    except (RuntimeError, ValueError, IndexError, TypeError):
+        if bug is None:  # then the error is ours
+            raise
+        return None  # another shape, an index beyond the end: such a bug shows itself
 
 
 def chosen(bugs: Sequence[Bug], most: int, seed: str) -> list[Bug]:

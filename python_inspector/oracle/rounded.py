@@ -21,7 +21,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from python_inspector.compatibility import can_decompose
+from python_inspector.compatibility import decomposed
 from python_inspector.format.recording import DTYPES
 from python_inspector.oracle import truncation
 from python_inspector.oracle.arithmetic import FUNCTIONS, name_of, noise, terms
@@ -103,11 +103,9 @@ class _Rounded(TorchDispatchMode):
             return func(*args, **kwargs)
         if func.namespace not in ("aten", "prims", "prim") and not is_grouped(func):
             raise RoundedRunError(f"[rounded] {func} is a custom operation: its inside is unseen")
-        if can_decompose(func):  # a composite that arrives whole, as inference tensors make it
-            with self:
-                result = func.decompose(*args, **kwargs)
-            if result is not NotImplemented:
-                return result
+        result = decomposed(self, func, args, kwargs)
+        if result is not NotImplemented:
+            return result
         name = name_of(func)
         if name in _MAKERS or not any(map(is_inexact, _tensors((args, kwargs)))):
             return func(*args, **kwargs)

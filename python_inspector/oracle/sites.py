@@ -19,7 +19,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from python_inspector.compatibility import can_decompose
+from python_inspector.compatibility import decomposed
 from python_inspector.oracle.arithmetic import name_of
 from python_inspector.oracle.replay import Rerun, Runner
 
@@ -93,9 +93,8 @@ class Walk(TorchDispatchMode):
         name = name_of(func)
         if name in _FORMS or (func.is_view and name not in CHOOSING_VIEWS):
             return func(*args, **kwargs)
-        if not func.is_view and can_decompose(func):
-            with self:
-                result = func.decompose(*args, **kwargs)
+        if not func.is_view:
+            result = decomposed(self, func, args, kwargs)
             if result is not NotImplemented:
                 return result
         seen = Seen(Site(name, self._numbers[name]), func, args, kwargs, self._sources)

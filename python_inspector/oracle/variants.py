@@ -15,7 +15,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from python_inspector.compatibility import can_decompose
+from python_inspector.compatibility import decomposed
 from python_inspector.oracle.arithmetic import name_of
 from python_inspector.oracle.replay import Rerun, aside
 
@@ -40,9 +40,8 @@ class SplitProducts(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if not func.is_view and can_decompose(func):
-            with self:
-                result = func.decompose(*args, **kwargs)
+        if not func.is_view:
+            result = decomposed(self, func, args, kwargs)
             if result is not NotImplemented:
                 return result
         if func in (aten.mm.default, aten.bmm.default) and args[0].dtype in _LOW:
@@ -73,9 +72,8 @@ class ReversedSums(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if not func.is_view and can_decompose(func):
-            with self:
-                result = func.decompose(*args, **kwargs)
+        if not func.is_view:
+            result = decomposed(self, func, args, kwargs)
             if result is not NotImplemented:
                 return result
         if name_of(func) in _SUMS and len(args) > 1 and args[1] and args[0].dtype in _LOW:
