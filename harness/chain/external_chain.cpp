@@ -113,13 +113,12 @@ void ExternalChain::simulate() {
   }
 }
 
-// What a right program may introduce in a layer. Where it rounds is its own choice: in 16 bits as
-// much as eager code, if the recorded run rounded less; and what it does introduce, where that can
-// be told and is within the layer's own limit.
+// What a right program may introduce in a layer. Where it rounds in 16 bits is its own choice: as
+// much as eager code, if the recorded run rounded less. What this program does introduce says
+// nothing of that: a wrong one would widen its own limits.
 void ExternalChain::introduce() {
-  const bool narrow = size_of(recording_.dtype()) <= 2;
-  if (!replay_) return;
-  for (size_t i = 0; i < rows().size() && narrow; ++i) {
+  if (size_of(recording_.dtype()) > 2) return;
+  for (size_t i = 0; i < rows().size(); ++i) {
     ChainRow& row = rows()[i];
     if (row.is_state() || std::isnan(row.isolated_limit)) continue;
     const double eager = eager_error(chain_run(), rows(), i);
@@ -127,10 +126,6 @@ void ExternalChain::introduce() {
     row.isolated_limit = std::max(
         row.isolated_limit, c_of(recording_.dtype()) * kappa(row.vectors * row.width, 1) * eager);
     row.isolated = eager;
-  }
-  shadow_rows();
-  for (ChainRow& row : rows()) {
-    if (row.shadow <= row.isolated_limit) row.isolated = std::max(row.isolated, row.shadow);
   }
 }
 
