@@ -99,8 +99,8 @@ PYTHON_LAYERS = {
     "python_inspector": (
         "version", "errors", "needs", "compatibility", "format", "models", "oracle", "taps",
         "recorder", "verdict_html", "verdict", "verdict_frame", "judge_library", "verification",
-        "drawing", "checking", "pytest_plugin", "engines", "adapters", "cases", "__init__", "cli",
-        "__main__",
+        "drawing", "checking", "pytest_plugin", "engines", "adapters", "cases", "__init__",
+        "record_command", "cli", "__main__",
     ),
     "reports": (
         "__init__", "terminal", "files", "decode", "json_lines", "results", "reader",

@@ -34,6 +34,8 @@ class Source:
     seed: int = tiny.DEFAULT_SEED
     revision: str | None = None
     device_map: DeviceMap | None = None
+    device: str | None = None
+    """Of torch; None is the host."""
 
     @property
     def tiny_name(self) -> str | None:
@@ -53,6 +55,8 @@ class What:
     chained: bool = False
     spread: int = DEFAULT_RUNS
     bugs: bool = True
+    rows: int | None = None
+    whole_layers: Collection[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,8 @@ def load_model(source: Source) -> torch.nn.Module:
     Raises UnknownModelError for a tiny model that does not exist, FormatError for a model that
     transformers cannot load or a device map that does not fit it.
     """
+    if source.device is not None:
+        return _on_device(_load(source, {}), source.device)
     if source.device_map is None:
         return _load(source, {})
     try:
@@ -110,6 +116,13 @@ def _load(source: Source, placement: dict[str, Any]) -> torch.nn.Module:
     except (OSError, ValueError, KeyError) as error:
         raise FormatError(f"cannot load {source.name}: {_first_line(error)}") from error
     return model.eval()
+
+
+def _on_device(model: torch.nn.Module, name: str) -> torch.nn.Module:
+    try:
+        return model.to(torch.device(name))
+    except (RuntimeError, AssertionError) as error:  # no such device, or the model does not fit
+        raise FormatError(f"--device {name}: {_first_line(error)}") from error
 
 
 def tokenize(source: Source, prompts: Sequence[str]) -> list[list[int]]:
@@ -173,6 +186,8 @@ def record_run(
         chained=what.chained,
         spread=what.spread,
         bugs=what.bugs,
+        rows=what.rows,
+        whole_layers=what.whole_layers,
         weights_path=where.weights_path,
         progress=where.progress,
         name=where.name,

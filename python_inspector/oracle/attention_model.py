@@ -34,7 +34,7 @@ def attend(
     q, k, v = (_rows(operands, given[name]) for name in ("query", "key", "value"))
     scale = given.get("scale")
     scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
-    simulation.check(q[0].numel() // q.shape[-1] * k.shape[-2])
+    simulation.check(q[0].numel() // q.shape[-1] * k.shape[-2], q.device)
     k, v = (_each_head(t, q.shape[2]) for t in (k, v))
     scores = torch.matmul(q, k.mT) * scale
     magnitudes = torch.matmul(q[0].abs(), k[0].abs().mT) * abs(scale)

@@ -18,7 +18,7 @@ from python_inspector.oracle.following import COUNT, LEAST, NARROW, ONCE, bits_l
 from python_inspector.oracle.gates import Gates
 from python_inspector.oracle.planting import Rounded
 from python_inspector.oracle.replay import Again, run_rounded
-from python_inspector.oracle.simulation import Simulation, TooLargeError, seeded
+from python_inspector.oracle.simulation import Normals, Simulation, TooLargeError
 from python_inspector.oracle.sites import Seen, Site, Walk, under
 from python_inspector.oracle.spread import Outputs, stack_of, summaries
 
@@ -66,7 +66,7 @@ class _Points(Walk):
 
 def points_of(again: Again, seed: str, rounded: Rounded = run_rounded) -> dict[int, Site]:
     """The roundings to 16 bits of a call, by place in its list of operations."""
-    simulation = Simulation(0, seeded(seed))
+    simulation = Simulation(0, Normals(seed))
     points = _Points(simulation)
     again(under(rounded(simulation), lambda: points))
     narrow = {i for i, e in enumerate(simulation.operations) if e["stores"] in ("f16", "bf16")}
@@ -111,7 +111,7 @@ def members_of(
         return {}
     tried: list[tuple[Kept, dict[str, torch.Tensor]]] = []
     for way in ways_of(points_of(again, seed, rounded)):
-        stacks = _outputs(again, outputs, rounded, Simulation(0, seeded(seed), kept=way.kept))
+        stacks = _outputs(again, outputs, rounded, Simulation(0, Normals(seed), kept=way.kept))
         tried.append((way, {name: stacks[name][0] for name in narrow}))
     ways = {name: _distinct([(way, y[name]) for way, y in tried], gates[name]) for name in narrow}
     needed = {way.name: way for chosen in ways.values() for way in chosen}
@@ -131,7 +131,7 @@ def _simulated(
 ) -> dict[str, torch.Tensor]:
     """Fewer kernels where so many do not fit."""
     while True:
-        simulation = Simulation(runs, seeded(f"{seed} {way.name}"), kept=way.kept)
+        simulation = Simulation(runs, Normals(f"{seed} {way.name}"), kept=way.kept)
         try:
             return _outputs(again, outputs, rounded, simulation)
         except TooLargeError:

@@ -21,7 +21,7 @@ from python_inspector.format.axes import Named
 from python_inspector.oracle.bugs import Bug, bugs_of
 from python_inspector.oracle.gates import CERTAIN, Gates
 from python_inspector.oracle.replay import Again, Runner, run_rounded
-from python_inspector.oracle.simulation import Simulation, seeded
+from python_inspector.oracle.simulation import Normals, Simulation
 from python_inspector.oracle.sites import Seen, Walk, under
 from python_inspector.oracle.spread import Outputs
 
@@ -104,7 +104,7 @@ Rounded = Callable[[Simulation], Runner]
 
 def listing_of(again: Again, seed: str, rounded: Rounded = run_rounded) -> Listing:
     listing = Listing()
-    again(under(rounded(Simulation(0, seeded(seed))), lambda: listing))
+    again(under(rounded(Simulation(0, Normals(seed))), lambda: listing))
     return listing
 
 
@@ -177,7 +177,7 @@ def _planted(
     again: Again, outputs: Outputs, rounded: Rounded, seed: str, bug: Bug | None
 ) -> dict[str, torch.Tensor] | None:
     """The outputs of the rounded model with the bug in it, or None."""
-    named = with_bug(again, outputs, rounded(Simulation(0, seeded(seed))), bug)
+    named = with_bug(again, outputs, rounded(Simulation(0, Normals(seed))), bug)
     return None if named is None else {name: tensor for name, (tensor, _) in named.items()}
 
 

@@ -18,7 +18,7 @@ from python_inspector.oracle.following import NARROW
 from python_inspector.oracle.gates import Gates
 from python_inspector.oracle.planting import Rounded, with_bug
 from python_inspector.oracle.replay import Again, Runner
-from python_inspector.oracle.simulation import Simulation, seeded
+from python_inspector.oracle.simulation import Normals, Simulation
 from python_inspector.oracle.spread import Outputs
 
 SAME = 1e-12
@@ -93,7 +93,7 @@ def _few_bits(
     narrow = {name: g for name, g in gates.items() if g.r.dtype in NARROW}
     if not narrow:
         return True
-    found = with_bug(again, outputs, rounded(Simulation(0, seeded(seed))), bug)
+    found = with_bug(again, outputs, rounded(Simulation(0, Normals(seed))), bug)
     if found is None:
         return False
     return all(

@@ -202,7 +202,7 @@ class _Rounded(TorchDispatchMode):
         if not _is_number(dtype):
             return exact[0] if stacked else exact
         if stacked:
-            self._simulation.check(exact[0].numel())
+            self._simulation.check(exact[0].numel(), exact.device)
         if not is_attention(name):
             perturbed = self._perturbed(func, name, operands, exact, stacked)
             stacked = stacked or perturbed is not exact

@@ -20,7 +20,13 @@ LOW = {
 }
 """What is computed in float64, and what that is called."""
 LARGE = 1 << 20
-"""Elements of a weight beyond which a product upcasts it piece by piece."""
+"""Elements of a weight beyond which a product upcasts it piece by piece, on a CPU."""
+LARGE_ON_DEVICE = 1 << 28
+"""The same on an accelerator, whose products want whole matrices."""
+LIMIT = 1 << 26
+"""Elements of a float64 stack of samples, on a CPU."""
+LIMIT_ON_DEVICE = 1 << 29
+"""The same on an accelerator."""
 
 
 class TooLargeError(RuntimeError):
@@ -33,9 +39,10 @@ class Simulation:
 
     runs: int
     """Simulated kernels beside the rounded model."""
-    generator: torch.Generator
-    limit: int = 1 << 26
-    """Elements of a float64 stack; ignored for one run, which cannot be divided."""
+    normals: Normals
+    limit: int | None = None
+    """Elements of a float64 stack, by default LIMIT or what an accelerator has room for; ignored
+    for one run, which cannot be divided."""
     truncating: bool = False
     """Products accumulate as tensor cores do (truncation.py)."""
     kept: Collection[int] = ()
@@ -56,20 +63,20 @@ class Simulation:
         """Whether the operation at hand does not round to this dtype."""
         return dtype in NARROW and len(self.operations) in self.kept
 
-    def check(self, elements: int) -> None:
-        if self.runs > 1 and self.rows * elements > self.limit:
-            raise TooLargeError(f"{self.rows} runs of {elements} elements, at most {self.limit}")
+    def check(self, elements: int, device: torch.device) -> None:
+        limit = self.limit or (LIMIT if device.type == "cpu" else LIMIT_ON_DEVICE)
+        if self.runs > 1 and self.rows * elements > limit:
+            raise TooLargeError(f"{self.rows} runs of {elements} elements, at most {limit}")
 
     def normal(self, shape: Sequence[int], device: torch.device) -> torch.Tensor:
         """A normal number for every element of the simulated kernels' results."""
-        drawn = torch.randn((self.runs, *shape), generator=self.generator)
-        return drawn.to(device)
+        return self.normals.draw((self.runs, *shape), device)
 
     def spread_out(self, exact: torch.Tensor, stacked: bool) -> torch.Tensor:
         """A stack that may be written to; `exact` itself where it is one."""
         if stacked:
             return exact
-        self.check(exact.numel())
+        self.check(exact.numel(), exact.device)
         return exact.expand(self.rows, *exact.shape).clone(memory_format=torch.contiguous_format)
 
     def perturb(
@@ -88,10 +95,19 @@ class Simulation:
         return out
 
 
-def seeded(text: str) -> torch.Generator:
-    """A generator that gives the same for the same text."""
-    digest = hashlib.sha256(text.encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "little"))
+class Normals:
+    """Normal numbers that are the same for the same text, on each kind of device its own: drawn
+    where they are used, because a host's cannot keep up with an accelerator."""
+
+    def __init__(self, text: str) -> None:
+        digest = hashlib.sha256(text.encode()).digest()
+        self._seed = int.from_bytes(digest[:7], "little")
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def draw(self, shape: Sequence[int], device: torch.device) -> torch.Tensor:
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device).manual_seed(self._seed)
+        return torch.randn(shape, generator=self._generators[device], device=device)
 
 
 class Operands:
@@ -171,7 +187,11 @@ def _as_float32(number: float) -> float:
 
 
 def _is_large(t: torch.Tensor) -> bool:
-    return t.ndim == 2 and t.numel() > LARGE
+    return t.ndim == 2 and t.numel() > _large(t.device)
+
+
+def _large(device: torch.device) -> int:
+    return LARGE if device.type == "cpu" else LARGE_ON_DEVICE
 
 
 def widened(operands: Sequence[Any]) -> list[Any]:
@@ -189,7 +209,7 @@ def product(a: torch.Tensor, b: torch.Tensor, *, magnitudes: bool = False) -> to
     a = a.abs() if magnitudes else a
     if b.dtype not in LOW:
         return torch.matmul(a, b.abs() if magnitudes else b)
-    step = max(1, LARGE // b.shape[-2])
+    step = max(1, _large(b.device) // b.shape[-2])
     wide = LOW[b.dtype]
     parts = [b[..., i : i + step].to(wide) for i in range(0, b.shape[-1], step)]
     return torch.cat([torch.matmul(a, p.abs() if magnitudes else p) for p in parts], -1)

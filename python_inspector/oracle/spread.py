@@ -24,7 +24,7 @@ from python_inspector.oracle.gate_statistics import (
 )
 from python_inspector.oracle.given import Given
 from python_inspector.oracle.replay import Again, Twin, run_rounded
-from python_inspector.oracle.simulation import Simulation, TooLargeError, seeded
+from python_inspector.oracle.simulation import Normals, Simulation, TooLargeError
 from python_inspector.oracle.truncation import LEAST_TERMS
 
 DEFAULT_RUNS = 16
@@ -66,12 +66,12 @@ def _groups(
     again: Again, outputs: Outputs, runs: int, seed: str, given: Given | None, *, truncating: bool
 ) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
     """As many kernels at once as fit; the first group's rounded model counts."""
-    generator, size = seeded(seed), runs
+    normals, size = Normals(seed), runs
     parts: list[dict[str, torch.Tensor]] = []
     operations: list[dict[str, Any]] = []
     done = 0
     while done < runs:
-        simulation = Simulation(min(size, runs - done), generator, truncating=truncating)
+        simulation = Simulation(min(size, runs - done), normals, truncating=truncating)
         try:
             rerun = again(run_rounded(simulation, given))
         except TooLargeError:

@@ -58,7 +58,10 @@ class OutputStore:
         self, where: str, name: str, block: Block, named: Named, reruns: Reruns
     ) -> OutputRef:
         r, axes = named
-        if reruns.oracle is not None and is_sampled(r, axes, self._options.sampling):
+        sampled = not block.of_rows and is_sampled(r, axes, self._options.sampling)
+        if self._options.rows is not None:  # of a whole model some outputs are always like that
+            sampled = sampled and name not in block.valid and bool(r.isfinite().all())
+        if reruns.oracle is not None and sampled:
             output = self._sampled(where, name, block, named, reruns)
         else:
             output = self._whole(where, name, block, named, reruns)

@@ -34,11 +34,12 @@ from python_inspector.recorder.alternatives import bug_refs, judgement_of, membe
 from python_inspector.recorder.chain import Chain
 from python_inspector.recorder.difference import difference
 from python_inspector.recorder.outputs import OutputStore
+from python_inspector.recorder.rows import of_rows
 from python_inspector.taps import Taps
 from python_inspector.taps.calls import Block, Call, Frame, bound_arguments
 from python_inspector.taps.common import FunctionTap, ModuleTap
 from python_inspector.taps.masks import Visibility
-from python_inspector.taps.options import Options
+from python_inspector.taps.options import Options, layer_of
 
 
 class Recorder:
@@ -93,6 +94,10 @@ class Recorder:
         if not self._wanted(block.kind, path):
             return
         with aside(), torch.no_grad():
+            taken = self._taken(path, block, again)
+            if taken is None:
+                return
+            block, again = taken
             reruns = Reruns() if again is None else self._rerun(path, function, block, again)
             stored = self._store(block.inputs)
             self._emit(path, function, block, stored, block.outputs(result, _same), reruns)
@@ -219,9 +224,23 @@ class Recorder:
         block = describe(frame.call)
         if block is None or not self._wanted(block.kind, frame.path):
             return
-        frame.block = block
-        frame.reruns = self._rerun(frame.path, function, block, again)
+        taken = self._taken(frame.path, block, again)
+        if taken is None:
+            return
+        frame.block = block = taken[0]
+        frame.reruns = self._rerun(frame.path, function, block, taken[1] or again)
         frame.stored = self._store(block.inputs)
+
+    def _taken(
+        self, path: str, block: Block, again: Again | None
+    ) -> tuple[Block, Again | None] | None:
+        """Of a layer that is not recorded whole what works on single tokens, with those chosen;
+        None for what does not. What stands in no layer is recorded all the same."""
+        if self.options.whole(path):
+            return block, again
+        assert self.options.rows is not None
+        taken = of_rows(block, again, self.options.rows)
+        return taken if taken or layer_of(path) is not None else (block, again)
 
     def _rerun(self, path: str, function: str | None, block: Block, again: Again) -> Reruns:
         """The reruns of a call; the first one of each path and function is also repeated."""
@@ -230,7 +249,8 @@ class Recorder:
         path = path or "model"
         call = self._calls[path if function is None else f"{path}:{function}"]
         seed = checkpoint_id(path, function, call)
-        runs, repeat = self.options.spread, call == 0
+        runs = self.options.spread
+        repeat = call == 0 and not block.of_rows  # other products may be used for fewer rows
         if block.settle is None:
             try:
                 reruns, warnings = rerun(block.outputs, again, seed, runs=runs, repeat=repeat)

@@ -44,6 +44,8 @@ def record(
     chained: bool = False,
     spread: int = DEFAULT_RUNS,
     bugs: bool = True,
+    rows: int | None = None,
+    whole_layers: Collection[int] | None = None,
     weights_path: Path | str | None = None,
     progress: Progress | None = None,
     name: str | None = None,
@@ -73,6 +75,10 @@ def record(
     oracle/spread.py; 0 leaves them and the rounded model out, which is faster.
     `bugs`: calls without a native block get other ways to round and planted bugs, as far as that is
     affordable, see oracle/judgement.py; without them recording is faster.
+    `rows`: of calls with more tokens only so many are recorded, of blocks that compute each token
+    by itself; other blocks in `whole_layers` alone (by default the first layer of each kind and
+    the last), with their inputs whole and their large outputs sampled. A model of billions of
+    parameters then takes less than a gigabyte beside its weights.
     `weights_path`: a weights file beside `out` that several recordings of the model share.
     `source`, `seed`, `revision`, `run`, `command`, `created`: for the provenance; `run` overrides
     what is seen. `force`: records what a guard would refuse, with a warning.
@@ -88,6 +94,11 @@ def record(
             "[record] chained needs whole outputs and the oracle of every block: no direct, no "
             f"sampling, and oracle=True (it is {oracle!r})"
         )
+    if rows is not None:
+        _check_rows(rows, chained, whole_layers, model)
+        sampling = sampling or Sampling()
+    elif whole_layers is not None:
+        raise RecordError("[record] whole_layers goes with rows: without it every layer is whole")
     if chained and dispatch.offloads(model):
         raise RecordError(
             "[record] chained runs the whole model at once, but some of its weights are offloaded "
@@ -106,6 +117,8 @@ def record(
         chained,
         spread,
         bugs and spread > 0,
+        rows,
+        frozenset(first_and_last(model) if whole_layers is None else whole_layers),
     )
     taps = taps_for(model)
     check_model_type(guards.model_type_of(model), chained)
@@ -177,6 +190,28 @@ def _introduce(recorder: Recorder, warnings: list[str]) -> None:
     if recorder.options.oracle is False:
         recorder.writer.note(oracle=False)
         recorder.warn("recorded without the float64 oracle: the reference counts as exact")
+
+
+def first_and_last(model: torch.nn.Module) -> list[int]:
+    """The first decoder layer of each kind (attention with and without a window, mamba, hybrid) and
+    the last one."""
+    config = getattr(model, "config", None)
+    count = int(getattr(config, "num_hidden_layers", 0))
+    kinds = getattr(config, "layers_block_type", None) or getattr(config, "layer_types", None)
+    firsts = {kind: i for i, kind in reversed([*enumerate(kinds or [""])])}
+    return sorted({*firsts.values(), max(0, count - 1)})
+
+
+def _check_rows(
+    rows: int, chained: bool, whole_layers: Collection[int] | None, model: torch.nn.Module
+) -> None:
+    if rows < 2:
+        raise RecordError(f"[record] rows is {rows}; at least 2, the first and the last token")
+    if chained:
+        raise RecordError("[record] chained needs every token of every layer: record without rows")
+    count = getattr(getattr(model, "config", None), "num_hidden_layers", None)
+    if bad := [i for i in whole_layers or () if i < 0 or (count is not None and i >= count)]:
+        raise RecordError(f"[record] whole_layers holds {bad[0]}, the model has {count} layers")
 
 
 def _check_options(

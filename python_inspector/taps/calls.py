@@ -118,6 +118,8 @@ class Block:
     settle: Callable[[Block, Rerun, Given], None] | None = None
     """Of a call that nobody has described: told what a run on copies used and changed, before the
     block's inputs are stored."""
+    of_rows: bool = False
+    """Holds some tokens of the call alone: nothing of it is sampled again."""
     states: dict[str, tuple[int, str]] | None = None
     """Of such a call, the outputs that are states: the id of the argument and the name in it."""
 

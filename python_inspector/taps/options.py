@@ -37,6 +37,8 @@ class Options:
     chained: bool = False
     spread: int = 0
     bugs: bool = False
+    rows: int | None = None
+    whole_layers: Collection[int] = ()
 
     @property
     def operations(self) -> bool:
@@ -56,7 +58,15 @@ class Options:
             return False
         if self.oracle == "leaves" and kind in COMPOSITES:
             return False
-        if self.layers is None:
-            return True
-        index = re.search(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)(?:\.|$)", path)
-        return index is None or int(index[1]) in self.layers
+        index = layer_of(path)
+        return self.layers is None or index is None or index in self.layers
+
+    def whole(self, path: str) -> bool:
+        """Whether calls at this path are recorded with all their tokens."""
+        return self.rows is None or layer_of(path) in self.whole_layers
+
+
+def layer_of(path: str) -> int | None:
+    """The decoder layer that a module path lies in; None for what stands outside of them."""
+    index = re.search(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)(?:\.|$)", path)
+    return None if index is None else int(index[1])

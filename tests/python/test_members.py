@@ -11,7 +11,7 @@ from torch.nn import functional
 from python_inspector.oracle.following import ONCE, alike_in_row, bits_limit, cascades
 from python_inspector.oracle.members import Kept, points_of, ways_of
 from python_inspector.oracle.replay import aside, run_rounded
-from python_inspector.oracle.simulation import Simulation, seeded
+from python_inspector.oracle.simulation import Normals, Simulation
 from python_inspector.oracle.sites import Site
 
 BF16 = torch.bfloat16
@@ -151,7 +151,7 @@ def test_kept_results_reach_views_moves_and_writes() -> None:
         return y.masked_fill(y > 9, 0.0) / 3.0
 
     x = randn(2, 12).to(BF16)
-    simulation = Simulation(0, seeded("x"), kept=range(99))
+    simulation = Simulation(0, Normals("x"), kept=range(99))
     with aside(), torch.no_grad():
         rerun = again_of(run, x)(run_rounded(simulation))
         found = outputs(rerun.result, rerun.twin)["out.0"][0]

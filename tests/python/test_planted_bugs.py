@@ -20,7 +20,7 @@ from python_inspector.oracle.judgement import Judgement, Output, judgement
 from python_inspector.oracle.planting import POSITIONS, chosen, listing_of, positions, with_bug
 from python_inspector.oracle.replay import Again, Twin, aside, run_lifted, run_rounded
 from python_inspector.oracle.resolution import Fate, fate_of
-from python_inspector.oracle.simulation import Simulation, seeded
+from python_inspector.oracle.simulation import Normals, Simulation
 from python_inspector.oracle.spread import Simulated, judged, simulate
 from python_inspector.taps.calls import Block
 
@@ -122,7 +122,7 @@ def test_a_planted_bug_computes_what_the_wrong_code_does(
     x = randn(6, 64)
     again = again_of(norm, x)
     bug = next(bug for bug in listing_of(again, "test#0").bugs if bug.name == name)
-    named = with_bug(again, outputs, run_rounded(Simulation(0, seeded("x"))), bug)
+    named = with_bug(again, outputs, run_rounded(Simulation(0, Normals("x"))), bug)
     assert named is not None
     torch.testing.assert_close(named["out.0"][0], wrong(x))
 
@@ -148,7 +148,7 @@ def test_a_bug_that_does_not_run_is_counted_apart() -> None:
 
     again = again_of(run, randn(3, 5))
     broken = Bug(listing_of(again, "x#0").bugs[0].site, "skip", "a hole", _no_such_shape, ())
-    assert with_bug(again, outputs, run_rounded(Simulation(0, seeded("x"))), broken) is None
+    assert with_bug(again, outputs, run_rounded(Simulation(0, Normals("x"))), broken) is None
 
 
 def _no_such_shape(seen: Any) -> Any:
@@ -221,7 +221,7 @@ def test_margins_are_those_of_the_harness(tmp_path: Path, dtype: str) -> None:
             return
         found[seed] = []
         for bug in chosen(listing_of(again, seed).bugs, 6, seed):
-            named = with_bug(again, block.outputs, run_rounded(Simulation(0, seeded(seed))), bug)
+            named = with_bug(again, block.outputs, run_rounded(Simulation(0, Normals(seed))), bug)
             if named is None:
                 continue
             gates = reruns.judgement.gates

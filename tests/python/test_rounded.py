@@ -12,7 +12,7 @@ from torch.nn import functional
 from python_inspector.oracle import truncation
 from python_inspector.oracle.replay import run_rounded
 from python_inspector.oracle.rounded import RoundedRunError
-from python_inspector.oracle.simulation import Simulation, TooLargeError, seeded
+from python_inspector.oracle.simulation import Normals, Simulation, TooLargeError
 from python_inspector.oracle.spread import simulate
 
 RUNS = 5
@@ -24,7 +24,7 @@ def randn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> tor
 
 def rounded(function: Callable[..., Any], *args: Any, runs: int = RUNS, **options: Any) -> Any:
     """The result, and the simulation that holds its samples."""
-    simulation = Simulation(runs, seeded("test"), **options)
+    simulation = Simulation(runs, Normals("test"), **options)
     return run_rounded(simulation)(function, args, {}).result, simulation
 
 

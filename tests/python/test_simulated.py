@@ -18,7 +18,7 @@ from python_inspector.format.validate import validate
 from python_inspector.oracle.conforms import report, rows
 from python_inspector.oracle.replay import run_rounded
 from python_inspector.oracle.reruns import instability
-from python_inspector.oracle.simulation import Simulation, seeded
+from python_inspector.oracle.simulation import Normals, Simulation
 from python_inspector.taps.components import Component
 
 RUNS = 4
@@ -128,7 +128,7 @@ def test_a_run_on_a_cache_leaves_the_cache_alone(tmp_path: Path) -> None:
     attention = model.model.layers[0].self_attn
     hidden, before = torch.randn(2, 1, 32).bfloat16(), cache.layers[0].keys.clone()
     table = model.model.rotary_emb(hidden, torch.tensor([[8]]))
-    simulation = Simulation(2, seeded("x"))
+    simulation = Simulation(2, Normals("x"))
     call = {"position_embeddings": table, "attention_mask": None, "past_key_values": cache}
     rerun = run_rounded(simulation)(attention.forward, (hidden,), call, [attention])
     assert torch.equal(cache.layers[0].keys, before)

@@ -1,0 +1,248 @@
+"""`inspector record`: a model, a run of it, and what of that is recorded."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from python_inspector.errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+    from python_inspector.cases.run import Source
+    from python_inspector.models.inputs import RunPlan
+
+
+def add_record(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=record)
+    model = parser.add_argument_group("model")
+    model.add_argument("--model", required=True, help="hub id, local path or tiny:NAME")
+    model.add_argument("--revision", help="of a model on the hub")
+    model.add_argument("--dtype", choices=("auto", "f32", "bf16", "f16", "f64"), default="auto")
+    model.add_argument("--attn", choices=("eager", "sdpa"), default="eager")
+    model.add_argument("--seed", type=int, default=1, help="of tiny weights and random ids")
+    place = model.add_mutually_exclusive_group()
+    place.add_argument("--device", metavar="cuda:0", help="where the model runs (default: cpu)")
+    place.add_argument(
+        "--device-map",
+        metavar="auto|JSON",
+        help="spread it over devices, cpu and disk by accelerate",
+    )
+    run = parser.add_argument_group("run")
+    ids = run.add_mutually_exclusive_group()
+    ids.add_argument("--prompt", action="append", metavar="TEXT", help="a row; may be repeated")
+    ids.add_argument(
+        "--token-ids", action="append", type=_integers, metavar="1,2,3", help="a row; likewise"
+    )
+    ids.add_argument("--tokens", type=int, metavar="N", help="N random ids, padding included")
+    run.add_argument("--batch", type=int, metavar="B", help="rows of random ids (default 1)")
+    run.add_argument("--steps", type=int, default=0, metavar="N", help="decode steps afterwards")
+    run.add_argument("--left-pad", type=_integers, metavar="3,0", help="padding of each row")
+    run.add_argument("--chunks", type=_integers, metavar="5,10", help="prefill in chunks")
+    caches = ("none", "dynamic", "static")
+    run.add_argument("--cache", choices=caches, help="default: dynamic if needed")
+    run.add_argument(
+        "--max-length", type=int, metavar="N", help="slots of a static cache (default: as needed)"
+    )
+    run.add_argument("--logits-to-keep", type=int, default=0, metavar="N", help="last N per call")
+    what = parser.add_argument_group("what is recorded")
+    what.add_argument("--blocks", type=_names, metavar="A,B", help="these kinds of blocks only")
+    what.add_argument("--layers", type=_layers, metavar="0,1|0-3", help="these layers only")
+    what.add_argument(
+        "--rows",
+        type=int,
+        metavar="N",
+        help="of a large model: N tokens of a call, the layers of --whole-layers with all",
+    )
+    what.add_argument(
+        "--whole-layers",
+        type=_layers,
+        metavar="0,15",
+        help="with --rows (default: the first layer of each kind, and the last)",
+    )
+    what.add_argument("--masked-rows", action="store_true", help="judge rows without a key, too")
+    what.add_argument("--no-internals", action="store_true", help="no single torch operations")
+    what.add_argument("--chained", action="store_true", help="the whole model in float64, too")
+    what.add_argument(
+        "--spread",
+        type=int,
+        default=16,
+        metavar="N",
+        help="simulated correct kernels (default 16, 0 for none: faster)",
+    )
+    what.add_argument(
+        "--bugs",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="bugs planted in calls without a native block, and other roundings (small calls)",
+    )
+    oracle = what.add_mutually_exclusive_group()
+    oracle.add_argument("--no-oracle", action="store_true", help="no float64 reference")
+    oracle.add_argument("--leaves", action="store_true", help="no composite blocks: faster")
+    what.add_argument("--force", action="store_true", help="record what a guard would refuse")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--weights", type=Path, metavar="FILE", help="shared file beside DIR")
+    parser.add_argument("--name", help="of the recording (default: last two folders of DIR)")
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(word) for word in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers like 1,2,3") from None
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _layers(text: str) -> tuple[int, ...]:
+    layers: list[int] = []
+    for word in text.split(","):
+        if not (match := re.fullmatch(r"(\d+)(?:-(\d+))?", word.strip())):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a list of layers like 0,2 or 0-3")
+        layers += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return tuple(layers)
+
+
+def record(options: argparse.Namespace) -> int:
+    from python_inspector.cases import run
+    from python_inspector.format.show import format_bytes
+    from python_inspector.models.dispatch import parse_map
+
+    quiet_transformers()
+    try:
+        device_map = options.device_map and parse_map(options.device_map)
+    except ValueError as error:
+        raise UsageError(f"--device-map: {error}") from error
+    source = run.Source(
+        options.model,
+        options.dtype,
+        options.attn,
+        options.seed,
+        options.revision,
+        device_map,
+        options.device,
+    )
+    _check_row_options(options)
+    model = run.load_model(source)
+    plan = _plan(options, source, model)
+    what = run.What(
+        blocks=options.blocks,
+        layers=options.layers,
+        oracle="leaves" if options.leaves else not options.no_oracle,
+        internals=not options.no_internals,
+        masked_rows="judged" if options.masked_rows else "excluded",
+        force=options.force,
+        chained=options.chained,
+        spread=options.spread,
+        bugs=options.bugs,
+        rows=options.rows,
+        whole_layers=options.whole_layers,
+    )
+    size = run.estimate(model, plan, what)
+    run.check_disk(size, options.out)
+    print(
+        f"recording {plan.calls} forward calls, about {format_bytes(size.total)} "
+        f"({format_bytes(size.weights)} weights)"
+    )
+    with run.progress_bar(plan.calls) as (after_call, progress):
+        summary = run.record_run(
+            model,
+            source,
+            plan,
+            what,
+            run.Where(
+                options.out,
+                options.command_line,
+                options.name,
+                options.weights,
+                progress=progress,
+                after_call=after_call,
+            ),
+        )
+    print(
+        f"{summary.path}: {summary.checkpoints} checkpoints, {summary.tensors} tensors, "
+        f"{format_bytes(summary.total_bytes)} (JSON {format_bytes(summary.json_bytes)}, tensors "
+        f"{format_bytes(summary.tensor_bytes)}, weights {format_bytes(summary.weight_bytes)}"
+        f"{', shared' if summary.weights_shared else ''})"
+    )
+    print(f"verify it: harness --fixture {shlex.quote(str(options.out))}")
+    return 0
+
+
+def _check_row_options(options: argparse.Namespace) -> None:
+    """Options that can be refused before a model is loaded."""
+    rows = options.prompt or options.token_ids
+    if rows and options.batch not in (None, len(rows)):
+        raise UsageError(
+            f"--batch {options.batch}, but {len(rows)} rows are given by "
+            f"{'--prompt' if options.prompt else '--token-ids'}"
+        )
+    if options.chained and (options.no_oracle or options.leaves):
+        raise UsageError(
+            f"--chained needs every block's oracle: drop "
+            f"{'--no-oracle' if options.no_oracle else '--leaves'}"
+        )
+    if options.chained and options.rows:
+        raise UsageError("--chained needs every token of every layer: drop --rows")
+    if options.whole_layers and not options.rows:
+        raise UsageError("--whole-layers goes with --rows: without it every layer is whole")
+    if rows and options.left_pad:
+        raise UsageError("--left-pad goes with --tokens; rows of different lengths are padded")
+    if options.max_length is not None and options.cache != "static":
+        raise UsageError(f"--max-length {options.max_length} goes with --cache static")
+    least_of = {
+        "batch": 1,
+        "tokens": 1,
+        "max_length": 1,
+        "steps": 0,
+        "logits_to_keep": 0,
+        "spread": 0,
+        "rows": 2,
+    }
+    for name, least in least_of.items():
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise UsageError(f"--{name.replace('_', '-')} {value}, expected at least {least}")
+
+
+def _plan(options: argparse.Namespace, source: Source, model: torch.nn.Module) -> RunPlan:
+    from python_inspector.cases import run
+    from python_inspector.models.inputs import RunPlan, pad_left
+
+    cache = options.cache or ("dynamic" if options.steps or options.chunks else "none")
+    left_pad = options.left_pad
+    if options.prompt or options.token_ids:
+        rows = options.token_ids or run.tokenize(source, options.prompt)
+        ids, left_pad = run.stack_rows(rows)
+        tokens = ids.shape[1]
+    else:
+        tokens = options.tokens or (sum(options.chunks) if options.chunks else 11)
+        batch = options.batch or (len(left_pad) if left_pad else 1)
+        ids = run.random_run_ids(source, model, batch, tokens + options.steps)
+        if left_pad is not None and len(left_pad) == batch:
+            ids = pad_left(ids, left_pad)
+    run.check_ids(ids, run.vocabulary(model))
+    return RunPlan(
+        ids,
+        tokens,
+        options.steps,
+        options.chunks,
+        left_pad,
+        None if cache == "none" else cache,
+        max_length=options.max_length or tokens + options.steps,
+        logits_to_keep=options.logits_to_keep,
+    )
+
+
+def quiet_transformers() -> None:
+    """No bars and notes of transformers between ours."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
