@@ -86,6 +86,11 @@ def add_record(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--force", action="store_true", help="record what a guard would refuse")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--weights", type=Path, metavar="FILE", help="shared file beside DIR")
+    parser.add_argument(
+        "--copy-weights",
+        action="store_true",
+        help="into the recording, instead of referring to the model's own files",
+    )
     parser.add_argument("--name", help="of the recording (default: last two folders of DIR)")
 
 
@@ -161,6 +166,7 @@ def record(options: argparse.Namespace) -> int:
                 options.command_line,
                 options.name,
                 options.weights,
+                options.copy_weights or options.weights is not None,
                 progress=progress,
                 after_call=after_call,
             ),

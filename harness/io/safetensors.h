@@ -33,6 +33,9 @@ class SafetensorsFile {
   const std::map<std::string, SafetensorsEntry, std::less<>>& entries() const { return entries_; }
   const std::map<std::string, std::string, std::less<>>& metadata() const { return metadata_; }
 
+  // The length and the JSON text in front of the first tensor.
+  int64_t header_bytes() const { return payload_; }
+
   // Of the tensor's first byte in the file.
   int64_t position(const SafetensorsEntry& entry) const { return payload_ + entry.begin; }
 

@@ -1,8 +1,11 @@
 #include "harness/recording/recording.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <list>
 #include <mutex>
+#include <optional>
+#include <set>
 
 #include "harness/io/file.h"
 #include "harness/io/printable.h"
@@ -60,6 +63,27 @@ File open_file(const fs::path& folder, const RecordedFile& recorded) {
   }
 }
 
+// A file of the model's folder, which is the user's own: links are followed.
+File open_model_file(const std::string& recorded_folder, const RecordedFile& recorded) {
+  const char* moved = std::getenv("PLUMB_WEIGHTS");
+  const fs::path folder = moved != nullptr && *moved != '\0' ? moved : recorded_folder;
+  try {
+    return File::open(folder / recorded.path);
+  } catch (const BadInput& error) {
+    recorded.field.fail("the model's weights are not copied into this recording, and ",
+                        error.what(),
+                        ": name the folder that holds them now with --weights FOLDER");
+  }
+}
+
+// Of the file, or of its header where the recording has no more.
+std::string recorded_part_sha256(const SafetensorsFile& payload, bool header_only) {
+  if (!header_only) return sha256_hex(payload.file());
+  std::string header(static_cast<size_t>(payload.header_bytes()), '\0');
+  payload.file().read(0, header.data(), payload.header_bytes());
+  return sha256_hex(header.data(), payload.header_bytes());
+}
+
 }  // namespace
 
 struct Recording::State {
@@ -84,7 +108,9 @@ Recording Recording::open(const fs::path& folder) {
   const JsonValue root = state->document->root();
   state->header = read_recording_header(root);
   for (const auto& [name, recorded] : state->header.files) {
-    SafetensorsFile payload(open_file(state->folder, recorded));
+    SafetensorsFile payload(recorded.of_model
+                                ? open_model_file(state->header.model_folder, recorded)
+                                : open_file(state->folder, recorded));
     check_payload_file(root, state->header, name, payload);
     state->files.emplace(name, std::move(payload));
   }
@@ -152,14 +178,21 @@ Tensor Recording::read(const std::string& key) const {
 }
 
 void Recording::check_hashes() const {
+  std::set<std::string> partly;  // files that are known by their tensors' hashes
   for (const auto& [name, recorded] : state_->header.files) {
-    const File& file = state_->files.at(name).file();
-    const std::string hash = sha256_hex(file);
-    const JsonValue field = recorded.field.at("sha256");
+    const SafetensorsFile& payload = state_->files.at(name);
+    const auto header = recorded.of_model ? std::nullopt : recorded.field.find("header_sha256");
+    if (recorded.of_model || header) partly.insert(name);
+    if (recorded.of_model) continue;
+    const std::string hash = recorded_part_sha256(payload, header.has_value());
+    const JsonValue field = header ? *header : recorded.field.at("sha256");
     if (hash != field.string()) {
-      field.fail("is ", field.string(), ", but ", file.name(), " has ", hash,
+      field.fail("is ", field.string(), ", but ", payload.file().name(), " has ", hash,
                  ": the file was changed; fetch it again, or record again");
     }
+  }
+  for (const auto& [key, info] : state_->header.tensors) {
+    if (partly.count(info.file) != 0) read(key);
   }
 }
 

@@ -104,7 +104,7 @@ struct Checkpoint {
 };
 
 struct TensorInfo {
-  std::string file;  // "tensors" or "weights"; empty for one that is generated
+  std::string file;  // "tensors", "weights" or "model:<name>"; empty for one that is generated
   std::string name;  // inside the safetensors file
   DType dtype = DType::f32;
   Shape shape;
@@ -117,7 +117,9 @@ struct TensorInfo {
 class Recording {
  public:
   // `folder` holds recording.json (or is that file). Checks everything that needs no payload;
-  // throws BadInput naming the file, the field, both numbers and what to do.
+  // throws BadInput naming the file, the field, both numbers and what to do. Weights that the
+  // recording refers to are sought in the folder that the environment variable PLUMB_WEIGHTS
+  // names, else where the recording says.
   static Recording open(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
 #include "harness/io/file.h"
 #include "harness/io/printable.h"
@@ -141,15 +142,37 @@ Contract read_contract(JsonValue value) {
   return contract;
 }
 
+// The hash of a large file is of its header alone; those of its tensors are in the table.
 RecordedFile read_file(JsonValue value) {
-  value.only({"path", "bytes", "sha256"});
+  value.only({"path", "bytes", "sha256", "header_sha256"});
   const JsonValue path = value.at("path");
   if (!is_plain_file_name(path.string())) {
     path.fail("is ", printable(path.string()),
               ", expected a plain file name, or ../ and a plain file name");
   }
-  read_sha256(value.at("sha256"));
+  const auto header = value.find("header_sha256");
+  if (header && value.find("sha256")) header->fail("stands beside sha256; one of them is enough");
+  read_sha256(header ? *header : value.at("sha256"));
   return {value, std::string(path.string()), value.at("bytes").integer(0)};
+}
+
+// Files of the folder that the model was loaded from: {"folder": "/models/x", "files": {name:
+// {"bytes": n}}}.
+void read_model_files(JsonValue value, RecordingHeader& header) {
+  value.only({"folder", "files"});
+  const JsonValue folder = value.at("folder");
+  if (!std::filesystem::path(folder.string()).is_absolute()) {
+    folder.fail("is ", printable(folder.string()), ", expected an absolute path");
+  }
+  header.model_folder = folder.string();
+  for (const auto& [name, file] : value.at("files").members()) {
+    file.only({"bytes"});
+    if (!is_plain_file_name(name) || name.find('/') != std::string_view::npos) {
+      file.fail("is called ", printable(name), ", expected a plain file name");
+    }
+    header.files.emplace(text(kModelFile, name),
+                         RecordedFile{file, std::string(name), file.at("bytes").integer(0), true});
+  }
 }
 
 constexpr std::string_view kGenerator = "splitmix64";
@@ -182,7 +205,7 @@ TensorInfo read_tensor(const JsonMember& member, const std::map<std::string, Rec
   if (!known) value.fail("its key is ", printable(key), ", expected t<number> or w<number>");
   const bool weight = key[0] == 'w';
   if (weight) {
-    value.only({"file", "name", "dtype", "shape", "sha256", "generator"});
+    value.only({"file", "model_file", "name", "dtype", "shape", "sha256", "generator"});
   } else {
     value.only({"file", "dtype", "shape", "sha256", "generator"});
   }
@@ -194,6 +217,14 @@ TensorInfo read_tensor(const JsonMember& member, const std::map<std::string, Rec
   if (const auto generator = value.find("generator")) {
     if (const auto file = value.find("file")) file->fail("stands beside a generator");
     info.generator = read_generator(*generator, info);
+    return info;
+  }
+  if (const auto of_model = value.find("model_file")) {
+    if (const auto file = value.find("file")) file->fail("stands beside model_file");
+    info.file = text(kModelFile, of_model->string());
+    if (files.find(info.file) == files.end()) {
+      of_model->fail("is ", printable(of_model->string()), ", which model_files does not list");
+    }
     return info;
   }
   const JsonValue file = value.at("file");
@@ -213,7 +244,7 @@ TensorInfo read_tensor(const JsonMember& member, const std::map<std::string, Rec
 RecordingHeader read_recording_header(JsonValue root) {
   check_version(root);
   root.only({"format", "version", "name", "provenance", "config", "network", "contracts", "files",
-             "tensors", "traces", "checkpoints"});
+             "model_files", "tensors", "traces", "checkpoints"});
   RecordingHeader header;
   header.name = read_name(root.at("name"));
   read_provenance(root.at("provenance"), header);
@@ -225,6 +256,7 @@ RecordingHeader read_recording_header(JsonValue root) {
   files.only({"tensors", "weights"});
   files.at("tensors");
   for (const auto& [name, file] : files.members()) header.files.emplace(name, read_file(file));
+  if (const auto model = root.find("model_files")) read_model_files(*model, header);
   for (const JsonMember member : root.at("tensors").members()) {
     header.tensors.emplace(member.name, read_tensor(member, header.files));
   }

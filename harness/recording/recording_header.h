@@ -18,7 +18,11 @@ struct RecordedFile {
   JsonValue field;  // for errors
   std::string path;
   int64_t bytes = 0;
+  bool of_model = false;  // lies in RecordingHeader::model_folder, not beside recording.json
 };
+
+// Under which a file of the model's own folder stands in RecordingHeader::files.
+inline constexpr std::string_view kModelFile = "model:";
 
 struct RecordingHeader {
   std::string name;
@@ -28,7 +32,9 @@ struct RecordingHeader {
   std::string mode;
   std::map<std::string, Contract> contracts;
   std::map<std::string, std::shared_ptr<const Operations>> traces;
-  std::map<std::string, RecordedFile> files;  // "tensors", and "weights" where there are any
+  // "tensors", "weights" where there are any, and "model:<name>" of weights by reference.
+  std::map<std::string, RecordedFile> files;
+  std::string model_folder;  // where that was when it was recorded
   std::unordered_map<std::string, TensorInfo> tensors;
 };
 

@@ -67,6 +67,8 @@ class Where:
     command: str
     name: str | None = None
     weights_path: Path | None = None
+    copy_weights: bool = True
+    """Rather than refer to the files of the model's folder."""
     created: str | None = None
     progress: Progress | None = None
     after_call: Callable[[], None] = field(default=lambda: None)
@@ -123,6 +125,22 @@ def _on_device(model: torch.nn.Module, name: str) -> torch.nn.Module:
         return model.to(torch.device(name))
     except (RuntimeError, AssertionError) as error:  # no such device, or the model does not fit
         raise FormatError(f"--device {name}: {_first_line(error)}") from error
+
+
+def folder_of(source: Source) -> Path | None:
+    """Where the model's files are on this machine; None for a tiny model, or where its weights are
+    in no safetensors file."""
+    if source.tiny_name is not None:
+        return None
+    if Path(source.name).is_dir():
+        folder = Path(source.name)
+    else:
+        from transformers.utils import cached_file
+
+        revision = source.revision or "main"
+        found = cached_file(source.name, "config.json", revision=revision, local_files_only=True)
+        folder = Path(str(found)).parent
+    return folder if any(folder.glob("*.safetensors")) else None
 
 
 def tokenize(source: Source, prompts: Sequence[str]) -> list[list[int]]:
@@ -189,6 +207,7 @@ def record_run(
         rows=what.rows,
         whole_layers=what.whole_layers,
         weights_path=where.weights_path,
+        model_folder=None if where.copy_weights else folder_of(source),
         progress=where.progress,
         name=where.name,
         source=TINY + tiny.find(source.tiny_name)[0] if source.tiny_name else source.name,

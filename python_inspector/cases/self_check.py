@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from python_inspector.format.model_files import file_of, open_files
 from python_inspector.format.recording import as_number
-from python_inspector.format.safetensors_file import read_header
 from python_inspector.format.strict_json import load_json
 from python_inspector.format.validate import RECORDING, broadcast_valid
 from python_inspector.oracle.gate_statistics import Scales, layout_of
@@ -46,11 +46,11 @@ def check(folder: Path) -> Iterator[Checked]:
     """Every output of a recording that has simulated kernels and is stored whole."""
     recording = load_json(folder / RECORDING)
     table = recording["tensors"]
-    files = {n: read_header(folder / f["path"]) for n, f in recording["files"].items()}
+    files = open_files(folder, recording)
 
     def read(key: str) -> torch.Tensor:
         entry = table[key]
-        return files[entry["file"]].read(entry.get("name", key))
+        return files[file_of(entry)].read(entry.get("name", key))
 
     for checkpoint in recording["checkpoints"]:
         for name, output in checkpoint["outputs"].items():

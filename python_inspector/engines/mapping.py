@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from python_inspector.engines import layouts
+from python_inspector.format.model_files import file_of, open_files
 from python_inspector.format.named_recordings import recording_folder
-from python_inspector.format.safetensors_file import read_header
 from python_inspector.format.strict_json import load_json
 
 NEAR = 0.05
@@ -43,11 +43,11 @@ def propose(
 
     folder = recording_folder(Path(recording))
     document = load_json(folder / "recording.json")
-    files = {name: read_header(folder / entry["path"]) for name, entry in document["files"].items()}
+    files = open_files(folder, document)
 
     def stored(key: str) -> Any:
         entry = document["tensors"][key]
-        return files[entry["file"]].read(entry.get("name", key))
+        return files[file_of(entry)].read(entry.get("name", key))
 
     outputs, ids = [], None
     for entry in document["checkpoints"]:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+from python_inspector.format.model_files import MODEL_FILE, file_of, open_files
 from python_inspector.format.named_recordings import recording_folder
 from python_inspector.format.operands import read
-from python_inspector.format.safetensors_file import SafetensorsFile, read_header
 from python_inspector.format.strict_json import load_json
 
 
 def weights_of(recording: Path | str, arrays: str = "torch") -> dict[str, Any]:
     """All weights of a chained recording by their HuggingFace names, tied ones once."""
-    file = _weights(_folder(recording))
-    return {name: read(file, name, arrays) for name in file.tensors}
+    folder = _folder(recording)
+    document = load_json(folder / "recording.json")
+    files = open_files(folder, document)
+    if "weights" in files:  # a file that recordings share holds all of the model
+        return {name: read(files["weights"], name, arrays) for name in files["weights"].tensors}
+    table = [entry for entry in document["tensors"].values() if "name" in entry]
+    return {e["name"]: read(files[file_of(e)], e["name"], arrays) for e in table}
 
 
 def config_of(recording: Path | str) -> dict[str, Any]:
@@ -31,7 +37,12 @@ def save_model(recording: Path | str, folder: Path) -> Path:
     config = config_of(recording)
     config.setdefault("architectures", [_architecture(source)])
     (folder / "config.json").write_text(json.dumps(config, indent=1))
-    (folder / "model.safetensors").write_bytes(_weights(source).path.read_bytes())
+    files = open_files(source, load_json(source / "recording.json"))
+    if "weights" in files:
+        shutil.copyfile(files["weights"].path, folder / "model.safetensors")
+    for name, file in files.items():
+        if name.startswith(MODEL_FILE):
+            shutil.copyfile(file.path, folder / file.path.name)
     return folder
 
 
@@ -69,8 +80,3 @@ def _architecture(folder: Path) -> str:
 def _folder(recording: Path | str) -> Path:
     found = recording_folder(Path(recording))
     return found.parent if found.is_file() else found
-
-
-def _weights(folder: Path) -> SafetensorsFile:
-    entry = load_json(folder / "recording.json")["files"]["weights"]
-    return read_header(folder / entry["path"])

@@ -56,6 +56,10 @@ def _summary(folder: Path, recording: Json) -> Iterator[str]:
     yield f"  {RECORDING:24} {format_bytes(size):>9}"
     for entry in recording["files"].values():
         yield f"  {entry['path']:24} {format_bytes(entry['bytes']):>9}"
+    referred = recording.get("model_files", {"files": {}})
+    for name, entry in referred["files"].items():
+        where = f"referred to, in {referred['folder']}"
+        yield f"  {name:24} {format_bytes(entry['bytes']):>9}  {where}"
 
 
 def _blocks(checkpoints: list[Json]) -> Iterator[str]:

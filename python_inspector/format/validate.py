@@ -21,6 +21,7 @@ import torch
 from python_inspector.errors import FormatError
 from python_inspector.format.block_table import BLOCKS, split_names
 from python_inspector.format.generator import MOST_BYTES, Generator, generate
+from python_inspector.format.model_files import file_of, open_files
 from python_inspector.format.payload import tensor_bytes
 from python_inspector.format.recording import ITEM_SIZES, TORCH_DTYPES, as_number, checkpoint_id
 from python_inspector.format.safetensors_file import SafetensorsFile, read_header
@@ -100,10 +101,13 @@ def _validator() -> Any:
 
 def _reference_findings(recording: Mapping[str, Any]) -> Iterator[str]:
     """What the schema cannot say: names must exist and fit each other."""
-    table = recording["tensors"]
+    table, referred = recording["tensors"], recording.get("model_files", {}).get("files", {})
     for key, entry in table.items():
         if entry.get("file", "tensors") not in recording["files"]:
             yield f"tensors.{key}.file: {entry['file']} is not among files"
+        model_file = entry.get("model_file")
+        if model_file is not None and model_file not in referred:
+            yield f"tensors.{key}.model_file: {model_file} is not among model_files"
     yield from version_findings(recording)
     yield from _name_findings(recording)
     seen: set[str] = set()
@@ -255,11 +259,17 @@ def _file_findings(folder: Path, recording: Mapping[str, Any]) -> Iterator[str]:
         except FormatError as error:
             yield f"{folder / RECORDING}: files.{name}.path: {error}"
             continue
+        part = "header_sha256" if "header_sha256" in entry else "sha256"
         if files[name].size != entry["bytes"]:
             yield f"{path}: {files[name].size} bytes, files.{name}.bytes says {entry['bytes']}"
-        elif (digest := files[name].file_sha256()) != entry["sha256"]:
-            yield f"{path}: SHA-256 is {digest}, files.{name}.sha256 says {entry['sha256']}"
+        elif (digest := _digest(files[name], part)) != entry[part]:
+            yield f"{path}: SHA-256 is {digest}, files.{name}.{part} says {entry[part]}"
     if files.keys() != recording["files"].keys():
+        return
+    try:
+        files = open_files(folder, recording)
+    except FormatError as error:
+        yield f"{folder / RECORDING}: {error}"
         return
     sound = True
     for finding in _table_findings(folder, recording["tensors"], files):
@@ -269,6 +279,10 @@ def _file_findings(folder: Path, recording: Mapping[str, Any]) -> Iterator[str]:
         yield from _figure_findings(folder, recording, files)
 
 
+def _digest(file: SafetensorsFile, part: str) -> str:
+    return file.file_sha256() if part == "sha256" else file.header_sha256()
+
+
 def _table_findings(
     folder: Path, table: Mapping[str, Any], files: Mapping[str, SafetensorsFile]
 ) -> Iterator[str]:
@@ -276,7 +290,7 @@ def _table_findings(
         if "generator" in entry:
             yield from _generated_findings(f"{folder / RECORDING}: tensors.{key}", entry)
             continue
-        file, name = files[entry["file"]], entry.get("name", key)
+        file, name = files[file_of(entry)], entry.get("name", key)
         where = f"{folder / RECORDING}: tensors.{key}"
         if name not in file.tensors:
             yield f"{where}: {file.path} has no tensor {name}"
@@ -313,7 +327,7 @@ def _figure_findings(
 ) -> Iterator[str]:
     def read(key: str) -> torch.Tensor:
         entry = recording["tensors"][key]
-        return files[entry["file"]].read(entry.get("name", key))
+        return files[file_of(entry)].read(entry.get("name", key))
 
     stored = {key for key, entry in recording["tensors"].items() if "file" in entry}
     for checkpoint in recording["checkpoints"]:

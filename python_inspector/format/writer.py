@@ -11,6 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import torch
 from python_inspector.errors import FormatError
 from python_inspector.format.folders import replace_folder, sweep
 from python_inspector.format.generator import Generator
+from python_inspector.format.model_files import ModelFolder
 from python_inspector.format.payload import (
     OutputFile,
     Payload,
@@ -73,15 +75,39 @@ class Summary:
         )
 
 
+class _Key(str):
+    """The key of a tensor that is being hashed: another's, if its content turns out to be."""
+
+
+class _Promised:
+    """A payload that is there, or being made by a thread."""
+
+    def __init__(self, made: Payload | Future[tuple[Payload, bool]]) -> None:
+        self._made = made
+
+    @property
+    def payload(self) -> Payload:
+        return self._made if isinstance(self._made, Payload) else self._made.result()[0]
+
+
 @dataclass
 class _Weight:
     key: str
     name: str
-    payload: Payload
+    promised: _Promised
     source: torch.Tensor
     """Kept alive, so that its address stays its own."""
     identity: tuple[Any, ...]
     generator: Generator | None = None
+
+    @property
+    def payload(self) -> Payload:
+        return self.promised.payload
+
+    @property
+    def is_stored(self) -> bool:
+        """In a file of the recording's own."""
+        return self.generator is None and self.payload.model_file is None
 
 
 @dataclass
@@ -98,12 +124,17 @@ class RecordingWriter:
     """Collects tensors and checkpoints of a run; `commit` puts the recording at `out`.
 
     `weights_path` is None (weights.safetensors inside the folder) or a file in the folder's parent
-    that several recordings of a model share. As a context manager it aborts unless commit was
-    called.
+    that several recordings of a model share. Weights that the files of `model_folder` hold are
+    referred to, not stored. As a context manager it aborts unless commit was called.
     """
 
     def __init__(
-        self, out: Path, *, weights_path: Path | None = None, progress: Progress | None = None
+        self,
+        out: Path,
+        *,
+        weights_path: Path | None = None,
+        model_folder: ModelFolder | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self.out = Path(os.path.abspath(out))
         self.weights_path = (
@@ -117,7 +148,11 @@ class RecordingWriter:
         self._partial.mkdir()
         self._spool = Spool(self._partial / ".payloads")
         self._weight_spool = Spool(self._partial / ".weights")
+        self._model_folder = model_folder
         self._tensors: dict[Payload, str] = {}
+        self._promised: dict[_Key, _Promised] = {}
+        """Tensors whose content is not known yet, in the order of their keys."""
+        self._next_key = 0
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._weights: dict[str, _Weight] = {}
         self._weight_places: dict[tuple[Any, ...], _Weight] = {}
@@ -150,18 +185,28 @@ class RecordingWriter:
         made = self._find_generated(t)
         if made is not None:
             if made.key is None:
-                made.key = f"t{len(self._tensors) + len(self._rules)}"
+                made.key = self._new_key(made.payload.shape)
                 self._rules[made.key] = made
-                self._shapes[made.key] = made.payload.shape
             return made.key
         start = time.perf_counter()
-        payload, new = self._spool.add(t)
+        added = self._spool.add(t)
         self._seconds += time.perf_counter() - start
-        if new:
-            self._tensors[payload] = key = f"t{len(self._tensors) + len(self._rules)}"
-            self._shapes[key] = payload.shape
+        if isinstance(added, Future):
+            key = _Key(self._new_key(tuple(t.shape)))
+            self._promised[key] = _Promised(added)
+            self._advance(t.numel() * t.element_size())
+            return key
+        payload, _ = added
+        if payload not in self._tensors:
+            self._tensors[payload] = self._new_key(payload.shape)
             self._advance(payload.bytes)
         return self._tensors[payload]
+
+    def _new_key(self, shape: tuple[int, ...]) -> str:
+        key = f"t{self._next_key}"
+        self._next_key += 1
+        self._shapes[key] = shape
+        return key
 
     def weight(self, name: str, t: torch.Tensor) -> str:
         """The key of a weight by its full HF name; a tied one gets the key of its first name."""
@@ -169,22 +214,32 @@ class RecordingWriter:
         known = self._weights.get(name) or self._weight_places.get(place)
         if known is not None and known.identity == identity:
             return known.key
-        start = time.perf_counter()
-        made = self._find_generated(t)
-        payload, new = (made.payload, False) if made else self._weight_spool.add(t)
-        self._seconds += time.perf_counter() - start
+        promised = self._promise_weight(name, t)
         if known is None:
+            made = self._find_generated(t)
             rule = made.generator if made else None
-            known = _Weight(f"w{len(self._weights)}", name, payload, t, identity, rule)
+            known = _Weight(f"w{len(self._weights)}", name, promised, t, identity, rule)
             self._weights[name] = self._weight_places[place] = known
-            self._shapes[known.key] = payload.shape
-            self._advance(payload.bytes if new else 0)
-        elif payload != known.payload:
+            self._shapes[known.key] = tuple(t.shape)
+            self._advance(t.numel() * t.element_size())
+        elif promised.payload.sha256 != known.payload.sha256:
             raise FormatError(
                 f"weight {name} changed during the run: SHA-256 {known.payload.sha256[:12]} at its "
-                f"first use, {payload.sha256[:12]} now; record from weights that stay as they are"
+                f"first use, {promised.payload.sha256[:12]} now; record from weights that stay as "
+                "they are"
             )
         return known.key
+
+    def _promise_weight(self, name: str, t: torch.Tensor) -> _Promised:
+        made = self._find_generated(t)
+        if made is not None:
+            return _Promised(made.payload)
+        start = time.perf_counter()
+        folder = self._model_folder
+        elsewhere = None if folder is None else folder.finder(name, t)
+        added = self._weight_spool.add(t, elsewhere)
+        self._seconds += time.perf_counter() - start
+        return _Promised(added if isinstance(added, Future) else added[0])
 
     def contract(self, name: str, contract: Contract) -> None:
         """Names a contract; the same name must always mean the same."""
@@ -253,6 +308,7 @@ class RecordingWriter:
         created_weights = False
         try:
             start = time.perf_counter()
+            self._settle()
             files = {"tensors": self._save_tensors()}
             weights, shared = self._save_weights()
             if weights is not None:
@@ -279,6 +335,17 @@ class RecordingWriter:
             hash_and_spool_seconds=self._seconds,
             commit_seconds=time.perf_counter() - start,
         )
+
+    def _settle(self) -> None:
+        """Waits for the threads; of tensors with the same content the first one's key is left."""
+        same: dict[str, str] = {}
+        for key, promised in self._promised.items():
+            payload = promised.payload
+            if self._tensors.setdefault(payload, str(key)) != key:
+                same[key] = self._tensors[payload]
+        self._checkpoints = {
+            id: _with_keys(checkpoint, same) for id, checkpoint in self._checkpoints.items()
+        }
 
     def abort(self) -> None:
         """Removes everything of this recording; does nothing after commit."""
@@ -319,17 +386,15 @@ class RecordingWriter:
             self._progress(len(self._checkpoints), self._bytes)
 
     def _save_tensors(self) -> dict[str, Any]:
-        size, digest = self._spool.save(
-            self._partial / TENSORS, [(key, payload) for payload, key in self._tensors.items()]
-        )
-        return {"path": TENSORS, "bytes": size, "sha256": digest}
+        named = [(key, payload) for payload, key in self._tensors.items()]
+        return {"path": TENSORS, **self._spool.save(self._partial / TENSORS, named)}
 
     def _save_weights(self) -> tuple[dict[str, Any] | None, bool]:
         """The entry of the weights file, and whether a file in place already holds the weights."""
         payloads = {
             name: weight.payload
             for name, weight in sorted(self._weights.items())
-            if weight.generator is None
+            if weight.is_stored
         }
         if not payloads:
             return None, False
@@ -338,10 +403,8 @@ class RecordingWriter:
         if not inside and self.weights_path.exists():
             size, digest = require_same_weights(self.weights_path, payloads)
             return {"path": path, "bytes": size, "sha256": digest}, True
-        size, digest = self._weight_spool.save(
-            self._partial / self.weights_path.name, payloads.items()
-        )
-        return {"path": path, "bytes": size, "sha256": digest}, False
+        saved = self._weight_spool.save(self._partial / self.weights_path.name, payloads.items())
+        return {"path": path, **saved}, False
 
     def _save_json(self, header: dict[str, Any], files: dict[str, Any]) -> int:
         if missing := {"name", "provenance", "config", "network"} - header.keys():
@@ -354,12 +417,12 @@ class RecordingWriter:
                   "shape": list(made.payload.shape), "sha256": made.payload.sha256}
             for key, made in self._rules.items()
         } | {
-            w.key: ({"file": "weights"} if w.generator is None
-                    else {"generator": w.generator.to_json()})
+            w.key: _place(w)
             | {"name": w.name, "dtype": w.payload.dtype,
                "shape": list(w.payload.shape), "sha256": w.payload.sha256}
             for w in self._weights.values()
         }  # fmt: skip
+        referred = {w.payload.model_file for w in self._weights.values()} - {None}
         recording = {
             "format": FORMAT,
             "version": VERSION,
@@ -375,6 +438,7 @@ class RecordingWriter:
                 for content, key in self._traces.items()
             },
             "files": files,
+            **self._model_files(sorted(map(str, referred))),
             "tensors": table,
             "checkpoints": list(self._checkpoints.values()),
         }
@@ -382,6 +446,12 @@ class RecordingWriter:
         with OutputFile(self._partial / RECORDING) as out:
             out.write(memoryview(text))
         return len(text)
+
+    def _model_files(self, names: Sequence[str]) -> dict[str, Any]:
+        if not names or self._model_folder is None:
+            return {}
+        sizes = {name: {"bytes": self._model_folder.files[name].size} for name in names}
+        return {"model_files": {"folder": str(self._model_folder.folder), "files": sizes}}
 
     def _publish_weights(self, new: bool) -> bool:
         """Moves a new shared weights file to its place; true if there was something to move."""
@@ -393,3 +463,20 @@ class RecordingWriter:
     def _close_spools(self) -> None:
         self._spool.close()
         self._weight_spool.close()
+
+
+def _place(weight: _Weight) -> dict[str, Any]:
+    """Where a weight's payload is."""
+    if weight.generator is not None:
+        return {"generator": weight.generator.to_json()}
+    file = weight.payload.model_file
+    return {"file": "weights"} if file is None else {"model_file": file}
+
+
+def _with_keys(value: Any, same: Mapping[str, str]) -> Any:
+    """A checkpoint with the keys that are left."""
+    if isinstance(value, _Key):
+        return same.get(value, str(value))
+    if isinstance(value, dict):
+        return {name: _with_keys(item, same) for name, item in value.items()}
+    return [_with_keys(item, same) for item in value] if isinstance(value, list) else value

@@ -13,6 +13,7 @@ import torch
 from python_inspector.compatibility import check_model_type
 from python_inspector.errors import RecordError
 from python_inspector.format.block_table import BLOCKS
+from python_inspector.format.model_files import ModelFolder
 from python_inspector.format.sampled import Sampling
 from python_inspector.format.writer import Progress, RecordingWriter
 from python_inspector.models import dispatch
@@ -47,6 +48,7 @@ def record(
     rows: int | None = None,
     whole_layers: Collection[int] | None = None,
     weights_path: Path | str | None = None,
+    model_folder: Path | str | None = None,
     progress: Progress | None = None,
     name: str | None = None,
     source: str | None = None,
@@ -80,6 +82,8 @@ def record(
     the last), with their inputs whole and their large outputs sampled. A model of billions of
     parameters then takes less than a gigabyte beside its weights.
     `weights_path`: a weights file beside `out` that several recordings of the model share.
+    `model_folder`: the folder that the model was loaded from. Weights that its safetensors files
+    hold are referred to (file, name, SHA-256) instead of copied.
     `source`, `seed`, `revision`, `run`, `command`, `created`: for the provenance; `run` overrides
     what is seen. `force`: records what a guard would refuse, with a warning.
 
@@ -124,7 +128,8 @@ def record(
     check_model_type(guards.model_type_of(model), chained)
     warnings = guards.check_model(model, taps, force)
     shared = None if weights_path is None else Path(weights_path)
-    with RecordingWriter(out, weights_path=shared, progress=progress) as writer:
+    files = None if model_folder is None else ModelFolder(Path(model_folder))
+    with RecordingWriter(out, weights_path=shared, model_folder=files, progress=progress) as writer:
         recorder = Recorder(model, writer, taps, options)
         _introduce(recorder, warnings)
         if shared is not None or chained:  # all weights, whatever is recorded
@@ -140,6 +145,8 @@ def record(
                 model, label, recorder.runs, given | {"command": command, "created": created}
             )
         )
+        if files is not None:
+            files.keep()
 
 
 def save(name: str, tensor: torch.Tensor, axes: tuple[str, ...] | None = None) -> None:
