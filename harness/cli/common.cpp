@@ -95,8 +95,7 @@ void add_selection(CLI::App& app, const std::shared_ptr<Selection>& selection) {
   app.add_option("--fixture", selection->fixtures,
                  "a recording or a folder of them; default: the project's own");
   app.add_option_function<std::string>(
-         "--weights",
-         [](const std::string& folder) { setenv("PLUMB_WEIGHTS", folder.c_str(), 1); },
+         "--weights", [](const std::string& folder) { setenv("PLUMB_WEIGHTS", folder.c_str(), 1); },
          "where the model's own files are now, for recordings that refer to them")
       ->check(CLI::ExistingDirectory)
       ->option_text("FOLDER");

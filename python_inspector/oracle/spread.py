@@ -28,6 +28,8 @@ from python_inspector.oracle.simulation import Normals, Simulation, TooLargeErro
 from python_inspector.oracle.truncation import LEAST_TERMS
 
 DEFAULT_RUNS = 16
+_ROOM = 1 << 28
+"""Elements of samples whose statistics are made at once."""
 NARROW = {torch.float16, torch.bfloat16}
 """Dtypes whose outputs are judged by their bits."""
 
@@ -137,14 +139,30 @@ def spread_of(
 ) -> dict[str, Any]:
     """The spread entry of an output; `chosen` are the stored rows of the samples, m first, `every`
     all rows where they are more."""
-    m, y = chosen[:1], chosen[1:]
+    parts = [
+        _figures(output, chosen[:1], chosen[1:][some], None if every is None else every[1:][some])
+        for some in _portions(len(chosen) - 1, (chosen if every is None else every)[0].numel())
+    ]
+    figures = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    return {"runs": len(chosen) - 1} | summaries(figures)
+
+
+def _figures(
+    output: Judged, m: torch.Tensor, y: torch.Tensor, every: torch.Tensor | None
+) -> Figures:
     figures: Figures = output.scales.statistics(y)
     figures["gain"] = figures["gain"].abs()
     if output.sketch is not None and every is not None:
-        figures["sketch"] = output.sketch(every[1:])
+        figures["sketch"] = output.sketch(every)
     if y.dtype in NARROW:
         figures["bits"] = output.scales.differing(y, m)
-    return {"runs": len(y)} | summaries(figures)
+    return figures
+
+
+def _portions(runs: int, elements: int) -> list[slice]:
+    """Of the samples as many at a time as their float64 copies have room for."""
+    step = max(1, _ROOM // max(1, elements))
+    return [slice(start, start + step) for start in range(0, runs, step)]
 
 
 def summaries(figures: Figures) -> dict[str, list[float]]:

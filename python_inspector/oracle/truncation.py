@@ -14,6 +14,9 @@ from python_inspector.oracle.simulation import Operands, Simulation
 BLOCK = 16
 LEAST_TERMS = 1024
 """Sums shorter than this lose less than other orders do: they are not simulated."""
+_ROOM = 1 << 16
+"""Elements of the blocks' sums that are made at once, on a CPU."""
+_ROOM_ON_DEVICE = 1 << 27
 _OPERANDS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
 _KEPT = -(1 << 29)  # of a float64's bits those that float32 has, too
 _POWER = 0x7FF << 52  # of a float64's bits those of the power of two below it
@@ -40,10 +43,25 @@ def loss(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     a, b = a.double(), b.double()
     exact = torch.matmul(a, b)
     total, squares = torch.zeros_like(exact), torch.zeros_like(exact)
-    for start in range(0, a.shape[-1], BLOCK):
-        block = slice(start, start + BLOCK)
-        total += torch.matmul(a[..., block], b[..., block, :])
-        bits = total.view(torch.int64)
-        squares += (bits & _POWER).view(torch.float64).square()
-        bits &= _KEPT
+    room = _ROOM if a.device.type == "cpu" else _ROOM_ON_DEVICE
+    step = BLOCK * max(1, room // max(1, exact.numel()))
+    for start in range(0, a.shape[-1], step):
+        part = slice(start, start + step)
+        sums = torch.empty_like(products := _products(a[..., part], b[..., part, :]))
+        for product, added in zip(products, sums, strict=True):
+            torch.add(total, product, out=added)
+            torch.bitwise_and(added.view(torch.int64), _KEPT, out=total.view(torch.int64))
+        powers = sums.view(torch.int64).bitwise_and_(_POWER).view(torch.float64)
+        squares += powers.square_().sum(0)
     return exact - total, squares * (2.0**-46 / 12)
+
+
+def _products(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """[blocks, ..., rows, columns]: of each block of the terms its products' sum."""
+    missing = -a.shape[-1] % BLOCK
+    if missing:
+        a = torch.nn.functional.pad(a, (0, missing))
+        b = torch.nn.functional.pad(b, (0, 0, 0, missing))
+    blocks = a.shape[-1] // BLOCK
+    a = a.unflatten(-1, (blocks, BLOCK)).movedim(-2, 0)
+    return torch.matmul(a, b.unflatten(-2, (blocks, BLOCK)).movedim(-3, 0))

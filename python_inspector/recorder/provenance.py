@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from typing import Any
 
@@ -19,6 +21,9 @@ from python_inspector.format.recording import DTYPES, dtype_name
 from python_inspector.models import dispatch
 from python_inspector.models.parameters import first_names
 from python_inspector.version import __version__
+
+BESIDE = 256 << 20
+"""Bytes of a model whose weights are hashed beside the run."""
 
 
 def model_dtype(model: torch.nn.Module) -> str:
@@ -85,6 +90,17 @@ def weights_sha256(model: torch.nn.Module) -> str:
     return digest.hexdigest()
 
 
+def promised_weights_sha256(model: torch.nn.Module) -> Callable[[], str]:
+    """weights_sha256, of a large model computed beside the run."""
+    size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    if size < BESIDE or dispatch.offloads(model):  # whose weights come and go
+        return partial(weights_sha256, model)
+    thread = ThreadPoolExecutor(1)
+    future = thread.submit(weights_sha256, model)
+    thread.shutdown(wait=False)
+    return future.result
+
+
 def network(model: torch.nn.Module) -> list[dict[str, Any]]:
     """The module tree; a tied parameter names the one that it shares its tensor with."""
     names = first_names(model)
@@ -126,7 +142,7 @@ def header(
                 "source": given.get("source") or _source(model),
                 "seed": given.get("seed"),
                 "revision": given.get("revision"),
-                "weights_sha256": weights_sha256(model),
+                "weights_sha256": given["weights_sha256"],
             },
             "run": summarise_runs(runs, given.get("run") or {}),
         },

@@ -132,6 +132,7 @@ def record(
     with RecordingWriter(out, weights_path=shared, model_folder=files, progress=progress) as writer:
         recorder = Recorder(model, writer, taps, options)
         _introduce(recorder, warnings)
+        weights_sha256 = provenance.promised_weights_sha256(model)
         if shared is not None or chained:  # all weights, whatever is recorded
             for key, tensor in dispatch.parameters(model, first_names(model)):
                 writer.weight(key, tensor)
@@ -139,6 +140,7 @@ def record(
             yield recorder
         run = dict(run or {}) | {"spread": spread if oracle else 0}
         given = {"source": source, "seed": seed, "revision": revision, "run": run}
+        given |= {"weights_sha256": weights_sha256()}
         label = name or f"{out.resolve().parent.name}/{out.resolve().name}"
         recorder.summary = writer.commit(
             provenance.header(

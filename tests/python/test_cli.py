@@ -100,7 +100,8 @@ def test_a_local_path_records_the_same_as_the_tiny_model(tmp_path: Path) -> None
     saved = tmp_path / "saved"
     tiny.build("llama").save_pretrained(saved)  # type: ignore[operator]
     first = record(tmp_path / "a", "--token-ids", "4,5,6")
-    second = record(tmp_path / "b", "--model", str(saved), "--token-ids", "4,5,6")
+    words = ("--model", str(saved), "--copy-weights", "--token-ids", "4,5,6")
+    second = record(tmp_path / "b", *words)
     assert second["provenance"]["model"]["source"] == str(saved)
     assert second["provenance"]["model"]["seed"] is None
     for key in ("checkpoints", "tensors", "network"):
