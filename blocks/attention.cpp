@@ -3,7 +3,7 @@
 #include "blocks/rotary.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 Attention Attention::load(const Weights& weights, const Params& params) {
   Attention a;
@@ -173,4 +173,4 @@ void run_attention(const BlockCall& call) {
             kv_state(call));
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

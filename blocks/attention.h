@@ -10,7 +10,7 @@
 #include "blocks/sdpa.h"
 #include "kernels/slots.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 // Keys and values of one layer before and after a call, each a tensor of its own. `before` is
 // undefined while the cache is empty, `after` when it is not asked for.
@@ -90,4 +90,4 @@ void take_mask_operands(const BlockCall& call, AttentionMask& mask);
 
 void run_attention(const BlockCall& call);
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -17,7 +17,7 @@
 #include "blocks/zamba2.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 const std::vector<BlockEntry>& block_catalog() {
   using C = BitRule;
@@ -129,4 +129,4 @@ Tensor BlockCall::output(const std::string& name) const {
   return found->second;
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

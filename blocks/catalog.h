@@ -10,7 +10,7 @@
 #include "blocks/params.h"
 #include "blocks/weights.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 // One call of a block: operands by the names of fixtures/README.md, on the device of ctx. Outputs
 // are allocated by the caller with the recorded shapes; the block writes them.
@@ -66,4 +66,4 @@ const std::vector<BlockSuite>& block_suites();
 
 const BlockEntry* find_block(std::string_view name);  // null when unknown
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -5,7 +5,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 Activation read_activation(const Params& params, std::string_view parameter) {
   const std::string& name = params.string(parameter);
@@ -203,4 +203,4 @@ void run_permute(const BlockCall& call) {
   call.ctx.ops.transpose(reordered(out, to), reordered(x, from));
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

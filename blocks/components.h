@@ -4,7 +4,7 @@
 
 #include "blocks/catalog.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 Activation read_activation(const Params& params, std::string_view name = "function");
 
@@ -30,4 +30,4 @@ void run_concat(const BlockCall& call);
 void run_slice(const BlockCall& call);
 void run_permute(const BlockCall& call);
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -1,6 +1,6 @@
 #include "blocks/context.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 std::string Context::below(std::string_view part) const {
   std::string out = path;
@@ -15,4 +15,4 @@ Part::Part(Context& ctx, std::string_view name, std::optional<int64_t> index)
   if (index) ctx.path += '.' + std::to_string(*index);
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -8,7 +8,7 @@
 
 #include "kernels/ops.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 // Sees what the parts of a model or block compute while they do, by the names that recordings give
 // them.
@@ -50,4 +50,4 @@ class Part {
   const size_t outer_;
 };
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -2,7 +2,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 DecoderLayer DecoderLayer::load(const Weights& weights, const Params& params) {
   DecoderLayer layer;
@@ -69,4 +69,4 @@ void run_decoder_layer(const BlockCall& call) {
         kv_state(call));
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -5,7 +5,7 @@
 #include "blocks/glu_mlp.h"
 #include "blocks/norms.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 // One layer of a decoder. hidden [B, T, C] -> out [B, T, C].
 //   pre_norm (LlamaDecoderLayer):  x += attention(input_norm(x)); x += mlp(post_attention_norm(x))
@@ -25,4 +25,4 @@ struct DecoderLayer {
 
 void run_decoder_layer(const BlockCall& call);
 
-}  // namespace plumb
+}  // namespace plumb::blocks

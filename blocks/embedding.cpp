@@ -1,6 +1,6 @@
 #include "blocks/embedding.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 Embedding Embedding::load(const Weights& weights, const Params& params) {
   return {weights["weight"], params.number("scale")};
@@ -14,4 +14,4 @@ void run_embedding(const BlockCall& call) {
   Embedding::load(call.weights, call.params)(call.ctx, call.output("out"), call.input("ids"));
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

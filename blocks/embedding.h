@@ -3,7 +3,7 @@
 
 #include "blocks/catalog.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 // Rows of a table, times a scale that the model has already rounded to its dtype (Gemma: sqrt(C);
 // else 1). ids i64 [B, T] -> out [B, T, C].
@@ -17,4 +17,4 @@ struct Embedding {
 
 void run_embedding(const BlockCall& call);
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -3,7 +3,7 @@
 #include "blocks/components.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 GluMlp GluMlp::load(const Weights& weights, const Params& params) {
   GluMlp mlp;
@@ -57,4 +57,4 @@ void run_glu_mlp(const BlockCall& call) {
   GluMlp::load(call.weights, call.params)(call.ctx, call.output("out"), call.input("hidden"));
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -6,7 +6,7 @@
 #include "blocks/linear.h"
 #include "blocks/low_rank_adapter.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 // down(act(gate(x)) * up(x)): LlamaMLP, Gemma2MLP. Gate and up are two matrices or one packed one
 // whose first half is the gate (GLM, Zamba2). hidden [..., C] -> out [..., C].
@@ -22,4 +22,4 @@ struct GluMlp {
 
 void run_glu_mlp(const BlockCall& call);
 
-}  // namespace plumb
+}  // namespace plumb::blocks

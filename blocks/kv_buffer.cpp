@@ -3,7 +3,7 @@
 #include "kernels/error.h"
 #include "kernels/slots.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 KvBuffer::KvBuffer(Device& device, DType dtype, int64_t batch, int64_t heads, int64_t head_dim,
                    int64_t max_length, std::optional<int64_t> window, Tensor position,
@@ -65,4 +65,4 @@ void KvBuffer::show(const Context& ctx, std::string_view part) const {
   ctx.probe(part, "values_after", values_.slice(2, seen.begin, seen.end));
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -3,7 +3,7 @@
 
 #include "blocks/attention.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 // The keys and values of one layer of a running sequence, in memory taken once: new slots are
 // written beside the old ones, and attention sees them in place. What attention computes is that of
@@ -43,4 +43,4 @@ class KvBuffer {
   int64_t held() const { return ring_.value_or(keys_.dim(2)); }  // slots of HF's static cache
 };
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -2,7 +2,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 KvCache KvCache::load(const Params& params) {
   const std::string& kind = params.string("kind");
@@ -92,4 +92,4 @@ void run_static_kv_cache(const BlockCall& call) {
   update("values", "v");
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -6,7 +6,7 @@
 
 #include "blocks/catalog.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 // Which of HF's caches a sequence has, DynamicCache or StaticCache: attention sees the same tokens,
 // in other slots.
@@ -58,4 +58,4 @@ struct StaticKvCache {
 void run_kv_cache(const BlockCall& call);
 void run_static_kv_cache(const BlockCall& call);
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -1,9 +1,9 @@
 #include "blocks/linear.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 void run_linear(const BlockCall& call) {
   Linear::load(call.weights)(call.ctx, call.output("out"), call.input("x"));
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

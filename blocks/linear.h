@@ -3,7 +3,7 @@
 
 #include "blocks/catalog.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 // torch.nn.Linear. x [..., K] -> out [..., N].
 struct Linear {
@@ -19,4 +19,4 @@ struct Linear {
 
 void run_linear(const BlockCall& call);
 
-}  // namespace plumb
+}  // namespace plumb::blocks

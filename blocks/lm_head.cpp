@@ -4,7 +4,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 LmHead LmHead::load(const Weights& weights, const Params& params) {
   const LmHead head{Linear::load(weights), params.integer("logits_to_keep"),
@@ -27,4 +27,4 @@ void run_lm_head(const BlockCall& call) {
   LmHead::load(call.weights, call.params)(call.ctx, call.output("out"), call.input("hidden"));
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

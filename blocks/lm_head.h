@@ -5,7 +5,7 @@
 
 #include "blocks/linear.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 // Logits of the last tokens: slice, product, softcap. hidden [B, T, C] (after the final norm) ->
 // out [B, T', V] with T' = logits_to_keep, or T when that is 0.
@@ -20,4 +20,4 @@ struct LmHead {
 
 void run_lm_head(const BlockCall& call);
 
-}  // namespace plumb
+}  // namespace plumb::blocks

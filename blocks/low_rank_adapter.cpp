@@ -1,6 +1,6 @@
 #include "blocks/low_rank_adapter.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 LowRankAdapter LowRankAdapter::load(const Weights& weights) {
   return {Linear::load(weights / "0"), Linear::load(weights / "1")};
@@ -28,4 +28,4 @@ void run_low_rank_adapter(const BlockCall& call) {
   LowRankAdapter::load(call.weights)(call.ctx, call.output("out"), call.input("x"));
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -3,7 +3,7 @@
 
 #include "blocks/linear.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 // A low-rank update of a projection, R(W1 R(W0 x)): Zamba2's nn.Sequential of two Linears.
 // x [..., C] -> out [..., N].
@@ -18,4 +18,4 @@ struct LowRankAdapter {
 
 void run_low_rank_adapter(const BlockCall& call);
 
-}  // namespace plumb
+}  // namespace plumb::blocks

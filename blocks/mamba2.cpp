@@ -3,7 +3,7 @@
 #include "blocks/components.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 CausalConv1d CausalConv1d::load(const Weights& weights, const Params& params) {
   return {weights["weight"], weights.find("bias"), read_activation(params, "activation")};
@@ -136,4 +136,4 @@ void run_mamba2_mixer(const BlockCall& call) {
                                                mamba_state(call));
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

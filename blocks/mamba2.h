@@ -3,7 +3,7 @@
 
 #include "blocks/linear.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 // Depthwise causal convolution, activation, padding zeroed. x [B, T, C] -> out [B, T, C].
 struct CausalConv1d {
@@ -66,4 +66,4 @@ void run_ssd_scan(const BlockCall& call);
 void run_gated_rms_norm(const BlockCall& call);
 void run_mamba2_mixer(const BlockCall& call);
 
-}  // namespace plumb
+}  // namespace plumb::blocks

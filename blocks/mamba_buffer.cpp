@@ -1,6 +1,6 @@
 #include "blocks/mamba_buffer.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 MambaBuffer::MambaBuffer(Device& device, DType dtype, int64_t batch, const Mamba2Mixer& mixer) {
   const Tensor& taps = mixer.conv.weight;
@@ -22,4 +22,4 @@ MambaState MambaBuffer::next(int64_t tokens) {
   return state;
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -4,7 +4,7 @@
 #include "blocks/mamba2.h"
 #include "kernels/device.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 // Convolution and scan states of one layer of a running sequence, in memory taken once and replaced
 // in place. HF: cache_utils.py, LinearAttentionLayer.
@@ -25,4 +25,4 @@ class MambaBuffer {
   bool written_ = false;
 };
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -2,7 +2,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 RmsNormParams read_rms_norm_params(const Params& params) {
   const std::string& rounding = params.string("rounding");
@@ -38,4 +38,4 @@ void run_layer_norm(const BlockCall& call) {
   LayerNorm::load(call.weights, call.params)(call.ctx, call.output("out"), call.input("x"));
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -3,7 +3,7 @@
 
 #include "blocks/catalog.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 // RMSNorm over the last axis, LLaMA's or Gemma's rounding order. x [..., C] -> out [..., C].
 struct RmsNorm {
@@ -29,4 +29,4 @@ struct LayerNorm {
 void run_rms_norm(const BlockCall& call);
 void run_layer_norm(const BlockCall& call);
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -4,7 +4,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::blocks {
 namespace {
 
 const char* type_name(const Params::Value& value) {
@@ -126,4 +126,4 @@ void Params::rewind() const {
   }
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -13,7 +13,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 class Params {
  public:
@@ -69,4 +69,4 @@ class Params {
   mutable std::map<std::string, bool, std::less<>> taken_;
 };
 
-}  // namespace plumb
+}  // namespace plumb::blocks

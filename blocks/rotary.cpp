@@ -6,7 +6,7 @@
 #include "kernels/device.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::blocks {
 namespace {
 
 // theta^(-2i/dim)
@@ -171,4 +171,4 @@ void run_rotary(const BlockCall& call) {
   call.ctx.ops.rotary(call.output("k"), call.input("k"), cos, sin, style);
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

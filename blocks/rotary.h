@@ -3,7 +3,7 @@
 
 #include "blocks/catalog.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 // Inverse frequencies of rotary position embeddings and the factor that multiplies cos and sin.
 // HF: modeling_rope_utils.py; YaRN arXiv 2309.00071, LongRoPE arXiv 2402.13753.
@@ -21,4 +21,4 @@ void run_rotary_frequencies(const BlockCall& call);
 void run_rotary_table(const BlockCall& call);
 void run_rotary(const BlockCall& call);
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -2,7 +2,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::blocks {
 namespace {
 
 FullyMasked read_fully_masked(const Params& params) {
@@ -55,4 +55,4 @@ void run_causal_mask(const BlockCall& call) {
   call.ctx.ops.causal_mask(out, mask);
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

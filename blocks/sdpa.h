@@ -3,7 +3,7 @@
 
 #include "blocks/catalog.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 // Scaled dot product attention with every switch that a recording can name.
 // q [B, H, T, D], k, v [B, Hkv, S, D] -> out [B, T, H, D].
@@ -25,4 +25,4 @@ void run_sdpa(const BlockCall& call);
 // The mask that sdpa derives, as a tensor: bit for bit what transformers passes.
 void run_causal_mask(const BlockCall& call);
 
-}  // namespace plumb
+}  // namespace plumb::blocks

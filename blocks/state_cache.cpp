@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace plumb {
+namespace plumb::blocks {
 
 void run_conv_cache(const BlockCall& call) {
   const Tensor x = call.input("x"), out = call.output("out"), after = call.output("state_after");
@@ -26,4 +26,4 @@ void run_ssm_cache(const BlockCall& call) {
   call.ctx.ops.copy(out, state);
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -2,7 +2,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 namespace {
 
@@ -69,4 +69,4 @@ void Weights::finish() const {
     throw BadInput(text(shared_->where, ": the block does not use the weight(s) ", names));
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -9,7 +9,7 @@
 
 #include "kernels/tensor.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 class Weights {
  public:
@@ -53,4 +53,4 @@ class Weights {
   std::string prefix_;
 };
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -1,6 +1,6 @@
 #include "blocks/zamba2.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 SharedTransformer SharedTransformer::load(const Weights& weights, const Params& params) {
   const RmsNormParams norm = read_rms_norm_params(params.object("norm"));
@@ -109,4 +109,4 @@ void run_hybrid_layer(const BlockCall& call) {
         call.optional_input("token_valid"), kv_state(call), mamba_state(call));
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -6,7 +6,7 @@
 #include "blocks/mamba2.h"
 #include "blocks/norms.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 // mlp(pre_ff_norm(attention(input_norm(hidden ++ original)))), the current hidden states first;
 // no residual connection. hidden, original [B, T, C] -> out [B, T, C].
@@ -48,4 +48,4 @@ void run_shared_transformer(const BlockCall& call);
 void run_mamba_layer(const BlockCall& call);
 void run_hybrid_layer(const BlockCall& call);
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the structure of the source tree: layers of C++ and Python, import circles, vendor names,
-macros, private headers, sizes.
+"""Checks the structure of the source tree: layers of C++ and Python, import circles, namespaces,
+vendor names, macros, private headers, sizes.
 
 usage: ci/layers.py [ROOT]
 
@@ -34,6 +34,9 @@ ROOMS = (
     "capi",
     "cli",
 )
+# The namespace of a layer; kernels/ is the base and has more of them (plumb, plumb::cpu, ...).
+NAMESPACES = {"blocks": "plumb::blocks", "harness": "plumb::harness"}
+FOREIGN_NAMESPACES = {"CLI"}  # to declare a class of it in a header that may not include it
 TOP_FOLDERS = (*LAYERS, "python_inspector", "reports", "fixtures", "ci")
 
 CPP_HEADERS = {".h", ".hpp", ".cuh"}
@@ -86,6 +89,8 @@ MACRO_FILES = (
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
 DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
+NAMESPACE = re.compile(r"^[ \t]*(?:inline[ \t]+)?namespace[ \t]+([\w:]+)[ \t]*\{", re.MULTILINE)
+USED_NAMESPACE = re.compile(r"^[ \t]*using[ \t]+namespace[ \t]+([\w:]+)", re.MULTILINE)
 GUARD = re.compile(
     r"\A\s*#[ \t]*ifndef[ \t]+(\w+)\s*\n[ \t]*#[ \t]*define[ \t]+\1[ \t]*$", re.MULTILINE
 )
@@ -219,6 +224,18 @@ def check_macros(path: str, code: str) -> Iterator[Problem]:
         )
 
 
+def check_namespaces(path: str, code: str) -> Iterator[Problem]:
+    own = NAMESPACES.get(path.split("/")[0])
+    for match in NAMESPACE.finditer(code) if own else ():
+        if match[1] not in (own, *FOREIGN_NAMESPACES):
+            line = line_of(code, match.start(1))
+            yield Problem(path, line, f"namespace {match[1]}; what stands here belongs in {own}")
+    if Path(path).suffix in CPP_HEADERS:
+        for match in USED_NAMESPACE.finditer(code):
+            line = line_of(code, match.start(1))
+            yield Problem(path, line, f"using namespace {match[1]} in a header")
+
+
 def check_size(path: str, text: str) -> Iterator[Problem]:
     lines = text.count("\n")
     if lines > MAX_LINES:
@@ -234,6 +251,7 @@ def check_cpp(path: str, text: str) -> Iterator[Problem]:
     code = INCLUDE.sub("", NO_CODE.sub(blank, text))
     yield from check_vendor_names(path, code)
     yield from check_macros(path, code)
+    yield from check_namespaces(path, code)
 
 
 def check_columns(path: str, text: str) -> Iterator[Problem]:

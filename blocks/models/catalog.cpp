@@ -6,7 +6,7 @@
 #include "blocks/models/zamba2.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 const std::vector<ModelEntry>& model_catalog() {
   static const std::vector<ModelEntry> entries = {
@@ -40,4 +40,4 @@ Weights expected_weights(const Config& config) {
   return weights;
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

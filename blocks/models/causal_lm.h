@@ -13,7 +13,7 @@
 #include "blocks/models/rotary_angles.h"
 #include "blocks/weights.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 // What a sequence (or a batch of them, all as long as the longest, the others padded on their left)
 // leaves behind for its next tokens.
@@ -74,4 +74,4 @@ std::unique_ptr<CausalLm> load_model(const Weights& weights, const Config& confi
 // What a model with this configuration asks for: Weights::asked() and ties(), without any memory.
 Weights expected_weights(const Config& config);
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -4,7 +4,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 const std::vector<IrrelevantKey>& irrelevant_config_keys() {
   constexpr std::string_view origin = "where the file comes from";
@@ -267,4 +267,4 @@ Params Config::rotary(int64_t dim, int64_t max_position) const {
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -11,7 +11,7 @@
 #include "blocks/params.h"
 #include "kernels/dtype.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 // Keys that change nothing about what a model computes from token ids, each with the reason.
 struct IrrelevantKey {
@@ -63,4 +63,4 @@ class Config {
   Params published_;
 };
 
-}  // namespace plumb
+}  // namespace plumb::blocks

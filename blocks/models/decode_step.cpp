@@ -2,7 +2,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 std::string DecodeStep::why_eager() const {
   if (!asked_) return "not asked for";
@@ -30,4 +30,4 @@ void DecodeStep::operator()() {
   else forward();
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -5,7 +5,7 @@
 
 #include "blocks/models/causal_lm.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 // One token after the other with as little work for the host as the device allows: the second
 // step's launches are recorded, and replayed from then on, which gives the bits of forward().
@@ -38,4 +38,4 @@ class DecodeStep {
   std::unique_ptr<Graph> graph_;
 };
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -4,7 +4,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 DecoderSizes DecoderSizes::read(const Config& config, int64_t head_dim) {
   DecoderSizes s{};
@@ -164,4 +164,4 @@ void TransformerDecoder::run_layers(Context& ctx, const Tensor& hidden, const Te
   }
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

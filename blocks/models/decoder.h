@@ -6,7 +6,7 @@
 #include "blocks/lm_head.h"
 #include "blocks/models/causal_lm.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 // The sizes that LLaMA, Mistral, Qwen2 and Gemma2 state under the same names.
 struct DecoderSizes {
@@ -71,4 +71,4 @@ struct TransformerDecoder final : Decoder {
                   Sequence& sequence) const override;
 };
 
-}  // namespace plumb
+}  // namespace plumb::blocks

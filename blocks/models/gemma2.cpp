@@ -10,7 +10,7 @@
 
 #include "blocks/models/decoder.h"
 
-namespace plumb {
+namespace plumb::blocks {
 namespace {
 
 // A float32 buffer in transformers, cast to the model's dtype.
@@ -60,4 +60,4 @@ std::unique_ptr<CausalLm> load_gemma2(const Weights& weights, const Config& conf
   return model;
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -10,7 +10,7 @@
 
 #include "blocks/models/decoder.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 std::unique_ptr<CausalLm> load_llama(const Weights& weights, const Config& config) {
   const DecoderSizes sizes = DecoderSizes::read(config);
@@ -41,4 +41,4 @@ std::unique_ptr<CausalLm> load_llama_like(const Weights& weights, const Config& 
   return model;
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -3,7 +3,7 @@
 
 #include "blocks/models/decoder.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 std::unique_ptr<CausalLm> load_llama(const Weights& weights, const Config& config);
 
@@ -15,4 +15,4 @@ struct LlamaVariant {
 std::unique_ptr<CausalLm> load_llama_like(const Weights& weights, const Config& config,
                                           const DecoderSizes& sizes, const LlamaVariant& variant);
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -3,8 +3,8 @@
 
 #include "blocks/models/causal_lm.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 std::unique_ptr<CausalLm> load_mistral(const Weights& weights, const Config& config);
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -3,7 +3,7 @@
 
 #include "blocks/models/llama.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 std::unique_ptr<CausalLm> load_qwen2(const Weights& weights, const Config& config) {
   constexpr int64_t kDefaultWindow = 4096;
@@ -24,4 +24,4 @@ std::unique_ptr<CausalLm> load_qwen2(const Weights& weights, const Config& confi
   return load_llama_like(weights, config, sizes, variant);
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -5,7 +5,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::blocks {
 namespace {
 
 bool depends_on_length(const Params& params) {
@@ -107,4 +107,4 @@ void RotaryAngles::operator()(Context& ctx, const Tensor& cos, const Tensor& sin
   ctx.ops.rotary_table(cos, sin, positions, inv_freq_, scaling_);
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

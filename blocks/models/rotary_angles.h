@@ -6,7 +6,7 @@
 #include "blocks/rotary.h"
 #include "kernels/device.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 // cos and sin of the positions of a running sequence, or of several whose first tokens are padding.
 //
@@ -58,4 +58,4 @@ class RotaryAngles {
   int64_t computed_for_ = -1;  // the length in the frequencies
 };
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -14,7 +14,7 @@
 #include "blocks/zamba2.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::blocks {
 namespace {
 
 constexpr double kGatedNormEps = 1e-5;  // whatever rms_norm_eps is
@@ -170,4 +170,4 @@ std::unique_ptr<CausalLm> load_zamba2(const Weights& weights, const Config& conf
   return std::make_unique<Zamba2>(weights, config);
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -2,7 +2,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::blocks {
 namespace {
 
 // A key that transformers derives from others and stores all the same.
@@ -98,4 +98,4 @@ Zamba2Sizes Zamba2Sizes::read(const Config& config) {
   return s;
 }
 
-}  // namespace plumb
+}  // namespace plumb::blocks

@@ -3,7 +3,7 @@
 
 #include "blocks/models/decoder.h"
 
-namespace plumb {
+namespace plumb::blocks {
 
 // What a Zamba2 configuration says. HF: configuration_zamba2.py.
 struct Zamba2Sizes {
@@ -22,4 +22,4 @@ struct Zamba2Sizes {
   static Zamba2Sizes read(const Config& config);
 };
 
-}  // namespace plumb
+}  // namespace plumb::blocks

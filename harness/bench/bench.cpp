@@ -10,11 +10,11 @@
 #include "harness/replay/device_errors.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Call = std::function<void(Context&)>;
+using Call = std::function<void(blocks::Context&)>;
 
 constexpr double kBatchSeconds = 0.002;  // long enough for an event's resolution
 constexpr int kFewestBatches = 3;
@@ -87,7 +87,7 @@ class Rotation {
   }
 
   Device& device_;
-  Context context_;
+  blocks::Context context_;
   std::vector<Call> calls_;
   size_t next_ = 0;
   std::unique_ptr<Graph> graph_;
@@ -131,8 +131,9 @@ double time_copy(Device& device, double bytes, const BenchOptions& options) {
                          options.rotate_bytes);
   std::vector<Call> calls;
   for (int64_t i = 0; i < sets.count(); ++i) {
-    calls.push_back(
-        [set = sets.set(i)](Context& context) { context.ops.copy(set.at("out"), set.at("x")); });
+    calls.push_back([set = sets.set(i)](blocks::Context& context) {
+      context.ops.copy(set.at("out"), set.at("x"));
+    });
   }
   Rotation rotation(device, calls);
   return time_calls(rotation, options).median;
@@ -142,7 +143,7 @@ double time_copy(Device& device, double bytes, const BenchOptions& options) {
 bool judge_first(const Call& call, const OperandSets& sets, Device& device, Device& oracle,
                  const char* when, BenchResult& out) {
   ObservedOps observed(device, oracle);
-  Context context{observed};
+  blocks::Context context{observed};
   call(context);
   out.cost = observed.cost();
   out.impl = implementations(observed.records());
@@ -276,4 +277,4 @@ BenchResult run_bench(const BenchCase& bench_case, const BenchShape& shape, cons
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

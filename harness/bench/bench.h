@@ -10,7 +10,7 @@
 #include "harness/judge/status.h"
 #include "kernels/device.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 struct BenchOptions {
   int batches = 20;      // timed batches at most
@@ -64,4 +64,4 @@ std::string implementations(const std::vector<OpRecord>& records);
 // Quantile 0 <= q <= 1 of a sorted, not empty list, linear between its elements.
 double quantile(const std::vector<double>& sorted, double q);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -8,10 +8,11 @@
 #include "blocks/sdpa.h"
 #include "harness/bench/maker.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using Operands = BenchOperands;
+using blocks::Context;
 using Call = std::function<void(Context&)>;
 using Cases = std::vector<BenchCase>;
 using Maker = BenchMaker;
@@ -27,14 +28,14 @@ void add_rows(const Maker& m, Cases& out) {
                   table,
                   {"ids", DType::i64, {1, m.sizes.tokens}, {Fill::ids, 0, 0, s.vocab}}},
                  [scale](const Operands& t) -> Call {
-                   return [e = Embedding{t.at("weight"), scale}, y = t.at("out"),
+                   return [e = blocks::Embedding{t.at("weight"), scale}, y = t.at("out"),
                            ids = t.at("ids")](Context& ctx) { e(ctx, y, ids); };
                  }});
   out.push_back({"rms_norm",
                  "rms_norm",
                  {m.out("out", m.hidden()), m.in("x", m.hidden()), m.norm_weight("weight")},
                  [norm = m.norm()](const Operands& t) -> Call {
-                   return [n = RmsNorm{t.at("weight"), norm}, y = t.at("out"),
+                   return [n = blocks::RmsNorm{t.at("weight"), norm}, y = t.at("out"),
                            x = t.at("x")](Context& ctx) { n(ctx, y, x); };
                  }});
   out.push_back({"add_rms_norm",
@@ -52,8 +53,8 @@ void add_rows(const Maker& m, Cases& out) {
                  {m.out("out", m.hidden()), m.in("x", m.hidden()), m.norm_weight("weight"),
                   m.norm_weight("bias")},
                  [](const Operands& t) -> Call {
-                   return [n = LayerNorm{t.at("weight"), t.at("bias"), 1e-5}, y = t.at("out"),
-                           x = t.at("x")](Context& ctx) { n(ctx, y, x); };
+                   return [n = blocks::LayerNorm{t.at("weight"), t.at("bias"), 1e-5},
+                           y = t.at("out"), x = t.at("x")](Context& ctx) { n(ctx, y, x); };
                  }});
   out.push_back({"add",
                  "add",
@@ -74,7 +75,7 @@ void add_linear(const Maker& m, Cases& out) {
                    {m.out("out", {1, m.sizes.tokens, rows}),
                     m.in("x", {1, m.sizes.tokens, columns}), m.weight("weight", rows, columns)},
                    [](const Operands& t) -> Call {
-                     return [l = Linear{t.at("weight"), {}}, y = t.at("out"),
+                     return [l = blocks::Linear{t.at("weight"), {}}, y = t.at("out"),
                              x = t.at("x")](Context& ctx) { l(ctx, y, x); };
                    }});
   };
@@ -176,8 +177,8 @@ void add_sdpa(const Maker& m, Cases& out, const char* name, const AttentionMask&
                  {m.out("out", {1, m.sizes.tokens, s.heads, s.head_dim}),
                   m.in("q", m.heads(s.heads, m.sizes.tokens), 3), m.in("k", kv), m.in("v", kv)},
                  [mask, params = m.sdpa()](const Operands& t) -> Call {
-                   return [sdpa = Sdpa{params, mask}, y = t.at("out"), q = t.at("q"), k = t.at("k"),
-                           v = t.at("v")](Context& ctx) { sdpa(ctx, y, q, k, v); };
+                   return [sdpa = blocks::Sdpa{params, mask}, y = t.at("out"), q = t.at("q"),
+                           k = t.at("k"), v = t.at("v")](Context& ctx) { sdpa(ctx, y, q, k, v); };
                  }});
 }
 
@@ -238,7 +239,7 @@ void add_logits(const Maker& m, Cases& out) {
        "lm_head",
        {m.out("out", logits), m.in("hidden", m.hidden()), m.weight("weight", s.vocab, s.hidden)},
        [cap = s.final_softcap](const Operands& t) -> Call {
-         return [head = LmHead{{t.at("weight"), {}}, 1, cap}, y = t.at("out"),
+         return [head = blocks::LmHead{{t.at("weight"), {}}, 1, cap}, y = t.at("out"),
                  x = t.at("hidden")](Context& ctx) { head(ctx, y, x); };
        }});
   const Shape all{1, m.sizes.tokens, s.vocab};
@@ -277,4 +278,4 @@ std::vector<BenchCase> bench_cases(const BenchShape& shape, const BenchSizes& si
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

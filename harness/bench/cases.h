@@ -9,7 +9,7 @@
 #include "blocks/context.h"
 #include "harness/bench/shapes.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // What an operand is filled with; outputs stay as they are allocated.
 struct Fill {
@@ -33,7 +33,7 @@ struct BenchCase {
   std::string name;   // "linear.q_proj": block, or block and which one
   std::vector<BenchOperand> operands;
   // The call on one set of operands, with nothing left to look up.
-  std::function<std::function<void(Context&)>(const BenchOperands&)> bind;
+  std::function<std::function<void(blocks::Context&)>(const BenchOperands&)> bind;
 };
 
 struct BenchSizes {
@@ -45,4 +45,4 @@ struct BenchSizes {
 // Every case of a shape, in the order of a decoder layer, then single operations.
 std::vector<BenchCase> bench_cases(const BenchShape& shape, const BenchSizes& sizes);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -1,10 +1,11 @@
 // Single operations that models use outside of the blocks of a decoder layer.
 #include "harness/bench/maker.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using Operands = BenchOperands;
+using blocks::Context;
 using Call = std::function<void(Context&)>;
 
 }  // namespace
@@ -59,4 +60,4 @@ std::vector<BenchCase> component_cases(const BenchMaker& m) {
   };
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -2,10 +2,11 @@
 #include "blocks/decoder_layer.h"
 #include "harness/bench/maker.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using Operands = BenchOperands;
+using blocks::Context;
 using Call = std::function<void(Context&)>;
 using Maker = BenchMaker;
 
@@ -16,8 +17,8 @@ std::vector<BenchOperand> mlp_weights(const Maker& m, const std::string& prefix)
           m.weight(prefix + "down_proj", s.hidden, s.intermediate)};
 }
 
-GluMlp make_mlp(const Operands& t, const std::string& prefix, Activation function) {
-  const auto linear = [&](const char* name) { return Linear{t.at(prefix + name), {}}; };
+blocks::GluMlp make_mlp(const Operands& t, const std::string& prefix, Activation function) {
+  const auto linear = [&](const char* name) { return blocks::Linear{t.at(prefix + name), {}}; };
   return {linear("gate_proj"), linear("up_proj"), linear("down_proj"), function};
 }
 
@@ -38,22 +39,22 @@ std::vector<BenchOperand> attention_operands(const Maker& m, const std::string& 
   return out;
 }
 
-Attention make_attention(const Maker& m, const Operands& t, const std::string& prefix) {
-  const auto linear = [&](const char* name) { return Linear{t.at(prefix + name), {}}; };
-  Attention out;
+blocks::Attention make_attention(const Maker& m, const Operands& t, const std::string& prefix) {
+  const auto linear = [&](const char* name) { return blocks::Linear{t.at(prefix + name), {}}; };
+  blocks::Attention out;
   out.q_proj = linear("q_proj");
   out.k_proj = linear("k_proj");
   out.v_proj = linear("v_proj");
   out.o_proj = linear("o_proj");
   out.head_dim = m.shape.head_dim;
   out.sdpa = {m.sdpa(), m.mask()};
-  if (m.past() > 0) out.cache = KvCache{};
+  if (m.past() > 0) out.cache = blocks::KvCache{};
   return out;
 }
 
-KvState state_of(const Operands& t) {
+blocks::KvState state_of(const Operands& t) {
   if (!t.count("keys_before")) return {};
-  return {KvTensors{t.at("keys_before"), t.at("values_before"), {}, {}}};
+  return {blocks::KvTensors{t.at("keys_before"), t.at("values_before"), {}, {}}};
 }
 
 void append(std::vector<BenchOperand>& to, std::vector<BenchOperand> more) {
@@ -76,21 +77,21 @@ std::vector<BenchCase> composite_cases(const BenchMaker& m) {
                                 n = t.at("sin")](Context& ctx) { a(ctx, y, x, c, n, state); };
                       }};
   append(attention.operands, attention_operands(m, ""));
-  BenchCase layer{"decoder_layer", "decoder_layer", ends, [m](const Operands& t) -> Call {
-                    const auto norm = [&](const char* name) {
-                      return t.count(name) ? RmsNorm{t.at(name), m.norm()} : RmsNorm{};
-                    };
-                    const DecoderLayer layer{norm("input_norm"),
-                                             norm("post_attention_norm"),
-                                             norm("pre_feedforward_norm"),
-                                             norm("post_feedforward_norm"),
-                                             make_attention(m, t, "self_attn."),
-                                             make_mlp(t, "mlp.", m.shape.activation),
-                                             m.shape.gemma};
-                    return [layer, state = state_of(t), y = t.at("out"), x = t.at("hidden"),
-                            c = t.at("cos"),
-                            n = t.at("sin")](Context& ctx) { layer(ctx, y, x, c, n, state); };
-                  }};
+  BenchCase layer{
+      "decoder_layer", "decoder_layer", ends, [m](const Operands& t) -> Call {
+        const auto norm = [&](const char* name) {
+          return t.count(name) ? blocks::RmsNorm{t.at(name), m.norm()} : blocks::RmsNorm{};
+        };
+        const blocks::DecoderLayer layer{norm("input_norm"),
+                                         norm("post_attention_norm"),
+                                         norm("pre_feedforward_norm"),
+                                         norm("post_feedforward_norm"),
+                                         make_attention(m, t, "self_attn."),
+                                         make_mlp(t, "mlp.", m.shape.activation),
+                                         m.shape.gemma};
+        return [layer, state = state_of(t), y = t.at("out"), x = t.at("hidden"), c = t.at("cos"),
+                n = t.at("sin")](Context& ctx) { layer(ctx, y, x, c, n, state); };
+      }};
   append(layer.operands, attention_operands(m, "self_attn."));
   append(layer.operands, mlp_weights(m, "mlp."));
   append(layer.operands, {m.norm_weight("input_norm"), m.norm_weight("post_attention_norm")});
@@ -101,4 +102,4 @@ std::vector<BenchCase> composite_cases(const BenchMaker& m) {
   return {std::move(mlp), std::move(attention), std::move(layer)};
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 double bytes_of(const std::vector<Tensor>& tensors) {
@@ -81,4 +81,4 @@ Cost cost_of(const OpCall& call) {
   return {bytes_of(outputs) + bytes_of(inputs), elements * flops_per_element(call.op, inputs)};
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

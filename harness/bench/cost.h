@@ -6,7 +6,7 @@
 
 #include "kernels/ops.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 struct Cost {
   double bytes = 0;
@@ -32,4 +32,4 @@ struct KeyRange {
 };
 KeyRange visible_keys(const AttentionMask& mask, int64_t query, int64_t keys);
 
-}  // namespace plumb
+}  // namespace plumb::harness

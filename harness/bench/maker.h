@@ -7,7 +7,7 @@
 
 #include "harness/bench/cases.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Makes the operands of one shape, batch 1.
 struct BenchMaker {
@@ -55,4 +55,4 @@ std::vector<BenchCase> composite_cases(const BenchMaker& maker);
 // Convolution, scan, gated norm and mixer of a shape that has them.
 std::vector<BenchCase> mamba_cases(const BenchMaker& maker);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -1,10 +1,11 @@
 #include "blocks/mamba2.h"
 #include "harness/bench/maker.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using Operands = BenchOperands;
+using blocks::Context;
 using Call = std::function<void(Context&)>;
 
 // Sequences run in chunks from the start, single tokens in steps from a state.
@@ -45,7 +46,7 @@ std::vector<BenchOperand> scan_states(const Sizes& s) {
 
 Tensor find(const Operands& t, const char* name) { return t.count(name) ? t.at(name) : Tensor(); }
 
-MambaState states(const Operands& t) {
+blocks::MambaState states(const Operands& t) {
   return {find(t, "conv_before"), find(t, "ssm_before"), find(t, "conv_after"),
           find(t, "ssm_after")};
 }
@@ -62,7 +63,7 @@ BenchCase conv_case(const BenchMaker& m, const Sizes& s) {
                  m.in("weight", {s.mamba.mixed(), 1, BenchMamba::kConvWidth}, 0.5),
                  vector(m, "bias", s.mamba.mixed(), 0, 0.3)},
                 [](const Operands& t) -> Call {
-                  return [c = CausalConv1d{t.at("weight"), t.at("bias")}, state = states(t),
+                  return [c = blocks::CausalConv1d{t.at("weight"), t.at("bias")}, state = states(t),
                           y = t.at("out"), x = t.at("x")](Context& ctx) {
                     c(ctx, y, state.conv_after, x, state.conv_before, {});
                   };
@@ -105,8 +106,8 @@ BenchCase norm_case(const BenchMaker& m, const Sizes& s) {
            m.in("gate", rows),
            vector(m, "weight", s.mamba.inner(), 1, 0.2)},
           [group = s.mamba.inner() / s.mamba.groups](const Operands& t) -> Call {
-            return [n = GatedRmsNorm{t.at("weight"), {1e-5, group}}, y = t.at("out"), x = t.at("x"),
-                    gate = t.at("gate")](Context& ctx) { n(ctx, y, x, gate); };
+            return [n = blocks::GatedRmsNorm{t.at("weight"), {1e-5, group}}, y = t.at("out"),
+                    x = t.at("x"), gate = t.at("gate")](Context& ctx) { n(ctx, y, x, gate); };
           }};
 }
 
@@ -121,7 +122,7 @@ BenchCase mixer_case(const BenchMaker& m, const Sizes& s) {
        m.in("conv_weight", {mamba.mixed(), 1, BenchMamba::kConvWidth}, 0.5),
        vector(m, "conv_bias", mamba.mixed(), 0, 0.3), vector(m, "norm", mamba.inner(), 1, 0.2)},
       [mamba, params = s.params()](const Operands& t) -> Call {
-        Mamba2Mixer mixer;
+        blocks::Mamba2Mixer mixer;
         mixer.in_proj = {t.at("in_proj"), {}};
         mixer.out_proj = {t.at("out_proj"), {}};
         mixer.conv = {t.at("conv_weight"), t.at("conv_bias")};
@@ -152,4 +153,4 @@ std::vector<BenchCase> mamba_cases(const BenchMaker& m) {
   return {conv_case(m, sizes), scan_case(m, sizes), norm_case(m, sizes), mixer_case(m, sizes)};
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -11,7 +11,7 @@
 #include "harness/replay/device_errors.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -34,7 +34,7 @@ int64_t peak_resident_bytes() {
 // A model with a sequence and random ids for it.
 class Runner {
  public:
-  Runner(const CausalLm& model, Device& device, int64_t room)
+  Runner(const blocks::CausalLm& model, Device& device, int64_t room)
       : model_(model), device_(device), room_(room), random_(1) {
     restart();
   }
@@ -43,7 +43,7 @@ class Runner {
     step_.reset();
     sequence_.emplace(model_.begin(device_, 1, room_));
   }
-  const Sequence& sequence() const { return *sequence_; }
+  const blocks::Sequence& sequence() const { return *sequence_; }
 
   std::vector<int64_t> random_ids(int64_t count) {
     std::vector<int64_t> out;
@@ -57,7 +57,7 @@ class Runner {
   double forward(const std::vector<int64_t>& ids, int64_t keep, Ops& ops) {
     const auto count = static_cast<int64_t>(ids.size());
     prepare(count, keep);
-    Context ctx{ops};
+    blocks::Context ctx{ops};
     const auto work = [&] { model_.forward(ctx, logits_, ids_, *sequence_); };
     return seconds_of(ids, work);
   }
@@ -101,13 +101,13 @@ class Runner {
     if (!logits_fit) logits_ = device_.allocate(model_.dtype(), {1, keep, model_.vocabulary()});
   }
 
-  const CausalLm& model_;
+  const blocks::CausalLm& model_;
   Device& device_;
   const int64_t room_;
   std::mt19937_64 random_;
-  std::optional<Sequence> sequence_;
+  std::optional<blocks::Sequence> sequence_;
   Tensor ids_, logits_;
-  std::optional<DecodeStep> step_;
+  std::optional<blocks::DecodeStep> step_;
 };
 
 // |x - y| / |y|
@@ -123,7 +123,7 @@ double relative_error(const std::vector<double>& x, const std::vector<double>& y
 // The model of one benchmark.
 class Measurement {
  public:
-  Measurement(const CausalLm& model, Device& device, Device& oracle,
+  Measurement(const blocks::CausalLm& model, Device& device, Device& oracle,
               const ModelBenchOptions& options, ModelBenchResult& out)
       : model_(model), device_(device), oracle_(oracle), options_(options), out_(out) {}
 
@@ -131,8 +131,10 @@ class Measurement {
     guard("before");
     if (out_.status != Status::pass) return;
     Runner runner(model_, device_, options_.tokens + options_.steps + 2);
-    for (const KvBuffer& cache : runner.sequence().caches) out_.state_bytes += cache.bytes();
-    for (const MambaBuffer& state : runner.sequence().states) out_.state_bytes += state.bytes();
+    for (const blocks::KvBuffer& cache : runner.sequence().caches)
+      out_.state_bytes += cache.bytes();
+    for (const blocks::MambaBuffer& state : runner.sequence().states)
+      out_.state_bytes += state.bytes();
     const std::vector<int64_t> prompt = runner.random_ids(options_.tokens);
     std::vector<double> prefills;
     for (int i = 0; i < options_.prefills; ++i) {
@@ -199,7 +201,7 @@ class Measurement {
     out_.step = {(first.bytes + last.bytes) / 2, (first.flops + last.flops) / 2};
   }
 
-  const CausalLm& model_;
+  const blocks::CausalLm& model_;
   Device& device_;
   Device& oracle_;
   const ModelBenchOptions& options_;
@@ -208,7 +210,7 @@ class Measurement {
 
 }  // namespace
 
-ModelBenchResult run_model_bench(const CausalLm& model, Device& device, Device& oracle,
+ModelBenchResult run_model_bench(const blocks::CausalLm& model, Device& device, Device& oracle,
                                  const ModelBenchOptions& options) {
   ModelBenchResult out;
   settle_device_errors(out.status, out.reason,
@@ -226,4 +228,4 @@ int64_t allowed_rss(const ModelBenchResult& result, int64_t weight_bytes) {
   return weight_bytes + result.state_bytes + kActivations;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

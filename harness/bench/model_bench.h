@@ -7,7 +7,7 @@
 #include "blocks/models/causal_lm.h"
 #include "harness/bench/bench.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 struct ModelBenchOptions {
   int64_t tokens = 128;  // of the prompt
@@ -31,7 +31,7 @@ struct ModelBenchResult {
 // chooses tokens has to. Before and after the timing: every op of a decode step is judged on
 // samples as run_bench() does, and single tokens behind half a prompt must give the logits of the
 // whole prompt in one call. Does not throw for what the device does: that becomes the status.
-ModelBenchResult run_model_bench(const CausalLm& model, Device& device, Device& oracle,
+ModelBenchResult run_model_bench(const blocks::CausalLm& model, Device& device, Device& oracle,
                                  const ModelBenchOptions& options);
 
 // Bytes per second that a step has to move over those that a copy moves.
@@ -39,4 +39,4 @@ double decode_share(const ModelBenchResult& result, double copy);
 // What peak_rss may be where the device works on host memory: weights, state and 256 MiB.
 int64_t allowed_rss(const ModelBenchResult& result, int64_t weight_bytes);
 
-}  // namespace plumb
+}  // namespace plumb::harness

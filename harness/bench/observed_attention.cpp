@@ -5,7 +5,7 @@
 #include "harness/bench/observed_ops.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // Whether each of the picked queries may see each key: bool [1, 1, rows, S].
@@ -77,7 +77,7 @@ void ObservedOps::repeat_heads_op(const OpCall& call) {
   forward(call);
   sampled.outputs = gathered({out}, rows, all_heads);
   sampled.run = again(call);
-  sampled.bits = BitRule::exact;
+  sampled.bits = blocks::BitRule::exact;
   judge(sampled);
 }
 
@@ -97,7 +97,7 @@ void ObservedOps::causal_mask_op(const OpCall& call) {
     picked_mask.fully_masked = fully_masked;
     ops.causal_mask(y[0], picked_mask);
   };
-  sampled.bits = BitRule::exact;
+  sampled.bits = blocks::BitRule::exact;
   judge(sampled);
 }
 
@@ -133,4 +133,4 @@ void ObservedOps::sdpa_op(const OpCall& call) {
   }
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -4,18 +4,18 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // What is demanded of the bits of an op that is sampled by rows.
-BitRule bits_of(OpId op) {
+blocks::BitRule bits_of(OpId op) {
   switch (op) {
     case OpId::rms_norm:
     case OpId::layer_norm:
-    case OpId::add_rms_norm: return BitRule::scaled;
+    case OpId::add_rms_norm: return blocks::BitRule::scaled;
     case OpId::copy:
-    case OpId::mask_fill: return BitRule::exact;
-    default: return BitRule::leaf;
+    case OpId::mask_fill: return blocks::BitRule::exact;
+    default: return blocks::BitRule::leaf;
   }
 }
 
@@ -115,7 +115,10 @@ void ObservedOps::embedding_op(const OpCall& call) {
   }
   forward(call);
   const Tensor flat = out.view({ids.numel(), weight.dim(1)});
-  judge({{gather(inner_, picked(flat, 0, rows))}, {numbers, table}, again(call), BitRule::exact});
+  judge({{gather(inner_, picked(flat, 0, rows))},
+         {numbers, table},
+         again(call),
+         blocks::BitRule::exact});
 }
 
 void ObservedOps::linear_op(const OpCall& call) {
@@ -151,7 +154,7 @@ void ObservedOps::mask_rows_op(const OpCall& call) {
   forward(call);
   sampled.outputs = gathered({t[0]}, rows, all_heads);
   sampled.run = again(call);
-  sampled.bits = BitRule::exact;
+  sampled.bits = blocks::BitRule::exact;
   judge(sampled);
 }
 
@@ -164,7 +167,7 @@ void ObservedOps::transpose_op(const OpCall& call) {
   forward(call);
   sampled.outputs = gathered({t[0]}, rows, heads);
   sampled.run = again(call);
-  sampled.bits = BitRule::exact;
+  sampled.bits = blocks::BitRule::exact;
   judge(sampled);
 }
 
@@ -175,8 +178,8 @@ void ObservedOps::position_ids_op(const OpCall& call) {
   forward(call);
   sampled.outputs = {gather(inner_, t[0])};
   sampled.run = again(call);
-  sampled.bits = BitRule::exact;
+  sampled.bits = blocks::BitRule::exact;
   judge(sampled);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -7,7 +7,7 @@
 #include "harness/bench/cost.h"
 #include "harness/bench/sample.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Forwards every call to the device's ops and keeps what it needs (bytes, flops), which variants
 // ran and the worst verdict. A fused op is one call, also where the device composes it.
@@ -61,4 +61,4 @@ class ObservedOps final : public Ops {
   std::vector<OpRecord> records_, all_records_;
 };
 
-}  // namespace plumb
+}  // namespace plumb::harness

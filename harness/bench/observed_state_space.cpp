@@ -3,7 +3,7 @@
 
 #include "harness/bench/observed_ops.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 void ObservedOps::causal_conv1d_op(const OpCall& call) {
   const Tensors t = call.tensors();
@@ -45,4 +45,4 @@ void ObservedOps::ssd_scan_op(const OpCall& call) {
   judge(sampled);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

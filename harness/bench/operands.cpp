@@ -7,7 +7,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr int64_t kMostSets = 4096;
@@ -128,4 +128,4 @@ BenchOperands OperandSets::set(int64_t index) const {
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

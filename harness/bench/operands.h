@@ -6,7 +6,7 @@
 #include "harness/replay/guarded.h"
 #include "kernels/device.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 class OperandSets {
  public:
@@ -26,4 +26,4 @@ class OperandSets {
   int64_t count_ = 1;
 };
 
-}  // namespace plumb
+}  // namespace plumb::harness

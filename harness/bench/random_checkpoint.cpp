@@ -10,7 +10,7 @@
 #include "harness/model/model_folder.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 namespace fs = std::filesystem;
@@ -75,8 +75,8 @@ RandomCheckpoint::RandomCheckpoint(const std::string& config, DType dtype)
   try {
     const fs::path file = folder_ / "config.json";
     std::ofstream(file) << config;
-    const Config read(read_model_config(file));
-    write_weights(folder_ / "model.safetensors", expected_weights(read).asked(), dtype,
+    const blocks::Config read(read_model_config(file));
+    write_weights(folder_ / "model.safetensors", blocks::expected_weights(read).asked(), dtype,
                   read.string_or("model_type", "") == "gemma2");
   } catch (...) {
     remove();
@@ -89,4 +89,4 @@ void RandomCheckpoint::remove() {
   fs::remove_all(folder_, ignored);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -6,7 +6,7 @@
 
 #include "kernels/dtype.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // A checkpoint folder in the system's folder for temporary files (TMPDIR), gone with this object:
 // the configuration, and weights of random numbers, the same for the same configuration. A matrix
@@ -29,4 +29,4 @@ class RandomCheckpoint {
   std::filesystem::path folder_;
 };
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -7,7 +7,7 @@
 #include "harness/report/console.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -150,4 +150,4 @@ std::string model_bench_text(const ModelBenchResult& r, const Device& device,
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

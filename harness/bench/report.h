@@ -8,7 +8,7 @@
 #include "harness/bench/model_bench.h"
 #include "kernels/device.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // {"type": "ceilings", ...}: what every share is a share of.
 std::string ceilings_json(const Device& device, DType dtype, const Ceilings& ceilings);
@@ -33,4 +33,4 @@ std::string model_bench_json(const ModelBenchResult& result, const Device& devic
 std::string model_bench_text(const ModelBenchResult& result, const Device& device,
                              const ModelBenchLabels& labels);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -7,7 +7,7 @@
 #include "harness/replay/cases.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 std::vector<std::string> axes_of(const Tensor& t) {
@@ -108,7 +108,7 @@ OutputVerdict judge_sample(const SampledOp& sampled, const std::vector<OpRecord>
   const DType made = sampled.outputs[0].dtype();
   const DType storage = is_floating(made) ? made : DType::f32;
   const RunFacts facts = facts_of(records, storage);
-  const bool exact = sampled.bits == BitRule::exact;
+  const bool exact = sampled.bits == blocks::BitRule::exact;
   std::vector<Tensor> model;
   if (!exact) model = on_oracle(sampled, oracle, false, facts.single_rounding);
   const std::vector<Tensor> float64 = on_oracle(sampled, oracle, !exact, OpSet().set());
@@ -127,7 +127,7 @@ OutputVerdict judge_sample(const SampledOp& sampled, const std::vector<OpRecord>
     output.exact = exact;
     output.max_abs_score = sampled.max_abs_score;
     output.conformance = size_of(output.contract.storage) == 2 && facts.single_rounding.none();
-    if (sampled.bits == BitRule::scaled) {
+    if (sampled.bits == blocks::BitRule::scaled) {
       const bool fused_sum = sampled.outputs.size() > 1;
       output.cascade_outputs = alike_in_row(fused_sum ? sampled.outputs[0] : sampled.inputs[0]);
     }
@@ -139,4 +139,4 @@ OutputVerdict judge_sample(const SampledOp& sampled, const std::vector<OpRecord>
                            });
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

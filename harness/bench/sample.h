@@ -10,7 +10,7 @@
 #include "kernels/device.h"
 #include "kernels/ops.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Indices first, first + step, ... of an axis, spread over it; the last index is always one.
 struct Picks {
@@ -39,7 +39,7 @@ struct SampledOp {
   OpRun run;
   // Copies and masks are exact; a norm scales the rows of its first input, or of the first of two
   // outputs.
-  BitRule bits = BitRule::leaf;
+  blocks::BitRule bits = blocks::BitRule::leaf;
   double max_abs_score = 0;            // attention only
   std::vector<std::string> axes = {};  // of the outputs; empty: [batch, [head,]] token, channel
 };
@@ -49,4 +49,4 @@ struct SampledOp {
 OutputVerdict judge_sample(const SampledOp& sampled, const std::vector<OpRecord>& records,
                            Device& oracle);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -4,7 +4,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 extern const char kModelSizes[];  // fixtures/schema/sizes.json
 
@@ -66,4 +66,4 @@ const BenchShape& find_bench_shape(const std::string& name) {
   throw UsageError(text("[--shape] unknown shape \"", name, "\"; known: ", known));
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -7,7 +7,7 @@
 
 #include "kernels/ops.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // A Mamba2 mixer: heads x head_dim channels, groups of b and c with `state` columns.
 struct BenchMamba {
@@ -32,4 +32,4 @@ const std::vector<BenchShape>& bench_shapes();
 // Throws UsageError naming the known ones.
 const BenchShape& find_bench_shape(const std::string& name);
 
-}  // namespace plumb
+}  // namespace plumb::harness

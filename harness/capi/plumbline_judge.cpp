@@ -13,7 +13,7 @@
 #include "harness/replay/result_json.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr int kExitInternal = 7;
@@ -60,31 +60,35 @@ char* copy_of(const std::string& words) noexcept {
   return out;
 }
 
-}  // namespace
-}  // namespace plumb
-
-int plumbline_judge(const char* recording, const char* outputs, const char* contract, int margins,
-                    char** text) {
-  if (!text) return plumb::kExitUsage;
+int judge_file(const char* recording, const char* outputs, const char* contract, int margins,
+               char** text) {
+  if (!text) return kExitUsage;
   *text = nullptr;
   const auto failed = [&](int code, const std::string& why) {
-    *text = plumb::copy_of(why);
+    *text = copy_of(why);
     return code;
   };
   try {
-    plumb::require(recording && outputs && contract, "plumbline_judge", "a path is NULL");
-    *text = plumb::copy_of(
-        plumb::judged_lines(recording, outputs, plumb::options_of(contract, margins != 0)));
-    return *text ? 0 : plumb::kExitInternal;
-  } catch (const plumb::BadInput& error) {
-    return failed(plumb::exit_code(plumb::Status::bad_input), error.what());
-  } catch (const plumb::UsageError& error) {
-    return failed(plumb::kExitUsage, error.what());
+    require(recording && outputs && contract, "plumbline_judge", "a path is NULL");
+    *text = copy_of(judged_lines(recording, outputs, options_of(contract, margins != 0)));
+    return *text ? 0 : kExitInternal;
+  } catch (const BadInput& error) {
+    return failed(exit_code(Status::bad_input), error.what());
+  } catch (const UsageError& error) {
+    return failed(kExitUsage, error.what());
   } catch (const std::exception& error) {
-    return failed(plumb::kExitInternal, error.what());
+    return failed(kExitInternal, error.what());
   } catch (...) {
-    return failed(plumb::kExitInternal, "an unknown error");
+    return failed(kExitInternal, "an unknown error");
   }
+}
+
+}  // namespace
+}  // namespace plumb::harness
+
+int plumbline_judge(const char* recording, const char* outputs, const char* contract, int margins,
+                    char** text) {
+  return plumb::harness::judge_file(recording, outputs, contract, margins, text);
 }
 
 void plumbline_free(char* text) { std::free(text); }

@@ -13,7 +13,7 @@
 #include "harness/recording/recording_chain.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 class Chain {
@@ -203,4 +203,4 @@ CheckpointResult run_chain(const Recording& recording, Device& device, Device& o
   return result;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

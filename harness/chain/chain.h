@@ -17,7 +17,7 @@
 
 #include "harness/replay/replay.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Builds the model of a chained recording, replays its whole run from the ids, and compares every
 // chained output with the chained oracle; where something is off, runs shadows and names the
@@ -26,4 +26,4 @@ namespace plumb {
 CheckpointResult run_chain(const Recording& recording, Device& device, Device& oracle,
                            const ReplayOptions& options);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -8,7 +8,7 @@
 #include "harness/recording/layout.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // An output of the recording beside its chained oracle, as [rows, columns].
@@ -224,4 +224,4 @@ void add_tokens(std::vector<TokenLogits>& to, double& error, const Recording& re
   }
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

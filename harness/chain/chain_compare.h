@@ -7,7 +7,7 @@
 #include "harness/judge/model_gates.h"
 #include "harness/recording/recording.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Sets the row's reference error, chained error and limit, and whether it is saturated. In float64
 // the error is the largest of an element, of max |o|. Throws BadInput where the chained oracle is
@@ -48,4 +48,4 @@ void add_tokens(std::vector<TokenLogits>& to, double& error, const Recording& re
                 const Checkpoint& checkpoint, const Tensor& y, const Tensor& judged,
                 const std::vector<std::vector<int64_t>>& next_ids);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -8,7 +8,7 @@
 #include "harness/recording/recording_chain.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 std::vector<double> doubles(const Tensor& host) {
@@ -85,7 +85,7 @@ void take_float64_tables(const ChainRun& run, const Checkpoint& c, HostOperands&
     if (made == table.outputs.end() || made->second.tensor != cos->second.tensor) continue;
     const HostOperands exact = read_operands(run.recording, table, DType::f64);
     const Execution done =
-        execute(*find_block(table.block), table, exact, run.oracle, {OpSet(), 0xff});
+        execute(*blocks::find_block(table.block), table, exact, run.oracle, {OpSet(), 0xff});
     for (const auto& [name, value] : done.outputs) operands.inputs[name] = value;
     return;
   }
@@ -116,7 +116,7 @@ struct BlockRun {
 std::optional<BlockRun> run_block(const ChainRun& run, const std::vector<ChainRow>& rows,
                                   size_t index, DType dtype, OpSet fused) {
   const Checkpoint& c = *run.of_row[index];
-  const BlockEntry* block = find_block(c.block);
+  const blocks::BlockEntry* block = blocks::find_block(c.block);
   const auto operands = own_operands(run, rows, index, dtype);
   if (!block || !operands) return std::nullopt;
   Notes notes(run.oracle, [](const std::string&, std::string_view) { return true; });
@@ -244,4 +244,4 @@ Culprit wrong_edge(const ChainRun& run, const std::vector<ChainRow>& rows, size_
   return whole;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

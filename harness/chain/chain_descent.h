@@ -8,7 +8,7 @@
 #include "harness/judge/chain_figures.h"
 #include "harness/replay/replay.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // What a descent works with. Everything must outlive it.
 struct ChainRun {
@@ -49,4 +49,4 @@ Culprit wrong_edge(const ChainRun& run, const std::vector<ChainRow>& rows, size_
 // reason in words, where there is neither.
 Culprit suspect(const std::vector<ChainRow>& rows);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -6,7 +6,7 @@
 #include "harness/io/printable.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 TokenRows rows_of(const Tensor& ids) {
@@ -33,10 +33,10 @@ std::vector<std::vector<double>> recorded_frequencies(const Recording& recording
   return out;
 }
 
-CacheKind recorded_kind(const Recording& recording) {
+blocks::CacheKind recorded_kind(const Recording& recording) {
   const JsonValue cache = recording.provenance().at("run").at("cache");
-  if (cache.is_null() || cache.string() == "dynamic") return CacheKind::dynamic;
-  if (cache.string() == "static") return CacheKind::fixed;
+  if (cache.is_null() || cache.string() == "dynamic") return blocks::CacheKind::dynamic;
+  if (cache.string() == "static") return blocks::CacheKind::fixed;
   throw Unsupported(text("a chain on a ", printable(cache.string()), " cache"));
 }
 
@@ -160,4 +160,4 @@ std::vector<std::vector<Seen>> ChainReplay::run(Device& device, DType dtype, int
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

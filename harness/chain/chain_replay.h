@@ -9,7 +9,7 @@
 #include "harness/model/inference.h"
 #include "harness/recording/recording.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // A part's output as the device made it, in host memory and contiguous.
 struct Seen {
@@ -25,7 +25,7 @@ Tensor find_seen(const std::vector<Seen>& seen, const std::string& checkpoint,
 std::string place_of(const Checkpoint& checkpoint);
 
 // Keeps what it is asked to.
-class Notes final : public Observer {
+class Notes final : public blocks::Observer {
  public:
   using Wanted = std::function<bool(const std::string& checkpoint, std::string_view output)>;
   // `disturb` may change a value before it is kept and goes on.
@@ -77,9 +77,9 @@ class ChainReplay {
   std::vector<TokenRows> ids_;
   std::vector<std::vector<double>> inv_freq_;  // by step, where it was recorded
   std::vector<int64_t> padding_;               // of every row, on its left
-  CacheKind kind_;
+  blocks::CacheKind kind_;
   int64_t room_ = 0;  // tokens of the sequence, or slots of its static cache
   bool goes_on_ = true;
 };
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -7,7 +7,7 @@
 #include "harness/replay/external.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // The row that this checkpoint's main input comes from. Recordings store equal tensors once: what
@@ -149,4 +149,4 @@ ChainRows reference_rows(const Recording& recording, Device& oracle) {
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -6,7 +6,7 @@
 #include "harness/judge/chain_figures.h"
 #include "harness/replay/replay.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 struct ChainRows {
   std::vector<ChainRow> rows;                  // in the order in which they ran
@@ -24,4 +24,4 @@ ChainRows chain_rows(const Recording& recording, Device& device, Device& oracle,
 // which needs no device. Blocks that cannot be judged here have the floor of one rounding.
 ChainRows reference_rows(const Recording& recording, Device& oracle);
 
-}  // namespace plumb
+}  // namespace plumb::harness

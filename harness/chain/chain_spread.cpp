@@ -11,7 +11,7 @@
 #include "harness/recording/layout.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using Place = std::tuple<int64_t, std::string, std::string>;  // step, checkpoint, output
@@ -228,4 +228,4 @@ std::optional<ChainSpread> chain_spread(const ChainRun& run, const std::vector<C
   return std::nullopt;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -19,7 +19,7 @@
 
 #include "harness/chain/chain_descent.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 inline constexpr int kSimulatedChains = 16;
 inline constexpr double kSimulatedDeviations = 10;
@@ -35,4 +35,4 @@ struct ChainSpread {
 std::optional<ChainSpread> chain_spread(const ChainRun& run, const std::vector<ChainRow>& rows,
                                         const std::vector<Tensor>& judged);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // One flag per batch entry and token, or slot. Empty: all are judged.
@@ -148,4 +148,4 @@ void leave_out_padding(std::vector<Tensor>& judged, const Recording& recording,
   }
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -6,7 +6,7 @@
 #include "harness/chain/chain_rows.h"
 #include "harness/recording/recording.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Recordings leave attention rows without an allowed key out of what they judge: a kernel may make
 // anything of padding. In a chain that goes on: what final norm and head make of such a token is
@@ -24,4 +24,4 @@ void leave_out_padding(std::vector<Tensor>& judged, const Recording& recording,
                        const ChainRows& chain, const std::vector<int64_t>& tokens,
                        const std::vector<int64_t>& left_pad);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -9,7 +9,7 @@
 #include "harness/judge/model_gates.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // The ids behind every token of a row whose logits are kept, as far as they are known.
@@ -57,7 +57,7 @@ void count_changes(const ChainFindings& findings, std::vector<ChainRow>& rows) {
     if (row.step == 0 && fixed) before = zeros_like(after);
     if (!before.defined() || before.dtype() != after.dtype()) continue;
     const auto& tokens = findings.ids[static_cast<size_t>(row.step)].front();
-    const Params& params = findings.chain.checkpoints[i]->params;
+    const blocks::Params& params = findings.chain.checkpoints[i]->params;
     row.changed = changed_bytes(before, after, 2, static_cast<int64_t>(tokens.size()),
                                 fixed ? std::optional(params.integer("seen")) : std::nullopt);
   }
@@ -174,4 +174,4 @@ void settle_chain(CheckpointResult& result, const std::vector<ChainRow>& rows, D
   report.rows = rows;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -8,7 +8,7 @@
 #include "harness/chain/chain_spread.h"
 #include "harness/model/inference.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // What is known of a chain, by row. Everything must outlive this.
 struct ChainFindings {
@@ -41,4 +41,4 @@ int64_t recorded_tokens(const ChainFindings& findings, size_t row);
 void settle_chain(CheckpointResult& result, const std::vector<ChainRow>& rows, DType dtype,
                   bool failed);
 
-}  // namespace plumb
+}  // namespace plumb::harness

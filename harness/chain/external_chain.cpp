@@ -10,7 +10,7 @@
 #include "harness/chain/chain_verdict.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 class ExternalChain {
@@ -230,4 +230,4 @@ CheckpointResult judge_chain(const Recording& recording, const ChainOutputs& out
   return result;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

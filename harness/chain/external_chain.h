@@ -8,7 +8,7 @@
 #include "harness/replay/result.h"
 #include "kernels/device.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // By checkpoint and output, in host memory.
 using ChainOutputs = std::map<std::string, std::map<std::string, Tensor>>;
@@ -28,4 +28,4 @@ ChainOutputs chain_outputs_of(const Recording& recording,
 CheckpointResult judge_chain(const Recording& recording, const ChainOutputs& outputs,
                              Device& oracle);
 
-}  // namespace plumb
+}  // namespace plumb::harness

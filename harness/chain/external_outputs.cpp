@@ -10,7 +10,7 @@
 #include "harness/recording/recording_chain.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr std::string_view kLogits = "logits";
@@ -149,4 +149,4 @@ ChainOutputs chain_outputs_of(const Recording& recording,
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

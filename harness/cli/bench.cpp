@@ -11,7 +11,7 @@
 #include "harness/report/results_json.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 struct Options {
@@ -147,4 +147,4 @@ Action add_bench(CLI::App& app) {
   };
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -14,7 +14,7 @@
 #include "harness/report/results_json.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 int bench_model(const ModelBenchRequest& request) {
   const DType dtype = parse_dtype(request.dtype);
@@ -39,7 +39,7 @@ int bench_model(const ModelBenchRequest& request) {
   const auto oracle = open_device("oracle");
 
   const auto start = std::chrono::steady_clock::now();
-  const std::unique_ptr<CausalLm> model = folder.load(device, dtype);
+  const std::unique_ptr<blocks::CausalLm> model = folder.load(device, dtype);
   const std::chrono::duration<double> loading = std::chrono::steady_clock::now() - start;
   const ModelBenchResult result = run_model_bench(*model, device, *oracle, request.bench);
   folder.check();
@@ -59,4 +59,4 @@ int bench_model(const ModelBenchRequest& request) {
   return code;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

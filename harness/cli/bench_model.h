@@ -5,7 +5,7 @@
 
 #include "harness/bench/model_bench.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // What `harness bench --model` was asked for.
 struct ModelBenchRequest {
@@ -18,4 +18,4 @@ struct ModelBenchRequest {
 
 int bench_model(const ModelBenchRequest& request);
 
-}  // namespace plumb
+}  // namespace plumb::harness

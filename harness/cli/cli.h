@@ -16,7 +16,7 @@ class App;
 class Validator;
 }  // namespace CLI
 
-namespace plumb {
+namespace plumb::harness {
 
 using Action = std::function<int()>;  // returns the exit code
 
@@ -72,4 +72,4 @@ RunInfo run_info(std::vector<std::string> devices);
 // The command line as it was typed, quoted where a shell needs it.
 void remember_command(int argc, char** argv);
 
-}  // namespace plumb
+}  // namespace plumb::harness

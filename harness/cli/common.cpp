@@ -9,7 +9,7 @@
 #include "harness/io/escape.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 std::string& command_line() {
@@ -211,4 +211,4 @@ RunInfo run_info(std::vector<std::string> devices) {
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

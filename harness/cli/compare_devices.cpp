@@ -13,7 +13,7 @@
 #include "harness/run/outcome.h"
 #include "harness/run/progress.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 struct Options : ReplayCommand {
@@ -102,4 +102,4 @@ Action add_compare_devices(CLI::App& app) {
   };
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -5,7 +5,7 @@
 #include "harness/cli/cli.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 std::string options_of(const CLI::App& command) {
@@ -66,4 +66,4 @@ Action add_completion(CLI::App& app) {
   };
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -5,7 +5,7 @@
 #include "harness/cli/cli.h"
 #include "kernels/plugin_device.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 Action add_devices(CLI::App& app) {
   auto usable_only = std::make_shared<bool>(false);
@@ -31,4 +31,4 @@ Action add_devices(CLI::App& app) {
   };
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -18,7 +18,7 @@
 #include "harness/io/safetensors.h"
 #include "harness/replay/execute.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -40,7 +40,7 @@ constexpr std::string_view kWholeNumbers[] = {"axes",         "axis",
                                               "seen",         "state",
                                               "window"};
 
-Json to_json(const Params& params);
+Json to_json(const blocks::Params& params);
 
 Json number_of(const std::string& name, double x) {
   const bool whole = std::find(std::begin(kWholeNumbers), std::end(kWholeNumbers), name) !=
@@ -49,10 +49,10 @@ Json number_of(const std::string& name, double x) {
   return whole ? Json(static_cast<int64_t>(x)) : Json(x);
 }
 
-Json to_json(const std::string& name, const Params::Value& value) {
+Json to_json(const std::string& name, const blocks::Params::Value& value) {
   struct Visitor {
     const std::string& name;
-    Json operator()(Params::Null) const { return nullptr; }
+    Json operator()(blocks::Params::Null) const { return nullptr; }
     Json operator()(bool b) const { return b; }
     Json operator()(double d) const { return number_of(name, d); }
     Json operator()(const std::string& s) const { return s; }
@@ -62,12 +62,12 @@ Json to_json(const std::string& name, const Params::Value& value) {
       return out;
     }
     Json operator()(const std::vector<std::string>& list) const { return list; }
-    Json operator()(const Params& nested) const { return to_json(nested); }
+    Json operator()(const blocks::Params& nested) const { return to_json(nested); }
   };
   return std::visit(Visitor{name}, value);
 }
 
-Json to_json(const Params& params) {
+Json to_json(const blocks::Params& params) {
   Json out = Json::object();
   for (const auto& [name, value] : params.values()) out[name] = to_json(name, value);
   return out;
@@ -87,8 +87,8 @@ std::map<int64_t, int64_t> first_positions(const Recording& recording) {
   for (const Checkpoint& checkpoint : recording.checkpoints()) {
     const auto& values = checkpoint.params.values();
     const auto nested = values.find("attention");
-    const Params* attention =
-        nested == values.end() ? nullptr : std::get_if<Params>(&nested->second);
+    const blocks::Params* attention =
+        nested == values.end() ? nullptr : std::get_if<blocks::Params>(&nested->second);
     const auto& where = attention ? attention->values() : values;
     const auto offset = where.find("query_offset");
     const double* first = offset == where.end() ? nullptr : std::get_if<double>(&offset->second);
@@ -192,4 +192,4 @@ Action add_export(CLI::App& app) {
   };
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -15,7 +15,7 @@
 #include "harness/report/reports.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 struct Options {
@@ -163,4 +163,4 @@ Action add_forward(CLI::App& app) {
   };
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -11,7 +11,7 @@
 #include "harness/report/reports.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 struct Options {
@@ -108,4 +108,4 @@ Action add_generate(CLI::App& app) {
   };
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -6,7 +6,7 @@
 #include "harness/io/nearest_name.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 Action add_help(CLI::App& app) {
   auto name = std::make_shared<std::string>();
@@ -27,4 +27,4 @@ Action add_help(CLI::App& app) {
   };
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

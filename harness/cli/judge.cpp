@@ -17,7 +17,7 @@
 #include "harness/report/reports.h"
 #include "harness/run/outcome.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 struct Options {
@@ -120,4 +120,4 @@ Action add_judge(CLI::App& app) {
   };
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

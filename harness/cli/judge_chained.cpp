@@ -14,7 +14,7 @@
 #include "harness/run/outcome.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 ChainOutputs read_outputs(const std::string& path, const Recording& recording) {
@@ -67,4 +67,4 @@ int judge_chained(const ChainedJudgement& asked) {
   return outcome.exit_code;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -10,7 +10,7 @@ namespace CLI {
 class App;
 }
 
-namespace plumb {
+namespace plumb::harness {
 
 struct ChainedJudgement {
   std::string folder, outputs;  // of the recording; the safetensors file
@@ -23,4 +23,4 @@ void add_judge_mode(CLI::App& app, std::string& mode);
 // Returns the exit code.
 int judge_chained(const ChainedJudgement& asked);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -7,15 +7,15 @@
 #include "harness/cli/cli.h"
 #include "harness/io/escape.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 int list_blocks() {
-  for (const BlockEntry& entry : block_catalog()) {
+  for (const blocks::BlockEntry& entry : blocks::block_catalog()) {
     std::cout << std::left << std::setw(20) << entry.name << entry.summary << "\n";
   }
   std::cout << "\nsuites, for --suite\n";
-  for (const BlockSuite& suite : block_suites()) {
+  for (const blocks::BlockSuite& suite : blocks::block_suites()) {
     std::cout << std::left << std::setw(20) << suite.name << suite.summary << ":";
     for (const std::string_view block : suite.blocks) std::cout << ' ' << block;
     std::cout << "\n";
@@ -66,4 +66,4 @@ Action add_list(CLI::App& app) {
   };
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -20,7 +20,7 @@
 #include <malloc.h>
 #endif
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr const char* kFooter =
@@ -191,11 +191,7 @@ int run(int argc, char** argv) {
   return action();
 }
 
-}  // namespace
-}  // namespace plumb
-
-int main(int argc, char** argv) {
-  using namespace plumb;
+int program(int argc, char** argv) {
   keep_freed_memory();
   remember_command(argc, argv);
   try {
@@ -218,3 +214,8 @@ int main(int argc, char** argv) {
     return report(Status::internal_error, error);
   }
 }
+
+}  // namespace
+}  // namespace plumb::harness
+
+int main(int argc, char** argv) { return plumb::harness::program(argc, argv); }

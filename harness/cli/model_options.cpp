@@ -6,7 +6,7 @@
 #include "harness/cli/cli.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 std::unique_ptr<Device> open_one(const ModelOptions& options) {
@@ -65,4 +65,4 @@ std::string model_json(const OpenedModel& opened) {
   return line.dump();
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

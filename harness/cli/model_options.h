@@ -11,7 +11,7 @@ namespace CLI {
 class App;
 }
 
-namespace plumb {
+namespace plumb::harness {
 
 struct ModelOptions {
   std::string model, tokens, device = "auto", dtype, impl, json;
@@ -37,4 +37,4 @@ struct OpenedModel {
 // {"type": "model", ...}: which model ran where.
 std::string model_json(const OpenedModel& opened);
 
-}  // namespace plumb
+}  // namespace plumb::harness

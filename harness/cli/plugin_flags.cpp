@@ -6,7 +6,7 @@
 #include "harness/cli/cli.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 namespace fs = std::filesystem;
@@ -56,4 +56,4 @@ Action add_plugin_flags(CLI::App& app) {
   };
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -9,7 +9,7 @@
 #include "kernels/error.h"
 #include "kernels/plugin_device.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 void add_replay_options(CLI::App& app, const std::shared_ptr<ReplayCommand>& options) {
   add_selection(app, options->selection);
@@ -187,4 +187,4 @@ Request request_of(const ReplayCommand& options,
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -12,7 +12,7 @@
 #include "harness/run/shard.h"
 #include "harness/run/worker.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 struct ReplayCommand {
   std::shared_ptr<Selection> selection = std::make_shared<Selection>();
@@ -55,4 +55,4 @@ Request request_of(const ReplayCommand& options,
                    const std::vector<std::unique_ptr<Worker>>& workers, bool strict,
                    int64_t checkpoints);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -8,7 +8,7 @@
 #include "harness/replay/features.h"
 #include "harness/report/console.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // "f32 [2, 11, 32]  mean 0.01  rms 1.2  min -3  max 3"
@@ -35,9 +35,9 @@ std::string joined(const std::vector<std::string>& words) {
   return out;
 }
 
-std::string value_text(const Params::Value& value) {
+std::string value_text(const blocks::Params::Value& value) {
   struct Visitor {
-    std::string operator()(Params::Null) const { return "null"; }
+    std::string operator()(blocks::Params::Null) const { return "null"; }
     std::string operator()(bool b) const { return b ? "true" : "false"; }
     std::string operator()(double d) const { return text(d); }
     std::string operator()(const std::string& s) const { return terminal_text(s); }
@@ -49,7 +49,7 @@ std::string value_text(const Params::Value& value) {
     std::string operator()(const std::vector<std::string>& list) const {
       return "[" + joined(list) + "]";
     }
-    std::string operator()(const Params& nested) const {
+    std::string operator()(const blocks::Params& nested) const {
       std::string out = "{";
       for (const auto& [name, inner] : nested.values()) {
         out += (out.size() > 1 ? ", " : "") + terminal_text(name) + ": " + value_text(inner);
@@ -129,4 +129,4 @@ Action add_show(CLI::App& app) {
   };
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

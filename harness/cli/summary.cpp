@@ -6,7 +6,7 @@
 #include "harness/report/results_json.h"
 #include "harness/report/results_summary.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 Action add_summary(CLI::App& app) {
   auto results = std::make_shared<std::string>();
@@ -20,4 +20,4 @@ Action add_summary(CLI::App& app) {
   };
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

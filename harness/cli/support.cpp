@@ -12,7 +12,7 @@
 #include "harness/replay/replay.h"
 #include "harness/run/impl_coverage.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 struct Smallest {
@@ -46,7 +46,7 @@ int print_support(const Selection& selection, const std::string& device_names, c
     }
   }
   std::cout << "\n";
-  for (const BlockEntry& entry : block_catalog()) {
+  for (const blocks::BlockEntry& entry : blocks::block_catalog()) {
     if (!selection.wants(entry.name)) continue;
     std::cout << std::left << std::setw(20) << entry.name;
     const auto found = smallest.find(std::string(entry.name));
@@ -156,4 +156,4 @@ Action add_support(CLI::App& app) {
   };
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -16,7 +16,7 @@
 #include "harness/run/progress.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 struct Options : ReplayCommand {
@@ -274,4 +274,4 @@ Action add_verify(CLI::App& app) {
   };
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -7,7 +7,7 @@
 #include "harness/io/output_place.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 namespace fs = std::filesystem;
@@ -60,4 +60,4 @@ void write_file(const fs::path& path, std::string_view text) {
   file.commit();
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -5,7 +5,7 @@
 
 #include "harness/io/utf8.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr char kDigits[] = "0123456789abcdef";
@@ -129,4 +129,4 @@ std::string shell_word(const std::string& word) {
   return out + "'";
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace plumb {
+namespace plumb::harness {
 
 // For a terminal and for one line: control characters (C0, C1, DEL, line breaks too), invalid UTF-8
 // and characters that reorder or hide text (bidirectional controls, zero-width ones) become \xNN,
@@ -27,4 +27,4 @@ std::string markdown_code(std::string_view lines);
 // A word of a shell's command line, quoted where it has to be.
 std::string shell_word(const std::string& word);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -11,7 +11,7 @@
 #include "harness/io/printable.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr int64_t kLargestRead = int64_t{1} << 30;  // Linux transfers at most 2^31 - 4096 at once
@@ -120,4 +120,4 @@ std::string File::read_all(int64_t limit) const {
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

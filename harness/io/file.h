@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace plumb {
+namespace plumb::harness {
 
 // A file descriptor, closed at the end.
 class Descriptor {
@@ -83,4 +83,4 @@ class AtomicFile {
 // An AtomicFile of one piece.
 void write_file(const std::filesystem::path& path, std::string_view text);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -4,7 +4,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr int32_t kMeanOfSum = 131070;  // of four numbers in [0, 65535]
@@ -37,4 +37,4 @@ Tensor generate(const Generator& generator, DType dtype, const Shape& shape) {
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -6,7 +6,7 @@
 
 #include "kernels/tensor.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Element i (row major) is made of h = splitmix64(seed, i): the sum s of h's four 16-bit quarters
 // less its mean 131070 is near normal (sigma 37837); the value is offset + s 2^exponent in float32
@@ -31,4 +31,4 @@ inline uint64_t splitmix64(uint64_t seed, uint64_t i) {
 // A contiguous host tensor of f32, f16 or bf16; throws UsageError for another dtype.
 Tensor generate(const Generator& generator, DType dtype, const Shape& shape);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -6,7 +6,7 @@
 
 #include "harness/io/printable.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 const char* described(JsonValue::Kind kind) {
@@ -168,4 +168,4 @@ void JsonValue::only(std::initializer_list<std::string_view> names) const {
   }
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

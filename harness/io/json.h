@@ -17,7 +17,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 struct JsonLimits {
   int64_t bytes = int64_t{64} << 20;  // of the text; never more than 2^31
@@ -163,4 +163,4 @@ JsonIterator<T>& JsonIterator<T>::operator++() {
   return *this;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <string>
 
-namespace plumb {
+namespace plumb::harness {
 
 // JSON has no such numbers: NaN becomes "nan", infinities "inf" and "-inf".
 template <class Json>
@@ -27,4 +27,4 @@ std::string json_line(Json json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -5,7 +5,7 @@
 #include "harness/io/json.h"
 #include "harness/io/printable.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 bool between_tokens(char c) {
@@ -243,4 +243,4 @@ std::shared_ptr<const JsonDocument> JsonDocument::parse(std::string name, std::s
   return document;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

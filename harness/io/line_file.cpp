@@ -9,7 +9,7 @@
 #include "harness/io/output_place.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 namespace fs = std::filesystem;
 
@@ -58,4 +58,4 @@ void LineFile::commit() {
   partial_.clear();
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

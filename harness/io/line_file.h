@@ -8,7 +8,7 @@
 #include "harness/io/file.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Lines go to "<path>.partial", each with one write call when it is known; commit() syncs that file
 // and renames it to `path`. So `path` is always a complete report, the old one until the new one is
@@ -40,4 +40,4 @@ class LineFile {
   int64_t written_ = 0;
 };
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -9,7 +9,7 @@
 
 #include "harness/io/output_place.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr std::string_view kNames[] = {"error", "warning", "info", "debug"};
@@ -72,4 +72,4 @@ void write_log(LogLevel level, const std::string& message) {
 
 bool log_file_lost() { return sink().lost; }
 
-}  // namespace plumb
+}  // namespace plumb::harness

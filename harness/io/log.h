@@ -8,7 +8,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 enum class LogLevel { error, warning, info, debug };
 std::optional<LogLevel> log_level_from_name(std::string_view name);
@@ -29,4 +29,4 @@ void log(LogLevel level, const Parts&... parts) {
   if (logs(level)) write_log(level, text(parts...));
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -14,7 +14,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // A signal handler can read global variables only, and must not take a lock.
@@ -137,4 +137,4 @@ Tensor mapped_tensor(std::shared_ptr<const MappedFile> file, int64_t position, c
   return Tensor(std::move(storage), dtype, shape);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

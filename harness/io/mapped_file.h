@@ -6,7 +6,7 @@
 #include "harness/io/file.h"
 #include "kernels/tensor.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // The whole file, read-only, paged in as it is touched. To touch a page that the file no longer has
 // would be a SIGBUS: here such pages read as zeros, in whichever thread it happens, and check()
@@ -44,4 +44,4 @@ class MappedFile {
 Tensor mapped_tensor(std::shared_ptr<const MappedFile> file, int64_t position, const void* owner,
                      DType dtype, const Shape& shape);
 
-}  // namespace plumb
+}  // namespace plumb::harness

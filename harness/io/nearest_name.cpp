@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // What counts of a name.
@@ -58,4 +58,4 @@ std::string did_you_mean(std::string_view typed, const std::vector<std::string>&
   return nearest ? "; did you mean " + *nearest + "?" : "";
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

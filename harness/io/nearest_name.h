@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace plumb {
+namespace plumb::harness {
 
 // Of the known names the one that the fewest letters tell from `typed` (an insertion, a removal, an
 // exchange or a swap of neighbours is one; case, "_" and "-" are none), or that contains it;
@@ -17,4 +17,4 @@ std::optional<std::string> nearest_name(std::string_view typed,
 // "; did you mean rms_norm?", or nothing.
 std::string did_you_mean(std::string_view typed, const std::vector<std::string>& known);
 
-}  // namespace plumb
+}  // namespace plumb::harness

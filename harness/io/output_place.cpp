@@ -9,7 +9,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 namespace fs = std::filesystem;
 
@@ -116,4 +116,4 @@ void require_different(const std::vector<NamedFile>& outputs,
   }
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -9,7 +9,7 @@
 
 #include "harness/io/file.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // What a path stands for, through links, though it may not exist yet: a new file is to replace
 // that, not the link. Throws UsageError for a circle of links.
@@ -38,4 +38,4 @@ struct NamedFile {
 void require_different(const std::vector<NamedFile>& outputs,
                        const std::vector<NamedFile>& inputs = {});
 
-}  // namespace plumb
+}  // namespace plumb::harness

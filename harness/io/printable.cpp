@@ -1,6 +1,6 @@
 #include "harness/io/printable.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 std::string printable(std::string_view text, size_t limit) {
   constexpr char kDigits[] = "0123456789abcdef";
@@ -16,4 +16,4 @@ std::string printable(std::string_view text, size_t limit) {
   return out + (text.size() > limit ? "...\"" : "\"");
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -9,7 +9,7 @@
 #include "harness/io/utf8.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr int64_t kLengthBytes = 8;
@@ -232,4 +232,4 @@ void write_safetensors(AtomicFile& file, const NamedTensors& tensors) {
   file.commit();
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

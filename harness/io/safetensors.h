@@ -12,7 +12,7 @@
 #include "harness/io/file.h"
 #include "kernels/tensor.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 struct SafetensorsEntry {
   DType dtype;
@@ -74,4 +74,4 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors);
 void write_safetensors(AtomicFile& file, const NamedTensors& tensors);  // commits it
 
-}  // namespace plumb
+}  // namespace plumb::harness

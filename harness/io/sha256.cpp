@@ -9,7 +9,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 class Sha256 {
@@ -59,4 +59,4 @@ std::string sha256_hex(const File& file) {
   return hash.hex();
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

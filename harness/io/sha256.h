@@ -6,10 +6,10 @@
 
 #include "harness/io/file.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Both throw Error where libcrypto refuses.
 std::string sha256_hex(const void* data, int64_t bytes);
 std::string sha256_hex(const File& file);  // as long as it was when it was opened
 
-}  // namespace plumb
+}  // namespace plumb::harness

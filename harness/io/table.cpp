@@ -5,7 +5,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 size_t width_of(const std::string& words) {
@@ -54,4 +54,4 @@ std::string Table::to_text() const {
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

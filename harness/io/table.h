@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace plumb {
+namespace plumb::harness {
 
 class Table {
  public:
@@ -28,4 +28,4 @@ class Table {
   std::vector<std::vector<Cell>> rows_;
 };
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // Bytes of the sequence at `at`, or 0 where it is invalid.
@@ -49,4 +49,4 @@ size_t utf8_valid_prefix(std::string_view text) {
   return at;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

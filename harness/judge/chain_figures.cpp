@@ -6,7 +6,7 @@
 #include "harness/judge/limits.h"
 #include "harness/judge/sums.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 std::string_view name_of(Diagnosis diagnosis) {
   switch (diagnosis) {
@@ -104,4 +104,4 @@ int64_t onset(const std::vector<ChainRow>& rows) {
   return first(rows, [](const ChainRow& row) { return row.chained_failed(); });
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -12,7 +12,7 @@
 
 #include "kernels/dtype.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 inline constexpr double kNoFigure = std::numeric_limits<double>::quiet_NaN();
 inline constexpr int64_t kAnyWidth = int64_t{1} << 40;
@@ -93,4 +93,4 @@ struct ChainReport {
   std::string culprit_block;     // its block or, for a path, the layer's
 };
 
-}  // namespace plumb
+}  // namespace plumb::harness

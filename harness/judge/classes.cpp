@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 void count(ClassCounts& counts, ValueClass c) {
@@ -59,4 +59,4 @@ ClassCheck check_classes(const std::vector<double>& y, const std::vector<double>
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -6,7 +6,7 @@
 
 #include "kernels/dtype.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 enum class ValueClass : uint8_t { finite, plus_infinity, minus_infinity, nan };
 ValueClass class_of(double x);
@@ -41,4 +41,4 @@ ClassCheck check_classes(const std::vector<double>& y, const std::vector<double>
                          const std::vector<double>& o, const std::vector<uint8_t>& valid,
                          DType storage);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <optional>
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 bool same_value(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
@@ -127,4 +127,4 @@ Conformance conformance(const std::vector<double>& y, const std::vector<double>&
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

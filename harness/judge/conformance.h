@@ -10,7 +10,7 @@
 #include "harness/judge/output_case.h"
 #include "kernels/dtype.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 struct Conformance {
   int64_t n = 0;          // elements compared
@@ -59,4 +59,4 @@ bool conformance_applies(DType storage, int64_t n, const RowsAside& aside = {});
 Conformance conformance(const std::vector<double>& y, const std::vector<double>& model,
                         const std::vector<uint8_t>& valid, const ConformanceRule& rule);
 
-}  // namespace plumb
+}  // namespace plumb::harness

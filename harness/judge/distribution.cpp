@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr int kLowestOctave = -4;
@@ -82,4 +82,4 @@ double round_quickly(DType dtype, double x) {
   return std::bit_cast<double>(rounded >> dropped << dropped);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

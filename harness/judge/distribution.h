@@ -6,7 +6,7 @@
 
 #include "kernels/dtype.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Octaves of z: bin 0 holds z < 2^-4, bin b holds [2^(b-5), 2^(b-4)) to 2^20, the last one the
 // rest, infinity and NaN.
@@ -27,4 +27,4 @@ int64_t ulp_distance(DType dtype, double a, double b);
 // round_to() of kernels/dtype.h, faster for normal results.
 double round_quickly(DType dtype, double x);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -5,7 +5,7 @@
 #include "harness/judge/limits.h"
 #include "harness/judge/sums.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 Float64Agreement float64_agreement(const std::vector<double>& y, const std::vector<double>& o,
                                    const std::vector<double>& delta,
@@ -22,4 +22,4 @@ Float64Agreement float64_agreement(const std::vector<double>& y, const std::vect
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

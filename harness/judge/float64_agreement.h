@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace plumb {
+namespace plumb::harness {
 
 struct Float64Agreement {
   double share = 0;  // the largest |y - o|, as a share of 1e-12 max|o| + 2^-24 |delta|
@@ -17,4 +17,4 @@ Float64Agreement float64_agreement(const std::vector<double>& y, const std::vect
                                    const std::vector<double>& delta,
                                    const std::vector<uint8_t>& compared, double max_abs);
 
-}  // namespace plumb
+}  // namespace plumb::harness

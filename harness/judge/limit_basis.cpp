@@ -7,7 +7,7 @@
 #include "harness/judge/sums.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 Statistics lower(const Statistics& a, const Statistics& b) {
@@ -214,4 +214,4 @@ bool LimitBasis::simulate() {
   return noisy;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

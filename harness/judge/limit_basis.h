@@ -10,7 +10,7 @@
 #include "harness/judge/output_case.h"
 #include "harness/recording/layout.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // The arrays of a case as [rows, columns] doubles; empty where the case has none.
 struct CaseArrays {
@@ -71,4 +71,4 @@ class LimitBasis {
   Spread own_;
 };
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -6,7 +6,7 @@
 #include "harness/judge/spread_limit.h"
 #include "harness/judge/sums.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 double unit_of(const Accumulator& accumulator) { return std::ldexp(1.0, -accumulator.bits); }
@@ -141,4 +141,4 @@ std::vector<Gate> statistic_gates(const Statistics& y, const Statistics& referen
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -10,7 +10,7 @@
 #include "harness/recording/spread.h"
 #include "kernels/contract.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Every constant of the judge. They come from a simulation of correct and broken blocks in bf16,
 // fp16 and fp32 (tests/harness/simulation_test.cpp holds a piece of it) and from runs on real
@@ -119,4 +119,4 @@ bool no_less_accurate(const Statistics& errors, const Statistics& others, const 
 // Allows what simulated correct kernels show of the gate, if that is more.
 void widen(Gate& gate, const Spread* spread, DType storage);
 
-}  // namespace plumb
+}  // namespace plumb::harness

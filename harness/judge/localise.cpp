@@ -9,7 +9,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr double kShare = 0.99;     // of the energy that the region must hold
@@ -249,4 +249,4 @@ Localisation localise(const std::vector<double>& energy, const Layout& layout,
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -8,7 +8,7 @@
 #include "harness/judge/limits.h"
 #include "harness/judge/statistics.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Energy summed over everything but one coordinate.
 struct ErrorMap {
@@ -32,4 +32,4 @@ std::vector<double> excess_energy(const std::vector<double>& y, const ReferenceS
 Localisation localise(const std::vector<double>& energy, const Layout& layout,
                       const std::vector<Gate>& gates);
 
-}  // namespace plumb
+}  // namespace plumb::harness

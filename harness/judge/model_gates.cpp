@@ -6,7 +6,7 @@
 
 #include "harness/judge/sums.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr size_t kTop = 5;
@@ -126,4 +126,4 @@ std::vector<Gate> model_gates(const ModelFigures& f, double c, double floor) {
                     {{"undecidable", static_cast<double>(f.tokens - f.decidable)}})};
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

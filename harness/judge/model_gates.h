@@ -7,7 +7,7 @@
 
 #include "harness/judge/limits.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // The logits of one token position: y, the reference r and the oracle o, each [V].
 struct TokenLogits {
@@ -41,4 +41,4 @@ ModelFigures model_figures(const std::vector<TokenLogits>& tokens, double c, dou
 // F: the floor of final norm and head.
 std::vector<Gate> model_gates(const ModelFigures& figures, double c, double floor);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -12,7 +12,7 @@
 #include "kernels/contract.h"
 #include "kernels/tensor.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 class OracleRuns;
 
@@ -72,4 +72,4 @@ struct OutputCase {
   bool has_expected_shape() const { return y.defined() && y.shape() == expected().shape(); }
 };
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -5,7 +5,7 @@
 #include "harness/judge/limits.h"
 #include "harness/judge/sums.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr double kMedianToSigma = 0.6745;  // median |x| of a normal distribution with sigma 1
@@ -104,4 +104,4 @@ ReferenceScales reference_scales(const Layout& layout, std::vector<double> o,
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

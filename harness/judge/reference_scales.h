@@ -10,7 +10,7 @@
 #include "harness/recording/layout.h"
 #include "kernels/dtype.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // A group family with what depends on o only. Groups of fewer than 8 elements are left out (scale
 // 0).
@@ -48,4 +48,4 @@ struct ReferenceScales {
 ReferenceScales reference_scales(const Layout& layout, std::vector<double> o,
                                  const std::vector<uint8_t>& valid, DType storage);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -5,7 +5,7 @@
 
 #include "harness/judge/sums.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr auto kWidth = static_cast<size_t>(kSketchWidth);
@@ -126,4 +126,4 @@ Localisation localise_rows(const RowSample& sample, const Layout& layout, const 
   return localise(energy, layout_of_rows(sample, layout), gates);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

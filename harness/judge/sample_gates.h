@@ -8,7 +8,7 @@
 #include "harness/judge/localise.h"
 #include "harness/recording/sampled.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // What the chosen rows say that all rows are held to.
 struct SampleRule {
@@ -36,4 +36,4 @@ std::vector<Gate> sample_gates(const RowSample& sample, const Layout& layout,
 Localisation localise_rows(const RowSample& sample, const Layout& layout, const SampleRule& rule,
                            const std::vector<Gate>& gates);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -5,7 +5,7 @@
 
 #include "harness/judge/limits.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 SpreadOf over_values(std::string_view gate, const std::vector<double>& values) {
@@ -59,4 +59,4 @@ double spread_limit(const SpreadOf& spread, DType storage) {
   return std::max(c_of(storage) * rms, spread.mean + kLimits.spread_deviations * spread.deviation);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

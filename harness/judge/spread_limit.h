@@ -8,7 +8,7 @@
 #include "harness/judge/statistics.h"
 #include "harness/recording/spread.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Of statistics that are measured against one oracle.
 Spread spread_of(const std::vector<Statistics>& runs);
@@ -21,4 +21,4 @@ SpreadOf spread_of_counts(std::string_view gate, const std::vector<int64_t>& cou
 // What a correct kernel's statistic stays below: max(c rms, mean + 10 deviations).
 double spread_limit(const SpreadOf& spread, DType storage);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -8,7 +8,7 @@
 #include "harness/judge/limits.h"
 #include "harness/judge/sums.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr size_t kWorstGroups = 5;
@@ -286,4 +286,4 @@ Details details(const std::vector<double>& y, const ReferenceScales& scales,
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -9,7 +9,7 @@
 
 #include "harness/judge/reference_scales.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // M_A of one family.
 struct GroupStatistic {
@@ -64,4 +64,4 @@ struct Details {
 Details details(const std::vector<double>& y, const ReferenceScales& scales,
                 const std::vector<uint8_t>& skipped);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 struct Row {
@@ -67,4 +67,4 @@ int run_exit_code(const std::vector<Status>& statuses, bool strict) {
   return unproved && proved && !strict ? 0 : exit_code(all);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

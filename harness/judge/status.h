@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace plumb {
+namespace plumb::harness {
 
 enum class Status : uint8_t {
   pass,
@@ -40,4 +40,4 @@ std::string_view name_of(Determinism determinism);  // "not measured", "D0": the
 // or when nothing in the run was better. No status at all is a usage error (2): nothing was run.
 int run_exit_code(const std::vector<Status>& statuses, bool strict);
 
-}  // namespace plumb
+}  // namespace plumb::harness

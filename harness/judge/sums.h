@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <limits>
 
-namespace plumb {
+namespace plumb::harness {
 
 // Sum of term(i) in chunks of 4096, added in index order: the result depends on nothing but the
 // terms.
@@ -32,4 +32,4 @@ inline double quotient(double a, double b) {
 // Whether v replaces the largest value so far: NaN does, and nothing replaces NaN.
 inline bool exceeds(double v, double largest) { return !(v <= largest) && !std::isnan(largest); }
 
-}  // namespace plumb
+}  // namespace plumb::harness

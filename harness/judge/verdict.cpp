@@ -14,7 +14,7 @@
 #include "harness/recording/layout.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 enum class Rule { bits, float64, gates };
@@ -364,4 +364,4 @@ Verdict combine(std::vector<OutputVerdict> outputs) {
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -13,7 +13,7 @@
 #include "harness/judge/statistics.h"
 #include "harness/judge/status.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 struct OutputVerdict {
   std::string name;  // of the output
@@ -57,4 +57,4 @@ struct Verdict {
 };
 Verdict combine(std::vector<OutputVerdict> outputs);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -6,7 +6,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 std::string short_number(double x) {
@@ -95,4 +95,4 @@ std::string failure_text(const OutputVerdict& verdict, const std::vector<double>
   return out + "; where: " + verdict.where->region;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -6,7 +6,7 @@
 
 #include "harness/judge/verdict.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // "head 3, token 5: token x head error 3.1e-02, allowed 7.4e-03 (reference 3.6e-03), 4.2x; head 3,
 // token >= 5". The gate that comes first: classes, padding, bits, then the one that is exceeded by
@@ -14,4 +14,4 @@ namespace plumb {
 std::string failure_text(const OutputVerdict& verdict, const std::vector<double>& y,
                          const std::vector<double>& expected);
 
-}  // namespace plumb
+}  // namespace plumb::harness

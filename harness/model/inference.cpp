@@ -8,7 +8,7 @@
 #include "harness/recording/select.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr int64_t kLargestTokenFile = int64_t{256} << 20;
@@ -89,7 +89,7 @@ std::filesystem::path find_model(const std::string& name) {
 
 Inference::Inference(const ModelFolder& folder, Device& device, DType dtype, int64_t batch,
                      int64_t max_length, const std::vector<int64_t>& padding, bool replay,
-                     CacheKind kind)
+                     blocks::CacheKind kind)
     : folder_(folder),
       device_(device),
       model_(folder.load(device, dtype)),
@@ -98,7 +98,7 @@ Inference::Inference(const ModelFolder& folder, Device& device, DType dtype, int
       step_logits_(device.allocate(dtype, {batch, 1, model_->vocabulary()})),
       step_(*model_, device, sequence_, step_ids_, step_logits_, replay) {}
 
-void Inference::run_prompt(const Tensor& host_ids, int64_t kept, Observer* observer) {
+void Inference::run_prompt(const Tensor& host_ids, int64_t kept, blocks::Observer* observer) {
   const Shape logits{host_ids.dim(0), kept, vocabulary()};
   if (!ids_.defined() || !(ids_.shape() == host_ids.shape())) {
     ids_ = device_.allocate(DType::i64, host_ids.shape());
@@ -107,11 +107,11 @@ void Inference::run_prompt(const Tensor& host_ids, int64_t kept, Observer* obser
     logits_ = device_.allocate(model_->dtype(), logits);
   }
   device_.upload(ids_, host_ids.raw());
-  Context ctx{device_.ops(), observer};
+  blocks::Context ctx{device_.ops(), observer};
   model_->forward(ctx, logits_, ids_, sequence_);
 }
 
-Tensor Inference::forward(const TokenRows& tokens, int64_t keep, Observer* observer) {
+Tensor Inference::forward(const TokenRows& tokens, int64_t keep, blocks::Observer* observer) {
   const auto batch = static_cast<int64_t>(tokens.size());
   const auto count = static_cast<int64_t>(tokens.at(0).size());
   const int64_t kept = keep > 0 ? std::min(keep, count) : count;
@@ -132,4 +132,4 @@ Tensor Inference::forward(const TokenRows& tokens, int64_t keep, Observer* obser
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -8,7 +8,7 @@
 #include "blocks/models/decode_step.h"
 #include "harness/model/model_folder.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Token ids, one sequence per row.
 using TokenRows = std::vector<std::vector<int64_t>>;
@@ -32,29 +32,29 @@ class Inference {
   // possible.
   Inference(const ModelFolder& folder, Device& device, DType dtype, int64_t batch,
             int64_t max_length, const std::vector<int64_t>& padding = {}, bool replay = true,
-            CacheKind kind = CacheKind::dynamic);
+            blocks::CacheKind kind = blocks::CacheKind::dynamic);
 
   // The next tokens of every sequence, equally many -> logits [B, T', V] of the last T' = min(keep,
   // T) of them (0: all), in the model's dtype. UsageError for an id that the model does not have,
   // BadInput where a file changed while it was used.
-  Tensor forward(const TokenRows& tokens, int64_t keep, Observer* observer = nullptr);
+  Tensor forward(const TokenRows& tokens, int64_t keep, blocks::Observer* observer = nullptr);
 
-  RotaryAngles& angles() { return sequence_.angles; }
+  blocks::RotaryAngles& angles() { return sequence_.angles; }
   int64_t vocabulary() const { return model_->vocabulary(); }
   int64_t length() const { return sequence_.length; }
   // Why single tokens are not replayed; empty: they are.
   std::string why_eager() const { return step_.why_eager(); }
 
  private:
-  void run_prompt(const Tensor& host_ids, int64_t kept, Observer* observer);
+  void run_prompt(const Tensor& host_ids, int64_t kept, blocks::Observer* observer);
 
   const ModelFolder& folder_;
   Device& device_;
-  std::unique_ptr<CausalLm> model_;
-  Sequence sequence_;
+  std::unique_ptr<blocks::CausalLm> model_;
+  blocks::Sequence sequence_;
   Tensor ids_, logits_;            // on the device, kept while their shapes stay the same
   Tensor step_ids_, step_logits_;  // of single tokens
-  DecodeStep step_;
+  blocks::DecodeStep step_;
 };
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -11,7 +11,7 @@
 #include "harness/replay/execute.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 namespace fs = std::filesystem;
@@ -36,7 +36,7 @@ std::string listed(const std::vector<std::string>& names) {
 }
 
 // As in recordings, and lists of strings, which those never have ("layer_types").
-Params::Value read_setting(JsonValue value, const std::string& where) {
+blocks::Params::Value read_setting(JsonValue value, const std::string& where) {
   using Kind = JsonValue::Kind;
   if (value.kind() != Kind::array) return read_param(value, where);
   std::vector<std::string> words;
@@ -48,11 +48,11 @@ Params::Value read_setting(JsonValue value, const std::string& where) {
   return words;
 }
 
-Params read_config(JsonValue object, const std::string& where) {
-  Params out(where);
+blocks::Params read_config(JsonValue object, const std::string& where) {
+  blocks::Params out(where);
   for (const JsonMember member : object.members()) {
     const std::string name = read_key(member);
-    if (is_irrelevant_config_key(name)) continue;
+    if (blocks::is_irrelevant_config_key(name)) continue;
     out.set(name, read_setting(member.value, where + ": " + name));
   }
   return out;
@@ -73,7 +73,7 @@ Params read_config(JsonValue object, const std::string& where) {
 
 }  // namespace
 
-Params read_model_config(const fs::path& file) {
+blocks::Params read_model_config(const fs::path& file) {
   const auto document = read_json(file);
   return read_config(document->root(), file.string());
 }
@@ -144,7 +144,7 @@ void ModelFolder::read_index() {
 }
 
 DType ModelFolder::dtype() const {
-  if (const auto stated = Config(config_).dtype()) return *stated;
+  if (const auto stated = blocks::Config(config_).dtype()) return *stated;
   for (const auto& [name, place] : weights_) {
     if (is_floating(place.entry.dtype)) return place.entry.dtype;
   }
@@ -155,10 +155,10 @@ std::vector<int64_t> ModelFolder::stop_tokens() const {
   const fs::path file = path_ / "generation_config.json";
   std::error_code failure;
   if (fs::exists(file, failure)) {
-    const auto ids = Config(read_model_config(file)).ids("eos_token_id");
+    const auto ids = blocks::Config(read_model_config(file)).ids("eos_token_id");
     if (!ids.empty()) return ids;
   }
-  return Config(config_).ids("eos_token_id");
+  return blocks::Config(config_).ids("eos_token_id");
 }
 
 int64_t ModelFolder::bytes() const {
@@ -177,7 +177,7 @@ Tensor ModelFolder::host(const Place& place, const void* owner) const {
                        place.entry.shape);
 }
 
-void ModelFolder::require_expected(const Weights& expected) const {
+void ModelFolder::require_expected(const blocks::Weights& expected) const {
   std::vector<std::string> missing, shapes, unused;
   for (const auto& [name, shape] : expected.asked()) {
     const auto found = weights_.find(name);
@@ -233,16 +233,16 @@ Tensor ModelFolder::placed(const Place& place, Device& device, DType dtype) cons
   return out;
 }
 
-std::unique_ptr<CausalLm> ModelFolder::load(Device& device, DType dtype) const {
-  const Weights expected = expected_weights(Config(config_));
+std::unique_ptr<blocks::CausalLm> ModelFolder::load(Device& device, DType dtype) const {
+  const blocks::Weights expected = blocks::expected_weights(blocks::Config(config_));
   require_expected(expected);
-  auto tensors = std::make_shared<Weights::Map>();
+  auto tensors = std::make_shared<blocks::Weights::Map>();
   for (const auto& [name, shape] : expected.asked()) {
     tensors->emplace(name, placed(weights_.at(name), device, dtype));
   }
   device.synchronize();
   check();
-  return load_model(Weights(tensors, path_.string()), Config(config_));
+  return blocks::load_model(blocks::Weights(tensors, path_.string()), blocks::Config(config_));
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -11,10 +11,10 @@
 #include "harness/io/mapped_file.h"
 #include "harness/io/safetensors.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // A config.json without the keys that no model reads. Throws BadInput.
-Params read_model_config(const std::filesystem::path& file);
+blocks::Params read_model_config(const std::filesystem::path& file);
 
 // The files of a folder, their headers checked; links are followed, as the hub's own cache consists
 // of them. Everything throws BadInput that says what to do:
@@ -27,7 +27,7 @@ class ModelFolder {
   explicit ModelFolder(const std::filesystem::path& folder);
 
   const std::filesystem::path& path() const { return path_; }
-  const Params& config() const { return config_; }
+  const blocks::Params& config() const { return config_; }
   // The configuration's, else that of the first float tensor.
   DType dtype() const;
   // Of generation_config.json, else of config.json.
@@ -36,7 +36,7 @@ class ModelFolder {
 
   // The model with its weights on the device in `dtype`: in place where the device works on host
   // memory and the stored dtype is that one, else copied, each element rounded once.
-  std::unique_ptr<CausalLm> load(Device& device, DType dtype) const;
+  std::unique_ptr<blocks::CausalLm> load(Device& device, DType dtype) const;
   // Throws BadInput where a file changed since: results cannot be trusted.
   void check() const;
 
@@ -53,14 +53,14 @@ class ModelFolder {
   void add_shard(File file);
   void read_index();
   void read_recording();
-  void require_expected(const Weights& expected) const;
+  void require_expected(const blocks::Weights& expected) const;
   Tensor host(const Place& place, const void* owner) const;
   Tensor placed(const Place& place, Device& device, DType dtype) const;
 
   std::filesystem::path path_;
-  Params config_;
+  blocks::Params config_;
   std::vector<Shard> shards_;
   std::map<std::string, Place> weights_;
 };
 
-}  // namespace plumb
+}  // namespace plumb::harness

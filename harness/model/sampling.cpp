@@ -8,7 +8,7 @@
 #include "harness/io/generator.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // Uniform in [0, 1).
@@ -90,4 +90,4 @@ Generated generate(Inference& inference, const TokenRows& prompt, int64_t most,
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -7,7 +7,7 @@
 
 #include "harness/model/inference.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // As transformers' generate(): temperature, then the top k, then the smallest set of the most
 // probable tokens that holds top_p, then a draw among them.
@@ -36,4 +36,4 @@ Generated generate(Inference& inference, const TokenRows& prompt, int64_t most,
                    const Sampling& sampling, const std::vector<int64_t>& stops,
                    const std::function<void(size_t row, int64_t id)>& said);
 
-}  // namespace plumb
+}  // namespace plumb::harness

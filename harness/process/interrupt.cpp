@@ -7,7 +7,7 @@
 #include <csignal>
 #include <cstring>
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // A signal handler can reach nothing else.
@@ -42,4 +42,4 @@ std::string signal_name(int signal) { return signal == SIGINT ? "SIGINT" : "SIGT
 
 int interrupt_descriptor() { return ends[0]; }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -5,7 +5,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Ends a wait; the program's exit code is then 128 + signal.
 class Interrupted : public Error {
@@ -21,4 +21,4 @@ std::string signal_name(int signal);  // "SIGINT" or "SIGTERM"
 // Readable once a signal was noted; -1 while they are not caught.
 int interrupt_descriptor();
 
-}  // namespace plumb
+}  // namespace plumb::harness

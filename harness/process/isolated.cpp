@@ -7,7 +7,7 @@
 #include "harness/process/serialised_result.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // First bytes of messages.
@@ -56,4 +56,4 @@ int run_isolated(const std::string& command, const WorkerOptions& options,
   }
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

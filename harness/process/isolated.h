@@ -7,7 +7,7 @@
 
 #include "harness/process/worker_options.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Says what is done next, "linear.q_proj on cuda:0"; the time that it may take starts anew.
 using Step = std::function<void(const std::string& what)>;
@@ -22,4 +22,4 @@ inline constexpr const char* kOutputLost = "cannot be written to its end; is the
 int run_isolated(const std::string& command, const WorkerOptions& options,
                  const std::function<int(const Step&)>& work);
 
-}  // namespace plumb
+}  // namespace plumb::harness

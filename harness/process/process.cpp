@@ -18,7 +18,7 @@
 #include "harness/process/interrupt.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using std::chrono::milliseconds;
@@ -162,4 +162,4 @@ std::string Process::early_end() {
   return how.empty() ? "ended without a result" : how;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -12,7 +12,7 @@
 #include "harness/io/file.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // A process took longer than it may.
 class TimedOut : public Error {
@@ -69,4 +69,4 @@ class Process {
   Channel channel_;
 };
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -3,7 +3,7 @@
 #include "harness/process/process.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 enum Kind : char { returned, usage, bad_input, device, timed_out, unsupported, other };
@@ -43,4 +43,4 @@ std::string deserialised(const std::string& message) {
   }
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -4,10 +4,10 @@
 #include <functional>
 #include <string>
 
-namespace plumb {
+namespace plumb::harness {
 
 std::string serialised(const std::function<std::string()>& make);
 // What `make` returned; throws what it threw: the same kind of Error with the same text.
 std::string deserialised(const std::string& message);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -1,7 +1,7 @@
 // How work is done in a process of its own.
 #pragma once
 
-namespace plumb {
+namespace plumb::harness {
 
 struct WorkerOptions {
   bool own_process = true;    // false: here, for debuggers; then a crash is a crash of the program
@@ -9,4 +9,4 @@ struct WorkerOptions {
   bool keep_outputs = false;  // results come with the outputs' values
 };
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -5,7 +5,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr int64_t kTileSide = 8;
@@ -317,4 +317,4 @@ std::string group_name(const Layout& layout, const Partition& family, int64_t gr
       column_words(layout, {column, std::min(column + width, layout.columns)}));
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

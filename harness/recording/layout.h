@@ -8,7 +8,7 @@
 
 #include "kernels/tensor.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Row = (batch, token), or (batch, kv_token) where no axis is called token; column = all other
 // axes, flattened in order. Either product is 1 when its axes are missing.
@@ -64,4 +64,4 @@ Partition along_axis(const Layout& layout, int axis);
 std::string element_name(const Layout& layout, int64_t position);
 std::string group_name(const Layout& layout, const Partition& family, int64_t group);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -15,7 +15,7 @@
 #include "harness/recording/recording_checkpoint.h"
 #include "harness/recording/recording_header.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 namespace fs = std::filesystem;
@@ -227,4 +227,4 @@ std::vector<fs::path> find_recordings(const fs::path& root) {
   return found;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -16,7 +16,7 @@
 #include "kernels/contract.h"
 #include "kernels/tensor.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // A tensor by its key in the recording's table, with one axis name per dimension.
 struct TensorRef {
@@ -90,7 +90,7 @@ struct Checkpoint {
   int64_t step = 0;                              // forward call of the model, from 0
   std::string contract;                          // a key of Recording::contracts()
   std::shared_ptr<const Operations> operations;  // of the traced run; null where there was none
-  Params params;
+  blocks::Params params;
   std::map<std::string, TensorRef> inputs;
   std::map<std::string, std::string> weights;  // name relative to the module path -> tensor key
   std::map<std::string, OutputRef> outputs;
@@ -164,4 +164,4 @@ class Recording {
 // sorted. BadInput when there is none.
 std::vector<std::filesystem::path> find_recordings(const std::filesystem::path& root);
 
-}  // namespace plumb
+}  // namespace plumb::harness

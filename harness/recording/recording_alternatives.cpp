@@ -7,7 +7,7 @@
 #include "harness/io/printable.h"
 #include "harness/recording/recording_fields.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr int64_t kMostPositions = 64;  // of a bug
@@ -93,4 +93,4 @@ std::vector<PlantedBug> read_bugs(JsonValue bugs, const std::map<std::string, Ou
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -8,7 +8,7 @@
 
 #include "harness/recording/recording_header.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // `output` is the output's own entry in the table. All throw BadInput naming the field.
 std::vector<MemberRef> read_members(JsonValue members, const TensorInfo& output,
@@ -19,4 +19,4 @@ std::string read_undecidable(JsonValue field, const TensorInfo& output,
 std::vector<PlantedBug> read_bugs(JsonValue bugs, const std::map<std::string, OutputRef>& outputs,
                                   const RecordingHeader& header);
 
-}  // namespace plumb
+}  // namespace plumb::harness

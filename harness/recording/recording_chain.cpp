@@ -4,7 +4,7 @@
 
 #include "harness/io/printable.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 bool is_layer(std::string_view block) {
@@ -73,4 +73,4 @@ void check_chain(const std::vector<Checkpoint>& checkpoints, JsonValue list) {
   }
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -7,7 +7,7 @@
 #include "harness/io/json.h"
 #include "harness/recording/recording.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // The outputs of a checkpoint that make the chain: the residual stream, the states after a call,
 // the final norm (which stands in no layer: its path has no number) and the logits.
@@ -21,4 +21,4 @@ bool is_chained(const std::vector<Checkpoint>& checkpoints);
 // and no others; `list` are the checkpoints in the file.
 void check_chain(const std::vector<Checkpoint>& checkpoints, JsonValue list);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -11,14 +11,14 @@
 #include "harness/recording/recording_fields.h"
 #include "harness/recording/sampled.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // Native ones, and `module`: any call that has none.
 const std::vector<std::string_view>& known_blocks() {
   static const std::vector<std::string_view> blocks = [] {
     std::vector<std::string_view> out = {"module"};
-    for (const BlockEntry& entry : block_catalog()) out.push_back(entry.name);
+    for (const blocks::BlockEntry& entry : blocks::block_catalog()) out.push_back(entry.name);
     return out;
   }();
   return blocks;
@@ -257,9 +257,9 @@ Checkpoint CheckpointReader::read() {
 
 }  // namespace
 
-Params::Value read_param(JsonValue value, const std::string& where) {
+blocks::Params::Value read_param(JsonValue value, const std::string& where) {
   switch (value.kind()) {
-    case JsonValue::Kind::null: return Params::Null{};
+    case JsonValue::Kind::null: return blocks::Params::Null{};
     case JsonValue::Kind::boolean: return value.boolean();
     case JsonValue::Kind::integer:
     case JsonValue::Kind::number: return value.number();
@@ -276,8 +276,8 @@ Params::Value read_param(JsonValue value, const std::string& where) {
   return numbers;
 }
 
-Params read_params(JsonValue value, const std::string& where) {
-  Params params(where);
+blocks::Params read_params(JsonValue value, const std::string& where) {
+  blocks::Params params(where);
   for (const JsonMember member : value.members()) {
     const std::string name = read_key(member);
     params.set(name, read_param(member.value, where + '.' + name));
@@ -298,4 +298,4 @@ std::vector<Checkpoint> read_checkpoints(JsonValue checkpoints, const RecordingH
   return result;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -6,14 +6,14 @@
 
 #include "harness/recording/recording_header.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Throws BadInput naming the field.
 std::vector<Checkpoint> read_checkpoints(JsonValue checkpoints, const RecordingHeader& header);
 
 // Numbers, strings, bools, null, number lists and objects of those; the strings "inf", "-inf" and
 // "nan" become numbers. `where` is Params::where().
-Params::Value read_param(JsonValue value, const std::string& where);
-Params read_params(JsonValue value, const std::string& where);
+blocks::Params::Value read_param(JsonValue value, const std::string& where);
+blocks::Params read_params(JsonValue value, const std::string& where);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -6,7 +6,7 @@
 #include "harness/io/printable.h"
 #include "harness/io/safetensors.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr std::array<std::string_view, 8> kDTypes = {"f64", "f32", "f16", "bf16",
@@ -86,4 +86,4 @@ std::vector<std::string> read_axes(JsonValue value, const std::string& key, cons
   return axes;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -10,7 +10,7 @@
 #include "harness/io/json.h"
 #include "kernels/tensor.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // 1 to 1024 bytes and no control characters.
 std::string read_name(JsonValue value);
@@ -27,4 +27,4 @@ Shape read_extents(JsonValue value);
 // `key`).
 std::vector<std::string> read_axes(JsonValue value, const std::string& key, const Shape& shape);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -8,7 +8,7 @@
 #include "harness/io/printable.h"
 #include "harness/recording/recording_fields.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr std::string_view kFormat = "plumbline-recording";
@@ -295,4 +295,4 @@ void check_payload_file(JsonValue root, const RecordingHeader& header, const std
   }
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

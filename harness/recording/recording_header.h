@@ -12,7 +12,7 @@
 #include "harness/io/safetensors.h"
 #include "harness/recording/recording.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 struct RecordedFile {
   JsonValue field;  // for errors
@@ -46,4 +46,4 @@ RecordingHeader read_recording_header(JsonValue root);
 void check_payload_file(JsonValue root, const RecordingHeader& header, const std::string& file,
                         const SafetensorsFile& payload);
 
-}  // namespace plumb
+}  // namespace plumb::harness

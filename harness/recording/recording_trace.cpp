@@ -9,7 +9,7 @@
 #include "harness/recording/recording_fields.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr int64_t kMostRuns = 1 << 20;
@@ -106,4 +106,4 @@ Tensor rounded_model(const Tensor& reference, const Tensor& at, const Tensor& va
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -12,7 +12,7 @@
 #include "harness/recording/spread.h"
 #include "kernels/tensor.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // One arithmetic operation of a traced run.
 struct Operation {
@@ -46,4 +46,4 @@ SpreadOf read_figures(const std::string& gate, JsonValue value);
 Tensor rounded_model(const Tensor& reference, const Tensor& at, const Tensor& values,
                      const std::string& where);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -5,7 +5,7 @@
 #include "harness/io/generator.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 std::string words_of(const RowSample& sample) {
   return text(sample.tokens.size(), " of ", sample.of, " rows",
@@ -51,4 +51,4 @@ std::vector<double> sketch_rows(const std::vector<double>& matrix, int64_t rows,
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

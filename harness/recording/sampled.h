@@ -9,7 +9,7 @@
 #include "harness/recording/layout.h"
 #include "kernels/tensor.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // The sketch of a row x is its products with 16 vectors of +1 and -1: sum_c sign(c, j) x_c, c the
 // column and sign(c, j) = 1 - 2 (bit j of splitmix64(0, c)). The mean of the squared products is an
@@ -37,4 +37,4 @@ Tensor take_rows(const Tensor& t, int axis, const std::vector<int64_t>& indices)
 // The sketch of every row of a whole output, in double and column order.
 std::vector<double> sketch_rows(const std::vector<double>& matrix, int64_t rows, int64_t columns);
 
-}  // namespace plumb
+}  // namespace plumb::harness

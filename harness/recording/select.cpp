@@ -8,7 +8,7 @@
 #include "harness/io/nearest_name.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 std::filesystem::path default_fixtures() {
   if (const char* named = std::getenv("PLUMB_FIXTURES"); named && *named) return named;
@@ -93,10 +93,12 @@ std::vector<size_t> selected_checkpoints(const Selection& selection, const Recor
 bool Selection::wants(std::string_view block) const {
   if (blocks.empty() && suites.empty()) return true;
   if (std::find(blocks.begin(), blocks.end(), block) != blocks.end()) return true;
-  return std::any_of(block_suites().begin(), block_suites().end(), [&](const BlockSuite& suite) {
-    return std::find(suites.begin(), suites.end(), suite.name) != suites.end() &&
-           std::find(suite.blocks.begin(), suite.blocks.end(), block) != suite.blocks.end();
-  });
+  return std::any_of(blocks::block_suites().begin(), blocks::block_suites().end(),
+                     [&](const blocks::BlockSuite& suite) {
+                       return std::find(suites.begin(), suites.end(), suite.name) != suites.end() &&
+                              std::find(suite.blocks.begin(), suite.blocks.end(), block) !=
+                                  suite.blocks.end();
+                     });
 }
 
 namespace {
@@ -121,13 +123,13 @@ void require_known(const char* option, const char* what, const std::string& name
 }  // namespace
 
 void require_known_blocks(const Selection& selection) {
-  std::vector<std::string> blocks = names_of(block_catalog());
+  std::vector<std::string> blocks = names_of(blocks::block_catalog());
   blocks.emplace_back("module");
   for (const std::string& block : selection.blocks) {
     require_known("--block", "block", block, blocks);
   }
   for (const std::string& suite : selection.suites) {
-    require_known("--suite", "suite", suite, names_of(block_suites()));
+    require_known("--suite", "suite", suite, names_of(blocks::block_suites()));
   }
 }
 
@@ -147,4 +149,4 @@ void require_some(const std::vector<size_t>& selected, const Selection& selectio
                         did_you_mean(selection.checkpoint, ids), "; its blocks: ", has));
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

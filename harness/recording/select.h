@@ -7,7 +7,7 @@
 
 #include "harness/recording/recording.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 struct Selection {
   std::vector<std::string> fixtures;  // recordings or folders of them; empty: the project's own
@@ -44,4 +44,4 @@ void require_some(const std::vector<size_t>& selected, const Selection& selectio
 // are named are in the catalog, or "module".
 void require_known_blocks(const Selection& selection);
 
-}  // namespace plumb
+}  // namespace plumb::harness

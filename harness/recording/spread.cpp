@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace plumb {
+namespace plumb::harness {
 
 const SpreadOf* Spread::find(std::string_view gate) const {
   const auto found =
@@ -10,4 +10,4 @@ const SpreadOf* Spread::find(std::string_view gate) const {
   return found == gates.end() ? nullptr : &*found;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace plumb {
+namespace plumb::harness {
 
 // One gate's statistic over the simulated kernels.
 struct SpreadOf {
@@ -25,4 +25,4 @@ struct Spread {
   const SpreadOf* find(std::string_view gate) const;  // null where there is none
 };
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -12,7 +12,7 @@
 #include "harness/replay/result.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // What the whole block promises: the coarsest of what its ops promise.
@@ -55,7 +55,7 @@ OpSet ops_with_single_rounding() {
 namespace {
 
 // The whole block is one, or it is added to a projection of an MLP.
-bool has_adapter(const BlockEntry& block, const Checkpoint& checkpoint) {
+bool has_adapter(const blocks::BlockEntry& block, const Checkpoint& checkpoint) {
   return block.name == "low_rank_adapter" || checkpoint.params.boolean_or("adapter", false);
 }
 
@@ -82,7 +82,7 @@ RunFacts facts_of(const std::vector<OpRecord>& records, DType dtype) {
   return out;
 }
 
-RunFacts external_facts(const Recording& recording, const BlockEntry& block,
+RunFacts external_facts(const Recording& recording, const blocks::BlockEntry& block,
                         const Checkpoint& checkpoint, const HostOperands& operands, Device& oracle,
                         DType dtype, RoundingPoints points) {
   const OpSet fused = points == RoundingPoints::fused ? ops_with_single_rounding() : OpSet();
@@ -95,8 +95,8 @@ RunFacts external_facts(const Recording& recording, const BlockEntry& block,
 
 namespace {
 
-bool is_composite(const BlockEntry& block) {
-  return block.bits == BitRule::none || block.bits == BitRule::cascade;
+bool is_composite(const blocks::BlockEntry& block) {
+  return block.bits == blocks::BitRule::none || block.bits == blocks::BitRule::cascade;
 }
 
 // How the run stands to the recording, which decides what it is held to.
@@ -127,7 +127,7 @@ std::optional<Spread> recorded_spread(const Checkpoint& checkpoint, const std::s
 }
 
 // The recorded one stands for a limit's floor: more than q and k give would loosen it.
-void require_recorded_score(const Checkpoint& checkpoint, const BlockEntry& block,
+void require_recorded_score(const Checkpoint& checkpoint, const blocks::BlockEntry& block,
                             double computed) {
   const std::optional<double> score = stated_score(checkpoint);
   if (!score) return;
@@ -143,7 +143,7 @@ void require_recorded_score(const Checkpoint& checkpoint, const BlockEntry& bloc
 // Our block in float64 on the recorded operands: whoever judges by it must make o of them.
 class Referee {
  public:
-  Referee(const Recording& recording, const Checkpoint& checkpoint, const BlockEntry& block,
+  Referee(const Recording& recording, const Checkpoint& checkpoint, const blocks::BlockEntry& block,
           const HostOperands& operands, bool other_dtype, OpSet fused, Device& oracle)
       : checkpoint_(checkpoint), block_(block), fused_(fused) {
     if (other_dtype) recorded_ = read_operands(recording, checkpoint, recording.dtype());
@@ -179,7 +179,7 @@ class Referee {
   }
 
   const Checkpoint& checkpoint_;
-  const BlockEntry& block_;
+  const blocks::BlockEntry& block_;
   const OpSet fused_;
   std::optional<HostOperands> recorded_;
   std::optional<OracleRuns> runs_;
@@ -214,16 +214,16 @@ bool is_refereed(const Checkpoint& checkpoint, const HostOperands& operands, DTy
 }
 
 std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoint& checkpoint,
-                                     const BlockEntry& block, const HostOperands& operands,
+                                     const blocks::BlockEntry& block, const HostOperands& operands,
                                      const std::map<std::string, Tensor>& outputs,
                                      const RunFacts& facts, Device& oracle, bool refereed) {
   const DType dtype = facts.dtype;
   const Standing standing = standing_of(recording, checkpoint, facts);
-  const bool exact = block.bits == BitRule::exact;
+  const bool exact = block.bits == blocks::BitRule::exact;
   const bool narrow = size_of(dtype) == 2;
   // Attention in one go rounds its probabilities against a running maximum: no model has its bits.
   const bool conforms =
-      narrow && facts.single_rounding.none() && !exact && block.bits != BitRule::none;
+      narrow && facts.single_rounding.none() && !exact && block.bits != blocks::BitRule::none;
 
   const auto runs = std::make_shared<OracleRuns>(recording, checkpoint, block, operands, oracle);
   Referee referee(recording, checkpoint, block, operands, standing.other_dtype,
@@ -275,12 +275,12 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
       output.reference = {};
       output.delta = {};
     }
-    if (block.bits == BitRule::cascade && !facts.stages.empty()) {
+    if (block.bits == blocks::BitRule::cascade && !facts.stages.empty()) {
       output.cascade_stages.assign(facts.stages.begin(), facts.stages.end() - 1);
       if (has_adapter(block, checkpoint)) take_bottleneck(output);
     }
     if (block.name == "sdpa") output.cascade_outputs = y.dim(-1);
-    if (block.bits == BitRule::scaled) {
+    if (block.bits == blocks::BitRule::scaled) {
       output.cascade_outputs = alike_in_row(operands.inputs.at("x"));
     }
     out.push_back(std::move(output));
@@ -288,4 +288,4 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

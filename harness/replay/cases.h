@@ -10,7 +10,7 @@
 #include "harness/replay/execute.h"
 #include "harness/replay/recorded_case.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // The arithmetic of one run of a block, whoever ran it.
 struct RunFacts {
@@ -24,7 +24,7 @@ RunFacts facts_of(const std::vector<OpRecord>& records, DType dtype);
 
 // The facts of a program that we did not see run: products in the storage dtype, float32 sums in
 // any order, rounded as `points` says.
-RunFacts external_facts(const Recording& recording, const BlockEntry& block,
+RunFacts external_facts(const Recording& recording, const blocks::BlockEntry& block,
                         const Checkpoint& checkpoint, const HostOperands& operands, Device& oracle,
                         DType dtype, RoundingPoints points);
 
@@ -44,8 +44,8 @@ bool is_refereed(const Checkpoint& checkpoint, const HostOperands& operands, DTy
 // a sampled output, on the chosen rows only. Where those cannot be computed alone, the reference
 // stands for the model, and another dtype is Unsupported. Not `refereed`: by the recording alone.
 std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoint& checkpoint,
-                                     const BlockEntry& block, const HostOperands& operands,
+                                     const blocks::BlockEntry& block, const HostOperands& operands,
                                      const std::map<std::string, Tensor>& outputs,
                                      const RunFacts& facts, Device& oracle, bool refereed = true);
 
-}  // namespace plumb
+}  // namespace plumb::harness

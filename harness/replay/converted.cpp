@@ -1,6 +1,6 @@
 #include "harness/replay/converted.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 Tensor converted(const Tensor& host, DType to) {
   if (host.dtype() == to) return host;
@@ -25,4 +25,4 @@ Tensor converted_mask(const Tensor& host, DType to) {
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

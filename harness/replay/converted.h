@@ -3,7 +3,7 @@
 
 #include "kernels/tensor.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // A host tensor with every element converted by one rounding; the same tensor when nothing changes.
 Tensor converted(const Tensor& host, DType to);
@@ -11,4 +11,4 @@ Tensor converted(const Tensor& host, DType to);
 // lowest of its new dtype.
 Tensor converted_mask(const Tensor& host, DType to);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -4,7 +4,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 void settle_device_errors(Status& status, std::string& reason, const std::function<void()>& work) {
   const auto give_up = [&](Status why, const std::string& words) {
@@ -22,4 +22,4 @@ void settle_device_errors(Status& status, std::string& reason, const std::functi
   }
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

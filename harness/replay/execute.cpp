@@ -8,7 +8,7 @@
 #include "kernels/error.h"
 #include "kernels/plugin_device.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // What transformers computes in float32 whatever the model's dtype: a state space's states, and
@@ -142,11 +142,11 @@ HostOperands blank_operands(const Recording& recording, const Checkpoint& checkp
   return out;
 }
 
-Execution execute(const BlockEntry& block, const Checkpoint& checkpoint,
+Execution execute(const blocks::BlockEntry& block, const Checkpoint& checkpoint,
                   const HostOperands& operands, Device& device, const RunSetup& setup) {
   const Placed placed(device, operands, setup.poison);
-  const Weights weights(std::make_shared<const Weights::Map>(placed.weights),
-                        checkpoint.params.where());
+  const blocks::Weights weights(std::make_shared<const blocks::Weights::Map>(placed.weights),
+                                checkpoint.params.where());
   Ops& ops = device.ops();
   ops.set_fused(setup.fused);
   ops.arena().set_poison(setup.poison);
@@ -154,7 +154,7 @@ Execution execute(const BlockEntry& block, const Checkpoint& checkpoint,
   Execution out;
   ops.observe(&out.records);
   const auto stop = [&] { ops.observe(nullptr); };
-  Context ctx{ops, setup.observer, setup.observer ? checkpoint.path : std::string()};
+  blocks::Context ctx{ops, setup.observer, setup.observer ? checkpoint.path : std::string()};
   checkpoint.params.rewind();
   const DeviceCounters before = device.counters().value_or(DeviceCounters{});
   const auto start = std::chrono::steady_clock::now();
@@ -195,4 +195,4 @@ std::vector<std::string> implementations_of(const std::vector<OpRecord>& records
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -12,7 +12,7 @@
 #include "harness/replay/converted.h"
 #include "kernels/ops.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 struct OutputSpec {
   std::string name;
@@ -38,7 +38,7 @@ HostOperands blank_operands(const Recording& recording, const Checkpoint& checkp
 struct RunSetup {
   OpSet fused = OpSet().set();  // which fused ops may run in the device's own version
   uint8_t poison = 0xff;        // what outputs and scratch hold before the run (0xff bytes are NaN)
-  Observer* observer = nullptr;  // sees the parts, below the checkpoint's path
+  blocks::Observer* observer = nullptr;  // sees the parts, below the checkpoint's path
 };
 
 struct Execution {
@@ -50,7 +50,7 @@ struct Execution {
 };
 
 // Throws what the block throws: BadInput, Unsupported, UsageError, DeviceError.
-Execution execute(const BlockEntry& block, const Checkpoint& checkpoint,
+Execution execute(const blocks::BlockEntry& block, const Checkpoint& checkpoint,
                   const HostOperands& operands, Device& device, const RunSetup& setup);
 
 // Contracts of a plugin's kernels among those that ran that widen limits (kernels/plugin_device.h),
@@ -60,4 +60,4 @@ std::vector<std::string> looser_contracts(const Ops& ops, const std::vector<OpRe
 // "linear/onednn", "sdpa/avx2": each once, in order of first use.
 std::vector<std::string> implementations_of(const std::vector<OpRecord>& records);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -5,7 +5,7 @@
 #include "harness/replay/known_bug.h"
 #include "harness/replay/rounding_family.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // Whether the bits of an output can follow roundings: not where some of them are NaN by mistake.
@@ -18,8 +18,8 @@ bool has_roundings(const CheckpointResult& result, const std::string& output) {
 }  // namespace
 
 void explain_failure(const Recording& recording, const Checkpoint& checkpoint,
-                     const BlockEntry& block, const HostOperands& operands, const RunFacts& facts,
-                     const std::vector<OutputCase>& cases, Device& oracle,
+                     const blocks::BlockEntry& block, const HostOperands& operands,
+                     const RunFacts& facts, const std::vector<OutputCase>& cases, Device& oracle,
                      CheckpointResult& result) {
   const bool comparable = std::all_of(cases.begin(), cases.end(), [](const OutputCase& output) {
     return output.has_expected_shape();
@@ -35,7 +35,7 @@ void explain_failure(const Recording& recording, const Checkpoint& checkpoint,
     return;
   }
   const bool searched = !result.diagnosis.empty();
-  if (searched || size_of(facts.dtype) != 2 || block.bits == BitRule::exact) return;
+  if (searched || size_of(facts.dtype) != 2 || block.bits == blocks::BitRule::exact) return;
   OracleRuns runs(recording, checkpoint, block, operands, oracle);
   for (const OutputCase& output : cases) {
     if (!has_roundings(result, output.name)) continue;
@@ -45,4 +45,4 @@ void explain_failure(const Recording& recording, const Checkpoint& checkpoint,
   if (!result.diagnosis.empty()) result.details.push_back("bits: " + result.diagnosis);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -6,14 +6,14 @@
 #include "harness/replay/cases.h"
 #include "harness/replay/result.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Adds to a result that failed which roundings its 16-bit outputs follow (CheckpointResult::
 // diagnosis, and a detail), and the known bug that it is, which the reason then says, too.
 // `cases`: what result.outputs were judged from.
 void explain_failure(const Recording& recording, const Checkpoint& checkpoint,
-                     const BlockEntry& block, const HostOperands& operands, const RunFacts& facts,
-                     const std::vector<OutputCase>& cases, Device& oracle,
+                     const blocks::BlockEntry& block, const HostOperands& operands,
+                     const RunFacts& facts, const std::vector<OutputCase>& cases, Device& oracle,
                      CheckpointResult& result);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -10,14 +10,15 @@
 #include "harness/replay/rounding_family.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // Lets the output be held to the rounding points that its bits follow, and says which. Attention
 // that follows none is judged by its errors alone: how its keys were divided is unknown.
-std::string follow_bits(const BlockEntry& block, std::optional<RoundingPoints> demanded,
+std::string follow_bits(const blocks::BlockEntry& block, std::optional<RoundingPoints> demanded,
                         RoundingPoints recorded, OracleRuns& runs, OutputCase& output) {
-  const bool determined = block.bits != BitRule::exact && block.bits != BitRule::none;
+  const bool determined =
+      block.bits != blocks::BitRule::exact && block.bits != blocks::BitRule::none;
   if (!determined || !output.has_expected_shape() || size_of(output.contract.storage) != 2)
     return {};
   const bool attention = block.name == "sdpa";
@@ -55,7 +56,7 @@ void judge_external(const Recording& recording, const Checkpoint& checkpoint,
     judge_recorded(recording, checkpoint, outputs, options, result);
     return;
   }
-  const BlockEntry* block = find_block(checkpoint.block);
+  const blocks::BlockEntry* block = blocks::find_block(checkpoint.block);
   if (!block)
     throw Unsupported(text("no native block \"", checkpoint.block, "\" to derive limits from"));
   const Outputs given = given_outputs(recording, checkpoint, outputs, result);
@@ -94,4 +95,4 @@ void judge_external(const Recording& recording, const Checkpoint& checkpoint,
   }
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -9,7 +9,7 @@
 #include "kernels/contract.h"
 #include "kernels/device.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 struct ExternalOptions {
   // Where the program has to round; inferred from its bits (harness/replay/rounding_family.h)
@@ -26,4 +26,4 @@ void judge_external(const Recording& recording, const Checkpoint& checkpoint,
                     const Outputs& outputs, const ExternalOptions& options, Device& oracle,
                     CheckpointResult& result);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -8,7 +8,7 @@
 #include "harness/replay/recorded.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // y in the dtype of the recorded output; throws BadInput when that is no rounding of floats.
@@ -84,4 +84,4 @@ Outputs given_outputs(const Recording& recording, const Checkpoint& checkpoint,
   return given;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -9,7 +9,7 @@
 #include "harness/recording/recording.h"
 #include "harness/replay/result.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 using Outputs = std::map<std::string, Tensor>;                // of one checkpoint, by name
 using OutputsOfCheckpoints = std::map<std::string, Outputs>;  // by id
@@ -24,4 +24,4 @@ OutputsOfCheckpoints read_outputs(const SafetensorsFile& file, const Recording& 
 Outputs given_outputs(const Recording& recording, const Checkpoint& checkpoint,
                       const Outputs& outputs, CheckpointResult& result);
 
-}  // namespace plumb
+}  // namespace plumb::harness

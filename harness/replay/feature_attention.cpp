@@ -5,7 +5,7 @@
 #include "blocks/kv_cache.h"
 #include "harness/replay/feature_finder.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 void FeatureFinder::cache() {
   const int64_t total = recording_.output_shape(output_ref("keys"))[2];
@@ -17,7 +17,7 @@ void FeatureFinder::cache() {
 
 void FeatureFinder::static_cache() { buffers(checkpoint_.params, shape("k")[2]); }
 
-void FeatureFinder::buffers(const Params& p, int64_t tokens) {
+void FeatureFinder::buffers(const blocks::Params& p, int64_t tokens) {
   const int64_t slots = p.integer("max_length"), before = p.integer("seen");
   const int64_t after = before + tokens;
   seen("append", before > 0);
@@ -37,7 +37,7 @@ bool FeatureFinder::has_keys(int64_t first, int64_t end, int64_t keys) const {
   return false;
 }
 
-void FeatureFinder::mask(const Params& p, int64_t queries, int64_t keys) {
+void FeatureFinder::mask(const blocks::Params& p, int64_t queries, int64_t keys) {
   if (checkpoint_.inputs.count("mask")) {
     seen("explicit_mask", true);
     return;
@@ -69,7 +69,7 @@ void FeatureFinder::mask(const Params& p, int64_t queries, int64_t keys) {
   }
 }
 
-void FeatureFinder::attention(const Params& p, int64_t queries, int64_t keys, int64_t heads,
+void FeatureFinder::attention(const blocks::Params& p, int64_t queries, int64_t keys, int64_t heads,
                               int64_t kv_heads) {
   mask(p, queries, keys);
   if (heads != kv_heads) seen(kv_heads == 1 ? "mqa" : "gqa", true);
@@ -93,13 +93,13 @@ void FeatureFinder::sdpa() {
   attention(checkpoint_.params, shape("q")[2], shape("k")[2], shape("q")[1], shape("k")[1]);
 }
 
-void FeatureFinder::attention_block(const Params& p, const std::string& prefix) {
+void FeatureFinder::attention_block(const blocks::Params& p, const std::string& prefix) {
   const int64_t queries = shape("hidden")[1], head_dim = p.integer("head_dim");
   const int64_t past = checkpoint_.inputs.count("keys_before") ? shape("keys_before")[2] : 0;
   int64_t keys = past + queries;
   if (!p.is_null("cache") && p.object("cache").string("kind") == "static") {
     buffers(p.object("cache"), queries);
-    keys = StaticKvCache::load(p.object("cache")).returned(queries);
+    keys = blocks::StaticKvCache::load(p.object("cache")).returned(queries);
   }
   const auto heads = [&](const char* projection) {
     return weight_shape(prefix + projection + ".weight")[0] / head_dim;
@@ -108,13 +108,13 @@ void FeatureFinder::attention_block(const Params& p, const std::string& prefix) 
   biases();
 }
 
-void FeatureFinder::adapters(const Params& p) {
-  const Params& attention = p.has("attention") ? p.object("attention") : p;
+void FeatureFinder::adapters(const blocks::Params& p) {
+  const blocks::Params& attention = p.has("attention") ? p.object("attention") : p;
   if (attention.boolean_or("adapters", false)) seen("adapters", true);
   if (!attention.boolean_or("rotary", true)) seen("no_rotary", true);
 }
 
-void FeatureFinder::shared(const Params& p) {
+void FeatureFinder::shared(const blocks::Params& p) {
   adapters(p);
   if (p.integer("call") > 0) seen("later_call", true);
   if (p.integer("block") > 0) seen("second_block", true);
@@ -125,4 +125,4 @@ void FeatureFinder::causal_mask() {
        checkpoint_.params.integer("keys"));
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -6,7 +6,7 @@
 #include "harness/judge/conformance.h"
 #include "harness/replay/feature_finder.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr double kShareBeyondKnee = 0.01;
@@ -123,4 +123,4 @@ void FeatureFinder::scale_block() {
   seen(checkpoint_.params.string("operation"), number("factor") != 1);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -5,7 +5,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 template <class Map>
 const typename Map::mapped_type& FeatureFinder::need(const Map& map, const char* role,
@@ -79,4 +79,4 @@ void FeatureFinder::seen(const std::string& feature, bool exercised) {
   (exercised ? features_.exercised : features_.blind).push_back(feature);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

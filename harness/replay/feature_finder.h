@@ -7,7 +7,7 @@
 
 #include "harness/replay/features.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Where tanh(s / cap) departs visibly from s / cap: |s| beyond half the cap. After the cap that is
 // tanh(0.5) of it.
@@ -60,16 +60,17 @@ class FeatureFinder {
   void cache();
   void static_cache();
   // p: where the params of a static cache are; tokens: new ones.
-  void buffers(const Params& p, int64_t tokens);
+  void buffers(const blocks::Params& p, int64_t tokens);
   // queries, keys: extents; p: where the mask params are.
-  void mask(const Params& p, int64_t queries, int64_t keys);
+  void mask(const blocks::Params& p, int64_t queries, int64_t keys);
   // heads, kv_heads 0: unknown here.
-  void attention(const Params& p, int64_t queries, int64_t keys, int64_t heads, int64_t kv_heads);
+  void attention(const blocks::Params& p, int64_t queries, int64_t keys, int64_t heads,
+                 int64_t kv_heads);
   void sdpa();
-  void attention_block(const Params& p, const std::string& prefix);
-  void adapters(const Params& p);
+  void attention_block(const blocks::Params& p, const std::string& prefix);
+  void adapters(const blocks::Params& p);
   // The second block's weights, or adapters of a later call than the first.
-  void shared(const Params& p);
+  void shared(const blocks::Params& p);
   void causal_mask();
 
   // Mamba2.
@@ -77,14 +78,14 @@ class FeatureFinder {
   void conv();
   void scan();
   void gated_norm();
-  void mixer(const Params& p);
+  void mixer(const blocks::Params& p);
 
  private:
   // Whether any of the keys [first, end) is one: without "key_valid" all are.
   bool has_keys(int64_t first, int64_t end, int64_t keys) const;
   bool sees_softcap(double max_abs_score, double cap) const;
   // Whether the lower limit of the time steps is above some of them.
-  void clamp(const Params& p);
+  void clamp(const blocks::Params& p);
   // A state that is given, and one that is kept.
   void carried(const std::string& feature, const char* before, const char* after);
   void axis(int64_t along, int rank);
@@ -113,4 +114,4 @@ class FeatureFinder {
   Features features_;
 };
 
-}  // namespace plumb
+}  // namespace plumb::harness

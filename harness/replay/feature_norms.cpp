@@ -6,7 +6,7 @@
 #include "harness/judge/conformance.h"
 #include "harness/replay/feature_finder.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 double floor_of(int64_t terms) { return terms > 0 ? accumulation_floor({Stage{terms, {}}}) : 0; }
@@ -68,7 +68,7 @@ void FeatureFinder::eps(const NormRows& rows) {
 // Kernels that flush numbers below the normal ones get them wrong by less than any error gate sees:
 // only bits tell.
 void FeatureFinder::denormals() {
-  const BlockEntry* block = find_block(checkpoint_.block);
+  const blocks::BlockEntry* block = blocks::find_block(checkpoint_.block);
   if (!block || dtype_ != DType::f16) return;  // of f32 and bf16: too small for any recording
   int64_t terms = 0, all = 0;
   for (const auto& [name, ref] : checkpoint_.inputs) {
@@ -83,17 +83,18 @@ void FeatureFinder::denormals() {
     int64_t count = 0;
     for (int64_t i = 0; i < y.numel(); ++i) count += at(y, i) != 0 && std::fabs(at(y, i)) < least;
     all += count;
-    const bool cascade = block->bits == BitRule::cascade;
-    const bool by_bits = block->bits != BitRule::none && conformance_applies(DType::f16, y.numel());
-    const int64_t alike = block->bits == BitRule::scaled ? alike_in_row(input("x")) : 0;
+    const bool cascade = block->bits == blocks::BitRule::cascade;
+    const bool by_bits =
+        block->bits != blocks::BitRule::none && conformance_applies(DType::f16, y.numel());
+    const int64_t alike = block->bits == blocks::BitRule::scaled ? alike_in_row(input("x")) : 0;
     const double allowed =
-        block->bits == BitRule::exact
+        block->bits == blocks::BitRule::exact
             ? 0
             : allowed_flips(DType::f16, y.numel(), terms, cascade ? terms : 0, alike);
-    const bool judged = by_bits || block->bits == BitRule::exact;
+    const bool judged = by_bits || block->bits == blocks::BitRule::exact;
     visible = visible || (judged && static_cast<double>(count) > allowed);
   }
   if (all > 0) seen("denormals", visible);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

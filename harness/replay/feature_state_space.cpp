@@ -4,7 +4,7 @@
 
 #include "harness/replay/feature_finder.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 void FeatureFinder::conv_cache() {
   carried("conv_state", "state_before", "state_after");
@@ -24,7 +24,7 @@ void FeatureFinder::conv() {
 }
 
 void FeatureFinder::scan() {
-  const Params& p = checkpoint_.params;
+  const blocks::Params& p = checkpoint_.params;
   const int64_t tokens = shape("x")[1];
   seen(p.string("form") + "_form", true);
   carried("ssm_state", "state_before", "state_after");
@@ -53,7 +53,7 @@ void FeatureFinder::gated_norm() {
   eps(rows);
 }
 
-void FeatureFinder::mixer(const Params& p) {
+void FeatureFinder::mixer(const blocks::Params& p) {
   const int64_t tokens = shape("hidden")[1];
   seen(p.string("form") + "_form", true);
   carried("ssm_state", "ssm_before", "ssm_after");
@@ -62,7 +62,7 @@ void FeatureFinder::mixer(const Params& p) {
   padding("token_valid");
 }
 
-void FeatureFinder::clamp(const Params& p) {
+void FeatureFinder::clamp(const blocks::Params& p) {
   const auto least = p.number_or_null("dt_min");
   if (!least) return;
   const Tensor dt = input("dt"), bias = weight("dt_bias");
@@ -74,4 +74,4 @@ void FeatureFinder::clamp(const Params& p) {
   seen("clamp", clamped);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -4,7 +4,7 @@
 
 #include "harness/replay/feature_finder.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 struct Row {
@@ -85,4 +85,4 @@ Features features_of(const Recording& recording, const Checkpoint& checkpoint, D
   return finder.take();
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -8,7 +8,7 @@
 
 #include "harness/recording/recording.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 struct Features {
   std::vector<std::string> exercised;
@@ -21,4 +21,4 @@ struct Features {
 Features features_of(const Recording& recording, const Checkpoint& checkpoint, DType dtype);
 Features features_of(const Recording& recording, const Checkpoint& checkpoint);
 
-}  // namespace plumb
+}  // namespace plumb::harness

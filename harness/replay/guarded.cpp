@@ -2,7 +2,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr int64_t kBand = 4096;  // bytes on each side
@@ -43,4 +43,4 @@ std::string Guarded::damage() const {
   return {};
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -8,7 +8,7 @@
 
 #include "kernels/device.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 class Guarded {
  public:
@@ -28,4 +28,4 @@ class Guarded {
   Tensor tensor_;
 };
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -13,7 +13,7 @@
 #include "harness/replay/rounding_family.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // A bug can only be told from bad arithmetic where it takes the failure away.
@@ -42,7 +42,7 @@ struct Wrong {
   std::vector<Rounded> rounded;
 };
 
-Wrong run(const Mutant& mutant, const Recording& recording, const BlockEntry& block,
+Wrong run(const Mutant& mutant, const Recording& recording, const blocks::BlockEntry& block,
           const RunFacts& facts, const std::vector<OutputCase>& cases, Device& oracle) {
   OracleRuns runs(recording, mutant.checkpoint, block, mutant.operands, oracle);
   Wrong out;
@@ -113,7 +113,7 @@ KnownBugFound likeness(const Mutant& mutant, const std::vector<OutputCase>& case
 
 std::optional<KnownBugFound> nearest_known_bug(const Recording& recording,
                                                const Checkpoint& checkpoint,
-                                               const BlockEntry& block,
+                                               const blocks::BlockEntry& block,
                                                const HostOperands& operands, const RunFacts& facts,
                                                const std::vector<OutputCase>& cases,
                                                Device& oracle) {
@@ -147,4 +147,4 @@ std::optional<KnownBugFound> nearest_known_bug(const Recording& recording,
   return nearest;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

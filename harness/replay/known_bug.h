@@ -8,7 +8,7 @@
 #include "harness/replay/cases.h"
 #include "harness/replay/result.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // The known bug that explains a failure: against the block with the bug instead of the right one,
 // with the same roundings or others that a correct implementation may choose, all outputs pass
@@ -17,9 +17,9 @@ namespace plumb {
 // `cases`: what was judged, and failed.
 std::optional<KnownBugFound> nearest_known_bug(const Recording& recording,
                                                const Checkpoint& checkpoint,
-                                               const BlockEntry& block,
+                                               const blocks::BlockEntry& block,
                                                const HostOperands& operands, const RunFacts& facts,
                                                const std::vector<OutputCase>& cases,
                                                Device& oracle);
 
-}  // namespace plumb
+}  // namespace plumb::harness

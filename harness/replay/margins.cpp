@@ -6,7 +6,7 @@
 #include "harness/replay/oracle_runs.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 double largest_ratio(const OutputVerdict& verdict) {
   double out = 0;
   for (const Gate& gate : verdict.gates) out = std::max(out, ratio(gate));
@@ -14,7 +14,7 @@ double largest_ratio(const OutputVerdict& verdict) {
 }
 
 std::vector<Margin> margins_of(const Recording& recording, const Checkpoint& checkpoint,
-                               const BlockEntry& block, const HostOperands& operands,
+                               const blocks::BlockEntry& block, const HostOperands& operands,
                                const RunFacts& facts, const std::vector<OutputCase>& cases,
                                Device& oracle) {
   const OracleRuns right(recording, checkpoint, block, operands, oracle);
@@ -51,4 +51,4 @@ void note_blindness(CheckpointResult& result) {
   }
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

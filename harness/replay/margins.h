@@ -6,7 +6,7 @@
 #include "harness/replay/cases.h"
 #include "harness/replay/result.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // For each of mutants.h the float64 block with the bug, rounded where the contract rounds, judged
 // in the device's place: the largest statistic / limit over all gates and outputs. Up to 1 the bug
@@ -14,7 +14,7 @@ namespace plumb {
 // are. Bugs that the block refuses to compute are left out, and so is everything where outputs have
 // rows that cannot be computed alone.
 std::vector<Margin> margins_of(const Recording& recording, const Checkpoint& checkpoint,
-                               const BlockEntry& block, const HostOperands& operands,
+                               const blocks::BlockEntry& block, const HostOperands& operands,
                                const RunFacts& facts, const std::vector<OutputCase>& cases,
                                Device& oracle);
 
@@ -25,4 +25,4 @@ double largest_ratio(const OutputVerdict& verdict);
 // checkpoint cannot see, and one whose bug fails is seen, whatever its data promise.
 void note_blindness(CheckpointResult& result);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -7,7 +7,7 @@
 
 #include "harness/replay/rotary_table.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using Tensors = std::map<std::string, Tensor>;
@@ -15,10 +15,10 @@ using Tensors = std::map<std::string, Tensor>;
 constexpr std::string_view kWrongTheta = "theta 1 percent too large";
 
 // Applies to the params and to all objects within them; whether one of them was changed.
-bool everywhere(Params& params, const std::function<bool(Params&)>& edit) {
+bool everywhere(blocks::Params& params, const std::function<bool(blocks::Params&)>& edit) {
   bool changed = edit(params);
   for (auto [name, value] : std::map(params.values().begin(), params.values().end())) {
-    Params* nested = std::get_if<Params>(&value);
+    blocks::Params* nested = std::get_if<blocks::Params>(&value);
     if (!nested || !everywhere(*nested, edit)) continue;
     params.set(name, *nested);
     changed = true;
@@ -28,7 +28,7 @@ bool everywhere(Params& params, const std::function<bool(Params&)>& edit) {
 
 // Null where it is absent, or no T.
 template <class T>
-const T* value_of(const Params& params, std::string_view name) {
+const T* value_of(const blocks::Params& params, std::string_view name) {
   const auto found = params.values().find(name);
   return found == params.values().end() ? nullptr : std::get_if<T>(&found->second);
 }
@@ -37,7 +37,7 @@ using Edit = bool (*)(Mutant&);
 
 template <class Change>
 bool change_number(Mutant& m, const char* name, Change change) {
-  return everywhere(m.checkpoint.params, [&](Params& p) {
+  return everywhere(m.checkpoint.params, [&](blocks::Params& p) {
     const double* before = value_of<double>(p, name);
     if (!before) return false;
     const double old = *before, now = change(old);
@@ -47,15 +47,15 @@ bool change_number(Mutant& m, const char* name, Change change) {
 }
 
 bool leave_out_number(Mutant& m, const char* name) {
-  return everywhere(m.checkpoint.params, [&](Params& p) {
+  return everywhere(m.checkpoint.params, [&](blocks::Params& p) {
     if (!value_of<double>(p, name)) return false;
-    p.set(name, Params::Null());
+    p.set(name, blocks::Params::Null());
     return true;
   });
 }
 
 bool change_word(Mutant& m, const char* name, const std::map<std::string, std::string>& other) {
-  return everywhere(m.checkpoint.params, [&](Params& p) {
+  return everywhere(m.checkpoint.params, [&](blocks::Params& p) {
     const std::string* before = value_of<std::string>(p, name);
     const auto now = before ? other.find(*before) : other.end();
     if (now == other.end()) return false;
@@ -65,12 +65,12 @@ bool change_word(Mutant& m, const char* name, const std::map<std::string, std::s
 }
 
 // Where attention or a mask says which keys a query sees; a cache has a window of its own.
-bool is_causal(const Params& params) {
+bool is_causal(const blocks::Params& params) {
   const bool* causal = value_of<bool>(params, "causal");
   return causal && *causal;
 }
 
-bool add_to(Params& params, const char* name, double more) {
+bool add_to(blocks::Params& params, const char* name, double more) {
   const double* before = value_of<double>(params, name);
   if (!before || *before + more < 1) return false;
   params.set(name, *before + more);
@@ -79,11 +79,11 @@ bool add_to(Params& params, const char* name, double more) {
 
 bool change_window(Mutant& m, double more) {
   return everywhere(m.checkpoint.params,
-                    [&](Params& p) { return is_causal(p) && add_to(p, "window", more); });
+                    [&](blocks::Params& p) { return is_causal(p) && add_to(p, "window", more); });
 }
 
 bool see_next_key(Mutant& m) {
-  return everywhere(m.checkpoint.params, [](Params& p) {
+  return everywhere(m.checkpoint.params, [](blocks::Params& p) {
     if (!is_causal(p) || !add_to(p, "query_offset", 1)) return false;
     add_to(p, "window", 1);  // the oldest key that it sees stays
     return true;
@@ -168,7 +168,7 @@ bool shift_positions(Mutant& m) {
 }
 
 bool swap_rotary_style(Mutant& m) {
-  return everywhere(m.checkpoint.params, [](Params& p) {
+  return everywhere(m.checkpoint.params, [](blocks::Params& p) {
     const std::string* style = value_of<std::string>(p, "style");
     const bool* rotary = value_of<bool>(p, "rotary");
     if (!style || (rotary && !*rotary)) return false;
@@ -216,7 +216,7 @@ bool reverse_taps(Mutant& m) {
 }
 
 bool leave_out_norm_weight(Mutant& m) {
-  const Params& p = m.checkpoint.params;
+  const blocks::Params& p = m.checkpoint.params;
   if (!value_of<double>(p, "eps")) return false;
   const double* offset = value_of<double>(p, "weight_offset");
   return fill(m.operands.weights, "weight", 1 - (offset ? *offset : 0));
@@ -358,4 +358,4 @@ std::vector<Mutant> mutants_of(const Recording& recording, const Checkpoint& che
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

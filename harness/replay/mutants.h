@@ -6,7 +6,7 @@
 
 #include "harness/replay/execute.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // The block computes from these operands and params what an implementation with the bug computes
 // from the recorded ones. Shapes are the same.
@@ -29,4 +29,4 @@ std::vector<std::string_view> known_bugs();
 // the bug is of no one feature, or less than its absence.
 std::string_view feature_behind(std::string_view bug);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -8,7 +8,7 @@
 #include "harness/replay/rotary_table.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // Position of an axis, or -1.
@@ -64,7 +64,8 @@ struct OracleRuns::Part {
 };
 
 OracleRuns::OracleRuns(const Recording& recording, const Checkpoint& checkpoint,
-                       const BlockEntry& block, const HostOperands& operands, Device& oracle)
+                       const blocks::BlockEntry& block, const HostOperands& operands,
+                       Device& oracle)
     : recording_(recording),
       checkpoint_(checkpoint),
       block_(block),
@@ -74,7 +75,7 @@ OracleRuns::OracleRuns(const Recording& recording, const Checkpoint& checkpoint,
 bool OracleRuns::possible(const std::string& output) const {
   const OutputRef& ref = checkpoint_.outputs.at(output);
   if (!ref.sampled) return true;
-  if (block_.rows == RowRule::all) return false;
+  if (block_.rows == blocks::RowRule::all) return false;
   const std::string& axis = ref.axes[static_cast<size_t>(token_axis(ref.axes))];
   return std::all_of(checkpoint_.inputs.begin(), checkpoint_.inputs.end(), [&](const auto& input) {
     const int at = find(input.second.axes, axis);
@@ -89,7 +90,7 @@ std::vector<OracleRuns::Part> OracleRuns::parts(const std::string& output,
   const OutputRef& ref = checkpoint_.outputs.at(output);
   const std::string& axis = ref.axes[static_cast<size_t>(token_axis(ref.axes))];
   const std::vector<int64_t> all = chosen_tokens(recording_, checkpoint_, output);
-  const bool moves = block_.rows == RowRule::queries;
+  const bool moves = block_.rows == blocks::RowRule::queries;
   std::vector<Part> out;
   const auto runs = moves ? consecutive(all) : std::vector<std::vector<int64_t>>{all};
   for (const std::vector<int64_t>& tokens : runs) {
@@ -147,7 +148,8 @@ std::shared_ptr<const RotaryTable> OracleRuns::rotary_table() {
   table_.emplace();
   if (const Checkpoint* maker = rotary_table_of(recording_, checkpoint_)) {
     const HostOperands operands = read_operands(recording_, *maker, DType::f32);
-    const auto made = execute(*find_block(maker->block), *maker, operands, oracle_, {}).outputs;
+    const auto made =
+        execute(*blocks::find_block(maker->block), *maker, operands, oracle_, {}).outputs;
     table_ =
         std::make_shared<RotaryTable>(RotaryTable{values(made.at("cos")), values(made.at("sin"))});
   }
@@ -249,4 +251,4 @@ HostOperands OracleRuns::widened(HostOperands operands) const {
   return operands;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

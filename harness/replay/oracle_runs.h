@@ -11,7 +11,7 @@
 #include "harness/replay/execute.h"
 #include "kernels/oracle/arithmetic.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // One way to round a block: a member of the family of harness/replay/rounding_family.h.
 struct RoundingWay {
@@ -26,8 +26,8 @@ struct RoundingWay {
 class OracleRuns {
  public:
   // All arguments must outlive this.
-  OracleRuns(const Recording& recording, const Checkpoint& checkpoint, const BlockEntry& block,
-             const HostOperands& operands, Device& oracle);
+  OracleRuns(const Recording& recording, const Checkpoint& checkpoint,
+             const blocks::BlockEntry& block, const HostOperands& operands, Device& oracle);
 
   // Whether the output, or its chosen rows, can be computed without a run of full size: not where
   // rows depend on each other (RowRule::all) or the output leaves some input tokens out.
@@ -65,7 +65,7 @@ class OracleRuns {
 
   const Recording& recording_;
   const Checkpoint& checkpoint_;
-  const BlockEntry& block_;
+  const blocks::BlockEntry& block_;
   const HostOperands& operands_;
   Device& oracle_;
   std::optional<Outputs> rounded_, float64_;  // runs of all rows
@@ -76,4 +76,4 @@ class OracleRuns {
   double max_abs_score_ = 0;
 };
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -12,7 +12,7 @@
 #include "harness/replay/recorded_case.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 bool is_narrow(DType dtype) { return is_floating(dtype) && size_of(dtype) == 2; }
@@ -335,4 +335,4 @@ void judge_recorded(const Recording& recording, const Checkpoint& checkpoint,
   if (result.known_bug) result.reason += "; " + words_of(*result.known_bug);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

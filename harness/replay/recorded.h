@@ -3,7 +3,7 @@
 
 #include "harness/replay/external.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Whether a checkpoint is judged that way: a `module`, of any architecture.
 bool judged_as_recorded(const Checkpoint& checkpoint);
@@ -16,4 +16,4 @@ void judge_recorded(const Recording& recording, const Checkpoint& checkpoint,
                     const Outputs& outputs, const ExternalOptions& options,
                     CheckpointResult& result);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -7,7 +7,7 @@
 #include "harness/judge/limit_basis.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // A bug can only be told from bad arithmetic where its values are some roundings away from the
@@ -108,4 +108,4 @@ std::optional<KnownBugFound> recorded_bug(const Recording& recording, const Chec
   return best;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

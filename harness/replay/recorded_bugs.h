@@ -8,7 +8,7 @@
 #include "harness/recording/recording.h"
 #include "harness/replay/result.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 std::vector<Margin> recorded_margins(const Checkpoint& checkpoint);
 
@@ -19,4 +19,4 @@ std::optional<KnownBugFound> recorded_bug(const Recording& recording, const Chec
                                           const std::vector<OutputCase>& cases,
                                           const std::vector<OutputVerdict>& verdicts);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -5,7 +5,7 @@
 #include "harness/recording/layout.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // Whether values of one dtype are exact in another.
@@ -20,9 +20,9 @@ std::vector<double> doubles(const Tensor& t) {
 }  // namespace
 
 std::optional<double> stated_score(const Checkpoint& checkpoint) {
-  const Params* params = &checkpoint.params;
+  const blocks::Params* params = &checkpoint.params;
   const auto nested = params->values().find("attention");
-  if (nested != params->values().end()) params = std::get_if<Params>(&nested->second);
+  if (nested != params->values().end()) params = std::get_if<blocks::Params>(&nested->second);
   if (!params || !params->has("max_abs_score")) return {};
   return params->number_or_null("max_abs_score");
 }
@@ -98,4 +98,4 @@ void sample_rows(OutputCase& out, const Recording& recording, const Checkpoint& 
   out.sample = std::move(sample);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

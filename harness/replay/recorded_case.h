@@ -8,7 +8,7 @@
 #include "harness/judge/output_case.h"
 #include "harness/recording/recording.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // What the recording says of one output: reference, delta and valid elements, but no y.
 OutputCase recorded_case(const Recording& recording, const Checkpoint& checkpoint,
@@ -31,4 +31,4 @@ std::vector<int64_t> chosen_tokens(const Recording& recording, const Checkpoint&
 // The largest |score| that the recording states for an attention.
 std::optional<double> stated_score(const Checkpoint& checkpoint);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -13,7 +13,7 @@
 #include "kernels/error.h"
 #include "kernels/plugin_device.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 bool same_bytes(const Tensor& a, const Tensor& b) {
@@ -137,7 +137,7 @@ Replayed Replayer::run_and_keep(const Checkpoint& checkpoint) {
 
 void Replayer::replay(const Checkpoint& checkpoint, Replayed& replayed) {
   CheckpointResult& result = replayed.result;
-  const BlockEntry* block = find_block(checkpoint.block);
+  const blocks::BlockEntry* block = blocks::find_block(checkpoint.block);
   if (!block) throw Unsupported(text("no native block \"", checkpoint.block, "\""));
   if (!checkpoint.reserved.empty()) {
     throw Unsupported(text("uses \"", checkpoint.reserved.front(),
@@ -154,7 +154,7 @@ void Replayer::replay(const Checkpoint& checkpoint, Replayed& replayed) {
   if (result.status == Status::fail && options_.explain) explain(*block, checkpoint, result);
 }
 
-Verdict Replayer::verify(const BlockEntry& block, const Checkpoint& checkpoint, OpSet fused,
+Verdict Replayer::verify(const blocks::BlockEntry& block, const Checkpoint& checkpoint, OpSet fused,
                          Replayed* replayed) {
   const HostOperands operands = read_operands(recording_, checkpoint, dtype_);
   const auto run_on = [&](uint8_t memory) {
@@ -221,15 +221,16 @@ Verdict Replayer::verify(const BlockEntry& block, const Checkpoint& checkpoint, 
   return verdict;
 }
 
-std::vector<OutputCase> Replayer::cases(const BlockEntry& block, const Checkpoint& checkpoint,
-                                        const HostOperands& operands, const Execution& execution) {
+std::vector<OutputCase> Replayer::cases(const blocks::BlockEntry& block,
+                                        const Checkpoint& checkpoint, const HostOperands& operands,
+                                        const Execution& execution) {
   return output_cases(
       recording_, checkpoint, block, operands, execution.outputs,
       facts_of(execution.records, dtype_), oracle_,
       is_refereed(checkpoint, operands, recording_.dtype(), dtype_, options_.referee));
 }
 
-void Replayer::explain(const BlockEntry& block, const Checkpoint& checkpoint,
+void Replayer::explain(const blocks::BlockEntry& block, const Checkpoint& checkpoint,
                        CheckpointResult& result) {
   if (result.fused && options_.fuse) {
     const Verdict composed = verify(block, checkpoint, OpSet(), nullptr);
@@ -245,4 +246,4 @@ void Replayer::explain(const BlockEntry& block, const Checkpoint& checkpoint,
                   cases(block, checkpoint, operands, again), oracle_, result);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

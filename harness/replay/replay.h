@@ -9,7 +9,7 @@
 #include "harness/replay/cases.h"
 #include "harness/replay/result.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 struct ReplayOptions {
   std::optional<DType> dtype;  // of the run; the recording's own when absent (f64 on the oracle)
@@ -53,11 +53,12 @@ class Replayer {
 
  private:
   void replay(const Checkpoint& checkpoint, Replayed& replayed);
-  Verdict verify(const BlockEntry& block, const Checkpoint& checkpoint, OpSet fused,
+  Verdict verify(const blocks::BlockEntry& block, const Checkpoint& checkpoint, OpSet fused,
                  Replayed* replayed);
-  std::vector<OutputCase> cases(const BlockEntry& block, const Checkpoint& checkpoint,
+  std::vector<OutputCase> cases(const blocks::BlockEntry& block, const Checkpoint& checkpoint,
                                 const HostOperands& operands, const Execution& execution);
-  void explain(const BlockEntry& block, const Checkpoint& checkpoint, CheckpointResult& result);
+  void explain(const blocks::BlockEntry& block, const Checkpoint& checkpoint,
+               CheckpointResult& result);
 
   const Recording& recording_;
   Device& device_;
@@ -66,4 +67,4 @@ class Replayer {
   DType dtype_;
 };
 
-}  // namespace plumb
+}  // namespace plumb::harness

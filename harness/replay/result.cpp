@@ -6,7 +6,7 @@
 #include "harness/replay/device_errors.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 CheckpointResult external_result(const Recording& recording, const Checkpoint& checkpoint) {
   CheckpointResult result;
@@ -61,4 +61,4 @@ std::string words_of(const KnownBugFound& found) {
   return text("equals the block with a known bug, ", found.bug, ": ", figure);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

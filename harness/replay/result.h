@@ -12,7 +12,7 @@
 #include "harness/judge/verdict.h"
 #include "harness/recording/recording.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // A known bug, and the largest statistic / limit that it reaches.
 struct Margin {
@@ -91,4 +91,4 @@ struct RunInfo {
   std::vector<std::pair<std::string, std::string>> request = {};
 };
 
-}  // namespace plumb
+}  // namespace plumb::harness

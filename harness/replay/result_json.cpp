@@ -11,7 +11,7 @@
 #include "harness/io/json_line.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -374,4 +374,4 @@ Replayed unpacked(std::string_view bytes) {
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -6,7 +6,7 @@
 
 #include "harness/replay/replay.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // A line of a results file, without a line feed.
 std::string checkpoint_json(const CheckpointResult& result);
@@ -16,4 +16,4 @@ std::string packed(const Replayed& replayed);
 // Throws Error when the bytes are not what packed() gave.
 Replayed unpacked(std::string_view bytes);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -3,7 +3,7 @@
 
 #include "harness/recording/recording.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // The rotary_table whose outputs are this checkpoint's inputs cos and sin; null: there is none.
 inline const Checkpoint* rotary_table_of(const Recording& recording, const Checkpoint& checkpoint) {
@@ -18,4 +18,4 @@ inline const Checkpoint* rotary_table_of(const Recording& recording, const Check
   return nullptr;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -7,7 +7,7 @@
 #include "harness/judge/limit_basis.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // Keys of a tile of flash attention: all at once first, then those of real kernels.
@@ -295,4 +295,4 @@ std::string words_of(const Following& following) {
   return out + (others.empty() ? "" : "; not: " + others);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -10,7 +10,7 @@
 #include "harness/judge/conformance.h"
 #include "harness/replay/oracle_runs.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 struct FamilyMember {
   RoundingWay way;
@@ -45,4 +45,4 @@ std::vector<RoundingWay> usual_ways(const std::string& output, OracleRuns& runs,
 // none: ..."; empty where nothing was searched.
 std::string words_of(const Following& following);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -9,7 +9,7 @@
 #include "harness/report/console.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 std::string figure(double x) { return std::isnan(x) ? "-" : short_number(x); }
@@ -102,4 +102,4 @@ std::string chain_text(const CheckpointResult& result, bool every_step) {
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

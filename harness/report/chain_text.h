@@ -5,7 +5,7 @@
 
 #include "harness/replay/result.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Of a result with a chain. A line that names it, a table, what the logits show. A chain that
 // passes has one row per layer, of the step that came closest to its limit; one that fails, or with
@@ -18,4 +18,4 @@ namespace plumb {
 std::string chain_text(const CheckpointResult& result, bool every_step);
 std::string chain_table(const ChainReport& chain, bool every_step);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -10,7 +10,7 @@
 #include "harness/run/outcome.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 std::string joined(const std::vector<size_t>& which, const std::vector<std::string>& names) {
@@ -182,4 +182,4 @@ std::string comparison_text(const std::vector<Comparison>& comparisons,
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -6,7 +6,7 @@
 
 #include "harness/run/compare.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // A row per block and dtype: how often the devices agree, which of them stands alone and how often,
 // the share of equal bits where contracts agree, the pair that is farthest apart. Then every
@@ -15,4 +15,4 @@ namespace plumb {
 std::string comparison_text(const std::vector<Comparison>& comparisons,
                             const std::vector<std::string>& devices, bool colour = false);
 
-}  // namespace plumb
+}  // namespace plumb::harness

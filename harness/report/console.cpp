@@ -14,7 +14,7 @@
 #include "harness/report/chain_text.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr std::string_view kIndent = "      ";
@@ -340,4 +340,4 @@ bool colours_wanted(int descriptor) {
          !(terminal && std::string_view(terminal) == "dumb");
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -9,7 +9,7 @@
 #include "harness/replay/result.h"
 #include "harness/run/outcome.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Of a checkpoint that failed or could not be judged:
 //   FAIL  sdpa  gemma2-a4/whole-bf16  model.layers.0.self_attn:sdpa#0     cpu bf16 fused
@@ -42,4 +42,4 @@ bool is_terminal(int descriptor);
 // On a terminal, unless NO_COLOR is set and not empty (no-color.org) or TERM is "dumb".
 bool colours_wanted(int descriptor);
 
-}  // namespace plumb
+}  // namespace plumb::harness

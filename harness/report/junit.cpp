@@ -10,7 +10,7 @@
 #include "harness/report/console.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr size_t kMostMargins = 20;  // of one suite
@@ -164,4 +164,4 @@ std::string junit_xml(const RunInfo& run, const std::vector<CheckpointResult>& r
               totals_text(totals, outcome.seconds), ">\n", suites, "</testsuites>\n");
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

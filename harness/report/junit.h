@@ -7,7 +7,7 @@
 #include "harness/replay/result.h"
 #include "harness/run/outcome.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // A document with one testsuite per recording and device and one testcase per checkpoint and dtype:
 // failure (the text of console.h) for fail and nondeterministic, skipped with the reason for blind
@@ -18,4 +18,4 @@ namespace plumb {
 std::string junit_xml(const RunInfo& run, const std::vector<CheckpointResult>& results,
                       const Outcome& outcome);
 
-}  // namespace plumb
+}  // namespace plumb::harness

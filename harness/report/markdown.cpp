@@ -9,7 +9,7 @@
 #include "harness/report/console.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr size_t kMostFailures = 20;
@@ -174,4 +174,4 @@ std::string markdown_summary(const RunInfo& run, const std::vector<CheckpointRes
                     ": <code>", name(run.command), "</code>\n");
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

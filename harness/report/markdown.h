@@ -7,7 +7,7 @@
 #include "harness/replay/result.h"
 #include "harness/run/outcome.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // The verdict and counts; a table by block, device and dtype; the first failures with the commands
 // that repeat them; what no checkpoint can see; known bugs nearest to passing; what is unsupported.
@@ -15,4 +15,4 @@ namespace plumb {
 std::string markdown_summary(const RunInfo& run, const std::vector<CheckpointResult>& results,
                              const Outcome& outcome);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -8,7 +8,7 @@
 #include "harness/report/results_json.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // A document as the line that LineFile ends.
@@ -76,4 +76,4 @@ void Reports::finish(const std::vector<CheckpointResult>& results, Outcome& outc
   end(junit_, [&] { return junit_xml(run_, results, outcome); });
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -11,7 +11,7 @@
 #include "harness/run/compare.h"
 #include "harness/run/outcome.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // One of them. Opening it throws UsageError, as LineFile does; from then on an error (a disk that
 // fills up) ends this file alone: it is logged, and the rest is not written.
@@ -58,4 +58,4 @@ class Reports {
   ReportFile json_, junit_, markdown_;
 };
 
-}  // namespace plumb
+}  // namespace plumb::harness

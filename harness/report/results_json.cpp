@@ -4,7 +4,7 @@
 
 #include "harness/io/json_line.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -102,4 +102,4 @@ std::string summary_json(const Outcome& outcome) {
                         {"seconds", outcome.seconds}});
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

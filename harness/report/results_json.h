@@ -11,7 +11,7 @@
 #include "harness/run/compare.h"
 #include "harness/run/outcome.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 inline constexpr int kResultsSchema = 1;
 
@@ -20,4 +20,4 @@ std::string run_json(const RunInfo& run);
 std::string comparison_json(const Comparison& comparison);
 std::string summary_json(const Outcome& outcome);
 
-}  // namespace plumb
+}  // namespace plumb::harness

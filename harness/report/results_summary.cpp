@@ -8,7 +8,7 @@
 #include "harness/report/results_json.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 std::vector<std::string> strings(const JsonValue& list) {
@@ -115,4 +115,4 @@ Outcome summarised(const std::filesystem::path& results) {
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

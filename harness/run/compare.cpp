@@ -12,7 +12,7 @@
 #include "harness/run/outcome.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // What two devices made of one output, and what its errors are measured in.
@@ -261,4 +261,4 @@ Comparison compare(const Recording& recording, const Checkpoint& checkpoint,
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -8,7 +8,7 @@
 
 #include "harness/replay/replay.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Two devices' outputs of a checkpoint. Their difference, in the place of an error, has to stay
 // within the limits of the coarser of the two: the same gates that hold each of them to the oracle.
@@ -42,4 +42,4 @@ struct Comparison {
 Comparison compare(const Recording& recording, const Checkpoint& checkpoint,
                    std::vector<Replayed> replayed);
 
-}  // namespace plumb
+}  // namespace plumb::harness

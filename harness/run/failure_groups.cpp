@@ -7,7 +7,7 @@
 #include "harness/run/outcome.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr size_t kLongest = 2000;  // of a reason, as far as its cause is looked for
@@ -96,4 +96,4 @@ std::vector<FailureGroup> failure_groups(const std::vector<CheckpointResult>& re
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

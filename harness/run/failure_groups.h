@@ -8,7 +8,7 @@
 
 #include "harness/replay/result.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // Checkpoints that fail alike: of one block on one device in one dtype, or wherever they are, where
 // the device itself gave up in the same words (a race in a kernel that many blocks use).
@@ -36,4 +36,4 @@ class FirstFailures {
   std::map<std::string, int64_t> seen_;
 };
 
-}  // namespace plumb
+}  // namespace plumb::harness

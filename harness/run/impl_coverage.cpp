@@ -9,18 +9,18 @@
 #include "harness/io/table.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
 // Elements of a call's operands up to which it is run in other dtypes than its recording's, too.
 constexpr int64_t kSmallCall = int64_t{1} << 18;
 
-void write(std::ostream& out, const Params& params) {
+void write(std::ostream& out, const blocks::Params& params) {
   for (const auto& [name, value] : params.values()) {
     if (name == "max_abs_score") continue;  // for the judge
     out << name << '=';
-    if (const auto* nested = std::get_if<Params>(&value)) write(out, *nested);
+    if (const auto* nested = std::get_if<blocks::Params>(&value)) write(out, *nested);
     else if (const auto* number = std::get_if<double>(&value)) out << *number;
     else if (const auto* word = std::get_if<std::string>(&value)) out << *word;
     else if (const auto* flag = std::get_if<bool>(&value)) out << *flag;
@@ -68,7 +68,7 @@ std::vector<Call> calls_of(const std::vector<SelectedRecording>& selected) {
   for (const SelectedRecording& it : selected) {
     for (const size_t index : it.checkpoints) {
       const Checkpoint& checkpoint = it.recording.checkpoints()[index];
-      if (!find_block(checkpoint.block) || !checkpoint.reserved.empty()) continue;
+      if (!blocks::find_block(checkpoint.block) || !checkpoint.reserved.empty()) continue;
       Call& call = by_shape[call_of(it.recording, checkpoint)];
       if (!call.checkpoint) {
         call.recording = &it.recording;
@@ -117,9 +117,9 @@ class Survey {
     try {
       const HostOperands operands = blank_operands(*call.recording, *call.checkpoint, dtype);
       const OpSet fused = fuse ? OpSet().set() : OpSet();
-      return implementations_of(
-          execute(*find_block(call.checkpoint->block), *call.checkpoint, operands, device_, {fused})
-              .records);
+      return implementations_of(execute(*blocks::find_block(call.checkpoint->block),
+                                        *call.checkpoint, operands, device_, {fused})
+                                    .records);
     } catch (const Unsupported&) {  // verifying says what is missing
       return {};
     }
@@ -226,4 +226,4 @@ std::string to_text(const ImplCoverage& coverage) {
   return table.to_text();
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -10,7 +10,7 @@
 #include "harness/recording/recording.h"
 #include "harness/replay/replay.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 struct ImplCoverage {
   struct Row {
@@ -48,4 +48,4 @@ int64_t elements_of(const Recording& recording, const Checkpoint& checkpoint);
 // One line per implementation, then what is missing.
 std::string to_text(const ImplCoverage& coverage);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -16,7 +16,7 @@
 #include "harness/replay/result_json.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -181,4 +181,4 @@ void Journal::append(const CheckpointResult& result, double seconds) {
   write(record(payload + packed({result, {}})));
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -11,7 +11,7 @@
 #include "harness/io/file.h"
 #include "harness/replay/result.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // The file is a first line that says what it is, then records that are only ever appended: eight
 // bytes of length (little-endian), the SHA-256 of the payload in hexadecimal, the payload. The
@@ -57,4 +57,4 @@ class Journal {
   std::vector<CheckpointResult> results_;
 };
 
-}  // namespace plumb
+}  // namespace plumb::harness

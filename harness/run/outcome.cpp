@@ -13,7 +13,7 @@
 #include "harness/process/interrupt.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // The element with this key, appended when it is new: a map that keeps the order of appearance.
@@ -311,4 +311,4 @@ void note_lost(Outcome& outcome, const std::string& reason) {
   if (outcome.exit_code == 0) outcome.exit_code = kExitUsage;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -11,7 +11,7 @@
 #include "harness/replay/result.h"
 #include "harness/run/failure_groups.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // How many checkpoints have which status.
 struct Counts {
@@ -111,4 +111,4 @@ Outcome outcome_of(const std::vector<CheckpointResult>& results, const Request& 
 // A report is incomplete for this reason: a run that ended well does not, its exit code is 2.
 void note_lost(Outcome& outcome, const std::string& reason);
 
-}  // namespace plumb
+}  // namespace plumb::harness

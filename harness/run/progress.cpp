@@ -10,7 +10,7 @@
 #include "harness/io/escape.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // `line` cut to at most `columns` columns, between characters. Characters beyond ASCII count as two
@@ -78,4 +78,4 @@ int terminal_columns(int descriptor) {
   return known ? size.ws_col : 80;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

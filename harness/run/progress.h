@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace plumb {
+namespace plumb::harness {
 
 // Rewrites one terminal line. When not `live` it writes nothing at all.
 class Progress {
@@ -45,4 +45,4 @@ class Progress {
 // Width of the terminal behind a descriptor, or 80.
 int terminal_columns(int descriptor);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -5,7 +5,7 @@
 #include "harness/io/sha256.h"
 #include "kernels/error.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 constexpr int64_t kMostShards = 1'000'000;
@@ -41,4 +41,4 @@ bool Shard::has(std::string_view recording, std::string_view checkpoint) const {
   return static_cast<int64_t>(number % static_cast<uint64_t>(count)) == index - 1;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace plumb {
+namespace plumb::harness {
 
 // Which of `count` shards a checkpoint is in follows from its recording's name and its id alone (a
 // SHA-256 of both, modulo `count`): other recordings and checkpoints move nothing. The devices, so
@@ -19,4 +19,4 @@ struct Shard {
   bool has(std::string_view recording, std::string_view checkpoint) const;
 };
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -13,7 +13,7 @@
 #include "kernels/error.h"
 #include "kernels/plugin_device.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using std::chrono::milliseconds;
@@ -278,4 +278,4 @@ Replayed Worker::next() {
   return out;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -12,7 +12,7 @@
 #include "harness/replay/replay.h"
 #include "kernels/device.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // What is to run, all of it loaded before the worker is made and there as long as it is.
 struct Job {
@@ -85,4 +85,4 @@ class Worker {
   std::string given_up_;  // why; "" as long as it works
 };
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -7,7 +7,7 @@
 
 using Catch::Contains;
 
-namespace plumb::testing {
+namespace plumb::blocks::testing {
 namespace {
 
 constexpr int64_t kBatch = 2, kChannels = 12, kHeads = 4, kKvHeads = 2, kWidth = 6;
@@ -187,4 +187,4 @@ TEST_CASE("attention: a head width that does not divide the projections is refus
   CHECK_THAT(message_of<BadInput>([&] { load(0); }), Contains("head_dim is 0"));
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::blocks::testing

@@ -4,7 +4,7 @@
 
 using Catch::Contains;
 
-namespace plumb::testing {
+namespace plumb::blocks::testing {
 namespace {
 
 Params cache_params(Params::Value window) {
@@ -87,4 +87,4 @@ TEST_CASE("kv_cache: shapes that do not fit name both numbers") {
              Contains("[1, 1, 4, 2], expected 3 of 5"));
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::blocks::testing

@@ -10,12 +10,12 @@
 
 using Catch::Contains;
 
-namespace plumb::testing {
+namespace plumb::blocks::testing {
 namespace {
 
 // First column of the table under "## Blocks".
 std::set<std::string> documented_blocks() {
-  std::ifstream in(default_fixtures() / "blocks.md");
+  std::ifstream in(harness::default_fixtures() / "blocks.md");
   std::set<std::string> out;
   bool inside = false;
   for (std::string line; std::getline(in, line);) {
@@ -29,13 +29,13 @@ std::set<std::string> documented_blocks() {
 
 // One checkpoint of every block and set of operands, with its operands on the oracle's dtype.
 struct Sample {
-  Recording recording;
-  const Checkpoint* checkpoint;
+  harness::Recording recording;
+  const harness::Checkpoint* checkpoint;
   const BlockEntry* block;
-  HostOperands operands;
+  harness::HostOperands operands;
 };
 
-std::string signature(const Checkpoint& c) {
+std::string signature(const harness::Checkpoint& c) {
   std::string out = c.block;
   for (const auto& [name, value] : c.params.values()) out += " " + name;
   if (c.params.has("type")) out += c.params.string("type");
@@ -48,12 +48,12 @@ const std::vector<Sample>& samples() {
   static const std::vector<Sample> all = [] {
     std::vector<Sample> out;
     std::set<std::string> seen;
-    for (const auto& folder : find_recordings(default_fixtures())) {
-      const Recording recording = Recording::open(folder);
-      for (const Checkpoint& c : recording.checkpoints()) {
+    for (const auto& folder : harness::find_recordings(harness::default_fixtures())) {
+      const harness::Recording recording = harness::Recording::open(folder);
+      for (const harness::Checkpoint& c : recording.checkpoints()) {
         const BlockEntry* block = find_block(c.block);
         if (!block || !seen.insert(signature(c)).second) continue;
-        out.push_back({recording, &c, block, read_operands(recording, c, DType::f64)});
+        out.push_back({recording, &c, block, harness::read_operands(recording, c, DType::f64)});
       }
     }
     return out;
@@ -61,9 +61,10 @@ const std::vector<Sample>& samples() {
   return all;
 }
 
-void run(const Sample& sample, const Checkpoint& checkpoint, const HostOperands& operands) {
+void run(const Sample& sample, const harness::Checkpoint& checkpoint,
+         const harness::HostOperands& operands) {
   static const std::unique_ptr<Device> oracle = open_device("oracle");
-  execute(*sample.block, checkpoint, operands, *oracle, {});
+  harness::execute(*sample.block, checkpoint, operands, *oracle, {});
 }
 
 // A value of another type than that of `value`.
@@ -105,7 +106,7 @@ void check_params(const Sample& sample, const Params& params, const Rewrap& rewr
     }
     if (is_optional(name)) continue;
     INFO("parameter " << name);
-    Checkpoint wrong = *sample.checkpoint;
+    harness::Checkpoint wrong = *sample.checkpoint;
     wrong.params = rewrap(changed(params, name, nullptr));
     CHECK_THAT(message_of<BadInput>([&] { run(sample, wrong, sample.operands); }),
                Contains("\"" + name + "\" is missing"));
@@ -114,7 +115,7 @@ void check_params(const Sample& sample, const Params& params, const Rewrap& rewr
     CHECK_THAT(message_of<BadInput>([&] { run(sample, wrong, sample.operands); }),
                Contains("\"" + name + "\" is a "));
   }
-  Checkpoint wrong = *sample.checkpoint;
+  harness::Checkpoint wrong = *sample.checkpoint;
   Params more = params;
   more.set("new_switch", true);
   wrong.params = rewrap(more);
@@ -162,7 +163,7 @@ TEST_CASE("every block refuses an input that is missing, by name") {
     for (const auto& [name, tensor] : sample.operands.inputs) {
       if (is_optional_input(name)) continue;
       INFO(sample.recording.name() << " " << sample.checkpoint->id << " " << name);
-      HostOperands operands = sample.operands;
+      harness::HostOperands operands = sample.operands;
       operands.inputs.erase(name);
       CHECK_THAT(message_of<BadInput>([&] { run(sample, *sample.checkpoint, operands); }),
                  Contains("input \"" + name + "\" is missing"));
@@ -173,14 +174,14 @@ TEST_CASE("every block refuses an input that is missing, by name") {
 TEST_CASE("every block refuses a weight that is missing, and one that nobody uses, by name") {
   for (const Sample& sample : samples()) {
     INFO(sample.recording.name() << " " << sample.checkpoint->id);
-    HostOperands more = sample.operands;
+    harness::HostOperands more = sample.operands;
     more.weights["stranger"] = host_tensor(DType::f64, {2});
     CHECK_THAT(message_of<BadInput>([&] { run(sample, *sample.checkpoint, more); }),
                Contains("the block does not use the weight(s)") && Contains("stranger"));
     for (const auto& [name, tensor] : sample.operands.weights) {
       if (!name.ends_with("weight")) continue;
       INFO("weight " << name);
-      HostOperands fewer = sample.operands;
+      harness::HostOperands fewer = sample.operands;
       fewer.weights.erase(name);
       CHECK_THAT(message_of<BadInput>([&] { run(sample, *sample.checkpoint, fewer); }),
                  Contains("is missing"));
@@ -195,7 +196,7 @@ TEST_CASE("every block refuses an output that is missing, by name") {
       const bool state = sample.checkpoint->block != "kv_cache" && name.ends_with("_after");
       if (state) continue;  // written only when somebody wants to see it
       INFO(sample.recording.name() << " " << sample.checkpoint->id << " " << name);
-      HostOperands operands = sample.operands;
+      harness::HostOperands operands = sample.operands;
       operands.outputs.erase(operands.outputs.begin() + static_cast<std::ptrdiff_t>(i));
       CHECK_THAT(message_of<BadInput>([&] { run(sample, *sample.checkpoint, operands); }),
                  Contains("output \"" + name + "\" is missing"));
@@ -229,4 +230,4 @@ TEST_CASE("a choice that does not exist is refused by name") {
              Contains("repeats is 3"));
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::blocks::testing

@@ -6,7 +6,7 @@
 
 using Catch::Contains;
 
-namespace plumb::testing {
+namespace plumb::blocks::testing {
 namespace {
 
 constexpr int64_t kBatch = 2, kTokens = 4, kChannels = 8, kInner = 12, kHeads = 2, kWidth = 4;
@@ -157,4 +157,4 @@ TEST_CASE(
   CHECK_THAT(says(params, weights(bench, false)), Contains("\"parallel\""));
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::blocks::testing

@@ -8,12 +8,12 @@
 #include "tests/blocks/support.h"
 #include "tests/faults/faulty_device.h"
 
-namespace plumb::testing {
+namespace plumb::blocks::testing {
 namespace {
 
-bool has_gate(const CheckpointResult& result, const char* name) {
-  for (const OutputVerdict& output : result.outputs) {
-    for (const Gate& gate : output.gates) {
+bool has_gate(const harness::CheckpointResult& result, const char* name) {
+  for (const harness::OutputVerdict& output : result.outputs) {
+    for (const harness::Gate& gate : output.gates) {
       if (gate.name == name) return true;
     }
   }
@@ -30,7 +30,7 @@ void enlarge(const Tensor& t) {
 
 template <auto Op>
 auto enlarged() {
-  return [](Call& c, const Tensor& out, const auto&... rest) {
+  return [](harness::testing::Call& c, const Tensor& out, const auto&... rest) {
     (c.ops.*Op)(out, rest...);
     enlarge(out);
   };
@@ -41,14 +41,14 @@ auto enlarged() {
 TEST_CASE("every recorded checkpoint agrees with the oracle device in float64 to 1e-12") {
   const auto oracle = open_device("oracle");
   std::map<std::string, int> judged;
-  for (const auto& folder : find_recordings(default_fixtures())) {
-    const Recording recording = Recording::open(folder);
-    Replayer replayer(recording, *oracle, *oracle, {});
-    for (const Checkpoint& checkpoint : recording.checkpoints()) {
-      const CheckpointResult result = replayer.run(checkpoint);
+  for (const auto& folder : harness::find_recordings(harness::default_fixtures())) {
+    const harness::Recording recording = harness::Recording::open(folder);
+    harness::Replayer replayer(recording, *oracle, *oracle, {});
+    for (const harness::Checkpoint& checkpoint : recording.checkpoints()) {
+      const harness::CheckpointResult result = replayer.run(checkpoint);
       INFO(recording.name() << " " << checkpoint.id << ": " << result.reason);
       // A mask of a single query that sees everything is blind: right, and all zero.
-      CHECK((result.status == Status::pass || result.status == Status::blind));
+      CHECK((result.status == harness::Status::pass || result.status == harness::Status::blind));
       CHECK((has_gate(result, "float64 agreement") || has_gate(result, "bits")));
       ++judged[checkpoint.block];
     }
@@ -58,7 +58,7 @@ TEST_CASE("every recorded checkpoint agrees with the oracle device in float64 to
 
 TEST_CASE("an error of 1e-11 in float64 is seen") {
   const auto oracle = open_device("oracle");
-  Hooks hooks;
+  harness::testing::Hooks hooks;
   hooks.rms_norm = enlarged<&Ops::rms_norm>();
   hooks.layer_norm = enlarged<&Ops::layer_norm>();
   hooks.linear = enlarged<&Ops::linear>();
@@ -79,15 +79,15 @@ TEST_CASE("an error of 1e-11 in float64 is seen") {
   hooks.causal_conv1d = enlarged<&Ops::causal_conv1d>();
   hooks.ssd_scan = enlarged<&Ops::ssd_scan>();
   hooks.gated_rms_norm = enlarged<&Ops::gated_rms_norm>();
-  FaultyDevice wrong(*oracle, hooks);
+  harness::testing::FaultyDevice wrong(*oracle, hooks);
   std::map<std::string, int> failed;
-  for (const auto& folder : find_recordings(default_fixtures())) {
-    const Recording recording = Recording::open(folder);
+  for (const auto& folder : harness::find_recordings(harness::default_fixtures())) {
+    const harness::Recording recording = harness::Recording::open(folder);
     if (recording.dtype() != DType::f32) continue;
-    Replayer replayer(recording, wrong, *oracle, {});
-    for (const Checkpoint& checkpoint : recording.checkpoints()) {
+    harness::Replayer replayer(recording, wrong, *oracle, {});
+    for (const harness::Checkpoint& checkpoint : recording.checkpoints()) {
       if (failed[checkpoint.block] > 0) continue;  // one of each block is enough
-      failed[checkpoint.block] += replayer.run(checkpoint).status == Status::fail;
+      failed[checkpoint.block] += replayer.run(checkpoint).status == harness::Status::fail;
     }
   }
   for (const BlockEntry& entry : block_catalog()) {
@@ -97,4 +97,4 @@ TEST_CASE("an error of 1e-11 in float64 is seen") {
   }
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::blocks::testing

@@ -6,7 +6,7 @@
 #include "kernels/slots.h"
 #include "tests/blocks/support.h"
 
-namespace plumb::testing {
+namespace plumb::blocks::testing {
 namespace {
 
 struct Seen {
@@ -116,4 +116,4 @@ TEST_CASE("a layer slides only with the position of its sequence") {
         "[kv_buffer] a window of 4 without the position of the sequence");
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::blocks::testing

@@ -4,7 +4,7 @@
 
 using Catch::Contains;
 
-namespace plumb::testing {
+namespace plumb::blocks::testing {
 namespace {
 
 constexpr int64_t kHidden = 12, kHeads = 4, kHeadDim = 6, kGroups = 2, kColumns = 5, kWidth = 4;
@@ -148,4 +148,4 @@ TEST_CASE("mamba_layer: the transformer's output enters the mixer, not the resid
 }
 
 }  // namespace
-}  // namespace plumb::testing
+}  // namespace plumb::blocks::testing

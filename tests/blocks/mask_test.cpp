@@ -5,7 +5,7 @@
 
 using Catch::Contains;
 
-namespace plumb::testing {
+namespace plumb::blocks::testing {
 namespace {
 
 constexpr int64_t kBatch = 2;
@@ -102,4 +102,4 @@ TEST_CASE("mask: what rows without keys give has three names") {
              Contains("\"nan\", expected uniform, zero or excluded"));
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::blocks::testing

@@ -8,7 +8,7 @@
 
 using Catch::Contains;
 
-namespace plumb::testing {
+namespace plumb::blocks::testing {
 namespace {
 
 constexpr int64_t kChannels = 10, kInner = 14;
@@ -109,4 +109,4 @@ TEST_CASE("embedding: rows by id, scaled when there is a scale") {
   CHECK(values_of(out) == expected);
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::blocks::testing

@@ -5,7 +5,7 @@
 
 using Catch::Contains;
 
-namespace plumb::testing {
+namespace plumb::blocks::testing {
 
 TEST_CASE("Params: each type is read as itself and as nothing else") {
   Params inner("test: nested");
@@ -98,4 +98,4 @@ TEST_CASE("Weights: a prefix is part of the key") {
   CHECK_NOTHROW(w.finish());
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::blocks::testing

@@ -8,7 +8,7 @@
 
 using Catch::Contains;
 
-namespace plumb::testing {
+namespace plumb::blocks::testing {
 namespace {
 
 using List = std::vector<double>;
@@ -182,4 +182,4 @@ TEST_CASE("rope: bad numbers are named") {
              Contains("short_factor has 3 entries, dim / 2 is 2"));
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::blocks::testing

@@ -9,7 +9,7 @@
 #include "harness/recording/select.h"
 #include "tests/blocks/support.h"
 
-namespace plumb::testing {
+namespace plumb::blocks::testing {
 namespace {
 
 constexpr int64_t kBatch = 3, kTokens = 19;
@@ -48,8 +48,9 @@ Params with_object(const Params& params, const char* object,
 class CachedBlock {
  public:
   CachedBlock(Bench& bench, const char* recording, const char* id) : bench_(bench) {
-    const Recording source = Recording::open(default_fixtures() / recording);
-    for (const Checkpoint& checkpoint : source.checkpoints()) {
+    const harness::Recording source =
+        harness::Recording::open(harness::default_fixtures() / recording);
+    for (const harness::Checkpoint& checkpoint : source.checkpoints()) {
       if (checkpoint.id == id) read(source, checkpoint);
     }
     REQUIRE(!block_.empty());
@@ -72,7 +73,7 @@ class CachedBlock {
   Tensor input(uint32_t seed) { return bench_.random({kBatch, kTokens, channels_}, seed); }
 
  private:
-  void read(const Recording& source, const Checkpoint& checkpoint) {
+  void read(const harness::Recording& source, const harness::Checkpoint& checkpoint) {
     block_ = checkpoint.block;
     params_ = checkpoint.params;
     for (const auto& [name, key] : checkpoint.weights) {
@@ -193,7 +194,7 @@ Tensor with_other_rows(Bench& bench, const Tensor& hidden, int64_t row) {
 class TinyModel {
  public:
   TinyModel(Bench& bench, const char* recording)
-      : bench_(bench), folder_(default_fixtures() / recording) {
+      : bench_(bench), folder_(harness::default_fixtures() / recording) {
     model_ = folder_.load(bench.device(), bench.dtype());
   }
 
@@ -234,7 +235,7 @@ class TinyModel {
   }
 
   Bench& bench_;
-  ModelFolder folder_;
+  harness::ModelFolder folder_;
   std::unique_ptr<CausalLm> model_;
 };
 
@@ -298,4 +299,4 @@ TEST_CASE("tiny models: a row keeps its bits whatever the other rows are") {
   }
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::blocks::testing

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <random>
 
-namespace plumb::testing {
+namespace plumb::blocks::testing {
 
 Bench::Bench(const std::string& device)
     : device_(open_device(device, 1)),
@@ -87,4 +87,4 @@ void run_block(Bench& bench, const std::string& block, const Params& params,
   weights.finish();
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::blocks::testing

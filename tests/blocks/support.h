@@ -13,7 +13,7 @@
 #include "kernels/device.h"
 #include "tests/catch.h"
 
-namespace plumb::testing {
+namespace plumb::blocks::testing {
 
 using Values = std::vector<double>;
 
@@ -70,4 +70,4 @@ std::string message_of(F f) {
   return {};
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::blocks::testing

@@ -1,6 +1,6 @@
 #include "tests/faults/fault.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 
 std::vector<std::vector<Fault>> all_faults() {
   return {embedding_faults(),
@@ -49,4 +49,4 @@ std::vector<std::vector<Fault>> all_faults() {
           ssm_cache_faults()};
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -4,7 +4,7 @@
 #include "tests/faults/cache_copies.h"
 #include "tests/faults/mask_faults.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 constexpr int kQuery = 0, kKey = 1, kValue = 2, kOutput = 3;  // linear calls, in order
@@ -169,4 +169,4 @@ std::vector<Fault> attention_faults() {
   return out;
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 char* slot_at(const Tensor& t, int64_t b, int64_t h, int64_t slot) {
@@ -56,4 +56,4 @@ void clear_slots(const Tensor& t, int64_t slot, int64_t n) {
   }
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -3,7 +3,7 @@
 
 #include "tests/faults/faulty_device.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 
 enum class CopyRole {
   before,  // stored slots to the front of all
@@ -30,4 +30,4 @@ void copy_slots(const Tensor& to, int64_t to_slot, const Tensor& from, int64_t f
 // Slots set to zero.
 void clear_slots(const Tensor& t, int64_t slot, int64_t n);
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -2,7 +2,7 @@
 #include "tests/faults/fault.h"
 #include "tests/faults/wrong_ops.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 // Copies of one role made by `run`; the others are right.
@@ -128,4 +128,4 @@ std::vector<Fault> kv_cache_faults() {
   };
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -9,7 +9,7 @@
 #include "tests/faults/wrong_ops.h"
 #include "tests/faults/wrong_state_space.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 Recording fixture(const std::string& name) { return Recording::open(default_fixtures() / name); }
@@ -338,4 +338,4 @@ TEST_CASE("wiring: a shared block with the adapter of its first call in its seco
 }
 
 }  // namespace
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -14,14 +14,14 @@
 #include "tests/faults/kills.h"
 #include "tests/faults/parameter_edits.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 using Outputs = std::map<std::string, Tensor>;
 
 // The float64 block; nothing where it refuses.
 std::optional<Outputs> float64_block(const Case& c) {
-  const BlockEntry* block = find_block(c.checkpoint->block);
+  const blocks::BlockEntry* block = blocks::find_block(c.checkpoint->block);
   try {
     const HostOperands operands = read_operands(*c.recording, *c.checkpoint, DType::f64);
     return execute(*block, *c.checkpoint, operands, suite().oracle(), {OpSet().set(), 0xff})
@@ -178,7 +178,7 @@ void require_all_seen(const Way& way, int least) {
   INFO(name_of_way(way));
   int edits = 0;
   for (const std::string& block : suite().blocks()) {
-    if (!find_block(block)) continue;
+    if (!blocks::find_block(block)) continue;
     const Tally tally = tally_of(block, way);
     edits += tally.edits;
     INFO(block << ": " << tally.edits << " edits, passed " << tally.passed.size());
@@ -236,7 +236,7 @@ TEST_CASE("table of changed parameters", "[.][parameters]") {
               << std::setw(8) << "edits" << std::setw(8) << "fail" << std::setw(9) << "refused"
               << std::setw(7) << "blind" << std::setw(8) << "passed\n";
     for (const std::string& block : suite().blocks()) {
-      if (!find_block(block)) continue;
+      if (!blocks::find_block(block)) continue;
       const Tally tally = tally_of(block, way);
       if (tally.edits == 0) continue;
       int blind = 0;
@@ -255,4 +255,4 @@ TEST_CASE("table of changed parameters", "[.][parameters]") {
   }
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -9,7 +9,7 @@
 #include "tests/catch.h"
 #include "tests/faults/kills.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 Case first_case(const std::string& block, DType dtype) {
@@ -177,4 +177,4 @@ TEST_CASE("the table counts who stands alone, and the text names it") {
   CHECK(json.find(R"({"devices":["a","b"],"agree":false,)") != std::string::npos);
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -7,7 +7,7 @@
 #include "tests/faults/fault.h"
 #include "tests/faults/wrong_ops.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 // Element i of the result from the i-th of both operands.
@@ -378,4 +378,4 @@ std::vector<Fault> softmax_faults() {
   };
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -3,7 +3,7 @@
 
 #include "tests/faults/mask_faults.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 const char* const kBlock = "decoder_layer";
@@ -172,4 +172,4 @@ std::vector<Fault> decoder_layer_faults() {
   return out;
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 void last_column_zero(Values& v, const Tensor& t) {
@@ -65,4 +65,4 @@ std::vector<NamedEdit> edits_of_moved() {
   return out;
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

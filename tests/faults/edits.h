@@ -6,7 +6,7 @@
 
 #include "tests/faults/wrong_ops.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 
 // `t` tells the shape.
 using Edit = std::function<void(Values&, const Tensor& t)>;
@@ -22,4 +22,4 @@ void shifted(Values& v, const Tensor& t);  // by one element, the first to the e
 std::vector<NamedEdit> edits();
 std::vector<NamedEdit> edits_of_moved();
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -3,7 +3,7 @@
 #include "tests/faults/fault.h"
 #include "tests/faults/wrong_ops.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 using Scale = std::function<double(double scale, const Tensor& weight)>;
@@ -109,4 +109,4 @@ std::vector<Fault> embedding_faults() {
   };
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

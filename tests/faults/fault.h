@@ -8,7 +8,7 @@
 #include "blocks/params.h"
 #include "tests/faults/faulty_device.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 
 struct Fault {
   std::string block;  // whose checkpoints must fail
@@ -17,7 +17,7 @@ struct Fault {
   bool narrow_only = false;  // a matter of 16-bit roundings: nothing to see in f32
   // Instead of hooks, for what a block computes on the host: other numbers than recorded. False
   // where the fault does not apply.
-  std::function<bool(Params&)> numbers = {};
+  std::function<bool(blocks::Params&)> numbers = {};
   bool growing_cache_only = false;  // its hooks take every copy for one of a cache that grows
 };
 
@@ -71,4 +71,4 @@ std::vector<Fault> hybrid_layer_faults();
 // Those of the Mamba2 layer inside another layer.
 std::vector<Fault> mamba_faults_of_layer(const char* block);
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -7,7 +7,7 @@
 #include "tests/catch.h"
 #include "tests/faults/kills.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 constexpr size_t kFewestFaults = 10;
@@ -92,7 +92,7 @@ TEST_CASE("every block of the catalog has its faults") {
     }
     CHECK(blocks.insert(faults.front().block).second);
   }
-  for (const BlockEntry& entry : block_catalog()) {
+  for (const blocks::BlockEntry& entry : blocks::block_catalog()) {
     INFO(entry.name);
     CHECK(blocks.count(std::string(entry.name)) == 1);
   }
@@ -105,4 +105,4 @@ TEST_CASE("table of kills", "[.][kills]") {
   }
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -4,7 +4,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 
 FaultyOps::FaultyOps(Device& inner, Hooks hooks)
     : Ops(inner), inner_(inner.ops()), hooks_(std::move(hooks)) {}
@@ -90,4 +90,4 @@ void FaultyDevice::synchronize() {
   inner_.synchronize();
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

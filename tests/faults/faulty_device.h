@@ -11,7 +11,7 @@
 #include "kernels/device.h"
 #include "kernels/ops.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 
 // What a wrong op knows about its call.
 struct Call {
@@ -111,4 +111,4 @@ class FaultyDevice final : public Device {
   bool synchronize_fails_ = false, lost_ = false;
 };
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -5,7 +5,7 @@
 #include "tests/faults/fault.h"
 #include "tests/faults/wrong_ops.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 using F = Activation;
@@ -164,4 +164,4 @@ std::vector<Fault> glu_mlp_faults() {
   };
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -3,13 +3,13 @@
 #include "harness/recording/select.h"
 #include "kernels/error.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 bool is_narrow(const Case& c) { return size_of(c.recording->dtype()) == 2; }
 
 // Of the block itself, or of the attention inside.
-bool has_static_cache(const Params& params) {
+bool has_static_cache(const blocks::Params& params) {
   if (params.has("attention")) return has_static_cache(params.object("attention"));
   return params.has("cache") && !params.is_null("cache") &&
          params.object("cache").string("kind") == "static";
@@ -137,4 +137,4 @@ std::vector<std::string> not_isolated(const Fault& fault) {
   return out;
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -9,7 +9,7 @@
 #include "harness/replay/replay.h"
 #include "tests/faults/fault.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 
 // One checkpoint of one recording.
 struct Case {
@@ -63,4 +63,4 @@ Kills common_kills_of(const Fault& fault, bool all);
 // no part in must pass as without the fault: recorded inputs isolate it. Gives what did not.
 std::vector<std::string> not_isolated(const Fault& fault);
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -5,7 +5,7 @@
 #include "tests/faults/fault.h"
 #include "tests/faults/wrong_ops.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 Fault spec_fault(const char* block, const char* name, const LinearSpec& spec,
@@ -155,4 +155,4 @@ std::vector<Fault> lm_head_faults() {
   };
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -5,7 +5,7 @@
 #include "tests/faults/fault.h"
 #include "tests/faults/wrong_state_space.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 Fault conv_fault(const char* block, const char* name, const ConvSpec& spec,
@@ -212,4 +212,4 @@ std::vector<Fault> mamba_layer_faults() {
   return out;
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -5,7 +5,7 @@
 
 #include "tests/faults/wrong_ops.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 bool seen(const AttentionMask& m, int64_t b, int64_t query, int64_t key, int64_t s) {
@@ -131,4 +131,4 @@ std::vector<Fault> causal_mask_faults() {
   return out;
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

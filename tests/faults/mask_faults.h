@@ -7,7 +7,7 @@
 #include "tests/faults/fault.h"
 #include "tests/faults/wrong_ops.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 
 struct MaskFault {
   const char* name;
@@ -21,4 +21,4 @@ struct MaskRule {
 };
 std::vector<MaskRule> mask_rules();
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

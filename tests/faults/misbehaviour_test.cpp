@@ -10,7 +10,7 @@
 #include "tests/catch.h"
 #include "tests/faults/kills.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 // A norm of the first f32 recording, every element of which is judged.
@@ -202,4 +202,4 @@ TEST_CASE("a device that failed once is not judged by it again") {
   CHECK(suite().run(norm(), device).status == Status::pass);
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

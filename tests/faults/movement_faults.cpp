@@ -4,7 +4,7 @@
 #include "tests/faults/edits.h"
 #include "tests/faults/fault.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 // A right copy whose result is then changed.
@@ -37,7 +37,7 @@ Fault copy_number(const char* block, const char* name, int index,
 Fault other_numbers(const char* block, const char* name,
                     std::vector<std::pair<const char*, double>> changes, double most) {
   Fault out{block, name, {}};
-  out.numbers = [=](Params& params) {
+  out.numbers = [=](blocks::Params& params) {
     for (const auto& [parameter, by] : changes) {
       const double value = params.number(parameter) + by;
       if (value < 0 || value > most) return false;
@@ -237,4 +237,4 @@ std::vector<Fault> ssm_cache_faults() {
   return out;
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -3,7 +3,7 @@
 #include "tests/faults/fault.h"
 #include "tests/faults/wrong_ops.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 // The spec of a right RMSNorm, changed.
@@ -139,4 +139,4 @@ std::vector<Fault> layer_norm_faults() {
   };
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -2,17 +2,18 @@
 
 #include "kernels/error.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
-Params with(const Params& params, const std::string& name, const Params::Value& value) {
-  Params out = params;
+blocks::Params with(const blocks::Params& params, const std::string& name,
+                    const blocks::Params::Value& value) {
+  blocks::Params out = params;
   out.set(name, value);
   return out;
 }
 
-Params without(const Params& params, const std::string& name) {
-  Params out(params.where());
+blocks::Params without(const blocks::Params& params, const std::string& name) {
+  blocks::Params out(params.where());
   for (const auto& [key, value] : params.values()) {
     if (key != name) out.set(key, value);
   }
@@ -26,10 +27,10 @@ std::vector<std::pair<std::string, double>> changes_of(double value) {
   return out;
 }
 
-std::vector<ParameterEdit> edits_of(const Params& params, const std::string& name,
-                                    const Params::Value& value) {
+std::vector<ParameterEdit> edits_of(const blocks::Params& params, const std::string& name,
+                                    const blocks::Params::Value& value) {
   std::vector<ParameterEdit> out;
-  const auto add = [&](const std::string& change, const Params::Value& changed) {
+  const auto add = [&](const std::string& change, const blocks::Params::Value& changed) {
     out.push_back({name, change, with(params, name, changed)});
   };
   if (const auto* number = std::get_if<double>(&value)) {
@@ -45,7 +46,7 @@ std::vector<ParameterEdit> edits_of(const Params& params, const std::string& nam
   } else {
     return out;
   }
-  add("null", Params::Null());
+  add("null", blocks::Params::Null());
   out.push_back({name, "removed", without(params, name)});
   return out;
 }
@@ -59,10 +60,10 @@ std::string joined(const Numbers& numbers) {
 
 }  // namespace
 
-std::vector<ParameterEdit> parameter_edits(const Params& params) {
+std::vector<ParameterEdit> parameter_edits(const blocks::Params& params) {
   std::vector<ParameterEdit> out;
   for (const auto& [name, value] : params.values()) {
-    if (const auto* nested = std::get_if<Params>(&value)) {
+    if (const auto* nested = std::get_if<blocks::Params>(&value)) {
       for (const ParameterEdit& edit : parameter_edits(*nested)) {
         out.push_back({name + '.' + edit.parameter, edit.change, with(params, name, edit.params)});
       }
@@ -73,12 +74,12 @@ std::vector<ParameterEdit> parameter_edits(const Params& params) {
   return out;
 }
 
-std::string words_of(const Params& params) {
+std::string words_of(const blocks::Params& params) {
   std::string out = "{";
   for (const auto& [name, value] : params.values()) {
     if (name == "max_abs_score") continue;
     out += name + ':';
-    if (const auto* nested = std::get_if<Params>(&value)) out += words_of(*nested);
+    if (const auto* nested = std::get_if<blocks::Params>(&value)) out += words_of(*nested);
     else if (const auto* number = std::get_if<double>(&value)) out += text(*number);
     else if (const auto* flag = std::get_if<bool>(&value)) out += *flag ? "true" : "false";
     else if (const auto* word = std::get_if<std::string>(&value)) out += *word;
@@ -90,4 +91,4 @@ std::string words_of(const Params& params) {
   return out + '}';
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

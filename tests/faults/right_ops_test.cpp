@@ -5,7 +5,7 @@
 #include "tests/faults/kills.h"
 #include "tests/faults/wrong_ops.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 // The fault is taken for none; returns how many checkpoints its op took part in.
@@ -131,4 +131,4 @@ TEST_CASE("truncation goes toward zero and by less than one unit in the last pla
   CHECK(truncated_to(DType::f16, 0.0) == 0.0);
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

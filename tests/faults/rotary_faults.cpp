@@ -1,7 +1,7 @@
 #include "tests/faults/fault.h"
 #include "tests/faults/wrong_ops.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 // Call 0 rotates the queries, call 1 the keys.
@@ -116,4 +116,4 @@ std::vector<Fault> rotary_faults() {
   };
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -4,34 +4,34 @@
 #include "tests/faults/fault.h"
 #include "tests/faults/wrong_ops.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 // Numbers that the frequencies are computed from, for one rope type ("": any).
 Fault numbers_fault(const char* type, const char* name,
-                    const std::function<bool(Params&)>& change) {
+                    const std::function<bool(blocks::Params&)>& change) {
   const std::string wanted = type;
-  return {"rotary_frequencies", name, {}, false, [wanted, change](Params& p) {
+  return {"rotary_frequencies", name, {}, false, [wanted, change](blocks::Params& p) {
             return (wanted.empty() || p.string("type") == wanted) && change(p);
           }};
 }
 
-std::function<bool(Params&)> times(const char* name, double factor) {
-  return [=](Params& p) {
+std::function<bool(blocks::Params&)> times(const char* name, double factor) {
+  return [=](blocks::Params& p) {
     p.set(name, p.number(name) * factor);
     return true;
   };
 }
 
-std::function<bool(Params&)> assigned(const char* name, double value) {
-  return [=](Params& p) {
+std::function<bool(blocks::Params&)> assigned(const char* name, double value) {
+  return [=](blocks::Params& p) {
     p.set(name, value);
     return true;
   };
 }
 
-std::function<bool(Params&)> exchanged(const char* a, const char* b) {
-  return [=](Params& p) {
+std::function<bool(blocks::Params&)> exchanged(const char* a, const char* b) {
+  return [=](blocks::Params& p) {
     const double first = p.number(a);
     p.set(a, p.number(b));
     p.set(b, first);
@@ -39,32 +39,32 @@ std::function<bool(Params&)> exchanged(const char* a, const char* b) {
   };
 }
 
-bool scaling_ignored(Params& p) {
-  Params plain(p.where());
+bool scaling_ignored(blocks::Params& p) {
+  blocks::Params plain(p.where());
   plain.set("type", std::string("default"));
   for (const char* name : {"dim", "theta"}) plain.set(name, p.number(name));
   p = plain;
   return true;
 }
 
-bool length_is_trained(Params& p) {
+bool length_is_trained(blocks::Params& p) {
   p.set("length", p.number("max_position"));
   return true;
 }
 
-bool long_and_short_exchanged(Params& p) {
+bool long_and_short_exchanged(blocks::Params& p) {
   const std::vector<double> first = p.numbers("long_factor");
   p.set("long_factor", p.numbers("short_factor"));
   p.set("short_factor", first);
   return true;
 }
 
-bool bands_meet(Params& p) {
+bool bands_meet(blocks::Params& p) {
   p.set("low_freq_factor", p.number("high_freq_factor"));
   return true;
 }
 
-bool truncation_flipped(Params& p) {
+bool truncation_flipped(blocks::Params& p) {
   p.set("truncate", !p.boolean("truncate"));
   return true;
 }
@@ -76,13 +76,13 @@ std::vector<Fault> rotary_frequencies_faults() {
       numbers_fault("", "theta 1 % larger", times("theta", 1.01)),
       numbers_fault("linear", "linear: scaling ignored", scaling_ignored),
       numbers_fault("linear", "linear: multiplied by the factor",
-                    [](Params& p) {
+                    [](blocks::Params& p) {
                       p.set("factor", 1 / p.number("factor"));
                       return true;
                     }),
       numbers_fault("dynamic", "dynamic: base never grows", length_is_trained),
       numbers_fault("dynamic", "dynamic: length one too large",
-                    [](Params& p) {
+                    [](blocks::Params& p) {
                       p.set("length", p.number("length") + 1);
                       return true;
                     }),
@@ -96,14 +96,14 @@ std::vector<Fault> rotary_frequencies_faults() {
       numbers_fault("yarn", "yarn: fast and slow exchanged", exchanged("beta_fast", "beta_slow")),
       numbers_fault("yarn", "yarn: attention factor missing", assigned("attention_factor", 1)),
       numbers_fault("yarn", "yarn: mscale ignored",
-                    [](Params& p) {
+                    [](blocks::Params& p) {
                       if (!p.has("mscale")) return false;
                       p.set("mscale", 0.0);
                       return true;
                     }),
       numbers_fault("longrope", "longrope: short and long exchanged", long_and_short_exchanged),
       numbers_fault("longrope", "longrope: long from the trained length on",
-                    [](Params& p) {
+                    [](blocks::Params& p) {
                       p.set("length", p.number("length") + 1);
                       return true;
                     }),
@@ -248,4 +248,4 @@ std::vector<Fault> rotary_table_faults() {
   };
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

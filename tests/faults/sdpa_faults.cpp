@@ -3,7 +3,7 @@
 
 #include "tests/faults/mask_faults.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 struct Operands {
@@ -208,4 +208,4 @@ std::vector<Fault> sdpa_faults() {
   return out;
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -5,7 +5,7 @@
 #include "tests/faults/mask_faults.h"
 #include "tests/faults/wrong_ops.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 // The first two copies make hidden ++ original.
@@ -168,4 +168,4 @@ std::vector<Fault> hybrid_layer_faults() {
   return out;
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -6,7 +6,7 @@
 #include "tests/faults/edits.h"
 #include "tests/faults/fault.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 constexpr const char* kBlock = "static_kv_cache";
@@ -36,7 +36,7 @@ Fault slots_fault(const char* name,
 // Of full layers, whose buffers have room: what attention sees keeps its length.
 Fault seen_fault(const char* name, double by, bool from_start = false) {
   Fault out{kBlock, name, {}};
-  out.numbers = [=](Params& params) {
+  out.numbers = [=](blocks::Params& params) {
     const double seen = params.number("seen"), other = from_start ? by : seen + by;
     if (!params.is_null("window") || other == seen || other < 0) return false;
     params.set("seen", other);
@@ -91,4 +91,4 @@ std::vector<Fault> static_kv_cache_faults() {
   return out;
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -14,7 +14,7 @@
 #include "tests/catch.h"
 #include "tests/faults/kills.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 constexpr size_t kJobs = 5;
@@ -256,4 +256,4 @@ TEST_CASE("devices are looked for in another process") {
   CHECK(no_child_is_left());
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -5,7 +5,7 @@
 #include "kernels/device.h"
 #include "tests/faults/wrong_ops.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 constexpr double kLowest = std::numeric_limits<double>::lowest();
@@ -134,4 +134,4 @@ Tensor mask_by(Ops& ops, const AttentionMask& mask, int64_t queries, int64_t key
   return out;
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

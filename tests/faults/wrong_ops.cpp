@@ -4,7 +4,7 @@
 
 #include "kernels/device.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 
 Tensor fresh(Ops& ops, DType dtype, const Shape& shape) {
   return ops.device().allocate(dtype, shape);
@@ -173,4 +173,4 @@ double exact_activation(Activation function, double x) {
   return x;
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

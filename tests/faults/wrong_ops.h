@@ -10,7 +10,7 @@
 #include "kernels/ops.h"
 #include "kernels/oracle/oracle_ops.h"  // values_of, put
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 
 using Values = std::vector<double>;  // elements of a tensor in row-major order
 
@@ -95,4 +95,4 @@ using Allowed = std::function<bool(const AttentionMask&, int64_t batch, int64_t 
 Tensor mask_by(Ops& ops, const AttentionMask& mask, int64_t queries, int64_t keys,
                const Allowed& allowed);
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

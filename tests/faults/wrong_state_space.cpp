@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 double time_step(DType dtype, double raw, double bias, const SsdParams& params,
@@ -139,4 +139,4 @@ void wrong_gated_norm(const Tensor& out, const Tensor& x, const Tensor& gate, co
   put(out, v);
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

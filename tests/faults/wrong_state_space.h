@@ -3,7 +3,7 @@
 
 #include "tests/faults/wrong_ops.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 
 struct ConvSpec {
   bool flipped = false;      // first tap for the current token
@@ -47,4 +47,4 @@ struct GatedSpec {
 void wrong_gated_norm(const Tensor& out, const Tensor& x, const Tensor& gate, const Tensor& weight,
                       const GatedRmsNormParams& params, const GatedSpec& spec);
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

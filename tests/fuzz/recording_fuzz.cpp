@@ -19,13 +19,14 @@ void link_tensors(const std::filesystem::path& folder) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const plumb::TemporaryFolder folder;
+  static const plumb::harness::TemporaryFolder folder;
   static const bool linked = (link_tensors(folder.path()), true);
   (void)linked;
-  plumb::write_bytes(folder / "recording.json", {reinterpret_cast<const char*>(data), size});
+  plumb::harness::write_bytes(folder / "recording.json",
+                              {reinterpret_cast<const char*>(data), size});
   try {
-    const plumb::Recording recording = plumb::Recording::open(folder.path());
-    for (const plumb::Checkpoint& checkpoint : recording.checkpoints()) {
+    const plumb::harness::Recording recording = plumb::harness::Recording::open(folder.path());
+    for (const plumb::harness::Checkpoint& checkpoint : recording.checkpoints()) {
       for (const auto& [name, input] : checkpoint.inputs) recording.read(input.tensor);
     }
   } catch (const plumb::BadInput&) {

@@ -4,10 +4,11 @@
 #include "tests/harness/temporary_folder.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const plumb::TemporaryFolder folder;
-  plumb::write_bytes(folder / "results.jsonl", {reinterpret_cast<const char*>(data), size});
+  static const plumb::harness::TemporaryFolder folder;
+  plumb::harness::write_bytes(folder / "results.jsonl",
+                              {reinterpret_cast<const char*>(data), size});
   try {
-    plumb::summarised(folder / "results.jsonl");
+    plumb::harness::summarised(folder / "results.jsonl");
   } catch (const plumb::BadInput&) {
   }
   return 0;

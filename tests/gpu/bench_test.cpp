@@ -8,32 +8,33 @@
 namespace plumb {
 namespace {
 
-using Work = std::function<void(Context&, const Tensor& out, const Tensor& x)>;
+using Work = std::function<void(blocks::Context&, const Tensor& out, const Tensor& x)>;
 
-void doubled(Context& ctx, const Tensor& out, const Tensor& x) { ctx.ops.add(out, x, x); }
+void doubled(blocks::Context& ctx, const Tensor& out, const Tensor& x) { ctx.ops.add(out, x, x); }
 
 // Several sets, the last call of a batch with the last of them.
-BenchResult measured(Device& device, const Work& work) {
-  const BenchOperand out{"out", DType::f32, {3, 8}, {}, true},
-      x{"x", DType::f32, {3, 8}, {Fill::normal}};
-  const BenchCase one{"add", "add", {out, x}, [=](const BenchOperands& t) {
-                        return
-                            [=, y = t.at("out"), x = t.at("x")](Context& ctx) { work(ctx, y, x); };
-                      }};
-  BenchOptions options;
+harness::BenchResult measured(Device& device, const Work& work) {
+  const harness::BenchOperand out{"out", DType::f32, {3, 8}, {}, true},
+      x{"x", DType::f32, {3, 8}, {harness::Fill::normal}};
+  const harness::BenchCase one{"add", "add", {out, x}, [=](const harness::BenchOperands& t) {
+                                 return [=, y = t.at("out"), x = t.at("x")](blocks::Context& ctx) {
+                                   work(ctx, y, x);
+                                 };
+                               }};
+  harness::BenchOptions options;
   options.batches = 3;
   options.rotate_bytes = 700;
   const auto oracle = open_device("oracle");
-  return run_bench(one, find_bench_shape("tiny"), {3, 3, DType::f32}, device, *oracle, {1e9, 1e9},
-                   options);
+  return harness::run_bench(one, harness::find_bench_shape("tiny"), {3, 3, DType::f32}, device,
+                            *oracle, {1e9, 1e9}, options);
 }
 
 TEST_CASE("bench: calls that only launch are replayed, in whole turns of the sets") {
   for (const std::string& name : gpu_devices()) {
     const auto device = open_device(name);
-    const BenchResult r = measured(*device, doubled);
+    const harness::BenchResult r = measured(*device, doubled);
     CAPTURE(name, r.reason);
-    CHECK(r.status == Status::pass);
+    CHECK(r.status == harness::Status::pass);
     CHECK(r.replayed);
     CHECK(r.sets > 1);
     CHECK(r.calls % r.sets == 0);
@@ -43,12 +44,13 @@ TEST_CASE("bench: calls that only launch are replayed, in whole turns of the set
 TEST_CASE("bench: calls that also wait are queued") {
   for (const std::string& name : gpu_devices()) {
     const auto device = open_device(name);
-    const BenchResult r = measured(*device, [](Context& ctx, const Tensor& out, const Tensor& x) {
-      doubled(ctx, out, x);
-      ctx.ops.device().synchronize();
-    });
+    const harness::BenchResult r =
+        measured(*device, [](blocks::Context& ctx, const Tensor& out, const Tensor& x) {
+          doubled(ctx, out, x);
+          ctx.ops.device().synchronize();
+        });
     CAPTURE(name, r.reason);
-    CHECK(r.status == Status::pass);
+    CHECK(r.status == harness::Status::pass);
     CHECK_FALSE(r.replayed);
   }
 }
@@ -64,12 +66,13 @@ TEST_CASE("bench: what is wrong only when it is replayed has no figure") {
         return true;
       }
     };
-    const BenchResult r = measured(*device, [&](Context& ctx, const Tensor& out, const Tensor& x) {
-      doubled(ctx, out, x);
-      if (recording()) doubled(ctx, out, out);
-    });
+    const harness::BenchResult r =
+        measured(*device, [&](blocks::Context& ctx, const Tensor& out, const Tensor& x) {
+          doubled(ctx, out, x);
+          if (recording()) doubled(ctx, out, out);
+        });
     CAPTURE(name);
-    CHECK(r.status == Status::nondeterministic);
+    CHECK(r.status == harness::Status::nondeterministic);
     CHECK(r.reason == "the timed calls left other bytes than the judged one");
   }
 }

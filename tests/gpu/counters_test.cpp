@@ -14,17 +14,18 @@ std::string describe(const DeviceCounters& c) {
          std::to_string(c.waits) + " waits";
 }
 
-void require_quiet(const Recording& recording, Device& device, OpSet fused) {
-  for (const Checkpoint& checkpoint : recording.checkpoints()) {
+void require_quiet(const harness::Recording& recording, Device& device, OpSet fused) {
+  for (const harness::Checkpoint& checkpoint : recording.checkpoints()) {
     // Frequencies are computed on the host, from a config.
     if (checkpoint.block == "rotary_frequencies") continue;
-    const BlockEntry& block = *find_block(checkpoint.block);
-    const HostOperands operands = read_operands(recording, checkpoint, recording.dtype());
-    RunSetup setup;
+    const blocks::BlockEntry& block = *blocks::find_block(checkpoint.block);
+    const harness::HostOperands operands =
+        harness::read_operands(recording, checkpoint, recording.dtype());
+    harness::RunSetup setup;
     setup.fused = fused;
-    execute(block, checkpoint, operands, device,
-            setup);  // the first run may grow the scratch memory
-    const Execution second = execute(block, checkpoint, operands, device, setup);
+    harness::execute(block, checkpoint, operands, device,
+                     setup);  // the first run may grow the scratch memory
+    const harness::Execution second = harness::execute(block, checkpoint, operands, device, setup);
     INFO(checkpoint.id << " on " << device.name() << ": " << describe(second.counters));
     CHECK(second.counters == DeviceCounters{});
   }
@@ -35,7 +36,8 @@ TEST_CASE("no allocation, copy or wait inside a block") {
     const auto device = open_device(name);
     REQUIRE(device->counters().has_value());
     for (const char* folder : {"gemma2-a4/decode-f32", "llama-a1/decode-bf16"}) {
-      const Recording recording = Recording::open(std::filesystem::path("fixtures") / folder);
+      const harness::Recording recording =
+          harness::Recording::open(std::filesystem::path("fixtures") / folder);
       require_quiet(recording, *device, OpSet().set());
       require_quiet(recording, *device, OpSet());
     }

@@ -27,7 +27,7 @@ std::string bytes_of(Device& device, const Tensor& t) {
 // A sequence that is decoded in one of the two ways.
 class Decoding {
  public:
-  Decoding(const CausalLm& model, Device& device, int64_t batch, int64_t room, bool replay)
+  Decoding(const blocks::CausalLm& model, Device& device, int64_t batch, int64_t room, bool replay)
       : model_(model),
         device_(device),
         sequence_(model.begin(device, batch, room)),
@@ -43,7 +43,7 @@ class Decoding {
       host.data<int64_t>()[i] = (first_id + 7 * i) % model_.vocabulary();
     }
     device_.upload(ids, host.raw());
-    Context ctx{device_.ops()};
+    blocks::Context ctx{device_.ops()};
     model_.forward(ctx, logits_, ids, sequence_);
     return bytes_of(device_, logits_);
   }
@@ -58,19 +58,19 @@ class Decoding {
     return bytes_of(device_, logits_);
   }
 
-  Sequence& sequence() { return sequence_; }
-  DecodeStep& decode() { return step_; }
+  blocks::Sequence& sequence() { return sequence_; }
+  blocks::DecodeStep& decode() { return step_; }
 
  private:
-  const CausalLm& model_;
+  const blocks::CausalLm& model_;
   Device& device_;
-  Sequence sequence_;
+  blocks::Sequence sequence_;
   Tensor ids_, logits_;
-  DecodeStep step_;
+  blocks::DecodeStep step_;
 };
 
 void compare(Device& device, const char* tiny, DType dtype, int64_t batch, int steps) {
-  const ModelFolder folder(find_model(tiny));
+  const harness::ModelFolder folder(harness::find_model(tiny));
   const auto model = folder.load(device, dtype);
   const int64_t room = steps + 30;
   Decoding replayed(*model, device, batch, room, true), eager(*model, device, batch, room, false);
@@ -102,7 +102,7 @@ TEST_CASE("a replayed step queues launches and does nothing else") {
   for (const std::string& name : gpu_devices()) {
     const auto device = open_device(name);
     for (const char* tiny : {"tiny:llama-a1", "tiny:gemma2-a4"}) {
-      const ModelFolder folder(find_model(tiny));
+      const harness::ModelFolder folder(harness::find_model(tiny));
       const auto model = folder.load(*device, DType::bf16);
       Decoding decoding(*model, *device, 1, 40, true);
       decoding.prompt(3, 1);
@@ -119,7 +119,7 @@ TEST_CASE("a replayed step queues launches and does nothing else") {
 TEST_CASE("a full sequence takes no further step") {
   for (const std::string& name : gpu_devices()) {
     const auto device = open_device(name);
-    const ModelFolder folder(find_model("tiny:llama-a1"));
+    const harness::ModelFolder folder(harness::find_model("tiny:llama-a1"));
     const auto model = folder.load(*device, DType::f32);
     Decoding decoding(*model, *device, 1, 8, true);
     decoding.prompt(4, 1);
@@ -136,7 +136,7 @@ TEST_CASE("a full sequence takes no further step") {
 TEST_CASE("frequencies that depend on the length are not replayed") {
   for (const std::string& name : gpu_devices()) {
     const auto device = open_device(name);
-    const ModelFolder folder(find_model("tiny:llama-a3-dynamic"));
+    const harness::ModelFolder folder(harness::find_model("tiny:llama-a3-dynamic"));
     const auto model = folder.load(*device, DType::f32);
     Decoding decoding(*model, *device, 1, 8, true);
     CHECK(decoding.decode().why_eager() ==

@@ -233,7 +233,7 @@ TEST_CASE("gpu: every implementation once, small") {
     device->ops().observe(&records);
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) Calls(*device, dtype).all();
     device->ops().observe(nullptr);
-    const std::vector<std::string> names = implementations_of(records);
+    const std::vector<std::string> names = harness::implementations_of(records);
     const std::set<std::string> ran(names.begin(), names.end());
     for (const Implementation& it : device->ops().implementations()) {
       const std::string declared = to_string(it.op, it.name);

@@ -11,10 +11,10 @@ TEST_CASE("no allocation, copy or wait between token ids and logits") {
   for (const std::string& name : gpu_devices()) {
     const auto device = open_device(name);
     for (const char* tiny : {"tiny:llama-a1", "tiny:gemma2-a4"}) {
-      const ModelFolder folder(find_model(tiny));
+      const harness::ModelFolder folder(harness::find_model(tiny));
       const auto model = folder.load(*device, DType::f32);
-      Sequence sequence = model->begin(*device, 1, 40);
-      Context ctx{device->ops()};
+      blocks::Sequence sequence = model->begin(*device, 1, 40);
+      blocks::Context ctx{device->ops()};
       const auto run = [&](int64_t tokens) {
         const Tensor ids = device->allocate(DType::i64, {1, tokens});
         device->fill(ids, 0);

@@ -38,10 +38,10 @@ void operator delete(void* memory) noexcept {
 void operator delete(void* memory, std::size_t) noexcept { operator delete(memory); }
 void operator delete(void* memory, const std::nothrow_t&) noexcept { operator delete(memory); }
 
-namespace plumb {
+namespace plumb::harness {
 
 int64_t allocated_bytes() { return now; }
 int64_t peak_bytes() { return peak; }
 void reset_peak() { peak = now.load(); }
 
-}  // namespace plumb
+}  // namespace plumb::harness

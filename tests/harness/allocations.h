@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace plumb {
+namespace plumb::harness {
 
 int64_t allocated_bytes();  // now
 int64_t peak_bytes();       // since the last reset
@@ -18,4 +18,4 @@ int64_t peak_of(Run run) {
   return peak_bytes() - before;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -8,7 +8,7 @@
 #include "tests/catch.h"
 #include "tests/harness/judge_support.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using testing::Random;
@@ -163,4 +163,4 @@ TEST_CASE("a recorded adapter passes on a device whose sum meets a tie of the in
   CHECK(aside > 0);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -5,7 +5,7 @@
 
 #include "tests/catch.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // [1, 2, slots, 1], slot s of head h holding 100 h + s.
@@ -55,4 +55,4 @@ TEST_CASE("a buffer of fixed length: unused slots are compared, too") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -7,7 +7,7 @@
 #include "harness/judge/limits.h"
 #include "tests/catch.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // A clean chain in bf16: embedding, layers, norm; every block doubles what came in and adds 1e-3.
@@ -182,4 +182,4 @@ TEST_CASE("first divergence: alone before shadow, and the onset may come later")
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -8,7 +8,7 @@
 #include "tests/catch.h"
 #include "tests/harness/sample_results.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -90,4 +90,4 @@ TEST_CASE("a chain's table: the worst step of every layer, or all of them and wr
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -3,7 +3,7 @@
 #include "tests/catch.h"
 #include "tests/harness/judge_support.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using testing::case_of;
@@ -119,4 +119,4 @@ TEST_CASE("the mask keeps errors at valid elements", "[classes]") {
   CHECK(judge(c).status == Status::fail);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

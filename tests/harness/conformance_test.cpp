@@ -4,7 +4,7 @@
 #include "tests/catch.h"
 #include "tests/harness/judge_support.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using testing::case_of;
@@ -132,4 +132,4 @@ TEST_CASE("judge() compares with the model only where that decides", "[conforman
   CHECK(judge(c).status == Status::pass);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

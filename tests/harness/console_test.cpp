@@ -4,7 +4,7 @@
 #include "tests/harness/error_text.h"
 #include "tests/harness/sample_results.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 TEST_CASE("numbers are short") {
@@ -196,4 +196,4 @@ TEST_CASE("recorded names cannot steer the terminal") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -3,7 +3,7 @@
 #include "tests/catch.h"
 #include "tests/harness/sample_results.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using namespace std::string_view_literals;
@@ -50,4 +50,4 @@ TEST_CASE("hostile text is harmless everywhere") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -5,7 +5,7 @@
 #include "tests/harness/error_text.h"
 #include "tests/harness/sample_results.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 CheckpointResult numbered(CheckpointResult result, int i) {
@@ -87,4 +87,4 @@ TEST_CASE("the end of a run has a block per cause that is shared") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -9,7 +9,7 @@
 #include "harness/replay/replay.h"
 #include "tests/catch.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 struct Told {
@@ -112,4 +112,4 @@ TEST_CASE("a softcap whose absence fails is not called blind") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

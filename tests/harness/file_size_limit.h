@@ -8,7 +8,7 @@
 
 #include "tests/harness/error_text.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 // No file can grow beyond `bytes` while this lives.
 class FileSizeLimit {
@@ -37,4 +37,4 @@ std::string error_under_limit(rlim_t bytes, Write write) {
   return error_text<UsageError>(write);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

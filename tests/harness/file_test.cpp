@@ -11,7 +11,7 @@
 #include "tests/harness/error_text.h"
 #include "tests/harness/temporary_folder.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 namespace fs = std::filesystem;
@@ -136,4 +136,4 @@ TEST_CASE("an atomic file that cannot be created says why") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

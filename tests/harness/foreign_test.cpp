@@ -6,7 +6,7 @@
 #include "tests/catch.h"
 #include "tests/harness/error_text.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using Outputs = std::map<std::string, Tensor>;
@@ -88,4 +88,4 @@ TEST_CASE("a verdict says which bugs would pass, unless it is told not to") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

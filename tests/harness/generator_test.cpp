@@ -5,7 +5,7 @@
 #include "tests/harness/error_text.h"
 #include "tests/harness/judge_support.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 
 TEST_CASE("splitmix64 is the published generator") {
   // The first outputs for seed 1234567, as in the reference implementation's tests.
@@ -75,4 +75,4 @@ TEST_CASE("what cannot be generated is refused") {
   CHECK(contains(error_text<UsageError>([] { generate({}, DType::f64, {2}); }), "dtype f64"));
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

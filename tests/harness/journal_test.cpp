@@ -9,7 +9,7 @@
 #include "tests/harness/sample_results.h"
 #include "tests/harness/temporary_folder.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 namespace fs = std::filesystem;
@@ -152,4 +152,4 @@ TEST_CASE("a disk that fills up leaves the journal as it was before that record"
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -7,7 +7,7 @@
 #include "harness/io/json.h"
 #include "tests/catch.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using Reference = nlohmann::ordered_json;
@@ -123,4 +123,4 @@ TEST_CASE("both JSON readers read the same doubles") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

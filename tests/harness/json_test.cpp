@@ -7,7 +7,7 @@
 #include "tests/catch.h"
 #include "tests/harness/error_text.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using namespace std::string_view_literals;
@@ -266,4 +266,4 @@ TEST_CASE("a key that appears twice is found among many") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

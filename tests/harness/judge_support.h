@@ -14,7 +14,7 @@
 #include "kernels/tensor.h"
 #include "tests/catch.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 
 inline Tensor tensor_of(DType dtype, const Shape& shape, const std::vector<double>& values) {
   Tensor out = host_tensor(dtype, shape);
@@ -122,4 +122,4 @@ inline bool failed(const OutputVerdict& v, std::string_view name) {
   return false;
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

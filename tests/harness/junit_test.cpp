@@ -4,7 +4,7 @@
 #include "tests/harness/error_text.h"
 #include "tests/harness/sample_results.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 std::string junit(const std::vector<CheckpointResult>& results) {
@@ -143,4 +143,4 @@ TEST_CASE("a suite's properties are its known bugs nearest to passing") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

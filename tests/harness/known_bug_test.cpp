@@ -12,7 +12,7 @@
 #include "kernels/error.h"
 #include "tests/catch.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 const Checkpoint& first_of(const Recording& recording, const std::string& block) {
@@ -28,7 +28,7 @@ struct Subject {
   Subject(const std::string& recording_name, const std::string& block_name)
       : recording(Recording::open(default_fixtures() / recording_name)),
         checkpoint(first_of(recording, block_name)),
-        block(*find_block(block_name)),
+        block(*blocks::find_block(block_name)),
         oracle(open_device("oracle")),
         operands(read_operands(recording, checkpoint, recording.dtype())) {}
 
@@ -48,7 +48,7 @@ struct Subject {
 
   Recording recording;
   const Checkpoint& checkpoint;
-  const BlockEntry& block;
+  const blocks::BlockEntry& block;
   std::unique_ptr<Device> oracle;
   HostOperands operands;
 };
@@ -173,4 +173,4 @@ TEST_CASE("a known bug in words") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

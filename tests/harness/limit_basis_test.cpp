@@ -6,7 +6,7 @@
 #include "tests/catch.h"
 #include "tests/harness/judge_support.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using testing::case_of;
@@ -155,4 +155,4 @@ TEST_CASE("what a correct kernel that rounds elsewhere errs, another may", "[bas
   }
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

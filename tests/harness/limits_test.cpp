@@ -5,7 +5,7 @@
 #include "tests/catch.h"
 #include "tests/harness/judge_support.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using testing::gate;
@@ -213,4 +213,4 @@ TEST_CASE("a family without a group of eight has no gate", "[limits]") {
   }
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -17,7 +17,7 @@
 #include "tests/harness/file_size_limit.h"
 #include "tests/harness/temporary_folder.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 namespace fs = std::filesystem;
@@ -187,4 +187,4 @@ TEST_CASE("a disk that fills up during a run leaves the old report and nothing e
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -3,7 +3,7 @@
 #include "tests/catch.h"
 #include "tests/harness/judge_support.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 const Shape kShape{2, 16, 4, 32};
@@ -104,4 +104,4 @@ TEST_CASE("excess energy is what the reference's noise does not explain", "[loca
   CHECK(excess_energy(y, scales, 1e-3)[2] == Approx(0.01));
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

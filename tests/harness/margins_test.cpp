@@ -10,7 +10,7 @@
 #include "harness/replay/replay.h"
 #include "tests/catch.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using Margins = std::map<std::string, double>;
@@ -162,4 +162,4 @@ TEST_CASE("margins are of those who asked for them") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

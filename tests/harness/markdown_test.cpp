@@ -4,7 +4,7 @@
 #include "tests/harness/error_text.h"
 #include "tests/harness/sample_results.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 std::string markdown(const std::vector<CheckpointResult>& results) {
@@ -117,4 +117,4 @@ TEST_CASE("hostile text adds no cell, line, element or fence") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

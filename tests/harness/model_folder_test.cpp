@@ -10,7 +10,7 @@
 #include "tests/harness/error_text.h"
 #include "tests/harness/temporary_folder.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 namespace fs = std::filesystem;
@@ -38,7 +38,8 @@ Tensor ramp(const Shape& shape) {
 Tensors right_weights(const fs::path& folder) {
   write_bytes(folder / "config.json", kConfig);
   Tensors out;
-  const Weights expected = expected_weights(Config(read_model_config(folder / "config.json")));
+  const blocks::Weights expected =
+      blocks::expected_weights(blocks::Config(read_model_config(folder / "config.json")));
   for (const auto& [name, shape] : expected.asked()) out[name] = ramp(shape);
   return out;
 }
@@ -75,7 +76,8 @@ TEST_CASE("published configurations imply the published number of parameters") {
   }));
   INFO(name);
   const fs::path file = fs::path(PLUMB_SOURCE_DIR) / "tests" / "configs" / text(name, ".json");
-  const Weights expected = expected_weights(Config(read_model_config(file)));
+  const blocks::Weights expected =
+      blocks::expected_weights(blocks::Config(read_model_config(file)));
   int64_t count = 0;
   for (const auto& [weight, shape] : expected.asked()) count += shape.numel();
   CHECK(count == parameters);
@@ -182,22 +184,22 @@ TEST_CASE("a feature that is not implemented is unsupported") {
   std::string config = kConfig;
   config.insert(1, std::string(more) + ", ");
   write_bytes(folder / "config.json", config);
-  const Config read(read_model_config(folder / "config.json"));
-  CHECK(contains(error_text<Unsupported>([&] { expected_weights(read); }), expected));
+  const blocks::Config read(read_model_config(folder / "config.json"));
+  CHECK(contains(error_text<Unsupported>([&] { blocks::expected_weights(read); }), expected));
 }
 
 TEST_CASE("an unknown architecture names the known ones") {
   const TemporaryFolder folder;
   write_bytes(folder / "config.json", R"({"model_type": "bert"})");
-  const Config config(read_model_config(folder / "config.json"));
-  CHECK(contains(error_text<Unsupported>([&] { expected_weights(config); }),
+  const blocks::Config config(read_model_config(folder / "config.json"));
+  CHECK(contains(error_text<Unsupported>([&] { blocks::expected_weights(config); }),
                  "\"bert\" is not implemented; known: llama, gemma2, mistral, qwen2, zamba2"));
 }
 
 TEST_CASE("Zamba2's first format is unsupported") {
   const fs::path legacy = fs::path(PLUMB_SOURCE_DIR) / "tests" / "configs" / "legacy";
-  const Config config(read_model_config(legacy / "Zamba2-7B.legacy.json"));
-  CHECK(contains(error_text<Unsupported>([&] { expected_weights(config); }),
+  const blocks::Config config(read_model_config(legacy / "Zamba2-7B.legacy.json"));
+  CHECK(contains(error_text<Unsupported>([&] { blocks::expected_weights(config); }),
                  "layers_block_type has \"m\"; known: hybrid and linear_attention"));
 }
 
@@ -218,15 +220,15 @@ TEST_CASE("Zamba2's settings are read, refused, or found to contradict each othe
   config[key] = nlohmann::json::parse(value);
   const TemporaryFolder folder;
   write_bytes(folder / "config.json", config.dump());
-  const Config read(read_model_config(folder / "config.json"));
-  CHECK(contains(error_text<Error>([&] { expected_weights(read); }), expected));
+  const blocks::Config read(read_model_config(folder / "config.json"));
+  CHECK(contains(error_text<Error>([&] { blocks::expected_weights(read); }), expected));
 }
 
 TEST_CASE("a block that layers share may be in the file once for each of them") {
   const TemporaryFolder folder;
   write_bytes(folder / "config.json", kZamba2);
-  const Config config(read_model_config(folder / "config.json"));
-  const Weights expected = expected_weights(config);
+  const blocks::Config config(read_model_config(folder / "config.json"));
+  const blocks::Weights expected = blocks::expected_weights(config);
   Tensors tensors;
   for (const auto& [name, shape] : expected.asked()) tensors[name] = ramp(shape);
   const std::string block = "shared_transformer.self_attn.o_proj.weight";
@@ -304,4 +306,4 @@ TEST_CASE("ids that a model does not have are refused") {
                  "position 2 is beyond the maximum length 2"));
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

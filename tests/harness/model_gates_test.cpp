@@ -5,7 +5,7 @@
 
 #include "tests/catch.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using Logits = std::vector<double>;
@@ -89,4 +89,4 @@ TEST_CASE("likelihood of what follows, and the five likeliest") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -5,7 +5,7 @@
 #include "tests/catch.h"
 #include "tests/harness/error_text.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 TEST_CASE("a mistyped name gets the nearest right one") {
@@ -66,4 +66,4 @@ TEST_CASE("a selection that is empty says what there is") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

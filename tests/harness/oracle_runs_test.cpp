@@ -10,7 +10,7 @@
 #include "tests/harness/error_text.h"
 #include "tests/harness/judge_support.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 bool same_bytes(const Tensor& a, const Tensor& b) {
@@ -33,7 +33,7 @@ TEST_CASE("oracle runs: chosen rows alone equal the rows of the whole") {
       for (const auto& [name, ref] : checkpoint.outputs) {
         if (!ref.sampled || recording.output_shape(ref).numel() > kMostElements) continue;
         const HostOperands operands = read_operands(recording, checkpoint, recording.dtype());
-        const BlockEntry& block = *find_block(checkpoint.block);
+        const blocks::BlockEntry& block = *blocks::find_block(checkpoint.block);
         OracleRuns runs(recording, checkpoint, block, operands, *oracle);
         INFO(recording.name() << " " << checkpoint.id << " " << name);
         if (!runs.possible(name)) {
@@ -56,4 +56,4 @@ TEST_CASE("oracle runs: chosen rows alone equal the rows of the whole") {
   CHECK(impossible.count("attention") == 1);
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -3,7 +3,7 @@
 #include "tests/catch.h"
 #include "tests/harness/sample_results.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using Results = std::vector<CheckpointResult>;
@@ -228,4 +228,4 @@ TEST_CASE("contracts that widened limits stand in the verdict, each once") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

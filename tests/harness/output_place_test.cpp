@@ -7,7 +7,7 @@
 #include "tests/harness/error_text.h"
 #include "tests/harness/temporary_folder.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 namespace fs = std::filesystem;
@@ -51,4 +51,4 @@ TEST_CASE("what is written in place may be named twice") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

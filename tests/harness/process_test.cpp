@@ -17,7 +17,7 @@
 #include "kernels/error.h"
 #include "tests/catch.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using std::chrono::milliseconds;
@@ -136,4 +136,4 @@ TEST_CASE("what is thrown in one process is thrown in the other") {
   CHECK_THROWS_AS(deserialised(""), Error);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -5,7 +5,7 @@
 #include "tests/catch.h"
 #include "tests/harness/sample_results.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using std::chrono::hours;
@@ -77,4 +77,4 @@ TEST_CASE("the line never wraps and never steers the terminal") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

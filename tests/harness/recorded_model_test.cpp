@@ -11,8 +11,7 @@
 #include "kernels/error.h"
 #include "tests/catch.h"
 
-using namespace plumb;
-
+namespace plumb::harness {
 namespace {
 
 struct Agreement {
@@ -20,8 +19,9 @@ struct Agreement {
 };
 
 bool rounds_alike(const Recording& recording, const Checkpoint& checkpoint) {
-  const BlockEntry* block = find_block(checkpoint.block);
-  const bool determined = block && block->bits != BitRule::exact && block->bits != BitRule::none;
+  const blocks::BlockEntry* block = blocks::find_block(checkpoint.block);
+  const bool determined =
+      block && block->bits != blocks::BitRule::exact && block->bits != blocks::BitRule::none;
   return determined &&
          recording.contracts().at(checkpoint.contract).points == RoundingPoints::eager;
 }
@@ -53,7 +53,7 @@ TEST_CASE("the trace's rounded model and ours agree on every recorded checkpoint
     const Recording recording = Recording::open(folder);
     for (const Checkpoint& checkpoint : recording.checkpoints()) {
       if (!rounds_alike(recording, checkpoint)) continue;
-      const BlockEntry& block = *find_block(checkpoint.block);
+      const blocks::BlockEntry& block = *blocks::find_block(checkpoint.block);
       std::optional<HostOperands> operands;
       for (const auto& [name, ref] : checkpoint.outputs) {
         if (!ref.model) continue;
@@ -80,3 +80,5 @@ TEST_CASE("the trace's rounded model and ours agree on every recorded checkpoint
                << agreement.elements << " elements differ");
   }
 }
+
+}  // namespace plumb::harness

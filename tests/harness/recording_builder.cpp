@@ -6,7 +6,7 @@
 #include "tests/harness/safetensors_bytes.h"
 #include "tests/harness/temporary_folder.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 std::string hash(const std::string& bytes) {
@@ -103,4 +103,4 @@ std::filesystem::path write_good_recording(const std::filesystem::path& model) {
   return folder;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-namespace plumb {
+namespace plumb::harness {
 
 // Writes `model`/decode-f32/{recording.json, tensors.safetensors} and
 // `model`/weights-f32.safetensors; returns the folder with recording.json.
@@ -14,4 +14,4 @@ namespace plumb {
 // and no delta. The params of the second hold a value of every kind.
 std::filesystem::path write_good_recording(const std::filesystem::path& model);
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -8,7 +8,7 @@
 #include "tests/harness/error_text.h"
 #include "tests/harness/temporary_folder.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 namespace fs = std::filesystem;
@@ -64,4 +64,4 @@ TEST_CASE("the corpus' good recordings are read and its bad ones refused by name
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

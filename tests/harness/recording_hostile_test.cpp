@@ -14,7 +14,7 @@
 #include "tests/harness/recording_builder.h"
 #include "tests/harness/temporary_folder.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 namespace fs = std::filesystem;
@@ -354,4 +354,4 @@ TEST_CASE("a file may hold tensors that the recording does not list") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -8,7 +8,7 @@
 #include "tests/harness/recording_builder.h"
 #include "tests/harness/temporary_folder.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 namespace fs = std::filesystem;
@@ -121,4 +121,4 @@ TEST_CASE("a damaged weights file is refused or read, nothing else") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

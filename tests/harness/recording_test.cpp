@@ -10,7 +10,7 @@
 #include "tests/harness/recording_builder.h"
 #include "tests/harness/temporary_folder.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 namespace fs = std::filesystem;
@@ -87,7 +87,7 @@ TEST_CASE("checkpoints come in order, with everything they refer to") {
 TEST_CASE("params keep every kind of value") {
   const TemporaryFolder root;
   const Recording recording = Recording::open(write_good_recording(root / "x"));
-  const Params& params = recording.checkpoints()[1].params;
+  const blocks::Params& params = recording.checkpoints()[1].params;
   const double infinity = std::numeric_limits<double>::infinity();
   CHECK(params.is_null("none"));
   CHECK(params.boolean("flag"));
@@ -166,4 +166,4 @@ TEST_CASE("recordings are found at a folder, below it and by their file") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

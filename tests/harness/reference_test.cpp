@@ -7,8 +7,7 @@
 #include "kernels/error.h"
 #include "tests/catch.h"
 
-using namespace plumb;
-
+namespace plumb::harness {
 namespace {
 
 bool is_sampled(const Checkpoint& checkpoint) {
@@ -28,7 +27,7 @@ CheckpointResult judged_whole(const Recording& recording, const Checkpoint& chec
 // The reference's whole output is not recorded: its chosen rows and its sketch stand for it.
 CheckpointResult judged_by_rows(const Recording& recording, const Checkpoint& checkpoint,
                                 Device& oracle) {
-  const BlockEntry& block = *find_block(checkpoint.block);
+  const blocks::BlockEntry& block = *blocks::find_block(checkpoint.block);
   const DType dtype = recording.dtype();
   const HostOperands operands = read_operands(recording, checkpoint, dtype);
   std::map<std::string, Tensor> outputs;
@@ -77,3 +76,5 @@ TEST_CASE("reference: what transformers computed passes in every recording") {
   CHECK(judged > by_rows);
   CHECK(by_rows > 0);
 }
+
+}  // namespace plumb::harness

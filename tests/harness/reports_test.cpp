@@ -16,7 +16,7 @@
 #include "tests/harness/sample_results.h"
 #include "tests/harness/temporary_folder.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 namespace fs = std::filesystem;
@@ -106,4 +106,4 @@ TEST_CASE("a run that failed keeps its exit code when a report is lost") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

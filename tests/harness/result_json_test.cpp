@@ -10,7 +10,7 @@
 #include "tests/catch.h"
 #include "tests/harness/sample_results.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // Every member set, with numbers and texts that are easily lost on the way.
@@ -113,4 +113,4 @@ TEST_CASE("a status that there is not is refused") {
   }
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

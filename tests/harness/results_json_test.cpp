@@ -7,7 +7,7 @@
 #include "tests/harness/sample_results.h"
 #include "tests/harness/temporary_folder.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using Json = nlohmann::json;
@@ -133,4 +133,4 @@ TEST_CASE("the summary counts every status") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

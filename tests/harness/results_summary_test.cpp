@@ -6,7 +6,7 @@
 #include "tests/harness/sample_results.h"
 #include "tests/harness/temporary_folder.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 // A run whose texts have no NUL, which readers of JSON refuse.
@@ -71,4 +71,4 @@ TEST_CASE("lines that are no results are refused by number and field") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

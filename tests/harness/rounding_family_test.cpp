@@ -7,8 +7,7 @@
 #include "harness/replay/oracle_runs.h"
 #include "tests/catch.h"
 
-using namespace plumb;
-
+namespace plumb::harness {
 namespace {
 
 // What a kernel with this arithmetic makes of a checkpoint, and of another whose params it reads.
@@ -23,13 +22,13 @@ class Kernel {
     wrong_ = checkpoint_;
   }
 
-  Params& params() { return wrong_.params; }
+  blocks::Params& params() { return wrong_.params; }
 
   // Changed by name of the rounding point; "all" keeps every value that eager code rounds.
   std::map<std::string, Tensor> outputs(const std::vector<std::string>& changed,
                                         std::optional<int64_t> key_tile = {},
                                         bool own_table = false) {
-    const BlockEntry& block = *find_block(wrong_.block);
+    const blocks::BlockEntry& block = *blocks::find_block(wrong_.block);
     const HostOperands operands = read_operands(recording_, wrong_, recording_.dtype());
     const OpSet fused = key_tile ? OpSet().set() : OpSet();
     std::map<std::string, Tensor> out;
@@ -145,3 +144,5 @@ TEST_CASE("wrong attention fails whatever it rounds like", "[family]") {
     CHECK(kernel.judged(kernel.outputs({}, 16)).status == Status::fail);
   }
 }
+
+}  // namespace plumb::harness

@@ -1,6 +1,6 @@
 #include "tests/harness/safetensors_bytes.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 std::string safetensors_file(uint64_t length, const std::string& header,
                              const std::string& payload) {
@@ -29,4 +29,4 @@ std::string safetensors_file(const std::vector<RawTensor>& tensors) {
   return safetensors_file(header + "}", payload);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

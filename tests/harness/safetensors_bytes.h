@@ -7,7 +7,7 @@
 
 #include "kernels/tensor.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 struct RawTensor {
   std::string name;
@@ -29,4 +29,4 @@ std::string bytes_of(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -9,7 +9,7 @@
 #include "tests/harness/safetensors_bytes.h"
 #include "tests/harness/temporary_folder.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using namespace std::string_literals;
@@ -200,4 +200,4 @@ TEST_CASE("names that lie are refused") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -10,7 +10,7 @@
 #include "tests/harness/safetensors_bytes.h"
 #include "tests/harness/temporary_folder.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 SafetensorsFile open(const std::filesystem::path& path) {
@@ -134,4 +134,4 @@ TEST_CASE("names that no reader would take are not written") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

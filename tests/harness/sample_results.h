@@ -9,7 +9,7 @@
 #include "harness/replay/result.h"
 #include "harness/run/outcome.h"
 
-namespace plumb {
+namespace plumb::harness {
 
 inline constexpr double kInf = std::numeric_limits<double>::infinity();
 inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -121,4 +121,4 @@ inline Outcome sample_outcome(const std::vector<CheckpointResult>& results, bool
   return outcome;
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

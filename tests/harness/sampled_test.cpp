@@ -6,7 +6,7 @@
 
 #include "tests/harness/judge_support.h"
 
-namespace plumb::testing {
+namespace plumb::harness::testing {
 namespace {
 
 constexpr int64_t kTokens = 130, kColumns = 96;
@@ -210,4 +210,4 @@ TEST_CASE("sampled: rows are taken along the axis that is named") {
   CHECK(values_of(take_rows(t, 2, {1})) == Values{1, 3, 5, 7, 9, 11});
 }
 
-}  // namespace plumb::testing
+}  // namespace plumb::harness::testing

@@ -5,7 +5,7 @@
 #include "tests/catch.h"
 #include "tests/harness/temporary_folder.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 std::string hash(const std::string& text) {
@@ -33,4 +33,4 @@ TEST_CASE("sha256 of a file is that of its bytes, over any number of chunks") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -6,7 +6,7 @@
 #include "tests/catch.h"
 #include "tests/harness/error_text.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 int64_t shard_of(const std::string& recording, const std::string& id, int64_t count) {
@@ -49,4 +49,4 @@ TEST_CASE("a shard is i/n") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

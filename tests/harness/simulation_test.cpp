@@ -9,7 +9,7 @@
 #include "tests/catch.h"
 #include "tests/harness/judge_support.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using testing::case_of;
@@ -283,4 +283,4 @@ TEST_CASE("correct orders of an RMSNorm pass, wrong ones fail", "[simulation]") 
   }
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

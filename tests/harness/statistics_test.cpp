@@ -6,7 +6,7 @@
 #include "tests/catch.h"
 #include "tests/harness/judge_support.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using testing::kInf;
@@ -394,4 +394,4 @@ TEST_CASE("quick rounding is rounding", "[statistics]") {
   CHECK(round_quickly(dtype, 0) == 0);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

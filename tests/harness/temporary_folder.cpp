@@ -6,7 +6,7 @@
 #include <iterator>
 #include <stdexcept>
 
-namespace plumb {
+namespace plumb::harness {
 
 namespace fs = std::filesystem;
 
@@ -36,4 +36,4 @@ std::string read_bytes(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace plumb {
+namespace plumb::harness {
 
 class TemporaryFolder {
  public:
@@ -24,4 +24,4 @@ class TemporaryFolder {
 void write_bytes(const std::filesystem::path& path, std::string_view bytes);
 std::string read_bytes(const std::filesystem::path& path);
 
-}  // namespace plumb
+}  // namespace plumb::harness

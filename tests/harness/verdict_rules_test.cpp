@@ -5,7 +5,7 @@
 #include "tests/catch.h"
 #include "tests/harness/judge_support.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using testing::case_of;
@@ -182,4 +182,4 @@ TEST_CASE("cases that cannot be judged are refused", "[verdict]") {
   CHECK_THROWS_AS(judge(shapes), UsageError);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -4,7 +4,7 @@
 #include "tests/catch.h"
 #include "tests/harness/judge_support.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using testing::case_of;
@@ -236,4 +236,4 @@ TEST_CASE("statuses, exit codes and severity", "[verdict]") {
   CHECK(run_exit_code({Status::timeout, Status::device_error, Status::bad_input}, false) == 5);
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness

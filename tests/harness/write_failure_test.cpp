@@ -8,7 +8,7 @@
 #include "tests/harness/file_size_limit.h"
 #include "tests/harness/temporary_folder.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 TEST_CASE("a disk that fills up leaves the old file and nothing else") {
@@ -43,4 +43,4 @@ TEST_CASE("a safetensors file that does not fit leaves nothing") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -9,7 +9,7 @@
 #include "tests/catch.h"
 #include "tests/faults/faulty_device.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 using testing::Call;
@@ -179,4 +179,4 @@ TEST_CASE("unknown shapes are named with the known ones") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

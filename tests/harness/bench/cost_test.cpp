@@ -4,7 +4,7 @@
 #include "kernels/ops.h"
 #include "tests/catch.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 Tensor of(const Shape& shape, DType dtype = DType::bf16) { return host_tensor(dtype, shape); }
@@ -63,4 +63,4 @@ TEST_CASE("a decode step with a window reads the window only") {
 }
 
 }  // namespace
-}  // namespace plumb
+}  // namespace plumb::harness

@@ -15,7 +15,7 @@
 #include "tests/faults/faulty_device.h"
 #include "tests/harness/error_text.h"
 
-namespace plumb {
+namespace plumb::harness {
 namespace {
 
 namespace fs = std::filesystem;
@@ -23,21 +23,23 @@ namespace fs = std::filesystem;
 constexpr ModelBenchOptions kQuickly{12, 3, 1};
 
 // Forgets what it has seen at every single token.
-struct Forgetful final : CausalLm {
-  std::unique_ptr<CausalLm> inner;
+struct Forgetful final : blocks::CausalLm {
+  std::unique_ptr<blocks::CausalLm> inner;
   Device& device;
 
-  Forgetful(std::unique_ptr<CausalLm> model, Device& on) : inner(std::move(model)), device(on) {}
+  Forgetful(std::unique_ptr<blocks::CausalLm> model, Device& on)
+      : inner(std::move(model)), device(on) {}
   int64_t vocabulary() const override { return inner->vocabulary(); }
   DType dtype() const override { return inner->dtype(); }
-  Sequence begin(Device& on, int64_t batch, int64_t max_length, const std::vector<int64_t>& padding,
-                 CacheKind kind) const override {
+  blocks::Sequence begin(Device& on, int64_t batch, int64_t max_length,
+                         const std::vector<int64_t>& padding,
+                         blocks::CacheKind kind) const override {
     return inner->begin(on, batch, max_length, padding, kind);
   }
-  void forward(Context& ctx, const Tensor& logits, const Tensor& ids,
-               Sequence& sequence) const override {
+  void forward(blocks::Context& ctx, const Tensor& logits, const Tensor& ids,
+               blocks::Sequence& sequence) const override {
     if (ids.dim(1) > 1) return inner->forward(ctx, logits, ids, sequence);
-    Sequence fresh = begin(device, 1, sequence.max_length, {}, sequence.kind);
+    blocks::Sequence fresh = begin(device, 1, sequence.max_length, {}, sequence.kind);
     inner->forward(ctx, logits, ids, fresh);
   }
 };
@@ -65,9 +67,10 @@ TEST_CASE("the models of the bench shapes have the weights of the published ones
   }
   const fs::path file = fs::temp_directory_path() / text("plumb-", ::getpid(), ".json");
   std::ofstream(file) << ours;
-  const Weights expected =
-      expected_weights(Config(read_model_config(configs / text(published, ".json"))));
-  CHECK(expected_weights(Config(read_model_config(file))).asked() == expected.asked());
+  const blocks::Weights expected = blocks::expected_weights(
+      blocks::Config(read_model_config(configs / text(published, ".json"))));
+  CHECK(blocks::expected_weights(blocks::Config(read_model_config(file))).asked() ==
+        expected.asked());
   fs::remove(file);
 }
 
@@ -101,7 +104,7 @@ TEST_CASE("a model whose decoding or whose ops are wrong has no figures") {
   const RandomCheckpoint checkpoint(find_bench_shape("tiny").config, DType::bf16);
   const ModelFolder folder(checkpoint.folder());
   const auto device = open_device("cpu", 1), oracle = open_device("oracle");
-  std::unique_ptr<CausalLm> model = folder.load(*device, DType::bf16);
+  std::unique_ptr<blocks::CausalLm> model = folder.load(*device, DType::bf16);
   const ModelBenchLabels labels{"tiny", DType::bf16, kQuickly, folder.bytes(), 1, 1e9};
   SECTION("single tokens without what came before") {
     const Forgetful wrong(std::move(model), *device);
@@ -137,4 +140,4 @@ TEST_CASE("a checkpoint of random weights is gone with its object") {
                  "unknown shape \"llama9\"; known: llama3-8b"));
 }
 
-}  // namespace plumb
+}  // namespace plumb::harness
