@@ -49,6 +49,8 @@ class Device {
   virtual void download(void* to, const Tensor& from) = 0;
   // Every byte of a contiguous tensor set to `byte`.
   virtual void fill(const Tensor& t, uint8_t byte) = 0;
+  // That of kernels/checksum.h over the bytes of a contiguous tensor.
+  virtual uint64_t checksum(const Tensor& t);
   // Waits for all work queued so far; throws DeviceError if any of it failed.
   virtual void synchronize() = 0;
   // Seconds that the work queued by `queue_work` takes, by the device's own clock where it has one;

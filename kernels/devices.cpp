@@ -4,6 +4,7 @@
 #include <functional>
 #include <iterator>
 
+#include "kernels/checksum.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/device.h"
 #include "kernels/error.h"
@@ -187,6 +188,13 @@ double Device::time(const std::function<void()>& queue_work) {
   queue_work();
   synchronize();
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+uint64_t Device::checksum(const Tensor& t) {
+  if (host_owner()) return checksum_of(t.raw(), t.bytes());
+  std::vector<char> bytes(static_cast<size_t>(t.bytes()));
+  download(bytes.data(), t);
+  return checksum_of(bytes.data(), t.bytes());
 }
 
 std::vector<DeviceStatus> list_devices() {

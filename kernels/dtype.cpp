@@ -119,12 +119,30 @@ int quantum_of(const DTypeInfo& format, double x) {
 
 }  // namespace
 
+namespace {
+
+// Rounds a double whose result is normal and cannot overflow on its bits, to nearest even; false
+// for others.
+bool round_bits(const DTypeInfo& format, double x, double& rounded) {
+  const auto bits = std::bit_cast<uint64_t>(x);
+  const auto exponent = static_cast<int>((bits >> 52) & 0x7ff) - 1023;
+  if (exponent < format.min_exponent || !(std::fabs(x) < format.max / 2)) return false;
+  const int dropped = 53 - format.significand_bits;
+  const uint64_t odd = (bits >> dropped) & 1;
+  const uint64_t up = bits + (uint64_t{1} << (dropped - 1)) - 1 + odd;
+  rounded = std::bit_cast<double>(up >> dropped << dropped);
+  return true;
+}
+
+}  // namespace
+
 double spacing(DType dtype, double x) { return std::ldexp(1.0, quantum_of(info(dtype), x)); }
 
 double round_to(DType dtype, double x) {
   if (dtype == DType::f64 || std::isnan(x) || std::isinf(x) || x == 0) return x;
   if (dtype == DType::f32) return static_cast<double>(static_cast<float>(x));
   const DTypeInfo& format = info(dtype);
+  if (double quick = 0; round_bits(format, x, quick)) return quick;
   const int quantum = quantum_of(format, x);
   // nearbyint rounds to nearest even under the default mode, and both scalings are exact.
   const double rounded = std::ldexp(std::nearbyint(std::ldexp(x, -quantum)), quantum);
@@ -156,8 +174,15 @@ void store(DType dtype, void* address, double x) {
     case DType::f64: return store_as<double>(address, x);
     case DType::f32: return store_as<float>(address, x);
     case DType::bf16:
-    case DType::f16:
-      return store_as<uint16_t>(address, encode(small_float(dtype), round_to(dtype, x)));
+    case DType::f16: {
+      double quick = 0;  // then exact in float32, too
+      if (!round_bits(info(dtype), x, quick)) {
+        return store_as<uint16_t>(address, encode(small_float(dtype), round_to(dtype, x)));
+      }
+      const auto value = static_cast<float>(quick);
+      const uint16_t bits = dtype == DType::bf16 ? f32_to_bf16(value) : f32_to_f16(value);
+      return std::memcpy(address, &bits, sizeof bits), void();
+    }
     case DType::f8_e4m3:
     case DType::f8_e5m2:
       return store_as<uint8_t>(address, encode(small_float(dtype), round_to(dtype, x)));
@@ -202,7 +227,12 @@ void store_all(DType dtype, void* to, int64_t count, const double* from) {
     std::memcpy(bytes, from, static_cast<size_t>(count) * sizeof(double));
     return;
   }
-  for (int64_t i = 0; i < count; ++i) store(dtype, bytes + i * size_of(dtype), from[i]);
+  if (dtype == DType::f32) {
+    for (int64_t i = 0; i < count; ++i) store_as<float>(bytes + i * 4, from[i]);
+    return;
+  }
+  const int64_t size = size_of(dtype);
+  for (int64_t i = 0; i < count; ++i) store(dtype, bytes + i * size, from[i]);
 }
 
 float f16_to_f32(uint16_t bits) {

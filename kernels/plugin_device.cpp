@@ -27,6 +27,7 @@ class ReplacedDevice final : public Device {
   void upload(const Tensor& to, const void* from) override { inner_->upload(to, from); }
   void download(void* to, const Tensor& from) override { inner_->download(to, from); }
   void fill(const Tensor& t, uint8_t byte) override { inner_->fill(t, byte); }
+  uint64_t checksum(const Tensor& t) override { return inner_->checksum(t); }
   void synchronize() override { inner_->synchronize(); }
   double time(const std::function<void()>& queue_work) override { return inner_->time(queue_work); }
   Ops& ops() override {

@@ -174,7 +174,9 @@ std::vector<std::unique_ptr<Worker>> open_workers(const std::vector<std::string>
   std::vector<std::unique_ptr<Worker>> out;
   for (const std::string& name : names) {
     const auto open = [name, threads] { return open_device(name, threads); };
-    out.push_back(std::make_unique<Worker>(name, open, jobs, options));
+    WorkerOptions of_worker = options;
+    of_worker.threads = threads;
+    out.push_back(std::make_unique<Worker>(name, open, jobs, of_worker));
     require_new(out);
   }
   if (!jobs.empty()) require_impl(out, jobs[0].options->impl);

@@ -11,6 +11,7 @@
 #include "harness/io/printable.h"
 #include "harness/io/safetensors.h"
 #include "harness/io/sha256.h"
+#include "harness/recording/payload.h"
 #include "harness/recording/recording_chain.h"
 #include "harness/recording/recording_checkpoint.h"
 #include "harness/recording/recording_header.h"
@@ -91,7 +92,7 @@ struct Recording::State {
   std::string sha256;
   std::shared_ptr<const JsonDocument> document;
   RecordingHeader header;
-  std::map<std::string, SafetensorsFile> files;
+  std::map<std::string, Payload> files;
   std::vector<Checkpoint> checkpoints;
   TensorCache cache;
 };
@@ -112,7 +113,7 @@ Recording Recording::open(const fs::path& folder) {
                                 ? open_model_file(state->header.model_folder, recorded)
                                 : open_file(state->folder, recorded));
     check_payload_file(root, state->header, name, payload);
-    state->files.emplace(name, std::move(payload));
+    state->files.try_emplace(name, std::move(payload));
   }
   state->checkpoints = read_checkpoints(root.at("checkpoints"), state->header);
   return Recording(std::move(state));
@@ -160,27 +161,33 @@ Shape Recording::output_shape(const OutputRef& output) const {
 Tensor Recording::read(const std::string& key) const {
   const TensorInfo& info = tensor_info(key);
   if (const Tensor cached = state_->cache.find(key); cached.defined()) return cached;
-  const Tensor tensor = info.generator ? generate(*info.generator, info.dtype, info.shape)
-                                       : state_->files.at(info.file).read(info.name);
-  const std::string hash = sha256_hex(tensor.raw(), tensor.bytes());
   const std::string field = text(state_->document->name(), ": tensors.", key, ".sha256");
-  if (hash != info.sha256 && info.generator) {
-    throw BadInput(text(field, " is ", info.sha256, ", but the generator gives ", hash,
-                        ": the recording was changed, or made by another version; record again"));
+  if (info.generator) {
+    const Tensor made = generate(*info.generator, info.dtype, info.shape);
+    const std::string hash = sha256_hex(made.raw(), made.bytes());
+    if (hash != info.sha256) {
+      throw BadInput(text(field, " is ", info.sha256, ", but the generator gives ", hash,
+                          ": the recording was changed, or made by another version; record again"));
+    }
+    state_->cache.add(key, made);
+    return made;
   }
+  const Payload& payload = state_->files.at(info.file);
+  const Tensor tensor = payload.read(info.name);
+  const std::string hash = payload.sha256(info.name, tensor, info.sha256);
   if (hash != info.sha256) {
-    throw BadInput(text(state_->files.at(info.file).file().name(), ": the tensor ",
-                        printable(info.name), " has SHA-256 ", hash, ", but ", field, " is ",
-                        info.sha256, ": the file was changed; fetch it again, or record again"));
+    throw BadInput(text(payload.file().file().name(), ": the tensor ", printable(info.name),
+                        " has SHA-256 ", hash, ", but ", field, " is ", info.sha256,
+                        ": the file was changed; fetch it again, or record again"));
   }
-  state_->cache.add(key, tensor);
+  if (!payload.mapped()) state_->cache.add(key, tensor);
   return tensor;
 }
 
 void Recording::check_hashes() const {
   std::set<std::string> partly;  // files that are known by their tensors' hashes
   for (const auto& [name, recorded] : state_->header.files) {
-    const SafetensorsFile& payload = state_->files.at(name);
+    const SafetensorsFile& payload = state_->files.at(name).file();
     const auto header = recorded.of_model ? std::nullopt : recorded.field.find("header_sha256");
     if (recorded.of_model || header) partly.insert(name);
     if (recorded.of_model) continue;

@@ -33,11 +33,11 @@ RunFacts external_facts(const Recording& recording, const blocks::BlockEntry& bl
 enum class RefereeRule { affordable, always };
 
 // Multiplications of the block in float64, about.
-double float64_products(const HostOperands& operands);
+double float64_products(const Recording& recording, const Checkpoint& checkpoint);
 
 // Whether it runs for this checkpoint.
-bool is_refereed(const Checkpoint& checkpoint, const HostOperands& operands, DType recorded,
-                 DType dtype, RefereeRule rule);
+bool is_refereed(const Recording& recording, const Checkpoint& checkpoint, DType dtype,
+                 RefereeRule rule);
 
 // One case per output, `outputs` being what the run made. Runs the block on the oracle where the
 // verdict needs its rounded model or, for a dtype other than the recording's, the oracle itself; of

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstring>
 
-#include "harness/replay/guarded.h"
 #include "kernels/error.h"
 #include "kernels/plugin_device.h"
 
@@ -42,65 +41,6 @@ std::vector<OutputSpec> output_specs(const Recording& recording, const Checkpoin
   }
   return out;
 }
-
-// Operands of one run on the device, between canaries.
-class Placed {
- public:
-  Placed(Device& device, const HostOperands& operands, uint8_t poison) : operands_(operands) {
-    for (const auto& [name, host] : operands.inputs) place(device, "input", name, host, inputs);
-    for (const auto& [name, host] : operands.weights) place(device, "weight", name, host, weights);
-    for (const OutputSpec& spec : operands.outputs) {
-      Guarded buffer(device, spec.dtype, spec.shape);
-      buffer.poison(poison);
-      outputs[spec.name] = buffer.tensor();
-      guarded_.push_back({"output", spec.name, std::move(buffer)});
-    }
-  }
-
-  std::string damage() const {
-    for (const Buffer& buffer : guarded_) {
-      const std::string where = buffer.guard.damage();
-      if (!where.empty()) {
-        return text("wrote out of bounds: ", where, " of ", buffer.role, " \"", buffer.name, '"');
-      }
-      const Tensor* before = original(buffer);
-      if (!before) continue;
-      const std::vector<uint8_t> after = buffer.guard.bytes();
-      if (!after.empty() && std::memcmp(after.data(), before->raw(), after.size()) != 0) {
-        return text("changed its ", buffer.role, " \"", buffer.name, "\" in place");
-      }
-    }
-    return {};
-  }
-
-  std::map<std::string, Tensor> inputs, weights, outputs;
-
- private:
-  struct Buffer {
-    const char* role;
-    std::string name;
-    Guarded guard;
-  };
-
-  void place(Device& device, const char* role, const std::string& name, const Tensor& host,
-             std::map<std::string, Tensor>& into) {
-    Guarded buffer(device, host.dtype(), host.shape());
-    device.upload(buffer.tensor(), host.raw());
-    into[name] = buffer.tensor();
-    guarded_.push_back({role, name, std::move(buffer)});
-  }
-
-  const Tensor* original(const Buffer& buffer) const {
-    const auto& source =
-        std::strcmp(buffer.role, "input") == 0 ? operands_.inputs : operands_.weights;
-    const auto found = source.find(buffer.name);
-    return std::strcmp(buffer.role, "output") == 0 || found == source.end() ? nullptr
-                                                                            : &found->second;
-  }
-
-  const HostOperands& operands_;
-  std::vector<Buffer> guarded_;
-};
 
 void add_once(std::vector<std::string>& to, std::string word) {
   if (std::find(to.begin(), to.end(), word) == to.end()) to.push_back(std::move(word));
@@ -144,7 +84,13 @@ HostOperands blank_operands(const Recording& recording, const Checkpoint& checkp
 
 Execution execute(const blocks::BlockEntry& block, const Checkpoint& checkpoint,
                   const HostOperands& operands, Device& device, const RunSetup& setup) {
-  const Placed placed(device, operands, setup.poison);
+  Placement placed(device, operands);
+  return execute(block, checkpoint, placed, device, setup);
+}
+
+Execution execute(const blocks::BlockEntry& block, const Checkpoint& checkpoint, Placement& placed,
+                  Device& device, const RunSetup& setup) {
+  placed.poison(setup.poison);
   const blocks::Weights weights(std::make_shared<const blocks::Weights::Map>(placed.weights),
                                 checkpoint.params.where());
   Ops& ops = device.ops();

@@ -10,22 +10,10 @@
 #include "blocks/catalog.h"
 #include "harness/recording/recording.h"
 #include "harness/replay/converted.h"
+#include "harness/replay/placement.h"
 #include "kernels/ops.h"
 
 namespace plumb::harness {
-
-struct OutputSpec {
-  std::string name;
-  DType dtype;
-  Shape shape;
-};
-
-// A checkpoint's operands in host memory, converted to the dtype of a run.
-struct HostOperands {
-  std::map<std::string, Tensor> inputs;
-  std::map<std::string, Tensor> weights;
-  std::vector<OutputSpec> outputs;
-};
 
 // Reads and converts. Float tensors in the recording's dtype become `dtype`; tables that
 // transformers keeps in float32 stay so unless `dtype` is f64; ids, positions and masks keep
@@ -50,6 +38,9 @@ struct Execution {
 };
 
 // Throws what the block throws: BadInput, Unsupported, UsageError, DeviceError.
+Execution execute(const blocks::BlockEntry& block, const Checkpoint& checkpoint, Placement& placed,
+                  Device& device, const RunSetup& setup);
+// On a placement of its own.
 Execution execute(const blocks::BlockEntry& block, const Checkpoint& checkpoint,
                   const HostOperands& operands, Device& device, const RunSetup& setup);
 

@@ -16,10 +16,12 @@ Guarded::Guarded(Device& device, DType dtype, const Shape& shape) : device_(&dev
               bytes <= INT64_MAX - 2 * kBand,
           "buffer", shape, ' ', name_of(dtype), " is larger than 2^63 bytes");
   whole_ = device.allocate(DType::u8, {bytes + 2 * kBand});
-  device.fill(whole_, kCanary);
+  mend();
   payload_ = whole_.slice(0, kBand, kBand + bytes);
   tensor_ = payload_.reinterpret(dtype, shape);
 }
+
+void Guarded::mend() { device_->fill(whole_, kCanary); }
 
 std::vector<uint8_t> Guarded::bytes() const {
   std::vector<uint8_t> out(static_cast<size_t>(payload_.bytes()));

@@ -15,6 +15,9 @@ class Guarded {
   Guarded(Device& device, DType dtype, const Shape& shape);
 
   const Tensor& tensor() const { return tensor_; }
+  const Tensor& whole() const { return whole_; }  // canaries included
+  // The canaries as at first; the payload has no meaning then.
+  void mend();
   void poison(uint8_t byte) { device_->fill(payload_, byte); }
   // The payload's bytes, copied to the host.
   std::vector<uint8_t> bytes() const;

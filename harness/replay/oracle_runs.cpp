@@ -19,6 +19,13 @@ int find(const std::vector<std::string>& axes, const std::string& name) {
 
 constexpr uint64_t kFirstSeed = 1;  // of simulated kernels
 
+// The oracle is trusted: nobody watches what it writes.
+Execution run(const blocks::BlockEntry& block, const Checkpoint& checkpoint,
+              const HostOperands& operands, Device& oracle, OpSet fused) {
+  Placement placed = Placement::trusted(oracle, operands);
+  return execute(block, checkpoint, placed, oracle, {fused, 0xff});
+}
+
 std::vector<double> values(const Tensor& t) {
   std::vector<double> out(static_cast<size_t>(t.numel()));
   load_all(t.dtype(), t.data<char>(), t.numel(), out.data());
@@ -123,8 +130,7 @@ Tensor OracleRuns::rows(const std::string& output, const HostOperands& operands,
   for (const Part& part : parts(output, operands)) {
     std::optional<ArithmeticScope> scope;
     if (arithmetic) scope.emplace(*arithmetic);
-    out.push_back(
-        execute(block_, part.checkpoint, part.operands, oracle_, {fused, 0xff}).outputs.at(output));
+    out.push_back(run(block_, part.checkpoint, part.operands, oracle_, fused).outputs.at(output));
   }
   return joined(out, token_axis(checkpoint_.outputs.at(output).axes));
 }
@@ -134,7 +140,7 @@ Tensor OracleRuns::rounded(const std::string& output, OpSet fused) {
     return rows(output, operands_, fused, nullptr);
   }
   if (!rounded_ || rounded_fused_ != fused) {
-    rounded_ = execute(block_, checkpoint_, operands_, oracle_, {fused, 0xff}).outputs;
+    rounded_ = run(block_, checkpoint_, operands_, oracle_, fused).outputs;
     rounded_fused_ = fused;
   }
   return rounded_->at(output);
@@ -146,10 +152,11 @@ bool OracleRuns::has_rotary_table() { return rotary_table() != nullptr; }
 std::shared_ptr<const RotaryTable> OracleRuns::rotary_table() {
   if (table_) return *table_;
   table_.emplace();
-  if (const Checkpoint* maker = rotary_table_of(recording_, checkpoint_)) {
-    const HostOperands operands = read_operands(recording_, *maker, DType::f32);
+  if (const Checkpoint* recorded = rotary_table_of(recording_, checkpoint_)) {
+    const Checkpoint maker = *recorded;  // a run marks the params that were read
+    const HostOperands operands = read_operands(recording_, maker, DType::f32);
     const auto made =
-        execute(*blocks::find_block(maker->block), *maker, operands, oracle_, {}).outputs;
+        run(*blocks::find_block(maker.block), maker, operands, oracle_, OpSet().set()).outputs;
     table_ =
         std::make_shared<RotaryTable>(RotaryTable{values(made.at("cos")), values(made.at("sin"))});
   }
@@ -166,7 +173,7 @@ Tensor OracleRuns::rounded_as(const std::string& output, const RoundingWay& way)
 Tensor OracleRuns::with(const std::string& output, OpSet fused, Arithmetic& arithmetic) {
   if (!checkpoint_.outputs.at(output).sampled) {
     const ArithmeticScope scope(arithmetic);
-    return execute(block_, checkpoint_, operands_, oracle_, {fused, 0xff}).outputs.at(output);
+    return run(block_, checkpoint_, operands_, oracle_, fused).outputs.at(output);
   }
   return rows(output, operands_, fused, &arithmetic);
 }
@@ -184,7 +191,7 @@ std::vector<Tensor> OracleRuns::simulated(const std::string& output, OpSet fused
       outputs[output] = rows(output, operands_, fused, &arithmetic);
     } else if (outputs.empty()) {
       const ArithmeticScope scope(arithmetic);
-      outputs = execute(block_, checkpoint_, operands_, oracle_, {fused, 0xff}).outputs;
+      outputs = run(block_, checkpoint_, operands_, oracle_, fused).outputs;
     }
     out.push_back(outputs.at(output));
   }
@@ -221,7 +228,7 @@ Tensor OracleRuns::float64(const std::string& output, OpSet fused) {
     out = rows(output, widened(operands_), fused, nullptr);
   } else {
     if (!float64_ || float64_fused_ != fused) {
-      float64_ = execute(block_, checkpoint_, widened(operands_), oracle_, {fused, 0xff}).outputs;
+      float64_ = run(block_, checkpoint_, widened(operands_), oracle_, fused).outputs;
       float64_fused_ = fused;
     }
     out = float64_->at(output);
@@ -234,9 +241,9 @@ std::vector<OpRecord> OracleRuns::records(OpSet fused) {
   const bool by_rows = std::all_of(
       checkpoint_.outputs.begin(), checkpoint_.outputs.end(),
       [&](const auto& output) { return output.second.sampled && possible(output.first); });
-  if (!by_rows) return execute(block_, checkpoint_, operands_, oracle_, {fused, 0xff}).records;
+  if (!by_rows) return run(block_, checkpoint_, operands_, oracle_, fused).records;
   const Part part = parts(checkpoint_.outputs.begin()->first, operands_).front();
-  return execute(block_, part.checkpoint, part.operands, oracle_, {fused, 0xff}).records;
+  return run(block_, part.checkpoint, part.operands, oracle_, fused).records;
 }
 
 HostOperands OracleRuns::widened(HostOperands operands) const {

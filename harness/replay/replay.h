@@ -41,10 +41,12 @@ CheckpointResult chain_to_be(const Recording& recording, const std::string& devi
 DType dtype_of_run(const Recording& recording, const std::string& device,
                    const ReplayOptions& options);
 
+// Where options.impl names nothing on the device, it chooses freely.
+void force_impl(Device& device, const ReplayOptions& options);
+
 class Replayer {
  public:
   // `oracle` is a second device ("oracle"), which may be `device` itself.
-  // Where options.impl names nothing on the device, it chooses freely.
   Replayer(const Recording& recording, Device& device, Device& oracle, ReplayOptions options);
 
   // Never throws for what the checkpoint or the device does: that becomes the result's status.
@@ -52,19 +54,10 @@ class Replayer {
   Replayed run_and_keep(const Checkpoint& checkpoint);  // with the outputs, where it came so far
 
  private:
-  void replay(const Checkpoint& checkpoint, Replayed& replayed);
-  Verdict verify(const blocks::BlockEntry& block, const Checkpoint& checkpoint, OpSet fused,
-                 Replayed* replayed);
-  std::vector<OutputCase> cases(const blocks::BlockEntry& block, const Checkpoint& checkpoint,
-                                const HostOperands& operands, const Execution& execution);
-  void explain(const blocks::BlockEntry& block, const Checkpoint& checkpoint,
-               CheckpointResult& result);
-
   const Recording& recording_;
   Device& device_;
   Device& oracle_;
   ReplayOptions options_;
-  DType dtype_;
 };
 
 }  // namespace plumb::harness

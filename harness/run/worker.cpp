@@ -10,8 +10,11 @@
 #include "harness/process/interrupt.h"
 #include "harness/process/serialised_result.h"
 #include "harness/replay/result_json.h"
+#include "harness/run/memory.h"
+#include "harness/run/pipeline.h"
 #include "kernels/error.h"
 #include "kernels/plugin_device.h"
+#include "kernels/thread_pool.h"
 
 namespace plumb::harness {
 namespace {
@@ -22,21 +25,22 @@ constexpr int kMostEndsInARow = 10;
 constexpr milliseconds kPauses[] = {milliseconds(0), milliseconds(200), milliseconds(1000)};
 constexpr double kProbeSeconds = 60;
 
-// A result's first byte: whether the worker has others, or ends because its device is lost.
-enum More : char { goes_on = '+', ends = '.' };
+// A message's first byte: the device begins a job, a job has its result, and it ended the process,
+// too.
+enum Kind : char { begins = 'b', result = 'r', last = 'l' };
 
 struct Range {
   uint64_t first, count;
 };
 
-// After some errors every further call fails, whatever it is.
-bool still_works(Device& device) {
-  try {
-    device.synchronize();
-    return true;
-  } catch (const std::exception&) {
-    return false;
-  }
+std::string message(Kind kind, size_t job, const std::string& words = {}) {
+  const uint64_t index = job;
+  return static_cast<char>(kind) +
+         std::string(reinterpret_cast<const char*>(&index), sizeof index) + words;
+}
+
+int judging_threads(const WorkerOptions& options) {
+  return options.threads > 0 ? options.threads : usable_cores();
 }
 
 }  // namespace
@@ -114,17 +118,45 @@ void add_plugins(const std::vector<std::string>& files, const WorkerOptions& opt
 
 // The device and the referee in the process where they work.
 struct Worker::Execution {
-  explicit Execution(const Open& open) : device(open()), oracle(open_device("oracle")) {}
+  Execution(const Open& open, const WorkerOptions& options)
+      : keep_outputs(options.keep_outputs),
+        device(open()),
+        oracle(open_device("oracle")),
+        pipeline(*device, *oracle, options.own_process ? judging_threads(options) : 1,
+                 options.memory > 0 ? options.memory : memory_by_default(),
+                 [this](CheckpointRun& run) { return packed(kept(run.take())); }) {}
 
-  Replayed run(const Job& job, bool keep_outputs) const {
-    if (!job.checkpoint) return {run_chain(*job.recording, *device, *oracle, *job.options), {}};
-    Replayer replayer(*job.recording, *device, *oracle, *job.options);
-    Replayed out = replayer.run_and_keep(*job.checkpoint);
-    if (!keep_outputs) out.outputs.clear();
-    return out;
+  Replayed kept(Replayed replayed) const {
+    if (!keep_outputs) replayed.outputs.clear();
+    return replayed;
   }
 
+  Replayed run(const Job& job) const {
+    if (!job.checkpoint) return {run_chain(*job.recording, *device, *oracle, *job.options), {}};
+    Replayer replayer(*job.recording, *device, *oracle, *job.options);
+    return kept(replayer.run_and_keep(*job.checkpoint));
+  }
+
+  // Chains take the whole device, and all of the oracle's threads. False as Pipeline::run().
+  bool run(const std::vector<Job>& jobs, const Range& range, const Pipeline::Listener& listener) {
+    const size_t end = range.first + range.count;
+    for (size_t at = range.first; at < end;) {
+      size_t stop = at;
+      while (stop < end && jobs[stop].checkpoint) ++stop;
+      if (stop > at && !pipeline.run(jobs, at, stop - at, listener)) return false;
+      at = stop;
+      if (at == end) break;
+      listener.begins(at);
+      Replayed chain = run(jobs[at]);
+      const bool lost = chain.result.status == Status::device_error && !still_works(*device);
+      if (!listener.ends(at++, packed(chain), lost) || lost) return false;
+    }
+    return true;
+  }
+
+  const bool keep_outputs;
   std::unique_ptr<Device> device, oracle;
+  Pipeline pipeline;
 };
 
 Worker::Worker(std::string name, Open open, std::vector<Job> jobs, WorkerOptions options)
@@ -133,7 +165,7 @@ Worker::Worker(std::string name, Open open, std::vector<Job> jobs, WorkerOptions
     launch();
     return;
   }
-  here_ = std::make_unique<Execution>(open_);
+  here_ = std::make_unique<Execution>(open_, options_);
   name_ = here_->device->name();
   description_ = here_->device->describe();
   finds_impl_ = here_->device->ops().choice().finds(impl());
@@ -149,30 +181,28 @@ Worker::~Worker() {
 void Worker::serve(const Channel& channel) const {
   std::unique_ptr<Execution> execution;
   const std::string answer = serialised([&] {
-    execution = std::make_unique<Execution>(open_);
+    execution = std::make_unique<Execution>(open_, options_);
     const bool finds = execution->device->ops().choice().finds(impl());
     return text(finds, execution->device->name(), '\n', execution->device->describe());
   });
   channel.send(answer);
-  std::string message;
-  while (execution && channel.receive(message) == Channel::Event::message) {
+  const Pipeline::Listener listener{
+      [&](size_t job) { channel.send(serialised([&] { return message(begins, job); })); },
+      [&](size_t job, const std::string& words, bool lost) {
+        std::cout.flush();
+        std::fflush(stdout);  // what a kernel printed comes before what is said about it
+        return channel.send(serialised([&] { return message(lost ? last : result, job, words); }));
+      }};
+  std::string request;
+  while (execution && channel.receive(request) == Channel::Event::message) {
     Range range{};
-    std::memcpy(&range, message.data(), sizeof range);
-    for (uint64_t i = range.first; i < range.first + range.count; ++i) {
-      bool lost = false;
-      const std::string result = serialised([&] {
-        Replayed done = execution->run(jobs_[i], options_.keep_outputs);
-        lost = done.result.status == Status::device_error && !still_works(*execution->device);
-        return static_cast<char>(lost ? ends : goes_on) + packed(std::move(done));
-      });
-      std::cout.flush();
-      std::fflush(stdout);  // what a kernel printed comes before what is said about it
-      if (!channel.send(result) || lost) return;
-    }
+    std::memcpy(&range, request.data(), sizeof range);
+    if (!execution->run(jobs_, range, listener)) return;
   }
 }
 
 void Worker::launch() {
+  asked_ = begun_ = 0;
   process_ = std::make_unique<Process>([this](const Channel& channel) { serve(channel); });
   std::string message;
   const Channel::Event event =
@@ -214,8 +244,11 @@ void Worker::start(size_t first, size_t count) {
   if (process_) ask();
 }
 
+// Up to the next job whose result is known.
 void Worker::ask() {
-  const Range range{at_, end_ - at_};
+  const auto known = ahead_.lower_bound(at_);
+  asked_ = known == ahead_.end() ? end_ : std::min(end_, known->first);
+  const Range range{at_, asked_ - at_};
   // If this fails, the worker is dead, which next() finds out.
   process_->channel().send({reinterpret_cast<const char*>(&range), sizeof range});
 }
@@ -243,39 +276,60 @@ void Worker::count_end(const std::string& how) {
   given_up_ = text("each of the last ", kMostEndsInARow, " worker processes ", how);
 }
 
-Replayed Worker::next() {
-  const Job& job = jobs_.at(at_);
-  if (here_) return ++at_, here_->run(job, options_.keep_outputs);
-  if (!process_ && !gave_up()) {
-    relaunch();
-    if (process_) ask();
+// The result of a job, or nothing where the message is none of the job that is waited for.
+std::optional<Replayed> Worker::received(const std::string& message) {
+  const std::string answer = deserialised(message);
+  uint64_t job = 0;
+  std::memcpy(&job, answer.data() + 1, sizeof job);
+  if (answer.front() == begins) {
+    begun_ = job;
+    return std::nullopt;
   }
-  ++at_;
-  if (gave_up()) return lost(job, Status::device_error, "not run: " + given_up_);
+  Replayed out = unpacked(std::string_view(answer).substr(1 + sizeof job));
+  if (answer.front() == last) {
+    process_.reset();
+    count_end("lost the device");
+  } else {
+    ends_in_a_row_ = 0;
+  }
+  if (job == at_) return out;
+  ahead_.emplace(job, std::move(out));
+  return std::nullopt;
+}
 
-  std::string message;
-  const Channel::Event event =
-      process_->channel().receive(message, Channel::deadline_in(options_.timeout));
-  if (event == Channel::Event::message) {
-    const std::string answer = deserialised(message);
-    Replayed out = unpacked(std::string_view(answer).substr(1));
-    if (answer.front() == ends) {
-      process_.reset();
-      count_end("lost the device");
-    } else {
-      ends_in_a_row_ = 0;
-    }
-    return out;
-  }
-  if (event == Channel::Event::interrupted) throw Interrupted();
-  const bool late = event == Channel::Event::late;
+// The process is gone, or has to go: the job that its device ran is to blame, or the one whose
+// result does not come.
+void Worker::blame(bool late) {
   const std::string how =
       late ? text("gave no result within ", options_.timeout, " s") : process_->early_end();
   process_.reset();
-  Replayed out = lost(job, late ? Status::timeout : Status::device_error,
-                      text("the worker process ", how, late ? " (--timeout)" : ""));
+  const size_t job = late ? at_ : std::max(at_, begun_);
+  ahead_.emplace(job, lost(jobs_.at(job), late ? Status::timeout : Status::device_error,
+                           text("the worker process ", how, late ? " (--timeout)" : "")));
   count_end(how);
-  return out;
+}
+
+Replayed Worker::next() {
+  const Job& job = jobs_.at(at_);
+  if (here_) return ++at_, here_->run(job);
+  const auto deadline = [&] { return Channel::deadline_in(options_.timeout); };
+  for (auto until = deadline();;) {
+    if (auto known = ahead_.extract(at_)) return ++at_, std::move(known.mapped());
+    if (!process_ && !gave_up()) {
+      relaunch();
+      until = deadline();
+    }
+    if (gave_up()) return ++at_, lost(job, Status::device_error, "not run: " + given_up_);
+    if (at_ >= asked_) ask();
+    std::string message;
+    const Channel::Event event = process_->channel().receive(message, until);
+    if (event == Channel::Event::interrupted) throw Interrupted();
+    if (event != Channel::Event::message) {
+      blame(event == Channel::Event::late);
+    } else if (std::optional<Replayed> out = received(message)) {
+      return ++at_, std::move(*out);
+    }
+  }
 }
 
 }  // namespace plumb::harness

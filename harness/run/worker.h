@@ -3,23 +3,19 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "harness/process/process.h"
 #include "harness/process/worker_options.h"
 #include "harness/replay/replay.h"
+#include "harness/run/job.h"
 #include "kernels/device.h"
 
 namespace plumb::harness {
-
-// What is to run, all of it loaded before the worker is made and there as long as it is.
-struct Job {
-  const Recording* recording;
-  const Checkpoint* checkpoint;  // null: the recording's chain
-  const ReplayOptions* options;
-};
 
 // Every device (cpu and emulated ones too) as this binary lists them, looked for in another process
 // since what a driver leaves behind would be of no use in a fork. Throws DeviceError when that
@@ -52,11 +48,12 @@ class Worker {
   // Asks for the results of jobs first, first + 1, ..., first + count - 1, which next() then gives.
   void start(size_t first, size_t count);
   // The next result. A job whose worker
-  //   died of it is a device_error that names the signal or exit code,
+  //   died while its device ran it is a device_error that names the signal or exit code,
   //   gave no result in time is a timeout,
-  // and the jobs after it run in a new worker. So they do after a device_error that stays: one
-  // after which the device cannot even synchronise. Ten workers in a row that came to such an end,
-  // or a device that cannot be opened again, end it: every further job is a device_error, "not run:
+  // and the jobs after it, and those before it that were not judged yet, run in a new worker. So
+  // they do after a device_error that stays: one after which the device cannot even synchronise.
+  // Ten workers in a row that came to such an end, or a device that cannot be opened again, end it:
+  // every further job is a device_error, "not run:
   // ...". Throws Interrupted, after which no more results can be had.
   Replayed next();
   bool gave_up() const { return !given_up_.empty(); }
@@ -70,6 +67,8 @@ class Worker {
   void ask();
   Replayed lost(const Job& job, Status status, const std::string& reason) const;
   void count_end(const std::string& how);
+  std::optional<Replayed> received(const std::string& message);
+  void blame(bool late);
 
   std::string impl() const { return jobs_.empty() ? "" : jobs_[0].options->impl; }
 
@@ -80,7 +79,10 @@ class Worker {
   WorkerOptions options_;
   std::unique_ptr<Execution> here_;  // the device, where it is in this process
   std::unique_ptr<Process> process_;
-  size_t at_ = 0, end_ = 0;  // jobs asked for and not given yet
+  size_t at_ = 0, end_ = 0;           // jobs asked for and not given yet
+  size_t asked_ = 0;                  // end of those that the process was asked for
+  size_t begun_ = 0;                  // the last that its device began to run
+  std::map<size_t, Replayed> ahead_;  // of jobs that ended a process before others were judged
   int ends_in_a_row_ = 0;
   std::string given_up_;  // why; "" as long as it works
 };

@@ -37,6 +37,7 @@ class GpuDevice final : public Device {
   void upload(const Tensor& to, const void* from) override;
   void download(void* to, const Tensor& from) override;
   void fill(const Tensor& t, uint8_t byte) override;
+  uint64_t checksum(const Tensor& t) override;
   void synchronize() override;
   double time(const std::function<void()>& queue_work) override;
   std::unique_ptr<Graph> capture(const std::function<void()>& queue_work) override;

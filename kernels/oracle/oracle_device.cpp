@@ -67,6 +67,7 @@ class OracleDevice final : public Device {
   }
   void synchronize() override {}
   Ops& ops() override { return ops_; }
+  const void* host_owner() const override { return this; }
 
  private:
   OracleOps ops_;

@@ -35,6 +35,8 @@ inline constexpr double kLowest = std::numeric_limits<double>::lowest();
 std::vector<double> additive_mask(const AttentionMask& mask, int64_t b, int64_t h, int64_t queries,
                                   int64_t keys);
 
+struct SharedPool;
+
 class OracleOps final : public DeviceOps {
  public:
   OracleOps(Device& device, int threads) : DeviceOps(device), threads_(threads) {}
@@ -55,7 +57,7 @@ class OracleOps final : public DeviceOps {
                               const double* b, int64_t b_row, int64_t b_column, const Noise& noise);
 
   int threads_;
-  std::unique_ptr<ThreadPool> pool_;  // made for the first product that is worth it
+  std::shared_ptr<SharedPool> pool_;  // got for the first product that is worth it
 };
 
 }  // namespace plumb

@@ -1,0 +1,229 @@
+#include "harness/replay/checkpoint_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "harness/io/sha256.h"
+#include "harness/replay/explain.h"
+#include "harness/replay/features.h"
+#include "harness/replay/margins.h"
+#include "kernels/error.h"
+
+namespace plumb::harness {
+namespace {
+
+bool same_bytes(const Tensor& a, const Tensor& b) {
+  return std::memcmp(a.raw(), b.raw(), static_cast<size_t>(a.bytes())) == 0;
+}
+
+std::string digest(const std::map<std::string, Tensor>& outputs) {
+  std::string hashes;
+  for (const auto& [name, t] : outputs) hashes += name + sha256_hex(t.raw(), t.bytes());
+  return sha256_hex(hashes.data(), static_cast<int64_t>(hashes.size()));
+}
+
+// The recording states the reference's error for people; a figure that its own tensors contradict
+// means that reference, delta or figure were tampered with.
+void require_recorded_error(const Checkpoint& checkpoint, const OutputVerdict& output) {
+  const double stated = checkpoint.outputs.at(output.name).error, computed = output.recorded_error;
+  const bool equal = stated == computed || (std::isnan(stated) && std::isnan(computed)) ||
+                     std::fabs(stated - computed) <= 1e-6 * std::fabs(computed);
+  if (equal) return;
+  throw BadInput(text(checkpoint.params.where(), ": outputs.", output.name, ".error is ", stated,
+                      ", reference and delta give ", computed, "; record it again"));
+}
+
+// What memory is filled with before anything is written to it.
+constexpr uint8_t kNaNs = 0xff, kZeros = 0x00;
+
+// Of a run that differs from one on NaN. Only a third, on NaN as the first (`repeats`: it gives the
+// same bytes), tells a read of uninitialised memory from chance.
+std::string cause_of_difference(uint8_t memory, const std::function<bool()>& repeats) {
+  if (memory == kNaNs) return " (the same)";
+  if (repeats()) return " (memory filled with zeros: an uninitialised read)";
+  return " (zeros), and between runs with equal memory: not deterministic";
+}
+
+}  // namespace
+
+int64_t bytes_in_flight(const Recording& recording, const Checkpoint& checkpoint, DType dtype,
+                        RefereeRule referee) {
+  constexpr int64_t kJudged = 128;   // bytes of one output element: doubles of y, r, o, m, ...
+  constexpr int64_t kRefereed = 24;  // of one element of an operand: its double, and twice more
+  int64_t operands = 0, outputs = 0;
+  const auto elements = [&](const std::string& key) {
+    return recording.tensor_info(key).shape.numel();
+  };
+  for (const auto& [name, input] : checkpoint.inputs) operands += elements(input.tensor);
+  for (const auto& [name, key] : checkpoint.weights) operands += elements(key);
+  for (const auto& [name, output] : checkpoint.outputs) {
+    outputs += recording.output_shape(output).numel();
+  }
+  const bool refereed = is_refereed(recording, checkpoint, dtype, referee);
+  const int64_t of_operand = 2 * size_of(dtype) + (refereed ? kRefereed : 0);
+  const int64_t of_output = 2 * size_of(dtype) + kJudged;
+  return operands * of_operand + outputs * of_output;
+}
+
+CheckpointRun::CheckpointRun(const Recording& recording, const Checkpoint& checkpoint,
+                             const std::string& device, const ReplayOptions& options)
+    : recording_(recording),
+      checkpoint_(checkpoint),
+      options_(options),
+      dtype_(dtype_of_run(recording, device, options)),
+      replayed_{result_to_be(recording, checkpoint, device, options), {}} {}
+
+void CheckpointRun::stage(const std::function<void()>& work) {
+  if (!alive_) return;
+  alive_ = false;
+  status_of_exception(replayed_.result, checkpoint_.params.where(), [&] {
+    work();
+    alive_ = true;
+  });
+}
+
+void CheckpointRun::prepare() {
+  stage([&] {
+    block_ = blocks::find_block(checkpoint_.block);
+    if (!block_) throw Unsupported(text("no native block \"", checkpoint_.block, "\""));
+    if (!checkpoint_.reserved.empty()) {
+      throw Unsupported(text("uses \"", checkpoint_.reserved.front(),
+                             "\", which this version of the harness cannot read"));
+    }
+    Features features = features_of(recording_, checkpoint_, dtype_);
+    replayed_.result.features = std::move(features.exercised);
+    replayed_.result.blind_to = std::move(features.blind);
+    operands_ = read_operands(recording_, checkpoint_, dtype_);
+  });
+}
+
+// By what tells one from another: the values, and the dtype of the run.
+std::map<std::string, std::string> CheckpointRun::weight_keys() const {
+  std::map<std::string, std::string> out;
+  for (const auto& [name, key] : checkpoint_.weights) {
+    out[name] =
+        text(recording_.tensor_info(key).sha256, ' ', name_of(operands_.weights.at(name).dtype()),
+             ' ', operands_.weights.at(name).shape());
+  }
+  return out;
+}
+
+void CheckpointRun::execute(Device& device, ResidentWeights* resident) {
+  stage([&] {
+    runs_ = runs_on(device, fused(), resident);
+    looser_ = looser_contracts(device.ops(), runs_->first.records);
+  });
+}
+
+CheckpointRun::Runs CheckpointRun::runs_on(Device& device, OpSet fused,
+                                           ResidentWeights* resident) const {
+  Placement placed(device, operands_, resident, weight_keys());
+  const auto run_on = [&](uint8_t memory) {
+    return harness::execute(*block_, checkpoint_, placed, device, {fused, memory});
+  };
+  Runs out{run_on(kNaNs), {}, {}};
+  const Execution& first = out.first;
+  out.damage = first.damage;
+  const int runs = std::max(options_.repeat, 2);
+  for (int k = 1; k < runs; ++k) {
+    const uint8_t memory = k % 2 ? kZeros : kNaNs;
+    const Execution other = run_on(memory);
+    if (out.damage.empty()) out.damage = other.damage;
+    const auto differs = std::find_if(first.outputs.begin(), first.outputs.end(), [&](auto& it) {
+      return !same_bytes(it.second, other.outputs.at(it.first));
+    });
+    if (!out.unstable.empty() || differs == first.outputs.end()) continue;
+    const std::string& name = differs->first;
+    const Tensor& y = differs->second;
+    out.unstable = text(
+        "output \"", name, "\" differs between run 1 (memory filled with NaN) and run ", k + 1,
+        cause_of_difference(memory, [&] { return same_bytes(y, run_on(kNaNs).outputs.at(name)); }));
+  }
+  return out;
+}
+
+bool CheckpointRun::refereed() const {
+  return is_refereed(recording_, checkpoint_, dtype_, options_.referee);
+}
+
+std::vector<OutputCase> CheckpointRun::cases(const Execution& execution, Device& oracle) const {
+  return output_cases(recording_, checkpoint_, *block_, operands_, execution.outputs,
+                      facts_of(execution.records, dtype_), oracle, refereed());
+}
+
+Verdict CheckpointRun::verdict_on(const Runs& runs, const std::vector<OutputCase>& cases,
+                                  CheckpointResult* notes) const {
+  std::vector<OutputVerdict> outputs;
+  for (const OutputCase& output : cases) {
+    outputs.push_back(harness::judge(output));
+    if (notes) note_sample(output, *notes);
+    if (dtype_ == recording_.dtype()) require_recorded_error(checkpoint_, outputs.back());
+  }
+  Verdict verdict = combine(std::move(outputs));
+  if (!runs.unstable.empty()) {
+    verdict.status = worse(verdict.status, Status::nondeterministic);
+    if (verdict.status == Status::nondeterministic) verdict.reason = runs.unstable;
+  }
+  if (!runs.damage.empty()) {
+    verdict.status = worse(verdict.status, Status::fail);
+    verdict.reason = runs.damage;
+  }
+  return verdict;
+}
+
+void CheckpointRun::judge(Device& oracle) {
+  stage([&] {
+    CheckpointResult& result = replayed_.result;
+    const Execution& first = runs_->first;
+    const RunFacts facts = facts_of(first.records, dtype_);
+    const std::vector<OutputCase> all = cases(first, oracle);
+    Verdict verdict = verdict_on(*runs_, all, &result);
+    result.contract = to_string(facts.contract);
+    result.looser = looser_;
+    result.impl = implementations_of(first.records);
+    result.fused = std::any_of(first.records.begin(), first.records.end(),
+                               [](const OpRecord& r) { return is_fused(r.op); });
+    result.determinism = runs_->unstable.empty() ? Determinism::d0 : Determinism::d1;
+    result.runs = std::max(options_.repeat, 2);
+    result.refereed = refereed();
+    if (!result.refereed) {
+      result.details.push_back(
+          "judged by what the recording says alone; --referee native runs our float64 block, too");
+    }
+    if (options_.margins) {
+      result.margins = margins_of(recording_, checkpoint_, *block_, operands_, facts, all, oracle);
+      note_blindness(result);
+    }
+    result.seconds = first.seconds;
+    result.output_sha256 = digest(first.outputs);
+    replayed_.outputs = first.outputs;
+    result.status = worse(result.status, verdict.status);
+    if (result.status == verdict.status) result.reason = verdict.reason;
+    result.outputs = std::move(verdict.outputs);
+  });
+}
+
+bool CheckpointRun::wants_explanation() const {
+  return alive_ && replayed_.result.status == Status::fail && options_.explain;
+}
+
+void CheckpointRun::explain(Device& device, Device& oracle) {
+  if (!wants_explanation()) return;
+  stage([&] {
+    CheckpointResult& result = replayed_.result;
+    if (result.fused && options_.fuse) {
+      const Runs apart = runs_on(device, OpSet(), nullptr);
+      const Status status = verdict_on(apart, cases(apart.first, oracle), nullptr).status;
+      const bool passes = status == Status::pass || status == Status::blind;
+      result.details.push_back(text("composed (--no-fuse): ", name_of(status),
+                                    passes ? "  -> look at a fused op, not a primitive"
+                                           : "  -> look at a primitive, not a fusion"));
+    }
+    const Execution& first = runs_->first;
+    explain_failure(recording_, checkpoint_, *block_, operands_, facts_of(first.records, dtype_),
+                    cases(first, oracle), oracle, result);
+  });
+}
+
+}  // namespace plumb::harness

@@ -1,0 +1,79 @@
+// Checkpoints side by side: while the device runs one after the other, a pool of threads reads the
+// operands of the next ones and judges what the last ones gave.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "harness/replay/checkpoint_run.h"
+#include "harness/run/job.h"
+#include "harness/run/task_pool.h"
+#include "kernels/device.h"
+
+namespace plumb::harness {
+
+// After some errors every further call fails, whatever it is.
+bool still_works(Device& device);
+
+class Pipeline {
+ public:
+  // What becomes of a run, as one message. Called by any thread.
+  using Finish = std::function<std::string(CheckpointRun& run)>;
+  // What is known as it is known, all of it told by the thread that calls run().
+  struct Listener {
+    std::function<void(size_t job)> begins;  // the device is about to run it
+    // Jobs end in their order, but for one that cost the device (`lost`): it is the last to be told
+    // of, and jobs before it may not have been. False: nobody listens any more.
+    std::function<bool(size_t job, const std::string& result, bool lost)> ends;
+  };
+
+  // threads: that read and judge; 1: everything is done in turn, by the caller's thread. memory:
+  // bytes of operands and results that may be there at once, by estimate; one checkpoint always
+  // may. Weights that stay on the device have the other half.
+  Pipeline(Device& device, Device& oracle, int threads, int64_t memory, Finish finish);
+  ~Pipeline();
+
+  // Jobs first, ..., first + count - 1, none of them a chain. False where no more can be run: the
+  // device is lost, or nobody listens.
+  bool run(const std::vector<Job>& jobs, size_t first, size_t count, const Listener& listener);
+
+ private:
+  enum class State { preparing, prepared, judging, judged };
+  struct Slot {
+    std::unique_ptr<CheckpointRun> run;
+    int64_t bytes = 0;
+    State state = State::preparing;
+    std::string result;  // of one that is judged and needs no explanation
+  };
+
+  void admit(const std::vector<Job>& jobs, size_t end);
+  bool await(const std::vector<Job>& jobs, size_t index, size_t end, const Listener& listener);
+  bool execute(const Job& job, size_t index, const Listener& listener);
+  void tell_loss(Slot& slot, size_t index, const Listener& listener);
+  void wait_for_first();
+  bool run_alone(const Job& job, size_t index, const Listener& listener);
+  void judge(Slot& slot, int thread);
+  bool tell_finished(const Listener& listener, bool device_works);
+  bool is_finished() const { return !slots_.empty() && slots_.front()->state == State::judged; }
+  void set(Slot& slot, State state);
+
+  Device& device_;
+  Device& oracle_;
+  const int64_t memory_;
+  ResidentWeights resident_;
+  const Finish finish_;
+  std::vector<std::unique_ptr<Device>> oracles_;  // of each thread
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::unique_ptr<Slot>> slots_;  // of jobs told_, told_ + 1, ...
+  size_t told_ = 0;                          // jobs that have ended
+  int64_t bytes_ = 0;                        // of the slots
+  std::unique_ptr<TaskPool> pool_;           // last: its threads use the others
+};
+
+}  // namespace plumb::harness
