@@ -204,9 +204,9 @@ def _layer(options: argparse.Namespace) -> int:
     if torch.device(options.device).type == "cuda" and not torch.cuda.is_available():
         raise UsageError(f"--device {options.device}, but this torch sees no GPU")
     case = full_layer(options.shape, options.dtype, options.tokens, options.device, options.attn)
-    with run.progress_bar(len(case.steps)) as (after_call, progress):
+    with run.progress_bar(len(case.steps), "step") as (advance, progress):
         summary = case.record(
-            run.Where(options.out, options.command_line, progress=progress, after_call=after_call)
+            run.Where(options.out, options.command_line, progress=progress, advance=advance)
         )
     print(
         f"{summary.path}: {summary.checkpoints} checkpoints, {format_bytes(summary.total_bytes)} "

@@ -155,7 +155,7 @@ def record(options: argparse.Namespace) -> int:
         f"recording {plan.calls} forward calls, about {format_bytes(size.total)} "
         f"({format_bytes(size.weights)} weights)"
     )
-    with run.progress_bar(plan.calls) as (after_call, progress):
+    with run.progress_bar(plan.calls * len(run.layers_of(model)), "layer") as (advance, progress):
         summary = run.record_run(
             model,
             source,
@@ -168,7 +168,7 @@ def record(options: argparse.Namespace) -> int:
                 options.weights,
                 options.copy_weights or options.weights is not None,
                 progress=progress,
-                after_call=after_call,
+                advance=advance,
             ),
         )
     print(

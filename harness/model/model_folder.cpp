@@ -8,6 +8,7 @@
 #include "harness/io/printable.h"
 #include "harness/recording/recording_checkpoint.h"
 #include "harness/recording/recording_fields.h"
+#include "harness/recording/weights_folder.h"
 #include "harness/replay/execute.h"
 #include "kernels/error.h"
 
@@ -98,12 +99,12 @@ ModelFolder::ModelFolder(const fs::path& folder) : path_(folder) {
   }
 }
 
-void ModelFolder::add_shard(File opened) {
+void ModelFolder::add_shard(File opened, Known known) {
   SafetensorsFile file(std::move(opened));
   auto mapped = std::make_shared<const MappedFile>(file.file());
   for (const auto& [key, entry] : file.entries()) {
     const auto [at, fresh] = weights_.emplace(key, Place{shards_.size(), entry});
-    if (!fresh) {
+    if (!fresh && known == Known::refused) {
       throw BadInput(text(file.file().name(), ": the tensor ", printable(key), " is also in ",
                           shards_[at->second.shard].file.file().name()));
     }
@@ -114,8 +115,21 @@ void ModelFolder::add_shard(File opened) {
 void ModelFolder::read_recording() {
   const auto document = read_json(path_ / kRecording);
   config_ = read_config(document->root().at("config"), (path_ / kRecording).string() + ": config");
-  const JsonValue file = document->root().at("files").at("weights").at("path");
-  add_shard(File::open_beneath(path_, file.string()));
+  const JsonValue root = document->root();
+  const auto referred = root.find("model_files");
+  const auto own = root.at("files").find("weights");
+  if (own || !referred) {
+    const JsonValue file = (own ? *own : root.at("files").at("weights")).at("path");
+    add_shard(File::open_beneath(path_, file.string()));
+  }
+  if (!referred) return;
+  const std::string folder(referred->at("folder").string());
+  for (const auto& [name, entry] : referred->at("files").members()) {
+    if (!is_plain_file_name(name) || name.find('/') != std::string_view::npos) {
+      entry.fail("is called ", printable(name), ", expected a plain file name");
+    }
+    add_shard(open_model_file(folder, name, entry), Known::kept);
+  }
 }
 
 void ModelFolder::read_index() {

@@ -50,7 +50,10 @@ class ModelFolder {
     SafetensorsEntry entry;
   };
 
-  void add_shard(File file);
+  // What a tensor is that another file has, too: an error, or the one that is known already (a
+  // recording's own, which was changed before it was recorded).
+  enum class Known { refused, kept };
+  void add_shard(File file, Known known = Known::refused);
   void read_index();
   void read_recording();
   void require_expected(const blocks::Weights& expected) const;

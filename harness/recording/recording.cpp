@@ -1,7 +1,6 @@
 #include "harness/recording/recording.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <list>
 #include <mutex>
 #include <optional>
@@ -15,6 +14,7 @@
 #include "harness/recording/recording_chain.h"
 #include "harness/recording/recording_checkpoint.h"
 #include "harness/recording/recording_header.h"
+#include "harness/recording/weights_folder.h"
 
 namespace plumb::harness {
 namespace {
@@ -64,19 +64,6 @@ File open_file(const fs::path& folder, const RecordedFile& recorded) {
   }
 }
 
-// A file of the model's folder, which is the user's own: links are followed.
-File open_model_file(const std::string& recorded_folder, const RecordedFile& recorded) {
-  const char* moved = std::getenv("PLUMB_WEIGHTS");
-  const fs::path folder = moved != nullptr && *moved != '\0' ? moved : recorded_folder;
-  try {
-    return File::open(folder / recorded.path);
-  } catch (const BadInput& error) {
-    recorded.field.fail("the model's weights are not copied into this recording, and ",
-                        error.what(),
-                        ": name the folder that holds them now with --weights FOLDER");
-  }
-}
-
 // Of the file, or of its header where the recording has no more.
 std::string recorded_part_sha256(const SafetensorsFile& payload, bool header_only) {
   if (!header_only) return sha256_hex(payload.file());
@@ -109,9 +96,9 @@ Recording Recording::open(const fs::path& folder) {
   const JsonValue root = state->document->root();
   state->header = read_recording_header(root);
   for (const auto& [name, recorded] : state->header.files) {
-    SafetensorsFile payload(recorded.of_model
-                                ? open_model_file(state->header.model_folder, recorded)
-                                : open_file(state->folder, recorded));
+    SafetensorsFile payload(recorded.of_model ? open_model_file(state->header.model_folder,
+                                                                recorded.path, recorded.field)
+                                              : open_file(state->folder, recorded));
     check_payload_file(root, state->header, name, payload);
     state->files.try_emplace(name, std::move(payload));
   }

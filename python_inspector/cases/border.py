@@ -171,7 +171,7 @@ def record_parts(
         stage = Stage(model, recorder, subject)
         for step in steps:
             model(step, stage)
-            where.after_call()
+            where.advance()
     assert recorder.summary is not None
     return recorder.summary
 

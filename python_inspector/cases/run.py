@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from python_inspector.format.writer import Progress, Summary
 from python_inspector.models import dispatch, tiny
 from python_inspector.models.dispatch import DeviceMap
 from python_inspector.models.inputs import PAD_ID, RunPlan, random_ids, run_model
+from python_inspector.oracle.replay import is_aside
 from python_inspector.oracle.spread import DEFAULT_RUNS
 from python_inspector.recorder import session
 from python_inspector.recorder.provenance import model_dtype
@@ -71,7 +73,8 @@ class Where:
     """Rather than refer to the files of the model's folder."""
     created: str | None = None
     progress: Progress | None = None
-    after_call: Callable[[], None] = field(default=lambda: None)
+    advance: Callable[[], None] = field(default=lambda: None)
+    """Called when a decoder layer, or a step of a case, has run and been recorded."""
 
 
 def load_model(source: Source) -> torch.nn.Module:
@@ -192,32 +195,35 @@ def record_run(
     """Runs the plan under a recording; what was written."""
     config: Any = model.config
     is_tiny = source.tiny_name is not None
-    with session.record(
-        model,
-        where.out,
-        blocks=what.blocks,
-        layers=what.layers,
-        oracle=what.oracle,
-        internals=what.internals,
-        masked_rows=what.masked_rows,
-        force=what.force,
-        chained=what.chained,
-        spread=what.spread,
-        bugs=what.bugs,
-        rows=what.rows,
-        whole_layers=what.whole_layers,
-        weights_path=where.weights_path,
-        model_folder=None if where.copy_weights else folder_of(source),
-        progress=where.progress,
-        name=where.name,
-        source=TINY + tiny.find(source.tiny_name)[0] if source.tiny_name else source.name,
-        seed=source.seed if is_tiny else None,
-        revision=None if is_tiny else getattr(config, "_commit_hash", None),
-        run=plan.header(),
-        command=where.command,
-        created=where.created,
-    ) as recorder:
-        run_model(model, plan, where.after_call)
+    with (
+        session.record(
+            model,
+            where.out,
+            blocks=what.blocks,
+            layers=what.layers,
+            oracle=what.oracle,
+            internals=what.internals,
+            masked_rows=what.masked_rows,
+            force=what.force,
+            chained=what.chained,
+            spread=what.spread,
+            bugs=what.bugs,
+            rows=what.rows,
+            whole_layers=what.whole_layers,
+            weights_path=where.weights_path,
+            model_folder=None if where.copy_weights else folder_of(source),
+            progress=where.progress,
+            name=where.name,
+            source=TINY + tiny.find(source.tiny_name)[0] if source.tiny_name else source.name,
+            seed=source.seed if is_tiny else None,
+            revision=None if is_tiny else getattr(config, "_commit_hash", None),
+            run=plan.header(),
+            command=where.command,
+            created=where.created,
+        ) as recorder,
+        _told_of_layers(model, where.advance),
+    ):
+        run_model(model, plan)
     assert recorder.summary is not None
     return recorder.summary
 
@@ -276,20 +282,42 @@ def check_disk(size: Estimate, out: Path) -> None:
 
 @contextmanager
 def progress_bar(
-    calls: int, *, quiet: bool = False
+    total: int, unit: str, *, quiet: bool = False
 ) -> Iterator[tuple[Callable[[], None], Progress]]:
-    """A bar over forward calls, on a terminal: callbacks for a call's end and for the writer."""
+    """A bar with rate and time left, on a terminal: callbacks for a unit's end and the writer."""
     from tqdm import tqdm
 
-    with tqdm(total=calls, unit="call", disable=True if quiet else None, leave=False) as bar:
+    with tqdm(total=total, unit=unit, disable=True if quiet else None, leave=False) as bar:
 
-        def after_call() -> None:
+        def advance() -> None:
             bar.update(1)
 
         def progress(checkpoints: int, size: int) -> None:
             bar.set_postfix_str(f"{checkpoints} checkpoints, {size / 1e6:.1f} MB", refresh=False)
 
-        yield after_call, progress
+        yield advance, progress
+
+
+@contextmanager
+def _told_of_layers(model: torch.nn.Module, advance: Callable[[], None]) -> Iterator[None]:
+    """Hooks that come after the recorder's own."""
+
+    def hook(*_: Any) -> None:
+        if not is_aside():
+            advance()
+
+    handles = [layer.register_forward_hook(hook) for layer in layers_of(model)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The decoder layers; the model itself where it has none by that name."""
+    named = model.named_modules()
+    return [m for path, m in named if re.fullmatch(r"(.*\.)?layers\.\d+", path)] or [model]
 
 
 def _call_sizes(plan: RunPlan) -> list[tuple[int, int]]:

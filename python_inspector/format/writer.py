@@ -343,9 +343,10 @@ class RecordingWriter:
             payload = promised.payload
             if self._tensors.setdefault(payload, str(key)) != key:
                 same[key] = self._tensors[payload]
-        self._checkpoints = {
-            id: _with_keys(checkpoint, same) for id, checkpoint in self._checkpoints.items()
-        }
+        if self._promised:
+            self._checkpoints = {
+                id: _with_keys(checkpoint, same) for id, checkpoint in self._checkpoints.items()
+            }
 
     def abort(self) -> None:
         """Removes everything of this recording; does nothing after commit."""

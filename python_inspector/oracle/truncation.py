@@ -42,18 +42,43 @@ def loss(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """What a @ b loses by truncation, and the variance of that if every cut fell anywhere."""
     a, b = a.double(), b.double()
     exact = torch.matmul(a, b)
-    total, squares = torch.zeros_like(exact), torch.zeros_like(exact)
-    room = _ROOM if a.device.type == "cpu" else _ROOM_ON_DEVICE
-    step = BLOCK * max(1, room // max(1, exact.numel()))
+    total, squares, lost = (torch.zeros_like(exact) for _ in range(3))
+    on_host = _is_host(a.device)
+    step = BLOCK * max(1, (_ROOM if on_host else _ROOM_ON_DEVICE) // max(1, exact.numel()))
     for start in range(0, a.shape[-1], step):
         part = slice(start, start + step)
-        sums = torch.empty_like(products := _products(a[..., part], b[..., part, :]))
-        for product, added in zip(products, sums, strict=True):
-            torch.add(total, product, out=added)
-            torch.bitwise_and(added.view(torch.int64), _KEPT, out=total.view(torch.int64))
+        products = _products(a[..., part], b[..., part, :])
+        if on_host:
+            sums = _cut_sums(total, products)
+        else:
+            whole = total + products.cumsum(0)
+            sums = products.add_(_kept(torch.cat([total[None], whole[:-1]])))
+            lost += (sums - _kept(sums)).sum(0)
+            total = whole[-1].clone()
         powers = sums.view(torch.int64).bitwise_and_(_POWER).view(torch.float64)
         squares += powers.square_().sum(0)
-    return exact - total, squares * (2.0**-46 / 12)
+    return exact - total if on_host else lost, squares * (2.0**-46 / 12)
+
+
+def _cut_sums(total: torch.Tensor, products: torch.Tensor) -> torch.Tensor:
+    """The sums before each cut, one after the other; `total` is the last one behind its cut.
+
+    An accelerator would wait for the host at each of them: there each block is added to the exact
+    sum so far, cut once, which has other last places but no others to lose.
+    """
+    sums = torch.empty_like(products)
+    for product, added in zip(products, sums, strict=True):
+        torch.add(total, product, out=added)
+        torch.bitwise_and(added.view(torch.int64), _KEPT, out=total.view(torch.int64))
+    return sums
+
+
+def _is_host(device: torch.device) -> bool:
+    return device.type == "cpu"
+
+
+def _kept(sums: torch.Tensor) -> torch.Tensor:
+    return (sums.view(torch.int64) & _KEPT).view(torch.float64)
 
 
 def _products(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -7,6 +7,7 @@ and of what the run gave the same rows.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ ROW_WISE = {
 _SEED = 1
 
 
+@functools.lru_cache
 def chosen_tokens(tokens: int, count: int) -> list[int]:
     """`count` of a call's tokens, ascending: the first and the last, both sides of tile borders
     (the first ones and the last one), the rest by hash; all of them where there are no more."""

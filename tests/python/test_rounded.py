@@ -346,3 +346,21 @@ def test_long_sums_of_narrow_outputs_are_also_truncated() -> None:
         found = simulate(lambda run, x=x, w=w: run(torch.matmul, (x, w), {}), outputs, 3, "x")
         assert found is not None
         assert bool(found.truncated) == expected
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.1])
+def test_an_accelerator_loses_as_much_by_truncation(
+    offset: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cuts exact sums: other last places, as many bits."""
+    a = randn(24, 2304, dtype=torch.bfloat16)
+    b = (randn(2304, 200, dtype=torch.bfloat16, seed=1) + offset).bfloat16()
+    lost, variance = truncation.loss(a, b)
+    monkeypatch.setattr(truncation, "_is_host", lambda device: False)
+    for room in (1 << 12, 1 << 27):
+        monkeypatch.setattr(truncation, "_ROOM_ON_DEVICE", room)
+        other, its_variance = truncation.loss(a, b)
+        sign = (a.double() @ b.double()).sign()
+        assert float((other * sign).mean() / (lost * sign).mean()) == pytest.approx(1, rel=0.02)
+        assert float(other.norm() / lost.norm()) == pytest.approx(1, rel=0.02)
+        assert float(its_variance.mean() / variance.mean()) == pytest.approx(1, rel=0.001)
