@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable
@@ -59,7 +60,8 @@ def _needs(needed: str, value: object) -> _MismatchError:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise _needs("a string", value)
-    return value if value.isprintable() else _UNPRINTABLE.sub("\ufffd", value)
+    # Interned: few words, of which a large file has millions.
+    return sys.intern(value if value.isprintable() else _UNPRINTABLE.sub("\ufffd", value))
 
 
 def _number(value: Any) -> float:
@@ -131,6 +133,8 @@ def _object(kind: Any) -> Decoder:
         for field in dataclasses.fields(kind)
         if (field.default, field.default_factory) != (dataclasses.MISSING, dataclasses.MISSING)
     }
+    # A frozen class would set one member after the other through object.__setattr__.
+    slots = [getattr(kind, name).__set__ for name, *_ in members] if _slotted(kind) else []
     blank, assign = object.__new__, object.__setattr__
 
     def read(value: Any) -> Any:
@@ -140,7 +144,7 @@ def _object(kind: Any) -> Decoder:
         for name, key, exact, item in members:
             if key in value:
                 given = value[key]
-                if type(given) is exact and (exact is not str or given.isprintable()):
+                if type(given) is exact and exact is not str:
                     found[name] = given
                     continue
                 try:
@@ -152,10 +156,18 @@ def _object(kind: Any) -> Decoder:
         if len(found) < len(members):
             return kind(**found)
         made = blank(kind)
-        assign(made, "__dict__", found)  # a frozen class would set one member after the other
+        if slots:
+            for put, member in zip(slots, found.values(), strict=True):
+                put(made, member)
+        else:
+            assign(made, "__dict__", found)
         return made
 
     return read
+
+
+def _slotted(kind: Any) -> bool:
+    return all(hasattr(base, "__slots__") for base in kind.__mro__[:-1])
 
 
 @functools.cache

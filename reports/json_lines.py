@@ -17,23 +17,23 @@ def json_lines(path: Path, torn_end: bool = False) -> Iterator[tuple[str, Line]]
     """
     if path.is_char_device():  # some never end
         raise ValueError(f"{path}: is a device; name a file")
-    content = path.read_bytes()
-    if torn_end:  # before it is decoded: the end may be half a character
-        content = content[: content.rfind(b"\n") + 1]
-    try:
-        texts = content.decode().split("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 text: {error}") from error
-    if not texts[-1]:
-        texts.pop()
-    if not texts:
+    number = 0
+    with path.open("rb") as file:
+        for number, text in enumerate(file, 1):
+            if torn_end and not text.endswith(b"\n"):  # may end in half a character
+                break
+            yield f"{path}:{number}", _object(f"{path}:{number}", text)
+    if not number:
         raise ValueError(f"{path}: is empty")
-    for number, text in enumerate(texts, 1):
-        place = f"{path}:{number}"
-        try:
-            line = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise ValueError(f"{place}: not JSON: {error}") from error
-        if not isinstance(line, dict):
-            raise ValueError(f"{place}: is no object")
-        yield place, line
+
+
+def _object(place: str, text: bytes) -> Line:
+    try:
+        line = json.loads(text.decode())
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{place}: not UTF-8 text: {error}") from error
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{place}: not JSON: {error}") from error
+    if not isinstance(line, dict):
+        raise ValueError(f"{place}: is no object")
+    return line

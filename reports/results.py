@@ -34,7 +34,7 @@ def over(statistic: float, limit: float) -> float:
     return statistic / limit
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Gate:
     """A statistic and its limit."""
 
@@ -52,7 +52,7 @@ class Gate:
         return math.inf if math.isnan(ratio) else ratio
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Family:
     """The largest error of a family of groups."""
 
@@ -60,7 +60,7 @@ class Family:
     value: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Statistics:
     """An output's error against the float64 oracle."""
 
@@ -70,7 +70,7 @@ class Statistics:
     families: list[Family]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class WorstGroup:
     """One of the five worst groups of a family."""
 
@@ -79,14 +79,14 @@ class WorstGroup:
     value: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Extreme:
     """A value of an output that is worth knowing, such as the largest."""
 
     value: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Informative:
     """Figures that decide nothing."""
 
@@ -96,7 +96,7 @@ class Informative:
     worst_groups: list[WorstGroup]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Conformance:
     """Bits compared with those of the contract's rounded model."""
 
@@ -105,7 +105,7 @@ class Conformance:
     limit: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ErrorMap:
     """Energy of an error along one axis."""
 
@@ -113,7 +113,7 @@ class ErrorMap:
     energy: list[float]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Where:
     """Where the error of a failure lies."""
 
@@ -123,7 +123,7 @@ class Where:
     maps: list[ErrorMap]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Output:
     """One output tensor."""
 
@@ -137,7 +137,7 @@ class Output:
     where: Where | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ChainRow:
     """One output of one checkpoint in a chain."""
 
@@ -155,7 +155,7 @@ class ChainRow:
     diagnosis: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Chain:
     """A whole model, run from its ids."""
 
@@ -165,7 +165,7 @@ class Chain:
     rows: list[ChainRow]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class KnownBug:
     """What a failure is: the block with this bug instead of the right one explains it."""
 
@@ -177,6 +177,8 @@ class KnownBug:
 
 class Judged:
     """What follows from a checkpoint's status."""
+
+    __slots__ = ()
 
     status: str
     determinism: str
@@ -192,7 +194,7 @@ class Judged:
         return self.determinism == "D1" or self.status == "nondeterministic"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Checkpoint(Judged):
     """One checkpoint on one device."""
 

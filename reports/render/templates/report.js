@@ -2,23 +2,39 @@
 // The list of checkpoints: search, filters, order, and what a row opens. All text goes into the page
 // as text (textContent), never as markup. The state is the address's part behind "#", so that a view
 // can be linked to.
-(() => {
-  const index = JSON.parse(document.getElementById("index").textContent);
-  const [STATUS, BLOCK, DEVICE, DTYPE, RECORDING, ID, SHARE, GATE, ERROR, REFERENCE, CHANGE, RUN] =
-    Array(12).keys();
+(async () => {
   const PAGE = 40;
   const SKIPPED = ["blind", "unsupported"];
+  const FILTERS = ["status", "block", "device", "dtype"];
   const form = document.getElementById("filters");
   const list = document.querySelector("#list tbody");
   const columns = document.querySelectorAll("#list thead th").length;
   const more = document.getElementById("more");
+  const counted = document.getElementById("found");
   const chunks = document.querySelectorAll("script.details");
+
+  // What a script element holds is JSON, compressed, in base64.
+  async function unpacked(script) {
+    const packed = Uint8Array.from(atob(script.textContent), (letter) => letter.charCodeAt(0));
+    const text = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return new Response(text).json();
+  }
+
+  counted.textContent = "Unpacking the list …";
+  let index;
+  try {
+    index = await unpacked(document.getElementById("index"));
+  } catch (error) {
+    counted.textContent = `The list cannot be unpacked; a browser of 2023 or newer can. (${error})`;
+    return;
+  }
+  const column = index.columns;
+  const count = column.id.length;
   const parsed = new Map();
   const name = (number) => index.names[number];
-  const failed = (row) => !["pass", ...SKIPPED].includes(name(row[STATUS]));
-  const texts = index.rows.map((row) =>
-    [row[ID], ...[STATUS, BLOCK, DEVICE, DTYPE, RECORDING, GATE].map((at) => name(row[at])),
-      index.runs[row[RUN]]].join(" ").toLowerCase());
+  const word = (field, at) => name(column[field][at]);
+  const failing = index.names.map((status) => !["pass", ...SKIPPED].includes(status));
+  const failed = (at) => failing[column.status[at]];
   let found = [];
   let shown = 0;
 
@@ -48,10 +64,14 @@
     return x.toExponential(1).replace("e+", "e");
   }
 
-  function details(at) {
+  // Rows that are opened one after the other are often of one chunk: those are kept unpacked.
+  async function details(at) {
     const chunk = Math.floor(at / index.chunk);
-    if (!parsed.has(chunk)) parsed.set(chunk, JSON.parse(chunks[chunk].textContent));
-    return parsed.get(chunk)[at % index.chunk];
+    if (!parsed.has(chunk)) {
+      if (parsed.size >= 8) parsed.delete(parsed.keys().next().value);
+      parsed.set(chunk, unpacked(chunks[chunk]));
+    }
+    return (await parsed.get(chunk))[at % index.chunk];
   }
 
   function share(value) {
@@ -115,9 +135,8 @@
     return parts;
   }
 
-  function opened(at) {
-    const it = details(at);
-    const row = index.rows[at];
+  async function opened(at) {
+    const it = await details(at);
     const parts = [];
     if (it.why) parts.push(element("pre", {}, it.why.filter(Boolean).join("\n")));
     if (it.again) parts.push(command(it.again));
@@ -125,7 +144,7 @@
       ["contract", name(it.contract)], ["ran", it.impl.map(name).join(", ")], ["can see", it.sees.map(name).join(", ")],
       ["known bug", it.bug || ""], ["roundings", it.rounds || ""],
       ["blind to", it.blind.map(name).join(", ")], ["output", it.bits], ["recording", it.golden],
-      ["repeats", it.repeats], ["run", index.runs[row[RUN]]],
+      ["repeats", it.repeats], ["run", index.runs[column.run[at]]],
     ];
     parts.push(element("div", { class: "facts faint" },
       ...facts.filter(([, value]) => value).map(([key, value]) => element("span", {}, `${key}: ${value}`))));
@@ -140,19 +159,19 @@
   }
 
   function line(at) {
-    const row = index.rows[at];
-    const status = name(row[STATUS]);
-    const kind = failed(row) ? "failed" : SKIPPED.includes(status) ? "skipped" : "passed";
+    const status = word("status", at);
+    const kind = failed(at) ? "failed" : SKIPPED.includes(status) ? "skipped" : "passed";
+    const [block, device, dtype, recording] = ["block", "device", "dtype", "recording"].map((field) => word(field, at));
     const button = element("button", { type: "button", class: "row", "aria-expanded": "false", "data-row": at },
-      element("b", {}, row[ID]), element("span", {}, `${name(row[BLOCK])} · ${name(row[RECORDING])}`),
-      element("span", { class: "narrow" }, `${name(row[DEVICE])} · ${name(row[DTYPE])}`));
+      element("b", {}, column.id[at]), element("span", {}, `${block} · ${recording}`),
+      element("span", { class: "narrow" }, `${device} · ${dtype}`));
     const cells = [
       element("td", {}, element("span", { class: `status ${kind}` }, status.replaceAll("_", " "))), element("td", {}, button),
-      element("td", {}, name(row[DEVICE])), element("td", {}, name(row[DTYPE])), element("td", {}, share(row[SHARE])),
-      element("td", { class: "n wide" }, figure(row[ERROR])), element("td", { class: "n wide" }, figure(row[REFERENCE])),
+      element("td", {}, device), element("td", {}, dtype), element("td", {}, share(column.share[at])),
+      element("td", { class: "n wide" }, figure(column.error[at])), element("td", { class: "n wide" }, figure(column.reference[at])),
     ];
     if (columns > cells.length) {
-      const change = number(row[CHANGE]);
+      const change = number(column.change[at]);
       const words = Number.isNaN(change) ? "–" : `${figure(change)}×`;
       cells.push(element("td", { class: change > 1.5 ? "n wide bad" : "n wide" }, words));
     }
@@ -160,42 +179,71 @@
   }
 
   function showMore() {
-    list.append(...found.slice(shown, shown + PAGE).map(line));
+    list.append(...Array.from(found.slice(shown, shown + PAGE), line));
     shown = Math.min(found.length, shown + PAGE);
     more.hidden = shown === found.length;
     more.textContent = `Show more (${found.length - shown} left)`;
   }
 
-  function toggle(button) {
+  async function toggle(button) {
     const open = button.getAttribute("aria-expanded") === "true";
     const row = button.closest("tr");
-    if (open) row.nextElementSibling.remove();
-    else row.after(opened(Number(button.dataset.row)));
     button.setAttribute("aria-expanded", String(!open));
     remember(open ? "" : button.dataset.row);
+    if (open) {
+      if (row.nextElementSibling?.classList.contains("open")) row.nextElementSibling.remove();
+      return;
+    }
+    const made = await opened(Number(button.dataset.row));
+    const still = button.getAttribute("aria-expanded") === "true";
+    if (still && !row.nextElementSibling?.classList.contains("open")) row.after(made);
   }
 
   const over = (a, b) => (number(b) > 0 ? number(a) / number(b) : -1);
-  const largest = (key) => (a, b) => (key(index.rows[b]) || 0) - (key(index.rows[a]) || 0) || a - b;
-  const orders = {
-    "": (a, b) => failed(index.rows[b]) - failed(index.rows[a]) || orders.share(a, b),
-    share: largest((row) => Math.min(number(row[SHARE]), 1e300)),
-    reference: largest((row) => Math.min(over(row[ERROR], row[REFERENCE]), 1e300)),
-    baseline: largest((row) => Math.min(number(row[CHANGE]), 1e300)),
-    name: (a, b) => a - b,
+  const keys = {
+    share: (at) => number(column.share[at]),
+    reference: (at) => over(column.error[at], column.reference[at]),
+    baseline: (at) => number(column.change[at]),
+    name: () => 0,
   };
+  const orders = new Map();
+
+  // All checkpoints in an order, which is worked out once: to filter keeps it.
+  function ordered(order) {
+    if (!orders.has(order)) {
+      const key = Float64Array.from({ length: count }, (_, at) => Math.min((keys[order] || keys.share)(at), 1e300) || 0);
+      const first = Uint8Array.from({ length: count }, (_, at) => (order ? 0 : failed(at)));
+      const all = Uint32Array.from({ length: count }, (_, at) => at);
+      orders.set(order, all.sort((a, b) => first[b] - first[a] || key[b] - key[a] || a - b));
+    }
+    return orders.get(order);
+  }
+
+  let small = null; // the ids in small letters, from the first search on
+  const searched = ["status", "block", "device", "dtype", "recording", "gate"];
+
+  // Whether a checkpoint has the words in its id, in another word of it or in its run's name.
+  function searcher(words) {
+    small ??= column.id.map((id) => id.toLowerCase());
+    const tests = words.map((sought) => {
+      const names = index.names.map((it) => it.toLowerCase().includes(sought));
+      const runs = index.runs.map((it) => it.toLowerCase().includes(sought));
+      const columns = searched.map((field) => column[field]);
+      return (at) => columns.some((numbers) => names[numbers[at]]) || runs[column.run[at]] || small[at].includes(sought);
+    });
+    return (at) => tests.every((test) => test(at));
+  }
 
   function update() {
     const state = Object.fromEntries(new FormData(form));
     const words = state.q.toLowerCase().split(/\s+/).filter(Boolean);
-    const chosen = [["status", STATUS], ["block", BLOCK], ["device", DEVICE], ["dtype", DTYPE]]
-      .filter(([field]) => state[field] !== "");
-    found = [...index.rows.keys()].filter((at) =>
-      chosen.every(([field, column]) => name(index.rows[at][column]) === state[field]) &&
-      words.every((word) => texts[at].includes(word)));
-    found.sort(orders[state.sort] || orders[""]);
-    document.getElementById("found").textContent =
-      `${found.length.toLocaleString("en")} of ${index.rows.length.toLocaleString("en")} checkpoints`;
+    const tests = FILTERS.filter((field) => state[field] !== "").map((field) => {
+      const sought = index.names.indexOf(state[field]);
+      return (at) => column[field][at] === sought;
+    });
+    if (words.length) tests.push(searcher(words));
+    found = ordered(state.sort).filter((at) => tests.every((test) => test(at)));
+    counted.textContent = `${found.length.toLocaleString("en")} of ${count.toLocaleString("en")} checkpoints`;
     list.replaceChildren();
     shown = 0;
     showMore();
@@ -223,9 +271,9 @@
     if (button || [...state.keys()].some((key) => form.elements[key])) (button || form).scrollIntoView();
   }
 
-  function fill(field, column) {
-    const words = new Set(index.rows.map((row) => name(row[column])));
-    for (const word of [...words].sort()) form.elements[field].append(element("option", { value: word }, word));
+  function fill(field) {
+    const words = [...new Set(column[field])].map(name);
+    for (const word of words.sort()) form.elements[field].append(element("option", { value: word }, word));
   }
 
   async function copy(button) {
@@ -247,12 +295,12 @@
     else if (button.classList.contains("row")) toggle(button);
     else if (button.classList.contains("pick")) {
       form.reset();
-      for (const field of ["block", "device", "dtype", "status"]) form.elements[field].value = button.dataset[field];
+      for (const field of ["q", ...FILTERS]) form.elements[field].value = button.dataset[field] || "";
       changed();
       document.getElementById("checkpoints").scrollIntoView();
     }
   });
-  [["status", STATUS], ["block", BLOCK], ["device", DEVICE], ["dtype", DTYPE]].forEach((it) => fill(...it));
+  FILTERS.forEach(fill);
   more.addEventListener("click", showMore);
   form.addEventListener("input", changed);
   form.addEventListener("submit", (event) => event.preventDefault());
