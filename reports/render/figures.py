@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from reports.render.overview import checkpoints, grouped
@@ -16,6 +19,7 @@ from reports.render.words import figure
 from reports.results import ChainRow, Checkpoint, Run, Where
 
 PANEL = 344  # pixels: a phone shows it whole
+SMALL_PANEL = 224
 MOST_ROWS = 60  # of a heat map
 MOST_STRIP = 96  # cells of one axis
 _LEAST = 1e-4  # share of a limit, the left end of logarithmic axes
@@ -170,6 +174,40 @@ def error_maps(where: Where, title: str) -> Markup | None:
         d.axes.set_xticks([0, 1], ["first", "last"])
         d.axes.tick_params(length=0)
         d.axes.spines[:].set_visible(False)
+    return d.svg
+
+
+class LayerPoint(Protocol):
+    """What a chart over layers draws of one."""
+
+    layer: int
+    error: float
+    limit: float
+    reference: float
+
+
+def over_layers(block: str, title: str, points: Sequence[LayerPoint]) -> Markup:
+    """One kind of block: its largest error in each layer, with limit and reference."""
+    with drawing(SMALL_PANEL, 136, title) as d:
+        at = [point.layer for point in points]
+        drawn = (
+            ([p.limit for p in points], ORANGE, 1.0, "-"),
+            ([p.reference for p in points], FAINT, 0.9, (0, (2, 2))),
+            ([p.error for p in points], INK, 1.4, "-"),
+        )
+        positive = [[v if 0 < v < math.inf else math.nan for v in line[0]] for line in drawn]
+        for values, (_, colour, width, style) in zip(positive, drawn, strict=True):
+            d.axes.plot(at, values, color=colour, linewidth=width, linestyle=style)
+        beyond = [(p.layer, p.error) for p in points if p.error > p.limit and p.error < math.inf]
+        if beyond:
+            across, up = zip(*beyond, strict=True)
+            d.axes.scatter(across, up, marker="x", s=18, linewidth=1, color=ORANGE)
+        ends = [np.nanmin(positive), np.nanmax(positive)]
+        d.axes.set_yscale("log")
+        d.axes.set_yticks(ends, [figure(end) for end in ends])
+        d.axes.minorticks_off()
+        d.axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        d.axes.set_title(short(block, 30))
     return d.svg
 
 

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from reports.render import figures, overview, words
 from reports.render.delta import Delta
+from reports.render.depth import depths
 from reports.render.page_data import page_data
 from reports.results import NO_FAILURES, STATUSES, Checkpoint, Run
 
@@ -72,6 +73,7 @@ def html(runs: list[Run], delta: Delta | None) -> str:
     losses = overview.loss_groups(delta) if delta else []
     index, chunks = page_data(runs, delta)
     chains, chain_count = _chains(runs)
+    deep, deep_count = depths(everything)
     environment = _environment()
     script = (_FOLDER / "report.js").read_text("utf-8")
     return environment.get_template("report.html").render(
@@ -98,6 +100,8 @@ def html(runs: list[Run], delta: Delta | None) -> str:
         octaves=figures.octaves(runs),
         chains=chains,
         chain_count=chain_count,
+        deep=deep,
+        deep_count=deep_count,
         recordings=_recordings(everything),
         index=index,
         chunks=chunks,

@@ -1,6 +1,6 @@
-"""Headless Chromium by its DevTools protocol over a pipe: opens a page, runs script in it, measures.
+"""Headless Chromium by its DevTools protocol over a pipe: opens a page, runs script, measures.
 
-    python tests/python/chromium.py report.html      # how long it takes to open and to search
+python tests/python/chromium.py report.html      # how long it takes to open and to search
 """
 
 from __future__ import annotations
@@ -74,11 +74,16 @@ class Page:
         """Seconds from the navigation until `ready` holds and was painted."""
         began = time.perf_counter()
         self.call("Page.navigate", url=url)
-        while not self.run(ready):
-            assert time.perf_counter() - began < SECONDS, f"{url}: never: {ready}"
-            time.sleep(0.01)
+        self.wait(ready)
         self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
         return time.perf_counter() - began
+
+    def wait(self, ready: str) -> None:
+        """Until the expression holds."""
+        ends = time.perf_counter() + SECONDS
+        while not self.run(f"Boolean({ready})"):
+            assert time.perf_counter() < ends, f"never: {ready}"
+            time.sleep(0.01)
 
     @property
     def heap(self) -> float:

@@ -70,7 +70,9 @@ def _where(chance: random.Random) -> Line:
     }  # fmt: skip
 
 
-def deep(found: Sequence[tuple[str, str]], count: int, layers: int, seed: int = 1) -> Iterator[Line]:
+def deep(
+    found: Sequence[tuple[str, str]], count: int, layers: int, seed: int = 1
+) -> Iterator[Line]:
     """`count` checkpoints of a model with that many layers, call after call."""
     chance = random.Random(seed)
     for number in range(count):

@@ -1,17 +1,21 @@
 """The report in a browser: headless Chromium opens it, searches, opens a row, runs nothing else.
 
-How long a report of 10,000 checkpoints takes to open: PLUMB_KEEP=DIR keeps it there, then
-`time chromium --headless --no-sandbox --dump-dom file://DIR/report.html >/dev/null`.
+How long a report of 100,000 checkpoints takes to make, to open and to search:
+
+    harness --device cpu --json results.jsonl
+    python tests/python/deep_results.py results.jsonl deep.jsonl --checkpoints 100000
+    python -m reports render deep.jsonl --html deep.html
+    python tests/python/chromium.py deep.html
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from chromium import NAMES
 from sample_results import checkpoint, checkpoints, run_line, write
 from test_render import HOSTILE, Elements, hostile
 
@@ -21,8 +25,7 @@ COUNT = 10_000
 
 
 def browser() -> str:
-    names = ("chromium", "chromium-browser", "google-chrome")
-    found = next(filter(None, map(shutil.which, names)), None)
+    found = next(filter(None, map(shutil.which, NAMES)), None)
     if not found:
         pytest.skip("no Chromium on PATH: apt-get install chromium")
     return found
@@ -43,7 +46,7 @@ def opened(page: Path, view: str = "") -> str:
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     browser()
-    folder = Path(os.environ.get("PLUMB_KEEP") or tmp_path_factory.mktemp("report"))
+    folder = tmp_path_factory.mktemp("report")
     before = write(folder / "before.jsonl", checkpoints(COUNT))
     now = write(folder / "now.jsonl", checkpoints(COUNT, {4321: 30.0, 8765: 2.0}))
     page = folder / "report.html"

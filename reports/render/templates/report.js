@@ -288,17 +288,22 @@
     setTimeout(() => { button.textContent = "Copy"; }, 1500);
   }
 
+  // Lists what a cell of the matrix or of a map of layers stands for.
+  function pick(chosen) {
+    form.reset();
+    for (const field of ["q", ...FILTERS]) form.elements[field].value = chosen[field] || "";
+    changed();
+    document.getElementById("checkpoints").scrollIntoView();
+  }
+
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button");
+    const cell = event.target.closest(".layers td[data-q]");
+    if (cell) pick({ ...cell.parentElement.querySelector("button").dataset, q: cell.dataset.q });
     if (!button) return;
     if (button.classList.contains("copy")) copy(button);
     else if (button.classList.contains("row")) toggle(button);
-    else if (button.classList.contains("pick")) {
-      form.reset();
-      for (const field of ["q", ...FILTERS]) form.elements[field].value = button.dataset[field] || "";
-      changed();
-      document.getElementById("checkpoints").scrollIntoView();
-    }
+    else if (button.classList.contains("pick")) pick(button.dataset);
   });
   FILTERS.forEach(fill);
   more.addEventListener("click", showMore);
