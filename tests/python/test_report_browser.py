@@ -1,11 +1,6 @@
 """The report in a browser: headless Chromium opens it, searches, opens a row, runs nothing else.
 
-How long a report of 100,000 checkpoints takes to make, to open and to search:
-
-    harness --device cpu --json results.jsonl
-    python tests/python/deep_results.py results.jsonl deep.jsonl --checkpoints 100000
-    python -m reports render deep.jsonl --html deep.html
-    python tests/python/chromium.py deep.html
+How long a report of 100,000 checkpoints takes: see reports/page.md.
 """
 
 from __future__ import annotations
