@@ -114,6 +114,26 @@ class ErrorMap:
 
 
 @dataclass(frozen=True, slots=True)
+class Picture:
+    """An error over rows and columns, in bands of them."""
+
+    row_axes: str
+    column_axes: str
+    rows: int  # of the output
+    columns: int
+    cells: list[str]  # a hexadecimal digit each: f is the largest, one less is half of that
+
+    @property
+    def levels(self) -> list[list[int]]:
+        """The digits' values; empty where these are no lines of such digits of one length."""
+        try:
+            found = [[int(digit, 16) for digit in line] for line in self.cells]
+        except ValueError:
+            return []
+        return found if found and len({len(line) for line in found}) == 1 else []
+
+
+@dataclass(frozen=True, slots=True)
 class Where:
     """Where the error of a failure lies."""
 
@@ -121,6 +141,7 @@ class Where:
     share: float
     worst: str
     maps: list[ErrorMap]
+    picture: Picture | None = None  # older harnesses drew none
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +216,8 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint(Judged):
-    """One checkpoint on one device."""
+class Placed(Judged):
+    """Which checkpoint it is, on which device, without what was found."""
 
     status: str
     block: str
@@ -205,6 +226,18 @@ class Checkpoint(Judged):
     fixture: str
     device: str
     dtype: str
+    golden_sha256: str
+
+    @property
+    def words(self) -> str:
+        """It in a message."""
+        return f"{self.recording} {self.checkpoint} on {self.device}"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint(Placed):
+    """One checkpoint on one device."""
+
     contract: str
     looser_contracts: list[str]
     impl: list[str]
@@ -214,7 +247,6 @@ class Checkpoint(Judged):
     features: list[str]
     blind_to: list[str]
     output_sha256: str
-    golden_sha256: str
     seconds: float
     chain: Chain | None
     again: str
@@ -280,7 +312,7 @@ class Header:
         """Whether fused kernels were allowed."""
         return "--no-fuse" not in self.command.split()
 
-    def key(self, checkpoint: Checkpoint) -> Key:
+    def key(self, checkpoint: Placed) -> Key:
         """Of one of the run's checkpoints."""
         c = checkpoint
         return Key(c.recording, c.checkpoint, c.device, c.dtype, self.fused)

@@ -12,8 +12,9 @@
 namespace plumb::harness {
 namespace {
 
-constexpr double kShare = 0.99;     // of the energy that the region must hold
-constexpr size_t kLongestList = 4;  // indices named one by one
+constexpr double kShare = 0.99;                       // of the energy that the region must hold
+constexpr size_t kLongestList = 4;                    // indices named one by one
+constexpr int64_t kMostRows = 32, kMostColumns = 64;  // of a picture
 constexpr size_t kPeriods[] = {8, 16, 32, 64, 128};
 
 std::vector<double> fold(const std::vector<double>& energy, const Partition& by) {
@@ -187,6 +188,48 @@ std::vector<ErrorMap> error_maps(const std::vector<double>& energy, const Layout
   return out;
 }
 
+std::string joined_axes(const Layout& layout, bool of_rows) {
+  std::string out;
+  for (size_t axis = 0; axis < layout.axes.size(); ++axis) {
+    const bool column = std::find(layout.column_axes.begin(), layout.column_axes.end(),
+                                  static_cast<int>(axis)) != layout.column_axes.end();
+    if (column == of_rows || layout.shape[static_cast<int>(axis)] < 2) continue;
+    out += (out.empty() ? "" : " x ") + layout.axes[axis];
+  }
+  return out;
+}
+
+// Mean energies, halving by halving of their root.
+std::string as_digits(const double* means, int64_t n, double largest) {
+  std::string out(static_cast<size_t>(n), '0');
+  for (int64_t i = 0; i < n; ++i) {
+    if (!(means[i] > 0)) continue;
+    const double halvings = std::floor(std::log2(largest / means[i]) / 2 + 0.5);
+    if (halvings < 15) out[static_cast<size_t>(i)] = "fedcba987654321"[static_cast<int>(halvings)];
+  }
+  return out;
+}
+
+ErrorPicture picture_of(const std::vector<double>& energy, const Layout& layout) {
+  ErrorPicture out{
+      joined_axes(layout, true), joined_axes(layout, false), layout.rows, layout.columns, {}};
+  const int64_t high = std::min(layout.rows, kMostRows);
+  const int64_t wide = std::min(layout.columns, kMostColumns);
+  std::vector<double> means(static_cast<size_t>(high * wide), 0), sizes = means;
+  for (int64_t row = 0, at = 0; row < layout.rows; ++row) {
+    for (int64_t column = 0; column < layout.columns; ++column, ++at) {
+      const int64_t cell = row * high / layout.rows * wide + column * wide / layout.columns;
+      means[static_cast<size_t>(cell)] += energy[static_cast<size_t>(at)];
+      ++sizes[static_cast<size_t>(cell)];
+    }
+  }
+  for (size_t i = 0; i < means.size(); ++i) means[i] /= sizes[i];
+  const double largest = *std::max_element(means.begin(), means.end());
+  for (int64_t row = 0; row < high; ++row)
+    out.cells.push_back(as_digits(&means[static_cast<size_t>(row * wide)], wide, largest));
+  return out;
+}
+
 }  // namespace
 
 std::vector<double> excess_energy(const std::vector<double>& y, const ReferenceScales& scales,
@@ -225,6 +268,7 @@ Localisation localise(const std::vector<double>& energy, const Layout& layout,
     out.region = "nowhere";
     return out;
   }
+  out.picture = picture_of(energy, layout);
   std::vector<double> inside = energy;
   const double share =
       1 - (1 - kShare) / static_cast<double>(std::max<size_t>(layout.axes.size(), 1));

@@ -16,11 +16,22 @@ struct ErrorMap {
   std::vector<double> energy;  // per index
 };
 
+// The energy over rows and columns at once, coarse enough to be kept with every failure.
+struct ErrorPicture {
+  std::string row_axes, column_axes;  // "batch x token", "head x head_dim"
+  int64_t rows = 0, columns = 0;      // of the output
+  // A line of hexadecimal digits for every band of rows, a digit for every band of columns: f where
+  // an element is wrong the most (root mean square of a cell), half of that is e, and so on; 0 is
+  // less than 2^-14 of it.
+  std::vector<std::string> cells;
+};
+
 struct Localisation {
   std::string region;  // "head 3, token >= 5"; "everywhere"
   double share = 0;    // of the energy that lies inside the region
   std::string worst;   // "token 5, head 3 (4.2x the limit)": the worst failed gate that has a place
   std::vector<ErrorMap> maps;
+  ErrorPicture picture = {};
 };
 
 // d_i^2 less four times what the reference's error allows there; where nothing is left, d_i^2.

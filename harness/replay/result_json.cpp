@@ -70,9 +70,14 @@ void members(Is<ErrorMap> auto& x, auto each) {
   auto& [name, energy] = x;
   each("name", name, "energy", energy);
 }
+void members(Is<ErrorPicture> auto& x, auto each) {
+  auto& [row_axes, column_axes, rows, columns, cells] = x;
+  each("row_axes", row_axes, "column_axes", column_axes, "rows", rows, "columns", columns, "cells",
+       cells);
+}
 void members(Is<Localisation> auto& x, auto each) {
-  auto& [region, share, worst, maps] = x;
-  each("region", region, "share", share, "worst", worst, "maps", maps);
+  auto& [region, share, worst, maps, picture] = x;
+  each("region", region, "share", share, "worst", worst, "maps", maps, "picture", picture);
 }
 void members(Is<OutputVerdict> auto& x, auto each) {
   auto& [name, status, reason, gates, classes, statistics, reference, recorded_error,

@@ -177,6 +177,24 @@ def error_maps(where: Where, title: str) -> Markup | None:
     return d.svg
 
 
+def error_picture(where: Where, title: str) -> Markup | None:
+    """Heat map of one failure: its error over rows and columns, a shade for every halving."""
+    picture = where.picture
+    levels = picture.levels if picture else []
+    if not picture or len(levels) < 2 or len(levels[0]) < 2:  # a line says no more than a strip
+        return None
+    with drawing(PANEL, 58 + 6 * max(len(levels), 6), f"{title}: error by row and column") as d:
+        d.axes.imshow(
+            _tinted(np.array(levels) / 15), extent=(0, picture.columns, picture.rows, 0),
+            aspect="auto",
+        )  # fmt: skip
+        d.axes.set_xlabel(short(picture.column_axes, 40))
+        d.axes.set_ylabel(short(picture.row_axes, 24))
+        for axis in (d.axes.xaxis, d.axes.yaxis):
+            axis.set_major_locator(MaxNLocator(5, integer=True))
+    return d.svg
+
+
 class LayerPoint(Protocol):
     """What a chart over layers draws of one."""
 

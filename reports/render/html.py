@@ -49,14 +49,15 @@ def _chains(runs: list[Run]) -> tuple[list[Markup], int]:
     return [svg for svg in drawn if svg], len(chains)
 
 
-def _maps(groups: list[overview.FailureGroup]) -> dict[int, Markup]:
-    """Heat strips of the groups' examples, by the group's number."""
-    found: dict[int, Markup] = {}
+def _maps(groups: list[overview.FailureGroup]) -> dict[int, list[Markup]]:
+    """Heat strips and heat maps of the groups' examples, by the group's number."""
+    found: dict[int, list[Markup]] = {}
     for number, group in enumerate(groups[:MOST_MAPS]):
-        for output in group.worst.outputs:
-            title = " ".join(group.place)
-            if output.where and (svg := figures.error_maps(output.where, title)):
-                found[number] = svg
+        title = " ".join(group.place)
+        for where in (output.where for output in group.worst.outputs if output.where):
+            drawn = (figures.error_maps(where, title), figures.error_picture(where, title))
+            if svgs := [svg for svg in drawn if svg]:
+                found[number] = svgs
                 break
     return found
 

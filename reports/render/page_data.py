@@ -79,6 +79,9 @@ def _output(output: Output, name: Names) -> dict[str, Any]:
             for each in output.where.maps
             if len(each.energy) <= 512
         ]
+        if (picture := output.where.picture) and (levels := picture.levels):
+            axes = [(picture.row_axes, picture.rows), (picture.column_axes, picture.columns)]
+            found["picture"] = [[name(axis), n] for axis, n in axes] + [levels]
         found["groups"] = [
             [name(it.family), it.group, _number(it.value)] for it in output.informative.worst_groups
         ]

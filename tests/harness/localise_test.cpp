@@ -104,4 +104,33 @@ TEST_CASE("excess energy is what the reference's noise does not explain", "[loca
   CHECK(excess_energy(y, scales, 1e-3)[2] == Approx(0.01));
 }
 
+TEST_CASE("a picture has the error over rows and columns", "[localise]") {
+  const Layout layout = layout_of({2, 3, 2, 4}, {"batch", "token", "head", "head_dim"});
+  std::vector<double> energy(48, 0);
+  energy[4 * 8 + 5] = 1;     // batch 1, token 1, head 1, head_dim 1
+  energy[0 * 8 + 2] = 0.25;  // half the error
+  energy[5 * 8 + 7] = 1.0 / (1 << 28);
+  energy[5 * 8 + 6] = 1.0 / (1 << 30);
+  const ErrorPicture picture = localise(energy, layout, {}).picture;
+  CHECK(picture.row_axes == "batch x token");
+  CHECK(picture.column_axes == "head x head_dim");
+  CHECK((picture.rows == 6 && picture.columns == 8));
+  CHECK(picture.cells == std::vector<std::string>{"00e00000", "00000000", "00000000", "00000000",
+                                                  "00000f00", "00000001"});
+}
+
+TEST_CASE("a picture of a large output has bands", "[localise]") {
+  const Layout layout = layout_of({100, 1000}, {"token", "channel"});
+  std::vector<double> energy(100'000, 0);
+  for (int row = 97; row < 100; ++row) {
+    for (int column = 0; column < 500; ++column)
+      energy[static_cast<size_t>(row * 1000 + column)] = 1;
+  }
+  const ErrorPicture picture = localise(energy, layout, {}).picture;
+  CHECK(picture.row_axes == "token");
+  REQUIRE(picture.cells.size() == 32);
+  CHECK(picture.cells[30] == std::string(64, '0'));
+  CHECK(picture.cells[31] == std::string(32, 'f') + std::string(32, '0'));
+}
+
 }  // namespace plumb::harness

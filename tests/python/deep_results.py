@@ -67,7 +67,17 @@ def _where(chance: random.Random) -> Line:
     return {
         "region": f"channel {bad}..{bad + 63}", "share": 0.99, "worst": "token 5 (12x the limit)",
         "maps": [{"name": "token", "energy": token}, {"name": "channel", "energy": channel}],
+        "picture": _picture(tokens, channels, range(bad, bad + 64), chance),
     }  # fmt: skip
+
+
+def _picture(rows: int, columns: int, wrong: range, chance: random.Random) -> Line:
+    cells = [
+        "".join(chance.choice("bcdef") if 8 * i in wrong else "0" for i in range(columns // 8))
+        for _ in range(rows // 4)
+    ]
+    return {"row_axes": "token", "column_axes": "channel", "rows": rows, "columns": columns,
+            "cells": cells}  # fmt: skip
 
 
 def deep(

@@ -47,7 +47,10 @@ def output(dtype: str, error: float) -> Line:
     classes = dict.fromkeys(("wrong", "padded_wrong", "range_hazards", "unknown_oracle"), 0)
     groups = [{"family": "token", "group": f"token {i}", "value": error} for i in range(3)]
     maps = [{"name": "token", "energy": [0.1, 0.9, 0.0]}, {"name": "head", "energy": [1.0, 0.0]}]
-    where = {"region": "token 1", "share": 0.99, "worst": "token 1", "maps": maps}
+    picture = {"row_axes": "token", "column_axes": "head", "rows": 3, "columns": 2,
+               "cells": ["c0", "f0", "00"]}  # fmt: skip
+    where = {"region": "token 1", "share": 0.99, "worst": "token 1", "maps": maps,
+             "picture": picture}  # fmt: skip
     bits = {"n": 64, "differ": 1, "set_aside": 0, "first": 3, "q": 0.01, "limit": 8, "passed": True}
     return {
         "name": "out", "status": "fail" if failed else "pass", "reason": "",

@@ -167,6 +167,23 @@ def test_all_that_the_report_promises_is_there(tmp_path: Path) -> None:
     assert markdown.count("```bash") == 1
 
 
+def test_a_failure_has_a_heat_map_of_rows_and_columns(tmp_path: Path) -> None:
+    lines = [checkpoint(1, error=1.0), checkpoint(2, error=1.0), checkpoint(3, error=1.0)]
+    del lines[1]["outputs"][0]["where"]["picture"]  # of an older harness
+    lines[2]["outputs"][0]["where"]["picture"]["cells"] = ["c0", "fx", "0"]
+    page, _ = render(tmp_path, str(write(tmp_path / "results.jsonl", lines)))
+    assert page.count('aria-label="linear cpu f32: error by row and column"') == 1
+    pictures = [each["outputs"][0].get("picture") for each in details(page)]
+    names = packed(page)[0]["names"]
+    rows, columns, levels = pictures[0]
+    assert ([names[rows[0]], rows[1]], [names[columns[0]], columns[1]]) == (
+        ["token", 3],
+        ["head", 2],
+    )
+    assert levels == [[12, 0], [15, 0], [0, 0]]
+    assert pictures[1:] == [None, None]
+
+
 def svgs(page: str) -> list[str]:
     return re.findall(r"<svg .*?</svg>", page, re.DOTALL)
 
@@ -189,6 +206,7 @@ def hostile(line: dict[str, Any], words: str) -> dict[str, Any]:
             output["where"] |= {"region": words, "worst": words}
             for error_map in output["where"]["maps"]:
                 error_map["name"] = words
+            output["where"]["picture"] |= {"row_axes": words, "column_axes": words}
     for row in line["chain"]["rows"] if line["chain"] else []:
         row |= {"checkpoint": f"{words}{row['checkpoint']}", "output": words, "diagnosis": words}
     return dict(line)

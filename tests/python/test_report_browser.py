@@ -67,6 +67,7 @@ def test_search_finds_one_and_its_row_opens(large: Path) -> None:
     listed = words[words.index("1 of 10,000 checkpoints") :]
     assert "--checkpoint 'model.layers.4321.linear#0'" in listed
     assert "c 2 · kappa 1.2" in listed and "Where: token 1" in listed
+    assert "error by token (3, downwards) and head (2)" in listed and "<canvas" in page
 
 
 def test_filters_and_order(large: Path) -> None:

@@ -101,6 +101,17 @@
         ...energy.map((x) => element("i", { share: Math.sqrt(number(x) / largest).toFixed(2) }))));
   }
 
+  // A heat map: one pixel a cell, enlarged by the style; a shade for every halving of the error.
+  function picture([[rows, height], [across, width], levels]) {
+    const label = `error by ${name(rows)} (${height}, downwards) and ${name(across)} (${width})`;
+    const canvas = element("canvas", { class: "picture", role: "img", "aria-label": label,
+      width: levels[0].length, height: levels.length });
+    const [red, green, blue] = getComputedStyle(document.documentElement).getPropertyValue("--tint").split(" ").map(Number);
+    const pixels = levels.flat().flatMap((level) => [red, green, blue, Math.round(level * 17)]);
+    canvas.getContext("2d").putImageData(new ImageData(Uint8ClampedArray.from(pixels), levels[0].length), 0, 0);
+    return element("div", {}, element("span", { class: "faint" }, label), canvas);
+  }
+
   function histogram(counts) {
     const most = Math.log1p(Math.max(...counts));
     const label = "elements by octave of scaled error, from below 1/16 of a rounding, heights logarithmic";
@@ -127,6 +138,7 @@
     if (it.zero) facts.push(`${it.zero} gates that allow nothing passed`);
     parts.push(element("p", { class: "faint" }, facts.join("; ")));
     if (it.where) parts.push(element("p", {}, `Where: ${it.where}`), ...it.maps.map(strip));
+    if (it.picture) parts.push(picture(it.picture));
     if (it.groups && it.groups.length) {
       parts.push(table(["family", "worst groups", "error"],
         it.groups.map(([family, group, value]) => [name(family), group, figure(value)])));
