@@ -7,12 +7,12 @@ from pathlib import Path
 
 from reports.decode import decode
 from reports.json_lines import Line, json_lines
-from reports.results import STATUSES, Checkpoint, Comparison, Header, Key, Run, Summary
+from reports.results import STATUSES, Checkpoint, Comparison, Header, Key, Placed, Run, Summary
 
 SCHEMA = 1
 HINT = "write the file with harness --json FILE"
 
-Entry = Header | Checkpoint | Comparison | Summary
+Entry = Header | Placed | Comparison | Summary
 _KINDS: dict[object, type[Entry]] = {
     "run": Header, "checkpoint": Checkpoint, "comparison": Comparison, "summary": Summary,
 }  # fmt: skip
@@ -42,15 +42,18 @@ def _runs_of(path: Path) -> list[Run]:
     return runs
 
 
-def read_entries(path: Path, torn_end: bool = False) -> Iterator[tuple[str, Line, Entry]]:
+def read_entries(
+    path: Path, torn_end: bool = False, placed: bool = False
+) -> Iterator[tuple[str, Line, Entry]]:
     """Each line's place, the line as it is, and typed. ValueError for an order that no run has.
 
-    torn_end and the place: as of json_lines.
+    torn_end and the place: as of json_lines. placed: of a checkpoint no more than Placed has, and
+    none is kept in mind, so that a caller has to see that none is there twice.
     """
-    order = _Order()
+    order = _Order(not placed)
     for place, line in json_lines(path, torn_end):
         try:
-            entry = _entry(line)
+            entry = _entry(line, placed)
             order.check(entry, str(line["type"]))
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from error
@@ -59,7 +62,7 @@ def read_entries(path: Path, torn_end: bool = False) -> Iterator[tuple[str, Line
         raise ValueError(f"{path}: holds no run line; {HINT}")
 
 
-def _entry(line: Line) -> Entry:
+def _entry(line: Line, placed: bool) -> Entry:
     kind = line.get("type")
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"type is {kind!r}; {HINT}")
@@ -68,8 +71,9 @@ def _entry(line: Line) -> Entry:
             f"schema is {line.get('schema')!r}, this reader knows {SCHEMA}; "
             f"use the reports of the harness that wrote it"
         )
-    entry = decode(_KINDS[kind], line)
-    if isinstance(entry, Checkpoint) and entry.status not in STATUSES:
+    known: type[Entry] = Placed if placed and kind == "checkpoint" else _KINDS[kind]
+    entry = decode(known, line)
+    if isinstance(entry, Placed) and entry.status not in STATUSES:
         raise ValueError(f"status is {entry.status!r}, known are {', '.join(STATUSES)}")
     return entry
 
@@ -77,8 +81,9 @@ def _entry(line: Line) -> Entry:
 class _Order:
     """The lines that came before in a file."""
 
-    def __init__(self) -> None:
+    def __init__(self, remembers: bool) -> None:
         self.header: Header | None = None
+        self._remembers = remembers
         self._ended = False
         self._seen: set[tuple[Key, str]] = set()
 
@@ -92,11 +97,8 @@ class _Order:
         if self._ended:
             raise ValueError(f"a {kind} line comes behind the run's summary")
         self._ended = isinstance(entry, Summary)
-        if isinstance(entry, Checkpoint):
+        if isinstance(entry, Placed) and self._remembers:
             key = self.header.key(entry), entry.fixture
             if key in self._seen:
-                raise ValueError(
-                    f"{entry.recording} {entry.checkpoint} on {entry.device} is there twice "
-                    "in one run"
-                )
+                raise ValueError(f"{entry.words} is there twice in one run")
             self._seen.add(key)

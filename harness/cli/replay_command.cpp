@@ -91,7 +91,13 @@ int64_t results_of(const std::vector<Loaded>& recordings) {
   return out;
 }
 
-void keep_shard(std::vector<Loaded>& recordings, const Shard& shard) {
+LayerShards layer_shards(const Recording& recording) {
+  std::vector<std::string_view> ids;
+  for (const Checkpoint& checkpoint : recording.checkpoints()) ids.push_back(checkpoint.id);
+  return {recording.name(), ids};
+}
+
+void keep_shard(std::vector<Loaded>& recordings, const Shard& shard, bool by_layers) {
   std::erase_if(recordings, [&](const Loaded& entry) {
     const std::filesystem::path folder = entry.fixture;  // its name where nothing can be read
     return !entry.error.empty() &&
@@ -100,8 +106,11 @@ void keep_shard(std::vector<Loaded>& recordings, const Shard& shard) {
   for (Loaded& entry : recordings) {
     if (!entry.error.empty()) continue;
     const std::string& name = entry.recording->name();
+    const std::optional<LayerShards> layers =
+        by_layers ? std::optional(layer_shards(*entry.recording)) : std::nullopt;
     std::erase_if(entry.checkpoints, [&](size_t index) {
-      return !shard.has(name, entry.recording->checkpoints()[index].id);
+      const std::string& id = entry.recording->checkpoints()[index].id;
+      return layers ? !layers->has(shard, id) : !shard.has(name, id);
     });
     entry.chain = entry.chain && shard.has(name, "(chain)");
   }

@@ -41,7 +41,7 @@ std::vector<Job> jobs_of(const std::vector<Loaded>& recordings);
 // Results that each device gives: one for a recording that could not be opened.
 int64_t results_of(const std::vector<Loaded>& recordings);
 // What of them is in the shard; a chain is in one, and so is a recording that could not be opened.
-void keep_shard(std::vector<Loaded>& recordings, const Shard& shard);
+void keep_shard(std::vector<Loaded>& recordings, const Shard& shard, bool by_layers);
 // The result of a recording that could not be opened.
 CheckpointResult unreadable(const Loaded& entry, const std::string& device);
 // Throws UsageError when nothing was selected.

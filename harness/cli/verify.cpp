@@ -22,7 +22,7 @@ namespace {
 struct Options : ReplayCommand {
   bool fail_fast = false, strict = false, verbose = false;
   bool shadow = false, margins = false, no_times = false;
-  std::string mode = "isolated", shard, journal;
+  std::string mode = "isolated", shard, shard_by = "checkpoints", journal;
   ReportPaths reports;
 };
 
@@ -79,7 +79,7 @@ class Run {
         recordings_(load_for(options)) {
     selected_ = results_of(recordings_);
     require_checkpoints(selected_, options_, recordings_.size());
-    keep_shard(recordings_, shard_);
+    keep_shard(recordings_, shard_, options_.shard_by == "layers");
     jobs_ = jobs_of(recordings_);
     steps_ = steps_of(recordings_);
     reports_.emplace(options.reports);
@@ -133,6 +133,7 @@ class Run {
     if (options_.margins) out.emplace_back("margins", "yes");
     if (options_.strict) out.emplace_back("strict", "yes");
     if (!options_.shard.empty()) out.emplace_back("shard", options_.shard);
+    if (options_.shard_by != "checkpoints") out.emplace_back("shard-by", options_.shard_by);
     out.emplace_back("selected", text(selected_));
     return out;
   }
@@ -261,6 +262,11 @@ Action add_verify(CLI::App& app) {
                "leave times out of the reports: equal runs then write equal bytes");
   app.add_option("--shard", options->shard,
                  "i/n: the i-th of n parts of what is selected, the same whatever else there is");
+  app.add_option("--shard-by", options->shard_by,
+                 "layers: neighbouring layers together, so that a machine needs few of a "
+                 "recording's bytes; checkpoints: each for itself")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"checkpoints", "layers"}));
   app.add_option("--journal", options->journal,
                  "keep results in this file, and go on with those that it has");
   app.add_flag("--fail-fast", options->fail_fast, "stop at the first failure");

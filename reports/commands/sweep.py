@@ -28,6 +28,14 @@ def add(commands: Commands) -> None:
     parser.add_argument("--address", default="auto", help="of the cluster; auto: the one here")
     parser.add_argument("--out", type=Path, required=True, help="the merged results")
     parser.add_argument("--shards", type=int, help="per device; default: 4 per run at once")
+    parser.add_argument(
+        "--by", choices=("checkpoints", "layers"), default="checkpoints",
+        help="layers: a node fetches only the bytes of its layers, by range requests",
+    )  # fmt: skip
+    parser.add_argument(
+        "--weights", default="", metavar="URI",
+        help="where the model's own files are, for recordings that refer to them",
+    )  # fmt: skip
     parser.add_argument("--retries", type=int, default=5, help="of a shard whose node died")
     parser.add_argument("--harness", type=Path, help="on every node; default: on its PATH")
     parser.add_argument("--cache", type=Path, default=CACHE, help="of a node (%(default)s)")
@@ -48,8 +56,12 @@ def run(options: argparse.Namespace) -> int:
     from reports.fleet.fetch import distinct, recordings_at
 
     sweep.import_ray()
-    recordings = distinct([found for uri in options.fixtures for found in recordings_at(uri)])
-    plan = sweep.Plan(tuple(recordings), options.cache, options.harness, tuple(options.options))
+    weights = options.weights
+    recordings = [each for uri in options.fixtures for each in recordings_at(uri, weights)]
+    plan = sweep.Plan(
+        tuple(distinct(recordings)), options.cache, options.harness, tuple(options.options),
+        options.by == "layers",
+    )  # fmt: skip
     summary = sweep.sweep(
         plan, devices, options.address, options.shards, options.retries, options.out
     )

@@ -10,20 +10,22 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from reports.decode import decode
 from reports.files import keep_inputs, replacing
 from reports.fleet.program import summary_of
+from reports.fleet.sorting import Record, Sorter
 from reports.json_lines import Line
 from reports.reader import SCHEMA, read_entries
-from reports.results import Checkpoint, Header, Key, Summary
+from reports.results import Header, Placed, Summary
 
-Place = tuple[Key, str]  # and the fixture: two recordings may have one name
 SHARD = re.compile("[1-9][0-9]{0,6}/[1-9][0-9]{0,6}")
+SHARDING = ("shard", "shard-by")  # options of which the whole run has none
 MOST_NAMED = 10  # shards that a message lists
 
 
@@ -33,7 +35,7 @@ class Part:
 
     path: Path
     header: Header
-    checkpoints: dict[Place, str]  # each as a canonical line
+    counts: Counter[str]  # checkpoints by device
     recordings: set[tuple[str, str]]  # fixture, SHA-256 of its recording.json
 
     @property
@@ -50,18 +52,12 @@ class Part:
     @property
     def request(self) -> dict[str, str]:
         """What the whole run was asked."""
-        return {name: value for name, value in self.header.request.items() if name != "shard"}
+        return {name: it for name, it in self.header.request.items() if name not in SHARDING}
 
 
 def canonical(line: Line) -> str:
     """One line; equal objects have equal text."""
     return json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n"
-
-
-def words(place: Place) -> str:
-    """A checkpoint in a message."""
-    key, fixture = place
-    return f"{key.recording} {fixture} {key.checkpoint} {key.device}"
 
 
 def check_request(place: str, request: dict[str, str]) -> None:
@@ -75,18 +71,21 @@ def check_request(place: str, request: dict[str, str]) -> None:
         raise ValueError(f"{place}: request.shard is {shard!r}, needs i/n")
 
 
-def read_part(path: Path) -> Part:
+def read_part(path: Path, lines: Sorter) -> Part:
     """A file of `harness --json`, which has to be of one complete run. ValueError."""
     part: Part | None = None
     complete = False
-    for place, line, entry in read_entries(path):
+    for place, line, entry in read_entries(path, placed=True):
         match entry:
             case Header() if part is None:
                 check_request(place, entry.request)
-                part = Part(path, entry, {}, set())
-            case Checkpoint() if part:
-                key = part.header.key(entry), entry.fixture
-                part.checkpoints[key] = canonical({**line, "seconds": "nan"})
+                part = Part(path, entry, Counter(), set())
+            case Placed() if part:
+                key = part.header.key(entry)
+                text = canonical({**line, "seconds": "nan"})
+                # Two recordings may have one name.
+                lines.add(Record([*map(str, key), entry.fixture], place, text))
+                part.counts[entry.device] += 1
                 part.recordings.add((entry.fixture, entry.golden_sha256))
             case Summary():
                 complete = not entry.interrupted
@@ -111,6 +110,7 @@ def same(parts: Sequence[Part], what: str, values: Iterable[object]) -> None:
 def check_one_run(parts: Sequence[Part]) -> None:
     """ValueError unless program, request and recordings are the same in all of them."""
     same(parts, "version", [part.header.version for part in parts])
+    same(parts, "--shard-by", [part.header.request.get("shard-by") for part in parts])
     same(parts, "commit", [part.header.environment.get("commit") for part in parts])
     for option in sorted({name for part in parts for name in part.request}):
         name = "the size of the selection" if option == "selected" else f"--{option}"
@@ -147,22 +147,31 @@ def check_shards(parts: Sequence[Part]) -> None:
                 raise ValueError(f"{device}: shard {index}/{count} is in {times} files: {paths}")
 
 
-def gathered(parts: Sequence[Part]) -> dict[Place, str]:
-    """All checkpoints; ValueError where they are not what was selected."""
-    out: dict[Place, str] = {}
-    for part in parts:
-        for place, text in part.checkpoints.items():
-            if place in out:
-                raise ValueError(f"{part.path}: {words(place)} is in another file, too")
-            out[place] = text
+def distinct(lines: Iterable[Record]) -> Iterator[str]:
+    """The lines' texts; ValueError where a checkpoint is there twice."""
+    before: Record | None = None
+    for record in lines:
+        if before and before.key == record.key:
+            recording, checkpoint, device, _, _, fixture = record.key
+            first, here = (each.place.rsplit(":", 1)[0] for each in (before, record))
+            again = "there twice in one run" if first == here else f"in {first}, too"
+            raise ValueError(
+                f"{record.place}: {recording} {fixture} {checkpoint} {device} is {again}"
+            )
+        before = record
+        yield record.text
+
+
+def check_counts(parts: Sequence[Part]) -> None:
+    """ValueError where the checkpoints are not what was selected."""
+    counts = sum((part.counts for part in parts), Counter[str]())
     selected = int(parts[0].request["selected"])
-    for device, count in sorted(Counter(key.device for key, _ in out).items()):
+    for device, count in sorted(counts.items()):
         if count != selected:
             raise ValueError(
                 f"{device}: {count} checkpoints of {selected} that were selected; a run that "
                 "--fail-fast stopped is not complete"
             )
-    return out
 
 
 def command_of(request: dict[str, str], devices: Sequence[str]) -> str:
@@ -199,14 +208,18 @@ def merged_run(parts: Sequence[Part]) -> Line:
 def merge(paths: Sequence[Path], out: Path, harness: Path) -> Summary:
     """Writes the merged file whole or not at all; its summary, which the harness gives."""
     keep_inputs(out, paths)
-    parts = [read_part(path) for path in paths]
-    check_one_run(parts)
-    check_shards(parts)
-    lines = [text for _, text in sorted(gathered(parts).items())]
-    with replacing(out) as partial, partial.open("w", encoding="utf-8") as file:
-        file.write(canonical(merged_run(parts)))
-        file.writelines(lines)
-        file.flush()
-        summary = summary_of(partial, harness)
-        file.write(canonical(summary))
+    beside = None if out.exists() and not out.is_file() else out.resolve().parent
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=beside) as folder:
+        lines = Sorter(Path(folder))
+        parts = [read_part(path, lines) for path in paths]
+        check_one_run(parts)
+        check_shards(parts)
+        with replacing(out) as partial:
+            with partial.open("w", encoding="utf-8") as file:
+                file.write(canonical(merged_run(parts)))
+                file.writelines(distinct(lines))
+            check_counts(parts)
+            summary = summary_of(partial, harness)
+            with partial.open("a", encoding="utf-8") as file:
+                file.write(canonical(summary))
     return decode(Summary, summary)

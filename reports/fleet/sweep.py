@@ -6,6 +6,7 @@ text of its shard's report; what the shards found is merged as `reports merge` d
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import tempfile
@@ -18,8 +19,8 @@ from types import ModuleType
 from typing import Any
 
 from reports.files import check_writable
-from reports.fleet import fetch, program
-from reports.fleet.fetch import RemoteRecording, fetched
+from reports.fleet import fetch, layers, partial, program, ranges
+from reports.fleet.fetch import WEIGHTS, Part, RemoteRecording, fetched
 from reports.fleet.merge import merge
 from reports.fleet.program import find_harness
 from reports.results import Summary
@@ -38,6 +39,12 @@ class Plan:
     cache: Path
     harness: Path | None
     options: tuple[str, ...]  # of the harness
+    by_layers: bool = False
+
+    def part(self, index: int, count: int) -> Part | None:
+        """What a shard needs of the recordings; None: all of it."""
+        chains = any(word in ("chained", "both") for word in self.options)
+        return Part(index, count, chains) if self.by_layers else None
 
 
 @dataclass(frozen=True)
@@ -54,16 +61,21 @@ class Shard:
 
 def run_shard(plan: Plan, shard: Shard) -> str:
     """On a node: fetches what it lacks, runs the harness; the text of its report."""
-    folder = fetched(plan.recordings, plan.cache.expanduser())
+    part = plan.part(shard.index, shard.count)
+    folder = fetched(plan.recordings, plan.cache.expanduser(), part)
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "results.jsonl"
         fixtures = [word for r in plan.recordings for word in ("--fixture", r.name)]
         command = [
             str(find_harness(plan.harness)), *fixtures, "--device", shard.device,
             "--shard", f"{shard.index}/{shard.count}", "--json", str(report), "--no-times",
-            *plan.options,
+            *(["--shard-by", "layers"] if part else []), *plan.options,
         ]  # fmt: skip
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        weights = {"PLUMB_WEIGHTS": str(folder / WEIGHTS)} if (folder / WEIGHTS).is_dir() else {}
+        done = subprocess.run(
+            command, cwd=folder, env=os.environ | weights, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
         if not report.is_file():
             raise RuntimeError(f"exit code {done.returncode}: {done.stderr.strip()[-2000:]}")
         return report.read_text(encoding="utf-8")
@@ -133,7 +145,8 @@ class Sweep:
     def __init__(self, ray: ModuleType, plan: Plan, retries: int) -> None:
         self._ray = ray
         self._plan = ray.put(plan)
-        for module in (fetch, program, __import__(__name__, fromlist=["run_shard"])):
+        this = __import__(__name__, fromlist=["run_shard"])
+        for module in (fetch, layers, partial, program, ranges, this):
             ray.cloudpickle.register_pickle_by_value(module)  # nodes need not have this package
         self._task = ray.remote(num_cpus=0, max_retries=retries)(run_shard)
         self._lost_since: dict[str, float] = {}
