@@ -12,6 +12,7 @@ from python_inspector.needs import advice_for
 from reports.commands import (
     UsageError,
     baseline,
+    fetch,
     history,
     merge,
     model,
@@ -23,7 +24,7 @@ from reports.commands import (
 )
 from reports.terminal import printable_lines
 
-COMMANDS = (rivals, model, table, baseline, history, render, merge, sweep, support)
+COMMANDS = (rivals, model, table, baseline, history, render, merge, sweep, fetch, support)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -2,7 +2,12 @@
 
 #include <fstream>
 #include <limits>
+#include <map>
+#include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "harness/io/json.h"
 #include "harness/report/results_json.h"
@@ -61,7 +66,8 @@ std::vector<OutputVerdict> outputs_of(const JsonValue& list) {
   return out;
 }
 
-// As much of a result as an outcome depends on.
+// As much of a result as an outcome depends on. Of what has not failed that is little, and the same
+// for many: a million of them are few.
 CheckpointResult result_of(const JsonValue& line) {
   CheckpointResult out;
   const JsonValue status = line.at("status");
@@ -88,13 +94,41 @@ CheckpointResult result_of(const JsonValue& line) {
   return out;
 }
 
+class Results {
+ public:
+  void add(CheckpointResult&& result) {
+    if (!is_failure(result.status)) {
+      const auto [place, is_new] =
+          kinds_.try_emplace({result.status, result.block, result.device, result.dtype,
+                              result.reason, result.features, result.blind_to, result.looser},
+                             all_.size());
+      if (!is_new) {
+        ++times_[place->second];
+        return;
+      }
+    }
+    all_.push_back(std::move(result));
+    times_.push_back(1);
+  }
+  Outcome outcome(const Request& request) const { return outcome_of(all_, request, times_); }
+
+ private:
+  using Words = std::vector<std::string>;
+  std::map<
+      std::tuple<Status, std::string, std::string, std::string, std::string, Words, Words, Words>,
+      size_t>
+      kinds_;
+  std::vector<CheckpointResult> all_;
+  std::vector<int64_t> times_;
+};
+
 }  // namespace
 
 Outcome summarised(const std::filesystem::path& results) {
   std::ifstream file(results);
   require<BadInput>(file.is_open(), "summary", results.string(), ": cannot be read");
   std::optional<Request> request;
-  std::vector<CheckpointResult> all;
+  Results all;
   int64_t number = 0;
   for (std::string line; std::getline(file, line);) {
     const auto document =
@@ -104,13 +138,13 @@ Outcome summarised(const std::filesystem::path& results) {
       type.fail("is \"", type.string(), "\"; the first line, and no other, has to be a run");
     }
     if (type.string() == "run") request = request_of(root);
-    else if (type.string() == "checkpoint") all.push_back(result_of(root));
+    else if (type.string() == "checkpoint") all.add(result_of(root));
     else if (type.string() != "summary")
       type.fail("is \"", type.string(), "\", expected checkpoint");
   }
   require<BadInput>(request.has_value() && !file.bad(), "summary", results.string(),
                     ": has no line that could be read");
-  Outcome out = outcome_of(all, *request);
+  Outcome out = all.outcome(*request);
   out.seconds = std::numeric_limits<double>::quiet_NaN();
   return out;
 }

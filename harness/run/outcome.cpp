@@ -32,17 +32,28 @@ class Ordered {
   std::vector<Value> values_;
 };
 
+// How many checkpoints each result stands for.
+class Times {
+ public:
+  explicit Times(const std::vector<int64_t>& times) : times_(times) {}
+  int64_t of(size_t result) const { return times_.empty() ? 1 : times_[result]; }
+
+ private:
+  const std::vector<int64_t>& times_;
+};
+
 bool judged(Status status) {
   return status == Status::pass || status == Status::fail || status == Status::nondeterministic;
 }
 
 // A block's rows are neighbours.
-std::vector<OverviewRow> rows_of(const std::vector<CheckpointResult>& results) {
+std::vector<OverviewRow> rows_of(const std::vector<CheckpointResult>& results, const Times& times) {
   Ordered<std::tuple<std::string, std::string, std::string>, OverviewRow> rows;
-  for (const CheckpointResult& result : results) {
+  for (size_t i = 0; i < results.size(); ++i) {
+    const CheckpointResult& result = results[i];
     OverviewRow& row = rows.at({result.block, result.device, result.dtype},
                                {result.block, result.device, result.dtype, {}, {}});
-    row.counts.add(result.status);
+    row.counts.add(result.status, times.of(i));
     auto worst = worst_gate(result);
     if (worst && (!row.worst || worst->ratio > row.worst->ratio)) row.worst = std::move(worst);
   }
@@ -71,29 +82,32 @@ bool of_the_dtype(const std::string& feature, const std::string& dtype) {
   return (feature == "eps" || feature == "denormals") && (dtype == "bf16" || dtype == "f16");
 }
 
-std::vector<BlindFeature> blind_features(const std::vector<CheckpointResult>& results) {
+std::vector<BlindFeature> blind_features(const std::vector<CheckpointResult>& results,
+                                         const Times& times) {
   const std::set<std::string> whole = wholly_blind(results);
   Ordered<std::pair<std::string, std::string>, BlindFeature> found;
   const auto entry = [&](const CheckpointResult& result,
                          const std::string& feature) -> BlindFeature& {
     return found.at({result.block, feature}, {result.block, feature, 0, 0, 0});
   };
-  for (const CheckpointResult& result : results) {
+  for (size_t i = 0; i < results.size(); ++i) {
+    const CheckpointResult& result = results[i];
+    const int64_t n = times.of(i);
     if (!judged(result.status) && result.status != Status::blind) continue;
     if (whole.count(result.block)) {
-      ++entry(result, "").blind;
+      entry(result, "").blind += n;
       continue;
     }
     const std::set<std::string> unseen(result.blind_to.begin(), result.blind_to.end());
     for (const std::string& feature : unseen) {
       BlindFeature& it = entry(result, feature);
-      ++it.blind;
-      it.narrow += of_the_dtype(feature, result.dtype);
+      it.blind += n;
+      it.narrow += of_the_dtype(feature, result.dtype) ? n : 0;
     }
     for (const std::string& feature : result.features) {
       if (unseen.count(feature)) continue;
       BlindFeature& it = entry(result, feature);
-      ++(result.status == Status::blind ? it.blind : it.seen);
+      (result.status == Status::blind ? it.blind : it.seen) += n;
     }
   }
   std::vector<BlindFeature> all = found.take();
@@ -103,16 +117,18 @@ std::vector<BlindFeature> blind_features(const std::vector<CheckpointResult>& re
   return all;
 }
 
-std::vector<ReasonGroup> not_judged(const std::vector<CheckpointResult>& results) {
+std::vector<ReasonGroup> not_judged(const std::vector<CheckpointResult>& results,
+                                    const Times& times) {
   std::vector<ReasonGroup> all;
   for (const Status status : {Status::unsupported, Status::blind}) {
     Ordered<std::tuple<std::string, std::string, std::string, std::string>, ReasonGroup> groups;
-    for (const CheckpointResult& result : results) {
+    for (size_t i = 0; i < results.size(); ++i) {
+      const CheckpointResult& result = results[i];
       if (result.status != status) continue;
-      ++groups
-            .at({result.block, result.device, result.dtype, result.reason},
-                {status, result.block, result.device, result.dtype, result.reason, 0})
-            .checkpoints;
+      groups
+          .at({result.block, result.device, result.dtype, result.reason},
+              {status, result.block, result.device, result.dtype, result.reason, 0})
+          .checkpoints += times.of(i);
     }
     for (ReasonGroup& group : groups.take()) all.push_back(std::move(group));
   }
@@ -271,16 +287,18 @@ std::vector<KnownBug> known_bugs_of(const std::vector<const CheckpointResult*>& 
   return all;
 }
 
-Outcome outcome_of(const std::vector<CheckpointResult>& results, const Request& request) {
+Outcome outcome_of(const std::vector<CheckpointResult>& results, const Request& request,
+                   const std::vector<int64_t>& times) {
+  const Times counted(times);
   Outcome outcome;
-  for (const CheckpointResult& result : results) outcome.counts.add(result.status);
-  outcome.rows = rows_of(results);
-  outcome.blind = blind_features(results);
+  for (size_t i = 0; i < results.size(); ++i) outcome.counts.add(results[i].status, counted.of(i));
+  outcome.rows = rows_of(results, counted);
+  outcome.blind = blind_features(results, counted);
   std::vector<const CheckpointResult*> all;
   for (const CheckpointResult& result : results) all.push_back(&result);
   outcome.bugs = known_bugs_of(all);
   outcome.failures = failure_groups(results);
-  outcome.not_judged = not_judged(results);
+  outcome.not_judged = not_judged(results, counted);
   outcome.suspects = suspects(results);
   outcome.missing = missing(results, request);
   outcome.exit_code = code_of(results, outcome, request);

@@ -17,7 +17,7 @@ namespace plumb::harness {
 struct Counts {
   std::array<int64_t, kStatusCount> of{};
 
-  void add(Status status) { ++of[static_cast<size_t>(status)]; }
+  void add(Status status, int64_t times = 1) { of[static_cast<size_t>(status)] += times; }
   int64_t operator[](Status status) const { return of[static_cast<size_t>(status)]; }
   int64_t total() const;
 };
@@ -105,8 +105,9 @@ struct Outcome {
 //   some have it, and not only because 16 bits do not resolve it.
 // In one of several shards neither counts but under `strict`: others may have seen what it has not.
 // No results: 2, nothing was selected; 0 in a shard, which may be empty. After a signal: 128 + its
-// number.
-Outcome outcome_of(const std::vector<CheckpointResult>& results, const Request& request);
+// number. `times`: how many checkpoints each result stands for; empty: one.
+Outcome outcome_of(const std::vector<CheckpointResult>& results, const Request& request,
+                   const std::vector<int64_t>& times = {});
 
 // A report is incomplete for this reason: a run that ended well does not, its exit code is 2.
 void note_lost(Outcome& outcome, const std::string& reason);

@@ -34,6 +34,10 @@ TEST_CASE("the summary of lines is the one that the harness wrote for the same r
       {failing(), blind, seen},
       {stopped(Status::unsupported, "no such op"), seen},
       {stopped(Status::blind, "constant"), stopped(Status::timeout, "late")},
+      {seen, blind, seen, failing(), seen, failing(), blind, seen},
+      {stopped(Status::blind, "constant"), seen, stopped(Status::blind, "constant"),
+       stopped(Status::unsupported, "no such op"), stopped(Status::unsupported, "another"),
+       stopped(Status::unsupported, "no such op")},
       {}};
   for (const char* strict : {"", "yes"}) {
     for (const auto& results : runs) {

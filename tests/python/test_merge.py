@@ -13,6 +13,7 @@ import pytest
 from harness_runs import ROOT, harness
 
 from reports.__main__ import main
+from reports.fleet import sorting
 
 SHARDS = 3
 FIXTURES = [
@@ -71,6 +72,17 @@ def test_merged_shards_have_the_bytes_of_the_merged_whole(tmp_path: Path, runs: 
     assert (tmp_path / "shards").read_bytes() == (tmp_path / "whole").read_bytes()
     assert merged(tmp_path / "again", tmp_path / "shards") == 0
     assert (tmp_path / "again").read_bytes() == (tmp_path / "shards").read_bytes()
+
+
+def test_more_than_memory_holds_is_sorted_on_disk(
+    tmp_path: Path, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert merged(tmp_path / "whole", runs / "whole.jsonl") == 0
+    monkeypatch.setattr(sorting, "MOST_HELD", 10_000)
+    monkeypatch.setattr(sorting, "MOST_RUNS", 3)
+    assert merged(tmp_path / "shards", *parts_of(runs)) == 0
+    assert (tmp_path / "shards").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["shards", "whole"]
 
 
 def test_what_is_merged_is_what_the_whole_run_wrote_but_for_order_and_times(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from harness_runs import ROOT, harness
+from range_server import served
 
 from reports.__main__ import main
 from reports.fleet import sweep as sweeping
@@ -75,6 +76,31 @@ def test_a_node_that_dies_midway_leaves_no_trace_in_the_report(
     assert subprocess.run(command, cwd=ROOT / "fixtures", check=False).returncode == 0
     assert main(["merge", str(whole), "--out", str(tmp_path / "one"), "--harness", harness()]) == 0
     assert (tmp_path / "swept").read_bytes() == (tmp_path / "one").read_bytes()
+
+
+@pytest.mark.parametrize("cluster", [{"cpu": 1}], indirect=True)
+def test_four_nodes_fetch_layers_from_a_server_and_find_what_one_run_finds(
+    tmp_path: Path, cluster: Any
+) -> None:
+    for _ in range(3):
+        cluster.add_node(num_cpus=1, object_store_memory=STORE, resources={"cpu": 1})
+    cluster.wait_for_nodes()
+    case = "gemma2-a4/decode-bf16"
+    options = ["--repeat", "1", "--threads", "1"]
+    with served(ROOT / "fixtures") as (url, handler):
+        words = ["sweep", "--fixtures", f"{url}/{case}", "--devices", "cpu", "--by", "layers"]
+        words += ["--address", cluster.address, "--shards", "8", "--out", str(tmp_path / "swept")]
+        words += ["--harness", harness(), "--cache", str(tmp_path / "cache"), "--", *options]
+        assert main(words) == 0
+        handler.ranges = False
+        words[words.index("--cache") + 1] = str(tmp_path / "empty")
+        assert main(words) == 3
+    command = [harness(), "--fixture", case, "--device", "cpu", "--json", str(tmp_path / "whole")]
+    assert subprocess.run([*command, *options], cwd=ROOT / "fixtures", check=False).returncode == 0
+    one = tmp_path / "one"
+    words = ["merge", str(tmp_path / "whole"), "--out", str(one), "--harness", harness()]
+    assert main(words) == 0
+    assert (tmp_path / "swept").read_bytes() == one.read_bytes()
 
 
 @pytest.mark.parametrize("cluster", [{"emu:32": 1, "hip": 1}], indirect=True)
