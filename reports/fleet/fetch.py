@@ -111,7 +111,7 @@ def _files(recordings: Sequence[RemoteRecording]) -> dict[str, TensorFile]:
 
 def _view(placed: Mapping[str, Path], views: Path) -> Path:
     """A folder in which the files stand under their paths."""
-    listed = sorted((path, stored.name) for path, stored in placed.items())
+    listed = sorted((path, stored.parent.name, stored.name) for path, stored in placed.items())
     view = views / hashlib.sha256(json.dumps(listed).encode()).hexdigest()
     if view.is_dir():
         return view

@@ -121,6 +121,16 @@ def test_a_second_shard_of_a_node_fetches_what_is_new(tmp_path: Path, server: Se
     assert (view / "gemma2-a4" / PAYLOADS[0]).read_bytes() == (MODEL / PAYLOADS[0]).read_bytes()
 
 
+def test_what_has_holes_is_not_taken_for_the_whole(tmp_path: Path) -> None:
+    found = recordings_at(str(MODEL / "decode-bf16"))
+    part = fetched(found, tmp_path, Part(1, 4))
+    whole = fetched(found, tmp_path)
+    for name in PAYLOADS:
+        assert (whole / "gemma2-a4" / name).read_bytes() == (MODEL / name).read_bytes()
+        assert (part / "gemma2-a4" / name).read_bytes() != (MODEL / name).read_bytes()
+    assert fetched(found, tmp_path, Part(2, 4)) == whole  # which is there
+
+
 def test_a_file_with_holes_takes_little_space(tmp_path: Path) -> None:
     view = fetched(recordings_at(str(MODEL / "decode-bf16")), tmp_path, Part(1, 400))
     stored = view / "gemma2-a4" / PAYLOADS[1]
