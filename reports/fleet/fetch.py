@@ -96,8 +96,20 @@ def fetched(recordings: Sequence[RemoteRecording], cache: Path, part: Part | Non
                 placed[file.path] = _object(whole, objects)
             else:
                 names = wanted.get(file.path, set()) if part else set(file.tensors)
-                placed[file.path] = fetch_tensors(file, names, partial)
+                placed[file.path] = _tensors_of(file, names, partial)
         return _view(placed, views)
+
+
+def _tensors_of(file: TensorFile, names: set[str], partial: Path) -> Path:
+    try:
+        return fetch_tensors(file, names, partial)
+    except OSError as error:
+        if not file.path.startswith(f"{WEIGHTS}/"):
+            raise
+        raise OSError(
+            f"{error}: the recording refers to the model's own files; say where they are with "
+            "--weights URI"
+        ) from error
 
 
 def _files(recordings: Sequence[RemoteRecording]) -> dict[str, TensorFile]:
