@@ -212,7 +212,7 @@ def test_weights_of_the_models_own_folder_are_fetched_from_where_they_are(
         assert there[1] == expected[1] and any(map(any, there[1:2]))
         assert not any(there[3])
     assert sum(server[1].sent.values()) > 0
-    with pytest.raises(OSError, match="nowhere/model.safetensors: .* --weights URI"):
+    with pytest.raises(OSError, match=r"nowhere/model\.safetensors: .* --weights URI"):
         fetched(recordings_at(str(copy), "/nowhere"), tmp_path / "nowhere")
     payload["header_sha256"] = "0" * 64
     (copy / "decode-bf16" / "recording.json").write_text(json.dumps(header))
