@@ -167,27 +167,6 @@ def test_all_that_the_report_promises_is_there(tmp_path: Path) -> None:
     assert markdown.count("```bash") == 1
 
 
-def test_a_failure_has_a_heat_map_of_rows_and_columns(tmp_path: Path) -> None:
-    lines = [checkpoint(number, error=1.0) for number in range(5)]
-    del lines[1]["outputs"][0]["where"]["picture"]  # of an older harness
-    for line, cells in zip(lines[2:], (["c0", "fx"], ["c0", "f"], ["f0"]), strict=True):
-        line["outputs"][0]["where"]["picture"]["cells"] = cells
-    page, _ = render(tmp_path, str(write(tmp_path / "results.jsonl", lines)))
-    assert page.count('aria-label="linear cpu f32: error by row and column"') == 1
-    pictures = [each["outputs"][0].get("picture") for each in details(page)]
-    names = packed(page)[0]["names"]
-    rows, columns, levels = pictures[0]
-    assert ([names[rows[0]], rows[1]], [names[columns[0]], columns[1]]) == (
-        ["token", 3],
-        ["head", 2],
-    )
-    assert levels == [[12, 0], [15, 0], [0, 0]]
-    assert pictures[1:4] == [None, None, None]
-    lines[4]["block"] = "sdpa"
-    page, _ = render(tmp_path, str(write(tmp_path / "results.jsonl", lines[4:])))
-    assert "error by axis" in page and "error by row and column" not in page  # one row: a strip
-
-
 def svgs(page: str) -> list[str]:
     return re.findall(r"<svg .*?</svg>", page, re.DOTALL)
 
