@@ -17,6 +17,7 @@ from reports.__main__ import main
 from reports.fleet import partial
 from reports.fleet.fetch import Part, fetched, recordings_at
 from reports.fleet.layers import LayerShards, layer_of
+from reports.fleet.sweep import Plan, Shard, run_shard
 
 CASE = "gemma2-a4/decode-bf16"
 MODEL = ROOT / "fixtures" / "gemma2-a4"
@@ -185,7 +186,7 @@ def test_weights_of_the_models_own_folder_are_fetched_from_where_they_are(
     size = (copy / PAYLOADS[1]).stat().st_size
     (copy / PAYLOADS[1]).rename(copy / "model.safetensors")
     header["model_files"] = {
-        "folder": str(copy), "files": {"model.safetensors": {"bytes": size}}
+        "folder": "/nowhere", "files": {"model.safetensors": {"bytes": size}}
     }  # fmt: skip
     del header["files"]["weights"]
     payload = header["files"]["tensors"]
@@ -197,7 +198,7 @@ def test_weights_of_the_models_own_folder_are_fetched_from_where_they_are(
             tensor["model_file"] = "model.safetensors"
             del tensor["file"]
     (copy / "decode-bf16" / "recording.json").write_text(json.dumps(header))
-    for weights in ("", f"{server[0]}/gemma2-a4/"):
+    for weights in (str(copy), f"{server[0]}/gemma2-a4/"):
         cache = tmp_path / f"cache{len(weights)}"
         found = recordings_at(str(copy), weights)
         whole = fetched(found, cache)
@@ -209,15 +210,19 @@ def test_weights_of_the_models_own_folder_are_fetched_from_where_they_are(
         names = [f"model.layers.{i}.mlp.up_proj.weight" for i in range(4)]
         there = [content_of(part / ".weights" / "model.safetensors", name) for name in names]
         expected = [content_of(copy / "model.safetensors", name) for name in names]
-        assert there[1] == expected[1] and any(map(any, there[1:2]))
+        assert there[1] == expected[1] and any(there[1])
         assert not any(there[3])
+        plan = Plan(tuple(found), cache, Path(harness()), ("--repeat", "1"), by_layers=True)
+        lines = map(json.loads, run_shard(plan, Shard("cpu", 2, 4)).splitlines())
+        statuses = {line["status"] for line in lines if line["type"] == "checkpoint"}
+        assert "pass" in statuses and statuses <= {"pass", "blind"}
     assert sum(server[1].sent.values()) > 0
     with pytest.raises(OSError, match=r"nowhere/model\.safetensors: .* --weights URI"):
-        fetched(recordings_at(str(copy), "/nowhere"), tmp_path / "nowhere")
+        fetched(recordings_at(str(copy)), tmp_path / "nowhere")
     payload["header_sha256"] = "0" * 64
     (copy / "decode-bf16" / "recording.json").write_text(json.dumps(header))
     with pytest.raises(ValueError, match="its header has the SHA-256 "):
-        fetched(recordings_at(str(copy)), tmp_path / "wrong")
+        fetched(recordings_at(str(copy), str(copy)), tmp_path / "wrong")
 
 
 def sha256(content: bytes) -> str:
