@@ -52,6 +52,20 @@ std::vector<Loaded> load_for(const Options& options) {
   return out;
 }
 
+// Of the tensors that belong to it.
+int64_t bytes_of(const Job& job) {
+  if (!job.checkpoint) return 0;
+  int64_t out = 0;
+  const auto add = [&](const std::string& key) {
+    const TensorInfo& info = job.recording->tensor_info(key);
+    out += info.shape.numel() * size_of(info.dtype);
+  };
+  for (const auto& [name, input] : job.checkpoint->inputs) add(input.tensor);
+  for (const auto& [name, key] : job.checkpoint->weights) add(key);
+  for (const auto& [name, output] : job.checkpoint->outputs) add(output.tensor);
+  return out;
+}
+
 // What each device has to give a result for.
 struct Step {
   const Loaded* entry;
@@ -96,6 +110,7 @@ class Run {
     reports_->begin(info);
     Progress progress(std::cerr, is_terminal(2), total(), terminal_columns(2));
     progress_ = &progress;
+    for (const Job& job : jobs_) bytes_total_ += bytes_of(job) * std::ssize(names_);
     try {
       run_all();
     } catch (const Interrupted&) {  // what was judged is reported
@@ -107,6 +122,10 @@ class Run {
     finish_reports(outcome);
     outcome.seconds = seconds();
     std::cout << closing_text(outcome, colours_wanted(1)) << std::flush;
+    if (options_.worker.memory > 0) {
+      std::cout << text("at most ", options_.worker.memory >> 20,
+                        " MiB of operands, results and weights at a time (--memory)\n");
+    }
     if (stopped_) std::cout << "stopped at the first failure (--fail-fast)\n";
     if (shard_.count > 1) {
       std::cout << text("shard ", options_.shard, ": ", steps_.size(), " of ", selected_,
@@ -173,7 +192,9 @@ class Run {
   CheckpointResult run_one(Worker& worker, const Step& step) {
     if (!step.job) return unreadable(*step.entry, worker.name());
     const std::string id = id_of(step);
+    progress_->bytes(bytes_done_, bytes_total_);
     progress_->show(static_cast<int64_t>(results_.size()), id, failures_);
+    bytes_done_ += bytes_of(jobs_[*step.job]);
     log(LogLevel::debug, worker.name(), ": ", step.entry->fixture, ' ', id);
     return worker.next().result;
   }
@@ -233,6 +254,7 @@ class Run {
   std::optional<Reports> reports_;  // opened once there is something to report
   std::optional<Journal> journal_;
   Progress* progress_ = nullptr;
+  int64_t bytes_done_ = 0, bytes_total_ = 0;  // of the tensors that jobs read
   FirstFailures first_failures_;
   std::vector<CheckpointResult> found_;  // in the journal
   std::vector<CheckpointResult> results_;

@@ -54,15 +54,12 @@ FamilyScales family_scales(const ReferenceScales& s, Partition partition) {
   const auto groups = static_cast<size_t>(partition.groups);
   out.sizes.assign(groups, 0);
   out.scales.assign(groups, 0);
+  add_groups(out.scales, partition,
+             [&](size_t i) { return s.usable[i] ? s.o[i] * s.o[i] : 0.0; });
   size_t i = 0;
   for (const int64_t row : partition.row_part) {
     for (const int64_t column : partition.column_part) {
-      if (s.usable[i]) {
-        const auto g = static_cast<size_t>(row + column);
-        ++out.sizes[g];
-        out.scales[g] += s.o[i] * s.o[i];
-      }
-      ++i;
+      out.sizes[static_cast<size_t>(row + column)] += s.usable[i++];
     }
   }
   std::vector<double> rms;

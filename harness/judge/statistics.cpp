@@ -17,16 +17,10 @@ constexpr size_t kWorstGroups = 5;
 std::vector<double> group_energy(const std::vector<double>& values, const ReferenceScales& scales,
                                  const std::vector<uint8_t>& skipped, const Partition& family) {
   std::vector<double> out(static_cast<size_t>(family.groups), 0);
-  size_t i = 0;
-  for (const int64_t row : family.row_part) {
-    for (const int64_t column : family.column_part) {
-      if (scales.usable[i] && !skipped[i]) {
-        const double d = values[i] - scales.o[i];
-        out[static_cast<size_t>(row + column)] += d * d;
-      }
-      ++i;
-    }
-  }
+  add_groups(out, family, [&](size_t i) {
+    const double d = values[i] - scales.o[i];
+    return scales.usable[i] && !skipped[i] ? d * d : 0.0;
+  });
   return out;
 }
 
@@ -238,16 +232,30 @@ double tensor_error(const std::vector<double>& values, const ReferenceScales& sc
   return std::sqrt(quotient(energy, scales.sum_o2));
 }
 
+FamilyErrors family_errors(const std::vector<double>& values, const ReferenceScales& scales,
+                           const std::vector<uint8_t>& skipped) {
+  FamilyErrors out;
+  for (const FamilyScales& family : scales.families) {
+    out.push_back(group_errors(values, scales, skipped, family));
+  }
+  return out;
+}
+
 Statistics statistics(const std::vector<double>& values, const ReferenceScales& scales,
                       const std::vector<uint8_t>& skipped) {
+  return statistics(values, scales, skipped, family_errors(values, scales, skipped));
+}
+
+Statistics statistics(const std::vector<double>& values, const ReferenceScales& scales,
+                      const std::vector<uint8_t>& skipped, const FamilyErrors& errors) {
   Statistics out;
   out.tensor = tensor_error(values, scales, skipped);
   const double along = chunked_sum(values.size(), [&](size_t i) {
     return scales.usable[i] && !skipped[i] ? (values[i] - scales.o[i]) * scales.o[i] : 0.0;
   });
   out.gain = quotient(along, scales.sum_o2);
-  for (const FamilyScales& family : scales.families) {
-    out.families.push_back(worst_group(group_errors(values, scales, skipped, family), family));
+  for (size_t k = 0; k < errors.size(); ++k) {
+    out.families.push_back(worst_group(errors[k], scales.families[k]));
   }
   int64_t i = 0;
   for (int64_t row = 0; row < scales.layout.rows; ++row) {
@@ -270,7 +278,7 @@ std::vector<uint8_t> not_finite(const std::vector<double>& values) {
 }
 
 Details details(const std::vector<double>& y, const ReferenceScales& scales,
-                const std::vector<uint8_t>& skipped) {
+                const std::vector<uint8_t>& skipped, const FamilyErrors& errors) {
   const Sample sample = sample_of(y, scales, skipped);
   Details out;
   for (const Row& row : kInformative) {
@@ -280,8 +288,8 @@ Details details(const std::vector<double>& y, const ReferenceScales& scales,
   }
   out.octaves = sample.octaves;
   out.ulps = ulp_histogram(sample);
-  for (const FamilyScales& family : scales.families) {
-    append_worst(out.worst_groups, group_errors(y, scales, skipped, family), scales, family);
+  for (size_t k = 0; k < errors.size(); ++k) {
+    append_worst(out.worst_groups, errors[k], scales, scales.families[k]);
   }
   return out;
 }

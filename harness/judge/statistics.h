@@ -33,6 +33,13 @@ struct Statistics {
 // makes the statistics NaN or Inf) unless `skipped` is 1 there.
 Statistics statistics(const std::vector<double>& values, const ReferenceScales& scales,
                       const std::vector<uint8_t>& skipped);
+// v_g of the groups of every family, 0 where they are too small to count.
+using FamilyErrors = std::vector<std::vector<double>>;
+FamilyErrors family_errors(const std::vector<double>& values, const ReferenceScales& scales,
+                           const std::vector<uint8_t>& skipped);
+// The same of errors that are known already.
+Statistics statistics(const std::vector<double>& values, const ReferenceScales& scales,
+                      const std::vector<uint8_t>& skipped, const FamilyErrors& errors);
 // E_T alone.
 double tensor_error(const std::vector<double>& values, const ReferenceScales& scales,
                     const std::vector<uint8_t>& skipped);
@@ -62,6 +69,6 @@ struct Details {
 };
 
 Details details(const std::vector<double>& y, const ReferenceScales& scales,
-                const std::vector<uint8_t>& skipped);
+                const std::vector<uint8_t>& skipped, const FamilyErrors& errors);
 
 }  // namespace plumb::harness

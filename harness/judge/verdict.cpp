@@ -320,8 +320,9 @@ OutputVerdict judge(const OutputCase& c) {
     v.gates.push_back(
         make_gate("float64 block", beyond, 1, {{"share", *c.float64_share}}, c.float64_at));
   }
-  v.statistics = statistics(a.y, scales, skipped);
-  v.details = details(a.y, scales, skipped);
+  const FamilyErrors errors = family_errors(a.y, scales, skipped);
+  v.statistics = statistics(a.y, scales, skipped, errors);
+  v.details = details(a.y, scales, skipped, errors);
   if (!a.r.empty()) v.recorded_error = tensor_error(a.r, scales, not_finite(a.r));
   switch (rule) {
     case Rule::bits: v.gates.push_back(bits_gate(a, expected)); break;

@@ -72,6 +72,18 @@ std::string recorded_part_sha256(const SafetensorsFile& payload, bool header_onl
   return sha256_hex(header.data(), payload.header_bytes());
 }
 
+std::string field_of(const std::string& document, const std::string& key) {
+  return text(document, ": tensors.", key, ".sha256");
+}
+
+void require_hash(const std::string& document, const Payload& payload, const std::string& key,
+                  const TensorInfo& info, const std::string& hash) {
+  if (hash == info.sha256) return;
+  throw BadInput(text(payload.file().file().name(), ": the tensor ", printable(info.name),
+                      " has SHA-256 ", hash, ", but ", field_of(document, key), " is ", info.sha256,
+                      ": the file was changed; fetch it again, or record again"));
+}
+
 }  // namespace
 
 struct Recording::State {
@@ -148,12 +160,12 @@ Shape Recording::output_shape(const OutputRef& output) const {
 Tensor Recording::read(const std::string& key) const {
   const TensorInfo& info = tensor_info(key);
   if (const Tensor cached = state_->cache.find(key); cached.defined()) return cached;
-  const std::string field = text(state_->document->name(), ": tensors.", key, ".sha256");
   if (info.generator) {
     const Tensor made = generate(*info.generator, info.dtype, info.shape);
     const std::string hash = sha256_hex(made.raw(), made.bytes());
     if (hash != info.sha256) {
-      throw BadInput(text(field, " is ", info.sha256, ", but the generator gives ", hash,
+      throw BadInput(text(field_of(state_->document->name(), key), " is ", info.sha256,
+                          ", but the generator gives ", hash,
                           ": the recording was changed, or made by another version; record again"));
     }
     state_->cache.add(key, made);
@@ -161,12 +173,8 @@ Tensor Recording::read(const std::string& key) const {
   }
   const Payload& payload = state_->files.at(info.file);
   const Tensor tensor = payload.read(info.name);
-  const std::string hash = payload.sha256(info.name, tensor, info.sha256);
-  if (hash != info.sha256) {
-    throw BadInput(text(payload.file().file().name(), ": the tensor ", printable(info.name),
-                        " has SHA-256 ", hash, ", but ", field, " is ", info.sha256,
-                        ": the file was changed; fetch it again, or record again"));
-  }
+  require_hash(state_->document->name(), payload, key, info,
+               payload.sha256(info.name, tensor, info.sha256));
   if (!payload.mapped()) state_->cache.add(key, tensor);
   return tensor;
 }
@@ -186,7 +194,10 @@ void Recording::check_hashes() const {
     }
   }
   for (const auto& [key, info] : state_->header.tensors) {
-    if (partly.count(info.file) != 0) read(key);
+    if (partly.count(info.file) == 0) continue;
+    const Tensor tensor = read(key);  // what is remembered of it is not enough here
+    require_hash(state_->document->name(), state_->files.at(info.file), key, info,
+                 sha256_hex(tensor.raw(), tensor.bytes()));
   }
 }
 

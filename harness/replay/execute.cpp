@@ -42,6 +42,19 @@ std::vector<OutputSpec> output_specs(const Recording& recording, const Checkpoin
   return out;
 }
 
+constexpr int64_t kSummed = int64_t{64} << 10;  // bytes; smaller ones are as quickly copied
+
+Tensor taken(Device& device, const std::string& name, const Tensor& tensor,
+             const Execution& execution, const Execution* before) {
+  const auto sum = execution.sums.find(name);
+  const bool same = before && sum != execution.sums.end() && before->sums.contains(name) &&
+                    before->sums.at(name) == sum->second;
+  if (same) return before->outputs.at(name);
+  const Tensor host = host_tensor(tensor.dtype(), tensor.shape());
+  device.download(host.raw(), tensor);
+  return host;
+}
+
 void add_once(std::vector<std::string>& to, std::string word) {
   if (std::find(to.begin(), to.end(), word) == to.end()) to.push_back(std::move(word));
 }
@@ -118,9 +131,8 @@ Execution execute(const blocks::BlockEntry& block, const Checkpoint& checkpoint,
   weights.finish();
 
   for (const auto& [name, tensor] : placed.outputs) {
-    const Tensor host = host_tensor(tensor.dtype(), tensor.shape());
-    device.download(host.raw(), tensor);
-    out.outputs[name] = host;
+    if (setup.sums && tensor.bytes() >= kSummed) out.sums[name] = device.checksum(tensor);
+    out.outputs[name] = taken(device, name, tensor, out, setup.before);
   }
   out.damage = placed.damage();
   return out;

@@ -23,14 +23,19 @@ HostOperands read_operands(const Recording& recording, const Checkpoint& checkpo
 // The same dtypes and shapes, and zeros: to see what runs, whatever it computes.
 HostOperands blank_operands(const Recording& recording, const Checkpoint& checkpoint, DType dtype);
 
+struct Execution;
+
 struct RunSetup {
   OpSet fused = OpSet().set();  // which fused ops may run in the device's own version
   uint8_t poison = 0xff;        // what outputs and scratch hold before the run (0xff bytes are NaN)
   blocks::Observer* observer = nullptr;  // sees the parts, below the checkpoint's path
+  bool sums = false;                     // of large outputs, on the device
+  const Execution* before = nullptr;     // by its sums: whose outputs are shared where they are equal
 };
 
 struct Execution {
   std::map<std::string, Tensor> outputs;  // host, contiguous
+  std::map<std::string, uint64_t> sums;   // checksums of the large ones, where wanted
   std::vector<OpRecord> records;
   std::string damage;       // "" or what was written that must not be: a canary, an input
   double seconds = 0;       // of the block alone, the wait for its end included

@@ -18,7 +18,7 @@ namespace plumb::harness {
 // first record says of which run the journal is, every other one is a result
 // (harness/replay/result_json.h).
 //   Each record is one write, and synced (fdatasync) before the next checkpoint begins: neither a
-//     kill nor a loss of power costs more than the checkpoint that was being judged.
+//     kill nor a loss of power costs more than the checkpoints that were being judged.
 //   A record that is not whole or does not match its SHA-256 ends the journal; what follows is cut
 //     off, and those checkpoints run again.
 //   Write error (disk full): UsageError naming the file, its bytes and the system's reason; the

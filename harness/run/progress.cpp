@@ -44,13 +44,25 @@ Progress::Progress(std::ostream& out, bool live, int64_t total, int columns,
                    Clock::duration interval)
     : out_(out), live_(live), total_(total), columns_(columns), interval_(interval) {}
 
+// "1.3/18.2 GB", where it is a gigabyte or more.
+std::string Progress::amount() const {
+  if (bytes_total_ < 1'000'000'000) return {};
+  char words[48];
+  std::snprintf(words, sizeof words, "%.1f/%.1f GB  ", 1e-9 * static_cast<double>(bytes_done_),
+                1e-9 * static_cast<double>(bytes_total_));
+  return words;
+}
+
 std::string Progress::pace(int64_t done, Clock::time_point now) const {
   const double seconds = std::chrono::duration<double>(now - started_).count();
   if (seconds < kSilence || done < 1) return {};
   const double rate = static_cast<double>(done) / seconds;
+  const double share = bytes_done_ > 0
+                           ? static_cast<double>(bytes_done_) / static_cast<double>(bytes_total_)
+                           : static_cast<double>(done) / static_cast<double>(total_);
   char words[32];
   std::snprintf(words, sizeof words, "%.2g/s", rate);
-  return text(words, ", ", duration(static_cast<double>(total_ - done) / rate), " left  ");
+  return text(words, ", ", duration(seconds / share - seconds), " left  ");
 }
 
 void Progress::show(int64_t done, std::string_view current, int64_t failures,
@@ -58,7 +70,7 @@ void Progress::show(int64_t done, std::string_view current, int64_t failures,
   if (!live_) return;
   if (visible_ && now - drawn_ < interval_) return;
   const std::string line =
-      text('[', done, '/', total_, "]  ", pace(done, now),
+      text('[', done, '/', total_, "]  ", amount(), pace(done, now),
            failures > 0 ? text(failures, " failed  ") : "", terminal_text(current));
   // A character in the last column would make some terminals wrap.
   out_ << "\r" << cut(line, std::max(columns_ - 1, 1)) << "\x1b[K" << std::flush;

@@ -1,4 +1,4 @@
-// The live line of a run: "[12/214]  31/s, 7 s left  1 failed  llama-a1/decode-f32
+// The live line of a run: "[12/214]  1.3/18.2 GB  31/s, 7 s left  1 failed  llama-a1/decode-f32
 // model.layers.0.self_attn:sdpa#0". Rate and time left come after two seconds.
 #pragma once
 
@@ -26,6 +26,9 @@ class Progress {
   // done: checkpoints finished; current: what is being worked on.
   void show(int64_t done, std::string_view current, int64_t failures,
             Clock::time_point now = Clock::now());
+  // Bytes of tensors that are done, and of all: shown, and what the time left is reckoned by, since
+  // checkpoints differ in size by a million. Where they are not known, checkpoints are.
+  void bytes(int64_t done, int64_t total) { bytes_done_ = done, bytes_total_ = total; }
   // To be called before anything else is written to the terminal; the next show() draws at once.
   void erase();
 
@@ -33,8 +36,10 @@ class Progress {
   std::ostream& out_;
   bool live_;
   int64_t total_;
+  int64_t bytes_done_ = 0, bytes_total_ = 0;
   int columns_;
   Clock::duration interval_;
+  std::string amount() const;
   std::string pace(int64_t done, Clock::time_point now) const;
 
   Clock::time_point started_ = Clock::now();

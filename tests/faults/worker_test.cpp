@@ -5,11 +5,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 
+#include "harness/replay/result_json.h"
 #include "kernels/error.h"
 #include "tests/catch.h"
 #include "tests/faults/kills.h"
@@ -179,7 +181,7 @@ TEST_CASE("a device that cannot be opened again ends it, and every checkpoint ha
   const auto results = results_of(jobs, [&] {
     if (++*opened.number > 1) throw DeviceError("it fell off the bus");
     return open();
-  });
+  }, {.threads = 1});  // else the first one's judgement may be lost, too
   CHECK(results[0].status == Status::pass);
   CHECK(results[1].reason == "the worker process was killed by signal 11 (Segmentation fault)");
   for (size_t i = 2; i < kJobs; ++i) {
@@ -242,6 +244,36 @@ TEST_CASE("without a process of its own the results are the same") {
     CHECK(here[i].status == there[i].status);
     CHECK(here[i].output_sha256 == there[i].output_sha256);
   }
+}
+
+TEST_CASE("side by side or in turn, in any memory, the results are the same") {
+  std::vector<Job> jobs = norms(12);
+  const auto wrong = [&]() -> std::unique_ptr<Device> {
+    static std::unique_ptr<Device> inner;
+    inner = open_device("cpu", 1);
+    return std::make_unique<FaultyDevice>(
+        *inner, Hooks{.rms_norm = [](Call& c, auto& out, auto& in, auto& w, auto& p) {
+          auto changed = p;
+          if (in.dim(-2) > 1) changed.eps *= 1000;
+          c.ops.rms_norm(out, in, w, changed);
+        }});
+  };
+  const auto packed_of = [&](WorkerOptions options) {
+    std::vector<std::string> out;
+    for (CheckpointResult& result : results_of(jobs, wrong, options)) {
+      result.seconds = 0;
+      out.push_back(packed({std::move(result), {}}));
+    }
+    return out;
+  };
+  const auto in_turn = packed_of({.threads = 1});
+  CHECK(in_turn == packed_of({.own_process = false}));
+  CHECK(in_turn == packed_of({.threads = 2}));
+  CHECK(in_turn == packed_of({.threads = 8}));
+  CHECK(in_turn == packed_of({.threads = 8, .memory = 1}));
+  const auto failed = [](const CheckpointResult& it) { return it.status == Status::fail; };
+  const auto results = results_of(jobs, wrong, {.threads = 8});
+  CHECK(std::count_if(results.begin(), results.end(), failed) > 0);
 }
 
 TEST_CASE("devices are looked for in another process") {

@@ -60,6 +60,14 @@ TEST_CASE("after two seconds it says how fast, and how long still") {
   CHECK(after(100, 100) == "\r[100/10000]  1/s, 2 h 45 min left  a\x1b[K");
 }
 
+TEST_CASE("the time left of large recordings is reckoned by their bytes") {
+  std::ostringstream out;
+  Progress progress(out, true, 100, 80, milliseconds(0));
+  progress.bytes(4'000'000'000, 16'000'000'000);
+  progress.show(90, "a", 0, Progress::Clock::now() + std::chrono::seconds(100));
+  CHECK(out.str() == "\r[90/100]  4.0/16.0 GB  0.9/s, 5 min 0 s left  a\x1b[K");
+}
+
 TEST_CASE("it is erased at the end") {
   std::ostringstream out;
   { Progress(out, true, 1, 80, milliseconds(0)).show(0, "a", 0); }

@@ -18,7 +18,10 @@ struct Case {
   ReferenceScales scales;
   std::vector<double> y;
   Statistics result() const { return statistics(y, scales, std::vector<uint8_t>(y.size(), 0)); }
-  Details informative() const { return details(y, scales, std::vector<uint8_t>(y.size(), 0)); }
+  Details informative() const { 
+    const std::vector<uint8_t> none(y.size(), 0);
+    return details(y, scales, none, family_errors(y, scales, none));
+  }
 };
 
 Case make(const Shape& shape, const std::vector<std::string>& axes, const std::vector<double>& o,
