@@ -235,12 +235,15 @@ class Recorder:
         self, path: str, block: Block, again: Again | None
     ) -> tuple[Block, Again | None] | None:
         """Of a layer that is not recorded whole what works on single tokens, with those chosen;
-        None for what does not. What stands in no layer is recorded all the same."""
+        None for what does not. What stands in no layer is recorded all the same, but for code that
+        is not described, such as the whole model's."""
         if self.options.whole(path):
             return block, again
         assert self.options.rows is not None
         taken = of_rows(block, again, self.options.rows)
-        return taken if taken or layer_of(path) is not None else (block, again)
+        if taken or layer_of(path) is not None or block.kind == "module":
+            return taken
+        return block, again
 
     def _rerun(self, path: str, function: str | None, block: Block, again: Again) -> Reruns:
         """The reruns of a call; the first one of each path and function is also repeated."""

@@ -133,3 +133,14 @@ def test_options_that_do_not_fit(options: dict, text: str, tmp_path: Path) -> No
     model = tiny.build("llama-a1")
     with pytest.raises(RecordError, match=text), record(model, tmp_path / "r", **options):
         pass
+
+
+@pytest.mark.filterwarnings("ignore::python_inspector.errors.RecordWarning")
+def test_code_without_taps_is_recorded_in_whole_layers_only(tmp_path: Path) -> None:
+    model = tiny.build("mixtral", torch.bfloat16)
+    options = {"rows": 4, "whole_layers": (0,), "spread": 2, "bugs": False}
+    with record(model, tmp_path / "r", **options), torch.no_grad():
+        model(ids(model, 1, 40))
+    recording = Recording(tmp_path / "r")
+    assert {layer_of(c["path"]) for c in recording.of("module")} == {0}
+    assert {layer_of(c["path"]) for c in recording.of("linear")} >= {0, 1, None}
