@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Puts a program into a pure wheel, which then is one for a platform; ci/wheel calls it.
+"""Puts a program and a library into a pure wheel, then one for a platform; ci/wheel calls it.
 
-usage: ci/pack_wheel.py WHEEL PROGRAM PLATFORM FOLDER
+usage: ci/pack_wheel.py WHEEL PROGRAM LIBRARY PLATFORM FOLDER
 
-The program lands beside `python` in the environment that the wheel is installed to. Prints the path
-of the wheel that was written.
+In the environment that the wheel is installed to, the program lands beside `python`, the library in
+the `lib` beside that `bin`. Prints the path of the wheel that was written.
 """
 
 import base64
@@ -16,8 +16,8 @@ from pathlib import Path
 EXECUTABLE = 0o100755 << 16
 
 
-def pack(wheel: Path, program: Path, platform: str, folder: Path) -> Path:
-    """Writes the wheel with the program to `folder`; its path."""
+def pack(wheel: Path, program: Path, library: Path, platform: str, folder: Path) -> Path:
+    """Writes the wheel with both to `folder`; its path."""
     name, version, *_ = wheel.name.split("-")
     out = folder / f"{name}-{version}-py3-none-{platform}.whl"
     info = f"{name}-{version}.dist-info"
@@ -40,9 +40,10 @@ def pack(wheel: Path, program: Path, platform: str, folder: Path) -> Path:
             if entry.filename == f"{info}/WHEEL":
                 data = for_platform(data.decode(), platform).encode()
             add(entry, data)
-        script = zipfile.ZipInfo(f"{name}-{version}.data/scripts/{program.name}")
-        script.external_attr = EXECUTABLE
-        add(script, program.read_bytes())
+        for place, file in (("scripts", program), ("data/lib", library)):
+            binary = zipfile.ZipInfo(f"{name}-{version}.data/{place}/{file.name}")
+            binary.external_attr = EXECUTABLE
+            add(binary, file.read_bytes())
         new.writestr(f"{info}/RECORD", "".join(record) + f"{info}/RECORD,,\n")
     return out
 
@@ -57,6 +58,7 @@ def for_platform(text: str, platform: str) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 5:
-        sys.exit("usage: ci/pack_wheel.py WHEEL PROGRAM PLATFORM FOLDER")
-    print(pack(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4])))
+    if len(sys.argv) != 6:
+        sys.exit("usage: ci/pack_wheel.py WHEEL PROGRAM LIBRARY PLATFORM FOLDER")
+    wheel, program, library, platform, folder = sys.argv[1:]
+    print(pack(Path(wheel), Path(program), Path(library), platform, Path(folder)))
