@@ -20,7 +20,7 @@ struct ChainRows {
 ChainRows chain_rows(const Recording& recording, Device& device, Device& oracle,
                      const ReplayOptions& options, CheckpointResult& result);
 
-// Of a program that nobody saw run: as of a device that introduces what the reference introduces,
+// For a program whose run was not watched: as for a device that adds the errors the reference adds,
 // which needs no device. Blocks that cannot be judged here have the floor of one rounding.
 ChainRows reference_rows(const Recording& recording, Device& oracle);
 

@@ -19,7 +19,7 @@ namespace {
 // A bug can only be told from bad arithmetic where it takes the failure away.
 constexpr double kTakesAway = 0.5;
 
-// Every bug is computed in every rounding by plain loops: larger blocks would take minutes.
+// Every bug is computed in every rounding: larger blocks would take minutes.
 constexpr int64_t kLargestSearched = 1 << 20;
 
 int64_t size_of_operands(const HostOperands& operands) {

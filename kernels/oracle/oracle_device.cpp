@@ -47,7 +47,7 @@ class OracleDevice final : public Device {
  public:
   explicit OracleDevice(int threads) : ops_(*this, threads) {}
   std::string name() const override { return "oracle"; }
-  std::string describe() const override { return "float64 in plain loops: the referee"; }
+  std::string describe() const override { return "float64, large products in tiles: the referee"; }
   Tensor allocate(DType dtype, const Shape& shape) override {
     int64_t bytes = 0;
     require(!__builtin_mul_overflow(shape.numel(), size_of(dtype), &bytes), "allocate", shape,

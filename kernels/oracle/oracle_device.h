@@ -1,6 +1,6 @@
-// The oracle: every op in float64 with plain loops, the in-house referee. On f64 tensors nothing is
-// rounded; on any other storage dtype values are rounded exactly where ops.h says R(), which makes
-// it the rounded model of a contract.
+// The oracle: every op in float64, the in-house referee; large products in tiles on all cores. On
+// f64 tensors nothing is rounded; on any other storage dtype values are rounded exactly where ops.h
+// says R(), which makes it the rounded model of a contract.
 #pragma once
 
 #include <memory>

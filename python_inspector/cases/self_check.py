@@ -1,7 +1,7 @@
 """Is a recording's own reference within the limits that its simulated kernels give it?
 
-The reference is a kernel that nobody simulated: torch's. Where it lies beyond the limits, either it
-is a poor one (GELU's tails, powers that round twice) or the simulation is: each is listed.
+The reference is a kernel that was not simulated: torch's. Where it lies beyond the limits, either
+it is a poor one (GELU's tails, powers that round twice) or the simulation is: each is listed.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def _steps_of(function: Model, steps: list[Step], arrays: str) -> Iterator[Array
 
 
 def _by_row(function: Model, run: RecordedRun, sequence: list[int], arrays: str) -> list[Arrays]:
-    """The same of each row alone, put together; padding, which nobody judges, is zero."""
+    """The same of each row alone, put together; padding, which is not judged, is zero."""
     rows: list[list[Arrays]] = []
     steps = list(run.steps(sequence))
     for row in range(run.batch):

@@ -245,7 +245,7 @@ def touched(o: torch.Tensor, other: torch.Tensor, samples: torch.Tensor | None) 
 
     `o` and `other` are the float64 outputs under the reference's and under the other choices,
     `samples` [rows, ...] those of simulated kernels: a choice that moves an element by less than
-    rounding does (two experts in another order) matters to nobody.
+    rounding does (two experts in another order) is no such choice.
     """
     if o.shape != other.shape:
         return torch.ones_like(o, dtype=torch.bool)

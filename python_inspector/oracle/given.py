@@ -1,4 +1,4 @@
-"""What the reference run fixed: discrete choices, and results of operations nobody can see into.
+"""What the reference run fixed: discrete choices, and results of opaque operations.
 
 A block with a router is a different function once another expert is chosen, so its float64 oracle
 and its simulated kernels follow the choices of the reference. Where an operation cannot be done in

@@ -9,8 +9,8 @@ leaf that the code casts (Gemma's embedding scale to the weight dtype) is cast a
 then upcast: what depends only on weights keeps the rounding of the real run, what depends on
 activations loses it.
 
-Where the choices of a reference are given, and results of what nobody can see into (given.py), the
-lift follows them instead of refusing.
+Where the choices of a reference and the results of opaque operations are given (given.py), the lift
+follows them instead of refusing.
 
 A TorchDispatchMode does the work. A small TorchFunctionMode beside it covers what never reaches the
 dispatcher at low precision: tensor constructors, and C++ front ends that compare dtypes first.

@@ -300,7 +300,7 @@ _LAYERS = (CacheLayerMixin, LinearAttentionCacheLayerMixin)
 
 
 def is_state(value: Any) -> bool:
-    """Whether an object of a class that nobody has described holds tensors, like a cache."""
+    """Whether an object of an undescribed class holds tensors, like a cache."""
     if not hasattr(value, "__dict__") or callable(value):
         return False
     if isinstance(value, (PreTrainedConfig, dict, list, tuple, torch.Tensor)):

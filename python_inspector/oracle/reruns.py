@@ -70,7 +70,7 @@ def rerun(
 def rerun_anything(
     outputs: Outputs, again: Again, seed: str, settle: Settle, *, runs: int, repeat: bool
 ) -> tuple[Reruns, list[str]]:
-    """As rerun(), of code that nobody has described: it follows the choices of the reference.
+    """As rerun(), of undescribed code: it follows the choices of the reference.
 
     Whatever stands in the way of an oracle is a warning.
     """
@@ -129,7 +129,7 @@ def _undecided(
         for name, (o, _) in result.oracle.items():
             if name in named:
                 reached = touched(o, named[name][0], simulated.get(name))
-            else:  # with the other choice the code takes another way: nobody knows which rows
+            else:  # with the other choice the code takes another way: unknown which rows
                 reached = torch.ones_like(o, dtype=torch.bool)
             found[name] = found[name] | reached if name in found else reached
     return {name: mask for name, mask in found.items() if bool(mask.any())}

@@ -92,8 +92,8 @@ class OneCallRecording:
         id = checkpoint_id(self.name, case, call)
         with aside(), torch.no_grad(), _evaluated(self._module), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's own, of the dtypes that reruns have
-            nobody = cast(Recorder, self)  # such a call asks nothing of a recorder
-            block = GenericCall(Call(self.name, self._module, bound, nobody), self._module).block()
+            unasked = cast(Recorder, self)  # such a call asks nothing of a recorder
+            block = GenericCall(Call(self.name, self._module, bound, unasked), self._module).block()
             if block is None:
                 raise RecordError(f"[check] {self.name} is given no tensor with elements")
             options = Options(spread=self._spread, bugs=alternatives)

@@ -53,7 +53,7 @@ class Taps:
         return [sys.modules[name] for name in sorted(names) if not name.startswith("torch.")]
 
     def untapped_functions(self) -> dict[tuple[ModuleType, str], FunctionTap]:
-        """Where nobody has described the architecture: the functions of its modeling files."""
+        """Where the architecture is not described here: the functions of its modeling files."""
         if self.architecture is not None:
             return {}
         names = {type(m).__module__ for m in self.model.modules()}

@@ -116,7 +116,7 @@ class Block:
     state: Callable[[Any], dict[str, Named]] | None = None
     """Reads the outputs that lie in a cache from one, here from that of the chained oracle."""
     settle: Callable[[Block, Rerun, Given], None] | None = None
-    """Of a call that nobody has described: told what a run on copies used and changed, before the
+    """Of a call of kind `module`: told what a run on copies used and changed, before the
     block's inputs are stored."""
     of_rows: bool = False
     """Holds some tokens of the call alone: nothing of it is sampled again."""

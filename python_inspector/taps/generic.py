@@ -1,4 +1,4 @@
-"""Any call of a module or function as the block `module`: what nobody has described.
+"""Any call of a module or function as the block `module`: what no tap describes.
 
 All tensors among the arguments are inputs, called as the code calls them, nested ones by dotted
 names (`position_embeddings.0`, `past_key_values.3.keys`); the module's buffers too

@@ -171,7 +171,7 @@ TEST_CASE("every block refuses an input that is missing, by name") {
   }
 }
 
-TEST_CASE("every block refuses a weight that is missing, and one that nobody uses, by name") {
+TEST_CASE("every block refuses a weight that is missing, and one that is not used, by name") {
   for (const Sample& sample : samples()) {
     INFO(sample.recording.name() << " " << sample.checkpoint->id);
     harness::HostOperands more = sample.operands;

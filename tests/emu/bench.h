@@ -33,7 +33,7 @@ class Bench {
   float* in() const { return in_; }
   float* out() const { return out_; }
 
-  // Device memory that nobody has written, freed with the bench.
+  // Uninitialised device memory, freed with the bench.
   template <class T>
   T* fresh(size_t count) {
     owned_.push_back(memory_allocate(count * sizeof(T)));

@@ -66,7 +66,7 @@ bool use_after_free(int wave, uint64_t seed) {
   return b.gives(256, [](int i) { return i + 1; });
 }
 
-// The value that nobody wrote does not reach the result.
+// The uninitialised value does not reach the result.
 template <bool Good>
 __global__ void compare_unwritten(float* out, const float* in, int never) {
   auto& s = block_shared<int[65]>();

@@ -1,5 +1,5 @@
 // Every kernel at the edges of its tiles and vectors, on emu-check: in device memory that ends at
-// the last element, with outputs and scratch that nobody has written. Values are held against the
+// the last element, with uninitialised outputs and scratch. Values are held against the
 // oracle's.
 #include <array>
 #include <cmath>

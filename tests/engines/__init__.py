@@ -1,1 +1,1 @@
-"""Kernels that nobody here wrote, judged: right ones must pass and wrong ones fail."""
+"""Kernels from outside this project, judged: right ones must pass and wrong ones fail."""

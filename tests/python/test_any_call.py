@@ -1,4 +1,4 @@
-"""Calls that nobody has described: inputs, outputs, states, choices, what cannot be lifted."""
+"""Calls that no tap describes: inputs, outputs, states, choices, what cannot be lifted."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ class Quantised(torch.nn.Module):
         return codes.to(x.dtype) / 2 + cubed(x).exp() + x.view(torch.int32).view(torch.float32)
 
 
-def test_what_nobody_sees_into_is_taken_as_given(tmp_path: Path) -> None:
+def test_an_opaque_operation_is_taken_as_given(tmp_path: Path) -> None:
     module, x = Quantised(), randn(4, 8)
     with pytest.warns(RecordWarning) as caught:
         recording = recorded_call(module, tmp_path / "r", x)

@@ -298,7 +298,7 @@ def test_bits_that_differ_from_run_to_run_are_never_judged_by_one_run(
     ("old", "new", "said"),
     [("", "not measured", True), ("", "D0", False), ("D0", "not measured", False)],
 )
-def test_that_nobody_measured_determinism_is_said_of_what_changed(
+def test_where_determinism_was_not_measured_the_change_says_so(
     old: str, new: str, said: bool, tmp_path: Path
 ) -> None:
     now = [

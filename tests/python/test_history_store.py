@@ -164,7 +164,7 @@ def test_eight_writers_at_once_lose_nothing(url: str, tmp_path: Path) -> None:
     assert [one.wait(timeout=120) for one in writers] == [0] * 8
     stored = Store(url).runs()
     assert [found.checkpoints for found in stored] == [40] * 24
-    assert not list(tmp_path.glob("*.schema*"))  # nobody took it for an older one
+    assert not list(tmp_path.glob("*.schema*"))  # it was not taken for an older one
 
 
 def test_a_killed_writer_leaves_whole_runs_and_all_it_had_finished(

@@ -380,7 +380,7 @@ def test_failures_of_a_known_bug_are_named(tmp_path: Path) -> None:
     assert (first["bug"], first["rounds"]) == ("softcap left out", "rounds like none")
 
 
-def test_a_baseline_of_another_machine_accuses_nobody(tmp_path: Path) -> None:
+def test_a_baseline_of_another_machine_makes_nothing_worse(tmp_path: Path) -> None:
     on = {isa: run_line(devices=[f"cpu: some processor, {isa}"]) for isa in ("avx2", "avx512")}
     before = write(tmp_path / "before.jsonl", checkpoints(48), run=on["avx2"])
     now = write(tmp_path / "now.jsonl", checkpoints(48, {17: 2.0}), run=on["avx512"])

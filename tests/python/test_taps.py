@@ -23,7 +23,7 @@ MAMBA_KINDS = {
 
 
 class OtherCache(DynamicCache):
-    """A cache that nobody has described."""
+    """A cache of a class that no tap describes."""
 
 
 def test_every_gemma2_layer_has_thirty_named_checkpoints_a_step(tmp_path: Path) -> None:
