@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from python_inspector.compatibility import can_decompose, decomposed
+from python_inspector.oracle.dispatch import DispatchMode
 from python_inspector.oracle.grouped import is_grouped
 
 aten = torch.ops.aten
@@ -234,7 +234,7 @@ def selection_axis(func: OpOverload, args: Sequence[Any]) -> int:
     return int(args[at]) if len(args) > at else -1
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(DispatchMode):
     """One run of the reference, changed in nothing."""
 
     def __init__(self, given: Given, own: Mapping[int, torch.Tensor]) -> None:
@@ -242,14 +242,7 @@ class _Watch(TorchDispatchMode):
         self._given = given
         self._own = own
 
-    def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
+    def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         leaves = tree_leaves((args, kwargs))
         self._given.used.update(t.untyped_storage()._cdata for t in leaves if _is_tensor(t))
         opaque = is_opaque(func, args, kwargs, self._given.unliftable)

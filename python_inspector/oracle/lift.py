@@ -26,10 +26,11 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from python_inspector.compatibility import decomposed
+from python_inspector.oracle.dispatch import DispatchMode
 from python_inspector.oracle.given import (
     QUANTISED,
     Replay,
@@ -116,7 +117,7 @@ class _Constructors(TorchFunctionMode):
         return result
 
 
-class _Lift(TorchDispatchMode):
+class _Lift(DispatchMode):
     """Rewrites every operation to float64; see the module's text."""
 
     def __init__(
@@ -127,14 +128,7 @@ class _Lift(TorchDispatchMode):
         self._chunk = chunk
         self._replay = replay
 
-    def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
+    def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         replay = self._replay
         if replay is not None and is_opaque(func, args, kwargs, replay.given.unliftable):
             return replay.opaque(func, args, kwargs, widen)

@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from python_inspector.compatibility import decomposed
 from python_inspector.format.recording import DTYPES
@@ -28,6 +27,7 @@ from python_inspector.oracle.arithmetic import FUNCTIONS, name_of, noise, terms
 from python_inspector.oracle.attention_model import attend, is_attention
 from python_inspector.oracle.batched import batched
 from python_inspector.oracle.choices import doubt
+from python_inspector.oracle.dispatch import DispatchMode
 from python_inspector.oracle.given import (
     SELECTIONS,
     Replay,
@@ -81,21 +81,14 @@ def rounded_run(simulation: Simulation, replay: Replay | None = None) -> Iterato
         yield
 
 
-class _Rounded(TorchDispatchMode):
+class _Rounded(DispatchMode):
     def __init__(self, simulation: Simulation, replay: Replay | None) -> None:
         super().__init__()
         self._simulation = simulation
         self._stacks = simulation.stacks
         self._replay = replay
 
-    def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
+    def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         replay = self._replay
         if replay is not None and is_opaque(func, args, kwargs, replay.given.unliftable):
             return self._taken(replay, func, args, kwargs)

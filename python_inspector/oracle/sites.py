@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from python_inspector.compatibility import decomposed
 from python_inspector.oracle.arithmetic import name_of
+from python_inspector.oracle.dispatch import DispatchMode
 from python_inspector.oracle.replay import Rerun, Runner
 
 CHOOSING_VIEWS = {"slice", "narrow", "select", "split", "split_with_sizes", "chunk", "unbind"}
@@ -71,7 +71,7 @@ class Seen:
         return bool(self.func._schema.is_mutable)
 
 
-class Walk(TorchDispatchMode):
+class Walk(DispatchMode):
     """Numbers operations and hands each to `visit`, which runs it."""
 
     def __init__(self) -> None:
@@ -82,14 +82,7 @@ class Walk(TorchDispatchMode):
     def visit(self, seen: Seen) -> Any:
         return seen.run()
 
-    def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
+    def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = name_of(func)
         if name in _FORMS or (func.is_view and name not in CHOOSING_VIEWS):
             return func(*args, **kwargs)

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from python_inspector.compatibility import decomposed
 from python_inspector.oracle.arithmetic import name_of
+from python_inspector.oracle.dispatch import DispatchMode
 from python_inspector.oracle.replay import Rerun, aside
 
 aten = torch.ops.aten
@@ -25,21 +25,14 @@ _NARROW = (torch.float16, torch.bfloat16)
 _SUMS = {"sum", "mean"}
 
 
-class SplitProducts(TorchDispatchMode):
+class SplitProducts(DispatchMode):
     """Products in float32, in so many parts along K, the last part first, rounded once."""
 
     def __init__(self, parts: int) -> None:
         super().__init__()
         self._parts = parts
 
-    def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
+    def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not func.is_view:
             result = decomposed(self, func, args, kwargs)
             if result is not NotImplemented:
@@ -61,17 +54,10 @@ class SplitProducts(TorchDispatchMode):
         return total
 
 
-class ReversedSums(TorchDispatchMode):
+class ReversedSums(DispatchMode):
     """Sums and means from the last term to the first, in float32."""
 
-    def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
+    def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not func.is_view:
             result = decomposed(self, func, args, kwargs)
             if result is not NotImplemented:
