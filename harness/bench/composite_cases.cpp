@@ -57,10 +57,6 @@ blocks::KvState state_of(const Operands& t) {
   return {blocks::KvTensors{t.at("keys_before"), t.at("values_before"), {}, {}}};
 }
 
-void append(std::vector<BenchOperand>& to, std::vector<BenchOperand> more) {
-  for (BenchOperand& operand : more) to.push_back(std::move(operand));
-}
-
 }  // namespace
 
 std::vector<BenchCase> composite_cases(const BenchMaker& m) {

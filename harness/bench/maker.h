@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/bench/cases.h"
@@ -47,6 +48,10 @@ struct BenchMaker {
     return {1 / std::sqrt(static_cast<double>(shape.head_dim)), shape.attention_softcap};
   }
 };
+
+inline void append(std::vector<BenchOperand>& to, std::vector<BenchOperand> more) {
+  for (BenchOperand& operand : more) to.push_back(std::move(operand));
+}
 
 // Single operations outside of a decoder layer's blocks.
 std::vector<BenchCase> component_cases(const BenchMaker& maker);

@@ -51,10 +51,6 @@ blocks::MambaState states(const Operands& t) {
           find(t, "ssm_after")};
 }
 
-void append(std::vector<BenchOperand>& to, std::vector<BenchOperand> more) {
-  for (BenchOperand& one : more) to.push_back(std::move(one));
-}
-
 BenchCase conv_case(const BenchMaker& m, const Sizes& s) {
   const Shape rows{1, s.tokens, s.mamba.mixed()};
   BenchCase out{"causal_conv1d",

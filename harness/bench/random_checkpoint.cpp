@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kPool = 1048573;  // elements; a prime: no row length divides it
+constexpr int64_t kPoolElements = 1048573;  // elements; a prime: no row length divides it
 
 fs::path make_folder() {
   std::string name = (fs::temp_directory_path() / "plumb-model-XXXXXX").string();
@@ -42,8 +42,8 @@ Generator distribution(const std::string& name, const Shape& shape, bool gemma) 
 // `n` elements of the pool from `start` on, again and again.
 void write_repeated(std::ofstream& file, const Tensor& pool, int64_t start, int64_t n) {
   const int64_t size = size_of(pool.dtype());
-  for (int64_t done = 0, at = start % kPool; done < n; at = 0) {
-    const int64_t more = std::min(kPool - at, n - done);
+  for (int64_t done = 0, at = start % kPoolElements; done < n; at = 0) {
+    const int64_t more = std::min(kPoolElements - at, n - done);
     file.write(pool.data<char>() + at * size, more * size);
     done += more;
   }
@@ -60,7 +60,7 @@ void write_weights(const fs::path& path, const std::map<std::string, Shape>& wei
   for (const auto& [name, shape] : weights) {
     const Generator generator = distribution(name, shape, gemma);
     Tensor& pool = pools[{generator.exponent, generator.offset}];
-    if (!pool.defined()) pool = generate(generator, dtype, {kPool});
+    if (!pool.defined()) pool = generate(generator, dtype, {kPoolElements});
     write_repeated(file, pool, start += 7919, shape.numel());
   }
   file.close();

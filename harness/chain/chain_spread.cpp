@@ -138,10 +138,10 @@ void move(const Tensor& value, const std::vector<double>& by, Normals& normals) 
 }
 
 // Of every row.
-using Outputs = std::vector<Tensor>;
+using Values = std::vector<Tensor>;
 
-Outputs chain_with(const ChainRun& run, const std::vector<ChainRow>& rows, const Errors& errors,
-                   uint64_t seed) {
+Values chain_with(const ChainRun& run, const std::vector<ChainRow>& rows, const Errors& errors,
+                  uint64_t seed) {
   std::map<Place, size_t> wanted;
   for (size_t i = 0; i < rows.size(); ++i) {
     wanted[{rows[i].step, place_of(*run.of_row[i]), rows[i].output}] = i;
@@ -163,7 +163,7 @@ Outputs chain_with(const ChainRun& run, const std::vector<ChainRow>& rows, const
     return wanted.contains({step, place, std::string(output)});
   };
   const auto seen = run.replay.run(run.oracle, DType::f64, run.replay.steps() - 1, is_row, disturb);
-  Outputs out;
+  Values out;
   for (size_t i = 0; i < rows.size(); ++i) {
     const OutputRef& ref = run.of_row[i]->outputs.at(rows[i].output);
     Tensor value = find_seen(seen[static_cast<size_t>(rows[i].step)], place_of(*run.of_row[i]),
@@ -177,7 +177,7 @@ Outputs chain_with(const ChainRun& run, const std::vector<ChainRow>& rows, const
 }
 
 bool agrees(const ChainRun& run, const std::vector<ChainRow>& rows,
-            const std::vector<Tensor>& judged, const Outputs& exact) {
+            const std::vector<Tensor>& judged, const Values& exact) {
   for (size_t i = 0; i < rows.size(); ++i) {
     ChainRow row = rows[i];
     compare_chained(row, run.recording, *run.of_row[i], exact[i], judged[i], run.dtype);
@@ -200,14 +200,14 @@ double reach(const std::vector<double>& values) {
 
 std::optional<ChainSpread> chain_spread(const ChainRun& run, const std::vector<ChainRow>& rows,
                                         const std::vector<Tensor>& judged) try {
-  const Outputs exact = chain_with(run, rows, {}, 0);
+  const Values exact = chain_with(run, rows, {}, 0);
   if (!agrees(run, rows, judged, exact)) return std::nullopt;
   Errors errors_of = layer_errors(run, rows);
   add_part_errors(errors_of, run);
   std::vector<std::vector<double>> errors(rows.size());
   std::vector<double> mean_kl, max_kl;
   for (int k = 1; k <= kSimulatedChains; ++k) {
-    const Outputs moved = chain_with(run, rows, errors_of, static_cast<uint64_t>(k) << 32);
+    const Values moved = chain_with(run, rows, errors_of, static_cast<uint64_t>(k) << 32);
     std::vector<TokenLogits> tokens;
     for (size_t i = 0; i < rows.size(); ++i) {
       const Tensor& y = moved[i];

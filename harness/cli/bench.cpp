@@ -14,7 +14,7 @@
 namespace plumb::harness {
 namespace {
 
-struct Options {
+struct BenchArguments {
   std::string block = "all", device = "auto", shape, dtype = "bf16", json, model;
   int64_t tokens = 0, context = 0, steps = ModelBenchOptions().steps;
   int threads = 0;
@@ -24,7 +24,7 @@ struct Options {
   WorkerOptions worker;
 };
 
-std::vector<BenchCase> selected_cases(const Options& options, const BenchShape& shape,
+std::vector<BenchCase> selected_cases(const BenchArguments& options, const BenchShape& shape,
                                       const BenchSizes& sizes) {
   std::vector<BenchCase> out;
   const std::vector<std::string> wanted = split_list(options.block);
@@ -48,7 +48,7 @@ std::vector<BenchCase> selected_cases(const Options& options, const BenchShape& 
   return out;
 }
 
-int run_model(const Options& options, const Step& step) {
+int run_model(const BenchArguments& options, const Step& step) {
   require(options.context == 0 && options.block == "all", "--model",
           "goes without --block and --context, which are for single blocks");
   ModelBenchRequest request{options.model,   options.shape,    options.device,
@@ -60,7 +60,7 @@ int run_model(const Options& options, const Step& step) {
   return bench_model(request);
 }
 
-int run(const Options& options, const Step& step) {
+int run(const BenchArguments& options, const Step& step) {
   if (!options.model.empty()) return run_model(options, step);
   constexpr int64_t kDefaultTokens = 4096;
   const BenchShape& shape = find_bench_shape(options.shape);
@@ -108,7 +108,7 @@ int run(const Options& options, const Step& step) {
 }  // namespace
 
 Action add_bench(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchArguments>();
   std::string shapes;
   for (const BenchShape& shape : bench_shapes())
     shapes += text(shapes.empty() ? "" : ", ", shape.name);

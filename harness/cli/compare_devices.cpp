@@ -16,7 +16,7 @@
 namespace plumb::harness {
 namespace {
 
-struct Options : ReplayCommand {
+struct CompareArguments : ReplayCommand {
   bool strict = false;
   ReportPaths reports;
 };
@@ -31,7 +31,7 @@ Comparison compare_job(const std::vector<std::unique_ptr<Worker>>& workers, cons
   return compare(*job.recording, *job.checkpoint, std::move(replayed));
 }
 
-int compare_devices(const Options& options) {
+int compare_devices(const CompareArguments& options) {
   const auto start = std::chrono::steady_clock::now();
   catch_interrupts();
   const std::vector<std::string> names = device_names(options.devices, options.priority);
@@ -91,7 +91,7 @@ int compare_devices(const Options& options) {
 }  // namespace
 
 Action add_compare_devices(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CompareArguments>();
   add_replay_options(app, options);
   app.get_option("--device")->required();
   app.add_option("--json", options->reports.json, "write JSON lines to this file");

@@ -18,7 +18,7 @@
 namespace plumb::harness {
 namespace {
 
-struct Options {
+struct ForwardArguments {
   ModelOptions model;
   std::string out;
   int64_t keep = 0;
@@ -29,7 +29,7 @@ struct Options {
 // Opened before the process that could crash is made: what has no place is refused at once, and
 // nothing half written stays.
 struct Files {
-  explicit Files(const Options& options) : json("--json", options.model.json) {
+  explicit Files(const ForwardArguments& options) : json("--json", options.model.json) {
     if (!options.out.empty()) logits.emplace(options.out);
   }
 
@@ -86,7 +86,7 @@ Tensor run_chunks(OpenedModel& opened, int64_t chunk, int64_t keep, const Step& 
 }
 
 // The recording's own run, layer by layer against its chained oracle.
-int run_recorded(const Options& options, const Step& step) {
+int run_recorded(const ForwardArguments& options, const Step& step) {
   const auto folder = find_model(options.model.model);
   const Recording recording = Recording::open(folder);
   ReplayOptions replay;
@@ -107,7 +107,7 @@ int run_recorded(const Options& options, const Step& step) {
   return exit_code(result.status);
 }
 
-int run(const Options& options, Files& files, const Step& step) {
+int run(const ForwardArguments& options, Files& files, const Step& step) {
   if (options.model.tokens.empty()) return run_recorded(options, step);
   OpenedModel opened(options.model, 0, step);
   const auto start = std::chrono::steady_clock::now();
@@ -140,7 +140,7 @@ int run(const Options& options, Files& files, const Step& step) {
 }  // namespace
 
 Action add_forward(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ForwardArguments>();
   add_model_options(app, options->model);
   app.get_option("--tokens")
       ->required(false)

@@ -14,7 +14,7 @@
 namespace plumb::harness {
 namespace {
 
-struct Options {
+struct GenerateArguments {
   ModelOptions model;
   Sampling sampling;
   int64_t most = 64;
@@ -22,7 +22,7 @@ struct Options {
   bool ignore_stops = false;
 };
 
-std::vector<int64_t> stop_tokens(const Options& options, const ModelFolder& folder) {
+std::vector<int64_t> stop_tokens(const GenerateArguments& options, const ModelFolder& folder) {
   if (options.ignore_stops) return {};
   if (options.stops.empty()) return folder.stop_tokens();
   return read_tokens(options.stops)[0];
@@ -37,7 +37,7 @@ std::string launches(const OpenedModel& opened) {
   return reason.empty() ? ", launches replayed" : ", launches not replayed: " + reason;
 }
 
-int run(const Options& options, ReportFile& json, const Step& step) {
+int run(const GenerateArguments& options, ReportFile& json, const Step& step) {
   require(options.sampling.temperature > 0 ||
               (options.sampling.top_k == 0 && options.sampling.top_p == 1),
           "generate", "--top-k and --top-p need a --temperature above 0");
@@ -82,7 +82,7 @@ int run(const Options& options, ReportFile& json, const Step& step) {
 }  // namespace
 
 Action add_generate(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<GenerateArguments>();
   add_model_options(app, options->model);
   app.add_option("--max-new", options->most, "new tokens at most")
       ->capture_default_str()

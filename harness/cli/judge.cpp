@@ -20,7 +20,7 @@
 namespace plumb::harness {
 namespace {
 
-struct Options {
+struct JudgeArguments {
   std::string folder, outputs, points = "inferred";
   ReportPaths reports;
   Selection selection;
@@ -28,21 +28,21 @@ struct Options {
   bool strict = false, verbose = false, no_margins = false;
 };
 
-std::optional<RoundingPoints> demanded_points(const Options& options) {
+std::optional<RoundingPoints> demanded_points(const JudgeArguments& options) {
   if (options.points == "eager") return RoundingPoints::eager;
   if (options.points == "fused") return RoundingPoints::fused;
   if (options.points == "flash") return RoundingPoints::flash;
   return {};
 }
 
-std::string repeat_command(const Options& options, const Checkpoint& checkpoint) {
+std::string repeat_command(const JudgeArguments& options, const Checkpoint& checkpoint) {
   return text("harness judge ", shell_word(options.folder), ' ', shell_word(options.outputs),
               " --checkpoint ", shell_word(checkpoint.id),
-              options.points == Options().points ? "" : " --contract " + options.points,
+              options.points == JudgeArguments().points ? "" : " --contract " + options.points,
               options.no_margins ? " --no-margins" : "");
 }
 
-int judge_outputs(const Options& options) {
+int judge_outputs(const JudgeArguments& options) {
   const auto start = std::chrono::steady_clock::now();
   const Recording recording = open_recording(options.folder);
   const std::vector<size_t> selected = selected_checkpoints(options.selection, recording);
@@ -88,7 +88,7 @@ int judge_outputs(const Options& options) {
 }  // namespace
 
 Action add_judge(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<JudgeArguments>();
   app.add_option("recording", options->folder, "folder of the recording")->required();
   app.add_option("outputs", options->outputs,
                  "safetensors file; tensors named \"<checkpoint id>/<output name>\"")

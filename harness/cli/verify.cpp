@@ -19,7 +19,7 @@
 namespace plumb::harness {
 namespace {
 
-struct Options : ReplayCommand {
+struct VerifyArguments : ReplayCommand {
   bool fail_fast = false, strict = false, verbose = false;
   bool shadow = false, margins = false, no_times = false;
   std::string mode = "isolated", shard, shard_by = "checkpoints", journal;
@@ -27,7 +27,7 @@ struct Options : ReplayCommand {
 };
 
 // Chains have all checkpoints of their recording.
-void check_mode(const Options& options) {
+void check_mode(const VerifyArguments& options) {
   const Selection& s = *options.selection;
   require(options.mode == "isolated" || (s.blocks.empty() && s.checkpoint.empty()), "--mode",
           options.mode, " runs whole models: leave out --block and --checkpoint");
@@ -37,7 +37,7 @@ void check_mode(const Options& options) {
           "are of single checkpoints: leave out --mode chained, or take --mode both");
 }
 
-std::vector<Loaded> load_for(const Options& options) {
+std::vector<Loaded> load_for(const VerifyArguments& options) {
   std::vector<Loaded> out = load_all(options);
   size_t chains = 0;
   for (Loaded& entry : out) {
@@ -86,7 +86,7 @@ std::vector<Step> steps_of(const std::vector<Loaded>& recordings) {
 
 class Run {
  public:
-  explicit Run(const Options& options)
+  explicit Run(const VerifyArguments& options)
       : options_(options),
         shard_(options.shard.empty() ? Shard() : Shard::parse(options.shard)),
         names_(device_names(options.devices, options.priority)),
@@ -242,7 +242,7 @@ class Run {
     reports_->finish(results_, outcome);
   }
 
-  const Options& options_;
+  const VerifyArguments& options_;
   Shard shard_;
   std::vector<std::string> names_;
   std::vector<Loaded> recordings_;
@@ -265,7 +265,7 @@ class Run {
 }  // namespace
 
 Action add_verify(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<VerifyArguments>();
   options->devices = "auto";
   add_replay_options(app, options);
   app.add_option("--mode", options->mode,

@@ -6,14 +6,14 @@
 namespace plumb::harness {
 namespace {
 
-struct Row {
+struct StatusRow {
   Status status;
   std::string_view name;
   int exit_code;
   int severity;
 };
 
-constexpr std::array<Row, kStatusCount> kTable = {{
+constexpr std::array<StatusRow, kStatusCount> kTable = {{
     {Status::pass, "pass", 0, 0},
     {Status::fail, "fail", 1, 4},
     {Status::unsupported, "unsupported", 4, 2},
@@ -25,7 +25,7 @@ constexpr std::array<Row, kStatusCount> kTable = {{
     {Status::internal_error, "internal_error", 7, 8},
 }};
 
-const Row& row(Status status) { return kTable[static_cast<size_t>(status)]; }
+const StatusRow& row(Status status) { return kTable[static_cast<size_t>(status)]; }
 
 }  // namespace
 
@@ -41,7 +41,7 @@ std::string_view name_of(Determinism determinism) {
 }
 
 std::optional<Status> status_from_name(std::string_view name) {
-  for (const Row& entry : kTable) {
+  for (const StatusRow& entry : kTable) {
     if (entry.name == name) return entry.status;
   }
   return std::nullopt;

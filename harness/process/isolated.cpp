@@ -11,9 +11,11 @@ namespace plumb::harness {
 namespace {
 
 // First bytes of messages.
-enum Kind : char { step = 's', outcome = 'o' };
+enum Frame : char { step = 's', outcome = 'o' };
 
-std::string message(Kind kind, const std::string& words) { return static_cast<char>(kind) + words; }
+std::string framed(Frame frame, const std::string& words) {
+  return static_cast<char>(frame) + words;
+}
 
 }  // namespace
 
@@ -22,14 +24,13 @@ int run_isolated(const std::string& command, const WorkerOptions& options,
   if (!options.own_process) return work([](const std::string&) {});
   catch_interrupts();
   Process process([&](const Channel& channel) {
-    const Step say = [&](const std::string& what) { channel.send(message(step, what)); };
-    channel.send(message(outcome, serialised([&] {
-                           const int code = work(say);
-                           std::cout.flush();
-                           require<UsageError>(code != 0 || std::cout.good(), "stdout",
-                                               kOutputLost);
-                           return std::to_string(code);
-                         })));
+    const Step say = [&](const std::string& what) { channel.send(framed(step, what)); };
+    channel.send(framed(outcome, serialised([&] {
+                          const int code = work(say);
+                          std::cout.flush();
+                          require<UsageError>(code != 0 || std::cout.good(), "stdout", kOutputLost);
+                          return std::to_string(code);
+                        })));
   });
   std::string at = "the start";
   const auto lost = [&](const std::string& how) {

@@ -8,7 +8,6 @@ namespace plumb::harness {
 namespace {
 
 using testing::case_of;
-using testing::kNan;
 using testing::rounded;
 using testing::tensor_of;
 

@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "kernels/dtype.h"
 #include "kernels/tensor.h"
 #include "tests/catch.h"
+#include "tests/harness/no_number.h"
 
 namespace plumb::harness::testing {
 
@@ -33,9 +33,6 @@ inline std::vector<double> values_of(const Tensor& t) {
   }
   return out;
 }
-
-inline constexpr double kInf = std::numeric_limits<double>::infinity();
-inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // splitmix64; the same numbers everywhere.
 class Random {

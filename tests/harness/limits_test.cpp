@@ -9,7 +9,6 @@ namespace plumb::harness {
 namespace {
 
 using testing::gate;
-using testing::kNan;
 using testing::Random;
 
 Contract contract_of(DType storage) {

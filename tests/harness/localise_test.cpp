@@ -100,7 +100,7 @@ TEST_CASE("excess energy is what the reference's noise does not explain", "[loca
   CHECK(excess[15] == 0);
   CHECK(excess_energy(y, scales, 1)[3] ==
         Approx(1e-6));  // nothing beyond the noise: the error itself
-  y[2] = testing::kNan;
+  y[2] = kNan;
   CHECK(excess_energy(y, scales, 1e-3)[2] == Approx(0.01));
 }
 

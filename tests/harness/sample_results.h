@@ -1,18 +1,15 @@
 // Results made by hand, for the tests of everything that reports them.
 #pragma once
 
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "harness/replay/result.h"
 #include "harness/run/outcome.h"
+#include "tests/harness/no_number.h"
 
 namespace plumb::harness {
-
-inline constexpr double kInf = std::numeric_limits<double>::infinity();
-inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // Everything at once that could break out of a report: an escape sequence, markup, quotes, NUL,
 // invalid UTF-8, a line feed, a right-to-left override, a code fence.

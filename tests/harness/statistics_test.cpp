@@ -9,8 +9,6 @@
 namespace plumb::harness {
 namespace {
 
-using testing::kInf;
-using testing::kNan;
 using testing::Random;
 using testing::tensor_of;
 

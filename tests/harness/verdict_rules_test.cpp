@@ -12,8 +12,6 @@ using testing::case_of;
 using testing::changed;
 using testing::failed;
 using testing::gate;
-using testing::kInf;
-using testing::kNan;
 using testing::made;
 using testing::Random;
 using testing::rounded;

@@ -11,7 +11,6 @@ using testing::case_of;
 using testing::changed;
 using testing::failed;
 using testing::gate;
-using testing::kNan;
 using testing::Made;
 using testing::made;
 using testing::Random;
