@@ -19,7 +19,7 @@ int find(const std::vector<std::string>& axes, const std::string& name) {
 
 constexpr uint64_t kFirstSeed = 1;  // of simulated kernels
 
-// The oracle is trusted: nobody watches what it writes.
+// The oracle is trusted: what it writes is not watched.
 Execution run(const blocks::BlockEntry& block, const Checkpoint& checkpoint,
               const HostOperands& operands, Device& oracle, OpSet fused) {
   Placement placed = Placement::trusted(oracle, operands);

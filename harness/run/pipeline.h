@@ -28,7 +28,7 @@ class Pipeline {
   struct Listener {
     std::function<void(size_t job)> begins;  // the device is about to run it
     // Jobs end in their order, but for one that cost the device (`lost`): it is the last to be told
-    // of, and jobs before it may not have been. False: nobody listens any more.
+    // of, and jobs before it may not have been. False: stop.
     std::function<bool(size_t job, const std::string& result, bool lost)> ends;
   };
 
@@ -39,7 +39,7 @@ class Pipeline {
   ~Pipeline();
 
   // Jobs first, ..., first + count - 1, none of them a chain. False where no more can be run: the
-  // device is lost, or nobody listens.
+  // device is lost, or the listener said stop.
   bool run(const std::vector<Job>& jobs, size_t first, size_t count, const Listener& listener);
 
  private:
