@@ -37,10 +37,11 @@ void add_replay_options(CLI::App& app, const std::shared_ptr<ReplayCommand>& opt
       ->check(CLI::IsMember({"auto", "native"}));
   app.add_option("--threads", options->threads, "CPU threads; 0: one per core")
       ->capture_default_str();
-  app.add_option("--memory", options->worker.memory,
-                 "what may be held at once, 8GB or 512MiB: checkpoints that are read, run and judged "
-                 "side by side have one half, weights that stay on the device the other; one "
-                 "checkpoint always has what it needs; 0: half of what is available")
+  app.add_option(
+         "--memory", options->worker.memory,
+         "what may be held at once, 8GB or 512MiB: checkpoints that are read, run and judged "
+         "side by side have one half, weights that stay on the device the other; one "
+         "checkpoint always has what it needs; 0: half of what is available")
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();
   add_worker_options(app, options->worker);

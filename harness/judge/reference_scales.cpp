@@ -54,8 +54,7 @@ FamilyScales family_scales(const ReferenceScales& s, Partition partition) {
   const auto groups = static_cast<size_t>(partition.groups);
   out.sizes.assign(groups, 0);
   out.scales.assign(groups, 0);
-  add_groups(out.scales, partition,
-             [&](size_t i) { return s.usable[i] ? s.o[i] * s.o[i] : 0.0; });
+  add_groups(out.scales, partition, [&](size_t i) { return s.usable[i] ? s.o[i] * s.o[i] : 0.0; });
   size_t i = 0;
   for (const int64_t row : partition.row_part) {
     for (const int64_t column : partition.column_part) {

@@ -30,7 +30,7 @@ struct RunSetup {
   uint8_t poison = 0xff;        // what outputs and scratch hold before the run (0xff bytes are NaN)
   blocks::Observer* observer = nullptr;  // sees the parts, below the checkpoint's path
   bool sums = false;                     // of large outputs, on the device
-  const Execution* before = nullptr;     // by its sums: whose outputs are shared where they are equal
+  const Execution* before = nullptr;  // by its sums: whose outputs are shared where they are equal
 };
 
 struct Execution {

@@ -178,10 +178,13 @@ TEST_CASE("a device that cannot be opened again ends it, and every checkpoint ha
   SharedCount opened;
   const std::vector<Job> jobs = norms(kJobs);
   const auto open = misbehaving(jobs[1], dying_of(SIGSEGV));
-  const auto results = results_of(jobs, [&] {
-    if (++*opened.number > 1) throw DeviceError("it fell off the bus");
-    return open();
-  }, {.threads = 1});  // else the first one's judgement may be lost, too
+  const auto results =
+      results_of(jobs,
+                 [&] {
+                   if (++*opened.number > 1) throw DeviceError("it fell off the bus");
+                   return open();
+                 },
+                 {.threads = 1});  // else the first one's judgement may be lost, too
   CHECK(results[0].status == Status::pass);
   CHECK(results[1].reason == "the worker process was killed by signal 11 (Segmentation fault)");
   for (size_t i = 2; i < kJobs; ++i) {

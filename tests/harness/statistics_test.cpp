@@ -16,7 +16,7 @@ struct Case {
   ReferenceScales scales;
   std::vector<double> y;
   Statistics result() const { return statistics(y, scales, std::vector<uint8_t>(y.size(), 0)); }
-  Details informative() const { 
+  Details informative() const {
     const std::vector<uint8_t> none(y.size(), 0);
     return details(y, scales, none, family_errors(y, scales, none));
   }
