@@ -1,10 +1,8 @@
 // The explicit list of compiled-in devices, in the order of preference of "auto".
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <iterator>
 
-#include "kernels/checksum.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/device.h"
 #include "kernels/error.h"
@@ -179,22 +177,6 @@ std::unique_ptr<Device> open_device(const std::string& name, int threads) {
   PluginLibraries replacing = libraries_for(device->name());
   return replacing.empty() ? std::move(device)
                            : checked(replace_ops(std::move(device), std::move(replacing)));
-}
-
-double Device::time(const std::function<void()>& queue_work) {
-  using Clock = std::chrono::steady_clock;
-  synchronize();
-  const auto start = Clock::now();
-  queue_work();
-  synchronize();
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-uint64_t Device::checksum(const Tensor& t) {
-  if (host_owner()) return checksum_of(t.raw(), t.bytes());
-  std::vector<char> bytes(static_cast<size_t>(t.bytes()));
-  download(bytes.data(), t);
-  return checksum_of(bytes.data(), t.bytes());
 }
 
 std::vector<DeviceStatus> list_devices() {

@@ -1,9 +1,5 @@
 #include "kernels/tensor.h"
 
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
-
 #include <cstdlib>
 #include <new>
 
@@ -13,9 +9,6 @@ namespace plumb {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-// Memory that is touched for the first time costs as much as the work on it, page by page.
-constexpr int64_t kHugePage = int64_t{2} << 20;
-constexpr int64_t kLarge = 4 * kHugePage;
 
 class HostStorage final : public Storage {
  public:
@@ -61,13 +54,9 @@ std::ostream& operator<<(std::ostream& out, const Shape& shape) {
 }
 
 std::shared_ptr<Storage> host_storage(int64_t bytes, const void* owner) {
-  require(bytes >= 0 && bytes < INT64_MAX - kHugePage, "allocate", bytes, " bytes");
-  const int64_t alignment = bytes >= kLarge ? kHugePage : kAlignment;
-  const int64_t padded = (bytes / alignment + 1) * alignment;
-  void* data = std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(padded));
-#ifdef __linux__
-  if (data && bytes >= kLarge) ::madvise(data, static_cast<size_t>(padded), MADV_HUGEPAGE);
-#endif
+  require(bytes >= 0 && bytes < INT64_MAX - kAlignment, "allocate", bytes, " bytes");
+  const int64_t padded = (bytes / kAlignment + 1) * kAlignment;
+  void* data = std::aligned_alloc(kAlignment, static_cast<size_t>(padded));
   require<DeviceError>(data != nullptr, "allocate", "no memory for ", bytes, " bytes");
   return std::make_shared<HostStorage>(data, bytes, owner);
 }

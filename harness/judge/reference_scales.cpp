@@ -1,5 +1,7 @@
 #include "harness/judge/reference_scales.h"
 
+#include <array>
+#include <bit>
 #include <numeric>
 
 #include "harness/judge/limits.h"
@@ -10,8 +12,51 @@ namespace {
 
 constexpr double kMedianToSigma = 0.6745;  // median |x| of a normal distribution with sigma 1
 
+// Which of 256 parts of the range below the largest a value lies in, eight per power of two; the
+// last one has the rest. The bits of doubles without a sign are in their order.
+size_t part_of(double value, double largest) {
+  const auto steps = [](double x) { return std::bit_cast<uint64_t>(x) >> 49; };
+  return std::min<size_t>(steps(largest) - steps(value), 255);
+}
+
+// Leaves of many values, none of them negative, those that lie next to the middle one, and the
+// largest of those below; how many are below. Selecting from all of them would cost a misguessed
+// branch for each.
+struct Middle {
+  std::vector<double> values;
+  size_t below = 0;
+  double largest_below = 0;
+};
+
+Middle around_middle(const std::vector<double>& values) {
+  const double largest = *std::max_element(values.begin(), values.end());
+  std::array<size_t, 256> counts{};
+  for (const double x : values) ++counts[part_of(x, largest)];
+  Middle out;
+  size_t part = 0, above = 0;
+  for (; values.size() - above - counts[part] > values.size() / 2; ++part) above += counts[part];
+  out.below = values.size() - above - counts[part];
+  for (const double x : values) {
+    const size_t of = part_of(x, largest);
+    if (of == part) out.values.push_back(x);
+    if (of > part) out.largest_below = std::max(out.largest_below, x);
+  }
+  return out;
+}
+
 // The middle value, or the mean of the two middle ones; 0 for none. Reorders `values`; O(n).
 double median(std::vector<double>& values) {
+  constexpr size_t kMany = 512;
+  if (values.size() >= kMany) {
+    Middle middle = around_middle(values);
+    const size_t index = values.size() / 2 - middle.below;
+    const auto at = middle.values.begin() + static_cast<std::ptrdiff_t>(index);
+    std::nth_element(middle.values.begin(), at, middle.values.end());
+    if (values.size() % 2 == 1) return *at;
+    const double before =
+        index == 0 ? middle.largest_below : *std::max_element(middle.values.begin(), at);
+    return (before + *at) / 2;
+  }
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -20,14 +65,18 @@ double median(std::vector<double>& values) {
 }
 
 void set_totals(ReferenceScales& s) {
-  double first = 0;
-  s.constant = true;
+  double first = 0, max_abs = 0;
+  int64_t n = 0;
+  bool constant = true;
   for (size_t i = 0; i < s.o.size(); ++i) {
     if (!s.usable[i]) continue;
-    if (s.n++ == 0) first = s.o[i];
-    s.constant = s.constant && s.o[i] == first;
-    s.max_abs = std::max(s.max_abs, std::fabs(s.o[i]));
+    if (n++ == 0) first = s.o[i];
+    constant = constant && s.o[i] == first;
+    max_abs = std::max(max_abs, std::fabs(s.o[i]));
   }
+  s.n = n;
+  s.constant = constant;
+  s.max_abs = max_abs;
   s.sum_o2 = chunked_sum(s.o.size(), [&](size_t i) { return s.usable[i] ? s.o[i] * s.o[i] : 0.0; });
 }
 

@@ -64,6 +64,7 @@ struct Sample {
   std::vector<int64_t> octaves = std::vector<int64_t>(kOctaves, 0);
   double unit = 0;  // u of the storage
   int64_t n = 0;
+  double energy = 0;  // sum d^2
 
   double o(size_t i) const { return scales.o[i]; }
   double d(size_t i) const { return y[i] - scales.o[i]; }
@@ -90,10 +91,6 @@ struct Sample {
   }
 };
 
-double error_energy(const Sample& s) {
-  return s.sum([&](size_t i) { return s.d(i) * s.d(i); });
-}
-
 NamedValue max_abs(const Sample& s) {
   return s.largest([&](size_t i) { return std::fabs(s.d(i)); });
 }
@@ -113,10 +110,10 @@ NamedValue z_quantile(const Sample& s) {
   return {.value = octave_quantile(s.octaves, kPerMille / 1000.0)};
 }
 
-NamedValue nmse(const Sample& s) { return {.value = quotient(error_energy(s), s.scales.sum_o2)}; }
+NamedValue nmse(const Sample& s) { return {.value = quotient(s.energy, s.scales.sum_o2)}; }
 
 NamedValue snr_db(const Sample& s) {
-  return {.value = -10 * std::log10(quotient(error_energy(s), s.scales.sum_o2))};
+  return {.value = -10 * std::log10(quotient(s.energy, s.scales.sum_o2))};
 }
 
 // 1 - cosine of the angle between y and o, as half the squared distance of the unit vectors (1 - x
@@ -186,6 +183,7 @@ Sample sample_of(const std::vector<double>& y, const ReferenceScales& scales,
     ++out.octaves[static_cast<size_t>(
         octave_of(quotient(std::fabs(out.d(i)), out.unit * out.scale(i))))];
   }
+  out.energy = out.sum([&](size_t i) { return out.d(i) * out.d(i); });
   return out;
 }
 

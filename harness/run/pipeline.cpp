@@ -41,37 +41,36 @@ bool Pipeline::run(const std::vector<Job>& jobs, size_t first, size_t count,
   const size_t end = first + count;
   const bool side_by_side = count > 1 && !oracles_.empty();
   if (side_by_side && !pool_) pool_ = std::make_unique<TaskPool>(static_cast<int>(oracles_.size()));
-  told_ = first;
+  first_ = told_ = first;
+  listener_ = &listener;
   for (size_t index = first; index < end; ++index) {
-    const bool goes_on =
-        side_by_side ? await(jobs, index, end, listener) && execute(jobs[index], index, listener)
-                     : run_alone(jobs[index], index, listener);
+    const bool goes_on = side_by_side ? await(jobs, index, end) && execute(jobs[index], index)
+                                      : run_alone(jobs[index], index);
     if (!goes_on) return false;
   }
   while (!slots_.empty()) {
-    wait_for_first();
-    if (!tell_finished(listener, true)) return false;
+    if (!release(true)) return false;
   }
   return true;
 }
 
-bool Pipeline::run_alone(const Job& job, size_t index, const Listener& listener) {
+bool Pipeline::run_alone(const Job& job, size_t index) {
   CheckpointRun run(*job.recording, *job.checkpoint, device_.name(), *job.options);
   force_impl(device_, *job.options);
   run.prepare();
-  listener.begins(index);
+  listener_->begins(index);
   run.execute(device_, &resident_);
   const bool lost = run.result().status == Status::device_error && !still_works(device_);
   run.judge(oracle_);
   run.explain(device_, oracle_);
-  return listener.ends(index, finish_(run), lost) && !lost;
+  return listener_->ends(index, finish_(run), lost) && !lost;
 }
 
 // Begins to read the operands of as many further jobs as there is room for.
 void Pipeline::admit(const std::vector<Job>& jobs, size_t end) {
   const size_t most = kAheadPerThread * oracles_.size();
-  while (slots_.size() < most && told_ + slots_.size() < end) {
-    const Job& job = jobs[told_ + slots_.size()];
+  while (slots_.size() < most && first_ + slots_.size() < end) {
+    const Job& job = jobs[first_ + slots_.size()];
     const int64_t bytes = bytes_in_flight(
         *job.recording, *job.checkpoint, dtype_of_run(*job.recording, device_.name(), *job.options),
         job.options->referee);
@@ -80,11 +79,12 @@ void Pipeline::admit(const std::vector<Job>& jobs, size_t end) {
     slot->run = std::make_unique<CheckpointRun>(*job.recording, *job.checkpoint, device_.name(),
                                                 *job.options);
     slot->bytes = bytes;
-    bytes_ += bytes;
     pool_->add(kPrepare, [this, slot = slot.get()](int) {
       slot->run->prepare();
       set(*slot, State::prepared);
     });
+    const std::lock_guard lock(mutex_);
+    bytes_ += bytes;
     slots_.push_back(std::move(slot));
   }
 }
@@ -104,69 +104,112 @@ void Pipeline::judge(Slot& slot, int thread) {
     slot.run.reset();
   }
   set(slot, State::judged);
+  tell();
 }
 
-// Whether the device may run the job; until then what has ended is told, which makes room.
-bool Pipeline::await(const std::vector<Job>& jobs, size_t index, size_t end,
-                     const Listener& listener) {
+void Pipeline::begins(size_t job) {
+  const std::lock_guard telling(telling_);
+  listener_->begins(job);
+}
+
+void Pipeline::ran(size_t job) {
+  const std::lock_guard telling(telling_);
+  listener_->ran(job);
+}
+
+// Of the jobs that are judged, as far as those before them are: while the device is at work, too,
+// which may be forever.
+void Pipeline::tell() {
+  const std::lock_guard telling(telling_);
+  for (;;) {
+    Slot* slot = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      if (gone_ || told_ - first_ >= slots_.size()) return;
+      slot = slots_[told_ - first_].get();
+      if (slot->state != State::judged || slot->run) return;
+    }
+    const bool heard = listener_->ends(told_, slot->result, false);
+    {
+      const std::lock_guard lock(mutex_);
+      gone_ = !heard;
+      slot->state = State::told;
+      ++told_;
+    }
+    changed_.notify_one();
+  }
+}
+
+// Whether the first job leaves, or needs the device to do so. Needs the lock.
+bool Pipeline::can_go_on() const {
+  if (gone_ || slots_.empty()) return true;
+  return slots_.front()->state == State::told || waits_for_device(*slots_.front());
+}
+
+// Waits until the first job leaves, and with it those behind it that can.
+bool Pipeline::release(bool device_works) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return can_go_on(); });
+  while (!gone_ && !slots_.empty() && slots_.front()->state == State::told) {
+    bytes_ -= slots_.front()->bytes;
+    slots_.pop_front();
+    ++first_;
+  }
+  if (gone_) return false;
+  if (slots_.empty() || !waits_for_device(*slots_.front())) return true;
+  lock.unlock();
+  return device_works && explain_first();
+}
+
+bool Pipeline::explain_first() {
+  Slot& slot = *slots_.front();
+  begins(first_);
+  slot.run->explain(device_, oracle_);
+  ran(first_);
+  slot.result = finish_(*slot.run);
+  {
+    const std::lock_guard lock(mutex_);
+    slot.run.reset();
+  }
+  tell();
+  return true;
+}
+
+// Until the device may run the job. What ends meanwhile makes room.
+bool Pipeline::await(const std::vector<Job>& jobs, size_t index, size_t end) {
   for (;;) {
     admit(jobs, end);
-    const bool admitted = index < told_ + slots_.size();
     std::unique_lock lock(mutex_);
-    const auto ready = [&] { return admitted && slots_[index - told_]->state == State::prepared; };
-    changed_.wait(lock, [&] { return ready() || is_finished(); });
-    const bool is_ready = ready();
+    const auto ready = [&] {
+      return index < first_ + slots_.size() && slots_[index - first_]->state == State::prepared;
+    };
+    changed_.wait(lock, [&] { return ready() || can_go_on(); });
+    const bool is_ready = ready(), leaves = can_go_on();
     lock.unlock();
-    if (!tell_finished(listener, true)) return false;
+    if (leaves && !release(true)) return false;
     if (is_ready) return true;
   }
 }
 
-bool Pipeline::execute(const Job& job, size_t index, const Listener& listener) {
-  Slot& slot = *slots_[index - told_];
+bool Pipeline::execute(const Job& job, size_t index) {
+  Slot& slot = *slots_[index - first_];
   force_impl(device_, *job.options);
-  listener.begins(index);
+  begins(index);
   slot.run->execute(device_, &resident_);
   const bool lost = slot.run->result().status == Status::device_error && !still_works(device_);
-  if (lost) return tell_loss(slot, index, listener), false;
+  if (lost) return tell_loss(slot, index), false;
+  ran(index);
   set(slot, State::judging);
   pool_->add(kJudge, [this, &slot](int thread) { judge(slot, thread); });
   return true;
 }
 
-void Pipeline::tell_loss(Slot& slot, size_t index, const Listener& listener) {
-  for (size_t before = told_ + 1; told_ < index && before != told_;) {
-    before = told_;
-    wait_for_first();
-    if (!tell_finished(listener, false)) return;
+// Jobs that the device would have to explain are not told of.
+void Pipeline::tell_loss(Slot& slot, size_t index) {
+  while (first_ < index && release(false)) {
   }
-  listener.ends(index, finish_(*slot.run), true);
-}
-
-void Pipeline::wait_for_first() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return is_finished(); });
-}
-
-// The jobs at the front that are judged. One that the device has to explain stays where that no
-// longer works.
-bool Pipeline::tell_finished(const Listener& listener, bool device_works) {
-  for (;;) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!is_finished()) return true;
-    }
-    Slot& slot = *slots_.front();
-    if (slot.run && !device_works) return true;
-    if (slot.run) {
-      slot.run->explain(device_, oracle_);
-      slot.result = finish_(*slot.run);
-    }
-    if (!listener.ends(told_, slot.result, false)) return false;
-    bytes_ -= slot.bytes;
-    slots_.pop_front();
-    ++told_;
-  }
+  const std::lock_guard telling(telling_);
+  listener_->ends(index, finish_(*slot.run), true);
 }
 
 }  // namespace plumb::harness

@@ -24,9 +24,10 @@ class Pipeline {
  public:
   // What becomes of a run, as one message. Called by any thread.
   using Finish = std::function<std::string(CheckpointRun& run)>;
-  // What is known as it is known, all of it told by the thread that calls run().
+  // What is known as it is known, told by any thread, one at a time.
   struct Listener {
     std::function<void(size_t job)> begins;  // the device is about to run it
+    std::function<void(size_t job)> ran;     // and has
     // Jobs end in their order, but for one that cost the device (`lost`): it is the last to be told
     // of, and jobs before it may not have been. False: stop.
     std::function<bool(size_t job, const std::string& result, bool lost)> ends;
@@ -43,24 +44,28 @@ class Pipeline {
   bool run(const std::vector<Job>& jobs, size_t first, size_t count, const Listener& listener);
 
  private:
-  enum class State { preparing, prepared, judging, judged };
+  enum class State { preparing, prepared, judging, judged, told };
   struct Slot {
-    std::unique_ptr<CheckpointRun> run;
+    std::unique_ptr<CheckpointRun> run;  // null once it is judged and needs no explanation
     int64_t bytes = 0;
     State state = State::preparing;
-    std::string result;  // of one that is judged and needs no explanation
+    std::string result;
   };
 
   void admit(const std::vector<Job>& jobs, size_t end);
-  bool await(const std::vector<Job>& jobs, size_t index, size_t end, const Listener& listener);
-  bool execute(const Job& job, size_t index, const Listener& listener);
-  void tell_loss(Slot& slot, size_t index, const Listener& listener);
-  void wait_for_first();
-  bool run_alone(const Job& job, size_t index, const Listener& listener);
+  bool await(const std::vector<Job>& jobs, size_t index, size_t end);
+  bool execute(const Job& job, size_t index);
+  bool run_alone(const Job& job, size_t index);
   void judge(Slot& slot, int thread);
-  bool tell_finished(const Listener& listener, bool device_works);
-  bool is_finished() const { return !slots_.empty() && slots_.front()->state == State::judged; }
   void set(Slot& slot, State state);
+  void begins(size_t job);
+  void ran(size_t job);
+  void tell();
+  bool release(bool device_works);
+  bool explain_first();
+  void tell_loss(Slot& slot, size_t index);
+  bool waits_for_device(const Slot& slot) const { return slot.state == State::judged && slot.run; }
+  bool can_go_on() const;
 
   Device& device_;
   Device& oracle_;
@@ -68,11 +73,14 @@ class Pipeline {
   ResidentWeights resident_;
   const Finish finish_;
   std::vector<std::unique_ptr<Device>> oracles_;  // of each thread
-  std::mutex mutex_;
+  const Listener* listener_ = nullptr;
+  std::mutex telling_;  // taken before the other one
+  std::mutex mutex_;    // of all below
   std::condition_variable changed_;
-  std::deque<std::unique_ptr<Slot>> slots_;  // of jobs told_, told_ + 1, ...
-  size_t told_ = 0;                          // jobs that have ended
+  std::deque<std::unique_ptr<Slot>> slots_;  // of jobs first_, first_ + 1, ...
+  size_t first_ = 0, told_ = 0;              // told_: the next job to be told of
   int64_t bytes_ = 0;                        // of the slots
+  bool gone_ = false;                        // nobody listens
   std::unique_ptr<TaskPool> pool_;           // last: its threads use the others
 };
 

@@ -25,9 +25,9 @@ constexpr int kMostEndsInARow = 10;
 constexpr milliseconds kPauses[] = {milliseconds(0), milliseconds(200), milliseconds(1000)};
 constexpr double kProbeSeconds = 60;
 
-// A message's first byte: the device begins a job, a job has its result, and it ended the process,
-// too.
-enum Kind : char { begins = 'b', result = 'r', last = 'l' };
+// A message's first byte: the device begins a job, has run it; a job has its result, and it ended
+// the process, too.
+enum Kind : char { begins = 'b', ran = 'a', result = 'r', last = 'l' };
 
 struct Range {
   uint64_t first, count;
@@ -188,6 +188,7 @@ void Worker::serve(const Channel& channel) const {
   channel.send(answer);
   const Pipeline::Listener listener{
       [&](size_t job) { channel.send(serialised([&] { return message(begins, job); })); },
+      [&](size_t job) { channel.send(serialised([&] { return message(ran, job); })); },
       [&](size_t job, const std::string& words, bool lost) {
         std::cout.flush();
         std::fflush(stdout);  // what a kernel printed comes before what is said about it
@@ -202,7 +203,8 @@ void Worker::serve(const Channel& channel) const {
 }
 
 void Worker::launch() {
-  asked_ = begun_ = 0;
+  asked_ = 0;
+  running_.reset();
   process_ = std::make_unique<Process>([this](const Channel& channel) { serve(channel); });
   std::string message;
   const Channel::Event event =
@@ -281,10 +283,9 @@ std::optional<Replayed> Worker::received(const std::string& message) {
   const std::string answer = deserialised(message);
   uint64_t job = 0;
   std::memcpy(&job, answer.data() + 1, sizeof job);
-  if (answer.front() == begins) {
-    begun_ = job;
-    return std::nullopt;
-  }
+  if (answer.front() == begins) running_ = job;
+  else if (running_ == job) running_.reset();
+  if (answer.front() == begins || answer.front() == ran) return std::nullopt;
   Replayed out = unpacked(std::string_view(answer).substr(1 + sizeof job));
   if (answer.front() == last) {
     process_.reset();
@@ -303,7 +304,7 @@ void Worker::blame(bool late) {
   const std::string how =
       late ? text("gave no result within ", options_.timeout, " s") : process_->early_end();
   process_.reset();
-  const size_t job = late ? at_ : std::max(at_, begun_);
+  const size_t job = running_.value_or(at_);
   ahead_.emplace(job, lost(jobs_.at(job), late ? Status::timeout : Status::device_error,
                            text("the worker process ", how, late ? " (--timeout)" : "")));
   count_end(how);
@@ -329,6 +330,7 @@ Replayed Worker::next() {
     } else if (std::optional<Replayed> out = received(message)) {
       return ++at_, std::move(*out);
     }
+    until = deadline();  // it goes on
   }
 }
 

@@ -81,7 +81,7 @@ class Worker {
   std::unique_ptr<Process> process_;
   size_t at_ = 0, end_ = 0;           // jobs asked for and not given yet
   size_t asked_ = 0;                  // end of those that the process was asked for
-  size_t begun_ = 0;                  // the last that its device began to run
+  std::optional<size_t> running_;     // what its device is at
   std::map<size_t, Replayed> ahead_;  // of jobs that ended a process before others were judged
   int ends_in_a_row_ = 0;
   std::string given_up_;  // why; "" as long as it works

@@ -181,7 +181,7 @@ TEST_CASE(
     device.fail_allocation(-1);
     CHECK(suite().run(norm(), device).output_sha256 == right.output_sha256);
   }
-  CHECK(failures >= 6);  // input, weight and output of at least two runs
+  CHECK(failures >= 3);  // input, weight and output, which both runs share
 }
 
 TEST_CASE("a failed synchronisation is a device error and harms nothing after it") {
