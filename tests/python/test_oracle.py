@@ -59,7 +59,7 @@ def run(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Recording, str]:
     folder = tmp_path_factory.mktemp("run") / "recording"
-    recording = recorded(folder, *request.param)
+    recording = recorded(folder, *request.param, spread=0)  # the oracle alone
     assert validate(folder) == []
     return recording, request.param[2]
 

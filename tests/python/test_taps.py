@@ -27,7 +27,7 @@ class OtherCache(DynamicCache):
 
 
 def test_every_gemma2_layer_has_thirty_named_checkpoints_a_step(tmp_path: Path) -> None:
-    recording = recorded(tmp_path / "r", "gemma2-a4", "decode", "f32")
+    recording = recorded(tmp_path / "r", "gemma2-a4", "decode", "f32", spread=0)
     for step in range(5):
         for layer in range(4):
             prefix = f"model.layers.{layer}"
@@ -42,21 +42,21 @@ def test_every_gemma2_layer_has_thirty_named_checkpoints_a_step(tmp_path: Path) 
 
 
 def test_kinds(tmp_path: Path) -> None:
-    gemma = recorded(tmp_path / "g", "gemma2-a4", "decode", "bf16")
+    gemma = recorded(tmp_path / "g", "gemma2-a4", "decode", "bf16", spread=0)
     kinds = {c["block"] for c in gemma.checkpoints}
     assert kinds == set(BLOCKS) - {"layer_norm", "static_kv_cache"} - MAMBA_KINDS - COMPONENTS
-    llama = recorded(tmp_path / "l", "llama-a1", "decode", "f32")
+    llama = recorded(tmp_path / "l", "llama-a1", "decode", "f32", spread=0)
     assert {c["block"] for c in llama.checkpoints} == kinds - {"softcap"}
-    zamba = recorded(tmp_path / "z", "zamba2-a7", "whole", "bf16")
+    zamba = recorded(tmp_path / "z", "zamba2-a7", "whole", "bf16", spread=0)
     assert {c["block"] for c in zamba.checkpoints} >= MAMBA_KINDS
-    blocks = recorded(tmp_path / "b", "blocks", "whole", "f32")
+    blocks = recorded(tmp_path / "b", "blocks", "whole", "f32", spread=0)
     assert len(blocks.of("layer_norm")) > 0
     assert {c["params"]["function"] for c in blocks.of("activation")} >= {"gelu", "silu", "tanh"}
     assert {c["params"]["style"] for c in blocks.of("rotary")} == {"interleaved"}
 
 
 def test_a_llama_layer_by_name(tmp_path: Path) -> None:
-    recording = recorded(tmp_path / "r", "llama-a1", "decode", "f32")
+    recording = recorded(tmp_path / "r", "llama-a1", "decode", "f32", spread=0)
     names = [c["id"] for c in recording.checkpoints if c["step"] == 1 and "layers.1" in c["path"]]
     attn, mlp = "model.layers.1.self_attn", "model.layers.1.mlp"
     assert names == [
@@ -91,7 +91,7 @@ def test_a_llama_layer_by_name(tmp_path: Path) -> None:
 
 def test_blocks_hang_together(tmp_path: Path) -> None:
     """Outputs and inputs that are one tensor have one key."""
-    recording = recorded(tmp_path / "r", "gemma2-a4", "decode", "bf16")
+    recording = recorded(tmp_path / "r", "gemma2-a4", "decode", "bf16", spread=0)
 
     def out(id_: str, name: str = "out") -> str:
         return str(recording.by_id[id_]["outputs"][name]["tensor"])
@@ -120,7 +120,7 @@ def test_blocks_hang_together(tmp_path: Path) -> None:
 
 def test_cache_states(tmp_path: Path) -> None:
     """A sliding layer of window 5 keeps 4; keys_before is absent only while it is empty."""
-    recording = recorded(tmp_path / "r", "gemma2-a4", "decode", "f32")
+    recording = recorded(tmp_path / "r", "gemma2-a4", "decode", "f32", spread=0)
     for layer, window in ((0, 5), (1, None)):
         calls = [c for c in recording.of("kv_cache") if f"layers.{layer}." in c["path"]]
         assert [("keys_before" in c["inputs"]) for c in calls] == [False, True, True, True, True]
@@ -131,12 +131,12 @@ def test_cache_states(tmp_path: Path) -> None:
         assert attention["params"]["cache"] == {"kind": "dynamic", "window": window}
         assert {"keys_after", "values_after"} <= attention["outputs"].keys()
         assert recording.by_id[f"model.layers.{layer}#2"]["outputs"].keys() == {"out"}
-    whole = recorded(tmp_path / "w", "gemma2-a4", "whole", "f32")
+    whole = recorded(tmp_path / "w", "gemma2-a4", "whole", "f32", spread=0)
     assert whole.by_id["model.layers.0.self_attn#0"]["params"]["cache"] is None
 
 
 def test_masks_are_numbers(tmp_path: Path) -> None:
-    recording = recorded(tmp_path / "r", "gemma2-a4", "padded-decode", "f16")
+    recording = recorded(tmp_path / "r", "gemma2-a4", "padded-decode", "f16", spread=0)
     fields = ("causal", "window", "query_offset", "key_offset")
     for step, (query, key) in enumerate([(0, 0), (11, 7), (12, 8), (13, 9), (14, 10)]):
         sliding = recording.by_id[f"model.layers.0.self_attn:sdpa#{step}"]
@@ -153,7 +153,7 @@ def test_masks_are_numbers(tmp_path: Path) -> None:
 
 
 def test_masked_add_is_judged_where_nothing_is_masked(tmp_path: Path) -> None:
-    recording = recorded(tmp_path / "r", "gemma2-a4", "padded-decode", "f16")
+    recording = recorded(tmp_path / "r", "gemma2-a4", "padded-decode", "f16", spread=0)
     partly = 0
     for checkpoint in recording.of("masked_add"):
         mask = recording.raw(checkpoint["inputs"]["mask"]["tensor"])
@@ -212,7 +212,7 @@ def test_a_mask_of_ones_own_is_recorded_as_it_is(tmp_path: Path, attention: str)
 
 
 def test_max_abs_score_is_over_unmasked_scores_after_the_softcap(tmp_path: Path) -> None:
-    recording = recorded(tmp_path / "r", "gemma2-a4", "whole", "f32")
+    recording = recorded(tmp_path / "r", "gemma2-a4", "whole", "f32", spread=0)
     checkpoint = recording.by_id["model.layers.0.self_attn:sdpa#0"]
     after = recording.by_id["model.layers.0.self_attn:sdpa.softcap#0"]
     scores = recording.oracle(after).abs()
@@ -224,7 +224,7 @@ def test_max_abs_score_is_over_unmasked_scores_after_the_softcap(tmp_path: Path)
 
 
 def test_contracts(tmp_path: Path) -> None:
-    recording = recorded(tmp_path / "r", "llama-a1", "whole", "bf16", "sdpa")
+    recording = recorded(tmp_path / "r", "llama-a1", "whole", "bf16", "sdpa", spread=0)
     fused = {c["block"] for c in recording.checkpoints if c["contract"] == "fused"}
     assert fused == {"sdpa", "attention", "decoder_layer"}
     assert recording.of("rotary_frequencies")[0]["contract"] == "float32"
@@ -237,7 +237,7 @@ def test_contracts(tmp_path: Path) -> None:
             ("fused", "bf16", "fused"),
         )
     }
-    eager = recorded(tmp_path / "e", "llama-a1", "whole", "bf16")
+    eager = recorded(tmp_path / "e", "llama-a1", "whole", "bf16", spread=0)
     assert {c["contract"] for c in eager.of("decoder_layer")} == {"eager"}
 
 
@@ -261,7 +261,7 @@ def test_longrope_frequencies_follow_the_call(tmp_path: Path) -> None:
 
 
 def test_rotary_parameters_are_resolved(tmp_path: Path) -> None:
-    recording = recorded(tmp_path / "r", "llama-a3-yarn", "whole", "f32")
+    recording = recorded(tmp_path / "r", "llama-a3-yarn", "whole", "f32", spread=0)
     assert recording.of("rotary_frequencies")[0]["params"] == {
         "type": "yarn", "dim": 16, "theta": 10000.0, "factor": 4.0,
         "original_max_position": 4096, "beta_fast": 32, "beta_slow": 1, "truncate": True,
@@ -270,7 +270,7 @@ def test_rotary_parameters_are_resolved(tmp_path: Path) -> None:
 
 def test_embedding_scale_is_rounded_as_the_model_rounds_it(tmp_path: Path) -> None:
     for dtype, scale in (("bf16", 6.9375), ("f16", 6.9296875)):
-        recording = recorded(tmp_path / dtype, "gemma2-a5-c48", "whole", dtype)
+        recording = recorded(tmp_path / dtype, "gemma2-a5-c48", "whole", dtype, spread=0)
         assert recording.of("embedding")[0]["params"] == {"scale": scale}
     model: Any = tiny.build("gemma2-a5-c48", DTYPES["bf16"])
     model.model.embed_tokens.embed_scale = torch.tensor(48**0.5)  # as from_pretrained leaves it
@@ -282,7 +282,7 @@ def test_embedding_scale_is_rounded_as_the_model_rounds_it(tmp_path: Path) -> No
 
 
 def test_softcap_params_and_head(tmp_path: Path) -> None:
-    recording = recorded(tmp_path / "r", "gemma2-a4", "whole", "f32")
+    recording = recorded(tmp_path / "r", "gemma2-a4", "whole", "f32", spread=0)
     assert Counter(c["params"]["cap"] for c in recording.of("softcap")) == {3.0: 4, 2.0: 1}
     ids = [c["id"] for c in recording.checkpoints if c["path"] == "lm_head"]
     parts = ["softcap_divide", "softcap_tanh", "softcap_multiply", "softcap", "logits"]

@@ -26,7 +26,7 @@ CALLS = {1: (0, 0), 3: (1, 1), 4: (2, 0)}
 
 @pytest.fixture(scope="module")
 def decode(tmp_path_factory: pytest.TempPathFactory) -> Recording:
-    return recorded(tmp_path_factory.mktemp("decode") / "r", "zamba2-a6", "decode", "f32")
+    return recorded(tmp_path_factory.mktemp("decode") / "r", "zamba2-a6", "decode", "f32", spread=0)
 
 
 def test_a_hybrid_layer_by_name(decode: Recording) -> None:
@@ -130,7 +130,7 @@ def test_no_cache_has_no_states_and_one_token_may_be_a_chunk() -> None:
 
 
 def test_padding(tmp_path: Path) -> None:
-    recording = recorded(tmp_path / "r", "zamba2-a8", "padded-decode", "f32")
+    recording = recorded(tmp_path / "r", "zamba2-a8", "padded-decode", "f32", spread=0)
     masked = ("causal_conv1d", "mamba2_mixer", "mamba_layer", "hybrid_layer")
     for checkpoint in recording.checkpoints:
         expected = checkpoint["block"] in masked and checkpoint["step"] == 0
