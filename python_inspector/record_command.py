@@ -149,7 +149,8 @@ def record(options: argparse.Namespace) -> int:
         rows=options.rows,
         whole_layers=options.whole_layers,
     )
-    size = run.estimate(model, plan, what)
+    copies = options.copy_weights or options.weights is not None or run.folder_of(source) is None
+    size = run.estimate(model, plan, what, copies_weights=copies)
     run.check_disk(size, options.out)
     print(
         f"recording {plan.calls} forward calls, about {format_bytes(size.total)} "
@@ -166,7 +167,7 @@ def record(options: argparse.Namespace) -> int:
                 options.command_line,
                 options.name,
                 options.weights,
-                options.copy_weights or options.weights is not None,
+                copies,
                 progress=progress,
                 advance=advance,
             ),

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 
 from python_inspector.errors import FormatError, PlanError
+from python_inspector.format.payload import IN_PLACE
 from python_inspector.format.recording import ITEM_SIZES, TORCH_DTYPES
 from python_inspector.format.writer import Progress, Summary
 from python_inspector.models import dispatch, tiny
@@ -240,15 +241,19 @@ class Estimate:
         return self.weights + self.tensors
 
 
-def estimate(model: torch.nn.Module, plan: RunPlan, what: What) -> Estimate:
+def estimate(
+    model: torch.nn.Module, plan: RunPlan, what: What, *, copies_weights: bool = True
+) -> Estimate:
     """The size of a recording before it is made, from the config's widths; within a factor of two.
 
-    Every output is stored with a float32 delta; inputs are mostly outputs of another block. A model
-    whose config does not have the usual names counts as its weights only.
+    Every output is stored with a float32 delta; inputs are mostly outputs of another block. With
+    rows, layers have those of each, and the whole ones all tokens of their inputs. A model whose
+    config does not have the usual names counts as its weights only.
     """
     config: Any = model.config
     item = ITEM_SIZES[model_dtype(model)]
     weights = sum(parameter.numel() for parameter in model.parameters()) * item
+    weights *= copies_weights
     try:
         channels, inner = config.hidden_size, config.intermediate_size
         heads, layers = config.num_attention_heads, config.num_hidden_layers
@@ -259,13 +264,20 @@ def estimate(model: torch.nn.Module, plan: RunPlan, what: What) -> Estimate:
     if what.layers is not None:
         layers = len([index for index in what.layers if index < layers])
     cost = item + (4 if what.oracle else 0)
+    per_token = 9 * channels + 4 * inner + 4 * (heads + kv_heads) * width
     total = 0
     for queries, keys in _call_sizes(plan):
-        hidden = queries * (9 * channels + 4 * inner + 4 * (heads + kv_heads) * width)
         state = 2 * keys * kv_heads * width if plan.cache else 0
         scores = (6 * heads * queries + 2 * heads * width) * keys if what.internals else 0
-        logits = queries * config.vocab_size
-        total += (layers * (hidden + state + scores) + 2 * logits + 3 * queries * channels) * cost
+        mixed = queries * per_token + state + scores
+        rows = queries if what.rows is None else min(queries, what.rows)
+        if what.rows is None:
+            total += layers * mixed * cost
+        else:
+            whole = what.whole_layers
+            count = len(session.first_and_last(model) if whole is None else whole)
+            total += layers * rows * per_token * cost + count * mixed * item
+        total += rows * (2 * config.vocab_size + 3 * channels) * cost
     return Estimate(weights, total * plan.ids.shape[0])
 
 
@@ -273,10 +285,11 @@ def check_disk(size: Estimate, out: Path) -> None:
     """FormatError if the disk has less room than the recording needs while it is written."""
     folder = next(p for p in [out.absolute(), *out.absolute().parents] if p.exists())
     free = shutil.disk_usage(folder).free
-    if 2 * size.total > free:  # payloads are spooled first, then copied
+    copies = 2 if size.total < IN_PLACE else 1  # small payloads are spooled first, then copied
+    if copies * size.total > free:
         raise FormatError(
-            f"the recording needs about {2 * size.total} bytes while it is written, {folder} has "
-            f"{free}; record fewer --layers or --blocks, or fewer tokens"
+            f"the recording needs about {copies * size.total} bytes while it is written, {folder} "
+            f"has {free}; record fewer --layers or --blocks, or fewer tokens (--rows)"
         )
 
 

@@ -239,6 +239,18 @@ def test_the_size_estimate_is_within_a_factor_of_two(tmp_path: Path, name: str) 
     assert 0.5 < guess.tensors / summary.tensor_bytes < 2
 
 
+def test_the_size_estimate_of_some_rows(tmp_path: Path) -> None:
+    source = run.Source("tiny:gemma2", "bf16")
+    model = run.load_model(source)
+    plan = run.RunPlan(run.random_run_ids(source, model, 1, 300), 300)
+    what = run.What(rows=8, whole_layers=(0,), spread=2)
+    guess = run.estimate(model, plan, what, copies_weights=False)
+    assert guess.weights == 0
+    summary = run.record_run(model, source, plan, what, run.Where(tmp_path / "r", "test"))
+    assert 0.4 < guess.tensors / summary.tensor_bytes < 2.5
+    assert guess.tensors < 0.6 * run.estimate(model, plan, run.What()).tensors
+
+
 def test_validate_reports_every_bad_recording(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", str(CORPUS / "good"), str(CORPUS / "bad-version-3")]) == 3
     printed = capsys.readouterr().out
