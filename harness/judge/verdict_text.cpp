@@ -17,10 +17,10 @@ std::string short_number(double x) {
 
 // Counting gates have limit 0 and stand before the others, so the first infinite ratio wins.
 const Gate& worst_gate(const OutputVerdict& v) {
-  const Gate* worst = nullptr;
+  const Gate* worst = &v.gates.front();
   for (const Gate& gate : v.gates) {
     if (gate.passed) continue;
-    if (worst == nullptr || ratio(gate) > ratio(*worst)) worst = &gate;
+    if (worst->passed || ratio(gate) > ratio(*worst)) worst = &gate;
   }
   return *worst;
 }

@@ -256,7 +256,7 @@ bool change_theta(Mutant& m, const HostOperands& maker, double attention_scaling
 struct Bug {
   std::string_view name;
   Edit plant;
-  std::string_view feature = "";  // that a checkpoint cannot see where this passes
+  std::string_view feature = {};  // that a checkpoint cannot see where this passes
 };
 
 constexpr Bug kBugs[] = {

@@ -347,8 +347,9 @@ Json passing_bugs(const std::optional<std::vector<Margin>>& margins) {
 
 // What only results files say of a chain.
 void add_chain_figures(Json& json, const ChainReport& chain) {
+  const Json none = "";
   for (const char* id : {"first_divergence", "onset", "culprit", "culprit_block"}) {
-    if (json[id] == "") json[id] = nullptr;
+    if (json[id] == none) json[id] = nullptr;
   }
   for (size_t i = 0; i < chain.rows.size(); ++i) {
     json["rows"][i]["inherited"] = chain.rows[i].inherited(chain.rows);
