@@ -83,6 +83,12 @@ Tensor FaultyDevice::allocate(DType dtype, const Shape& shape) {
   return inner_.allocate(dtype, shape);
 }
 
+// Runs of a checkpoint share their operands; before each its outputs are poisoned.
+void FaultyDevice::fill(const Tensor& t, uint8_t byte) {
+  ops_.end_run();
+  inner_.fill(t, byte);
+}
+
 void FaultyDevice::synchronize() {
   if (synchronize_fails_ || lost_) {
     synchronize_fails_ = false;

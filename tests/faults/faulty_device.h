@@ -100,7 +100,7 @@ class FaultyDevice final : public Device {
   Tensor allocate(DType dtype, const Shape& shape) override;
   void upload(const Tensor& to, const void* from) override { inner_.upload(to, from); }
   void download(void* to, const Tensor& from) override { inner_.download(to, from); }
-  void fill(const Tensor& t, uint8_t byte) override { inner_.fill(t, byte); }
+  void fill(const Tensor& t, uint8_t byte) override;
   void synchronize() override;
   FaultyOps& ops() override { return ops_; }
 

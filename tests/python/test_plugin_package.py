@@ -37,7 +37,7 @@ def test_a_plugin_is_built_and_judged_from_the_installed_package(
     build = tmp_path / "build"
     run(
         *("cmake", "-S", project, "-B", build, f"-DSOURCE={source}"),
-        f"-DCMAKE_PREFIX_PATH={prefix}",
+        *("-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}"),  # there may be no make
     )
     run("cmake", "--build", build)
     recording = ROOT / "fixtures" / "llama-a1" / "whole-f32"
