@@ -10,8 +10,6 @@ constexpr int64_t kBlockRows = 32 * kTileRows;
 constexpr int64_t kBlockColumns = 256;
 constexpr int64_t kDepth = 256;
 
-int64_t round_up(int64_t x, int64_t multiple) { return (x + multiple - 1) / multiple * multiple; }
-
 }  // namespace
 
 BlockedGemm::BlockedGemm(const Simd& simd, const Format& storage, int64_t m, int64_t n, int64_t k)

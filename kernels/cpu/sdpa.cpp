@@ -15,11 +15,9 @@
 namespace plumb::cpu {
 namespace {
 
-constexpr int64_t kBlockRows = 8 * kTileRows;
+constexpr int64_t kBlockQueries = 8 * kTileRows;
 constexpr int64_t kBlockKeys = 128;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-int64_t round_up(int64_t x, int64_t multiple) { return (x + multiple - 1) / multiple * multiple; }
 
 class Attention {
  public:
@@ -41,7 +39,7 @@ class Attention {
         rows_(group_ * queries_),
         scale_(static_cast<float>(params.scale)),
         cap_(static_cast<float>(params.softcap.value_or(0))),
-        block_rows_(std::min(kBlockRows, round_up(rows_, kTileRows))),
+        block_rows_(std::min(kBlockQueries, round_up(rows_, kTileRows))),
         block_keys_(std::min(kBlockKeys, round_up(keys_, simd.tile_columns))),
         padded_head_dim_(round_up(v_head_dim_, simd.tile_columns)) {}
 
@@ -63,7 +61,7 @@ class Attention {
   struct Block {
     int64_t batch, kv_head, first, rows;  // rows [first, first + rows) of the group
     float *scores, *sums, *values, *q, *keys, *weights, *lines;
-    float max[kBlockRows], total[kBlockRows];
+    float max[kBlockQueries], total[kBlockQueries];
   };
   int64_t head(const Block& block, int64_t row) const {
     return block.kv_head * group_ + (block.first + row) / queries_;

@@ -16,6 +16,11 @@ inline constexpr int kTileRows = 6;  // rows of the product's micro-kernel
 inline constexpr int kMaxTileColumns = 32;
 inline constexpr float kMostAngle = 0x1p20f;
 
+// The next multiple. Each file has its own: they are compiled for different processors.
+static constexpr int64_t round_up(int64_t x, int64_t multiple) {
+  return (x + multiple - 1) / multiple * multiple;
+}
+
 // How the elements of a row are stored.
 enum Stored { kF16, kBf16, kF32 };
 inline constexpr int kStoredFormats = 3;

@@ -18,8 +18,6 @@ namespace {
 constexpr int64_t kChunk = 60;  // a multiple of kTileRows
 static_assert(kChunk % kTileRows == 0);
 
-int64_t round_up(int64_t x, int64_t multiple) { return (x + multiple - 1) / multiple * multiple; }
-
 struct Sizes {
   int64_t tokens, heads, head_dim, columns, per_group, chunks;
   int64_t width;  // head_dim, padded to the tile
