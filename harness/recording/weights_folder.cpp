@@ -14,7 +14,7 @@ File open_model_file(const std::string& recorded_folder, std::string_view name, 
     return File::open(folder / name);
   } catch (const BadInput& error) {
     field.fail("the model's weights are not copied into this recording, and ", error.what(),
-               ": name the folder that holds them now with --weights FOLDER");
+               ": name the folder that holds them now with --weights FOLDER, or in PLUMB_WEIGHTS");
   }
 }
 

@@ -1,8 +1,8 @@
 """Weights by reference: the safetensors files of the folder that a model was loaded from.
 
 A recording names such a file and the tensor in it with its SHA-256. Files are hashed once, tensor
-by tensor; the hashes are kept in the user's cache as long as a file has the same size, time of
-change and inode.
+by tensor; the hashes are kept in the user's cache as long as a file has the same size, times of
+modification and change, device and inode.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ class _Hashes:
 def _state_of(path: Path) -> list[Any]:
     """What changes when the file does."""
     status = path.stat()
-    return [str(path), status.st_size, status.st_mtime_ns, status.st_ino]
+    times = (status.st_mtime_ns, status.st_ctime_ns)  # the second cannot be set by programs
+    return [str(path), status.st_size, *times, status.st_dev, status.st_ino]
 
 
 def _cache() -> Path:
