@@ -12,6 +12,7 @@
 #include "harness/chain/chain_verdict.h"
 #include "harness/recording/recording_chain.h"
 #include "kernels/error.h"
+#include "kernels/thread_pool.h"
 
 namespace plumb::harness {
 namespace {
@@ -19,11 +20,12 @@ namespace {
 class Chain {
  public:
   Chain(const Recording& recording, Device& device, Device& oracle, const ReplayOptions& options,
-        CheckpointResult& result)
+        RunAlone run_alone, CheckpointResult& result)
       : recording_(recording),
         device_(device),
         oracle_(oracle),
         options_(options),
+        run_alone_(std::move(run_alone)),
         result_(result),
         dtype_(dtype_of_run(recording, device.name(), options)),
         replay_(recording) {}
@@ -32,6 +34,7 @@ class Chain {
 
  private:
   void run_model();
+  void compare();
   void simulate();
   void explain();
   void settle();
@@ -51,6 +54,7 @@ class Chain {
   Device& device_;
   Device& oracle_;
   const ReplayOptions& options_;
+  const RunAlone run_alone_;
   CheckpointResult& result_;
   const DType dtype_;
   ChainReplay replay_;
@@ -70,7 +74,7 @@ void Chain::run() {
     throw Unsupported(text("a float64 chain of a recording in ", name_of(recording_.dtype()),
                            ", whose constants were rounded to that"));
   }
-  chain_ = chain_rows(recording_, device_, oracle_, options_, result_);
+  chain_ = chain_rows(recording_, run_alone_, result_);
   for (ChainRow& row : rows()) {
     if (dtype_ == DType::f64 && !row.is_state()) row.isolated_limit = kLimits.chain_float64;
   }
@@ -80,9 +84,7 @@ void Chain::run() {
     tokens.push_back(static_cast<int64_t>(ids.front().size()));
   }
   judged_ = judged_tokens(recording_, chain_, tokens, replay_.goes_on());
-  for (size_t i = 0; i < rows().size(); ++i) {
-    compare_chained(rows()[i], recording_, *chain_.checkpoints[i], values_[i], judged_[i], dtype_);
-  }
+  compare();
   count_changes(findings(), rows());
   if (dtype_ != DType::f64) {
     forecast(rows());
@@ -117,6 +119,15 @@ void Chain::run_model() {
     }
   }
   for (size_t i = 0; i < rows().size(); ++i) values_.push_back(seen(i));
+}
+
+// Each row by itself, side by side.
+void Chain::compare() {
+  ThreadPool threads(options_.threads > 0 ? options_.threads : usable_cores());
+  threads.for_each(static_cast<int64_t>(rows().size()), 1e9, [this](int64_t at, int) {
+    const auto i = static_cast<size_t>(at);
+    compare_chained(rows()[i], recording_, *chain_.checkpoints[i], values_[i], judged_[i], dtype_);
+  });
 }
 
 // Simulates correct kernels where a closed form is exceeded; a row that only they let pass, and by
@@ -193,12 +204,13 @@ void Chain::settle() {
 }  // namespace
 
 CheckpointResult run_chain(const Recording& recording, Device& device, Device& oracle,
-                           const ReplayOptions& options) {
+                           const ReplayOptions& options, RunAlone run_alone) {
+  if (!run_alone) run_alone = run_in_turn(recording, device, oracle, options);
   CheckpointResult result = chain_to_be(recording, device.name(), options);
   status_of_exception(result, recording.folder().string(), [&] {
     require<BadInput>(recording.chained(), "chain", recording.name(),
                       " has no chained oracle; record it again with one");
-    Chain(recording, device, oracle, options, result).run();
+    Chain(recording, device, oracle, options, run_alone, result).run();
   });
   return result;
 }

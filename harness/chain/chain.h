@@ -15,6 +15,7 @@
 // blocks show their observer, against the float64 block on the same inputs.
 #pragma once
 
+#include "harness/chain/chain_rows.h"
 #include "harness/replay/replay.h"
 
 namespace plumb::harness {
@@ -22,8 +23,9 @@ namespace plumb::harness {
 // Builds the model of a chained recording, replays its whole run from the ids, and compares every
 // chained output with the chained oracle; where something is off, runs shadows and names the
 // culprit. The result's block is "model", its outputs are "chain" and "logits". Throws nothing for
-// what recording or device do: that becomes the status. Saturated in 16 bits: blind.
+// what recording or device do: that becomes the status. Saturated in 16 bits: blind. `run_alone`
+// runs its checkpoints; without one they are run in turn.
 CheckpointResult run_chain(const Recording& recording, Device& device, Device& oracle,
-                           const ReplayOptions& options);
+                           const ReplayOptions& options, RunAlone run_alone = {});
 
 }  // namespace plumb::harness

@@ -119,15 +119,28 @@ void add_floors(ChainRows& chain, const std::vector<Floors>& own) {
 
 }  // namespace
 
-ChainRows chain_rows(const Recording& recording, Device& device, Device& oracle,
-                     const ReplayOptions& options, CheckpointResult& result) {
+RunAlone run_in_turn(const Recording& recording, Device& device, Device& oracle,
+                     const ReplayOptions& options) {
+  return [&](const std::vector<const Checkpoint*>& checkpoints) {
+    Replayer replayer(recording, device, oracle, options);
+    std::vector<CheckpointResult> out;
+    for (const Checkpoint* checkpoint : checkpoints) out.push_back(replayer.run(*checkpoint));
+    return out;
+  };
+}
+
+ChainRows chain_rows(const Recording& recording, const RunAlone& run_alone,
+                     CheckpointResult& result) {
   ChainRows out = listed(recording);
+  std::vector<const Checkpoint*> checkpoints = out.checkpoints;  // one may have several rows
+  checkpoints.erase(std::unique(checkpoints.begin(), checkpoints.end()), checkpoints.end());
+  const std::vector<CheckpointResult> alone = run_alone(checkpoints);
   std::vector<Floors> floors;
-  Replayer replayer(recording, device, oracle, options);
-  CheckpointResult done;
+  size_t at = 0;
   for (size_t i = 0; i < out.rows.size(); ++i) {
-    if (done.checkpoint != out.rows[i].checkpoint) {
-      done = replayer.run(*out.checkpoints[i]);
+    if (checkpoints[at] != out.checkpoints[i]) ++at;
+    const CheckpointResult& done = alone.at(at);
+    if (floors.empty() || out.checkpoints[i] != out.checkpoints[i - 1]) {
       require_judged(done);
       note_run(result, done);
     }

@@ -1,6 +1,7 @@
 // The rows of a chain before the model runs: what the recording states and the isolated runs give.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "harness/judge/chain_figures.h"
@@ -15,10 +16,18 @@ struct ChainRows {
   double element_floor = 0;                    // F_E of the logits
 };
 
+// The results of these checkpoints alone, in their order.
+using RunAlone =
+    std::function<std::vector<CheckpointResult>(const std::vector<const Checkpoint*>& checkpoints)>;
+
+// One after the other.
+RunAlone run_in_turn(const Recording& recording, Device& device, Device& oracle,
+                     const ReplayOptions& options);
+
 // Runs every chained checkpoint alone; `result` takes what that says of contract and
 // implementations. Throws what kept one from being judged.
-ChainRows chain_rows(const Recording& recording, Device& device, Device& oracle,
-                     const ReplayOptions& options, CheckpointResult& result);
+ChainRows chain_rows(const Recording& recording, const RunAlone& run_alone,
+                     CheckpointResult& result);
 
 // For a program whose run was not watched: as for a device that adds the errors the reference adds,
 // which needs no device. Blocks that cannot be judged here have the floor of one rounding.

@@ -187,34 +187,6 @@ class Referee {
 
 }  // namespace
 
-double float64_products(const Recording& recording, const Checkpoint& checkpoint) {
-  double weights = 0, elements = 0, rows = 0, keys = 0;
-  for (const auto& [name, key] : checkpoint.weights) {
-    const Shape& shape = recording.tensor_info(key).shape;
-    if (shape.rank() == 2) weights += static_cast<double>(shape.numel());
-  }
-  for (const auto& [name, input] : checkpoint.inputs) {
-    const TensorInfo& t = recording.tensor_info(input.tensor);
-    if (!is_floating(t.dtype) || t.shape.rank() < 2) continue;
-    keys = std::max(keys, static_cast<double>(t.shape[-2]));
-    if (name != "hidden" && name != "x" && name != "q" && name != "a") continue;
-    elements = static_cast<double>(t.shape.numel());
-    rows = elements / static_cast<double>(std::max<int64_t>(t.shape[-1], 1));
-  }
-  return rows * weights + 2 * elements * keys;  // projections, and scores and values of attention
-}
-
-bool is_refereed(const Recording& recording, const Checkpoint& checkpoint, DType dtype,
-                 RefereeRule rule) {
-  constexpr double kAffordable = 2e10;  // a second or two on a few cores
-  if (rule == RefereeRule::always || dtype != recording.dtype()) return true;
-  if (float64_products(recording, checkpoint) <= kAffordable) return true;
-  const bool narrow = size_of(recording.dtype()) == 2;
-  return std::any_of(checkpoint.outputs.begin(), checkpoint.outputs.end(), [&](const auto& output) {
-    return !output.second.spread || (narrow && !output.second.model);
-  });
-}
-
 std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoint& checkpoint,
                                      const blocks::BlockEntry& block, const HostOperands& operands,
                                      const std::map<std::string, Tensor>& outputs,

@@ -9,6 +9,7 @@
 #include "harness/judge/verdict.h"
 #include "harness/replay/execute.h"
 #include "harness/replay/recorded_case.h"
+#include "harness/replay/referee_rule.h"
 
 namespace plumb::harness {
 
@@ -27,17 +28,6 @@ RunFacts facts_of(const std::vector<OpRecord>& records, DType dtype);
 RunFacts external_facts(const Recording& recording, const blocks::BlockEntry& block,
                         const Checkpoint& checkpoint, const HostOperands& operands, Device& oracle,
                         DType dtype, RoundingPoints points);
-
-// Whether our own float64 block runs beside what the recording says of it. Where it would take
-// long, and the recording has the rounded model and the spread of correct kernels, it need not.
-enum class RefereeRule { affordable, always };
-
-// Multiplications of the block in float64, about.
-double float64_products(const Recording& recording, const Checkpoint& checkpoint);
-
-// Whether it runs for this checkpoint.
-bool is_refereed(const Recording& recording, const Checkpoint& checkpoint, DType dtype,
-                 RefereeRule rule);
 
 // One case per output, `outputs` being what the run made. Runs the block on the oracle where the
 // verdict needs its rounded model or, for a dtype other than the recording's, the oracle itself; of

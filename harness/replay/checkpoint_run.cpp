@@ -146,21 +146,19 @@ CheckpointRun::Runs CheckpointRun::runs_on(Device& device, OpSet fused,
   return out;
 }
 
-bool CheckpointRun::refereed() const {
-  return is_refereed(recording_, checkpoint_, dtype_, options_.referee);
+bool CheckpointRun::is_refereed(bool fails) const {
+  return harness::is_refereed(recording_, checkpoint_, dtype_, options_.referee, fails);
 }
 
 std::vector<OutputCase> CheckpointRun::cases(const Execution& execution, Device& oracle) const {
   return output_cases(recording_, checkpoint_, *block_, operands_, execution.outputs,
-                      facts_of(execution.records, dtype_), oracle, refereed());
+                      facts_of(execution.records, dtype_), oracle, refereed_);
 }
 
-Verdict CheckpointRun::verdict_on(const Runs& runs, const std::vector<OutputCase>& cases,
-                                  CheckpointResult* notes) const {
+Verdict CheckpointRun::verdict_on(const Runs& runs, const std::vector<OutputCase>& cases) const {
   std::vector<OutputVerdict> outputs;
   for (const OutputCase& output : cases) {
     outputs.push_back(harness::judge(output));
-    if (notes) note_sample(output, *notes);
     if (dtype_ == recording_.dtype()) require_recorded_error(checkpoint_, outputs.back());
   }
   Verdict verdict = combine(std::move(outputs));
@@ -180,8 +178,15 @@ void CheckpointRun::judge(Device& oracle) {
     CheckpointResult& result = replayed_.result;
     const Execution& first = runs_->first;
     const RunFacts facts = facts_of(first.records, dtype_);
-    const std::vector<OutputCase> all = cases(first, oracle);
-    Verdict verdict = verdict_on(*runs_, all, &result);
+    refereed_ = is_refereed(false);
+    std::vector<OutputCase> all = cases(first, oracle);
+    Verdict verdict = verdict_on(*runs_, all);
+    if (verdict.status == Status::fail && !refereed_ && is_refereed(true)) {
+      refereed_ = true;
+      all = cases(first, oracle);
+      verdict = verdict_on(*runs_, all);
+    }
+    for (const OutputCase& output : all) note_sample(output, result);
     result.contract = to_string(facts.contract);
     result.looser = looser_;
     result.impl = implementations_of(first.records);
@@ -189,8 +194,8 @@ void CheckpointRun::judge(Device& oracle) {
                                [](const OpRecord& r) { return is_fused(r.op); });
     result.determinism = runs_->unstable.empty() ? Determinism::d0 : Determinism::d1;
     result.runs = std::max(options_.repeat, 2);
-    result.refereed = refereed();
-    if (!result.refereed) {
+    result.refereed = refereed_;
+    if (!refereed_) {
       result.details.push_back(
           "judged by what the recording says alone; --referee native runs our float64 block, too");
     }
@@ -217,7 +222,7 @@ void CheckpointRun::explain(Device& device, Device& oracle) {
     CheckpointResult& result = replayed_.result;
     if (result.fused && options_.fuse) {
       const Runs apart = runs_on(device, OpSet(), nullptr);
-      const Status status = verdict_on(apart, cases(apart.first, oracle), nullptr).status;
+      const Status status = verdict_on(apart, cases(apart.first, oracle)).status;
       const bool passes = status == Status::pass || status == Status::blind;
       result.details.push_back(text("composed (--no-fuse): ", name_of(status),
                                     passes ? "  -> look at a fused op, not a primitive"

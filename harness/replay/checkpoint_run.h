@@ -49,9 +49,8 @@ class CheckpointRun {
   Runs runs_on(Device& device, OpSet fused, ResidentWeights* resident) const;
   std::map<std::string, std::string> weight_keys() const;
   std::vector<OutputCase> cases(const Execution& execution, Device& oracle) const;
-  Verdict verdict_on(const Runs& runs, const std::vector<OutputCase>& cases,
-                     CheckpointResult* notes) const;
-  bool refereed() const;
+  Verdict verdict_on(const Runs& runs, const std::vector<OutputCase>& cases) const;
+  bool is_refereed(bool fails) const;
   OpSet fused() const { return options_.fuse ? OpSet().set() : OpSet(); }
 
   const Recording& recording_;
@@ -62,6 +61,7 @@ class CheckpointRun {
   HostOperands operands_;
   std::optional<Runs> runs_;
   std::vector<std::string> looser_;
+  bool refereed_ = false;
   Replayed replayed_;
   bool alive_ = true;  // no stage has failed
 };

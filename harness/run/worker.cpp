@@ -131,10 +131,28 @@ struct Worker::Execution {
     return replayed;
   }
 
-  Replayed run(const Job& job) const {
-    if (!job.checkpoint) return {run_chain(*job.recording, *device, *oracle, *job.options), {}};
+  Replayed run(const Job& job) {
+    if (!job.checkpoint) return {chain(job), {}};
     Replayer replayer(*job.recording, *device, *oracle, *job.options);
     return kept(replayer.run_and_keep(*job.checkpoint));
+  }
+
+  CheckpointResult chain(const Job& job) {
+    const auto side_by_side = [&](const std::vector<const Checkpoint*>& checkpoints) {
+      std::vector<Job> jobs;
+      for (const Checkpoint* it : checkpoints) jobs.push_back({job.recording, it, job.options});
+      std::vector<CheckpointResult> out;
+      const auto nothing = [](size_t) {};
+      const auto ends = [&](size_t, const std::string& words, bool) {
+        out.push_back(unpacked(words).result);
+        return true;
+      };
+      if (!pipeline.run(jobs, 0, jobs.size(), {nothing, nothing, ends})) {
+        throw DeviceError(text(out.back().checkpoint, ": ", out.back().reason));
+      }
+      return out;
+    };
+    return run_chain(*job.recording, *device, *oracle, *job.options, side_by_side);
   }
 
   // Chains take the whole device, and all of the oracle's threads. False as Pipeline::run().

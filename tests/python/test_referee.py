@@ -1,0 +1,75 @@
+"""When our own float64 block runs beside what a recording says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from harness_runs import verify
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from python_inspector import record
+
+WITHOUT = "judged by what the recording says alone; --referee native runs our float64 block, too"
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two MLPs whose weights take a while to be widened."""
+    config = LlamaConfig(
+        vocab_size=32,
+        hidden_size=512,
+        intermediate_size=7168,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+    )
+    torch.manual_seed(3)
+    model = LlamaForCausalLM._from_config(config, dtype=torch.bfloat16).eval()
+    for norm in (m for m in model.modules() if type(m).__name__ == "LlamaRMSNorm"):
+        torch.nn.init.normal_(norm.weight, 1, 0.1)
+    out = tmp_path_factory.mktemp("large") / "run"
+    with record(model, out, blocks=["glu_mlp"], spread=4), torch.no_grad():
+        model(torch.tensor([[1, 2, 3]]), use_cache=False)
+    return out
+
+
+def refereed(folder: Path, tmp_path: Path, *options: str) -> tuple[int, list[bool]]:
+    done = verify(tmp_path, "--fixture", str(folder), "--device", "cpu", *options)
+    assert len(done.results) == 2, done.stderr
+    return done.code, [WITHOUT not in result["details"] for result in done.results]
+
+
+def with_activation(recording: Path, folder: Path, layers: set[int]) -> Path:
+    """The recording, where these layers say that they are of another activation."""
+    content: dict[str, Any] = json.loads((recording / "recording.json").read_text())
+    for layer in layers:
+        params = content["checkpoints"][layer]["params"]
+        assert params["function"] == "silu"
+        params["function"] = "gelu_pytorch_tanh"
+    folder.mkdir()
+    (folder / "recording.json").write_text(json.dumps(content))
+    for file in recording.iterdir():
+        if file.name != "recording.json":
+            (folder / file.name).hardlink_to(file)
+    return folder
+
+
+def test_it_runs_once_for_each_kind_of_checkpoint_that_takes_long(
+    recording: Path, tmp_path: Path
+) -> None:
+    assert refereed(recording, tmp_path) == (0, [True, False])
+    assert refereed(recording, tmp_path, "--referee", "native") == (0, [True, True])
+
+
+def test_it_runs_before_a_checkpoint_fails(recording: Path, tmp_path: Path) -> None:
+    folder = with_activation(recording, tmp_path / "edited", {0, 1})
+    assert refereed(folder, tmp_path) == (1, [True, True])
+
+
+def test_each_params_have_a_checkpoint_of_their_own(recording: Path, tmp_path: Path) -> None:
+    folder = with_activation(recording, tmp_path / "edited", {1})
+    code, ran = refereed(folder, tmp_path)
+    assert (code, ran) == (1, [True, True])
