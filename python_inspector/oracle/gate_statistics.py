@@ -7,6 +7,7 @@ as [k] in float64.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,17 @@ _SPARSE_TILE = 64
 """Columns of a tile where only some rows are there."""
 
 Figures = dict[str, torch.Tensor]
+_Key = tuple[int, tuple[int, ...], bool, int, tuple[int, int, int] | None]
+
+
+@dataclass
+class _Family:
+    """The groups of a family: their sizes, 0 for those that do not count, and what errors are
+    measured in."""
+
+    sizes: torch.Tensor
+    scales: torch.Tensor
+    all_count: bool
 
 
 @dataclass
@@ -43,9 +55,18 @@ class Layout:
 
     def matrix(self, t: torch.Tensor) -> torch.Tensor:
         """[..., rows, columns] of a tensor with or without samples in front, in float64."""
+        return self.arranged(t).double()
+
+    def arranged(self, t: torch.Tensor) -> torch.Tensor:
+        """The same in its own dtype."""
         extra = t.ndim - len(self.order)
         order = [*range(extra), *(axis + extra for axis in self.order)]
-        return t.permute(order).reshape(*t.shape[:extra], self.rows, self.columns).double()
+        return t.permute(order).reshape(*t.shape[:extra], self.rows, self.columns)
+
+    @property
+    def key(self) -> _Key:
+        """What the groups of a family depend on."""
+        return (self.batch, tuple(self.tokens), self.whole, self.columns, self.head)
 
     @property
     def rows(self) -> int:
@@ -93,28 +114,35 @@ class Scales:
         self.known = self.o if self.all_usable else torch.where(self.usable, self.o, 0.0)
         self._sum = self.known.square().sum()
         self._element = torch.maximum(self.known.abs(), self._row_scales()[:, None])
-        self._families = self._make_families()
+        self._families = {name: self._family(name) for name in family_names(layout)}
+        self._positive = self._find_positive()
 
     def _row_scales(self) -> torch.Tensor:
-        magnitudes = torch.where(self.usable, self.o.abs(), torch.nan)
-        rows = _medians(magnitudes) / _MEDIAN_TO_SIGMA
-        smallest = SMALLEST_SCALE * float(_medians(rows[None])[0])
-        rows = rows.nan_to_num(0.0)
-        return rows.clamp_min(0.0 if math.isnan(smallest) else smallest)
+        magnitudes = self.o.abs()
+        if not self.all_usable:
+            magnitudes = torch.where(self.usable, magnitudes, torch.nan)
+        rows = _medians(magnitudes, complete=self.all_usable) / _MEDIAN_TO_SIGMA
+        return _not_too_small(rows, complete=self.all_usable and self.layout.columns > 0)
 
-    def _make_families(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        """Of each family the sizes of its groups and what their errors are measured in."""
-        families = {}
-        counts, squares = self.usable.double()[None], self.known.square()[None]
-        for name in family_names(self.layout):
-            sizes = group_sums(counts, name, self.layout)[0]
-            sums = group_sums(squares, name, self.layout)[0]
-            counted = sizes >= SMALLEST_GROUP
-            scales = torch.where(counted, (sums / sizes).sqrt(), torch.nan)
-            smallest = SMALLEST_SCALE * float(_medians(scales[None])[0])
-            scales = scales.nan_to_num(0.0).clamp_min(0.0 if math.isnan(smallest) else smallest)
-            families[name] = (torch.where(counted, sizes, 0.0), scales)
-        return families
+    def _family(self, name: str) -> _Family:
+        if self.all_usable:
+            sizes, all_count = _whole_sizes(name, self.layout, self.o.device)
+        else:
+            sizes = group_sums(self.usable.double()[None], name, self.layout)[0]
+            all_count = False
+        sums = group_sums(self.known.square()[None], name, self.layout)[0]
+        if all_count:
+            return _Family(sizes, _not_too_small((sums / sizes).sqrt(), complete=True), True)
+        counted = sizes >= SMALLEST_GROUP
+        scales = torch.where(counted, (sums / sizes).sqrt(), torch.nan)
+        return _Family(torch.where(counted, sizes, 0.0), _not_too_small(scales), False)
+
+    def _find_positive(self) -> dict[str, bool]:
+        """Which divisors have no zeros, asked of the device at once."""
+        divisors = {"tensor": self._sum, "element": self._element}
+        divisors |= {name: family.scales for name, family in self._families.items()}
+        flags = torch.stack([(divisor > 0).all() for divisor in divisors.values()]).tolist()
+        return dict(zip(divisors, flags, strict=True))
 
     def statistics(self, y: torch.Tensor) -> Figures:
         """E_T as `tensor`, M_A by the names of its families, M_E as `element`, g as `gain`."""
@@ -122,12 +150,17 @@ class Scales:
         if not self.all_usable:
             off = torch.where(self.usable, off, 0.0)
         squares = off.square()
-        figures = {"tensor": _quotient(squares.sum((1, 2)), self._sum).sqrt()}
+        figures = {"tensor": self._quotient(squares.sum((1, 2)), self._sum, "tensor").sqrt()}
         for name in self._families:
             figures[name] = _largest(self._group_errors(squares, name))
-        figures["element"] = _largest(_quotient(off.abs(), self._element).flatten(1))
-        figures["gain"] = _quotient((off * self.known).sum((1, 2)), self._sum)
+        figures["element"] = _largest(
+            self._quotient(off.abs(), self._element, "element").flatten(1)
+        )
+        figures["gain"] = self._quotient((off * self.known).sum((1, 2)), self._sum, "tensor")
         return figures
+
+    def _quotient(self, a: torch.Tensor, b: torch.Tensor, name: str) -> torch.Tensor:
+        return a / b if self._positive[name] else _quotient(a, b)
 
     def families(self) -> list[str]:
         return list(self._families)
@@ -139,18 +172,19 @@ class Scales:
 
     def group_sizes(self, family: str) -> torch.Tensor:
         """Usable elements of each group, 0 for groups that do not count."""
-        return self._families[family][0]
+        return self._families[family].sizes
 
-    def _group_errors(self, squares: torch.Tensor, family: str) -> torch.Tensor:
-        sizes, scales = self._families[family]
-        errors = _quotient((group_sums(squares, family, self.layout) / sizes).sqrt(), scales)
-        return torch.where(sizes > 0, errors, 0.0)
+    def _group_errors(self, squares: torch.Tensor, name: str) -> torch.Tensor:
+        family = self._families[name]
+        means = group_sums(squares, name, self.layout) / family.sizes
+        errors = self._quotient(means.sqrt(), family.scales, name)
+        return errors if family.all_count else torch.where(family.sizes > 0, errors, 0.0)
 
     def differing(self, y: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
         """How many valid elements of each output are not m's; -0 equals 0, NaN equals NaN."""
-        y, m = self.layout.matrix(y), self.layout.matrix(m)
+        y, m = self.layout.arranged(y), self.layout.arranged(m)
         same = (y == m) | (y.isnan() & m.isnan())
-        return (~same & self.usable).sum((1, 2)).double()
+        return (~same if self.all_usable else ~same & self.usable).sum((1, 2)).double()
 
 
 def family_names(layout: Layout) -> list[str]:
@@ -178,11 +212,42 @@ def _tile_sums(x: torch.Tensor, layout: Layout) -> torch.Tensor:
     across = -(-layout.columns // width)
     x = torch.nn.functional.pad(x, (0, across * width - layout.columns))
     x = x.reshape(*x.shape[:2], across, width).sum(3)
-    tiles = sorted({token // _TILE for token in layout.tokens})
-    at = torch.tensor([tiles.index(token // _TILE) for token in layout.tokens], device=x.device)
+    at, tiles = _tiles(tuple(layout.tokens), x.device)
     x = x.reshape(len(x), layout.batch, len(layout.tokens), across)
-    out = x.new_zeros(len(x), layout.batch, len(tiles), across)
+    out = x.new_zeros(len(x), layout.batch, tiles, across)
     return out.index_add_(2, at, x).flatten(1)
+
+
+@functools.lru_cache(maxsize=64)
+def _tiles(tokens: tuple[int, ...], device: torch.device) -> tuple[torch.Tensor, int]:
+    """Of each token the place of its tile, and how many tiles there are."""
+    tiles = sorted({token // _TILE for token in tokens})
+    places = {tile: place for place, tile in enumerate(tiles)}
+    return torch.tensor([places[token // _TILE] for token in tokens], device=device), len(tiles)
+
+
+def _whole_sizes(name: str, layout: Layout, device: torch.device) -> tuple[torch.Tensor, bool]:
+    """Of the groups where every element is usable, and whether all count."""
+    key = (name, layout.key, device)
+    if key not in _known_sizes:
+        while len(_known_sizes) >= _MOST_SIZES:
+            _known_sizes.pop(next(iter(_known_sizes)))
+        ones = torch.ones(1, layout.rows, layout.columns, dtype=torch.float64, device=device)
+        sizes = group_sums(ones, name, layout)[0]
+        _known_sizes[key] = sizes, bool((sizes >= SMALLEST_GROUP).all())
+    return _known_sizes[key]
+
+
+_known_sizes: dict[tuple[str, _Key, torch.device], tuple[torch.Tensor, bool]] = {}
+_MOST_SIZES = 64
+
+
+def _not_too_small(scales: torch.Tensor, *, complete: bool = False) -> torch.Tensor:
+    """At least a share of their median; 0 for NaN. `complete`: there is none."""
+    smallest = SMALLEST_SCALE * _medians(scales[None], complete=complete)[0]
+    if not complete:
+        scales, smallest = scales.nan_to_num(0.0), smallest.nan_to_num(0.0, posinf=torch.inf)
+    return scales.clamp_min(smallest)
 
 
 def sketch_errors(
@@ -207,11 +272,16 @@ def _largest(values: torch.Tensor) -> torch.Tensor:
     return values.amax(1)
 
 
-def _medians(values: torch.Tensor) -> torch.Tensor:
-    """Of each row without its NaNs, the mean of the two middle ones; NaN for none."""
-    if values.shape[1] == 0:
+def _medians(values: torch.Tensor, *, complete: bool = False) -> torch.Tensor:
+    """Of each row without its NaNs, the mean of the two middle ones; NaN for none. `complete`:
+    there are no NaNs."""
+    length = values.shape[1]
+    if length == 0:
         return values.new_full((len(values),), torch.nan)
     ordered = values.sort(1).values  # NaNs last
+    if complete:
+        first, second = ordered[:, (length - 1) // 2], ordered[:, length // 2]
+        return torch.where(first == second, first, (first + second) / 2)
     count = (~values.isnan()).sum(1, keepdim=True)
     low, high = (ordered.gather(1, i.clamp_min(0)) for i in ((count - 1) // 2, count // 2))
     middle = torch.where(low == high, low, (low + high) / 2)

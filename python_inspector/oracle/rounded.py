@@ -123,7 +123,7 @@ class _Rounded(DispatchMode):
             if not is_inexact(t) or t.dtype not in LOW:
                 return t
             self._note(name_of(func), operands, t)
-            if self._simulation.runs == 0:
+            if not self._simulation.samples():
                 return t
             exact = t.to(LOW[t.dtype])
             off = self._simulation.perturb(exact, FUNCTIONS * exact.abs(), stacked=False)
@@ -210,14 +210,15 @@ class _Rounded(DispatchMode):
     ) -> torch.Tensor:
         """`exact` itself where every kernel has the same."""
         simulation = self._simulation
-        if simulation.runs == 0:
-            return exact
+        out, of = exact, simulation.samples()
         if simulation.truncating and truncation.applies(name):
-            return truncation.truncated(name, operands, exact, stacked, simulation)
+            out = truncation.truncated(name, operands, exact, stacked, simulation)
+            of = simulation.samples(product=False)
+        if not of:
+            return out
         args, kwargs = operands.first_row()
-        out = exact
         for part in noise(name, func, args, kwargs, exact[0] if stacked else exact):
-            out = simulation.perturb(out, part.scale, stacked or out is not exact, part.times)
+            out = simulation.perturb(out, part.scale, stacked or out is not exact, part.times, of)
         return out
 
     def _moved(

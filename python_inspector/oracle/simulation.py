@@ -43,8 +43,9 @@ class Simulation:
     limit: int | None = None
     """Elements of a float64 stack, by default LIMIT or what an accelerator has room for; ignored
     for one run, which cannot be divided."""
-    truncating: bool = False
-    """Products accumulate as tensor cores do (truncation.py)."""
+    truncating: int = 0
+    """Further ones whose products accumulate as tensor cores do (truncation.py), with normal
+    numbers of their own: the same, whether they run beside the others or alone."""
     kept: Collection[int] = ()
     """Operations, by their place in the list, whose 16-bit results stay in float32."""
     operations: list[dict[str, Any]] = field(default_factory=list)
@@ -53,11 +54,19 @@ class Simulation:
 
     def __post_init__(self) -> None:
         self.stacks = Stacks(self.rows)
+        self._nearest = Samples(slice(1, 1 + self.runs), self.runs, self.normals)
+        own = self.normals.again() if self.runs else self.normals
+        self._truncating = Samples(slice(1 + self.runs, self.rows), self.truncating, own)
 
     @property
     def rows(self) -> int:
         """Rows of a stack: the rounded model, then the simulated kernels."""
-        return self.runs + 1
+        return 1 + self.runs + self.truncating
+
+    def samples(self, product: bool | None = None) -> list[Samples]:
+        """The simulated kernels; of a product those that round and those that truncate apart."""
+        every = {False: self._nearest, True: self._truncating}
+        return [it for cuts, it in every.items() if it.count and product in (None, cuts)]
 
     def keeps(self, dtype: torch.dtype) -> bool:
         """Whether the operation at hand does not round to this dtype."""
@@ -65,12 +74,8 @@ class Simulation:
 
     def check(self, elements: int, device: torch.device) -> None:
         limit = self.limit or (LIMIT if device.type == "cpu" else LIMIT_ON_DEVICE)
-        if self.runs > 1 and self.rows * elements > limit:
+        if self.rows > 2 and self.rows * elements > limit:
             raise TooLargeError(f"{self.rows} runs of {elements} elements, at most {limit}")
-
-    def normal(self, shape: Sequence[int], device: torch.device) -> torch.Tensor:
-        """A normal number for every element of the simulated kernels' results."""
-        return self.normals.draw((self.runs, *shape), device)
 
     def spread_out(self, exact: torch.Tensor, stacked: bool) -> torch.Tensor:
         """A stack that may be written to; `exact` itself where it is one."""
@@ -85,14 +90,30 @@ class Simulation:
         scale: torch.Tensor,
         stacked: bool,
         times: torch.Tensor | None = None,
+        of: Sequence[Samples] | None = None,
     ) -> torch.Tensor:
-        """The result as each simulated kernel has it: off by `scale` times a normal number."""
-        off = self.normal(scale.shape, scale.device) * scale
-        if exact.is_complex():
-            off = torch.complex(off, self.normal(scale.shape, scale.device) * scale)
+        """The result as each simulated kernel has it, or those it is `of`: off by `scale` times a
+        normal number."""
         out = self.spread_out(exact, stacked)
-        out[1:] += off if times is None else off * times
+        for samples in self.samples() if of is None else of:
+            off = samples.normal(scale) * scale
+            if exact.is_complex():
+                off = torch.complex(off, samples.normal(scale) * scale)
+            out[samples.rows] += off if times is None else off * times
         return out
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Simulated kernels of one kind: their rows in a stack."""
+
+    rows: slice
+    count: int
+    normals: Normals
+
+    def normal(self, like: torch.Tensor) -> torch.Tensor:
+        """A normal number for every element of each one's result."""
+        return self.normals.draw((self.count, *like.shape), like.device)
 
 
 class Normals:
@@ -100,9 +121,14 @@ class Normals:
     where they are used, because a host's cannot keep up with an accelerator."""
 
     def __init__(self, text: str) -> None:
+        self._text = text
         digest = hashlib.sha256(text.encode()).digest()
         self._seed = int.from_bytes(digest[:7], "little")
         self._generators: dict[torch.device, torch.Generator] = {}
+
+    def again(self) -> Normals:
+        """The same numbers from the first one."""
+        return Normals(self._text)
 
     def draw(self, shape: Sequence[int], device: torch.device) -> torch.Tensor:
         if device not in self._generators:

@@ -52,7 +52,7 @@ def test_a_case_is_good_when_all_of_it_is(
 ) -> None:
     commands = []
 
-    def run(command: list[str], timeout: float):
+    def run(command: list[str], timeout: float, env: dict[str, str]):
         commands.append(command)
         if "record" in command:
             out = Path(command[command.index("--out") + 1])
