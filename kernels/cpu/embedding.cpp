@@ -18,9 +18,15 @@ void CpuOps::do_embedding(const Tensor& out, const Tensor& ids, const Tensor& we
   }
   if (out.numel() == 0) return;
   const float factor = static_cast<float>(scale);
+  const auto source_of = [&](int64_t i) {
+    return storage.at(weight, ids.data<int64_t>()[id_at[i]] * weight.stride(0));
+  };
   pool_.for_each(id_at.count(), 0.5 * static_cast<double>(channels), [&](int64_t i, int) {
-    const int64_t id = ids.data<int64_t>()[id_at[i]];
-    const char* source = storage.at(weight, id * weight.stride(0));
+    const char* source = source_of(i);
+    // Rows lie anywhere: the next one's first lines are on their way while this one is copied.
+    if (i + 1 < id_at.count()) {
+      for (int line = 0; line < 8; ++line) __builtin_prefetch(source_of(i + 1) + 64 * line);
+    }
     char* target = storage.at(static_cast<char*>(out.raw()), to[i]);
     if (scale == 1) {
       std::memcpy(target, source, static_cast<size_t>(channels * storage.size()));

@@ -83,8 +83,10 @@ struct Rotation {
       rotate(scratch, second(scratch), scratch, second(scratch), cos, sin, cos, sin, pairs);
       (storage.wide() ? interleave<uint32_t> : interleave<uint16_t>)(out, scratch, pairs);
     }
+    const int64_t rest = head_dim - 2 * pairs;
+    if (rest == 0) return;
     std::memmove(storage.at(out, 2 * pairs), storage.at(x, 2 * pairs),
-                 static_cast<size_t>((head_dim - 2 * pairs) * storage.size()));
+                 static_cast<size_t>(rest * storage.size()));
   }
 };
 
@@ -106,21 +108,25 @@ void CpuOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, co
   Arena::Scope scope(arena());
   const Tensor scratch = arena().take(x.dtype(), {pool_.size(), r});
   const double cost = 0.5 * static_cast<double>(unit_tokens * unit_heads * head_dim);
+  const int64_t x_head = x.stride(1), x_token = x.stride(2), cos_token = cos.stride(1);
+  const int64_t out_head = out.stride(1), out_token = out.stride(2), sin_token = sin.stride(1);
   pool_.for_each(batch * groups * blocks, cost, [&](int64_t unit, int worker) {
     const int64_t b = unit / blocks / groups, group = unit / blocks % groups;
     const int64_t first = unit % blocks * unit_tokens;
-    const int64_t count = std::min(unit_tokens, tokens - first);
-    for (int64_t n = 0; n < count * unit_heads; ++n) {
-      const int64_t t = first + n / unit_heads, h = group * unit_heads + n % unit_heads;
-      const auto head = [&](const Tensor& a) {
-        return b * a.stride(0) + h * a.stride(1) + t * a.stride(2);
-      };
-      const auto angles = [&](const Tensor& a) {
-        return storage.at(a, b * a.stride(0) + t * a.stride(1));
-      };
-      rotation.row(storage.at(static_cast<char*>(out.raw()), head(out)), storage.at(x, head(x)),
-                   angles(cos), angles(sin),
-                   storage.at(static_cast<char*>(scratch.raw()), worker * r));
+    const int64_t end = std::min(tokens, first + unit_tokens);
+    char* line = storage.at(static_cast<char*>(scratch.raw()), worker * r);
+    const auto head = [&](const Tensor& a) {
+      return b * a.stride(0) + group * unit_heads * a.stride(1);
+    };
+    char* to = storage.at(static_cast<char*>(out.raw()), head(out));
+    const char* from = storage.at(x, head(x));
+    const char *c = storage.at(cos, b * cos.stride(0)), *s = storage.at(sin, b * sin.stride(0));
+    for (int64_t t = first; t < end; ++t) {
+      for (int64_t h = 0; h < unit_heads; ++h) {
+        rotation.row(storage.at(to, t * out_token + h * out_head),
+                     storage.at(from, t * x_token + h * x_head), storage.at(c, t * cos_token),
+                     storage.at(s, t * sin_token), line);
+      }
     }
   });
 }
