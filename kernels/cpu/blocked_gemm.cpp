@@ -127,10 +127,10 @@ void multiply_rows(const Simd& simd, const Format& storage, const Gemm& gemm, co
       const char* row = storage.at(gemm.b, (first + j) * gemm.b_stride);
       double sum[kGemvRows] = {};
       for (int64_t at = 0; at < gemm.k; at += kPiece) {
-        float buffer[kPiece];
+        float dots[kGemvRows];
         const int64_t n = std::min(kPiece, gemm.k - at);
-        const float* piece = storage.read(storage.at(row, at), buffer, n);
-        for (int64_t i = 0; i < gemm.m; ++i) sum[i] += simd.dot(a + i * gemm.k + at, piece, n);
+        storage.rows().dots[gemm.m - 1](dots, a + at, gemm.k, storage.at(row, at), n);
+        for (int64_t i = 0; i < gemm.m; ++i) sum[i] += dots[i];
       }
       for (int64_t i = 0; i < gemm.m; ++i) sums[i][j] = static_cast<float>(sum[i]);
     }

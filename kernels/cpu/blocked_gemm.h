@@ -18,6 +18,7 @@ struct Gemm {
   const char* bias;   // [n] or null
   char* out;
   const RowOffsets* out_rows;
+  int64_t first_row = 0;  // of a and out, among those of a_rows and out_rows; PairGemm only
 };
 
 // The output is cut into blocks by its shape alone; every block is computed by one thread and sums
@@ -55,7 +56,6 @@ class BlockedGemm {
 
 // At most kGemvRows rows: every output is a dot product with a row of b, which is read once.
 // b_by_columns only. Handles columns [begin, end); `a` has been widened to float32, [m, k].
-inline constexpr int64_t kGemvRows = 4;
 void multiply_rows(const Simd& simd, const Format& storage, const Gemm& gemm, const float* a,
                    int64_t begin, int64_t end);
 

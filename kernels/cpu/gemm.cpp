@@ -7,6 +7,7 @@
 #include "kernels/cpu/blocked_gemm.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/cpu/pair_gemm.h"
 
 namespace plumb::cpu {
 namespace {
@@ -15,14 +16,18 @@ namespace {
 constexpr int64_t kOnednnRows = 24;
 constexpr double kOnednnProducts = 4e6;
 
+void widen_rows(const Format& storage, const Gemm& gemm, float* rows) {
+  for (int64_t i = 0; i < gemm.m; ++i) {
+    storage.widen(rows + i * gemm.k, storage.at(gemm.a, (*gemm.a_rows)[i]), gemm.k);
+  }
+}
+
 void gemv(const Simd& simd, ThreadPool& pool, Arena& arena, const Format& storage,
           const Gemm& gemm) {
   constexpr int64_t kColumns = 64;
   const Tensor wide = arena.take(DType::f32, {gemm.m, gemm.k});
   float* rows = wide.data<float>();
-  for (int64_t i = 0; i < gemm.m; ++i) {
-    storage.widen(rows + i * gemm.k, storage.at(gemm.a, (*gemm.a_rows)[i]), gemm.k);
-  }
+  widen_rows(storage, gemm, rows);
   const double cost = 0.2 * static_cast<double>(gemm.m * kColumns * (gemm.k + 16));
   pool.for_each((gemm.n + kColumns - 1) / kColumns, cost, [&](int64_t unit, int) {
     const int64_t begin = unit * kColumns;
@@ -30,8 +35,40 @@ void gemv(const Simd& simd, ThreadPool& pool, Arena& arena, const Format& storag
   });
 }
 
-void blocked(const Simd& simd, ThreadPool& pool, Arena& arena, const Format& storage,
-             const Gemm& gemm) {
+// `count` products of one shape: gemm_of(i) is one of them.
+template <class GemmOf>
+void pairs(const Simd& simd, ThreadPool& pool, Arena& arena, int64_t count, const Gemm& shape,
+           const GemmOf& gemm_of) {
+  const PairGemm product(simd, shape.m, shape.n, shape.k);
+  const int64_t words = product.scratch_words(), panels = product.panels();
+  const Tensor scratch = arena.take(DType::f32, {pool.size(), words});
+  const Tensor packed = arena.take(DType::f32, {count, product.packed_words()});
+  const auto packed_a = [&](int64_t i) {
+    return packed.data<float>() + i * product.packed_words();
+  };
+  pool.for_each(count * panels, product.panel_cost(), [&](int64_t unit, int worker) {
+    const int64_t i = unit / panels;
+    product.pack(gemm_of(i), unit % panels, packed_a(i), scratch.data<float>() + worker * words);
+  });
+  const int64_t blocks = product.blocks();
+  pool.for_each(count * blocks, product.block_cost(), [&](int64_t unit, int worker) {
+    const int64_t i = unit / blocks;
+    product.compute(gemm_of(i), unit % blocks, packed_a(i), scratch.data<float>() + worker * words);
+  });
+}
+
+void blocked(const Simd& simd, ThreadPool& pool, Arena& arena, DType dtype, const Gemm& gemm) {
+  constexpr int64_t kPackedRows = 4096;  // at a time, so that long inputs need no copy of them all
+  if (PairGemm::multiplies(simd, dtype)) {
+    Gemm part = gemm;
+    for (; part.first_row < gemm.m; part.first_row += kPackedRows) {
+      part.m = std::min(kPackedRows, gemm.m - part.first_row);
+      Arena::Scope scope(arena);
+      pairs(simd, pool, arena, 1, part, [&](int64_t) { return part; });
+    }
+    return;
+  }
+  const Format storage(simd, dtype);
   const BlockedGemm blocks(simd, storage, gemm.m, gemm.n, gemm.k);
   const int64_t floats = blocks.scratch_floats();
   const Tensor scratch = arena.take(DType::f32, {pool.size(), floats});
@@ -92,44 +129,55 @@ void CpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
   // oneDNN wants rows at equal distances that do not overlap.
   const bool regular = x_rows.uniform() && x_rows.stride() >= gemm.k && gemm.b_stride >= gemm.k;
   const bool can = use_onednn_ && onednn::multiplies(x.dtype()) && gemm.k > 0 && regular;
-  const bool pays = gemm.m >= kOnednnRows && products >= kOnednnProducts;
+  // Where the processor multiplies pairs, but no matrices, our own product is as fast or faster.
+  const bool own = PairGemm::multiplies(*simds_.front(), x.dtype()) && !onednn::has_matrix_unit();
+  const bool pays = gemm.m >= kOnednnRows && products >= kOnednnProducts && !own;
   if (can && (pays || choice().forced()) && choose("onednn")) {
     return run_onednn(*simds_.front(), pool_, arena(), storage, x.dtype(), gemm);
   }
   if (!choose_simd("blocked")) choice().exhausted();
-  blocked(*simd_, pool_, arena(), {*simd_, x.dtype()}, gemm);
+  blocked(*simd_, pool_, arena(), x.dtype(), gemm);
 }
 
 // Attention scores and values, per batch row and head.
 void CpuOps::do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) {
   const Format storage = format("matmul", a);
   if (out.numel() == 0) return;
-  const int64_t heads = a.dim(1), group = heads / b.dim(1);
-  const BlockedGemm blocked(*simd_, storage, a.dim(2), out.dim(3), a.dim(3));
+  const int64_t heads = a.dim(1), group = heads / b.dim(1), count = a.dim(0) * heads;
   const auto one_head = [](const Tensor& t) { return t.slice(0, 0, 1).slice(1, 0, 1); };
   const RowOffsets a_rows(one_head(a)), out_rows(one_head(out));
-  Arena::Scope scope(arena());
-  const int64_t floats = blocked.scratch_floats();
-  const Tensor scratch = arena().take(DType::f32, {pool_.size(), floats});
-  const int64_t units = a.dim(0) * heads * blocked.blocks();
-  pool_.for_each(units, blocked.cost(), [&](int64_t unit, int worker) {
-    const int64_t head = unit / blocked.blocks() % heads, row = unit / blocked.blocks() / heads;
-    const auto offset = [&](const Tensor& t, int64_t h) {
+  const auto of_head = [&](int64_t i) {
+    const int64_t row = i / heads, head = i % heads;
+    const auto offset = [row](const Tensor& t, int64_t h) {
       return row * t.stride(0) + h * t.stride(1);
     };
-    Gemm gemm;
-    gemm.m = a.dim(2);
-    gemm.n = out.dim(3);
-    gemm.k = a.dim(3);
-    gemm.a = storage.at(a, offset(a, head));
-    gemm.a_rows = &a_rows;
-    gemm.b = storage.at(b, offset(b, head / group));
-    gemm.b_stride = b.stride(2);
-    gemm.b_by_columns = transpose_b;
-    gemm.bias = nullptr;
-    gemm.out = storage.at(static_cast<char*>(out.raw()), offset(out, head));
-    gemm.out_rows = &out_rows;
-    blocked.compute(gemm, unit % blocked.blocks(), scratch.data<float>() + worker * floats);
+    return Gemm{a.dim(2),    out.dim(3),
+                a.dim(3),    storage.at(a, offset(a, head)),
+                &a_rows,     storage.at(b, offset(b, head / group)),
+                b.stride(2), transpose_b,
+                nullptr,     storage.at(static_cast<char*>(out.raw()), offset(out, head)),
+                &out_rows};
+  };
+  Arena::Scope scope(arena());
+  if (a.dim(2) <= kGemvRows && transpose_b) {
+    const double cost = 0.2 * static_cast<double>(a.dim(2) * out.dim(3) * (a.dim(3) + 16));
+    const Tensor wide = arena().take(DType::f32, {pool_.size(), kGemvRows * a.dim(3)});
+    return pool_.for_each(count, cost, [&](int64_t i, int worker) {
+      const Gemm gemm = of_head(i);
+      float* rows = wide.data<float>() + worker * kGemvRows * gemm.k;
+      widen_rows(storage, gemm, rows);
+      multiply_rows(*simd_, storage, gemm, rows, 0, gemm.n);
+    });
+  }
+  if (PairGemm::multiplies(*simd_, a.dtype())) {
+    return pairs(*simd_, pool_, arena(), count, of_head(0), of_head);
+  }
+  const BlockedGemm blocked(*simd_, storage, a.dim(2), out.dim(3), a.dim(3));
+  const int64_t floats = blocked.scratch_floats();
+  const Tensor scratch = arena().take(DType::f32, {pool_.size(), floats});
+  pool_.for_each(count * blocked.blocks(), blocked.cost(), [&](int64_t unit, int worker) {
+    blocked.compute(of_head(unit / blocked.blocks()), unit % blocked.blocks(),
+                    scratch.data<float>() + worker * floats);
   });
 }
 

@@ -23,7 +23,7 @@ bool has_f16c() {  // clang 14's __builtin_cpu_supports does not know it
 
 std::vector<const Simd*> compiled_simds() {
 #ifdef PLUMB_X86_SIMD
-  return {&simd_baseline(), &simd_avx2(), &simd_avx512()};
+  return {&simd_baseline(), &simd_avx2(), &simd_avx512(), &simd_avx512_bf16()};
 #else
   return {&simd_baseline()};
 #endif
@@ -38,6 +38,7 @@ std::vector<const Simd*> usable_simds() {
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
       usable.push_back(&simd_avx512());
+      if (__builtin_cpu_supports("avx512bf16")) usable.push_back(&simd_avx512_bf16());
     }
   }
 #endif

@@ -73,6 +73,11 @@ bool multiplies(DType dtype) {
   return dtype == DType::f32 || (dtype == DType::bf16 && bf16);
 }
 
+bool has_matrix_unit() {
+  static const bool amx = runs(dnnl::cpu_isa::avx512_core_amx);
+  return amx;
+}
+
 void gemm(DType dtype, int64_t m, int64_t n, int64_t k, const void* a, int64_t lda, const void* b,
           int64_t ldb, float* c, int64_t ldc) {
   const OneThread guard;

@@ -19,6 +19,8 @@ std::string version();  // "2.6.3"
 // Whether this machine multiplies this dtype faster than its float32 copy.
 bool multiplies(DType dtype);
 
+bool has_matrix_unit();  // that oneDNN uses for bf16: Intel's AMX
+
 // c[i, j] = sum over p of a[i, p] b[j, p] in float32: a [m, k], b [n, k] of `dtype`, c [m, n]; rows
 // of stride lda, ldb, ldc elements.
 void gemm(DType dtype, int64_t m, int64_t n, int64_t k, const void* a, int64_t lda, const void* b,

@@ -13,6 +13,8 @@ namespace plumb::cpu {
 
 inline constexpr int kLanes = 32;    // partial sums of a reduction
 inline constexpr int kTileRows = 6;  // rows of the product's micro-kernel
+inline constexpr int kPairRows = 8;  // rows of the micro-kernel of bf16 pairs
+inline constexpr int kGemvRows = 4;  // rows that dots() multiplies at once
 inline constexpr int kMaxTileColumns = 32;
 inline constexpr float kMostAngle = 0x1p20f;
 
@@ -30,6 +32,7 @@ inline constexpr int kStoredFormats = 3;
 struct RowFunctions {
   void (*widen)(float* out, const void* in, int64_t n);
   void (*narrow)(void* out, const float* in, int64_t n);
+  void (*narrow_quotient)(void* out, const float* in, float divisor, int64_t n);
   void (*round)(float* out, const float* in, int64_t n);  // R()
 
   void (*add)(void* out, const void* a, const void* b, int64_t n);
@@ -48,8 +51,12 @@ struct RowFunctions {
   float (*sum_squares)(const void* x, int64_t n);
   float (*sum_squared_deviations)(const void* x, float mean, int64_t n);
   float (*max)(const void* x, float start, int64_t n);  // NaN elements are passed over
+  // sums[i] = sum over p of a[i lda + p] x[p] for i < index + 1.
+  void (*dots[kGemvRows])(float* sums, const float* a, int64_t lda, const void* x, int64_t n);
   // out = exp(x - shift); returns the sum of out.
   float (*exp_sum)(float* out, const void* x, float shift, int64_t n);
+  // A whole softmax in registers, of at most a vector: tile_columns / 2 elements.
+  void (*softmax_vector)(void* out, const void* x, int64_t n);
 
   // (offset + weight) R(x factor), without that R() for WeightRounding::after (the index).
   void (*rms_normalised[2])(void* out, const void* x, float factor, const void* weight,
@@ -60,6 +67,20 @@ struct RowFunctions {
   // y1 = R(x1 c1) - R(x2 s1), y2 = R(x2 c2) + R(x1 s2)
   void (*rotate)(void* y1, void* y2, const void* x1, const void* x2, const void* c1, const void* s1,
                  const void* c2, const void* s2, int64_t n);
+};
+
+// A tile of a product of bf16 pairs: kPairRows x tile_columns float32 sums over p of a[p, i] b[p,
+// j], whose elements are the products' pairs of p: words of two bf16, for even and odd k.
+struct PairTile {
+  int64_t pairs;
+  const uint32_t* a;  // [pairs, kPairRows]
+  const uint32_t* b;  // [pairs, tile_columns]
+  float* sums;        // rows of stride sums_stride; not written where there is `out`
+  int64_t sums_stride;
+  bool accumulate;  // the sums go on from those in memory
+  uint16_t* out;    // null, or where R(sums) go in bf16, rows of stride out_stride
+  int64_t out_stride;
+  int64_t rows, columns;  // of out; sums are whole tiles
 };
 
 struct Simd {
@@ -81,6 +102,8 @@ struct Simd {
   // [k, kTileRows], b has rows of stride ldb.
   void (*tile)(int64_t k, const float* a, const float* b, int64_t ldb, float* c, int64_t ldc,
                bool accumulate);
+  // Null where the processor multiplies no pairs. Subnormal operands and sums count as zero.
+  void (*pair_tile)(const PairTile&);
   // out[p * stride + i] = rows[i][p] for i < 8, p < n, written in the order of p and 8 floats at a
   // time (with stride < 8 the last 8 - stride floats past the end are overwritten).
   void (*transpose8)(float* out, int64_t stride, const float* const rows[8], int64_t n);
@@ -90,5 +113,6 @@ struct Simd {
 const Simd& simd_baseline();
 const Simd& simd_avx2();
 const Simd& simd_avx512();
+const Simd& simd_avx512_bf16();
 
 }  // namespace plumb::cpu

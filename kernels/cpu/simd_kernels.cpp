@@ -6,6 +6,7 @@
 // whole program, and that copy could then run on a machine without AVX-512. For the same reason all
 // but the table sits in anonymous namespaces.
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/tiles.h"
 #include "kernels/cpu/vec.h"
 #include "kernels/cpu/vec_math.h"
 
@@ -41,12 +42,20 @@ void widen_row(float* out, const void* in, int64_t n) {
 template <Stored S>
 void narrow_row(void* out, const float* in, int64_t n) {
   int64_t i = 0;
-  for (; i + kWidth <= n; i += kWidth) write<S>(out, i, load(in + i));
-  if (i < n) write<S>(out, i, load(in + i, n - i, 0.0f), n - i);
+  for (; i + kWidth <= n; i += kWidth) write<S>(out, i, roundable<S>(load(in + i)));
+  if (i < n) write<S>(out, i, roundable<S>(load(in + i, n - i, 0.0f)), n - i);
+}
+template <Stored S>
+void divide_row(void* out, const float* in, float divisor, int64_t n) {
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth)
+    write<S>(out, i, roundable<S>(load(in + i) / splat(divisor)));
+  if (i == n) return;
+  write<S>(out, i, roundable<S>(load(in + i, n - i, 0.0f) / splat(divisor)), n - i);
 }
 template <Stored S>
 void round_row(float* out, const float* in, int64_t n) {
-  each<kF32>(out, n, [=](auto at) { return rounded<S>(at(in)); });
+  each<kF32>(out, n, [=](auto at) { return rounded<S>(roundable<S>(at(in))); });
 }
 
 template <Stored S>
@@ -145,56 +154,70 @@ struct Partial {
   F part[kParts];
 };
 
-// Lane j and lane j + half are added, for half 16, 8, 4, 2, 1.
+// Lane j and lane j + half are combined, for half 16, 8, 4, 2, 1.
+template <class Combine>
+inline float fold(F v, Combine combine) {
+  typedef float Quarter __attribute__((vector_size(16)));
+  Quarter part[kWidth / 4];
+  __builtin_memcpy(part, &v, sizeof v);
+#pragma GCC unroll 2
+  for (int half = kWidth / 8; half > 0; half /= 2) {
+#pragma GCC unroll 2
+    for (int j = 0; j < half; ++j) part[j] = combine(part[j], part[j + half]);
+  }
+  Quarter lanes = part[0];
+  lanes = combine(lanes, __builtin_shufflevector(lanes, lanes, 2, 3, 2, 3));
+  lanes = combine(lanes, __builtin_shufflevector(lanes, lanes, 1, 1, 1, 1));
+  return lanes[0];
+}
 inline float total(Partial& partial) {
   F* part = partial.part;
   for (int half = kParts / 2; half > 0; half /= 2) {
     for (int j = 0; j < half; ++j) part[j] += part[j + half];
   }
-  float lane[kWidth];
-  store(lane, part[0]);
-  for (int half = kWidth / 2; half > 0; half /= 2) {
-    for (int j = 0; j < half; ++j) lane[j] += lane[j + half];
-  }
-  return lane[0];
+  return fold(part[0], [](auto a, auto b) { return a + b; });
 }
 
-// term(sum, i, x) returns the lane sums of one part with the elements x(row) at i added; `fill`
-// stands for elements past the end and must add nothing.
+// term(sum, x, put) returns the lane sums of one part with the elements x(row) added; put(row, v)
+// stores floats in their place; `fill` stands for elements past the end and must add nothing.
 template <Stored S, class Term>
 inline float reduce(int64_t n, float fill, Term term) {
-  Partial sums = {};
-  const auto whole = [](int64_t i) { return [i](const void* x) { return read<S>(x, i); }; };
+  F sum[kParts] = {};  // in registers: a struct would be stored in every turn
+  const auto whole = [&](F s, int64_t i) {
+    return term(
+        s, [i](const void* x) { return read<S>(x, i); }, [i](float* x, F v) { store(x + i, v); });
+  };
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    for (int j = 0; j < kParts; ++j) {
-      const int64_t at = i + j * kWidth;
-      sums.part[j] = term(sums.part[j], at, whole(at));
-    }
+#pragma GCC unroll 8
+    for (int j = 0; j < kParts; ++j) sum[j] = whole(sum[j], i + j * kWidth);
   }
+  Partial sums;
+  for (int j = 0; j < kParts; ++j) sums.part[j] = sum[j];
   int j = 0;
-  for (; i + kWidth <= n; i += kWidth, ++j) sums.part[j] = term(sums.part[j], i, whole(i));
+  for (; i + kWidth <= n; i += kWidth, ++j) sums.part[j] = whole(sums.part[j], i);
   if (i < n) {
-    const auto rest = [=](const void* x) { return read<S>(x, i, n - i, fill); };
-    sums.part[j] = term(sums.part[j], i, rest);
+    sums.part[j] = term(
+        sums.part[j], [=](const void* x) { return read<S>(x, i, n - i, fill); },
+        [=](float* x, F v) { store(x + i, v, n - i); });
   }
   return total(sums);
 }
 
 template <Stored S>
 float sum(const void* x, int64_t n) {
-  return reduce<S>(n, 0, [=](F s, int64_t, auto at) { return s + at(x); });
+  return reduce<S>(n, 0, [=](F s, auto at, auto) { return s + at(x); });
 }
 template <Stored S>
 float sum_squares(const void* x, int64_t n) {
-  return reduce<S>(n, 0, [=](F s, int64_t, auto at) {
+  return reduce<S>(n, 0, [=](F s, auto at, auto) {
     const F v = at(x);
     return multiply_add(v, v, s);
   });
 }
 template <Stored S>
 float sum_squared_deviations(const void* x, float mean, int64_t n) {
-  return reduce<S>(n, mean, [=](F s, int64_t, auto at) {
+  return reduce<S>(n, mean, [=](F s, auto at, auto) {
     const F v = at(x) - splat(mean);
     return multiply_add(v, v, s);
   });
@@ -203,14 +226,46 @@ void multiply_add(float* out, const float* a, const float* b, int64_t n) {
   each<kF32>(out, n, [=](auto at) { return multiply_add(at(a), at(b), at(out)); });
 }
 float dot(const float* a, const float* b, int64_t n) {
-  return reduce<kF32>(n, 0, [=](F s, int64_t, auto at) { return multiply_add(at(a), at(b), s); });
+  return reduce<kF32>(n, 0, [=](F s, auto at, auto) { return multiply_add(at(a), at(b), s); });
+}
+// Every row of a has the lanes and the order of dot(), so that its sum does not depend on the
+// others.
+template <Stored S, int Rows>
+void dots(float* sums, const float* a, int64_t lda, const void* x, int64_t n) {
+  Partial partial[Rows] = {};
+  F sum[Rows][kParts] = {};
+  const auto add = [&](F& s, int row, int64_t i, F v) {
+    s = multiply_add(load(a + row * lda + i), v, s);
+  };
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kParts; ++j) {
+      const F v = read<S>(x, i + j * kWidth);
+#pragma GCC unroll 4
+      for (int row = 0; row < Rows; ++row) add(sum[row][j], row, i + j * kWidth, v);
+    }
+  }
+  for (int row = 0; row < Rows; ++row) {
+    for (int j = 0; j < kParts; ++j) partial[row].part[j] = sum[row][j];
+  }
+  int j = 0;
+  for (; i + kWidth <= n; i += kWidth, ++j) {
+    for (int row = 0; row < Rows; ++row) add(partial[row].part[j], row, i, read<S>(x, i));
+  }
+  for (int row = 0; row < Rows; ++row) {
+    if (i < n) {
+      F& last = partial[row].part[j];
+      last = multiply_add(load(a + row * lda + i, n - i, 0.0f), read<S>(x, i, n - i, 0.0f), last);
+    }
+    sums[row] = total(partial[row]);
+  }
 }
 template <Stored S>
 float exp_sum(float* out, const void* x, float shift, int64_t n) {
-  return reduce<S>(n, -__builtin_inff(), [=](F s, int64_t i, auto at) {
+  return reduce<S>(n, -__builtin_inff(), [=](F s, auto at, auto put) {
     const F e = exponential(at(x) - splat(shift));
-    if (i + kWidth <= n) store(out + i, e);
-    else store(out + i, e, n - i);
+    put(out, e);
     return s + e;
   });
 }
@@ -228,9 +283,19 @@ float max(const void* x, float start, int64_t n) {
     i += kWidth;
   }
   if (i < n) best[0] = maximum(best[0], read<S>(x, i, n - i, start));
-  best[0] = maximum(best[0], best[1]);
-  for (int j = 0; j < kWidth; ++j) start = best[0][j] > start ? best[0][j] : start;
-  return start;
+  return fold(maximum(best[0], best[1]), [](auto a, auto b) { return a > b ? a : b; });
+}
+
+template <Stored S>
+void softmax_vector(void* out, const void* x, int64_t n) {
+  constexpr float lowest = -__builtin_inff();
+  const F v = n == kWidth ? read<S>(x, 0) : read<S>(x, 0, n, lowest);
+  const float max = fold(maximum(splat(lowest), v), [](auto a, auto b) { return a > b ? a : b; });
+  const F e = exponential(v - splat(max == lowest ? 0.0f : max));
+  const float sum = fold(e, [](auto a, auto b) { return a + b; });
+  const F result = roundable<S>(e / splat(sum == 0 ? 1.0f : sum));
+  if (n == kWidth) write<S>(out, 0, result);
+  else write<S>(out, 0, result, n);
 }
 
 void cos_sin_row(float* cos, float* sin, const float* angles, double factor, int64_t n) {
@@ -247,64 +312,12 @@ void cos_sin_row(float* cos, float* sin, const float* angles, double factor, int
   store(sin + i, s, n - i);
 }
 
-void tile(int64_t k, const float* a, const float* b, int64_t ldb, float* c, int64_t ldc,
-          bool accumulate) {
-  F sums[kTileRows][2] = {};
-  for (int64_t p = 0; p < k; ++p, a += kTileRows, b += ldb) {
-    const F b0 = load(b), b1 = load(b + kWidth);
-#pragma GCC unroll 6
-    for (int i = 0; i < kTileRows; ++i) {
-      const F v = splat(a[i]);
-      sums[i][0] = multiply_add(v, b0, sums[i][0]);
-      sums[i][1] = multiply_add(v, b1, sums[i][1]);
-    }
-  }
-#pragma GCC unroll 6
-  for (int i = 0; i < kTileRows; ++i, c += ldc) {
-    store(c, accumulate ? load(c) + sums[i][0] : sums[i][0]);
-    store(c + kWidth, accumulate ? load(c + kWidth) + sums[i][1] : sums[i][1]);
-  }
-}
-
-#ifdef __AVX2__
-// Eight rows of eight: pairs, then quadruples, then halves are exchanged.
-inline void transpose_square(float* out, int64_t stride, const float* const rows[8], int64_t at) {
-  __m256 r[8], s[8];
-  for (int i = 0; i < 8; ++i) r[i] = _mm256_loadu_ps(rows[i] + at);
-  for (int i = 0; i < 8; i += 2) {
-    s[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-    s[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
-  }
-  for (int i = 0; i < 8; i += 4) {
-    r[i] = _mm256_shuffle_ps(s[i], s[i + 2], 0x44);
-    r[i + 1] = _mm256_shuffle_ps(s[i], s[i + 2], 0xee);
-    r[i + 2] = _mm256_shuffle_ps(s[i + 1], s[i + 3], 0x44);
-    r[i + 3] = _mm256_shuffle_ps(s[i + 1], s[i + 3], 0xee);
-  }
-  for (int i = 0; i < 4; ++i) {
-    _mm256_storeu_ps(out + i * stride, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
-  }
-  for (int i = 0; i < 4; ++i) {
-    _mm256_storeu_ps(out + (i + 4) * stride, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
-  }
-}
-#endif
-
-void transpose8(float* out, int64_t stride, const float* const rows[8], int64_t n) {
-  int64_t p = 0;
-#ifdef __AVX2__
-  for (; p + 8 <= n; p += 8) transpose_square(out + p * stride, stride, rows, p);
-#endif
-  for (; p < n; ++p) {
-    for (int i = 0; i < 8; ++i) out[p * stride + i] = rows[i][p];
-  }
-}
-
 template <Stored S>
 constexpr RowFunctions rows_of() {
   return {
       widen_row<S>,
       narrow_row<S>,
+      divide_row<S>,
       round_row<S>,
       add<S>,
       mul<S>,
@@ -321,7 +334,9 @@ constexpr RowFunctions rows_of() {
       sum_squares<S>,
       sum_squared_deviations<S>,
       max<S>,
+      {dots<S, 1>, dots<S, 2>, dots<S, 3>, dots<S, 4>},
       exp_sum<S>,
+      softmax_vector<S>,
       {rms_normalised<S, true>, rms_normalised<S, false>},
       normalised<S>,
       rotate<S>,
@@ -337,6 +352,7 @@ constexpr Simd kTable = {
     score,
     cos_sin_row,
     tile,
+    kPairTile,
     transpose8,
 };
 

@@ -18,6 +18,7 @@ void CpuOps::do_softmax(const Tensor& out, const Tensor& x) {
     const char* source = storage.at(x, from[row]);
     char* target = storage.at(static_cast<char*>(out.raw()), to[row]);
     const RowFunctions& rows = storage.rows();
+    if (length <= simd_->tile_columns / 2) return rows.softmax_vector(target, source, length);
     float line[kLine];
     float* kept = storage.wide()    ? reinterpret_cast<float*>(target)
                   : length <= kLine ? line
@@ -41,8 +42,7 @@ void CpuOps::do_softmax(const Tensor& out, const Tensor& x) {
     const float divisor = sum == 0 ? 1 : static_cast<float>(sum);
     pieces([&](int64_t begin, int64_t n) {
       float* e = kept ? kept + begin : exponentials(begin, n, again);
-      simd_->rows[kF32].divide(e, e, divisor, n);
-      storage.write(storage.at(target, begin), e, n);
+      rows.narrow_quotient(storage.at(target, begin), e, divisor, n);
     });
   });
 }

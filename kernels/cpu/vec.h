@@ -79,6 +79,12 @@ inline F load(const float* p, int64_t count, float fill) {
 inline void store(float* p, F v, int64_t count) {
   _mm512_mask_storeu_ps(p, first(count), (__m512)v);
 }
+inline H load(const uint16_t* p, int64_t count) {
+  return (H)_mm256_maskz_loadu_epi16(first(count), p);
+}
+inline void store(uint16_t* p, H v, int64_t count) {
+  _mm256_mask_storeu_epi16(p, first(count), (__m256i)v);
+}
 #elif defined(__AVX2__)
 inline __m256i first(int64_t count) {
   const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -97,12 +103,14 @@ inline F load(const float* p, int64_t count, float fill) {
 }
 inline void store(float* p, F v, int64_t count) { copy_bytes<sizeof v>(p, &v, count * 4); }
 #endif
+#if !defined(__AVX512F__)
 inline H load(const uint16_t* p, int64_t count) {
   H v = {};
   copy_bytes<sizeof v>(&v, p, count * 2);
   return v;
 }
 inline void store(uint16_t* p, H v, int64_t count) { copy_bytes<sizeof v>(p, &v, count * 2); }
+#endif
 
 // a * b + c with one rounding where the hardware has it: for sums, never across an R().
 inline F multiply_add(F a, F b, F c) {
@@ -116,12 +124,34 @@ inline F multiply_add(F a, F b, F c) {
 }
 
 inline F absolute(F x) { return (F)((U)x & 0x7fffffffu); }
+inline F negative(F x) { return (F)((U)x | 0x80000000u); }  // -|x|
 inline F with_sign_of(F magnitude, F sign) { return (F)((U)magnitude | ((U)sign & 0x80000000u)); }
-// NaN in `x` is passed over (the comparison is false).
-inline F maximum(F best, F x) { return x > best ? x : best; }
+// x > best ? x : best, so that NaN in `x` is passed over; one instruction, which the compiler does
+// not find, because it keeps exceptions of comparisons.
+inline F maximum(F best, F x) {
+#if defined(__AVX512F__)
+  return (F)_mm512_max_ps((__m512)x, (__m512)best);
+#elif defined(__AVX2__)
+  return (F)_mm256_max_ps((__m256)x, (__m256)best);
+#else
+  return x > best ? x : best;
+#endif
+}
+// x > most ? most : x: NaN stays.
+inline F at_most(float most, F x) {
+#if defined(__AVX512F__)
+  return (F)_mm512_min_ps((__m512)splat(most), (__m512)x);
+#elif defined(__AVX2__)
+  return (F)_mm256_min_ps((__m256)splat(most), (__m256)x);
+#else
+  return x > splat(most) ? splat(most) : x;
+#endif
+}
 
 inline U widen_bits(H h) {
-#if defined(__AVX2__) && !defined(__AVX512F__)
+#if defined(__AVX512F__)
+  return (U)_mm512_cvtepu16_epi32((__m256i)h);
+#elif defined(__AVX2__)
   return (U)_mm256_cvtepu16_epi32((__m128i)h);
 #else
   return __builtin_convertvector(h, U);
@@ -139,14 +169,35 @@ inline H narrow_bits(U bits) {
 
 inline F widen_bf16(H h) { return (F)(widen_bits(h) << 16); }
 
-// The upper half is what is left of x, rounded to nearest even; the lower half is arbitrary.
+// The upper half is what is left of x, rounded to nearest even; the lower half is arbitrary. A NaN
+// must have zeros there, as all have that arithmetic makes of bf16 operands: it then stays as it
+// is.
 inline U rounded_to_bf16(F x) {
   const U bits = (U)x;
-  const U rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
-  return x != x ? bits | 0x400000u : rounded;
+  return bits + 0x7fffu + ((bits >> 16) & 1u);
+}
+// x with the lower half of NaNs zero.
+inline F short_nan(F x) {
+#if defined(__AVX512F__)
+  const __mmask16 nan = _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q);
+  const __m512i quiet = _mm512_set1_epi32(0x400000), upper = _mm512_set1_epi32(-0x10000);
+  const __m512i bits = _mm512_or_si512((__m512i)x, quiet);
+  return (F)_mm512_mask_and_epi32((__m512i)x, nan, bits, upper);
+#else
+  return x != x ? (F)(((U)x | 0x400000u) & 0xffff0000u) : x;
+#endif
 }
 inline F round_bf16(F x) { return (F)(rounded_to_bf16(x) & 0xffff0000u); }
-inline H narrow_bf16(F x) { return narrow_bits(rounded_to_bf16(x) >> 16); }
+inline H narrow_bf16(F x) {
+#if defined(__AVX512F__)
+  const __m512i odd =
+      _mm512_set_epi32(0x1f001d, 0x1b0019, 0x170015, 0x130011, 0xf000d, 0xb0009, 0x70005, 0x30001,
+                       0x1f001d, 0x1b0019, 0x170015, 0x130011, 0xf000d, 0xb0009, 0x70005, 0x30001);
+  return (H)_mm512_castsi512_si256(_mm512_permutexvar_epi16(odd, (__m512i)rounded_to_bf16(x)));
+#else
+  return narrow_bits(rounded_to_bf16(x) >> 16);
+#endif
+}
 
 inline F widen_f16(H h) {
 #if defined(__AVX512F__)
@@ -192,6 +243,12 @@ inline F widen(H h) {
 template <Stored S>
 inline H narrow(F x) {
   return S == kF16 ? narrow_f16(x) : narrow_bf16(x);
+}
+
+// Any float32 as R() and write() want it.
+template <Stored S>
+inline F roundable(F x) {
+  return S == kBf16 ? short_nan(x) : x;
 }
 
 // R()

@@ -15,34 +15,62 @@ inline F horner(F x, const float (&coefficients)[N]) {  // lowest power first
   return sum;
 }
 
-// exp(x + low) for |low| much smaller than 1. Cody and Waite's reduction x = n ln 2 + r, |r| <= ln
-// 2 / 2, then exp(r) = 1 + r + r^2 q(r), error 2^-34. Exact limits: 0 from -104 down and for -inf,
-// inf from 89 up, NaN stays; subnormal results are rounded correctly because 2^n is applied in two
-// factors. Few operations that wait for each other: a loop over it is bound by their latency.
-inline F exp_of_sum(F x, F low) {
+// Which lanes stay; the others become zero.
+#if defined(__AVX512F__)
+typedef __mmask16 Kept;
+inline Kept not_below(F x, float least) {  // NaN stays
+  return _mm512_cmp_ps_mask((__m512)x, (__m512)splat(least), _CMP_NLT_UQ);
+}
+inline F keep(Kept kept, F x) { return (F)_mm512_maskz_mov_ps(kept, (__m512)x); }
+#else
+typedef I Kept;
+inline Kept not_below(F x, float least) { return ~(x < splat(least)); }
+inline F keep(Kept kept, F x) { return (F)((I)x & kept); }
+#endif
+
+// p 2^n for |n| <= 150, rounded once where that is subnormal.
+inline F scaled_by_power(Kept kept, F p, F n) {
+#if defined(__AVX512F__)
+  return (F)_mm512_maskz_scalef_ps(kept, (__m512)p, (__m512)n);
+#else
+  const I exponent = __builtin_convertvector(n, I), half = exponent >> 1;
+  const F scale1 = (F)((half + 127) << 23), scale2 = (F)((exponent - half + 127) << 23);
+  return keep(kept, p * scale1 * scale2);
+#endif
+}
+
+// exp of x <= 89, whose remainder `adjust` may change by much less than 1. Cody and Waite's
+// reduction x = n ln 2 + r, |r| <= ln 2 / 2, then exp(r) = 1 + r + r^2 q(r), error 2^-34. Exact
+// limits: 0 from -104 down and for -inf, inf at 89, NaN stays. Few operations that wait for each
+// other: a loop over it is bound by their latency.
+template <class Adjust>
+inline F exp_adjusted(F x, Adjust adjust) {
   constexpr float q[] = {0x1.000000p-1f, 0x1.555554p-3f,  0x1.55548ep-5f,
                          0x1.111272p-7f, 0x1.6d8db0p-10f, 0x1.9f0810p-13f};
-  x = x > splat(89.0f) ? splat(89.0f) : x;
-  const I vanishes = x < splat(-104.0f);  // masked scores: computed as exp(0), underflow is slow
-  x = vanishes ? F{} : x;
-  const F magic = splat(0x1.8p23f);  // adding it rounds to an integer, kept in the low bits
-  const F shifted = multiply_add(x, splat(0x1.715476p0f), magic);
-  const F n = shifted - magic;
+  const Kept kept = not_below(x, -104.0f);
+#if !defined(__AVX512F__)  // which drops these lanes at the end, whatever they are
+  x = keep(kept, x);       // masked scores: computed as exp(0), underflow is slow
+#endif
+  const F magic = splat(0x1.8p23f);  // adding it rounds to an integer
+  const F n = multiply_add(x, splat(0x1.715476p0f), magic) - magic;
   // ln 2 in two parts; the first has 15 bits, so that n times it is exact.
   const F r =
-      multiply_add(n, splat(-0x1.7f7d1cp-20f), multiply_add(n, splat(-0x1.62e4p-1f), x)) + low;
+      adjust(multiply_add(n, splat(-0x1.7f7d1cp-20f), multiply_add(n, splat(-0x1.62e4p-1f), x)));
   const F square = r * r;
   const auto pair = [&](int i) { return multiply_add(r, splat(q[i + 1]), splat(q[i])); };
   const F curve = multiply_add(square, multiply_add(square, pair(4), pair(2)), pair(0));
   const F p = multiply_add(square, curve, r) + splat(1.0f);
-  const U exponent = (U)shifted - (U)magic;
-  const U half = (U)((I)exponent >> 1);
-  const F scale1 = (F)((half + 127u) << 23);
-  const F scale2 = (F)((exponent - half + 127u) << 23);
-  return vanishes ? F{} : p * scale1 * scale2;
+  return scaled_by_power(kept, p, n);
 }
 
-inline F exponential(F x) { return exp_of_sum(x, F{}); }
+inline F exponential_of_negative(F x) {
+  return exp_adjusted(x, [](F r) { return r; });
+}
+inline F exponential(F x) { return exponential_of_negative(at_most(89.0f, x)); }
+// exp(x + low) for x <= 0, |low| much smaller than 1.
+inline F exp_of_sum(F x, F low) {
+  return exp_adjusted(x, [low](F r) { return r + low; });
+}
 
 // |x| < 0.6: x + x^3 q(x^2), error 2^-33; else 1 - 2 / (e^2|x| + 1).
 inline F hyperbolic_tangent(F x) {
@@ -57,7 +85,7 @@ inline F hyperbolic_tangent(F x) {
 
 // x / (1 + e^-z), without overflow and without cancellation for either sign of z.
 inline F times_logistic(F x, F z) {
-  const F e = exponential(-absolute(z));
+  const F e = exponential_of_negative(negative(z));
   const F numerator = z < F{} ? x * e : x;
   return numerator / (splat(1.0f) + e);
 }
@@ -81,7 +109,7 @@ inline F gelu(F x) {
                          -0x1.005f96p-2f, 0x1.6744b4p-4f, -0x1.848da8p-7f};
   F a = absolute(x);
   const F near = multiply_add(x, horner(x * x, q), splat(0.5f));
-  a = a > splat(16.0f) ? splat(16.0f) : a;  // Phi(-16) is below the smallest float
+  a = at_most(16.0f, a);  // Phi(-16) is below the smallest float
   const F t = splat(1.0f) / multiply_add(a, splat(0.25f), splat(1.0f));
   const F h = (F)((U)a & 0xfffff000u);
   const F density = exp_of_sum(splat(-0.5f) * h * h, splat(-0.5f) * ((a - h) * (a + h)));

@@ -37,9 +37,10 @@ TEST_CASE("linear: x W^T + bias, every path, any layout") {
   const auto device = open_test_device(GENERATE(from_range(test_devices())));
   const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
   // A few rows; one block; ragged blocks over k, n and m; large enough for a library.
-  const Sizes s = GENERATE(Sizes{1, 5, 3}, Sizes{3, 129, 1100}, Sizes{4, 64, 32}, Sizes{11, 33, 70},
-                           Sizes{6, 16, 256}, Sizes{13, 300, 517}, Sizes{201, 17, 31},
-                           Sizes{9, 8, 0}, Sizes{0, 8, 4}, Sizes{5, 0, 4}, Sizes{270, 260, 129});
+  const Sizes s =
+      GENERATE(Sizes{1, 5, 3}, Sizes{3, 129, 1100}, Sizes{4, 64, 32}, Sizes{11, 33, 70},
+               Sizes{6, 16, 256}, Sizes{13, 300, 517}, Sizes{201, 17, 31}, Sizes{9, 8, 0},
+               Sizes{0, 8, 4}, Sizes{5, 0, 4}, Sizes{270, 260, 129}, Sizes{4100, 3, 7});
   const Layout layout = GENERATE(Layout::contiguous, Layout::padded);
   const bool with_bias = GENERATE(true, false);
   const Values a = random_values(dtype, s.m * s.k, 1), b = random_values(dtype, s.n * s.k, 2);

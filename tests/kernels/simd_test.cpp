@@ -253,6 +253,49 @@ TEST_CASE("simd: stored rows of every length, in place too, equal the float32 ro
     REQUIRE(rows.exp_sum(step.data(), x.data(), 1, n) ==
             wide.exp_sum(other.data(), x32.data(), 1, n));
     REQUIRE(step == other);
+    wide.divide(step.data(), b.data(), 3, n);
+    check("quotient", [&](void* out) { rows.narrow_quotient(out, b.data(), 3, n); });
+    for (int m = 1; m <= kGemvRows && n + m <= kMost; ++m) {
+      float sums[kGemvRows];
+      rows.dots[m - 1](sums, b.data(), 1, x.data(), n);  // rows that overlap
+      for (int i = 0; i < m; ++i) REQUIRE(sums[i] == simd.dot(b.data() + i, x32.data(), n));
+    }
+    if (n == 0 || n > simd.tile_columns / 2) continue;
+    const float max = wide.max(x32.data(), -9, n);
+    const float sum = wide.exp_sum(other.data(), x32.data(), max, n);
+    wide.divide(step.data(), other.data(), sum, n);
+    check("softmax", [&](void* out) { rows.softmax_vector(out, out, n); });
+  }
+}
+
+TEST_CASE("simd: a NaN stays one, whatever its payload") {
+  const Simd& simd = any_simd();
+  INFO(simd.name);
+  const RowFunctions& rows = simd.rows[kBf16];
+  std::vector<uint16_t> x, ones;
+  for (uint32_t code = 0; code < 0x10000; ++code) {
+    if (std::isnan(bf16_to_f32(static_cast<uint16_t>(code))))
+      x.push_back(static_cast<uint16_t>(code));
+  }
+  ones.assign(x.size(), 0x3f80);
+  const auto n = static_cast<int64_t>(x.size());
+  const auto check = [&](const char* name, const auto& apply) {
+    INFO(name);
+    std::vector<uint16_t> out(x.size()), more(x.size());
+    apply(out.data(), more.data());
+    for (size_t i = 0; i < x.size(); ++i) REQUIRE(std::isnan(bf16_to_f32(out[i])));
+  };
+  const auto *in = x.data(), *one = ones.data();
+  check("add", [&](auto* out, auto*) { rows.add(out, one, in, n); });
+  check("mul", [&](auto* out, auto*) { rows.mul(out, in, one, n); });
+  check("scale", [&](auto* out, auto*) { rows.scale(out, in, 2, n); });
+  check("softcap", [&](auto* out, auto*) { rows.softcap(out, in, 2, n); });
+  check("rms_normalised", [&](auto* out, auto*) { rows.rms_normalised[0](out, in, 2, one, 0, n); });
+  check("rotate",
+        [&](auto* out, auto* more) { rows.rotate(out, more, in, one, one, one, one, one, n); });
+  for (const size_t function : {0, 1, 2, 3}) {
+    check("activation", [&](auto* out, auto*) { rows.activation[function](out, in, n); });
+    check("gated", [&](auto* out, auto*) { rows.gated_activation[function](out, in, one, n); });
   }
 }
 
