@@ -2,8 +2,6 @@
 // nothing is widened. Blocking as in blocked_gemm.cpp, but a is packed once for all blocks.
 #include "kernels/cpu/pair_gemm.h"
 
-#include <cstring>
-
 namespace plumb::cpu {
 namespace {
 
@@ -15,28 +13,6 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 const uint32_t* words(const float* p) { return reinterpret_cast<const uint32_t*>(p); }
 
-// n elements as words; an odd one gets a zero beside it, in `buffer`.
-const float* as_words(const char* row, float* buffer, int64_t n) {
-  if (n % 2 == 0) return reinterpret_cast<const float*>(row);
-  std::memcpy(buffer, row, static_cast<size_t>(2 * n));
-  std::memset(reinterpret_cast<char*>(buffer) + 2 * n, 0, 2);
-  return buffer;
-}
-
-// Rows of up to 8 sources side by side: out[p * stride + i]; absent ones are zero. `lines` has room
-// for nine rows.
-template <class Row>
-void pack_rows(const Simd& simd, float* out, int64_t stride, int64_t count, int64_t elements,
-               float* lines, const Row& row) {
-  const int64_t pairs = ceil_div(elements, 2);
-  const float* sources[8];
-  for (int64_t i = 0; i < 8; ++i) {
-    sources[i] = i < count ? as_words(row(i), lines + i * pairs, elements) : lines + 8 * pairs;
-  }
-  if (count < 8) std::fill_n(lines + 8 * pairs, pairs, 0.0f);
-  simd.transpose8(out, stride, sources, pairs);
-}
-
 }  // namespace
 
 PairGemm::PairGemm(const Simd& simd, int64_t m, int64_t n, int64_t k)
@@ -44,7 +20,7 @@ PairGemm::PairGemm(const Simd& simd, int64_t m, int64_t n, int64_t k)
       m_(m),
       n_(n),
       k_(k),
-      pairs_(ceil_div(k, 2)),
+      pairs_(pairs_of(k)),
       block_rows_(std::min(kBlockRows, round_up(m, kPairRows))),
       block_columns_(std::min(kBlockColumns, round_up(n, simd.tile_columns))),
       row_blocks_(ceil_div(m, block_rows_)),
@@ -63,8 +39,8 @@ int64_t PairGemm::scratch_words() const {
 
 void PairGemm::pack(const Gemm& gemm, int64_t panel, float* packed, float* scratch) const {
   const int64_t row = panel * kPairRows;
-  pack_rows(simd_, packed + panel * panel_words(), kPairRows, m_ - row, k_, scratch,
-            [&](int64_t i) { return gemm.a + (*gemm.a_rows)[gemm.first_row + row + i] * 2; });
+  pack_pairs(simd_, packed + panel * panel_words(), kPairRows, m_ - row, k_, scratch,
+             [&](int64_t i) { return gemm.a + (*gemm.a_rows)[gemm.first_row + row + i] * 2; });
 }
 
 // One strip of columns: b[p][j] as words, absent columns zero.
@@ -73,7 +49,7 @@ void PairGemm::pack_columns(const Gemm& gemm, int64_t column, int64_t columns, i
   const int64_t width = simd_.tile_columns, elements = std::min(2 * pairs, k_ - 2 * at);
   if (gemm.b_by_columns) {
     for (int64_t j = 0; j < width; j += 8) {
-      pack_rows(simd_, strip + j, width, columns - j, elements, rows, [&](int64_t i) {
+      pack_pairs(simd_, strip + j, width, columns - j, elements, rows, [&](int64_t i) {
         return gemm.b + ((column + j + i) * gemm.b_stride + 2 * at) * 2;
       });
     }

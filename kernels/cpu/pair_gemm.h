@@ -1,9 +1,34 @@
 // Our own product of bf16 matrices where the processor multiplies pairs of bf16: float32 sums.
 #pragma once
 
+#include <cstring>
+
 #include "kernels/cpu/blocked_gemm.h"
 
 namespace plumb::cpu {
+
+inline constexpr int64_t pairs_of(int64_t elements) { return (elements + 1) / 2; }
+
+// Up to 8 rows of bf16 side by side as words of two: out[p * stride + i] for i < 8, absent rows
+// zero; row(i) says where they start. `lines` has room for nine rows of words.
+template <class Row>
+void pack_pairs(const Simd& simd, float* out, int64_t stride, int64_t count, int64_t elements,
+                float* lines, const Row& row) {
+  const int64_t pairs = pairs_of(elements);
+  const float* sources[8];
+  for (int64_t i = 0; i < 8; ++i, lines += pairs) {
+    sources[i] = lines;
+    if (i >= count) {
+      std::fill_n(lines, pairs, 0.0f);
+    } else if (elements % 2 == 0) {
+      sources[i] = reinterpret_cast<const float*>(row(i));
+    } else {
+      lines[pairs - 1] = 0;  // beside the last element
+      std::memcpy(lines, row(i), static_cast<size_t>(2 * elements));
+    }
+  }
+  simd.transpose8(out, stride, sources, pairs);
+}
 
 // All of a is packed first, panel by panel; then the output is cut into blocks by its shape alone,
 // each computed by one thread, so that no result depends on the number of threads.
