@@ -21,10 +21,11 @@ from reports.commands import (
     support,
     sweep,
     table,
+    turns,
 )
 from reports.terminal import printable_lines
 
-COMMANDS = (rivals, model, table, baseline, history, render, merge, sweep, fetch, support)
+COMMANDS = (rivals, model, turns, table, baseline, history, render, merge, sweep, fetch, support)
 
 
 def build_parser() -> argparse.ArgumentParser:
