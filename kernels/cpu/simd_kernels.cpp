@@ -166,8 +166,8 @@ inline float fold(F v, Combine combine) {
     for (int j = 0; j < half; ++j) part[j] = combine(part[j], part[j + half]);
   }
   Quarter lanes = part[0];
-  lanes = combine(lanes, __builtin_shufflevector(lanes, lanes, 2, 3, 2, 3));
-  lanes = combine(lanes, __builtin_shufflevector(lanes, lanes, 1, 1, 1, 1));
+  lanes = combine(lanes, Quarter{lanes[2], lanes[3], lanes[2], lanes[3]});
+  lanes = combine(lanes, Quarter{lanes[1], lanes[1], lanes[1], lanes[1]});
   return lanes[0];
 }
 inline float total(Partial& partial) {
