@@ -28,14 +28,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(options.run(options))
     try:
         return int(options.run(options))
-    except KeyboardInterrupt:
-        print("inspector: interrupted, nothing was written", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print(f"inspector: interrupted; {_notes(error) or 'nothing was written'}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        print(f"inspector: {_needs(words, error) or _one_line(error)}", file=sys.stderr)
+        text = _needs(words, error) or _one_line(error)
+        print("inspector: " + "; ".join(filter(None, [text, _notes(error)])), file=sys.stderr)
         return _exit_code(error)
 
 
@@ -60,6 +61,11 @@ def _one_line(error: Exception) -> str:
     if known and text:
         return text
     return f"{type(error).__name__}: {text} (--debug shows where)"
+
+
+def _notes(error: BaseException) -> str:
+    """What became of the work, as whoever did it says."""
+    return "; ".join(getattr(error, "__notes__", ()))
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -24,6 +24,10 @@ class RecordError(RuntimeError):
     """A run that cannot be recorded as it is; the text says why and what to do."""
 
 
+class ResumeError(RecordError):
+    """A recording that was killed cannot be continued by this run; the text says what differs."""
+
+
 class RecordWarning(UserWarning):
     """Something about a recording that a reader of its verdicts should know."""
 

@@ -13,7 +13,7 @@ from python_inspector.errors import UsageError
 if TYPE_CHECKING:
     import torch
 
-    from python_inspector.cases.run import Source
+    from python_inspector.cases.run import Source, What
     from python_inspector.models.inputs import RunPlan
 
 
@@ -64,8 +64,19 @@ def add_record(parser: argparse.ArgumentParser) -> None:
         metavar="0,15",
         help="with --rows (default: the first layer of each kind, and the last)",
     )
-    what.add_argument("--masked-rows", action="store_true", help="judge rows without a key, too")
-    what.add_argument("--no-internals", action="store_true", help="no single torch operations")
+    what.add_argument(
+        "--masked-rows",
+        action="store_const",
+        const="judged",
+        default="excluded",
+        help="judge rows without a key, too",
+    )
+    what.add_argument(
+        "--no-internals",
+        action="store_false",
+        dest="internals",
+        help="no single torch operations",
+    )
     what.add_argument("--chained", action="store_true", help="the whole model in float64, too")
     what.add_argument(
         "--spread",
@@ -81,8 +92,21 @@ def add_record(parser: argparse.ArgumentParser) -> None:
         help="bugs planted in calls without a native block, and other roundings (small calls)",
     )
     oracle = what.add_mutually_exclusive_group()
-    oracle.add_argument("--no-oracle", action="store_true", help="no float64 reference")
-    oracle.add_argument("--leaves", action="store_true", help="no composite blocks: faster")
+    oracle.add_argument(
+        "--no-oracle",
+        action="store_const",
+        const=False,
+        default=True,
+        dest="oracle",
+        help="no float64 reference",
+    )
+    oracle.add_argument(
+        "--leaves",
+        action="store_const",
+        const="leaves",
+        dest="oracle",
+        help="no composite blocks: faster",
+    )
     what.add_argument("--force", action="store_true", help="record what a guard would refuse")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--weights", type=Path, metavar="FILE", help="shared file beside DIR")
@@ -90,6 +114,11 @@ def add_record(parser: argparse.ArgumentParser) -> None:
         "--copy-weights",
         action="store_true",
         help="into the recording, instead of referring to the model's own files",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on where the same command was killed, interrupted or out of disk",
     )
     parser.add_argument("--name", help="of the recording (default: last two folders of DIR)")
 
@@ -117,38 +146,15 @@ def _layers(text: str) -> tuple[int, ...]:
 def record(options: argparse.Namespace) -> int:
     from python_inspector.cases import run
     from python_inspector.format.show import format_bytes
-    from python_inspector.models.dispatch import parse_map
 
     quiet_transformers()
-    try:
-        device_map = options.device_map and parse_map(options.device_map)
-    except ValueError as error:
-        raise UsageError(f"--device-map: {error}") from error
-    source = run.Source(
-        options.model,
-        options.dtype,
-        options.attn,
-        options.seed,
-        options.revision,
-        device_map,
-        options.device,
-    )
+    source = _source(options)
     _check_row_options(options)
+    command = _without_resume(options.command_line)
+    if options.resume and _is_finished(options.out, command):
+        return 0
     model = run.load_model(source)
-    plan = _plan(options, source, model)
-    what = run.What(
-        blocks=options.blocks,
-        layers=options.layers,
-        oracle="leaves" if options.leaves else not options.no_oracle,
-        internals=not options.no_internals,
-        masked_rows="judged" if options.masked_rows else "excluded",
-        force=options.force,
-        chained=options.chained,
-        spread=options.spread,
-        bugs=options.bugs,
-        rows=options.rows,
-        whole_layers=options.whole_layers,
-    )
+    plan, what = _plan(options, source, model), _what(options)
     copies = options.copy_weights or options.weights is not None or run.folder_of(source) is None
     size = run.estimate(model, plan, what, copies_weights=copies)
     run.check_disk(size, options.out)
@@ -157,29 +163,83 @@ def record(options: argparse.Namespace) -> int:
         f"({format_bytes(size.weights)} weights)"
     )
     with run.progress_bar(plan.calls * len(run.layers_of(model)), "layer") as (advance, progress):
-        summary = run.record_run(
-            model,
-            source,
-            plan,
-            what,
-            run.Where(
-                options.out,
-                options.command_line,
-                options.name,
-                options.weights,
-                copies,
-                progress=progress,
-                advance=advance,
-            ),
+        where = run.Where(
+            options.out,
+            command,
+            options.name,
+            options.weights,
+            copies,
+            resumable=True,
+            resume=options.resume,
+            progress=progress,
+            advance=advance,
         )
+        summary = run.record_run(model, source, plan, what, where)
+    taken = f" ({summary.taken_over} taken over)" if summary.taken_over else ""
     print(
-        f"{summary.path}: {summary.checkpoints} checkpoints, {summary.tensors} tensors, "
+        f"{summary.path}: {summary.checkpoints} checkpoints{taken}, {summary.tensors} tensors, "
         f"{format_bytes(summary.total_bytes)} (JSON {format_bytes(summary.json_bytes)}, tensors "
         f"{format_bytes(summary.tensor_bytes)}, weights {format_bytes(summary.weight_bytes)}"
         f"{', shared' if summary.weights_shared else ''})"
     )
     print(f"verify it: harness --fixture {shlex.quote(str(options.out))}")
     return 0
+
+
+def _source(options: argparse.Namespace) -> Source:
+    from python_inspector.cases.run import Source
+    from python_inspector.models.dispatch import parse_map
+
+    try:
+        device_map = options.device_map and parse_map(options.device_map)
+    except ValueError as error:
+        raise UsageError(f"--device-map: {error}") from error
+    return Source(
+        options.model,
+        options.dtype,
+        options.attn,
+        options.seed,
+        options.revision,
+        device_map,
+        options.device,
+    )
+
+
+def _what(options: argparse.Namespace) -> What:
+    """Most options are called as there."""
+    from python_inspector.cases.run import What
+
+    given = {name: value for name, value in vars(options).items() if name in What.__annotations__}
+    return What(**given)
+
+
+def _without_resume(command: str) -> str:
+    """What a recording is made by, in one go or several."""
+    words = shlex.split(command)
+    return shlex.join(word for word in words if len(word) < 5 or not "--resume".startswith(word))
+
+
+def _is_finished(out: Path, command: str) -> bool:
+    """Whether there is nothing to resume, because the recording is there; says what is."""
+    from python_inspector.format.journal import find_leftover
+    from python_inspector.format.strict_json import load_json
+
+    leftover = find_leftover(out.absolute())
+    if leftover is not None:
+        leftover.close()
+        print(f"resuming: {leftover.checkpoints} checkpoints are finished in {leftover.folder}")
+        return False
+    if not (out / "recording.json").is_file():
+        print(f"nothing to resume beside {out}: recording from the beginning")
+        return False
+    made_by = load_json(out / "recording.json")["provenance"]["command"]
+    if made_by != command:
+        raise UsageError(
+            f"--resume: {out} is finished, and was made by another command ({made_by}): leave out "
+            "--resume to record it anew"
+        )
+    print(f"nothing to resume: {out} is finished (leave out --resume to record it anew)")
+    return True
 
 
 def _check_row_options(options: argparse.Namespace) -> None:
@@ -190,10 +250,10 @@ def _check_row_options(options: argparse.Namespace) -> None:
             f"--batch {options.batch}, but {len(rows)} rows are given by "
             f"{'--prompt' if options.prompt else '--token-ids'}"
         )
-    if options.chained and (options.no_oracle or options.leaves):
+    if options.chained and options.oracle is not True:
         raise UsageError(
             f"--chained needs every block's oracle: drop "
-            f"{'--no-oracle' if options.no_oracle else '--leaves'}"
+            f"{'--leaves' if options.oracle else '--no-oracle'}"
         )
     if options.chained and options.rows:
         raise UsageError("--chained needs every token of every layer: drop --rows")

@@ -13,8 +13,9 @@ from typing import Any, Literal
 import torch
 
 from python_inspector.errors import FormatError, PlanError
-from python_inspector.format.payload import IN_PLACE
+from python_inspector.format.folders import leftover_bytes
 from python_inspector.format.recording import ITEM_SIZES, TORCH_DTYPES
+from python_inspector.format.spool import IN_PLACE
 from python_inspector.format.writer import Progress, Summary
 from python_inspector.models import dispatch, tiny
 from python_inspector.models.dispatch import DeviceMap
@@ -73,6 +74,10 @@ class Where:
     copy_weights: bool = True
     """Rather than refer to the files of the model's folder."""
     created: str | None = None
+    resumable: bool = False
+    """What is finished stays when the process is killed."""
+    resume: bool = False
+    """Goes on where such a process was killed, if one was."""
     progress: Progress | None = None
     advance: Callable[[], None] = field(default=lambda: None)
     """Called when a decoder layer, or a step of a case, has run and been recorded."""
@@ -200,17 +205,7 @@ def record_run(
         session.record(
             model,
             where.out,
-            blocks=what.blocks,
-            layers=what.layers,
-            oracle=what.oracle,
-            internals=what.internals,
-            masked_rows=what.masked_rows,
-            force=what.force,
-            chained=what.chained,
-            spread=what.spread,
-            bugs=what.bugs,
-            rows=what.rows,
-            whole_layers=what.whole_layers,
+            **vars(what),
             weights_path=where.weights_path,
             model_folder=None if where.copy_weights else folder_of(source),
             progress=where.progress,
@@ -221,6 +216,8 @@ def record_run(
             run=plan.header(),
             command=where.command,
             created=where.created,
+            resumable=where.resumable,
+            resume=where.resume,
         ) as recorder,
         _told_of_layers(model, where.advance),
     ):
@@ -284,7 +281,7 @@ def estimate(
 def check_disk(size: Estimate, out: Path) -> None:
     """FormatError if the disk has less room than the recording needs while it is written."""
     folder = next(p for p in [out.absolute(), *out.absolute().parents] if p.exists())
-    free = shutil.disk_usage(folder).free
+    free = shutil.disk_usage(folder).free + leftover_bytes(out.absolute())
     copies = 2 if size.total < IN_PLACE else 1  # small payloads are spooled first, then copied
     if copies * size.total > free:
         raise FormatError(

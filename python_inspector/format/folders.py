@@ -5,19 +5,42 @@ from __future__ import annotations
 import glob
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 
-def sweep(out: Path) -> None:
-    """Clears what a killed process left beside `out`; a recording it moved away returns."""
-    for kind in ("partial", "old"):
-        for path in out.parent.glob(f".{glob.escape(out.name)}.{kind}-*"):
-            number = path.name.rpartition("-")[2]
-            if number.isdigit() and (int(number) == os.getpid() or not _is_running(int(number))):
-                if kind == "old" and not out.exists():
-                    path.rename(out)
-                else:
-                    shutil.rmtree(path, ignore_errors=True)
+def partials(out: Path) -> list[Path]:
+    """The folders beside `out` that it was or is being recorded in."""
+    return sorted(out.parent.glob(f".{glob.escape(out.name)}.partial-*"))
+
+
+def sweep(out: Path, spare: Path | None = None) -> None:
+    """Clears what a killed process left beside `out`, but `spare`; a recording it moved away
+    returns."""
+    for path in _left_by_the_dead(partials(out)):
+        if path != spare:
+            shutil.rmtree(path, ignore_errors=True)
+    for path in _left_by_the_dead(out.parent.glob(f".{glob.escape(out.name)}.old-*")):
+        if out.exists():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.rename(out)
+
+
+def leftover_bytes(out: Path) -> int:
+    """On the disk, of recordings of `out` that were killed: to be resumed or cleared."""
+    files = (file for path in _left_by_the_dead(partials(out)) for file in path.iterdir())
+    return sum(file.stat().st_blocks * 512 for file in files)
+
+
+def _left_by_the_dead(paths: Iterable[Path]) -> list[Path]:
+    """Those of processes that are no more, or of this one, by the number at the end."""
+    found = []
+    for path in paths:
+        number = path.name.rpartition("-")[2]
+        if number.isdigit() and (int(number) == os.getpid() or not _is_running(int(number))):
+            found.append(path)
+    return found
 
 
 def _is_running(process: int) -> bool:

@@ -6,42 +6,43 @@ exception, Ctrl-C or a full disk leaves what was there before.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from python_inspector.errors import FormatError
+from python_inspector.errors import FormatError, RecordError, ResumeError
 from python_inspector.format.folders import replace_folder, sweep
 from python_inspector.format.generator import Generator
-from python_inspector.format.model_files import ModelFolder
-from python_inspector.format.payload import (
-    OutputFile,
-    Payload,
-    Spool,
-    identity_of,
-    place_of,
-    require_same_weights,
-    tensor_bytes,
+from python_inspector.format.journal import (
+    JOURNAL,
+    Additions,
+    Finished,
+    Journal,
+    Leftover,
+    begin,
+    find_leftover,
+    taken_of,
 )
+from python_inspector.format.model_files import ModelFolder
+from python_inspector.format.payload import OutputFile, require_same_weights
 from python_inspector.format.recording import (
-    AXES,
     FORMAT,
     VERSION,
     Checkpoint,
     Contract,
-    TensorRef,
-    dtype_name,
     plain,
 )
 from python_inspector.format.recording_text import recording_text
+from python_inspector.format.references import require_stored
+from python_inspector.format.tensor_table import TensorTable, Weight, with_keys
 
 RECORDING = "recording.json"
 TENSORS = "tensors.safetensors"
@@ -57,6 +58,8 @@ class Summary:
 
     path: Path
     checkpoints: int
+    taken_over: int
+    """Of those, the ones that a run before this one, which was killed, had finished."""
     tensors: int
     json_bytes: int
     tensor_bytes: int
@@ -75,57 +78,16 @@ class Summary:
         )
 
 
-class _Key(str):
-    """The key of a tensor that is being hashed: another's, if its content turns out to be."""
-
-
-class _Promised:
-    """A payload that is there, or being made by a thread."""
-
-    def __init__(self, made: Payload | Future[tuple[Payload, bool]]) -> None:
-        self._made = made
-
-    @property
-    def payload(self) -> Payload:
-        return self._made if isinstance(self._made, Payload) else self._made.result()[0]
-
-
-@dataclass
-class _Weight:
-    key: str
-    name: str
-    promised: _Promised
-    source: torch.Tensor
-    """Kept alive, so that its address stays its own."""
-    identity: tuple[Any, ...]
-    generator: Generator | None = None
-
-    @property
-    def payload(self) -> Payload:
-        return self.promised.payload
-
-    @property
-    def is_stored(self) -> bool:
-        """In a file of the recording's own."""
-        return self.generator is None and self.payload.model_file is None
-
-
-@dataclass
-class _Generated:
-    payload: Payload
-    generator: Generator
-    source: torch.Tensor
-    identity: tuple[Any, ...]
-    key: str | None = None
-    """As a tensor of the run; None until it is used as one."""
-
-
 class RecordingWriter:
     """Collects tensors and checkpoints of a run; `commit` puts the recording at `out`.
 
     `weights_path` is None (weights.safetensors inside the folder) or a file in the folder's parent
     that several recordings of a model share. Weights that the files of `model_folder` hold are
     referred to, not stored. As a context manager it aborts unless commit was called.
+
+    `run` says what is recorded, in JSON. With it a journal is kept, so that a process that is
+    killed, interrupted or out of disk leaves what is finished; `resume` takes that over, if there
+    is any: ResumeError where it is of another run.
     """
 
     def __init__(
@@ -135,6 +97,8 @@ class RecordingWriter:
         weights_path: Path | None = None,
         model_folder: ModelFolder | None = None,
         progress: Progress | None = None,
+        run: Mapping[str, Any] | None = None,
+        resume: bool = False,
     ) -> None:
         self.out = Path(os.path.abspath(out))
         self.weights_path = (
@@ -142,104 +106,75 @@ class RecordingWriter:
         )
         self._check_target()
         self._progress = progress
-        self.out.parent.mkdir(parents=True, exist_ok=True)
-        self._partial = self.out.parent / f".{self.out.name}.partial-{os.getpid()}"
-        sweep(self.out)
-        self._partial.mkdir()
-        self._spool = Spool(self._partial / ".payloads")
-        self._weight_spool = Spool(self._partial / ".weights")
-        self._model_folder = model_folder
-        self._tensors: dict[Payload, str] = {}
-        self._promised: dict[_Key, _Promised] = {}
-        """Tensors whose content is not known yet, in the order of their keys."""
-        self._next_key = 0
-        self._shapes: dict[str, tuple[int, ...]] = {}
-        self._weights: dict[str, _Weight] = {}
-        self._weight_places: dict[tuple[Any, ...], _Weight] = {}
-        self._generated: dict[tuple[Any, ...], _Generated] = {}
-        self._rules: dict[str, _Generated] = {}
+        self.finished: dict[int, Finished] = {}
+        """Checkpoints of the run that is resumed, by the number of their calls."""
+        self._taken_over = 0
         self._contracts: dict[str, Contract] = {}
         self._traces: dict[tuple[Any, ...], str] = {}
         self._checkpoints: dict[str, dict[str, Any]] = {}
         self._notes: dict[str, Any] = {}
         self._warnings: list[str] = []
+        self._new_traces: list[Any] = []
+        self._new_warnings: list[str] = []
         self._bytes = 0
-        self._seconds = 0.0
+        self.out.parent.mkdir(parents=True, exist_ok=True)
+        self._partial = self.out.parent / f".{self.out.name}.partial-{os.getpid()}"
+        leftover = find_leftover(self.out) if resume and run is not None else None
+        self._table: TensorTable
+        self._journal: Journal | None = None
+        if leftover is None:
+            self._begin(model_folder, run)
+        else:
+            assert run is not None
+            self._resume(leftover, model_folder, run)
         self._open = True
+
+    def _begin(self, model_folder: ModelFolder | None, run: Mapping[str, Any] | None) -> None:
+        sweep(self.out)
+        self._partial.mkdir()
+        self._table = TensorTable(self._partial, model_folder, self._advance)
+        if run is not None:
+            self._journal = Journal(begin(self._partial, run), self._table)
+
+    def _resume(
+        self, leftover: Leftover, model_folder: ModelFolder | None, run: Mapping[str, Any]
+    ) -> None:
+        try:
+            leftover.require(run)
+        except ResumeError:
+            leftover.close()
+            raise
+        sweep(self.out, spare=leftover.folder)
+        finished = leftover.finished()
+        leftover.clear()
+        leftover.folder.rename(self._partial)
+        self.finished = {one.event: one for one in finished}
+        self._table = TensorTable(self._partial, model_folder, self._advance, reopen=True)
+        self._journal = Journal(leftover.file, self._table, finished)
 
     def __enter__(self) -> RecordingWriter:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.abort()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: Any
+    ) -> None:
+        if self._open and error is not None and self._may_go_on(error):
+            self._suspend(error)
+        else:
+            self.abort()
 
     def generated(self, t: torch.Tensor, generator: Generator) -> None:
         """Declares that `generator` makes `t`: where this very tensor is used, its payload is not
         stored. The writer keeps it alive."""
-        digest = hashlib.sha256(tensor_bytes(t)).hexdigest()
-        payload = Payload(dtype_name(t.dtype), tuple(t.shape), digest, 0, 0)
-        self._generated[place_of(t)] = _Generated(payload, generator, t, identity_of(t))
+        self._table.generated(t, generator)
 
     def tensor(self, t: torch.Tensor) -> str:
         """The key of `t`'s content in this run's file; stores it if it is new."""
-        made = self._find_generated(t)
-        if made is not None:
-            if made.key is None:
-                made.key = self._new_key(made.payload.shape)
-                self._rules[made.key] = made
-            return made.key
-        start = time.perf_counter()
-        added = self._spool.add(t)
-        self._seconds += time.perf_counter() - start
-        if isinstance(added, Future):
-            key = _Key(self._new_key(tuple(t.shape)))
-            self._promised[key] = _Promised(added)
-            self._advance(t.numel() * t.element_size())
-            return key
-        payload, _ = added
-        if payload not in self._tensors:
-            self._tensors[payload] = self._new_key(payload.shape)
-            self._advance(payload.bytes)
-        return self._tensors[payload]
-
-    def _new_key(self, shape: tuple[int, ...]) -> str:
-        key = f"t{self._next_key}"
-        self._next_key += 1
-        self._shapes[key] = shape
-        return key
+        return self._table.tensor(t)
 
     def weight(self, name: str, t: torch.Tensor) -> str:
         """The key of a weight by its full HF name; a tied one gets the key of its first name."""
-        place, identity = place_of(t), identity_of(t)
-        known = self._weights.get(name) or self._weight_places.get(place)
-        if known is not None and known.identity == identity:
-            return known.key
-        promised = self._promise_weight(name, t)
-        if known is None:
-            made = self._find_generated(t)
-            rule = made.generator if made else None
-            known = _Weight(f"w{len(self._weights)}", name, promised, t, identity, rule)
-            self._weights[name] = self._weight_places[place] = known
-            self._shapes[known.key] = tuple(t.shape)
-            self._advance(t.numel() * t.element_size())
-        elif promised.payload.sha256 != known.payload.sha256:
-            raise FormatError(
-                f"weight {name} changed during the run: SHA-256 {known.payload.sha256[:12]} at its "
-                f"first use, {promised.payload.sha256[:12]} now; record from weights that stay as "
-                "they are"
-            )
-        return known.key
-
-    def _promise_weight(self, name: str, t: torch.Tensor) -> _Promised:
-        made = self._find_generated(t)
-        if made is not None:
-            return _Promised(made.payload)
-        start = time.perf_counter()
-        folder = self._model_folder
-        elsewhere = None if folder is None else folder.finder(name, t)
-        added = self._weight_spool.add(t, elsewhere)
-        self._seconds += time.perf_counter() - start
-        return _Promised(added if isinstance(added, Future) else added[0])
+        return self._table.weight(name, t)
 
     def contract(self, name: str, contract: Contract) -> None:
         """Names a contract; the same name must always mean the same."""
@@ -249,7 +184,10 @@ class RecordingWriter:
     def trace(self, operations: Sequence[Mapping[str, Any]]) -> str:
         """The key of a list of operations; equal lists share one."""
         content = tuple(tuple(entry.items()) for entry in operations)
-        return self._traces.setdefault(content, f"p{len(self._traces)}")
+        if content not in self._traces:
+            self._traces[content] = f"p{len(self._traces)}"
+            self._new_traces.append(operations)
+        return self._traces[content]
 
     def checkpoint(self, c: Checkpoint) -> None:
         """Appends a checkpoint; every tensor key and the contract it names must exist."""
@@ -259,31 +197,7 @@ class RecordingWriter:
             raise FormatError(f"{c.id}: contract {c.contract} is not declared")
         if c.trace is not None and c.trace not in self._traces.values():
             raise FormatError(f"{c.id}: trace {c.trace} is not stored")
-        for name, ref in c.inputs.items():
-            self._check_ref(f"{c.id}: input {name}", ref)
-        for name, key in c.weights.items():
-            self._check_key(f"{c.id}: weight {name}", key)
-        for name, output in c.outputs.items():
-            self._check_ref(f"{c.id}: output {name}", TensorRef(output.tensor, output.axes))
-            if output.delta is not None:
-                self._check_key(f"{c.id}: output {name}: delta", output.delta)
-            if output.chained is not None and output.chained.delta is not None:
-                self._check_key(f"{c.id}: output {name}: chained_delta", output.chained.delta)
-            if output.simulated is not None:
-                for key in output.simulated.model or ():
-                    self._check_key(f"{c.id}: output {name}: model", key)
-            for member in output.members:
-                self._check_key(f"{c.id}: output {name}: {member.name}", member.values)
-            if output.undecidable is not None:
-                self._check_key(f"{c.id}: output {name}: undecidable", output.undecidable)
-            if output.valid is not None:
-                self._check_ref(f"{c.id}: output {name}: valid", output.valid)
-            if (s := output.sampled) is not None:
-                for key in (s.tokens, s.reference, s.oracle, s.rms):
-                    self._check_key(f"{c.id}: output {name}: rows and sketch", key)
-        for bug in c.bugs:
-            for key in (bug.at, bug.values):
-                self._check_key(f"{c.id}: bug {bug.name}", key)
+        require_stored(c, self._table.shape)
         self._checkpoints[c.id] = c.to_json()
         self._advance(0)
 
@@ -295,6 +209,43 @@ class RecordingWriter:
         """Adds a warning to the provenance, once."""
         if text not in self._warnings:
             self._warnings.append(text)
+            self._new_warnings.append(text)
+
+    def additions(self) -> Additions:
+        """What came since the last time that this was asked."""
+        new = Additions(self._table.new_tensors, self._new_traces, self._new_warnings)
+        self._table.new_tensors, self._new_traces, self._new_warnings = [], [], []
+        return new
+
+    def keep(self, event: int, id: str, opened: Additions, closed: Additions) -> None:
+        """Checkpoint `id` is finished, and need not be made again."""
+        if self._journal is not None:
+            self._journal.append(event, self._checkpoints[id], opened, closed)
+
+    def take_over(self, part: Mapping[str, Any]) -> None:
+        """The additions of a finished checkpoint, but for weights, which come as ever. FormatError
+        where they do not go on from what is here."""
+        for taken in taken_of(part):
+            self._table.take_over(taken)
+        for operations in part["traces"]:
+            self.trace([_hashable(entry) for entry in operations])
+        for text in part["warnings"]:
+            self.warn(text)
+
+    @property
+    def journal_path(self) -> Path:
+        """Where the journal is as long as nothing is committed."""
+        return self._partial / JOURNAL
+
+    def stored_weight(self, key: str) -> Weight:
+        """The weight with this key."""
+        return self._table.weights[key]
+
+    def take_over_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """A finished one; what it names is here."""
+        self._checkpoints[checkpoint["id"]] = checkpoint
+        self._taken_over += 1
+        self._advance(0)
 
     def commit(self, header: dict[str, Any]) -> Summary:
         """Writes the files and puts the recording in place.
@@ -309,55 +260,73 @@ class RecordingWriter:
         try:
             start = time.perf_counter()
             self._settle()
-            files = {"tensors": self._save_tensors()}
+            if self._journal is not None:
+                self._journal.close()
+            files = {"tensors": self._table.save_tensors(self._partial / TENSORS)}
             weights, shared = self._save_weights()
             if weights is not None:
                 files["weights"] = weights
             size = self._save_json(header, files)
-            self._close_spools()
+            self._table.close()
             created_weights = self._publish_weights(weights is not None and not shared)
+            (self._partial / JOURNAL).unlink(missing_ok=True)
             replace_folder(self._partial, self.out)
             self._open = False
-        except BaseException:
+        except BaseException as error:
             if created_weights:
                 self.weights_path.unlink(missing_ok=True)
-            self.abort()
+            if not self._may_go_on(error):
+                self.abort()
             raise
         return Summary(
             path=self.out,
             checkpoints=len(self._checkpoints),
-            tensors=len(self._tensors),
+            taken_over=self._taken_over,
+            tensors=len(self._table),
             json_bytes=size,
             tensor_bytes=files["tensors"]["bytes"],
             weight_bytes=0 if weights is None else weights["bytes"],
             weights_path=None if weights is None else self.weights_path,
             weights_shared=shared,
-            hash_and_spool_seconds=self._seconds,
+            hash_and_spool_seconds=self._table.seconds,
             commit_seconds=time.perf_counter() - start,
         )
 
     def _settle(self) -> None:
-        """Waits for the threads; of tensors with the same content the first one's key is left."""
-        same: dict[str, str] = {}
-        for key, promised in self._promised.items():
-            payload = promised.payload
-            if self._tensors.setdefault(payload, str(key)) != key:
-                same[key] = self._tensors[payload]
-        if self._promised:
+        """Of tensors with the same content the first one's key is left."""
+        if same := self._table.settle():
             self._checkpoints = {
-                id: _with_keys(checkpoint, same) for id, checkpoint in self._checkpoints.items()
+                id: with_keys(checkpoint, same) for id, checkpoint in self._checkpoints.items()
             }
 
     def abort(self) -> None:
         """Removes everything of this recording; does nothing after commit."""
         if self._open:
             self._open = False
-            self._close_spools()
+            self._table.close()
+            if self._journal is not None:
+                self._journal.close(discard=True)
             shutil.rmtree(self._partial, ignore_errors=True)
 
-    def _find_generated(self, t: torch.Tensor) -> _Generated | None:
-        made = self._generated.get(place_of(t))
-        return made if made is not None and made.identity == identity_of(t) else None
+    def _suspend(self, error: BaseException) -> None:
+        """Leaves what is finished for a run that resumes; a note on `error` says so."""
+        assert self._journal is not None
+        with suppress(OSError, CancelledError):  # what is not in the journal is not finished
+            self._journal.close()
+        if not self._journal.written:
+            self.abort()
+            return
+        self._open = False
+        self._table.close(keep=True)
+        error.add_note(
+            f"{self._journal.written} finished checkpoints are kept in {self._partial}: the same "
+            "command with --resume goes on from there, without it begins anew"
+        )
+
+    def _may_go_on(self, error: BaseException) -> bool:
+        """Whether the run might not end like that again."""
+        refused = isinstance(error, (RecordError, FormatError))
+        return self._journal is not None and (isinstance(error, ResumeError) or not refused)
 
     def _check_target(self) -> None:
         if self.weights_path.parent not in (self.out, self.out.parent):
@@ -369,34 +338,14 @@ class RecordingWriter:
         if self.out.is_dir() and any(self.out.iterdir()) and not (self.out / RECORDING).is_file():
             raise FormatError(f"{self.out} exists and is no recording; choose another folder")
 
-    def _check_key(self, where: str, key: str) -> None:
-        if key not in self._shapes:
-            raise FormatError(f"{where} refers to tensor {key}, which is not stored")
-
-    def _check_ref(self, where: str, ref: TensorRef) -> None:
-        self._check_key(where, ref.tensor)
-        shape = self._shapes[ref.tensor]
-        if len(ref.axes) != len(shape):
-            raise FormatError(f"{where} has {len(shape)} dimensions {shape}, but axes {ref.axes}")
-        if unknown := [axis for axis in ref.axes if axis not in AXES]:
-            raise FormatError(f"{where}: axis {unknown[0]!r} is none of {', '.join(AXES)}")
-
     def _advance(self, size: int) -> None:
         self._bytes += size
         if self._progress is not None:
             self._progress(len(self._checkpoints), self._bytes)
 
-    def _save_tensors(self) -> dict[str, Any]:
-        named = [(key, payload) for payload, key in self._tensors.items()]
-        return {"path": TENSORS, **self._spool.save(self._partial / TENSORS, named)}
-
     def _save_weights(self) -> tuple[dict[str, Any] | None, bool]:
         """The entry of the weights file, and whether a file in place already holds the weights."""
-        payloads = {
-            name: weight.payload
-            for name, weight in sorted(self._weights.items())
-            if weight.is_stored
-        }
+        payloads = self._table.stored_weights()
         if not payloads:
             return None, False
         inside = self.weights_path.parent == self.out
@@ -404,26 +353,12 @@ class RecordingWriter:
         if not inside and self.weights_path.exists():
             size, digest = require_same_weights(self.weights_path, payloads)
             return {"path": path, "bytes": size, "sha256": digest}, True
-        saved = self._weight_spool.save(self._partial / self.weights_path.name, payloads.items())
+        saved = self._table.save_weights(self._partial / self.weights_path.name)
         return {"path": path, **saved}, False
 
     def _save_json(self, header: dict[str, Any], files: dict[str, Any]) -> int:
         if missing := {"name", "provenance", "config", "network"} - header.keys():
             raise FormatError(f"the header lacks {', '.join(sorted(missing))}")
-        table = {
-            key: {"file": "tensors", "dtype": p.dtype, "shape": list(p.shape), "sha256": p.sha256}
-            for p, key in self._tensors.items()
-        } | {
-            key: {"generator": made.generator.to_json(), "dtype": made.payload.dtype,
-                  "shape": list(made.payload.shape), "sha256": made.payload.sha256}
-            for key, made in self._rules.items()
-        } | {
-            w.key: _place(w)
-            | {"name": w.name, "dtype": w.payload.dtype,
-               "shape": list(w.payload.shape), "sha256": w.payload.sha256}
-            for w in self._weights.values()
-        }  # fmt: skip
-        referred = {w.payload.model_file for w in self._weights.values()} - {None}
         recording = {
             "format": FORMAT,
             "version": VERSION,
@@ -439,20 +374,14 @@ class RecordingWriter:
                 for content, key in self._traces.items()
             },
             "files": files,
-            **self._model_files(sorted(map(str, referred))),
-            "tensors": table,
+            **self._table.model_files(),
+            "tensors": self._table.to_json(),
             "checkpoints": list(self._checkpoints.values()),
         }
         text = recording_text(recording).encode()
         with OutputFile(self._partial / RECORDING) as out:
             out.write(memoryview(text))
         return len(text)
-
-    def _model_files(self, names: Sequence[str]) -> dict[str, Any]:
-        if not names or self._model_folder is None:
-            return {}
-        sizes = {name: {"bytes": self._model_folder.files[name].size} for name in names}
-        return {"model_files": {"folder": str(self._model_folder.folder), "files": sizes}}
 
     def _publish_weights(self, new: bool) -> bool:
         """Moves a new shared weights file to its place; true if there was something to move."""
@@ -461,23 +390,9 @@ class RecordingWriter:
         (self._partial / self.weights_path.name).replace(self.weights_path)
         return True
 
-    def _close_spools(self) -> None:
-        self._spool.close()
-        self._weight_spool.close()
 
-
-def _place(weight: _Weight) -> dict[str, Any]:
-    """Where a weight's payload is."""
-    if weight.generator is not None:
-        return {"generator": weight.generator.to_json()}
-    file = weight.payload.model_file
-    return {"file": "weights"} if file is None else {"model_file": file}
-
-
-def _with_keys(value: Any, same: Mapping[str, str]) -> Any:
-    """A checkpoint with the keys that are left."""
-    if isinstance(value, _Key):
-        return same.get(value, str(value))
+def _hashable(value: Any) -> Any:
+    """What JSON made of tuples, as tuples."""
     if isinstance(value, dict):
-        return {name: _with_keys(item, same) for name, item in value.items()}
-    return [_with_keys(item, same) for item in value] if isinstance(value, list) else value
+        return {name: _hashable(item) for name, item in value.items()}
+    return tuple(_hashable(item) for item in value) if isinstance(value, list) else value

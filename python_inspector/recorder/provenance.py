@@ -17,7 +17,7 @@ from transformers.cache_utils import StaticCache
 
 from python_inspector.compatibility import config_dict
 from python_inspector.errors import RecordError
-from python_inspector.format.recording import DTYPES, dtype_name
+from python_inspector.format.recording import DTYPES, dtype_name, plain
 from python_inspector.models import dispatch
 from python_inspector.models.parameters import first_names
 from python_inspector.version import __version__
@@ -149,6 +149,35 @@ def header(
         "config": {} if config is None else config_dict(config),
         "network": network(model),
     }
+
+
+def described(
+    model: torch.nn.Module, options: Mapping[str, Any], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """In JSON, all that a recording's bits depend on but for weights and inputs: `options` and
+    `given` are what record() was told."""
+    config: Any = getattr(model, "config", None)
+    sampling = options["sampling"]
+    options = {**options, "sampling": None if sampling is None else vars(sampling)}
+    options |= {name: sorted(options[name]) for name in ("blocks", "layers") if options[name]}
+    return {
+        "options": plain(options, "options"),
+        "given": plain(given, "given"),
+        "model": {
+            "class": type(model).__name__,
+            "dtype": model_dtype(model),
+            "attention": getattr(config, "_attn_implementation", None),
+            "devices": sorted({_device(parameter.device) for parameter in model.parameters()}),
+        },
+        "config": {} if config is None else plain(config_dict(config), "config"),
+        "producer": producer(),
+    }
+
+
+def _device(device: torch.device) -> str:
+    if device.type != "cuda":
+        return str(device)
+    return f"{device} {torch.cuda.get_device_name(device)}"
 
 
 def producer() -> dict[str, str]:

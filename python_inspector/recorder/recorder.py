@@ -7,33 +7,32 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
-from torch.utils.weak import WeakIdKeyDictionary
 
 from python_inspector.errors import RecordWarning
 from python_inspector.format.axes import Named, by_dimensions
 from python_inspector.format.recording import (
     ChainedRef,
     Checkpoint,
-    Contract,
+    OutputRef,
     TensorRef,
     checkpoint_id,
 )
 from python_inspector.format.writer import RecordingWriter, Summary
 from python_inspector.models import dispatch
-from python_inspector.models.parameters import Parameters
-from python_inspector.oracle.lift import LiftError
 from python_inspector.oracle.replay import Again, aside, is_aside
-from python_inspector.oracle.reruns import Reruns, rerun, rerun_anything
+from python_inspector.oracle.reruns import Reruns
 from python_inspector.recorder import provenance
-from python_inspector.recorder.alternatives import bug_refs, judgement_of, member_refs
+from python_inspector.recorder.alternatives import bug_refs, member_refs
 from python_inspector.recorder.chain import Chain
 from python_inspector.recorder.difference import difference
+from python_inspector.recorder.operands import Operands
 from python_inspector.recorder.outputs import OutputStore
+from python_inspector.recorder.rerunner import Rerunner
+from python_inspector.recorder.resume import Event, Resume
 from python_inspector.recorder.rows import of_rows
 from python_inspector.taps import Taps
 from python_inspector.taps.calls import Block, Call, Frame, bound_arguments
@@ -65,10 +64,10 @@ class Recorder:
         self._chain = Chain(model, taps.base_path) if options.chained else None
         self._calls: Counter[str] = Counter()
         self._thread = threading.get_ident()
-        self._keys = WeakIdKeyDictionary()
-        self._storage = provenance.model_dtype(model)
-        self._parameters = Parameters(model)
-        self._outputs = OutputStore(writer, options, self.key, self.warn)
+        self._operands = Operands(model, writer)
+        self._resume = Resume(writer, self._operands, settles=options.oracle is not False)
+        self._rerunner = Rerunner(options, taps, self.warn)
+        self._outputs = OutputStore(writer, options, self._operands.key, self.warn)
 
     # What taps and patches use.
 
@@ -98,9 +97,14 @@ class Recorder:
             if taken is None:
                 return
             block, again = taken
-            reruns = Reruns() if again is None else self._rerun(path, function, block, again)
-            stored = self._store(block.inputs)
-            self._emit(path, function, block, stored, block.outputs(result, _same), reruns)
+            event = self._resume.begin(path, block, again, len(self.runs))
+            reruns, stored = Reruns(), {}
+            if event.finished is None:
+                if again is not None:
+                    reruns = self._rerun(path, function, block, again)
+                stored = self._operands.refs(block.inputs)
+            results = block.outputs(result, _same)
+            self._emit(event, path, function, block, stored, results, reruns)
 
     def call_function(
         self, tap: FunctionTap, original: Callable[..., Any], args: Any, kwargs: Any
@@ -142,7 +146,8 @@ class Recorder:
         named: Named = by_dimensions(tensor) if axes is None else (tensor, axes)
         block = Block("module", {}, lambda result, twin: {"out": named})
         with aside(), torch.no_grad():
-            self._emit(path, name, block, {}, {"out": named}, Reruns())
+            event = self._resume.begin(path, block, None, len(self.runs))
+            self._emit(event, path, name, block, {}, {"out": named}, Reruns())
 
     # Hooks.
 
@@ -227,9 +232,13 @@ class Recorder:
         taken = self._taken(frame.path, block, again)
         if taken is None:
             return
-        frame.block = block = taken[0]
-        frame.reruns = self._rerun(frame.path, function, block, taken[1] or again)
-        frame.stored = self._store(block.inputs)
+        block, again = taken[0], taken[1] or again
+        frame.block = block
+        frame.event = event = self._resume.begin(frame.path, block, again, len(self.runs))
+        if event.finished is None:
+            frame.reruns = self._rerun(frame.path, function, block, again)
+            frame.stored = self._operands.refs(block.inputs)
+        self._resume.begun(event)
 
     def _taken(
         self, path: str, block: Block, again: Again | None
@@ -246,55 +255,37 @@ class Recorder:
         return block, again
 
     def _rerun(self, path: str, function: str | None, block: Block, again: Again) -> Reruns:
-        """The reruns of a call; the first one of each path and function is also repeated."""
-        if not self.options.oracle:
-            return Reruns()
         path = path or "model"
         call = self._calls[path if function is None else f"{path}:{function}"]
         seed = checkpoint_id(path, function, call)
-        runs = self.options.spread
-        repeat = call == 0 and not block.of_rows  # other products may be used for fewer rows
-        if block.settle is None:
-            try:
-                reruns, warnings = rerun(block.outputs, again, seed, runs=runs, repeat=repeat)
-            except LiftError as error:
-                if self.taps.architecture is not None:
-                    raise
-                reruns, warnings = Reruns(), [f"{seed.rpartition('#')[0]} has no oracle: {error}"]
-        else:
-            settle = partial(block.settle, block)
-            reruns, warnings = rerun_anything(
-                block.outputs, again, seed, settle, runs=runs, repeat=repeat
-            )
-            for name, mask in reruns.undecided.items():
-                named = (reruns.oracle or {})[name]
-                if named[0].is_floating_point():
-                    block.valid[name] = (~mask, named[1])
-        for text in warnings:
-            self.warn(text)
-        bugs = call == 0 and self.on_judgement is None
-        reruns.judgement = judgement_of(block, again, reruns, self.options, seed, bugs=bugs)
+        bugs = self.on_judgement is None
+        reruns = self._rerunner.reruns(block, again, seed, first=call == 0, bugs=bugs)
         if reruns.judgement is not None and self.on_judgement is not None:
             self.on_judgement(seed, block, again, reruns)
         return reruns
 
     def _close(self, frame: Frame, function: str | None, result: Any) -> None:
-        block = frame.block
+        block, event = frame.block, frame.event
         assert block is not None
+        self._resume.ends()
         facts = frame.attention
         if block.uses_attention is not None and facts is not None:
             inner = block.params
             for key in filter(None, [block.uses_attention]):
                 inner = inner[key]
             inner |= facts.params
-            frame.stored |= self._store(facts.inputs)
+            if event.finished is None:
+                frame.stored |= self._operands.refs(facts.inputs)
+            else:
+                self._resume.remember(event, facts.inputs)
             block.contract = facts.contract
             if facts.valid is not None:
                 block.valid["out"] = (facts.valid, ("batch", "token"))
         results = block.outputs(result, _same)
         if block.states is not None:
             self._leave_to_parts(frame, block.states, results)
-        self._emit(frame.path, function, block, frame.stored, results, frame.reruns or Reruns())
+        reruns = frame.reruns or Reruns()
+        self._emit(event, frame.path, function, block, frame.stored, results, reruns)
 
     def _leave_to_parts(
         self, frame: Frame, states: dict[str, tuple[int, str]], results: dict[str, Named]
@@ -308,6 +299,7 @@ class Recorder:
 
     def _emit(
         self,
+        event: Event,
         path: str,
         function: str | None,
         block: Block,
@@ -321,26 +313,16 @@ class Recorder:
         name = path if function is None else f"{path}:{function}"
         call = self._calls[name]
         self._calls[name] += 1
-        outputs = {
-            key: self._outputs.store(f"{name}#{call}", key, block, named, reruns)
-            for key, named in results.items()
-        }
-        for key, output in outputs.items():
-            output.members = member_refs(self.writer, reruns, key)
-        amplification = None
-        if self._chain is not None:
-            for key, o in self._chain.outputs(block, path).items():
-                if key in outputs:
-                    outputs[key].chained = self._chained(f"{name}#{call}", results[key][0], o)
-            if reruns.oracle is not None and "out" in reruns.oracle:
-                amplification = self._chain.amplification(block, path, reruns.oracle["out"][0])
-        self._declare(block.contract)
-        weights = {
-            key: self._weight(f"{path}.{key}", tensor) for key, tensor in block.weights.items()
-        }
+        id = checkpoint_id(path, function, call)
+        self._operands.declare(block.contract)
+        if event.finished is not None:
+            weights = self._operands.weights(path, block.weights)
+            self._resume.take_over(event, id, block, results, weights)
+            return
+        outputs, amplification = self._store_outputs(id, path, block, results, reruns)
         self.writer.checkpoint(
             Checkpoint(
-                id=checkpoint_id(path, function, call),
+                id=id,
                 block=block.kind,
                 path=path,
                 function=function,
@@ -349,13 +331,33 @@ class Recorder:
                 contract=block.contract,
                 params=block.params,
                 inputs=stored,
-                weights=weights,
+                weights=self._operands.weights(path, block.weights),
                 outputs=outputs,
                 trace=self._trace(reruns),
                 amplification=amplification,
                 bugs=bug_refs(self.writer, reruns, outputs),
             )
         )
+        self._resume.keep(event, id)
+
+    def _store_outputs(
+        self, id: str, path: str, block: Block, results: dict[str, Named], reruns: Reruns
+    ) -> tuple[dict[str, OutputRef], float | None]:
+        """With what the chained run says of them, and of the block's amplification."""
+        outputs = {
+            key: self._outputs.store(id, key, block, named, reruns)
+            for key, named in results.items()
+        }
+        for key, output in outputs.items():
+            output.members = member_refs(self.writer, reruns, key)
+        if self._chain is None:
+            return outputs, None
+        for key, o in self._chain.outputs(block, path).items():
+            if key in outputs:
+                outputs[key].chained = self._chained(id, results[key][0], o)
+        if reruns.oracle is None or "out" not in reruns.oracle:
+            return outputs, None
+        return outputs, self._chain.amplification(block, path, reruns.oracle["out"][0])
 
     def _trace(self, reruns: Reruns) -> str | None:
         return None if reruns.simulated is None else self.writer.trace(reruns.simulated.operations)
@@ -365,36 +367,12 @@ class Recorder:
         delta = difference(r, o, None, f"{where}: chained").delta
         return ChainedRef(None if delta is None else self.writer.tensor(delta))
 
-    def key(self, tensor: torch.Tensor) -> str:
-        """The tensor's key; one that lives on unchanged is not hashed again."""
-        if tensor.is_inference():
-            return self.writer.tensor(tensor)
-        known = self._keys.get(tensor)
-        if known is not None and known[0] == tensor._version:
-            return known[1]
-        key = self.writer.tensor(tensor)
-        self._keys[tensor] = (tensor._version, key)
-        return key
-
-    def _weight(self, name: str, tensor: torch.Tensor) -> str:
-        with self._parameters.stored(name, tensor) as (stored, values):
-            return self.writer.weight(stored, values)
-
-    def _store(self, inputs: dict[str, Named]) -> dict[str, TensorRef]:
-        return {name: TensorRef(self.key(t), axes) for name, (t, axes) in inputs.items()}
-
     def _wanted(self, kind: str, path: str) -> bool:
         if self.options.direct and len(self.stack) != 1:
             return False
         if self._chain is not None and self._chain.needs(kind, path):
             return True
         return self.options.wants(kind, path)
-
-    def _declare(self, name: str) -> None:
-        storage = "f32" if name == "float32" else self._storage
-        accumulator = {"bits": 53 if storage == "f64" else 24, "rounding": "nearest"}
-        points = "fused" if name == "fused" else "eager"
-        self.writer.contract(name, Contract(storage, storage, accumulator, points))
 
 
 def _function_of(path: str) -> str | None:

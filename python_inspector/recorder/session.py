@@ -57,6 +57,8 @@ def record(
     run: Mapping[str, Any] | None = None,
     command: str | None = None,
     created: str | None = None,
+    resumable: bool = False,
+    resume: bool = False,
 ) -> Iterator[Recorder]:
     """Records every forward call of `model` inside the block into the folder `out`.
 
@@ -86,6 +88,9 @@ def record(
     hold are referred to (file, name, SHA-256) instead of copied.
     `source`, `seed`, `revision`, `run`, `command`, `created`: for the provenance; `run` overrides
     what is seen. `force`: records what a guard would refuse, with a warning.
+    `resumable`: an exception, or a process that is killed, leaves the checkpoints that are finished
+    beside `out`. `resume`: takes such over, if there are any, and is resumable itself; the same
+    model must be called in the same way, from the first call on. ResumeError where it is not.
 
     Raises RecordError where a recording would mislead (guards.py), FormatError and OSError as
     RecordingWriter does. The recorder's `summary` is what was written.
@@ -129,7 +134,21 @@ def record(
     warnings = guards.check_model(model, taps, force)
     shared = None if weights_path is None else Path(weights_path)
     files = None if model_folder is None else ModelFolder(Path(model_folder))
-    with RecordingWriter(out, weights_path=shared, model_folder=files, progress=progress) as writer:
+    label = name or f"{out.resolve().parent.name}/{out.resolve().name}"
+    given = {"source": source, "seed": seed, "revision": revision, "run": run or {}}
+    journal = None
+    if resumable or resume:
+        places = {"name": label, "weights": weights_path, "model_folder": model_folder}
+        journal = provenance.described(model, vars(options), given | places)
+    given |= {"run": dict(run or {}) | {"spread": spread if oracle else 0}}
+    with RecordingWriter(
+        out,
+        weights_path=shared,
+        model_folder=files,
+        progress=progress,
+        run=journal,
+        resume=resume,
+    ) as writer:
         recorder = Recorder(model, writer, taps, options)
         _introduce(recorder, warnings)
         weights_sha256 = provenance.promised_weights_sha256(model)
@@ -138,10 +157,7 @@ def record(
                 writer.weight(key, tensor)
         with _listening(recorder):
             yield recorder
-        run = dict(run or {}) | {"spread": spread if oracle else 0}
-        given = {"source": source, "seed": seed, "revision": revision, "run": run}
         given |= {"weights_sha256": weights_sha256()}
-        label = name or f"{out.resolve().parent.name}/{out.resolve().name}"
         recorder.summary = writer.commit(
             provenance.header(
                 model, label, recorder.runs, given | {"command": command, "created": created}

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from python_inspector import record, tiny
 from python_inspector.engines.weights import weights_of
 from python_inspector.errors import FormatError
-from python_inspector.format import model_files, payload, safetensors_file
+from python_inspector.format import model_files, safetensors_file, spool
 from python_inspector.format.model_files import ModelFolder
 from python_inspector.format.strict_json import load_json
 from python_inspector.format.validate import validate
@@ -142,9 +142,9 @@ def test_a_folder_without_weights(tmp_path: Path) -> None:
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every tensor is written by threads, every file keeps its payloads in place."""
-    monkeypatch.setattr(payload, "BESIDE", 1)
-    monkeypatch.setattr(payload, "IN_PLACE", 1)
-    monkeypatch.setattr(payload, "HEADER_ROOM", 1 << 16)
+    monkeypatch.setattr(spool, "BESIDE", 1)
+    monkeypatch.setattr(spool, "IN_PLACE", 1)
+    monkeypatch.setattr(spool, "HEADER_ROOM", 1 << 16)
 
 
 def test_a_large_recording_is_as_a_small_one(large: None, tmp_path: Path) -> None:
@@ -154,9 +154,9 @@ def test_a_large_recording_is_as_a_small_one(large: None, tmp_path: Path) -> Non
     assert validate(recording) == []
     code, said = verified(recording)
     assert passes(code, said), said
-    payload.BESIDE = payload.IN_PLACE = 1 << 40
+    spool.BESIDE = spool.IN_PLACE = 1 << 40
     small = load_json(recorded(tmp_path / "small") / "recording.json")
-    payload.BESIDE = payload.IN_PLACE = 1
+    spool.BESIDE = spool.IN_PLACE = 1
 
     def known(document) -> list:
         """Checkpoints with hashes in place of keys."""
@@ -202,7 +202,7 @@ def test_what_goes_wrong_beside_the_run_is_raised(
 
 
 def test_no_more_waits_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    room = payload._Room(10)
+    room = spool._Room(10)
     room.take(8)
     given = []
 

@@ -1,0 +1,289 @@
+"""Tensor payloads on their way to a safetensors file.
+
+A `Spool` takes tensors one at a time, hashes each once and writes its bytes to a temporary file, so
+that memory stays bounded however long the run is. Large tensors are copied and handed to threads,
+which hash and write them beside the run; where a payload lies depends on the order in which tensors
+came alone, not on the threads. `save` puts a safetensors header in front: small spools are copied
+behind it, largest item first (the order of the reference implementation, in which every payload is
+aligned to its item size); in a large one the payloads stay where they are, and the room that was
+left in front of them takes the header.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from python_inspector.errors import FormatError
+from python_inspector.format.payload import (
+    OutputFile,
+    Payload,
+    payload_of,
+    safetensors_header,
+    tensor_bytes,
+    write_all,
+)
+from python_inspector.format.recording import ITEM_SIZES
+
+CHUNK = 1 << 20
+BESIDE = 1 << 20
+"""Bytes from which on a tensor is hashed and written beside the run."""
+IN_FLIGHT = 2 << 30
+"""Bytes of copies that may wait for that."""
+IN_PLACE = 256 << 20
+"""Bytes from which on payloads are not copied behind their header."""
+HEADER_ROOM = 8 << 20
+_ALIGNMENT = 8
+
+Elsewhere = Callable[[str], str | None]
+"""From the SHA-256 of a tensor to the file of the model's folder that holds it."""
+
+
+@dataclass
+class _Entry:
+    """A tensor on its way; its payload is None until it is hashed."""
+
+    payload: Payload | None = None
+    data: memoryview | bytes | None = None
+    """None where the bytes are in the file already."""
+    offset: int | None = None
+    """Where they lie then."""
+    room: int = 0
+    stored: Future[Payload] = field(default_factory=Future)
+
+
+class Spool:
+    """A temporary file of tensor payloads, in the order in which they were added."""
+
+    def __init__(self, path: Path, *, reopen: bool = False) -> None:
+        """`reopen`: the file of a run that was killed, whose payloads are taken over."""
+        self.path = path
+        new = 0 if reopen else os.O_CREAT | os.O_EXCL
+        self._file = os.open(path, os.O_RDWR | new, 0o644)
+        self._size = HEADER_ROOM
+        self._offsets: dict[Payload, int] = {}
+        self._queue: deque[_Entry] = deque()
+        """What has no place yet, because something before it is being hashed."""
+        self._unwritten: set[Future[Payload]] = set()
+        self._failed: BaseException | None = None
+        self._lock = threading.Lock()
+        self._threads: ThreadPoolExecutor | None = None
+        self._room = _Room(IN_FLIGHT)
+
+    def add(self, t: torch.Tensor, elsewhere: Elsewhere | None = None) -> Payload | Future[Payload]:
+        """Stores `t` (contiguous, logical order) unless its like is here, or `elsewhere`. Of a
+        large one, a promise of that."""
+        if self._failed is not None:
+            raise self._failed
+        size = t.numel() * t.element_size()
+        if size < BESIDE:
+            return self._add_small(t, elsewhere)
+        self._room.take(size)
+        own = t.detach().clone(memory_format=torch.contiguous_format)  # the run goes on
+        entry = _Entry(room=size)
+        self._enter(entry)
+        self._pool().submit(self._hash, entry, own, elsewhere)
+        return entry.stored
+
+    def take_over(self, payload: Payload, offset: int) -> None:
+        """The next payload is in the file already. FormatError, at once or later, where the ones
+        before it leave it another place."""
+        self._enter(_Entry(payload, offset=offset))
+        self._drain()
+
+    def offset(self, payload: Payload) -> int:
+        """Where a payload lies that `sync` has waited for."""
+        return self._offsets[payload]
+
+    def wait(self) -> None:
+        """Until all that was added is in the file."""
+        with self._lock:
+            waiting = set(self._unwritten)
+        for future in wait(waiting, return_when=FIRST_EXCEPTION).done:
+            future.result()
+        if self._failed is not None:
+            raise self._failed
+
+    def sync(self) -> None:
+        """Until all that was added is on the disk."""
+        self.wait()
+        os.fsync(self._file)
+
+    def save(self, path: Path, tensors: Iterable[tuple[str, Payload]]) -> dict[str, Any]:
+        """Writes a safetensors file of the named payloads; its size and SHA-256, which for one
+        whose payloads stay in place is the header's."""
+        named = list(tensors)
+        self.wait()
+        if self._size - HEADER_ROOM >= IN_PLACE and len(named) == len(self._offsets):
+            entry = self._save_in_place(path, named)
+            if entry is not None:
+                return entry
+        ordered = sorted(named, key=lambda item: -ITEM_SIZES[item[1].dtype])
+        with OutputFile(path) as out:
+            out.write(memoryview(safetensors_header(ordered)))
+            for _, payload in ordered:
+                self._copy(payload, out)
+        return {"bytes": out.size, "sha256": out.digest.hexdigest()}
+
+    def close(self, *, keep: bool = False) -> None:
+        """Removes the temporary file unless told to keep it; may be called twice."""
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
+            self._threads = None
+            self._fail(CancelledError())
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+        if not keep:
+            self.path.unlink(missing_ok=True)
+
+    def _add_small(self, t: torch.Tensor, elsewhere: Elsewhere | None) -> Payload:
+        data = tensor_bytes(t)
+        payload = payload_of(t, data, elsewhere)
+        if payload.model_file is None and payload not in self._offsets:
+            own = bytes(data) if self._queue else data  # it may wait while the run goes on
+            self._enter(_Entry(payload, own))
+            self._drain()
+            if self._failed is not None:
+                raise self._failed
+        return payload
+
+    def _pool(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(min(16, os.cpu_count() or 1))
+        return self._threads
+
+    def _enter(self, entry: _Entry) -> None:
+        with self._lock:
+            self._queue.append(entry)
+            self._unwritten.add(entry.stored)
+        if self._failed is not None:  # while this one came
+            self._fail(self._failed)
+
+    def _hash(self, entry: _Entry, t: torch.Tensor, elsewhere: Elsewhere | None) -> None:
+        try:
+            entry.data = tensor_bytes(t)
+            entry.payload = payload_of(t, entry.data, elsewhere)
+        except BaseException as error:
+            self._fail(error)
+        else:
+            self._drain(entry)
+
+    def _drain(self, own: _Entry | None = None) -> None:
+        """Gives places to what is hashed, in its order, and writes it: `own` and what is small
+        itself, the rest in other threads."""
+        try:
+            with self._lock:
+                ready = []
+                while self._queue and self._queue[0].payload is not None:
+                    ready.append(self._queue.popleft())
+                    self._place(ready[-1])
+            for entry in ready:
+                if entry is own or not entry.room:
+                    self._write(entry)
+                else:
+                    self._pool().submit(self._write, entry)
+        except BaseException as error:
+            self._fail(error)
+
+    def _place(self, entry: _Entry) -> None:
+        """Only what is new has data and a place afterwards."""
+        payload, expected = entry.payload, entry.offset
+        assert payload is not None
+        if payload.model_file is not None or payload in self._offsets:
+            entry.data = None
+        else:
+            self._offsets[payload] = entry.offset = self._size
+            self._size += -(-payload.bytes // _ALIGNMENT) * _ALIGNMENT
+        if expected is not None and self._offsets[payload] != expected:
+            raise FormatError(
+                f"{self.path}: a payload of {payload.bytes} bytes lies at {expected}, in this run "
+                f"it would at {self._offsets[payload]}: what was recorded before it differs"
+            )
+
+    def _write(self, entry: _Entry) -> None:
+        try:
+            if entry.data is not None and entry.offset is not None:
+                write_all(self._file, memoryview(entry.data), entry.offset)
+            self._resolve(entry.stored, entry.payload)
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            entry.data = None
+            self._room.give(entry.room)
+
+    def _resolve(self, stored: Future[Payload], payload: Payload | None) -> None:
+        """A promise is kept, or, without a payload, broken."""
+        with self._lock:
+            if stored not in self._unwritten:
+                return
+            self._unwritten.discard(stored)
+            if payload is not None:
+                stored.set_result(payload)
+            else:
+                stored.set_exception(self._failed or CancelledError())
+
+    def _fail(self, error: BaseException) -> None:
+        """Breaks all promises: after a failure nothing has its place."""
+        with self._lock:
+            self._failed = self._failed or error
+            waiting, dropped = set(self._unwritten), list(self._queue)
+            self._queue.clear()
+        for stored in waiting:
+            self._resolve(stored, None)
+        for entry in dropped:
+            self._room.give(entry.room)
+
+    def _save_in_place(self, path: Path, named: list[tuple[str, Payload]]) -> dict[str, Any] | None:
+        """None where the header does not fit into its room."""
+        items = []
+        for name, payload in sorted(named, key=lambda item: self._offsets[item[1]]):
+            items.append((name, payload))
+            if gap := -payload.bytes % _ALIGNMENT:  # a file has no holes
+                items.append((f"filler.{name}", Payload("u8", (gap,), "", gap)))
+        header = safetensors_header(items, HEADER_ROOM)
+        if len(header) != HEADER_ROOM:
+            return None
+        write_all(self._file, memoryview(header), 0)
+        os.ftruncate(self._file, self._size)
+        os.fsync(self._file)
+        self.path.rename(path)
+        return {"bytes": self._size, "header_sha256": hashlib.sha256(header).hexdigest()}
+
+    def _copy(self, payload: Payload, out: OutputFile) -> None:
+        position = self._offsets[payload]
+        end = position + payload.bytes
+        while position < end:
+            data = os.pread(self._file, min(CHUNK, end - position), position)
+            if not data:
+                raise OSError(f"{self.path} was truncated while the recording was written")
+            out.write(memoryview(data))
+            position += len(data)
+
+
+class _Room:
+    """Bytes that may be in use at once; one tensor may always be, whatever its size."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._used = 0
+        self._changed = threading.Condition()
+
+    def take(self, size: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._used == 0 or self._used + size <= self._most)
+            self._used += size
+
+    def give(self, size: int) -> None:
+        with self._changed:
+            self._used -= size
+            self._changed.notify_all()

@@ -1,0 +1,57 @@
+"""Runs the calls of a recording again: oracle, simulated kernels, the same once more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from python_inspector.oracle.lift import LiftError
+from python_inspector.oracle.replay import Again
+from python_inspector.oracle.reruns import Reruns, rerun, rerun_anything
+from python_inspector.recorder.alternatives import judgement_of
+from python_inspector.taps import Taps
+from python_inspector.taps.calls import Block
+from python_inspector.taps.options import Options
+
+
+class Rerunner:
+    """Runs calls again as `options` ask for."""
+
+    def __init__(self, options: Options, taps: Taps, warn: Callable[[str], None]) -> None:
+        self._options = options
+        self._taps = taps
+        self._warn = warn
+
+    def reruns(self, block: Block, again: Again, seed: str, *, first: bool, bugs: bool) -> Reruns:
+        """The reruns of the call with this id; the `first` of each path and function is also
+        repeated, and has `bugs` planted."""
+        if not self._options.oracle:
+            return Reruns()
+        repeat = first and not block.of_rows  # other products may be used for fewer rows
+        reruns = self._described(block, again, seed, repeat)
+        reruns.judgement = judgement_of(
+            block, again, reruns, self._options, seed, bugs=first and bugs
+        )
+        return reruns
+
+    def _described(self, block: Block, again: Again, seed: str, repeat: bool) -> Reruns:
+        runs = self._options.spread
+        if block.settle is None:
+            try:
+                reruns, warnings = rerun(block.outputs, again, seed, runs=runs, repeat=repeat)
+            except LiftError as error:
+                if self._taps.architecture is not None:
+                    raise
+                reruns, warnings = Reruns(), [f"{seed.rpartition('#')[0]} has no oracle: {error}"]
+        else:
+            settle = partial(block.settle, block)
+            reruns, warnings = rerun_anything(
+                block.outputs, again, seed, settle, runs=runs, repeat=repeat
+            )
+            for name, mask in reruns.undecided.items():
+                named = (reruns.oracle or {})[name]
+                if named[0].is_floating_point():
+                    block.valid[name] = (~mask, named[1])
+        for text in warnings:
+            self._warn(text)
+        return reruns
