@@ -21,7 +21,8 @@ FAILED, USAGE = 1, 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
-    panel = Panel(options.seed, options.harness, tuple(options.device), options.keep.resolve())
+    devices, keep = tuple(options.device), options.keep.resolve()
+    panel = Panel(options.seed, options.harness, devices, keep, options.rows)
     indices = options.only or range(options.first, options.first + options.count)
     start = time.monotonic()
     trials = _run(panel, indices, options)
@@ -34,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not figures["recordings"]["of"]:
         print("panel: nothing was recorded", file=sys.stderr)
         return USAGE
-    return FAILED if figures["recordings"]["alarms"] or figures["chains"]["alarms"] else 0
+    alarms = figures["recordings"]["alarms"] or figures["chains"]["alarms"]
+    return FAILED if alarms or figures["edits"]["survived"] else 0
 
 
 def _run(panel: Panel, indices: Sequence[int], options: argparse.Namespace) -> list[Trial]:
@@ -42,6 +44,7 @@ def _run(panel: Panel, indices: Sequence[int], options: argparse.Namespace) -> l
     trials = []
     given = [w for device in options.device for w in ("--device", device)]
     options_again = given if options.device != _DEVICES else []
+    options_again += [] if options.rows is None else ["--rows", str(options.rows)]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(options.jobs, context, initializer=prepare) as pool:
         for done in as_completed([pool.submit(run_trial, panel, i) for i in indices]):
@@ -59,7 +62,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="ci/panel",
         description="Draws random tiny models, records them and verifies each on every device, "
         "fused and composed, alone and chained. All code is correct: what fails is a false alarm, "
-        "and the exit code 1.",
+        "and the exit code 1. With --rows it is recordings of some tokens that are judged.",
     )
     parser.add_argument("--count", type=_positive, default=40, metavar="N", help="recordings (40)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of the draws (1)")
@@ -78,11 +81,20 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="DIR",
         help="where recordings are made; those that failed stay there (build/panel)",
     )
+    parser.add_argument(
+        "--rows",
+        type=_positive,
+        metavar="N",
+        help="record N tokens of a call (`inspector record --rows`, not chained); then every "
+        "recording's params are also edited, and an edit that no verdict notices is a failure",
+    )
     parser.add_argument("--jobs", type=_positive, default=os.cpu_count(), help="processes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all of it, as JSON")
     parser.add_argument("--harness", type=Path, default=ROOT / "build/cpu/bin/harness")
     options = parser.parse_args(arguments)
     options.device = options.device or _DEVICES
+    if options.rows == 1:
+        parser.error("--rows 1, expected at least 2: the first and the last token")
     if not options.harness.is_file():
         parser.error(f"--harness {options.harness}: there is none; ci/verify builds it")
     return options

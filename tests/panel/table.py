@@ -48,12 +48,13 @@ def _at_most(count: int, trials: int, rate: float) -> float:
 
 
 def lines_of(trial: Trial, seed: int, options: Sequence[str] = ()) -> list[str]:
-    """What failed of a recording, and the command that makes and judges it again."""
+    """What failed of a recording, and the command (with `options`) that does it again."""
     if trial.is_clean:
         return []
     out = [f"{trial.index}: {trial.about}"]
     if trial.broken:
         out.append(f"  broken: {trial.broken}")
+    out += [f"  not noticed: {edit}" for edit in trial.survived]
     for alarm, count in _alike(trial.alarms):
         more = f" (and {count - 1} more of this kind)" if count > 1 else ""
         way = alarm.device + ("" if alarm.fused else " --no-fuse")
@@ -88,11 +89,13 @@ def summary(trials: Sequence[Trial]) -> dict[str, Any]:
     of_checkpoints = sum(a.block != "model" for t in recorded for a in t.alarms)
     chains = sum(t.chains for t in recorded)
     of_chains = sum(a.block == "model" for t in recorded for a in t.alarms)
-    bad = sum(not t.is_clean for t in recorded)
+    bad = sum(bool(t.alarms or t.broken) for t in recorded)
+    survived = Counter(edit for t in recorded for edit in t.survived)
     return {
         "recordings": _rate(bad, len(recorded)),
         "checkpoints": _rate(of_checkpoints, judged),
         "chains": _rate(of_chains, chains),
+        "edits": {"of": sum(t.edits for t in recorded), "survived": dict(survived)},
         "statuses": dict(sum((Counter(t.statuses) for t in recorded), Counter[str]())),
         "skipped": dict(Counter(t.skipped for t in trials if t.skipped)),
         "broken": [t.index for t in trials if t.broken],
@@ -121,6 +124,11 @@ def text_of(figures: dict[str, Any]) -> str:
         row = figures[name]
         out.append(f"{name:12} {row['of']:8} {row['alarms']:13} {100 * row['bound']:20.3g} %")
     out.append(", ".join(f"{n} {status}" for status, n in sorted(figures["statuses"].items())))
+    if edits := figures["edits"]["of"]:
+        survived = figures["edits"]["survived"]
+        named = ", ".join(f"{count} x {edit}" for edit, count in sorted(survived.items()))
+        out.append(f"{edits} edits, {edits - sum(survived.values())} noticed")
+        out += [f"not noticed: {named}"] if named else []
     if figures["kinds"]:
         out.append("")
         out.append(

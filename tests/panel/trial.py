@@ -1,4 +1,5 @@
-"""One recording of the panel: recorded, verified on every device, and what failed of it."""
+"""One recording of the panel: recorded, verified on every device, and what failed of it; of one
+with rows also which edits of it are not noticed."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from python_inspector import RecordError, record
 from python_inspector.errors import FormatError
 from python_inspector.models.inputs import run_model
 from tests.panel.draw import Draw, draw
+from tests.panel.edits import edits_of
 
 HARMLESS = ("pass", "blind", "unsupported")
 _TOO_LONG = 900.0
@@ -55,10 +57,13 @@ class Trial:
     chains: int = 0
     statuses: dict[str, int] = field(default_factory=dict)
     alarms: list[Alarm] = field(default_factory=list)
+    edits: int = 0
+    survived: list[str] = field(default_factory=list)
+    """Edits of the recording that nothing failed of."""
 
     @property
     def is_clean(self) -> bool:
-        return not (self.alarms or self.broken)
+        return not (self.alarms or self.broken or self.survived)
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,8 @@ class Panel:
     devices: tuple[str, ...]
     """`emu` is an emulated GPU, of 32 or 64 threads to a sub-group as is drawn."""
     folder: Path
+    rows: int | None = None
+    """Record only so many tokens of a call; then recordings are also edited."""
 
     def ways(self, drawn: Draw) -> list[tuple[str, ...]]:
         """The harness's options, a list for each run. Fused ops run as their parts, too, except on
@@ -102,7 +109,7 @@ def run_trial(panel: Panel, index: int) -> Trial:
     trial = Trial(index, drawn.about(), drawn.dtype)
     shutil.rmtree(folder, ignore_errors=True)
     try:
-        _record(drawn, folder)
+        _record(drawn, folder, panel.rows)
     except (RecordError, FormatError) as error:
         trial.skipped = " ".join(str(error).split())
         return trial
@@ -110,23 +117,51 @@ def run_trial(panel: Panel, index: int) -> Trial:
         trial.broken = f"recording: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
         return trial
     for way in panel.ways(drawn):
-        if drawn.chained and "--dtype" not in way:  # the chained oracle is one of the dtype's
+        is_chained = drawn.chained and panel.rows is None
+        if is_chained and "--dtype" not in way:  # the chained oracle is one of the dtype's
             way = (*way, "--mode", "both")
         _verify(trial, panel.harness, folder, way)
+    if panel.rows is not None and trial.is_clean:
+        _edit(trial, panel, folder)
     if trial.is_clean:
         shutil.rmtree(folder)
     return trial
 
 
-def _record(drawn: Draw, folder: Path) -> None:
+def _record(drawn: Draw, folder: Path, rows: int | None) -> None:
     model = drawn.model()
+    chained, seed = drawn.chained and rows is None, drawn.weight_seed
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with record(model, folder, chained=drawn.chained, seed=drawn.weight_seed):
+        with record(model, folder, chained=chained, rows=rows, seed=seed):
             run_model(model, drawn.plan())
 
 
+def _edit(trial: Trial, panel: Panel, folder: Path) -> None:
+    """Each edit must be seen on the first device."""
+    file = folder / "recording.json"
+    text = file.read_text()
+    for edit, edited in edits_of(text):
+        file.write_text(edited)
+        trial.edits += 1
+        lines = _run(trial, panel.harness, folder, ("--device", panel.devices[0]))
+        if all(line["status"] in HARMLESS for line in lines):
+            trial.survived.append(edit)
+    file.write_text(text)
+
+
 def _verify(trial: Trial, harness: Path, folder: Path, way: tuple[str, ...]) -> None:
+    for line in _run(trial, harness, folder, way):
+        trial.statuses[line["status"]] = trial.statuses.get(line["status"], 0) + 1
+        is_chain = line["chain"] is not None
+        trial.chains += is_chain
+        trial.judged += not is_chain
+        if line["status"] not in HARMLESS:
+            trial.alarms.append(_alarm(line, fused="--no-fuse" not in way))
+
+
+def _run(trial: Trial, harness: Path, folder: Path, way: tuple[str, ...]) -> list[dict[str, Any]]:
+    """What the harness says of each checkpoint; nothing where it broke down."""
     results = folder.with_suffix(".jsonl")
     command = [str(harness), "--fixture", str(folder), *way, "--threads", "1"]
     done = subprocess.run(
@@ -137,16 +172,8 @@ def _verify(trial: Trial, harness: Path, folder: Path, way: tuple[str, ...]) -> 
     if not any(line["type"] == "summary" for line in lines):
         words = " ".join(done.stderr.split())[-300:]
         trial.broken = f"{shlex.join(command)} ended with {done.returncode}: {words}"
-        return
-    for line in lines:
-        if line["type"] != "checkpoint":
-            continue
-        trial.statuses[line["status"]] = trial.statuses.get(line["status"], 0) + 1
-        is_chain = line["chain"] is not None
-        trial.chains += is_chain
-        trial.judged += not is_chain
-        if line["status"] not in HARMLESS:
-            trial.alarms.append(_alarm(line, fused="--no-fuse" not in way))
+        return []
+    return [line for line in lines if line["type"] == "checkpoint"]
 
 
 def _alarm(line: dict[str, Any], *, fused: bool) -> Alarm:

@@ -106,6 +106,36 @@ sys.exit(subprocess.run([{harness()!r}, *sys.argv[1:]]).returncode)
     assert (tmp_path / "kept/1" / str(index) / "recording.json").is_file()
 
 
+def test_with_rows_every_edit_of_the_recordings_is_noticed(tmp_path: Path) -> None:
+    options = ("--seed", "1", "--only", "0", "--device", "cpu", "--rows", "4")
+    done = _panel(tmp_path, *options, "--harness", harness())
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads((tmp_path / "panel.json").read_text())["summary"]
+    assert figures["edits"] == {"of": 4, "survived": {}} and "4 edits, 4 noticed" in done.stdout
+    assert not list((tmp_path / "kept").rglob("recording.json"))
+
+
+def test_an_edit_that_no_verdict_notices_is_a_failure(tmp_path: Path) -> None:
+    """This harness judges the recording as it was at first."""
+    stub, first = tmp_path / "harness", tmp_path / "first"
+    stub.write_text(
+        f"""#!{sys.executable}
+import pathlib, shutil, subprocess, sys
+at = sys.argv.index("--fixture") + 1
+if not pathlib.Path({str(first)!r}).exists():
+    shutil.copytree(sys.argv[at], {str(first)!r})
+sys.argv[at] = {str(first)!r}
+sys.exit(subprocess.run([{harness()!r}, *sys.argv[1:]]).returncode)
+"""
+    )
+    stub.chmod(stub.stat().st_mode | stat.S_IXUSR)
+    options = ("--seed", "1", "--only", "0", "--device", "cpu", "--rows", "4")
+    done = _panel(tmp_path, *options, "--harness", str(stub))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "not noticed: rms_norm.eps" in done.stdout and "4 edits, 0 noticed" in done.stdout
+    assert "again: ci/panel --seed 1 --only 0 --device cpu --rows 4" in done.stdout
+
+
 def test_a_harness_that_breaks_down_is_no_pass(tmp_path: Path) -> None:
     stub = tmp_path / "harness"
     stub.write_text("#!/bin/sh\necho no disk >&2\nexit 3\n")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from harness_runs import ROOT, harness
+from range_server import served
 
 from reports.__main__ import main
 
@@ -57,6 +60,32 @@ def test_slurm(place: Path) -> None:
             SLURM_ARRAY_TASK_ID=task,
             SLURM_ARRAY_TASK_COUNT="4",
         )
+    check_merged(place, place / "verify")
+
+
+@pytest.mark.parametrize("at", ["path", "address"])
+def test_slurm_by_layers(place: Path, at: str) -> None:
+    """A requeued task has its layers already."""
+    with served(ROOT / "fixtures") as (url, handler):
+        name = "gemma2-a4/decode-bf16"
+        recording = f"{ROOT}/fixtures/{name}" if at == "path" else f"{url}/{name}"
+        for task in ("1", "2", "2", "3", "4"):
+            run(
+                place,
+                ["bash", str(RECIPES / "slurm.sh")],
+                SLURM_ARRAY_TASK_ID=task,
+                SLURM_ARRAY_TASK_COUNT="4",
+                RECORDING=recording,
+                XDG_CACHE_HOME=str(place / "cache"),
+            )
+        assert bool(handler.sent) == (at == "address")
+    layers = []
+    for task in "1234":
+        lines = map(json.loads, (place / "verify" / f"{task}.jsonl").read_text().splitlines())
+        ids = [line["checkpoint"] for line in lines if line["type"] == "checkpoint"]
+        found = (re.search(r"layers\.(\d+)", id) for id in ids)
+        layers += sorted({int(match[1]) for match in found if match})
+    assert layers == sorted(set(layers)) and len(layers) > 1, "each layer is one task's"
     check_merged(place, place / "verify")
 
 
