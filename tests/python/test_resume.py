@@ -20,6 +20,7 @@ from python_inspector import cli, record, tiny
 from python_inspector.errors import RecordError, ResumeError
 from python_inspector.format import journal, spool
 from python_inspector.models.inputs import RunPlan, random_ids, run_model
+from python_inspector.oracle import spread
 from python_inspector.recorder import rerunner
 from python_inspector.recorder.recorder import Recorder
 from python_inspector.recorder.resume import Resume
@@ -122,6 +123,20 @@ def test_it_has_the_bytes_of_a_recording_in_one_go(
     killed(tmp_path / "x", point, name, **options)
     summary = run(tmp_path / "x", name, resume=True, **options).summary
     assert summary is not None and summary.taken_over == point
+    require_same(tmp_path / "x", tmp_path / "r")
+
+
+def test_what_the_process_before_had_learnt_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which calls simulate kernels that truncate in one go with the others."""
+    monkeypatch.setattr(spread, "LEAST_TERMS", 16)
+    run(tmp_path / "r")
+    assert spread._truncate and '"truncated"' in (tmp_path / "r" / "recording.json").read_text()
+    spread._truncate.clear()
+    killed(tmp_path / "x", 60)
+    spread._truncate.clear()
+    run(tmp_path / "x", resume=True)
     require_same(tmp_path / "x", tmp_path / "r")
 
 
