@@ -161,6 +161,10 @@ class Leftover:
         self.file = file
         self._text = (folder / JOURNAL).read_bytes()
         self._end = self._text.find(b"\n") + 1
+        try:
+            self.head = json.loads(self._text[: self._end])
+        except ValueError:
+            self.head = None  # killed before it said of which run it is, or damaged
 
     def close(self) -> None:
         os.close(self.file)
@@ -172,7 +176,7 @@ class Leftover:
 
     def require(self, run: Mapping[str, Any]) -> None:
         """ResumeError where it is of another run."""
-        head = json.loads(self._text[: self._end] or b"{}")
+        head = self.head
         where, there, here = difference(head.get("run"), run) or ("", None, None)
         if head.get("journal") != VERSION:
             where, there, here = "journal", head.get("journal"), VERSION
@@ -248,8 +252,11 @@ def find_leftover(out: Path) -> Leftover | None:
         except OSError:
             os.close(file)
             running = path.parent
-        else:
-            return Leftover(path.parent, file)
+            continue
+        leftover = Leftover(path.parent, file)
+        if isinstance(leftover.head, dict):
+            return leftover
+        leftover.close()
     if running is not None:
         raise ResumeError(f"{out} is being recorded by a process that still runs ({running})")
     return None

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from python_inspector.errors import FormatError
+from python_inspector.errors import ResumeError
 from python_inspector.format.payload import (
     OutputFile,
     Payload,
@@ -95,7 +95,7 @@ class Spool:
         return entry.stored
 
     def take_over(self, payload: Payload, offset: int) -> None:
-        """The next payload is in the file already. FormatError, at once or later, where the ones
+        """The next payload is in the file already. ResumeError, at once or later, where the ones
         before it leave it another place."""
         self._enter(_Entry(payload, offset=offset))
         self._drain()
@@ -205,7 +205,7 @@ class Spool:
             self._offsets[payload] = entry.offset = self._size
             self._size += -(-payload.bytes // _ALIGNMENT) * _ALIGNMENT
         if expected is not None and self._offsets[payload] != expected:
-            raise FormatError(
+            raise ResumeError(
                 f"{self.path}: a payload of {payload.bytes} bytes lies at {expected}, in this run "
                 f"it would at {self._offsets[payload]}: what was recorded before it differs"
             )

@@ -10,7 +10,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -252,7 +251,7 @@ class RecordingWriter:
 
         `header` has name, provenance, config and network. Raises FormatError where it is incomplete
         or a shared weights file differs, OSError where the disk fails; then nothing of this
-        recording remains.
+        recording remains, or, where there is a journal, what a run can resume.
         """
         if not self._open:
             raise FormatError(f"{self.out} is committed or aborted already")
@@ -311,7 +310,7 @@ class RecordingWriter:
     def _suspend(self, error: BaseException) -> None:
         """Leaves what is finished for a run that resumes; a note on `error` says so."""
         assert self._journal is not None
-        with suppress(OSError, CancelledError):  # what is not in the journal is not finished
+        with suppress(Exception):  # what is not in the journal is not finished
             self._journal.close()
         if not self._journal.written:
             self.abort()

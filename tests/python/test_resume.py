@@ -38,7 +38,11 @@ RUNS: dict[str, tuple[str, dict[str, Any], float]] = {
     "leaves": ("gemma2", {"oracle": "leaves"}, 0.3),
     "no oracle": ("zamba2", {"oracle": False}, 0.7),
     "one layer": ("gemma2", {"spread": 0, "layers": (1,)}, 0.5),
-    "without taps": ("mixtral", {"bugs": True, "layers": (1,), "tokens": 3}, 0.5),
+    "without taps": (
+        "mixtral",
+        {"bugs": True, "oracle": "leaves", "layers": (1,), "tokens": 3},
+        0.5,
+    ),
 }
 """What is recorded, and what part of it is finished when it is killed."""
 
@@ -357,6 +361,16 @@ def test_without_resume_what_is_left_goes(tmp_path: Path) -> None:
     summary = run(tmp_path / "x").summary
     assert summary is not None and summary.taken_over == 0
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_journal_without_its_first_line_is_nothing_to_resume(tmp_path: Path) -> None:
+    run(tmp_path / "r")
+    partial = killed(tmp_path / "x", 30)
+    journal_file = partial / ".journal"
+    journal_file.write_bytes(journal_file.read_bytes()[:50])
+    summary = run(tmp_path / "x", resume=True).summary
+    assert summary is not None and summary.taken_over == 0
+    require_same(tmp_path / "x", tmp_path / "r")
 
 
 def test_a_run_that_is_refused_leaves_nothing(tmp_path: Path) -> None:
