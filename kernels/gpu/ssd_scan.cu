@@ -4,54 +4,59 @@
 // start through t, and the state S before the chunk,
 //   y_t = sum over s <= t of (c_t . b_s) exp(a_t - a_s) dt_s x_s + exp(a_t) S c_t + d x_t,
 //   S'  = exp(a_L) S + sum over s of exp(a_L - a_s) dt_s x_s (outer) b_s.
-// Four kernels: time steps and their sums; what every chunk adds to the state; the states before
-// all chunks, a thread per element walking through them; the outputs. The second and the last are
-// products of 64 x 64 tiles by blocks of 256 threads, each thread 4 x 4, slices of 16 of the inner
-// axis passing through shared memory as float32. The sums a_t are pairs of floats, as their
-// differences are exponents.
+// Five kernels: time steps and their sums; c_t . b_s, which the heads of a group share; what every
+// chunk adds to the state; the states before all chunks, a thread per few elements walking through
+// them; the outputs. The sums a_t are pairs of floats, as their differences are exponents.
+#include <algorithm>
+
 #include "kernels/gpu/ssd.h"
+#include "kernels/gpu/ssd_tile.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
 namespace {
 
-constexpr int kChunk = 64, kDepth = 16, kThreads = 256, kOwn = 4;
-constexpr int kTile = 64;  // of head_dim or of the state's columns
-static_assert(kChunk == kTile, "the tokens of a chunk are one tile of a product");
+using namespace ssd;
 
-// Work memory between the kernels: dt_t and a_t = high + low, [B, H, T] each, and states
-// [B, H, chunks, P, N], first what a chunk adds, then the state before it.
+constexpr int kChunk = kTile;  // tokens: one tile of a product
+constexpr int kSharing = 4;    // neighbouring elements of a state that a thread takes
+constexpr int kChunksAhead = 8;
+
+// Work memory between the kernels: dt_t and a_t = high + low, [B, H, T] each; exp(a_L) [B, H,
+// chunks]; c_t . b_s [B, G, chunks, s, t]; and states [B, H, chunks, N, pitch], transposed and
+// padded, first what a chunk adds, then the state before it.
 struct Workspace {
   float* dt;
   float* high;
   float* low;
+  float* decays;
+  float* scores;
   float* states;
-  int64_t chunks;
+  int64_t chunks, pitch;
+
+  __device__ float* state(int64_t chunk, int64_t columns) const {
+    return states + chunk * columns * pitch;
+  }
 };
 
 struct Place {
-  int64_t row, head, chunk;
+  int64_t row, head, chunk;  // or group
 };
 // The n-th of all chunks of all heads; chunks are last.
-template <class T>
-__device__ inline Place place_of(const SsdOperands<T>& p, const Workspace& w, int64_t n) {
+__device__ inline Place place_of(const Workspace& w, int64_t heads, int64_t n) {
   const int64_t head = n / w.chunks;
-  return {head / p.heads, head % p.heads, n % w.chunks};
-}
-
-// exp(a_t - a_s), indices into high and low.
-__device__ inline float decay(const Workspace& w, int64_t t, int64_t s) {
-  return expf((w.high[t] - w.high[s]) + (w.low[t] - w.low[s]));
+  return {head / heads, head % heads, n % w.chunks};
 }
 
 template <class T>
 __global__ void __launch_bounds__(kChunk) time_sums(SsdOperands<T> p, Workspace w) {
-  struct Sums {
+  wait_for_previous_kernel();
+  struct Doubles {
     double v[kChunk];
   };
-  Sums& sums = block_shared<Sums>();
+  Doubles& sums = block_shared<Doubles>();
   const int t = static_cast<int>(thread_index().x);
   for (int64_t n = block_index().x; n < p.batch * p.heads * w.chunks; n += grid_size().x) {
-    const Place at = place_of(p, w, n);
+    const Place at = place_of(w, p.heads, n);
     const int64_t token = at.chunk * kChunk + t;
     const float dt = token < p.tokens ? p.time_step(at.row, token, at.head) : 0.0f;
     double sum = static_cast<double>(dt) * static_cast<double>(p.rate(at.head));
@@ -61,189 +66,259 @@ __global__ void __launch_bounds__(kChunk) time_sums(SsdOperands<T> p, Workspace 
       block_barrier();
       if (t >= distance) sum += sums.v[t - distance];
     }
+    const float high = static_cast<float>(sum);
+    const float low = static_cast<float>(sum - static_cast<double>(high));
+    if (t == kChunk - 1) w.decays[n] = expf(high + low);  // beyond the last token, dt is 0
     if (token >= p.tokens) continue;
     const int64_t i = (at.row * p.heads + at.head) * p.tokens + token;
     w.dt[i] = dt;
-    w.high[i] = static_cast<float>(sum);
-    w.low[i] = static_cast<float>(sum - static_cast<double>(w.high[i]));
+    w.high[i] = high;
+    w.low[i] = low;
   }
 }
 
-struct Slice {
-  float v[kDepth][kTile + 4];  // [inner][row or column]
+// dt and a of a chunk's tokens, 0 beyond the last.
+struct ChunkSums {
+  float dt[kChunk], high[kChunk], low[kChunk];
+
+  __device__ void load(const Workspace& w, int64_t first, int64_t count) {
+    for (int t = static_cast<int>(thread_index().x); t < kChunk; t += kThreads) {
+      const bool inside = t < count;
+      dt[t] = inside ? w.dt[first + t] : 0.0f;
+      high[t] = inside ? w.high[first + t] : 0.0f;
+      low[t] = inside ? w.low[first + t] : 0.0f;
+    }
+    block_barrier();
+  }
+  __device__ float decay(int64_t t, int64_t s) const {  // exp(a_t - a_s)
+    return expf((high[t] - high[s]) + (low[t] - low[s]));
+  }
 };
-struct LeftSlice : Slice {};
-struct RightSlice : Slice {};
-
-// sum += left right for one slice: this thread's 4 x 4 of the tile.
-__device__ inline void multiply(const float (*left)[kTile + 4], const Slice& right,
-                                float (&sum)[kOwn][kOwn]) {
-  const int t = static_cast<int>(thread_index().x);
-#pragma unroll
-  for (int k = 0; k < kDepth; ++k) {
-    float a[kOwn], b[kOwn];
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      a[i] = left[k][t / 16 * kOwn + i];
-      b[i] = right.v[k][t % 16 + 16 * i];
-    }
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-#pragma unroll
-      for (int j = 0; j < kOwn; ++j) sum[i][j] = fused_multiply_add(a[i], b[j], sum[i][j]);
-    }
-  }
-}
-
-// Calls f(row, column, sum) for this thread's elements of the tile.
-template <class F>
-__device__ inline void each_own(const float (&sum)[kOwn][kOwn], F f) {
-  const int t = static_cast<int>(thread_index().x);
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i) {
-#pragma unroll
-    for (int j = 0; j < kOwn; ++j) f(t / 16 * kOwn + i, t % 16 + 16 * j, sum[i][j]);
-  }
-}
-
-// Fills a slice: f(inner, outer) for all of it, neighbouring threads along the inner axis or along
-// the outer one.
-template <bool AlongInner, class F>
-__device__ inline void fill(Slice& slice, F f) {
-  for (int i = static_cast<int>(thread_index().x); i < kDepth * kTile; i += kThreads) {
-    const int inner = AlongInner ? i % kDepth : i / kTile;
-    const int outer = AlongInner ? i / kDepth : i % kTile;
-    slice.v[inner][outer] = f(inner, outer);
-  }
-}
 
 __host__ __device__ inline int64_t tiles(int64_t extent) { return (extent + kTile - 1) / kTile; }
 
-// states[p, n] = sum over s of exp(a_L - a_s) dt_s x_s[p] b_s[n]
+// A block's share of a kernel: one tile of one chunk of one head, or group.
 template <class T>
-__global__ void __launch_bounds__(kThreads) chunk_states(SsdOperands<T> p, Workspace w) {
-  Slice& left = block_shared<LeftSlice>();
-  Slice& right = block_shared<RightSlice>();
-  const int64_t across = tiles(p.columns), per_chunk = tiles(p.head_dim) * across;
-  const int64_t total = p.batch * p.heads * w.chunks * per_chunk;
-  for (int64_t n = block_index().x; n < total; n += grid_size().x) {
-    const Place at = place_of(p, w, n / per_chunk);
-    const int64_t row0 = n % per_chunk / across * kTile, column0 = n % across * kTile;
-    const int64_t first = at.chunk * kChunk;
-    const int64_t count = p.tokens - first < kChunk ? p.tokens - first : kChunk;
-    const int64_t sums = (at.row * p.heads + at.head) * p.tokens + first;
-    float sum[kOwn][kOwn] = {};
-    for (int64_t s0 = 0; s0 < count; s0 += kDepth) {
-      block_barrier();  // the slices of the previous round have been used
-      fill<false>(left, [&](int k, int r) {
-        const int64_t s = s0 + k;
-        if (s >= count || row0 + r >= p.head_dim) return 0.0f;
-        const float x = to_float(p.x.at(at.row, first + s, at.head)[row0 + r]);
-        return decay(w, sums + count - 1, sums + s) * w.dt[sums + s] * x;
-      });
-      fill<false>(right, [&](int k, int c) {
-        if (s0 + k >= count || column0 + c >= p.columns) return 0.0f;
-        return to_float(p.b.at(at.row, first + s0 + k, at.head / p.per_group)[column0 + c]);
-      });
-      block_barrier();
-      multiply(left.v, right, sum);
-    }
-    float* out = w.states + n / per_chunk * p.head_dim * p.columns;
-    each_own(sum, [&](int r, int c, float v) {
-      if (row0 + r >= p.head_dim || column0 + c >= p.columns) return;
-      out[(row0 + r) * p.columns + column0 + c] = v;
-    });
-  }
-}
+struct Item {
+  Place at;
+  int64_t tile, first, count, sums;  // tokens of the chunk; where its sums start
 
-// A thread owns one element of the state of one head.
-template <class T>
-__global__ void __launch_bounds__(kThreads) pass_states(SsdOperands<T> p, Workspace w) {
-  const int64_t size = p.head_dim * p.columns, total = p.batch * p.heads * size;
-  const int64_t step = int64_t{kThreads} * grid_size().x;
-  for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < total; i += step) {
-    const int64_t head = i / size, element = i % size;
-    const int64_t r = element / p.columns, c = element % p.columns;
-    float state = p.state.data ? p.state.at(head / p.heads, head % p.heads, r)[c] : 0.0f;
-    for (int64_t chunk = 0; chunk < w.chunks; ++chunk) {
-      float& added = w.states[(head * w.chunks + chunk) * size + element];
-      const int64_t end = (chunk + 1) * kChunk < p.tokens ? (chunk + 1) * kChunk : p.tokens;
-      const int64_t last = head * p.tokens + end - 1;
-      const float next = expf(w.high[last] + w.low[last]) * state + added;
-      added = state;
-      state = next;
-    }
-    if (p.after.data) p.after.at(head / p.heads, head % p.heads, r)[c] = state;
-  }
-}
+  __device__ Item(const SsdOperands<T>& p, const Workspace& w, int64_t heads, int64_t per_chunk,
+                  int64_t n)
+      : at(place_of(w, heads, n / per_chunk)),
+        tile(n % per_chunk),
+        first(at.chunk * kChunk),
+        count(p.tokens - first < kChunk ? p.tokens - first : kChunk),
+        sums((at.row * heads + at.head) * p.tokens + first) {}
 
-struct Weights {
-  float v[kChunk][kChunk + 4];  // [s][t]
+  // Columns of c_t or b_t, 0 beyond the last token and the last column.
+  template <int N>
+  __device__ Some<N> vector(const SsdOperands<T>& p, const Strided<const T>& v, int64_t group,
+                            int64_t token, int64_t column) const {
+    return load_floats<N>(token < count && column < p.columns,
+                          v.at(at.row, first + token, group) + column);
+  }
+  template <int N>
+  __device__ Some<N> columns_of_x(const SsdOperands<T>& p, int64_t token, int64_t column) const {
+    return load_floats<N>(token < count && column < p.head_dim,
+                          p.x.at(at.row, first + token, at.head) + column);
+  }
 };
 
+// scores[s, t] = c_t . b_s
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads) chunk_scores(SsdOperands<T> p, Workspace w) {
+  wait_for_previous_kernel();
+  Slice &left = block_shared<LeftSlice>(), &right = block_shared<RightSlice>();
+  const int64_t groups = p.heads / p.per_group, total = p.batch * groups * w.chunks;
+  for (int64_t n = block_index().x; n < total; n += grid_size().x) {
+    const Item<T> item(p, w, groups, 1, n);
+    Sums sums;
+    for (int64_t n0 = 0; n0 < p.columns; n0 += kDepth) {
+      block_barrier();  // the slices of the previous round have been used
+      fill_across<N>(left, [&](int k, int s) {
+        return item.template vector<N>(p, p.b, item.at.head, s, n0 + k);
+      });
+      fill_across<N>(right, [&](int k, int t) {
+        return item.template vector<N>(p, p.c, item.at.head, t, n0 + k);
+      });
+      block_barrier();
+      sums.multiply(left, right);
+    }
+    float* out = w.scores + n * kChunk * kChunk;
+#pragma unroll
+    for (int i = 0; i < kOwnRows; ++i) {
+      Vector<float, kOwnColumns> row;
+#pragma unroll
+      for (int j = 0; j < kOwnColumns; ++j) row[j] = sums.v[i][j];
+      store_elements(out + (Sums::row() + i) * kChunk + Sums::column(), row);
+    }
+  }
+}
+
+// states[n, p] = sum over s of exp(a_L - a_s) dt_s x_s[p] b_s[n]
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads) chunk_states(SsdOperands<T> p, Workspace w) {
+  wait_for_previous_kernel();
+  Slice &left = block_shared<LeftSlice>(), &right = block_shared<RightSlice>();
+  ChunkSums& a = block_shared<ChunkSums>();
+  const int64_t across = tiles(p.head_dim), per_chunk = tiles(p.columns) * across;
+  const int64_t total = p.batch * p.heads * w.chunks * per_chunk;
+  for (int64_t n = block_index().x; n < total; n += grid_size().x) {
+    const Item<T> item(p, w, p.heads, per_chunk, n);
+    const int64_t row0 = item.tile / across * kTile, column0 = item.tile % across * kTile;
+    block_barrier();  // the sums of the previous item have been used
+    a.load(w, item.sums, item.count);
+    Sums sums;
+    for (int64_t s0 = 0; s0 < item.count; s0 += kDepth) {
+      if (s0 > 0) block_barrier();
+      fill_along<N>(left, [&](int k, int r) {
+        return item.template vector<N>(p, p.b, item.at.head / p.per_group, s0 + k, row0 + r);
+      });
+      fill_along<N>(right, [&](int k, int c) {
+        const int64_t s = s0 + k;
+        Some<N> x = item.template columns_of_x<N>(p, s, column0 + c);
+        const float weight = a.decay(item.count - 1, s) * a.dt[s];  // dt is 0 beyond the last
+#pragma unroll
+        for (int j = 0; j < N; ++j) x.v[j] *= weight;
+        return x;
+      });
+      block_barrier();
+      sums.multiply(left, right);
+    }
+    float* out = w.state(n / per_chunk, p.columns) + column0 + Sums::column();
+    if (column0 + Sums::column() >= w.pitch) continue;
+#pragma unroll
+    for (int i = 0; i < kOwnRows; ++i) {
+      const int64_t row = row0 + Sums::row() + i;
+      if (row >= p.columns) break;
+      Vector<float, kOwnColumns> values;
+#pragma unroll
+      for (int j = 0; j < kOwnColumns; ++j) values[j] = sums.v[i][j];
+      store_elements(out + row * w.pitch, values);
+    }
+  }
+}
+
+// A thread owns kSharing elements of the state of one head.
 template <class T>
+__global__ void __launch_bounds__(kThreads) pass_states(SsdOperands<T> p, Workspace w) {
+  wait_for_previous_kernel();
+  const int64_t pieces = w.pitch / kSharing, size = p.columns * pieces;
+  const int64_t total = p.batch * p.heads * size, step = int64_t{kThreads} * grid_size().x;
+  for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < total; i += step) {
+    const int64_t head = i / size, c = i % size / pieces, r = i % pieces * kSharing;
+    const auto each = [&](const auto& of, auto f) {
+#pragma unroll
+      for (int j = 0; j < kSharing; ++j) {
+        if (of.data && r + j < p.head_dim) f(of.at(head / p.heads, head % p.heads, r + j)[c], j);
+      }
+    };
+    Vector<float, kSharing> state{};
+    each(p.state, [&](const float& from, int j) { state[j] = from; });
+    float* const at = w.state(head * w.chunks, p.columns) + c * w.pitch + r;
+    const int64_t next = p.columns * w.pitch;
+    for (int64_t first = 0; first < w.chunks; first += kChunksAhead) {
+      Vector<float, kSharing> added[kChunksAhead];
+      float decay[kChunksAhead];
+#pragma unroll
+      for (int j = 0; j < kChunksAhead; ++j) {
+        const int64_t chunk = first + j < w.chunks ? first + j : w.chunks - 1;
+        added[j] = load_vector<kSharing>(at + chunk * next);
+        decay[j] = w.decays[head * w.chunks + chunk];
+      }
+#pragma unroll
+      for (int j = 0; j < kChunksAhead; ++j) {
+        if (first + j < w.chunks) {
+          store_vector(at + (first + j) * next, state);
+#pragma unroll
+          for (int k = 0; k < kSharing; ++k) state[k] = decay[j] * state[k] + added[j][k];
+        }
+      }
+    }
+    each(p.after, [&](float& to, int j) { to = state[j]; });
+  }
+}
+
+// y for the rows and columns of a thread.
+template <int N, class T>
+__device__ inline void store_outputs(const SsdOperands<T>& p, const Strided<float>& y,
+                                     const Item<T>& item, int64_t column, const Sums& sums) {
+  constexpr int kStored = N < kOwnColumns ? N : kOwnColumns;
+  const float skip = to_float(p.d[item.at.head]);
+#pragma unroll
+  for (int i = 0; i < kOwnRows; ++i) {
+    const int t = Sums::row() + i;
+    if (t >= item.count) break;
+    const T* x = p.x.at(item.at.row, item.first + t, item.at.head) + column;
+    float* out = y.at(item.at.row, item.first + t, item.at.head) + column;
+#pragma unroll
+    for (int j = 0; j < kOwnColumns; j += kStored) {
+      if (column + j >= p.head_dim) break;
+      const Some<kStored> some = load_floats<kStored>(true, x + j);
+      Vector<float, kStored> values;
+#pragma unroll
+      for (int k = 0; k < kStored; ++k) {
+        values[k] = fused_multiply_add(skip, some.v[k], sums.v[i][j + k]);
+      }
+      store_elements(out + j, values);
+    }
+  }
+}
+
+template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     chunk_outputs(SsdOperands<T> p, Workspace w, Strided<float> y) {
-  Slice& left = block_shared<LeftSlice>();
-  Slice& right = block_shared<RightSlice>();
-  Weights& weights = block_shared<Weights>();
+  wait_for_previous_kernel();
+  Slice &left = block_shared<LeftSlice>(), &right = block_shared<RightSlice>();
+  ChunkSums& a = block_shared<ChunkSums>();
   const int64_t per_chunk = tiles(p.head_dim);
   const int64_t total = p.batch * p.heads * w.chunks * per_chunk;
   for (int64_t n = block_index().x; n < total; n += grid_size().x) {
-    const Place at = place_of(p, w, n / per_chunk);
-    const int64_t column0 = n % per_chunk * kTile, first = at.chunk * kChunk;
-    const int64_t count = p.tokens - first < kChunk ? p.tokens - first : kChunk;
-    const int64_t sums = (at.row * p.heads + at.head) * p.tokens + first;
-    const int64_t group = at.head / p.per_group;
-    const auto vector = [&](const Strided<const T>& v, int64_t token, int64_t column) {
-      const bool inside = token < count && column < p.columns;
-      return inside ? to_float(v.at(at.row, first + token, group)[column]) : 0.0f;
-    };
-
-    float product[kOwn][kOwn] = {};  // c_t . b_s
+    const Item<T> item(p, w, p.heads, per_chunk, n);
+    const int64_t column0 = item.tile * kTile, group = item.at.head / p.per_group;
+    block_barrier();  // the sums of the previous item have been used
+    a.load(w, item.sums, item.count);
+    const float* state = w.state(n / per_chunk, p.columns);
+    Sums sums;
     for (int64_t n0 = 0; n0 < p.columns; n0 += kDepth) {
-      block_barrier();
-      fill<true>(left, [&](int k, int t) { return vector(p.c, t, n0 + k); });
-      fill<true>(right, [&](int k, int s) { return vector(p.b, s, n0 + k); });
-      block_barrier();
-      multiply(left.v, right, product);
-    }
-    each_own(product, [&](int t, int s, float v) {
-      const bool counts = s <= t && t < count;
-      weights.v[s][t] = counts ? v * decay(w, sums + t, sums + s) * w.dt[sums + s] : 0.0f;
-    });
-
-    float sum[kOwn][kOwn] = {};
-    for (int64_t s0 = 0; s0 < count; s0 += kDepth) {
-      block_barrier();
-      fill<false>(right, [&](int k, int c) {
-        if (s0 + k >= count || column0 + c >= p.head_dim) return 0.0f;
-        return to_float(p.x.at(at.row, first + s0 + k, at.head)[column0 + c]);
+      if (n0 > 0) block_barrier();
+      fill_across<N>(
+          left, [&](int k, int t) { return item.template vector<N>(p, p.c, group, t, n0 + k); });
+      fill_along<kSharing>(right, [&](int k, int c) {
+        return load_floats<kSharing>(n0 + k < p.columns && column0 + c < w.pitch,
+                                     state + (n0 + k) * w.pitch + column0 + c);
       });
       block_barrier();
-      multiply(weights.v + s0, right, sum);
+      sums.multiply(left, right);
     }
-    const float* state = w.states + n / per_chunk * p.head_dim * p.columns;
-    for (int64_t n0 = 0; n0 < p.columns; n0 += kDepth) {
-      block_barrier();
-      fill<true>(left, [&](int k, int t) {
-        if (t >= count) return 0.0f;
-        return vector(p.c, t, n0 + k) * expf(w.high[sums + t] + w.low[sums + t]);
-      });
-      fill<true>(right, [&](int k, int c) {
-        if (n0 + k >= p.columns || column0 + c >= p.head_dim) return 0.0f;
-        return state[(column0 + c) * p.columns + n0 + k];
-      });
-      block_barrier();
-      multiply(left.v, right, sum);
+#pragma unroll
+    for (int i = 0; i < kOwnRows; ++i) {
+      const float grown = expf(a.high[Sums::row() + i] + a.low[Sums::row() + i]);
+#pragma unroll
+      for (int j = 0; j < kOwnColumns; ++j) sums.v[i][j] *= grown;
     }
-
-    const float skip = to_float(p.d[at.head]);
-    each_own(sum, [&](int t, int c, float v) {
-      if (t >= count || column0 + c >= p.head_dim) return;
-      const float x = to_float(p.x.at(at.row, first + t, at.head)[column0 + c]);
-      y.at(at.row, first + t, at.head)[column0 + c] = fused_multiply_add(skip, x, v);
-    });
+    const int64_t groups = p.heads / p.per_group;
+    const float* scores =
+        w.scores + ((item.at.row * groups + group) * w.chunks + item.at.chunk) * kChunk * kChunk;
+    for (int64_t s0 = 0; s0 < item.count; s0 += kDepth) {
+      block_barrier();
+      fill_along<kSharing>(left, [&](int k, int t) {
+        const int s = static_cast<int>(s0) + k;
+        Some<kSharing> weights = load_floats<kSharing>(s < t + kSharing, scores + s * kChunk + t);
+#pragma unroll
+        for (int j = 0; j < kSharing; ++j) {
+          weights.v[j] = s <= t + j ? weights.v[j] * a.decay(t + j, s) * a.dt[s] : 0.0f;
+        }
+        return weights;
+      });
+      fill_along<N>(right, [&](int k, int c) {
+        return item.template columns_of_x<N>(p, s0 + k, column0 + c);
+      });
+      block_barrier();
+      sums.multiply(left, right);
+    }
+    store_outputs<N>(p, y, item, column0 + Sums::column(), sums);
   }
 }
 
@@ -251,25 +326,41 @@ __global__ void __launch_bounds__(kThreads)
 
 void GpuOps::ssd_chunks(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
                         const SsdParams& params) {
-  const int64_t heads = in.x.dim(0) * in.x.dim(2), tokens = in.x.dim(1);
-  const int64_t size = in.x.dim(3) * in.b.dim(3), chunks = (tokens + kChunk - 1) / kChunk;
+  const int64_t heads = in.x.dim(0) * in.x.dim(2), tokens = in.x.dim(1), columns = in.b.dim(3);
+  const int64_t groups = in.x.dim(0) * in.b.dim(2), chunks = (tokens + kChunk - 1) / kChunk;
+  const int64_t pitch = (in.x.dim(3) + kSharing - 1) / kSharing * kSharing;
   Arena::Scope scope(arena());
-  const Tensor sums = arena().take(DType::f32, {3, heads, tokens});
-  const Tensor states = arena().take(DType::f32, {heads, chunks, size});
-  float* const dt = sums.data<float>();
-  const Workspace w{dt, dt + heads * tokens, dt + 2 * heads * tokens, states.data<float>(), chunks};
+  const auto take = [&](const Shape& shape) {
+    return arena().take(DType::f32, shape).data<float>();
+  };
+  float* const dt = take({3, heads, tokens});
+  const Workspace w{dt,
+                    dt + heads * tokens,
+                    dt + 2 * heads * tokens,
+                    take({heads, chunks}),
+                    take({groups, chunks, kChunk, kChunk}),
+                    take({heads, chunks, columns, pitch}),
+                    chunks,
+                    pitch};
+  const bool vectors = rows_are_vectors(in.x) && rows_are_vectors(in.b) && rows_are_vectors(in.c) &&
+                       rows_are_vectors(y);
   with_storage("ssd_scan", in.x.dtype(), [&]<class T>(T) {
     const SsdOperands<T> p(state_after, in, params);
     const auto go = [&]<auto Kernel>(int64_t blocks, int threads, auto... more) {
       if (blocks == 0) return;
-      launch<Kernel>("ssd_scan", {grid_for(blocks, 1)}, {static_cast<unsigned>(threads)}, 0,
-                     stream(), p, w, more...);
+      launch_overlapped<Kernel>("ssd_scan", {grid_for(blocks, 1)}, {static_cast<unsigned>(threads)},
+                                0, stream(), p, w, more...);
     };
-    const int64_t all = heads * chunks, down = tiles(p.head_dim);
-    go.template operator()<time_sums<T>>(all, kChunk);
-    go.template operator()<chunk_states<T>>(all * down * tiles(p.columns), kThreads);
-    go.template operator()<pass_states<T>>((heads * size + kThreads - 1) / kThreads, kThreads);
-    go.template operator()<chunk_outputs<T>>(all * down, kThreads, Strided<float>(y));
+    const auto all = [&]<int N>() {
+      const int64_t of_heads = heads * chunks, down = tiles(p.head_dim);
+      const int64_t pieces = heads * columns * pitch / kSharing;
+      go.template operator()<time_sums<T>>(of_heads, kChunk);
+      go.template operator()<chunk_scores<T, N>>(groups * chunks, kThreads);
+      go.template operator()<chunk_states<T, N>>(of_heads * down * tiles(columns), kThreads);
+      go.template operator()<pass_states<T>>((pieces + kThreads - 1) / kThreads, kThreads);
+      go.template operator()<chunk_outputs<T, N>>(of_heads * down, kThreads, Strided<float>(y));
+    };
+    vectors ? all.template operator()<kVector<T>>() : all.template operator()<1>();
   });
 }
 

@@ -84,8 +84,9 @@ Scanned plain_scan(const ScanCase& c, DType dtype, const ScanValues& v, const Ss
 // The operands on a device, between guards.
 struct ScanOperands {
   Guarded x, dt, b, c, a_log, d, dt_bias, state;
-  ScanOperands(Device& device, const ScanCase& k, DType dtype, const ScanValues& v)
-      : x(holding(device, dtype, {k.batch, k.tokens, k.heads, k.head_dim}, v.x, Layout::padded)),
+  ScanOperands(Device& device, const ScanCase& k, DType dtype, const ScanValues& v,
+               Layout layout = Layout::padded)
+      : x(holding(device, dtype, {k.batch, k.tokens, k.heads, k.head_dim}, v.x, layout)),
         dt(holding(device, dtype, {k.batch, k.tokens, k.heads}, v.dt, Layout::padded)),
         b(holding(device, dtype, {k.batch, k.tokens, k.groups, k.columns}, v.b)),
         c(holding(device, dtype, {k.batch, k.tokens, k.groups, k.columns}, v.c)),
@@ -133,6 +134,27 @@ TEST_CASE("ssd_scan in chunks: every length around a chunk, with and without sta
   device->ops().ssd_scan(y, in_place, inputs, params);
   REQUIRE(in_place.get() == got[1]);
   REQUIRE(y.get() == got[0]);
+}
+
+TEST_CASE("ssd_scan in chunks: rows that 16-byte accesses read, more than a tile and less") {
+  const auto device = any_device();
+  const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
+  ScanCase c;
+  c.tokens = GENERATE(64, 97, 130);
+  c.head_dim = GENERATE(24, 72);
+  c.columns = c.head_dim == 24 ? 136 : 40;
+  const SsdParams params{SsdForm::chunk, 8, 0.001, std::nullopt};
+  const ScanValues v = scan_values(c, dtype);
+  const ScanOperands operands(*device, c, dtype, v, Layout::contiguous);
+  Guarded y(*device, DType::f32, operands.x.tensor().shape());
+  Guarded after(*device, DType::f32, operands.state.tensor().shape());
+  const std::vector<Values> got = run(*device, {&y, &after}, [&] {
+    device->ops().ssd_scan(y, after, operands.inputs(true), params);
+  });
+  const Scanned e = plain_scan(c, dtype, v, params, true);
+  const double terms = static_cast<double>(c.columns + 60);
+  require_close(got[0], e.y, bounds(e.y, terms));
+  require_close(got[1], e.state, bounds(e.state, terms));
 }
 
 TEST_CASE("ssd_scan: a step rounds to the storage dtype, its state stays float32") {
