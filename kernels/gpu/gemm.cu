@@ -27,6 +27,7 @@ struct GemmOperands {
   // Batched: z = batch * heads + head; b's head is head / group.
   int64_t batches, heads, group;
   int64_t a_batch, a_head, b_batch, b_head, out_batch, out_head;
+  int64_t resident;  // of one_row: columns of all blocks that run at once
 };
 
 struct Tiles {
@@ -126,8 +127,26 @@ __device__ inline void add_products(float (&sum)[Columns], const T* const (&rows
   }
 }
 
+// Has memory work while the kernel before this one ends: a thread per column asks for as many
+// bytes of weights as an idle device would read in that time, where columns are short also of the
+// block that will take this one's place.
+template <class T>
+__device__ inline void prefetch_columns(const GemmOperands<T>& p, int64_t column0, int columns) {
+  constexpr int64_t kMost = 8192;  // bytes for a column
+  const int thread = static_cast<int>(thread_index().x);
+  if (thread >= 2 * columns) return;
+  const int64_t whole = p.inner * int64_t{sizeof(T)};
+  const int64_t own = whole < kMost ? whole : kMost;
+  const int64_t bytes = thread < columns ? own : own < kMost - own ? own : kMost - own;
+  const int64_t column =
+      thread < columns ? column0 + thread : column0 + p.resident + thread - columns;
+  if (bytes > 0 && column < p.columns) prefetch(p.b + column * p.b_column, bytes);
+}
+
 template <class T, int Wave>
 __global__ void __launch_bounds__(kThreads, kBlocksOfRow) one_row(GemmOperands<T> p) {
+  constexpr int kColumnsOfBlock = kThreads / Wave / kWavesOfGroup * kColumnsOfGroup;
+  prefetch_columns(p, int64_t{block_index().x} * kColumnsOfBlock, kColumnsOfBlock);
   wait_for_previous_kernel();
   constexpr int N = kVector<T>, kInFlight = 3;  // vectors of a column
   constexpr int kColumns = kColumnsOfGroup, kSharers = kWavesOfGroup;
@@ -245,6 +264,7 @@ void GpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
     if (single) {
       return with_wave(stream(), [&]<int Wave>() {
         constexpr int kColumnsOfBlock = kThreads / Wave / kWavesOfGroup * kColumnsOfGroup;
+        p.resident = multiprocessors() * kBlocksOfRow * kColumnsOfBlock;
         launch_overlapped<one_row<T, Wave>>("linear", {grid_for(p.columns, kColumnsOfBlock)},
                                             {kThreads}, 0, stream(), p);
       });
