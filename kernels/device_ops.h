@@ -83,6 +83,10 @@ class DeviceOps : public Ops {
   }
   virtual void do_advance(const Position& past, int64_t tokens) { compose_advance(past, tokens); }
 
+  // What an op is about to write, for devices that read ahead of their queue.
+  virtual bool follows_writes() const { return false; }
+  virtual void note_writes(const std::vector<Tensor>&) {}
+
  private:
   friend class Ops;
   DeviceOps* own() final { return this; }
@@ -93,6 +97,9 @@ void Ops::dispatch(OpId op, DType storage, std::initializer_list<int64_t> sums,
                    const Arguments&... arguments) {
   choice_.begin(op);
   if (DeviceOps* device = own()) {
+    if (device->follows_writes()) {
+      device->note_writes(op_call<method>(op, arguments...).outputs());
+    }
     (device->*body)(arguments...);
   } else {
     do_call(op_call<method>(op, arguments...));

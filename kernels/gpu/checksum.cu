@@ -35,20 +35,20 @@ uint64_t GpuDevice::checksum(const Tensor& t) {
   if (words > 0) {
     const auto blocks =
         static_cast<unsigned>(std::min<int64_t>(kMostBlocks, (words + kThreads - 1) / kThreads));
-    with_wave(stream_, [&]<int Wave>() {
+    with_wave(stream(), [&]<int Wave>() {
       std::vector<uint64_t> sums(blocks * kThreads / Wave);
       const Tensor on_device =
           allocate(DType::u8, {static_cast<int64_t>(sums.size() * sizeof(uint64_t))});
-      launch<sum_words<Wave>>("checksum", {blocks}, {kThreads}, 0, stream_,
+      launch<sum_words<Wave>>("checksum", {blocks}, {kThreads}, 0, stream(),
                               static_cast<const uint64_t*>(t.raw()), words,
                               on_device.data<uint64_t>());
-      copy_to_host(sums.data(), on_device.raw(), static_cast<size_t>(on_device.bytes()), stream_);
+      copy_to_host(sums.data(), on_device.raw(), static_cast<size_t>(on_device.bytes()), stream());
       for (const uint64_t sum : sums) out += sum;
     });
   }
   if (rest == 0) return out;
   uint64_t last = 0;
-  copy_to_host(&last, t.data<char>() + 8 * words, static_cast<size_t>(rest), stream_);
+  copy_to_host(&last, t.data<char>() + 8 * words, static_cast<size_t>(rest), stream());
   return out + checksum_term(last, static_cast<uint64_t>(words));
 }
 

@@ -1,11 +1,9 @@
-// linear and matmul: the tiled product that always builds, and kernels for one row and for few.
+// linear and matmul: the tiled product that always builds, and a kernel for few rows.
 //
 // product_tiles: a block of 256 threads makes a 64 x 64 tile of out = a b, each thread 4 x 4 of it;
 // slices of 16 of the inner axis pass through shared memory as float32. Sums run over k in order,
 // one rounding at the end, after the bias. gemv: out [M <= 8, N] = x w^T; a wave owns a column,
-// reads its weights once with 16-byte accesses and keeps M sums. one_row: the same for M = 1, the
-// decode shape, bound by reading w: four waves share two columns, so that narrow products fill the
-// device too.
+// reads its weights once with 16-byte accesses and keeps M sums. One row: one_row.cu.
 #include "kernels/gpu/gpu_ops.h"
 #include "kernels/gpu/rows.h"
 
@@ -27,7 +25,6 @@ struct GemmOperands {
   // Batched: z = batch * heads + head; b's head is head / group.
   int64_t batches, heads, group;
   int64_t a_batch, a_head, b_batch, b_head, out_batch, out_head;
-  int64_t resident;  // of one_row: columns of all blocks that run at once
 };
 
 struct Tiles {
@@ -98,96 +95,6 @@ __global__ void __launch_bounds__(kThreads) product_tiles(GemmOperands<T> p) {
   }
 }
 
-constexpr int kColumnsOfGroup = 2, kWavesOfGroup = 4;  // of one_row: who shares what
-constexpr int kBlocksOfRow = 4;                        // that should fit a multiprocessor at once
-
-// What a lane adds to the sums of its columns: `M` vectors of each, read before the first is used.
-template <int M, class T, int Columns>
-__device__ inline void add_products(float (&sum)[Columns], const T* const (&rows)[Columns],
-                                    const T* x, int first, int step) {
-  constexpr int N = kVector<T>;
-  Vector<T, N> factors[M], weights[M][Columns];
-#pragma unroll
-  for (int j = 0; j < M; ++j) {
-    factors[j] = load_vector<N>(x + first + j * step);
-#pragma unroll
-    for (int c = 0; c < Columns; ++c) {
-      weights[j][c] = load_vector<N>(rows[c] + first + j * step);
-    }
-  }
-#pragma unroll
-  for (int j = 0; j < M; ++j) {
-    const Floats<T, N> factor(factors[j]);
-#pragma unroll
-    for (int c = 0; c < Columns; ++c) {
-      const Floats<T, N> weight(weights[j][c]);
-#pragma unroll
-      for (int i = 0; i < N; ++i) sum[c] = fused_multiply_add(factor[i], weight[i], sum[c]);
-    }
-  }
-}
-
-// Has memory work while the kernel before this one ends: a thread per column asks for as many
-// bytes of weights as an idle device would read in that time, where columns are short also of the
-// block that will take this one's place.
-template <class T>
-__device__ inline void prefetch_columns(const GemmOperands<T>& p, int64_t column0, int columns) {
-  constexpr int64_t kMost = 8192;  // bytes for a column
-  const int thread = static_cast<int>(thread_index().x);
-  if (thread >= 2 * columns) return;
-  const int64_t whole = p.inner * int64_t{sizeof(T)};
-  const int64_t own = whole < kMost ? whole : kMost;
-  const int64_t bytes = thread < columns ? own : own < kMost - own ? own : kMost - own;
-  const int64_t column =
-      thread < columns ? column0 + thread : column0 + p.resident + thread - columns;
-  if (bytes > 0 && column < p.columns) prefetch(p.b + column * p.b_column, bytes);
-}
-
-template <class T, int Wave>
-__global__ void __launch_bounds__(kThreads, kBlocksOfRow) one_row(GemmOperands<T> p) {
-  constexpr int kColumnsOfBlock = kThreads / Wave / kWavesOfGroup * kColumnsOfGroup;
-  prefetch_columns(p, int64_t{block_index().x} * kColumnsOfBlock, kColumnsOfBlock);
-  wait_for_previous_kernel();
-  constexpr int N = kVector<T>, kInFlight = 3;  // vectors of a column
-  constexpr int kColumns = kColumnsOfGroup, kSharers = kWavesOfGroup;
-  constexpr int kGroups = kThreads / Wave / kSharers;
-  const int wave = static_cast<int>(thread_index().x) / Wave, group = wave / kSharers;
-  const int lane = static_cast<int>(thread_index().x) % Wave;
-  const int64_t column0 = (int64_t{block_index().x} * kGroups + group) * kColumns;
-  const T* rows[kColumns];
-#pragma unroll
-  for (int c = 0; c < kColumns; ++c) {
-    rows[c] = p.b + (column0 + c < p.columns ? column0 + c : p.columns - 1) * p.b_column;
-  }
-  const int inner = static_cast<int>(p.inner), step = kSharers * Wave * N;
-  float sum[kColumns] = {};
-  int k = (wave % kSharers * Wave + lane) * N;
-  for (; k + (kInFlight - 1) * step < inner; k += kInFlight * step) {
-    add_products<kInFlight>(sum, rows, p.a, k, step);
-  }
-  if (k + step < inner) {
-    add_products<2>(sum, rows, p.a, k, step);
-  } else if (k < inner) {
-    add_products<1>(sum, rows, p.a, k, step);
-  }
-  struct Shared {
-    float sum[kGroups][kSharers][kColumns];
-  };
-  auto& shared = block_shared<Shared>().sum[group];
-#pragma unroll
-  for (int c = 0; c < kColumns; ++c) {
-    const float total = warp_sum<Wave>(sum[c]);
-    if (lane == c) shared[wave % kSharers][c] = total;
-  }
-  block_barrier();
-  const int64_t column = column0 + lane;
-  if (wave % kSharers > 0 || lane >= kColumns || column >= p.columns) return;
-  float total = p.bias ? to_float(p.bias[column]) : 0.0f;
-#pragma unroll
-  for (int s = 0; s < kSharers; ++s) total += shared[s][lane];
-  p.out[column] = from_float<T>(total);
-}
-
 template <class T, int Wave, int M>
 __global__ void __launch_bounds__(kThreads) gemv(GemmOperands<T> p) {
   wait_for_previous_kernel();
@@ -246,7 +153,8 @@ void GpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
   const int64_t rows = out.numel() / out.dim(-1);
   const bool vectors = rows_are_vectors(x) && rows_are_vectors(weight);
   const bool single = rows == 1 && vectors && x.dim(-1) <= INT32_MAX / 2 && choose("one_row");
-  if (!single && library_linear(out, x, weight, bias)) return;
+  if (single) return held_.one_row({out, x, weight, bias}, in_flight_.settled(weight));
+  if (library_linear(out, x, weight, bias)) return;
   with_storage("linear", out.dtype(), [&]<class T>(T) {
     GemmOperands<T> p{};
     p.out = out.data<T>();
@@ -261,14 +169,6 @@ void GpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
     p.columns = weight.dim(0);
     p.inner = weight.dim(1);
     p.batches = p.heads = p.group = 1;
-    if (single) {
-      return with_wave(stream(), [&]<int Wave>() {
-        constexpr int kColumnsOfBlock = kThreads / Wave / kWavesOfGroup * kColumnsOfGroup;
-        p.resident = multiprocessors() * kBlocksOfRow * kColumnsOfBlock;
-        launch_overlapped<one_row<T, Wave>>("linear", {grid_for(p.columns, kColumnsOfBlock)},
-                                            {kThreads}, 0, stream(), p);
-      });
-    }
     const auto go = [&]<int M>() {
       with_wave(stream(), [&]<int Wave>() {
         launch_overlapped<gemv<T, Wave, M>>("linear", {grid_for(p.columns, kThreads / Wave)},

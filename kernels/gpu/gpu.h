@@ -9,8 +9,6 @@
 //   thread_index() block_index() block_size() grid_size()        device side
 //   block_barrier() warp_barrier()
 //   wait_for_previous_kernel()      see launch_overlapped
-//   prefetch(p, bytes)              asks the cache that all blocks share for a range, both ends
-//                                   multiples of 16 bytes: a hint, which may come before the wait
 //   shuffle<Wave>(v, lane) shuffle_xor<Wave>(v, mask) shuffle_down<Wave>(v, n) ballot<Wave>(bool)
 //   block_shared<T, Tag>() -> T&     one object of shared memory per type, trivially constructible
 //   dynamic_shared<T>() -> T*

@@ -44,14 +44,6 @@ __device__ inline void wait_for_previous_kernel() {
 #endif
 }
 
-// The L2 cache is where all multiprocessors agree: what is written after this is read all the same.
-__device__ inline void prefetch(const void* p, int64_t bytes) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(p)),
-               "r"(static_cast<unsigned>(bytes)));
-#endif
-}
-
 template <int Wave, class T>
 __device__ inline T shuffle(T v, int lane) {
   static_assert(Wave == 32);

@@ -20,18 +20,20 @@ class PooledStorage final : public Storage {
 
 class GpuGraph final : public Graph {
  public:
-  GpuGraph(int ordinal, Stream stream, GraphHandle handle)
-      : ordinal_(ordinal), stream_(stream), handle_(handle) {}
+  GpuGraph(int ordinal, GpuOps& ops, GraphHandle handle)
+      : ordinal_(ordinal), ops_(ops), handle_(handle), writes_(ops.in_flight()) {}
   ~GpuGraph() override { end_graph(handle_); }
   void replay() override {
     use_device(ordinal_);
-    launch_graph(handle_, stream_);
+    launch_graph(handle_, ops_.stream());
+    ops_.in_flight().note(writes_);
   }
 
  private:
   int ordinal_;
-  Stream stream_;
+  GpuOps& ops_;
   GraphHandle handle_;
+  InFlight writes_;  // at least
 };
 
 }  // namespace
@@ -106,26 +108,29 @@ void GpuDevice::upload(const Tensor& to, const void* from) {
   begin("upload");
   if (to.bytes() == 0) return;
   ++counters_.copies;
-  copy_to_device(to.raw(), from, static_cast<size_t>(to.bytes()), stream_);
+  copy_to_device(to.raw(), from, static_cast<size_t>(to.bytes()), stream());
+  ops_->in_flight().clear();
 }
 
 void GpuDevice::download(void* to, const Tensor& from) {
   begin("download");
   if (from.bytes() == 0) return;
   ++counters_.copies;
-  copy_to_host(to, from.raw(), static_cast<size_t>(from.bytes()), stream_);
+  copy_to_host(to, from.raw(), static_cast<size_t>(from.bytes()), stream());
+  ops_->in_flight().clear();
 }
 
 void GpuDevice::fill(const Tensor& t, uint8_t byte) {
   use_device(ordinal_);
-  if (t.bytes() > 0) memory_fill(t.raw(), byte, static_cast<size_t>(t.bytes()), stream_);
+  if (t.bytes() > 0) memory_fill(t.raw(), byte, static_cast<size_t>(t.bytes()), stream());
 }
 
 void GpuDevice::synchronize() {
   begin("synchronize");
   ++counters_.waits;
   IdError error{};
-  copy_to_host(&error, id_error_.raw(), sizeof error, stream_);
+  copy_to_host(&error, id_error_.raw(), sizeof error, stream());
+  ops_->in_flight().clear();
   if (error.count == 0) return;
   fill(id_error_, 0);
   throw UsageError(
@@ -134,24 +139,29 @@ void GpuDevice::synchronize() {
 
 double GpuDevice::time(const std::function<void()>& queue_work) {
   synchronize();
-  const double seconds = seconds_on(stream_, queue_work);
+  const double seconds = seconds_on(stream(), [&] {
+    queue_work();
+    stream();
+  });
   synchronize();
   return seconds;
 }
 
 std::unique_ptr<Graph> GpuDevice::capture(const std::function<void()>& queue_work) {
   begin("capture");
-  begin_capture(stream_);
+  begin_capture(stream());
   capturing_ = true;
   try {
     queue_work();
+    stream();
   } catch (...) {
     capturing_ = false;
+    ops_->held().forget();
     abandon_capture(stream_);
     throw;
   }
   capturing_ = false;
-  return std::make_unique<GpuGraph>(ordinal_, stream_, end_capture(stream_));
+  return std::make_unique<GpuGraph>(ordinal_, *ops_, end_capture(stream_));
 }
 
 std::optional<DeviceCounters> GpuDevice::counters() const {

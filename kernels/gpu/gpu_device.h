@@ -47,8 +47,8 @@ class GpuDevice final : public Device {
   }
 
   std::optional<DeviceCounters> counters() const override;
-  void* queue() override { return stream_; }
-  Stream stream() const { return stream_; }
+  void* queue() override { return stream(); }
+  Stream stream() const { return ops_ ? ops_->stream() : stream_; }
 
  private:
   // Makes the GPU the current one; throws UsageError for what cannot be recorded.

@@ -6,6 +6,8 @@
 
 #include "kernels/device_ops.h"
 #include "kernels/gpu/gpu.h"
+#include "kernels/gpu/held_back.h"
+#include "kernels/gpu/in_flight.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
 
@@ -21,6 +23,7 @@ class GpuOps final : public DeviceOps {
   // id_error: in device memory; multiprocessors: for how many blocks are worth launching.
   GpuOps(Device& device, Stream stream, IdError* id_error, int multiprocessors)
       : DeviceOps(device, compiled()),
+        held_(stream),
         stream_(stream),
         id_error_(id_error),
         multiprocessors_(multiprocessors) {}
@@ -28,11 +31,19 @@ class GpuOps final : public DeviceOps {
   Contract contract(OpId op, DType storage) const override;
   bool overrides(OpId op) const override { return is_fused(op); }
   bool reads_positions() const override { return runs_fused(OpId::sdpa); }
+  bool follows_writes() const override { return true; }
+  void note_writes(const std::vector<Tensor>& written) override { in_flight_.note(written); }
 
   // For the functions behind the ops.
   using Ops::choose;
   using Ops::settle_for;
-  Stream stream() const { return stream_; }
+  // What was held back goes first.
+  Stream stream() {
+    held_.release();
+    return stream_;
+  }
+  HeldBack& held() { return held_; }
+  InFlight& in_flight() { return in_flight_; }
   int64_t multiprocessors() const { return multiprocessors_; }
 
  protected:
@@ -76,6 +87,8 @@ class GpuOps final : public DeviceOps {
 
   struct Library;  // handles and plans of the vendor's library, made when first used
   std::shared_ptr<Library> library_;
+  HeldBack held_;
+  InFlight in_flight_;
   Stream stream_;
   IdError* id_error_;
   int multiprocessors_;

@@ -28,6 +28,7 @@ constexpr int64_t kMostSplits = 128;
 // Blocks: [z, split, chunk of R rows]; those that read the same keys are neighbours.
 template <class T, int Wave, int Lanes, int R>
 __global__ void __launch_bounds__(kThreads, kBlocksOf<R>) sdpa_decode(DecodeOperands<T> p) {
+  wait_for_previous_kernel();
   const int thread = static_cast<int>(thread_index().x), lane = thread % Wave;
   const int channel = lane % Lanes * kChannels;
   const int rows = static_cast<int>(p.rows), heads = static_cast<int>(p.group);
@@ -35,12 +36,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksOf<R>) sdpa_decode(DecodeOper
   const int row0 = block % chunks * R, slice = block / chunks, z = slice / p.splits;
   const int kv_heads = static_cast<int>(p.kv_heads), kv_head = z % kv_heads;
   const int64_t batch = z / kv_heads;
-  const int split = slice % p.splits;
-  constexpr int kPrefetched = 2;  // steps
-  prefetch_keys(p, batch, kv_head, split, kPrefetched * KeyGroup<T, Wave, Lanes, R>::kStep);
-  wait_for_previous_kernel();
   const KeySplits keys = p.key_splits();
-  const int first = keys.first + split * keys.keys_per_split;
+  const int split = slice % p.splits, first = keys.first + split * keys.keys_per_split;
   if (split >= keys.splits) return;
   const bool active = channel < p.head_dim;
   const int from = active ? channel : 0;
@@ -52,17 +49,18 @@ __global__ void __launch_bounds__(kThreads, kBlocksOf<R>) sdpa_decode(DecodeOper
       active,    static_cast<int>(p.mask.query_offset - p.mask.key_offset + token),
       {},        {},
       -INFINITY, 0};
-  Vector<T, kChannels> queries[R];
 #pragma unroll
   for (int r = 0; r < R; ++r) {
     const int row = row0 + r < rows ? row0 + r : rows - 1;
     const int head = kv_head * heads + row % heads;
-    queries[r] = load_vector<kChannels>(p.q + batch * p.q_stride[0] + head * p.q_stride[1] +
-                                        row / heads * p.q_stride[2] + from);
+    const auto query = load_vector<kChannels>(p.q + batch * p.q_stride[0] + head * p.q_stride[1] +
+                                              row / heads * p.q_stride[2] + from);
+#pragma unroll
+    for (int i = 0; i < kChannels; ++i) group.query[r][i] = to_float(query[i]);
   }
   const int start = first + thread / Wave * (Wave / Lanes * kAheadOf<R>)+lane / Lanes;
   group.attend(p.k + batch * p.k_stride[0] + kv_head * p.k_stride[1] + from,
-               p.v + batch * p.v_stride[0] + kv_head * p.v_stride[1] + from, start, queries);
+               p.v + batch * p.v_stride[0] + kv_head * p.v_stride[1] + from, start);
   merge_groups(p, group, row0, slice);
 }
 
@@ -88,23 +86,19 @@ __global__ void __launch_bounds__(kCombined* kGroups) sdpa_decode_combine(Decode
   const auto at = [&](int split) { return (z * p.splits + split) * p.rows + row; };
   const KeySplits keys = p.key_splits();
 
-  float partial[kMostSplits / kGroups];  // all on their way before the first weight is known
-#pragma unroll
-  for (int i = 0; i < kMostSplits / kGroups; ++i) {
-    const int s = group + i * kGroups;
-    partial[i] = s < keys.splits && d < p.head_dim ? p.partial[at(s) * p.head_dim + d] : 0.0f;
-  }
   const bool split = thread < keys.splits;
   const float best = split ? p.state[2 * at(thread)] : -INFINITY;
   const float weight = split ? p.state[2 * at(thread) + 1] : 0.0f;
   const float factor = weight_of(best, block.max(best));
-  if (thread < kMostSplits) shared.factor[thread] = split ? factor : 0.0f;
+  if (split) shared.factor[thread] = factor;
   const float total = block.sum(split ? factor * weight : 0.0f);  // a barrier: factors are there
 
   float sum = 0;
-#pragma unroll
-  for (int i = 0; i < kMostSplits / kGroups; ++i) {
-    sum = fused_multiply_add(shared.factor[group + i * kGroups], partial[i], sum);
+  if (d < p.head_dim) {
+#pragma unroll 8
+    for (int s = group; s < keys.splits; s += kGroups) {
+      sum = fused_multiply_add(shared.factor[s], p.partial[at(s) * p.head_dim + d], sum);
+    }
   }
   shared.sum[group][channel] = sum;
   block_barrier();

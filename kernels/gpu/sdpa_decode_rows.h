@@ -55,35 +55,11 @@ struct DecodeOperands {
   float* state;    // [z, split, row, 2]: maximum, sum of weights
 
   __device__ KeySplits key_splits() const {
-    return slots.past ? split_keys(slots.visible()) : keys_as_split;
-  }
-  // Before the kernels that say so have ended.
-  __device__ KeySplits likely_key_splits() const {
-    return slots.past ? split_keys(slots.likely_visible()) : keys_as_split;
-  }
-
- private:
-  __device__ KeySplits split_keys(const VisibleSlots& seen) const {
-    return decode::split_keys(seen.first, seen.last, splits);
+    if (!slots.past) return keys_as_split;
+    const VisibleSlots seen = slots.visible();
+    return split_keys(seen.first, seen.last, splits);
   }
 };
-
-// Has memory work while the kernel before this one ends: the first `count` keys of a split.
-template <class T>
-__device__ inline void prefetch_keys(const DecodeOperands<T>& p, int64_t batch, int64_t kv_head,
-                                     int split, int count) {
-  const int thread = static_cast<int>(thread_index().x);
-  if (thread > 1) return;
-  const int64_t(&stride)[3] = thread == 0 ? p.k_stride : p.v_stride;
-  if (stride[2] != p.head_dim) return;  // keys that do not lie side by side
-  const KeySplits keys = p.likely_key_splits();
-  const int first = keys.first + split * keys.keys_per_split;
-  const int most = keys.keys_per_split < count ? keys.keys_per_split : count;
-  const int64_t there = keys.last - first < most ? keys.last - first : most;
-  if (split >= keys.splits || there <= 0) return;
-  const T* from = (thread == 0 ? p.k : p.v) + batch * stride[0] + kv_head * stride[1];
-  prefetch(from + first * stride[2], there * p.head_dim * int64_t{sizeof(T)});
-}
 
 // The weight of a score against a maximum: 0 where nothing was seen.
 __device__ inline float weight_of(float score, float maximum) {
@@ -256,17 +232,13 @@ struct KeyGroup {
     }
   }
 
-  // Keys from start on; the next ones are read as soon as registers are free, the first before the
-  // queries have arrived.
-  __device__ void attend(const T* k, const T* v, int start,
-                         const Vector<T, kChannels> (&queries)[R]) {
+  // Keys from start on; the next ones are read as soon as registers are free.
+  __device__ void attend(const T* k, const T* v, int start) {
     const int64_t k_stride = p.k_stride[2], v_stride = p.v_stride[2];
     k += start * k_stride;
     v += start * v_stride;
     Words keys[kAhead]{}, values[kAhead]{};
     load(keys, k, k_stride, start);
-#pragma unroll
-    for (int r = 0; r < R; ++r) widen(queries[r], query[r]);
     load(values, v, v_stride, start);
     // Lanes of a wave shuffle together: the loop's length must not depend on the lane.
     for (int key = start; key - lane / Lanes < last; key += kStep) {

@@ -95,6 +95,7 @@ void GpuOps::do_store_tokens(const Tensor& key_slots, const Tensor& value_slots,
   if (k.numel() == 0) return;
   require<Unsupported>(v.dim(3) == k.dim(3), "store_tokens", "values of ", v.dim(3),
                        " channels beside keys of ", k.dim(3));
+  in_flight_.note({key_slots, value_slots});
   const auto go = [&]<class T>(T) {
     store<T>({key_slots, value_slots}, {k, v}, past.stored, window.value_or(0), stream());
   };
@@ -103,6 +104,7 @@ void GpuOps::do_store_tokens(const Tensor& key_slots, const Tensor& value_slots,
 }
 
 void GpuOps::do_advance(const Position& past, int64_t tokens) {
+  in_flight_.note({past.stored});
   launch_overlapped<add_to_position>("advance", {1}, {1}, 0, stream(), past.stored.data<int64_t>(),
                                      tokens);
 }

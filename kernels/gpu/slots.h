@@ -19,16 +19,8 @@ struct SlotView {
   // The most that it can be.
   int64_t most_visible() const { return window > 0 ? window : slots; }
 
-  __device__ VisibleSlots visible() const { return visible_after(*past); }
-  // What it most likely is, before wait_for_previous_kernel(). Volatile: what is read too early
-  // must not stay in a cache for those who read it in time.
-  __device__ VisibleSlots likely_visible() const {
-    return visible_after(*static_cast<const volatile int64_t*>(past));
-  }
-
- private:
-  __device__ VisibleSlots visible_after(int64_t tokens) const {
-    const unsigned before = static_cast<unsigned>(tokens), all = static_cast<unsigned>(slots);
+  __device__ VisibleSlots visible() const {
+    const unsigned before = static_cast<unsigned>(*past), all = static_cast<unsigned>(slots);
     const unsigned w = static_cast<unsigned>(window);
     const bool wrapped = w > 0 && before >= w;
     const unsigned first = wrapped ? (before + 1) % w : 0, last = wrapped ? first + w : before + 1;

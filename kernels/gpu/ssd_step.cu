@@ -1,8 +1,7 @@
 // One token of the Mamba2 scan: S = S exp(dt A) + R(R(dt b) x), y = R(R(R(S) c) + R(x d)).
 //
 // Bound by reading and writing the state [B, H, P, N]: a wave owns some rows of one head, lanes lie
-// along N. The rows are on their way before anything is computed, the first of them even before the
-// previous kernel has ended, and share what the head has in
+// along N. The rows are on their way before anything is computed, and share what the head has in
 // common. Every element is read and written by one lane: the state may be updated in place.
 #include "kernels/gpu/ssd.h"
 
@@ -14,19 +13,11 @@ constexpr int kRows = 4;                      // of a wave
 
 template <class T, int Wave>
 __global__ void __launch_bounds__(kThreads)
-    step_state_rows(SsdOperands<T> p, Strided<T> y, Divisor groups, Divisor heads, bool vectors) {
+    step_state_rows(SsdOperands<T> p, Strided<T> y, Divisor groups, Divisor heads) {
   const int lane = static_cast<int>(thread_index().x) % Wave;
   const int64_t waves = int64_t{grid_size().x} * (kThreads / Wave);
   const int64_t total = p.batch * p.heads * groups.value();
   int64_t item = int64_t{block_index().x} * (kThreads / Wave) + thread_index().x / Wave;
-  if (vectors && item < total && lane < kRows) {
-    const Division place = divide(item, groups), outer = divide(place.quotient, heads);
-    const int64_t row = int64_t{place.remainder} * kRows + lane;
-    if (row < p.head_dim) {
-      prefetch(p.state.at(outer.quotient, outer.remainder, row),
-               p.columns * int64_t{sizeof(float)});
-    }
-  }
   wait_for_previous_kernel();
   for (; item < total; item += waves) {
     const Division place = divide(item, groups), outer = divide(place.quotient, heads);
@@ -91,8 +82,7 @@ void GpuOps::ssd_step(const Tensor& y, const Tensor& state_after, const SsdInput
     with_wave(stream(), [&]<int Wave>() {
       constexpr auto kKernel = step_state_rows<T, Wave>;
       launch_overlapped<kKernel>("ssd_scan", {grid_for(waves, kThreads / Wave)}, {kThreads}, 0,
-                                 stream(), p, Strided<T>(y), Divisor(groups), Divisor(p.heads),
-                                 rows_are_vectors(in.state));
+                                 stream(), p, Strided<T>(y), Divisor(groups), Divisor(p.heads));
     });
   });
 }

@@ -65,6 +65,99 @@ TEST_CASE("linear: x W^T + bias, every path, any layout") {
   require_conforms(dtype, y, e.model, {s.k});
 }
 
+// Devices may make one launch of products of the same row.
+TEST_CASE("linear: products of one row in turn are those of each alone") {
+  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const DType dtype = GENERATE(DType::f32, DType::bf16);
+  Ops& ops = device->ops();
+  constexpr int64_t kInner = 64;
+  const Guarded x = holding(*device, dtype, {1, kInner}, random_values(dtype, kInner, 1));
+  std::vector<Guarded> weights, biases, outs;
+  for (const int64_t columns : {5, 24, 1, 9, 33, 8, 9}) {
+    const auto seed = static_cast<unsigned>(10 * columns + static_cast<int64_t>(outs.size()));
+    weights.push_back(
+        holding(*device, dtype, {columns, kInner}, random_values(dtype, columns * kInner, seed)));
+    biases.push_back(holding(*device, dtype, {columns}, random_values(dtype, columns, seed + 1)));
+    outs.emplace_back(*device, dtype, Shape{1, columns});
+  }
+  const auto product = [&](size_t i) {
+    ops.linear(outs[i], x, weights[i], i % 2 == 0 ? biases[i].tensor() : Tensor());
+  };
+  std::vector<Values> alone;
+  for (size_t i = 0; i < outs.size(); ++i) {
+    product(i);
+    alone.push_back(outs[i].get());
+    outs[i].set(Values(alone[i].size(), -1));
+  }
+  SECTION("all of them, then an op that reads two") {
+    Guarded sum(*device, dtype, {1, 9});
+    for (size_t i = 0; i < outs.size(); ++i) product(i);
+    ops.add(sum, outs[3], outs[6]);
+    for (size_t i = 0; i < outs.size(); ++i) REQUIRE(outs[i].get() == alone[i]);
+    const Values both = sum.get();
+    for (size_t i = 0; i < both.size(); ++i) {
+      REQUIRE(both[i] == round_to(dtype, alone[3][i] + alone[6][i]));
+    }
+  }
+  SECTION("the row changes in between") {
+    Guarded other = holding(*device, dtype, {1, kInner}, x.get());
+    ops.linear(outs[0], other, weights[0], biases[0]);
+    other.set(Values(kInner, 0));
+    ops.linear(outs[1], other, weights[1]);
+    REQUIRE(outs[0].get() == alone[0]);
+    REQUIRE(outs[1].get() == Values(24, 0));
+  }
+  SECTION("one writes what another reads") {
+    const Guarded square =
+        holding(*device, dtype, {kInner, kInner}, random_values(dtype, kInner * kInner, 3));
+    Guarded row(*device, dtype, {1, kInner});
+    ops.linear(row, x, square);
+    const Values replaced = row.get();
+    product(1);
+    ops.linear(weights[1].tensor().slice(0, 2, 3), x, square);
+    product(1);
+    const Values after = outs[1].get();
+    REQUIRE(after[2] != alone[1][2]);
+    REQUIRE(weights[1].tensor().dim(0) == 24);
+    for (size_t i = 0; i < after.size(); ++i) REQUIRE((i == 2 || after[i] == alone[1][i]));
+    const Values now = weights[1].get();
+    REQUIRE(std::equal(replaced.begin(), replaced.end(), now.begin() + 2 * kInner));
+  }
+  SECTION("recorded launches hold the last of them") {
+    const auto graph = device->capture([&] {
+      product(0);
+      product(1);
+    });
+    if (!graph) return;
+    for (const size_t i : {0, 1}) outs[i].set(Values(alone[i].size(), -1));
+    graph->replay();
+    REQUIRE(outs[0].get() == alone[0]);
+    REQUIRE(outs[1].get() == alone[1]);
+  }
+}
+
+// Devices may read weights ahead of their queue, but not these.
+TEST_CASE("linear: weights that the op before has just written") {
+  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  constexpr int64_t kColumns = 96, kInner = 1024;
+  const Guarded x =
+      holding(*device, DType::bf16, {1, kInner}, random_values(DType::bf16, kInner, 1));
+  const Guarded stored = holding(*device, DType::f32, {kColumns, kInner},
+                                 random_values(DType::f32, kColumns * kInner, 2));
+  Guarded weight(*device, DType::bf16, {kColumns, kInner}),
+      out(*device, DType::bf16, {1, kColumns});
+  device->ops().cast(weight, stored);
+  weight.get();  // waits
+  device->ops().linear(out, x, weight);
+  const Values expected = out.get();
+  for (int i = 0; i < 20; ++i) {
+    weight.fill(0);
+    device->ops().cast(weight, stored);
+    device->ops().linear(out, x, weight);
+    REQUIRE(out.get() == expected);
+  }
+}
+
 TEST_CASE("linear: inputs of rank 3 with exchanged axes") {
   const auto device = open_test_device(GENERATE(from_range(test_devices())));
   const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
