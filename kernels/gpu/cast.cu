@@ -1,4 +1,7 @@
-// cast and mask_rows: one element per thread, neighbouring threads along the rows.
+// cast and mask_rows: neighbouring threads along the rows. cast: a thread moves as many elements as
+// take 16 bytes in the wider type, one where alignment forbids that; mask_rows one.
+#include <algorithm>
+
 #include "kernels/gpu/gpu_ops.h"
 #include "kernels/gpu/rows.h"
 
@@ -17,14 +20,17 @@ struct CastOperands {
   int64_t total;
 };
 
-template <class To, class From>
-__global__ void __launch_bounds__(kThreads) cast_elements(CastOperands<To, From> p) {
+// width: of a row, in vectors.
+template <class To, class From, int N>
+__global__ void __launch_bounds__(kThreads) cast_vectors(CastOperands<To, From> p) {
   wait_for_previous_kernel();
   const int64_t step = int64_t{kThreads} * grid_size().x;
   for (int64_t i = int64_t{kThreads} * block_index().x + thread_index().x; i < p.total; i += step) {
     const Division at = divide(i, p.width);
-    p.out[p.out_rows.offset(at.quotient) + at.remainder] =
-        from_float<To>(to_float(p.x[p.x_rows.offset(at.quotient) + at.remainder]));
+    const int64_t column = at.remainder * N;
+    float x[N];
+    widen(load_vector<N>(p.x + p.x_rows.offset(at.quotient) + column), x);
+    store_vector(p.out + p.out_rows.offset(at.quotient) + column, narrowed<To>(x));
   }
 }
 
@@ -56,14 +62,24 @@ __global__ void __launch_bounds__(kThreads) keep_valid_rows(MaskOperands<T> p) {
 
 void GpuOps::do_cast(const Tensor& out, const Tensor& x) {
   if (x.numel() == 0) return;
-  settle_for("scalars");
   with_storage("cast", out.dtype(), [&]<class To>(To) {
     with_storage("cast", x.dtype(), [&]<class From>(From) {
-      const CastOperands<To, From> p{out.data<To>(),     rows_of("cast", out),
-                                     x.data<From>(),     rows_of("cast", x),
-                                     Divisor(x.dim(-1)), divisible("cast", x.numel())};
-      constexpr auto kKernel = cast_elements<To, From>;
-      launch_overlapped<kKernel>("cast", {grid_for(p.total, kThreads)}, {kThreads}, 0, stream(), p);
+      CastOperands<To, From> p{
+          out.data<To>(), rows_of("cast", out), x.data<From>(), rows_of("cast", x), {}, 0};
+      const auto go = [&]<int N>() {
+        p.width = Divisor(x.dim(-1) / N);
+        p.total = divisible("cast", x.numel() / N);
+        constexpr auto kKernel = cast_vectors<To, From, N>;
+        launch_overlapped<kKernel>("cast", {grid_for(p.total, kThreads)}, {kThreads}, 0, stream(),
+                                   p);
+      };
+      constexpr int N = std::min(kVector<To>, kVector<From>);
+      if (rows_are_multiples_of(N * size_of(out.dtype()), out) &&
+          rows_are_multiples_of(N * size_of(x.dtype()), x) && choose("vectors")) {
+        return go.template operator()<N>();
+      }
+      settle_for("scalars");
+      go.template operator()<1>();
     });
   });
 }

@@ -17,8 +17,11 @@ __global__ void __launch_bounds__(kMostRowThreads, kNormBlocks) rms_norm_rows(No
   const T* residual = Inputs == 2 ? p.residual + p.residual_rows.offset(row) : nullptr;
   T* sum = Inputs == 2 ? p.sum + p.sum_rows.offset(row) : nullptr;
   RowSlice<T, N, Own, Full> x(p.columns), added(p.columns);
+  // Of one vector a thread, it can afford to wait for the weight and the row together.
+  RowSlice<T, N, Own == 1 ? 1 : 0> weights(p.columns);
   x.load(from);
   if (Inputs == 2) added.load(residual);
+  weights.load(p.weight);
   float squares = 0;
   x.each(from, [&](int64_t column, Vector<T, N>& v, int j) {
     if constexpr (Inputs == 2) {
@@ -33,8 +36,8 @@ __global__ void __launch_bounds__(kMostRowThreads, kNormBlocks) rms_norm_rows(No
   const float mean = block.sum(squares) / static_cast<float>(p.columns);
   const float factor = reciprocal_sqrt(mean + p.eps);
   T* out = p.out + p.out_rows.offset(row);
-  x.each(Inputs == 2 ? sum : from, [&](int64_t column, Vector<T, N>& v, int) {
-    const auto w = load_vector<N>(p.weight + column);
+  x.each(Inputs == 2 ? sum : from, [&](int64_t column, Vector<T, N>& v, int j) {
+    const auto w = weights.at(p.weight, j);
     const Floats<T, N> element(v);
     float n[N];
 #pragma unroll
