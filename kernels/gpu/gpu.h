@@ -124,9 +124,13 @@ inline constexpr int kVector = 16 / static_cast<int>(sizeof(T));  // elements of
 
 template <int N, class T>
 __device__ inline Vector<T, N> load_vector(const T* p PLUMB_SITE_PARAMETER) {
+#if defined(PLUMB_WORD_LOADS)
+  return __builtin_bit_cast(Vector<T, N>, detail::load_word<sizeof(Vector<T, N>)>(p));
+#else
   Vector<T, N> out;
   detail::copy_aligned<sizeof(out), true>(&out, p PLUMB_SITE_ARGUMENT);
   return out;
+#endif
 }
 template <int N, class T>
 __device__ inline void store_vector(T* p, const Vector<T, N>& value PLUMB_SITE_PARAMETER) {

@@ -170,6 +170,25 @@ __device__ inline void copy_word(void* to, const void* from) {
     *static_cast<Word*>(to) = *static_cast<const Word*>(from);
   }
 }
+
+// A value that never lies in memory: copies to a variable leave their store to the stack in loops,
+// though nothing reads it.
+#define PLUMB_WORD_LOADS
+template <size_t Bytes>
+__device__ inline auto load_word(const void* from) {
+  if constexpr (Bytes == 16) {
+    return *static_cast<const uint4*>(from);
+  } else if constexpr (Bytes == 8) {
+    return *static_cast<const uint2*>(from);
+  } else if constexpr (Bytes == 4) {
+    return *static_cast<const uint32_t*>(from);
+  } else if constexpr (Bytes == 2) {
+    return *static_cast<const uint16_t*>(from);
+  } else {
+    static_assert(Bytes == 1);
+    return *static_cast<const uint8_t*>(from);
+  }
+}
 template <size_t Bytes, bool Whole>
 __device__ inline void copy_aligned(void* to, const void* from) {
   if constexpr (Bytes == 16) {

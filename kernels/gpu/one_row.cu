@@ -90,6 +90,7 @@ __device__ inline void add_products(float (&sum)[kColumns], const T* const (&col
   } else {
     add_first.template operator()<1>();
   }
+#pragma unroll 1
   while (k + (kInFlight - 1) * step < inner) add.template operator()<kInFlight>();
   if (k + step < inner) {
     add.template operator()<2>();
