@@ -110,7 +110,7 @@ struct Columns {
       float part[N];
 #pragma unroll
       for (int j = 0; j < N; ++j) part[j] = v[(i * N + j) % kWidth][(i * N + j) / kWidth];
-      store_elements(to + i * N, narrowed<T>(part));
+      store_vector(to + i * N, narrowed<T>(part));
     }
   }
   __device__ void push(const Vector<T, N>& column) {
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(kVectorThreads) conv_vectors(ConvOperands<T> p
         }
         if constexpr (Activated) y[c] = activate<T, Function>(rounded<T>(y[c]));
       }
-      store_elements(out + (first + j) * p.out_token, narrowed<T>(y));
+      store_vector(out + (first + j) * p.out_token, narrowed<T>(y));
     }
   }
 }

@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(kThreads) chunk_scores(SsdOperands<T> p, Works
       Vector<float, kOwnColumns> row;
 #pragma unroll
       for (int j = 0; j < kOwnColumns; ++j) row[j] = sums.v[i][j];
-      store_elements(out + (Sums::row() + i) * kChunk + Sums::column(), row);
+      store_vector(out + (Sums::row() + i) * kChunk + Sums::column(), row);
     }
   }
 }
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(kThreads) chunk_states(SsdOperands<T> p, Works
       Vector<float, kOwnColumns> values;
 #pragma unroll
       for (int j = 0; j < kOwnColumns; ++j) values[j] = sums.v[i][j];
-      store_elements(out + row * w.pitch, values);
+      store_vector(out + row * w.pitch, values);
     }
   }
 }
@@ -261,7 +261,7 @@ __device__ inline void store_outputs(const SsdOperands<T>& p, const Strided<floa
       for (int k = 0; k < kStored; ++k) {
         values[k] = fused_multiply_add(skip, some.v[k], sums.v[i][j + k]);
       }
-      store_elements(out + j, values);
+      store_vector(out + j, values);
     }
   }
 }
