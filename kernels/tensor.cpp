@@ -20,10 +20,9 @@ class HostStorage final : public Storage {
   ~HostStorage() override { std::free(data); }
 };
 
-// Large tensors begin at a huge page and ask for such: fewer page faults and misses of the TLB.
+// A device's large tensors begin at a huge page and ask for such: fewer misses of the TLB. Others
+// live too shortly for what the kernel does to find such pages, in each of many threads.
 constexpr int64_t kHugePage = int64_t{1} << 21;
-
-int64_t alignment_of(int64_t bytes) { return bytes >= kHugePage ? kHugePage : kAlignment; }
 
 void ask_for_huge_pages([[maybe_unused]] void* data, [[maybe_unused]] int64_t bytes) {
 #ifdef __linux__
@@ -73,10 +72,11 @@ std::shared_ptr<Storage> host_storage(int64_t bytes, const void* owner) {
   require(bytes >= 0 && bytes < INT64_MAX - kAlignment, "allocate", bytes, " bytes");
   const int64_t padded = (bytes / kAlignment + 1) * kAlignment;
   void* data = nullptr;
-  const int error =
-      posix_memalign(&data, static_cast<size_t>(alignment_of(bytes)), static_cast<size_t>(padded));
+  const bool huge = owner && bytes >= kHugePage;
+  const int error = posix_memalign(&data, static_cast<size_t>(huge ? kHugePage : kAlignment),
+                                   static_cast<size_t>(padded));
   require<DeviceError>(error == 0, "allocate", "no memory for ", bytes, " bytes");
-  ask_for_huge_pages(data, bytes);
+  if (huge) ask_for_huge_pages(data, bytes);
   return std::make_shared<HostStorage>(data, bytes, owner);
 }
 
