@@ -18,10 +18,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kGuardTokens = 16;
 
-double elapsed_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 // VmHWM of /proc/self/status.
 int64_t peak_resident_bytes() {
   std::ifstream file("/proc/self/status");
@@ -90,7 +86,8 @@ class Runner {
     const auto start = Clock::now();
     work();
     device_.synchronize();
-    return elapsed_since(start);
+    const std::chrono::duration<double> taken = Clock::now() - start;
+    return taken.count();
   }
 
   void prepare(int64_t count, int64_t keep) {
