@@ -166,13 +166,17 @@ class Calls {
     constexpr int64_t T = 9, H = 4, P = 8, G = 2, N = 16, K = 4, C = H * P;
     const Tensor hidden = input({1, T, C}), valid = input({1, T}, DType::boolean);
     call({1, T, C}, [&](const Tensor& out) { ops_.mask_rows(out, hidden, valid); });
-    call(
-        {1, T, C}, [&](const Tensor& out) { ops_.cast(out, hidden); },
-        storage_ == DType::f32 ? DType::bf16 : DType::f32);
-    const Tensor taps = input({C, 1, K}), bias = input({C}), columns = input({1, C, K});
-    call({1, T, C}, [&](const Tensor& out) {
-      ops_.causal_conv1d(out, columns, hidden, taps, bias, columns, Activation::silu);
-    });
+    for (const int64_t width : {C, C + 1}) {  // 16-byte accesses; single elements
+      const Tensor x = input({1, T, width});
+      call(
+          {1, T, width}, [&](const Tensor& out) { ops_.cast(out, x); },
+          storage_ == DType::f32 ? DType::bf16 : DType::f32);
+      const Tensor taps = input({width, 1, K}), bias = input({width}),
+                   columns = input({1, width, K});
+      call({1, T, width}, [&](const Tensor& out) {
+        ops_.causal_conv1d(out, columns, x, taps, bias, columns, Activation::silu);
+      });
+    }
     for (const int64_t width : {C, int64_t{6}}) {  // 16-byte accesses; single elements
       const Tensor x = input({1, T, width}), gate = input({1, T, width}), weight = input({width});
       call({1, T, width}, [&](const Tensor& out) {
