@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <mutex>
 
 #include "harness/io/sha256.h"
 #include "harness/replay/explain.h"
@@ -182,6 +183,8 @@ void CheckpointRun::judge(Device& oracle) {
     std::vector<OutputCase> all = cases(first, oracle);
     Verdict verdict = verdict_on(*runs_, all);
     if (verdict.status == Status::fail && !refereed_ && is_refereed(true)) {
+      static std::mutex one_at_a_time;  // no estimate of memory has the widened weights
+      const std::lock_guard lock(one_at_a_time);
       refereed_ = true;
       all = cases(first, oracle);
       verdict = verdict_on(*runs_, all);

@@ -57,8 +57,8 @@ void CpuOps::do_mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask
       const T* from = x.data<T>() + source[row];
       const bool* filled = mask.data<bool>() + flags[row];
       T* to = out.data<T>() + target[row];
-      for (int64_t i = 0; i < width;
-           ++i) {  // without a branch, which random masks would mispredict
+      // Without a branch, which random masks would mispredict.
+      for (int64_t i = 0; i < width; ++i) {
         const auto chosen = static_cast<T>(-static_cast<T>(filled[i]));
         to[i] = static_cast<T>((fill & chosen) | (from[i] & ~chosen));
       }

@@ -24,7 +24,6 @@ _SPARSE_TILE = 64
 """Columns of a tile where only some rows are there."""
 
 Figures = dict[str, torch.Tensor]
-_Key = tuple[int, tuple[int, ...], bool, int, tuple[int, int, int] | None]
 
 
 @dataclass
@@ -37,13 +36,13 @@ class _Family:
     all_count: bool
 
 
-@dataclass
+@dataclass(frozen=True)
 class Layout:
     """An output with named axes as rows (batch, token) x columns (all other axes in order)."""
 
-    order: list[int]
+    order: tuple[int, ...]
     batch: int
-    tokens: list[int]
+    tokens: tuple[int, ...]
     """The index of each stored token in the whole output."""
     whole: bool
     """All tokens are stored."""
@@ -62,11 +61,6 @@ class Layout:
         extra = t.ndim - len(self.order)
         order = [*range(extra), *(axis + extra for axis in self.order)]
         return t.permute(order).reshape(*t.shape[:extra], self.rows, self.columns)
-
-    @property
-    def key(self) -> _Key:
-        """What the groups of a family depend on."""
-        return (self.batch, tuple(self.tokens), self.whole, self.columns, self.head)
 
     @property
     def rows(self) -> int:
@@ -89,9 +83,9 @@ def layout_of(
         split = (before, shape[head], math.prod(shape[axis] for axis in rest[at + 1 :]))
     tokens = 1 if token is None else shape[token]
     return Layout(
-        order=first + rest,
+        order=(*first, *rest),
         batch=1 if batch is None else shape[batch],
-        tokens=list(range(tokens)) if chosen is None else list(chosen),
+        tokens=tuple(range(tokens) if chosen is None else chosen),
         whole=chosen is None,
         has_rows=token is not None,
         has_columns=bool(rest),
@@ -212,7 +206,7 @@ def _tile_sums(x: torch.Tensor, layout: Layout) -> torch.Tensor:
     across = -(-layout.columns // width)
     x = torch.nn.functional.pad(x, (0, across * width - layout.columns))
     x = x.reshape(*x.shape[:2], across, width).sum(3)
-    at, tiles = _tiles(tuple(layout.tokens), x.device)
+    at, tiles = _tiles(layout.tokens, x.device)
     x = x.reshape(len(x), layout.batch, len(layout.tokens), across)
     out = x.new_zeros(len(x), layout.batch, tiles, across)
     return out.index_add_(2, at, x).flatten(1)
@@ -226,20 +220,12 @@ def _tiles(tokens: tuple[int, ...], device: torch.device) -> tuple[torch.Tensor,
     return torch.tensor([places[token // _TILE] for token in tokens], device=device), len(tiles)
 
 
+@functools.lru_cache(maxsize=64)
 def _whole_sizes(name: str, layout: Layout, device: torch.device) -> tuple[torch.Tensor, bool]:
     """Of the groups where every element is usable, and whether all count."""
-    key = (name, layout.key, device)
-    if key not in _known_sizes:
-        while len(_known_sizes) >= _MOST_SIZES:
-            _known_sizes.pop(next(iter(_known_sizes)))
-        ones = torch.ones(1, layout.rows, layout.columns, dtype=torch.float64, device=device)
-        sizes = group_sums(ones, name, layout)[0]
-        _known_sizes[key] = sizes, bool((sizes >= SMALLEST_GROUP).all())
-    return _known_sizes[key]
-
-
-_known_sizes: dict[tuple[str, _Key, torch.device], tuple[torch.Tensor, bool]] = {}
-_MOST_SIZES = 64
+    ones = torch.ones(1, layout.rows, layout.columns, dtype=torch.float64, device=device)
+    sizes = group_sums(ones, name, layout)[0]
+    return sizes, bool((sizes >= SMALLEST_GROUP).all())
 
 
 def _not_too_small(scales: torch.Tensor, *, complete: bool = False) -> torch.Tensor:

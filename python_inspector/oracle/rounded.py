@@ -213,7 +213,7 @@ class _Rounded(DispatchMode):
         out, of = exact, simulation.samples()
         if simulation.truncating and truncation.applies(name):
             out = truncation.truncated(name, operands, exact, stacked, simulation)
-            of = simulation.samples(product=False)
+            of = simulation.samples(truncating=False)
         if not of:
             return out
         args, kwargs = operands.first_row()

@@ -63,10 +63,10 @@ class Simulation:
         """Rows of a stack: the rounded model, then the simulated kernels."""
         return 1 + self.runs + self.truncating
 
-    def samples(self, product: bool | None = None) -> list[Samples]:
-        """The simulated kernels; of a product those that round and those that truncate apart."""
+    def samples(self, truncating: bool | None = None) -> list[Samples]:
+        """The simulated kernels: all, those whose products truncate, or those whose do not."""
         every = {False: self._nearest, True: self._truncating}
-        return [it for cuts, it in every.items() if it.count and product in (None, cuts)]
+        return [it for kind, it in every.items() if it.count and truncating in (None, kind)]
 
     def keeps(self, dtype: torch.dtype) -> bool:
         """Whether the operation at hand does not round to this dtype."""

@@ -36,7 +36,7 @@ def truncated(
     a, b = (first[i] for i in _OPERANDS[name])
     lost, variance = loss(a, b)
     out = simulation.spread_out(exact, stacked)
-    (cutting,) = simulation.samples(product=True)
+    (cutting,) = simulation.samples(truncating=True)
     out[cutting.rows] -= lost
     return simulation.perturb(out, variance.sqrt(), stacked=True, of=[cutting])
 
