@@ -49,7 +49,11 @@ def find(name: str, store: Callable[[], Store]) -> list[Run]:
     if len(paths) > 1 or ("/" in name and paths[0].suffix):
         raise FileNotFoundError(f"{name}: there is no such file")
     history = store()
-    return history.load(history.find(commit_of(name) or name))
+    commit = commit_of(name)
+    kept = commit and any(run.commit == commit for run in history.runs())
+    if not kept and commit.startswith(name.lower()):
+        commit = ""  # the beginning of a commit kept here may by chance begin another one of git's
+    return history.load(history.find(commit or name))
 
 
 def commit_of(name: str, folder: Path | None = None) -> str:

@@ -9,7 +9,7 @@ import pytest
 from history_runs import checkpoint, write
 
 from reports.__main__ import main
-from reports.history.sources import commit_of, measured_commit
+from reports.history.sources import commit_of, find, measured_commit
 from reports.history.store import Store
 
 UNKNOWN = "abcdef0123" * 4
@@ -37,6 +37,17 @@ def test_a_name_of_git_s_becomes_its_commit(repository: Path) -> None:
     head = commit_of("HEAD", repository)
     assert [add(repository, "--commit", name) for name in ("HEAD", head[:7], head)] == [0, 0, 0]
     assert {run.commit for run in Store(str(repository / "h.sqlite")).runs()} == {head}
+
+
+def test_what_begins_a_kept_commit_may_begin_one_of_git_s_too(repository: Path) -> None:
+    head = commit_of("HEAD", repository)
+    elsewhere = head[:8] + "0" * 32
+    assert add(repository, "--commit", elsewhere) == 0
+    store = Store(str(repository / "h.sqlite"))
+    assert [run.provenance.commit for run in find(head[:6], lambda: store)] == [elsewhere]
+    assert add(repository, "--commit", head) == 0
+    for name in (head[:6], "HEAD"):
+        assert [run.provenance.commit for run in find(name, lambda: store)] == [head]
 
 
 @pytest.mark.parametrize(
