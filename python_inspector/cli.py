@@ -12,6 +12,7 @@ from pathlib import Path
 
 from python_inspector import __version__
 from python_inspector.errors import PlanError, UnknownModelError, UsageError
+from python_inspector.heap import keep_freed_memory
 from python_inspector.record_command import add_record, quiet_transformers
 
 USAGE_ERROR, BAD_INPUT, INTERRUPTED = 2, 3, 130
@@ -24,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _bench(words[1:])
     options = build_parser().parse_args(words)
     options.command_line = shlex.join(["inspector", *words])
+    keep_freed_memory()
     if options.debug:
         return int(options.run(options))
     try:
