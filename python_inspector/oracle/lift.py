@@ -40,6 +40,7 @@ from python_inspector.oracle.given import (
     is_opaque,
 )
 from python_inspector.oracle.grouped import grouped_product, is_grouped
+from python_inspector.oracle.simulation import large
 
 aten = torch.ops.aten
 
@@ -121,7 +122,10 @@ class _Lift(DispatchMode):
     """Rewrites every operation to float64; see the module's text."""
 
     def __init__(
-        self, leaves: Collection[int] | None, chunk: int, replay: Replay | None = None
+        self,
+        leaves: Collection[int] | None,
+        chunk: int | None = None,
+        replay: Replay | None = None,
     ) -> None:
         super().__init__()
         self._leaves = leaves
@@ -169,8 +173,10 @@ class _Lift(DispatchMode):
     ) -> Any:
         if args and is_low(args[0]) and func in _MOVES:
             return widen(func(*args, **kwargs))
-        if func is aten.mm.default and is_low(args[1]) and args[1].numel() > self._chunk:
-            return self._chunked_product(args[0], args[1])
+        if func is aten.mm.default and is_low(args[1]):
+            chunk = self._chunk or large(args[1].device)
+            if args[1].numel() > chunk:
+                return _chunked_product(args[0], args[1], chunk)
         wide = [WIDE.get(a, a) if isinstance(a, torch.dtype) else widen(a) for a in flat]
         args, kwargs = tree_unflatten(wide, spec)
         if is_grouped(func):
@@ -181,13 +187,6 @@ class _Lift(DispatchMode):
             return func(*args, **kwargs)
         except (RuntimeError, NotImplementedError) as error:
             raise UnliftableError(func, error) from error
-
-    def _chunked_product(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """x @ weight without a whole float64 copy of a large weight [k, n]."""
-        x = widen(x)
-        step = max(1, self._chunk // weight.shape[0])
-        parts = [x @ widen(weight[:, i : i + step]) for i in range(0, weight.shape[1], step)]
-        return torch.cat(parts, dim=1)
 
     def _check_operands(self, func: OpOverload, flat: list[Any]) -> None:
         for value in flat:
@@ -217,16 +216,27 @@ class _Lift(DispatchMode):
             raise LiftError("[lift] the bits of a float tensor are reinterpreted (view(dtype))")
 
 
+def _chunked_product(x: torch.Tensor, weight: torch.Tensor, chunk: int) -> torch.Tensor:
+    """x @ weight without a whole float64 copy of a large weight [k, n]."""
+    x = widen(x)
+    step = max(1, chunk // weight.shape[0])
+    parts = [x @ widen(weight[:, i : i + step]) for i in range(0, weight.shape[1], step)]
+    return torch.cat(parts, dim=1)
+
+
 @contextmanager
 def float64_lift(
-    leaves: Collection[int] | None = None, chunk: int = 1 << 20, replay: Replay | None = None
+    leaves: Collection[int] | None = None,
+    chunk: int | None = None,
+    replay: Replay | None = None,
 ) -> Iterator[None]:
     """Everything torch computes inside is float64.
 
     `leaves`: storage addresses that may come in at low precision (None: any may). `chunk`: largest
-    number of weight elements that are upcast at once in a matrix product. Raises LiftError where
-    something could be computed below float64 without being seen; with a `replay` of the reference
-    that is taken from there, and UnliftableError names an operation that should be.
+    number of weight elements that are upcast at once in a matrix product, by default what suits the
+    device. Raises LiftError where something could be computed below float64 without being seen;
+    with a `replay` of the reference that is taken from there, and UnliftableError names an
+    operation that should be.
     """
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -99,7 +100,7 @@ class Simulation:
             off = samples.normal(scale) * scale
             if exact.is_complex():
                 off = torch.complex(off, samples.normal(scale) * scale)
-            out[samples.rows] += off if times is None else off * times
+            out[samples.rows].add_(off if times is None else off * times)
         return out
 
 
@@ -207,16 +208,18 @@ class Operands:
         return taken
 
 
+@functools.lru_cache(maxsize=1024)
 def _as_float32(number: float) -> float:
     """Factors and epsilons as every kernel is given them: float32 arithmetic has no others."""
-    return torch.tensor(number, dtype=torch.float32).item()
+    return torch.tensor(number, dtype=torch.float32, device="cpu").item()
 
 
 def _is_large(t: torch.Tensor) -> bool:
-    return t.ndim == 2 and t.numel() > _large(t.device)
+    return t.ndim == 2 and t.numel() > large(t.device)
 
 
-def _large(device: torch.device) -> int:
+def large(device: torch.device) -> int:
+    """Elements of a weight beyond which a product upcasts it piece by piece."""
     return LARGE if device.type == "cpu" else LARGE_ON_DEVICE
 
 
@@ -235,7 +238,7 @@ def product(a: torch.Tensor, b: torch.Tensor, *, magnitudes: bool = False) -> to
     a = a.abs() if magnitudes else a
     if b.dtype not in LOW:
         return torch.matmul(a, b.abs() if magnitudes else b)
-    step = max(1, _large(b.device) // b.shape[-2])
+    step = max(1, large(b.device) // b.shape[-2])
     wide = LOW[b.dtype]
     parts = [b[..., i : i + step].to(wide) for i in range(0, b.shape[-1], step)]
     return torch.cat([torch.matmul(a, p.abs() if magnitudes else p) for p in parts], -1)

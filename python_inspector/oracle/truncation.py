@@ -37,7 +37,7 @@ def truncated(
     lost, variance = loss(a, b)
     out = simulation.spread_out(exact, stacked)
     (cutting,) = simulation.samples(truncating=True)
-    out[cutting.rows] -= lost
+    out[cutting.rows].sub_(lost)
     return simulation.perturb(out, variance.sqrt(), stacked=True, of=[cutting])
 
 
