@@ -8,6 +8,7 @@ of the longest sum behind one element.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -63,7 +64,7 @@ def noise(
     """
     if exact.is_complex():
         return _complex(name, exact)
-    if name in EXACT or exact.numel() == 0 or bool((exact == exact.round()).all()):
+    if name in EXACT or exact.numel() == 0 or _is_whole(exact):
         return []
     length = terms(name, args, exact)
     rule = _SUMS.get(name)
@@ -81,6 +82,13 @@ def noise(
     if length > 1:  # a function of one sum, like var
         return [own, Noise(DRIFT * length**0.5 * exact.abs())]
     return [own]
+
+
+def _is_whole(exact: torch.Tensor) -> bool:
+    first = float(exact[(0,) * exact.ndim])  # most often tells, and need not read them all
+    if not math.isinf(first) and not first.is_integer():
+        return False
+    return bool((exact == exact.round()).all())
 
 
 def _complex(name: str, exact: torch.Tensor) -> list[Noise]:

@@ -30,22 +30,23 @@ def difference(
     if not r.is_floating_point():
         return Difference(None, 0.0)
     delta = (o - r).float()
-    spread = _norm(delta)
+    spread, size = _norms(delta, o)
     if not math.isfinite(spread):
         same = (r == o) | (r.isnan() & o.isnan())
         delta = torch.where(same, 0.0, delta)
-        spread = _norm(delta)
+        counted = ~(r.isinf() & (r == o))
+        valid = counted if valid is None else valid & counted
+        spread, size = _norms(delta, o)
     if spread == 0.0:
         return Difference(None, 0.0)
-    counted = ~(r.isinf() & (r == o))
-    counted = counted if valid is None else valid & counted
-    if not bool(counted.all()):
-        spread, o = _norm(torch.where(counted, delta, 0.0)), torch.where(counted, o, 0.0)
-    size = _norm(o)
+    if valid is not None and not bool(valid.all()):
+        spread, size = _norms(torch.where(valid, delta, 0.0), torch.where(valid, o, 0.0))
     error = spread / size if size else math.inf
     return Difference(delta, error if spread else 0.0)
 
 
-def _norm(tensor: torch.Tensor) -> float:
-    """sqrt of the sum of squares, in float64."""
-    return float(torch.linalg.vector_norm(tensor, dtype=torch.float64))
+def _norms(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float]:
+    """Of both the square root of the sum of squares, in float64; asked of the device at once."""
+    norms = [torch.linalg.vector_norm(t, dtype=torch.float64) for t in (a, b)]
+    first, second = torch.stack(norms).tolist()
+    return first, second
