@@ -305,9 +305,16 @@ def dtype_name(dtype: torch.dtype) -> str:
     return _dtypes()[dtype]
 
 
+class Later(dict[str, Any]):
+    """An object that stands in a checkpoint before it is known: `fill` says what it holds."""
+
+    def fill(self, value: Mapping[str, Any]) -> None:
+        self.update(plain(value))
+
+
 def plain(value: Any, where: str = "value") -> Any:
     """`value` as JSON holds it: numbers, strings, lists, objects; non-finite numbers as strings."""
-    if value is None or isinstance(value, (str, bool, int)):
+    if value is None or isinstance(value, (str, bool, int, Later)):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else non_finite_name(value)

@@ -2,7 +2,8 @@
 
 The same definitions as harness/statistics.h, reference_scales.h, layout.h and sample_gates.h; a
 test holds both to each other. `y` are the outputs [k, *shape] of k kernels, every figure comes back
-as [k] in float64.
+as [k] in float64. Everything may have leading dimensions: [..., *shape] oracles of one layout and
+[..., k, *shape] outputs give figures [..., k].
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Scales:
     """What the statistics need of the oracle, computed once for all outputs."""
 
     def __init__(self, layout: Layout, o: torch.Tensor, valid: torch.Tensor | None = None) -> None:
-        """`valid` has the shape of `o`."""
+        """`o` is [..., *shape], `valid` has the same shape."""
         self.layout = layout
         self.o = layout.matrix(o)
         self.usable = self.o.isfinite()
@@ -106,9 +107,10 @@ class Scales:
             self.usable &= layout.matrix(valid) != 0
         self.all_usable = bool(self.usable.all())
         self.known = self.o if self.all_usable else torch.where(self.usable, self.o, 0.0)
-        self._sum = self.known.square().sum()
-        self._element = torch.maximum(self.known.abs(), self._row_scales()[:, None])
-        self._families = {name: self._family(name) for name in family_names(layout)}
+        squares = self.known.square()
+        self._sum = squares.sum((-2, -1))
+        self._element = torch.maximum(self.known.abs(), self._row_scales()[..., None])
+        self._families = {name: self._family(name, squares) for name in family_names(layout)}
         self._positive = self._find_positive()
 
     def _row_scales(self) -> torch.Tensor:
@@ -118,13 +120,13 @@ class Scales:
         rows = _medians(magnitudes, complete=self.all_usable) / _MEDIAN_TO_SIGMA
         return _not_too_small(rows, complete=self.all_usable and self.layout.columns > 0)
 
-    def _family(self, name: str) -> _Family:
+    def _family(self, name: str, squares: torch.Tensor) -> _Family:
         if self.all_usable:
             sizes, all_count = _whole_sizes(name, self.layout, self.o.device)
         else:
-            sizes = group_sums(self.usable.double()[None], name, self.layout)[0]
+            sizes = group_sums(self.usable.double(), name, self.layout)
             all_count = False
-        sums = group_sums(self.known.square()[None], name, self.layout)[0]
+        sums = group_sums(squares, name, self.layout)
         if all_count:
             return _Family(sizes, _not_too_small((sums / sizes).sqrt(), complete=True), True)
         counted = sizes >= SMALLEST_GROUP
@@ -140,18 +142,21 @@ class Scales:
 
     def statistics(self, y: torch.Tensor) -> Figures:
         """E_T as `tensor`, M_A by the names of its families, M_E as `element`, g as `gain`."""
-        off = self.layout.matrix(y) - self.o
-        if not self.all_usable:
-            off = torch.where(self.usable, off, 0.0)
-        squares = off.square()
-        figures = {"tensor": self._quotient(squares.sum((1, 2)), self._sum, "tensor").sqrt()}
+        off = self._off(y)
+        squares, whole = off.square(), self._sum[..., None]
+        figures = {"tensor": self._quotient(squares.sum((-2, -1)), whole, "tensor").sqrt()}
         for name in self._families:
             figures[name] = _largest(self._group_errors(squares, name))
-        figures["element"] = _largest(
-            self._quotient(off.abs(), self._element, "element").flatten(1)
-        )
-        figures["gain"] = self._quotient((off * self.known).sum((1, 2)), self._sum, "tensor")
+        products = (off * self.known[..., None, :, :]).sum((-2, -1))
+        errors = self._quotient(off.abs_(), self._element[..., None, :, :], "element")
+        figures["element"] = _largest(errors.flatten(-2))
+        figures["gain"] = self._quotient(products, whole, "tensor")
         return figures
+
+    def _off(self, y: torch.Tensor) -> torch.Tensor:
+        """[..., k, rows, columns]: how far outputs are from the oracle, 0 where none counts."""
+        off = self.layout.arranged(y) - self.o[..., None, :, :]
+        return off if self.all_usable else torch.where(self.usable[..., None, :, :], off, 0.0)
 
     def _quotient(self, a: torch.Tensor, b: torch.Tensor, name: str) -> torch.Tensor:
         return a / b if self._positive[name] else _quotient(a, b)
@@ -161,8 +166,8 @@ class Scales:
 
     def group_errors(self, y: torch.Tensor) -> Figures:
         """v_g of every group of each family, 0 for groups that do not count."""
-        off = torch.where(self.usable, self.layout.matrix(y) - self.o, 0.0)
-        return {name: self._group_errors(off.square(), name) for name in self._families}
+        squares = self._off(y).square()
+        return {name: self._group_errors(squares, name) for name in self._families}
 
     def group_sizes(self, family: str) -> torch.Tensor:
         """Usable elements of each group, 0 for groups that do not count."""
@@ -170,15 +175,19 @@ class Scales:
 
     def _group_errors(self, squares: torch.Tensor, name: str) -> torch.Tensor:
         family = self._families[name]
-        means = group_sums(squares, name, self.layout) / family.sizes
-        errors = self._quotient(means.sqrt(), family.scales, name)
-        return errors if family.all_count else torch.where(family.sizes > 0, errors, 0.0)
+        sizes = family.sizes[..., None, :]
+        means = group_sums(squares, name, self.layout) / sizes
+        errors = self._quotient(means.sqrt(), family.scales[..., None, :], name)
+        return errors if family.all_count else torch.where(sizes > 0, errors, 0.0)
 
     def differing(self, y: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-        """How many valid elements of each output are not m's; -0 equals 0, NaN equals NaN."""
+        """How many valid elements of each output are not those of m [..., 1, *shape]; -0 equals 0,
+        NaN equals NaN."""
         y, m = self.layout.arranged(y), self.layout.arranged(m)
-        same = (y == m) | (y.isnan() & m.isnan())
-        return (~same if self.all_usable else ~same & self.usable).sum((1, 2)).double()
+        other = (y != m) & ~(y.isnan() & m.isnan())
+        if not self.all_usable:
+            other &= self.usable[..., None, :, :]
+        return other.sum((-2, -1)).double()
 
 
 def family_names(layout: Layout) -> list[str]:
@@ -189,14 +198,14 @@ def family_names(layout: Layout) -> list[str]:
 
 
 def group_sums(x: torch.Tensor, family: str, layout: Layout) -> torch.Tensor:
-    """[k, rows, columns] summed over the groups of a family: [k, groups]."""
+    """[..., rows, columns] summed over the groups of a family: [..., groups]."""
     if family == "token":
-        return x.sum(2)
+        return x.sum(-1)
     if family == "channel":
-        return x.sum(1)
+        return x.sum(-2)
     if family == "token x head":
         assert layout.head is not None
-        return x.reshape(*x.shape[:2], *layout.head).sum((2, 4)).flatten(1)
+        return x.reshape(*x.shape[:-1], *layout.head).sum((-3, -1)).flatten(-2)
     return _tile_sums(x, layout)
 
 
@@ -204,12 +213,14 @@ def _tile_sums(x: torch.Tensor, layout: Layout) -> torch.Tensor:
     """Tiles of 8 tokens of one batch entry; where some are missing, of those that are there."""
     width = _TILE if layout.whole else _SPARSE_TILE
     across = -(-layout.columns // width)
-    x = torch.nn.functional.pad(x, (0, across * width - layout.columns))
-    x = x.reshape(*x.shape[:2], across, width).sum(3)
+    if missing := across * width - layout.columns:
+        x = torch.nn.functional.pad(x, (0, missing))
+    leading = x.shape[:-2]
+    x = x.reshape(*leading, layout.rows, across, width).sum(-1)
     at, tiles = _tiles(layout.tokens, x.device)
-    x = x.reshape(len(x), layout.batch, len(layout.tokens), across)
-    out = x.new_zeros(len(x), layout.batch, tiles, across)
-    return out.index_add_(2, at, x).flatten(1)
+    x = x.reshape(*leading, layout.batch, len(layout.tokens), across)
+    out = x.new_zeros(*leading, layout.batch, tiles, across)
+    return out.index_add_(out.ndim - 2, at, x).flatten(-3)
 
 
 @functools.lru_cache(maxsize=64)
@@ -223,17 +234,17 @@ def _tiles(tokens: tuple[int, ...], device: torch.device) -> tuple[torch.Tensor,
 @functools.lru_cache(maxsize=64)
 def _whole_sizes(name: str, layout: Layout, device: torch.device) -> tuple[torch.Tensor, bool]:
     """Of the groups where every element is usable, and whether all count."""
-    ones = torch.ones(1, layout.rows, layout.columns, dtype=torch.float64, device=device)
-    sizes = group_sums(ones, name, layout)[0]
+    ones = torch.ones(layout.rows, layout.columns, dtype=torch.float64, device=device)
+    sizes = group_sums(ones, name, layout)
     return sizes, bool((sizes >= SMALLEST_GROUP).all())
 
 
 def _not_too_small(scales: torch.Tensor, *, complete: bool = False) -> torch.Tensor:
     """At least a share of their median; 0 for NaN. `complete`: there is none."""
-    smallest = SMALLEST_SCALE * _medians(scales[None], complete=complete)[0]
+    smallest = SMALLEST_SCALE * _medians(scales, complete=complete)[..., None]
     if not complete:
         scales, smallest = scales.nan_to_num(0.0), smallest.nan_to_num(0.0, posinf=torch.inf)
-    return scales.clamp_min(smallest)
+    return torch.maximum(scales, smallest)
 
 
 def sketch_errors(
@@ -253,22 +264,22 @@ def _quotient(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def _largest(values: torch.Tensor) -> torch.Tensor:
     """Of each row, 0 where there is none; NaN beats every number."""
-    if values.shape[1] == 0:
-        return values.new_zeros(len(values))
-    return values.amax(1)
+    if values.shape[-1] == 0:
+        return values.new_zeros(values.shape[:-1])
+    return values.amax(-1)
 
 
 def _medians(values: torch.Tensor, *, complete: bool = False) -> torch.Tensor:
     """Of each row without its NaNs, the mean of the two middle ones; NaN for none. `complete`:
     there are no NaNs."""
-    length = values.shape[1]
+    length = values.shape[-1]
     if length == 0:
-        return values.new_full((len(values),), torch.nan)
-    ordered = values.sort(1).values  # NaNs last
+        return values.new_full(values.shape[:-1], torch.nan)
+    ordered = values.sort(-1).values  # NaNs last
     if complete:
-        first, second = ordered[:, (length - 1) // 2], ordered[:, length // 2]
+        first, second = ordered[..., (length - 1) // 2], ordered[..., length // 2]
         return torch.where(first == second, first, (first + second) / 2)
-    count = (~values.isnan()).sum(1, keepdim=True)
-    low, high = (ordered.gather(1, i.clamp_min(0)) for i in ((count - 1) // 2, count // 2))
+    count = (~values.isnan()).sum(-1, keepdim=True)
+    low, high = (ordered.gather(-1, i.clamp_min(0)) for i in ((count - 1) // 2, count // 2))
     middle = torch.where(low == high, low, (low + high) / 2)
-    return torch.where(count > 0, middle, torch.nan)[:, 0]
+    return torch.where(count > 0, middle, torch.nan)[..., 0]

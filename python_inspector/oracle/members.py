@@ -121,8 +121,8 @@ def members_of(
         for name in narrow:
             if way in ways[name] and gates[name].tensor_no_less_accurate(stacks[name][0]):
                 differ = gates[name].scales.differing(stacks[name][1:], stacks[name][:1])
-                bits = summaries({"bits": differ})["bits"]
-                found[name].append(Member(way.name, stacks[name][0], bits))
+                (figures,) = summaries({"bits": differ})
+                found[name].append(Member(way.name, stacks[name][0], figures["bits"]))
     return {name: members for name, members in found.items() if members}
 
 

@@ -1,7 +1,7 @@
 """What simulated correct kernels show of a block: its rounded model, and every gate's spread.
 
-simulate() runs a call as rounded.py does and keeps the samples of its outputs; model_of() and
-spread_of() turn those into what a recording says of an output.
+simulate() runs a call as rounded.py does and keeps the samples of its outputs; model_of(),
+spread_of() and spreads_of() turn those into what a recording says of an output.
 """
 
 from __future__ import annotations
@@ -181,19 +181,39 @@ def spread_of(
         _figures(output, chosen[:1], chosen[1:][some], None if every is None else every[1:][some])
         for some in _portions(len(chosen) - 1, (chosen if every is None else every)[0].numel())
     ]
-    figures = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-    return {"runs": len(chosen) - 1} | summaries(figures)
+    figures = parts[0]
+    if len(parts) > 1:
+        figures = {name: torch.cat([part[name] for part in parts]) for name in figures}
+    return {"runs": len(chosen) - 1} | summaries(figures)[0]
+
+
+def spreads_of(
+    axes: Sequence[str],
+    oracles: torch.Tensor,
+    samples: torch.Tensor,
+    valid: torch.Tensor | None = None,
+) -> list[dict[str, Any]]:
+    """The spread entries of n outputs of one shape: `oracles` [n, *shape], as stored, `samples`
+    [n, 1 + runs, *shape], each one's m first, `valid` [n, *shape]."""
+    scales = Scales(layout_of(oracles.shape[1:], axes), oracles, valid)
+    m, y = samples[:, :1], samples[:, 1:]
+    return [{"runs": y.shape[1]} | entry for entry in summaries(_judged(scales, m, y))]
 
 
 def _figures(
     output: Judged, m: torch.Tensor, y: torch.Tensor, every: torch.Tensor | None
 ) -> Figures:
-    figures: Figures = output.scales.statistics(y)
-    figures["gain"] = figures["gain"].abs()
+    figures = _judged(output.scales, m, y)
     if output.sketch is not None and every is not None:
         figures["sketch"] = output.sketch(every)
+    return figures
+
+
+def _judged(scales: Scales, m: torch.Tensor, y: torch.Tensor) -> Figures:
+    figures = scales.statistics(y)
+    figures["gain"] = figures["gain"].abs()
     if y.dtype in NARROW:
-        figures["bits"] = output.scales.differing(y, m)
+        figures["bits"] = scales.differing(y, m)
     return figures
 
 
@@ -203,13 +223,17 @@ def _portions(runs: int, elements: int) -> list[slice]:
     return [slice(start, start + step) for start in range(0, runs, step)]
 
 
-def summaries(figures: Figures) -> dict[str, list[float]]:
-    """Mean, standard deviation and largest of each, to three significant digits."""
-    values = torch.stack(list(figures.values()))
-    deviations = values.std(1) if values.shape[1] > 1 else torch.zeros(len(values))
-    columns = torch.stack([values.mean(1), deviations, values.amax(1)]).tolist()
-    rows = zip(figures, *columns, strict=True)
-    return {name: [_short(value) for value in numbers] for name, *numbers in rows}
+def summaries(figures: Figures) -> list[dict[str, list[float]]]:
+    """Mean, standard deviation and largest of each figure [..., k], to three significant digits:
+    for every index before k."""
+    values = torch.stack(list(figures.values()), -2)
+    values = values.reshape(-1, *values.shape[-2:])
+    deviations = values.std(-1) if values.shape[-1] > 1 else values.new_zeros(values.shape[:-1])
+    columns = torch.stack([values.mean(-1), deviations, values.amax(-1)], -1).tolist()
+    return [
+        {name: [_short(value) for value in row] for name, row in zip(figures, rows, strict=True)}
+        for rows in columns
+    ]
 
 
 def _short(value: float) -> float:

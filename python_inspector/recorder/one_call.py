@@ -100,6 +100,7 @@ class OneCallRecording:
             reruns = self._rerun(block, again, id, options)
             checkpoint = self._checkpoint(id, case, call, block, again, reruns)
         self._writer.checkpoint(checkpoint)
+        self._store.spreads.settle()
         return checkpoint
 
     def commit(self) -> None:

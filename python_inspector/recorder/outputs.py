@@ -9,14 +9,19 @@ import torch
 
 from python_inspector.errors import RecordError
 from python_inspector.format.axes import Named
-from python_inspector.format.recording import OutputRef, SampledRef, SimulatedRef, TensorRef
+from python_inspector.format.recording import (
+    Later,
+    OutputRef,
+    SampledRef,
+    SimulatedRef,
+    TensorRef,
+)
 from python_inspector.format.sampled import choose_tokens, is_sampled, sketch, take, token_axis
 from python_inspector.format.writer import RecordingWriter
 from python_inspector.oracle.lift import looks_float32
 from python_inspector.oracle.reruns import Reruns, instability
 from python_inspector.oracle.spread import (
     NARROW,
-    Judged,
     Simulated,
     judged,
     model_of,
@@ -24,6 +29,7 @@ from python_inspector.oracle.spread import (
     spread_of,
 )
 from python_inspector.recorder.difference import difference
+from python_inspector.recorder.spreads import Spreads
 from python_inspector.taps.calls import Block
 from python_inspector.taps.options import Options
 
@@ -48,6 +54,8 @@ class OutputStore:
         self._options = options
         self._key = key
         self._warn = warn
+        self.spreads = Spreads()
+        """What the entries of stored outputs still lack."""
 
     def store(self, where: str, name: str, block: Block, named: Named, reruns: Reruns) -> OutputRef:
         """The entry of output `name` of the checkpoint `where`."""
@@ -96,9 +104,14 @@ class OutputStore:
         output = OutputRef(self._key(r), axes, delta, error, reference)
         if name in reruns.undecided and not r.is_floating_point():
             output.undecidable = self._writer.tensor(reruns.undecided[name])
-        if self._is_simulated(where, name, r, reruns.simulated):
-            against = judged(_recorded_oracle(r, off), axes, mask, None)
-            output.simulated = self._simulated(name, r, reruns.simulated, against)
+        simulated = self._usable(where, name, r, reruns.simulated)
+        if simulated is not None:
+            o = _recorded_oracle(r, off)
+
+            def spread(stack: torch.Tensor) -> Later:
+                return self.spreads.of(o, axes, mask, stack)
+
+            output.simulated = self._simulated(name, r, simulated, spread)
         return output
 
     def _sampled(
@@ -126,55 +139,58 @@ class OutputStore:
             result.error,
             sampled=SampledRef(indices, named[0].shape[axis], *sketches),
         )
-        if self._is_simulated(where, name, named[0], reruns.simulated):
+        simulated = self._usable(where, name, named[0], reruns.simulated)
+        if simulated is not None:
             against = judged(_recorded_oracle(r, result.delta), axes, None, tokens)
             against.sketch = sketch_of_rows(axes, named[0].shape, whole.oracle, whole.rms)
 
             def chosen(stack: torch.Tensor) -> torch.Tensor:
                 return take(stack, ("run", *axes), tokens)
 
-            output.simulated = self._simulated(name, r, reruns.simulated, against, chosen)
+            def spread(stack: torch.Tensor) -> dict[str, Any]:
+                return spread_of(against, chosen(stack), stack)
+
+            output.simulated = self._simulated(name, r, simulated, spread, chosen)
         return output
 
-    def _is_simulated(
+    def _usable(
         self, where: str, name: str, r: torch.Tensor, simulated: Simulated | None
-    ) -> bool:
+    ) -> Simulated | None:
+        """None where there is nothing to say of the output."""
         if simulated is None or not r.is_floating_point() or r.dtype == torch.float64:
-            return False
+            return None
         stack = simulated.outputs[name]
         if (stack.dtype, stack.shape[1:]) != (r.dtype, r.shape):
             self._warn(
                 f"{where}: {name} is {r.dtype} {tuple(r.shape)}, its rounded model {stack.dtype} "
                 f"{tuple(stack.shape[1:])}: left out"
             )
-            return False
-        return True
+            return None
+        return simulated
 
     def _simulated(
         self,
         name: str,
         r: torch.Tensor,
-        simulated: Any,
-        against: Judged,
+        simulated: Simulated,
+        spread: Callable[[torch.Tensor], dict[str, Any]],
         chosen: Callable[[torch.Tensor], torch.Tensor] = lambda stack: stack,
     ) -> SimulatedRef:
         every = simulated.outputs[name]
-        samples = chosen(every)
-        result = SimulatedRef(spread_of(against, samples, every), narrow=r.dtype in NARROW)
+        result = SimulatedRef(spread(every), narrow=r.dtype in NARROW)
         if result.narrow:
-            other = model_of(r, samples[0])
+            other = model_of(r, chosen(every[:1])[0])
             if other is not None:
                 at, values = (self._writer.tensor(t) for t in other)
                 result.model = (at, values)
             if name in simulated.truncated:
-                every = simulated.truncated[name]
-                result.truncated = spread_of(against, chosen(every), every)
+                result.truncated = spread(simulated.truncated[name])
         return result
 
 
 def _recorded_oracle(r: torch.Tensor, delta: torch.Tensor | None) -> torch.Tensor:
     """As a reader of the recording has it."""
-    return r.double() if delta is None else r.double() + delta.double()
+    return r.double() if delta is None else r.double() + delta
 
 
 def aligned(valid: Named, axes: tuple[str, ...]) -> torch.Tensor:

@@ -138,6 +138,11 @@ class Recorder:
                 self._close(frame, function, result)
         return result
 
+    def settle(self) -> None:
+        """Fills in what checkpoints still lack; none comes afterwards."""
+        with aside(), torch.no_grad():
+            self._outputs.spreads.settle()
+
     def save(self, name: str, tensor: torch.Tensor, axes: tuple[str, ...] | None) -> None:
         """A tensor of somebody's own, as a checkpoint of kind `module` without an oracle."""
         if self.passive():
@@ -338,7 +343,7 @@ class Recorder:
                 bugs=bug_refs(self.writer, reruns, outputs),
             )
         )
-        self._resume.keep(event, id)
+        self._outputs.spreads.then(self._resume.finish(event, id))
 
     def _store_outputs(
         self, id: str, path: str, block: Block, results: dict[str, Named], reruns: Reruns

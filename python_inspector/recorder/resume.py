@@ -10,8 +10,10 @@ inputs in the first call of each layer, and every weight.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -124,10 +126,12 @@ class Resume:
         self._weights += [(self._writer.stored_weight(key), sha256) for key, sha256 in new]
         self._compare_weights(wait=False)
 
-    def keep(self, event: Event, id: str) -> None:
-        """A checkpoint is finished in this run."""
+    def finish(self, event: Event, id: str) -> Callable[[], None]:
+        """A checkpoint of this run has all its tensors; what is to be called when it is filled in,
+        too."""
         self._compare_weights(wait=True)
-        self._writer.keep(event.number, id, event.opened, self._writer.additions())
+        keep, closed = self._writer.keep, self._writer.additions()
+        return partial(keep, event.number, id, event.opened, closed)
 
     def _settle(self, block: Block, again: Again | None) -> None:
         """Of a call that no tap describes, what it uses and changes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal
@@ -155,8 +155,15 @@ def record(
         if shared is not None or chained:  # all weights, whatever is recorded
             for key, tensor in dispatch.parameters(model, first_names(model)):
                 writer.weight(key, tensor)
-        with _listening(recorder):
-            yield recorder
+        try:
+            with _listening(recorder):
+                yield recorder
+        except BaseException:
+            if journal is not None:
+                with suppress(Exception):  # then it is made again
+                    recorder.settle()
+            raise
+        recorder.settle()
         given |= {"weights_sha256": weights_sha256()}
         recorder.summary = writer.commit(
             provenance.header(

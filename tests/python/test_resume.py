@@ -19,11 +19,11 @@ from harness_runs import ROOT
 from python_inspector import cli, record, tiny
 from python_inspector.errors import RecordError, ResumeError
 from python_inspector.format import journal, spool
+from python_inspector.format.writer import RecordingWriter
 from python_inspector.models.inputs import RunPlan, random_ids, run_model
 from python_inspector.oracle import spread
-from python_inspector.recorder import rerunner
+from python_inspector.recorder import rerunner, spreads
 from python_inspector.recorder.recorder import Recorder
-from python_inspector.recorder.resume import Resume
 
 pytestmark = pytest.mark.filterwarnings("ignore::python_inspector.errors.RecordWarning")
 CREATED = "2026-01-01T00:00:00Z"
@@ -77,17 +77,18 @@ class Killed(BaseException):
 
 
 def killed_at(monkeypatch: pytest.MonkeyPatch, point: int, action: Callable[[], None]) -> None:
-    """`action` is done once so many checkpoints are finished."""
-    keep, kept = Resume.keep, 0
+    """`action` is done once so many checkpoints are finished, of which none waits for another."""
+    monkeypatch.setattr(spreads, "MOST", 1)
+    keep, kept = RecordingWriter.keep, 0
 
-    def counted(self: Resume, *args: Any) -> None:
+    def counted(self: RecordingWriter, *args: Any) -> None:
         nonlocal kept
         keep(self, *args)
         kept += 1
         if kept == point:
             action()
 
-    monkeypatch.setattr(Resume, "keep", counted)
+    monkeypatch.setattr(RecordingWriter, "keep", counted)
 
 
 def stop() -> None:
@@ -127,6 +128,26 @@ def test_it_has_the_bytes_of_a_recording_in_one_go(
     killed(tmp_path / "x", point, name, **options)
     summary = run(tmp_path / "x", name, resume=True, **options).summary
     assert summary is not None and summary.taken_over == point
+    require_same(tmp_path / "x", tmp_path / "r")
+
+
+def test_what_waits_for_its_statistics_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    total = run(tmp_path / "r").summary
+
+    model = run_model
+
+    def stopped(*args: Any) -> None:
+        model(*args)
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setitem(globals(), "run_model", stopped)
+        run(tmp_path / "x", resumable=True)
+    summary = run(tmp_path / "x", resume=True).summary
+    assert summary is not None and total is not None
+    assert summary.taken_over == total.checkpoints
     require_same(tmp_path / "x", tmp_path / "r")
 
 
@@ -232,14 +253,15 @@ KILLED = """
 import os, signal, sys
 from python_inspector import cli
 from python_inspector.format import journal
-from python_inspector.recorder.resume import Resume
-journal.INTERVAL, keep, kept = 0.0, Resume.keep, []
+from python_inspector.format.writer import RecordingWriter
+from python_inspector.recorder import spreads
+journal.INTERVAL, spreads.MOST, keep, kept = 0.0, 1, RecordingWriter.keep, []
 def counted(*args):
     keep(*args)
     kept.append(args)
     if len(kept) == int(sys.argv[1]):
         os.kill(os.getpid(), getattr(signal, sys.argv[2]))
-Resume.keep = counted
+RecordingWriter.keep = counted
 sys.exit(cli.main(sys.argv[3:]))
 """
 
@@ -274,6 +296,7 @@ def test_a_full_disk_leaves_what_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tmp_path / "r")
+    monkeypatch.setattr(spreads, "MOST", 1)
     real, written = os.pwrite, 0
 
     def full(*args: Any) -> int:

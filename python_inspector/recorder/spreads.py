@@ -1,0 +1,106 @@
+"""What simulated kernels show of outputs, computed for many of one layout at once.
+
+A single output's statistics are a hundred operations on a few numbers: on an accelerator launches
+and nothing else. So outputs wait until there are enough of them; what a recording says of each is
+filled in then, and the checkpoints that have them are finished.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from python_inspector.format.recording import Later
+from python_inspector.oracle.spread import judged, spread_of, spreads_of
+
+MOST = 1 << 10
+"""Outputs that wait at most."""
+ROOM = 1 << 20
+"""Elements of samples whose statistics are made at once: what the caches of a CPU hold."""
+ROOM_ON_DEVICE = 1 << 26
+"""The same on an accelerator."""
+WAITING = 4
+"""Rooms of samples that wait at most."""
+SECONDS = 5.0
+"""How long one waits at most while others come: so much of a killed run is made again."""
+
+
+@dataclass
+class _Output:
+    oracle: torch.Tensor
+    valid: torch.Tensor | None
+    samples: torch.Tensor
+    """[1 + runs, *shape], the rounded model first."""
+    into: Later
+
+
+class Spreads:
+    """Outputs whose statistics are still to be made, and what waits for them."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[_Like, list[_Output]] = {}
+        self._then: list[Callable[[], None]] = []
+        self._count = 0
+        self._rooms = 0.0
+        self._since = 0.0
+
+    def of(
+        self,
+        oracle: torch.Tensor,
+        axes: tuple[str, ...],
+        valid: torch.Tensor | None,
+        samples: torch.Tensor,
+    ) -> Later:
+        """The spread entry of an output that is stored whole; empty until there are enough."""
+        mask = None if valid is None else valid.expand(oracle.shape).clone()  # the run goes on
+        output = _Output(oracle, mask, samples, Later())
+        kind = (samples.dtype, oracle.device, len(samples), valid is None)
+        self._waiting.setdefault((axes, oracle.shape, kind), []).append(output)
+        self._since = self._since if self._count else time.monotonic()
+        self._count += 1
+        self._rooms += samples.numel() / _room(oracle.device)
+        return output.into
+
+    def then(self, finish: Callable[[], None]) -> None:
+        """Calls `finish` when all that wait now are filled in, after those that came before it."""
+        self._then.append(finish)
+        enough = self._count >= MOST or self._rooms > WAITING
+        if self._count == 0 or enough or time.monotonic() - self._since > SECONDS:
+            self.settle()
+
+    def settle(self) -> None:
+        """Fills in all that wait."""
+        for (axes, _, _), outputs in self._waiting.items():
+            room = _room(outputs[0].oracle.device)
+            step = max(1, room // max(1, outputs[0].samples.numel()))
+            for start in range(0, len(outputs), step):
+                _fill(axes, outputs[start : start + step])
+        self._waiting, self._count, self._rooms = {}, 0, 0.0
+        while self._then:
+            self._then.pop(0)()
+
+
+_Like = tuple[tuple[str, ...], torch.Size, tuple[Any, ...]]
+"""Axes, shape, and what else outputs have in common whose statistics are made at once."""
+
+
+def _fill(axes: tuple[str, ...], outputs: list[_Output]) -> None:
+    first = outputs[0]
+    if len(outputs) == 1:  # which may be too large for a copy
+        valid = first.valid
+        first.into.fill(spread_of(judged(first.oracle, axes, valid, None), first.samples))
+        return
+    oracles = torch.stack([output.oracle for output in outputs])
+    samples = torch.stack([output.samples for output in outputs])
+    masks = [output.valid for output in outputs if output.valid is not None]
+    entries = spreads_of(axes, oracles, samples, torch.stack(masks) if masks else None)
+    for output, entry in zip(outputs, entries, strict=True):
+        output.into.fill(entry)
+
+
+def _room(device: torch.device) -> int:
+    return ROOM if device.type == "cpu" else ROOM_ON_DEVICE

@@ -1,0 +1,115 @@
+"""Statistics of simulated kernels that are made of many outputs at once."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from python_inspector.format.recording import Later
+from python_inspector.oracle.spread import judged, spread_of
+from python_inspector.recorder import spreads
+from python_inspector.recorder.spreads import Spreads
+
+AXES = ("batch", "token", "channel")
+HEADS = ("batch", "token", "head", "channel")
+RUNS = 5
+
+Output = tuple[torch.Tensor, tuple[str, ...], torch.Tensor | None, torch.Tensor]
+
+
+def an_output(
+    seed: int,
+    axes: tuple[str, ...] = AXES,
+    dtype: torch.dtype = torch.bfloat16,
+    *,
+    masked: bool = False,
+) -> Output:
+    generator = torch.Generator().manual_seed(seed)
+    shape = (2, 5, 24) if axes == AXES else (2, 5, 3, 8)
+    oracle = torch.randn(shape, generator=generator).double()
+    off = 1 + 1e-2 * torch.randn((1 + RUNS, *shape), generator=generator)
+    valid = torch.rand(2, 5, *[1] * (len(shape) - 2), generator=generator) < 0.7
+    return oracle, axes, valid if masked else None, (oracle * off).to(dtype)
+
+
+def alone(output: Output) -> dict[str, Any]:
+    oracle, axes, valid, samples = output
+    return spread_of(judged(oracle, axes, valid, None), samples)
+
+
+def many() -> list[Output]:
+    outputs = [an_output(seed) for seed in range(4)]
+    outputs += [an_output(seed, HEADS) for seed in range(4, 7)]
+    outputs += [an_output(seed, dtype=torch.float32) for seed in range(7, 9)]
+    outputs += [an_output(seed, masked=True) for seed in range(9, 12)]
+    outputs[1][0][0, 0] = 0.0  # a token without size beside others that have one
+    outputs[2][0][0, 1, 3] = torch.inf  # an element that cannot be judged
+    outputs[8][3][2, 0, 0] = torch.nan
+    outputs[10][2].fill_(False)  # type: ignore[union-attr]
+    return outputs
+
+
+@pytest.mark.parametrize("room", [1, 2000, 1 << 20])
+def test_many_at_once_are_what_each_is_alone(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spreads, "ROOM", room)
+    monkeypatch.setattr(spreads, "WAITING", 1 << 30)
+    outputs, waiting = many(), Spreads()
+    entries = [waiting.of(*output) for output in outputs]
+    assert not any(entries)
+    waiting.settle()
+    for entry, output in zip(entries, outputs, strict=True):
+        expected = Later()
+        expected.fill(alone(output))
+        assert entry == expected and entry["runs"] == RUNS
+
+
+def test_outputs_that_differ_do_not_share_their_figures() -> None:
+    outputs, waiting = [an_output(seed) for seed in range(3)], Spreads()
+    entries = [waiting.of(*output) for output in outputs]
+    waiting.settle()
+    assert len({str(entry) for entry in entries}) == 3
+
+
+def test_what_waits_is_finished_once_all_before_it_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spreads, "MOST", 3)
+    waiting, finished = Spreads(), []
+    waiting.then(lambda: finished.append("nothing waits"))
+    assert finished == ["nothing waits"]
+    first = waiting.of(*an_output(1))
+    waiting.then(lambda: finished.append("first"))
+    waiting.then(lambda: finished.append("without outputs"))
+    second = waiting.of(*an_output(2))
+    assert finished[1:] == [] and not first
+    waiting.of(*an_output(3, HEADS))
+    waiting.then(lambda: finished.append("second"))
+    assert finished[1:] == ["first", "without outputs", "second"]
+    assert first and second
+
+
+def test_none_waits_long_while_others_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    waiting = Spreads()
+    entry = waiting.of(*an_output(1))
+    for later in (1.0, 4.0, 4.5):
+        now = 100.0 + later
+        waiting.of(*an_output(2))
+        waiting.then(lambda: None)
+        assert not entry
+    now = 105.5
+    waiting.then(lambda: None)
+    assert entry
+
+
+def test_a_mask_that_the_run_changes_afterwards() -> None:
+    output, waiting = an_output(1, masked=True), Spreads()
+    mask = output[2]
+    assert mask is not None
+    expected = alone(output)
+    entry = waiting.of(*output)
+    mask.fill_(True)
+    waiting.settle()
+    assert entry == expected
