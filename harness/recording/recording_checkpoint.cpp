@@ -147,9 +147,10 @@ ModelRef CheckpointReader::read_model(JsonValue field, const TensorInfo& output)
   field.only({"at", "values"});
   const JsonValue at = field.at("at");
   const TensorInfo& positions = resolve(at);
-  if (positions.dtype != DType::i64 || positions.shape.rank() != 1) {
+  const bool whole = positions.dtype == DType::i32 || positions.dtype == DType::i64;
+  if (!whole || positions.shape.rank() != 1) {
     at.fail("is ", at.string(), ", ", name_of(positions.dtype), ' ', positions.shape,
-            ", expected i64 of one dimension");
+            ", expected i32 or i64 of one dimension");
   }
   return {std::string(at.string()), read_table(field.at("values"), output.dtype, positions.shape)};
 }

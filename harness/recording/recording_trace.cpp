@@ -92,15 +92,16 @@ Tensor rounded_model(const Tensor& reference, const Tensor& at, const Tensor& va
   const Tensor out = host_tensor(reference.dtype(), reference.shape());
   std::memcpy(out.raw(), reference.raw(), static_cast<size_t>(reference.bytes()));
   const int64_t size = size_of(reference.dtype());
-  const auto* positions = at.data<int64_t>();
+  const bool narrow = at.dtype() == DType::i32;
   int64_t least = 0;
   for (int64_t i = 0; i < at.numel(); ++i) {
-    if (positions[i] < least || positions[i] >= reference.numel()) {
-      throw BadInput(text(where, ".at: position ", positions[i], " is number ", i, ", expected ",
-                          least, " to ", reference.numel() - 1, ", ascending; record it again"));
+    const int64_t position = narrow ? at.data<int32_t>()[i] : at.data<int64_t>()[i];
+    if (position < least || position >= reference.numel()) {
+      throw BadInput(text(where, ".at: position ", position, " is number ", i, ", expected ", least,
+                          " to ", reference.numel() - 1, ", ascending; record it again"));
     }
-    least = positions[i] + 1;
-    std::memcpy(out.data<char>() + positions[i] * size, values.data<char>() + i * size,
+    least = position + 1;
+    std::memcpy(out.data<char>() + position * size, values.data<char>() + i * size,
                 static_cast<size_t>(size));
   }
   return out;

@@ -24,7 +24,7 @@ using Operations = std::vector<Operation>;
 
 // The rounded model m of an output as its difference from the reference r; without keys m is r.
 struct ModelRef {
-  std::string at;      // i64 [n]: flat positions in the stored tensor, ascending
+  std::string at;      // i32 or i64 [n]: flat positions in the stored tensor, ascending
   std::string values;  // of the output's dtype [n]: m there
 };
 
@@ -42,7 +42,8 @@ std::string narrowed_by(const Operations& operations, DType dtype);
 // Mean, deviation and largest of one statistic.
 SpreadOf read_figures(const std::string& gate, JsonValue value);
 
-// m, from r as it is stored. BadInput unless the positions ascend within r.
+// m, from r as it is stored and the positions (i32 or i64) where it is otherwise. BadInput unless
+// these ascend within r.
 Tensor rounded_model(const Tensor& reference, const Tensor& at, const Tensor& values,
                      const std::string& where);
 

@@ -74,7 +74,7 @@ def _worst(output: Json, dtype: str, read: Read) -> tuple[str, float]:
     limits = {name: _limit(spread[name], FACTORS[dtype]) for name in figures}
     if output.get("model") is not None:
         m = r.flatten().clone()
-        m[read(output["model"]["at"])] = read(output["model"]["values"])
+        m[read(output["model"]["at"]).long()] = read(output["model"]["values"])
         figures["bits"] = float(scales.differing(r[None], m.reshape(r.shape)[None]))
         mean, deviation, largest = map(as_number, spread["bits"])
         limits["bits"] = max(BITS_OF_LARGEST * largest + BITS, mean + DEVIATIONS * deviation)

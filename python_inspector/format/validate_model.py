@@ -58,14 +58,15 @@ def model_findings(where: str, output: Json, table: Json) -> Iterator[str]:
     if model is None:
         return
     lengths = []
-    for name, dtype in (("at", "i64"), ("values", entry["dtype"])):
+    for name, dtypes in (("at", ("i32", "i64")), ("values", (entry["dtype"],))):
         tensor = table.get(model[name])
         if tensor is None:
             yield f"{where}.model.{name}: tensor {model[name]} is not in the table"
             continue
-        if tensor["dtype"] != dtype or len(tensor["shape"]) != 1:
+        if tensor["dtype"] not in dtypes or len(tensor["shape"]) != 1:
             yield (
-                f"{where}.model.{name}: {tensor['dtype']} {tensor['shape']}, expected {dtype} [n]"
+                f"{where}.model.{name}: {tensor['dtype']} {tensor['shape']}, expected "
+                f"{' or '.join(dtypes)} [n]"
             )
         lengths.append(tensor["shape"])
     if len(lengths) == 2 and lengths[0] != lengths[1]:

@@ -165,11 +165,14 @@ def sketch_of_rows(
 
 
 def model_of(r: torch.Tensor, m: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Flat positions where the rounded model has other bits than r, and m there; None for none."""
+    """Flat positions where the rounded model has other bits than r, in i32 where they fit, and m
+    there; None for none."""
     r, m = r.contiguous().flatten(), m.contiguous().flatten()
     other = (r.view(torch.int16) != m.view(torch.int16)) & ~(r.isnan() & m.isnan())
     at = other.nonzero().flatten()
-    return (at, m[at]) if at.numel() else None
+    if not at.numel():
+        return None
+    return (at if r.numel() > 1 << 31 else at.int()), m[at]
 
 
 def spread_of(

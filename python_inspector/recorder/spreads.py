@@ -74,11 +74,12 @@ class Spreads:
 
     def settle(self) -> None:
         """Fills in all that wait."""
-        for (axes, _, _), outputs in self._waiting.items():
-            room = _room(outputs[0].oracle.device)
-            step = max(1, room // max(1, outputs[0].samples.numel()))
-            for start in range(0, len(outputs), step):
-                _fill(axes, outputs[start : start + step])
+        with torch._C.DisableTorchFunction():  # the recorder's mode need not see its arithmetic
+            for (axes, _, _), outputs in self._waiting.items():
+                room = _room(outputs[0].oracle.device)
+                step = max(1, room // max(1, outputs[0].samples.numel()))
+                for start in range(0, len(outputs), step):
+                    _fill(axes, outputs[start : start + step])
         self._waiting, self._count, self._rooms = {}, 0, 0.0
         while self._then:
             self._then.pop(0)()

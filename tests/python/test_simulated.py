@@ -46,6 +46,9 @@ def test_the_reference_has_the_bits_of_its_rounded_model(name: str, tmp_path: Pa
     assert f"{len(leaves)}" and len(list(report(found))) > 5
     judged = [o for o in outputs(recording).values() if "spread" in o]
     assert all(o["spread"]["runs"] == RUNS for o in judged)
+    models = [o["model"] for o in judged if o.get("model")]
+    tensors = recording.json["tensors"]
+    assert models and {tensors[model["at"]]["dtype"] for model in models} == {"i32"}
 
 
 def test_outputs_in_float32_have_a_spread_and_no_model(tmp_path: Path) -> None:
