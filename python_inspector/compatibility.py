@@ -7,6 +7,7 @@ records with pairs of both and has the harness verify what came out.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -196,6 +197,7 @@ def rope_init_function(module: Any) -> Callable[..., Any]:
     return lambda config, device=None, **options: function(config, **options)
 
 
+@functools.cache
 def can_decompose(operation: Any) -> bool:
     """Whether a torch operation is a composite of others."""
     if hasattr(operation, "_can_decompose"):

@@ -15,6 +15,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from python_inspector.format.axes import QUERY, REPEATED, SCORES, Named, by_dimensions
+from python_inspector.oracle.replay import is_aside
 from python_inspector.recorder.recorder import Recorder
 from python_inspector.taps.calls import Block, Frame, only_out
 from python_inspector.taps.components import Component, is_component, record_component
@@ -60,6 +61,8 @@ class OperationMode(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        if is_aside():  # most calls: a rerun's, or the recorder's own
+            return func(*args, **kwargs)
         recorder = self._recorder
         frame = recorder.stack[-1] if recorder.stack else None
         if frame is None or recorder.passive():
