@@ -106,6 +106,21 @@ Values bounds(const Values& exact, double terms) {
   return Values(exact.size(), (4 * std::sqrt(terms) + 8) * kU32 * largest);
 }
 
+// y and the state after it, which have to be near `exact`.
+std::vector<Values> require_scan(Device& device, const ScanOperands& operands, const ScanCase& c,
+                                 const SsdParams& params, const Scanned& exact, bool with_state,
+                                 Layout layout) {
+  Guarded y(device, DType::f32, operands.x.tensor().shape(), layout);
+  Guarded after(device, DType::f32, operands.state.tensor().shape());
+  std::vector<Values> got = run(device, {&y, &after}, [&] {
+    device.ops().ssd_scan(y, after, operands.inputs(with_state), params);
+  });
+  const double terms = static_cast<double>(c.columns + 60);
+  require_close(got[0], exact.y, bounds(exact.y, terms));
+  require_close(got[1], exact.state, bounds(exact.state, terms));
+  return got;
+}
+
 TEST_CASE("ssd_scan in chunks: every length around a chunk, with and without state") {
   const auto device = any_device();
   const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
@@ -118,16 +133,11 @@ TEST_CASE("ssd_scan in chunks: every length around a chunk, with and without sta
   if (c.tokens == 9) params.dt_max = 0.2;
   const ScanValues v = scan_values(c, dtype);
   const ScanOperands operands(*device, c, dtype, v);
-  Guarded y(*device, DType::f32, operands.x.tensor().shape(), Layout::padded);
-  Guarded after(*device, DType::f32, operands.state.tensor().shape());
-  const std::vector<Values> got = run(*device, {&y, &after}, [&] {
-    device->ops().ssd_scan(y, after, operands.inputs(with_state), params);
-  });
   const Scanned e = plain_scan(c, dtype, v, params, with_state);
-  const double terms = static_cast<double>(c.columns + 60);
-  require_close(got[0], e.y, bounds(e.y, terms));
-  require_close(got[1], e.state, bounds(e.state, terms));
+  const std::vector<Values> got =
+      require_scan(*device, operands, c, params, e, with_state, Layout::padded);
   if (!with_state) return;
+  Guarded y(*device, DType::f32, operands.x.tensor().shape(), Layout::padded);
   Guarded in_place = holding(*device, DType::f32, operands.state.tensor().shape(), v.state);
   SsdInputs inputs = operands.inputs(true);
   inputs.state = in_place;
@@ -146,15 +156,8 @@ TEST_CASE("ssd_scan in chunks: rows that 16-byte accesses read, more than a tile
   const SsdParams params{SsdForm::chunk, 8, 0.001, std::nullopt};
   const ScanValues v = scan_values(c, dtype);
   const ScanOperands operands(*device, c, dtype, v, Layout::contiguous);
-  Guarded y(*device, DType::f32, operands.x.tensor().shape());
-  Guarded after(*device, DType::f32, operands.state.tensor().shape());
-  const std::vector<Values> got = run(*device, {&y, &after}, [&] {
-    device->ops().ssd_scan(y, after, operands.inputs(true), params);
-  });
   const Scanned e = plain_scan(c, dtype, v, params, true);
-  const double terms = static_cast<double>(c.columns + 60);
-  require_close(got[0], e.y, bounds(e.y, terms));
-  require_close(got[1], e.state, bounds(e.state, terms));
+  require_scan(*device, operands, c, params, e, true, Layout::contiguous);
 }
 
 TEST_CASE("ssd_scan: a step rounds to the storage dtype, its state stays float32") {
