@@ -15,6 +15,18 @@
 namespace plumb::harness {
 namespace {
 
+// Whether an op's output is not all that eager code rounds of it: fused ops, and these of ops.h.
+bool rounds_inside(OpId op) {
+  switch (op) {
+    case OpId::rms_norm:
+    case OpId::rotary:
+    case OpId::causal_conv1d:
+    case OpId::ssd_scan:
+    case OpId::gated_rms_norm: return true;
+    default: return is_fused(op);
+  }
+}
+
 // What the whole block promises: the coarsest of what its ops promise.
 Contract block_contract(const std::vector<OpRecord>& records, DType dtype) {
   Contract out{dtype,
@@ -28,7 +40,7 @@ Contract block_contract(const std::vector<OpRecord>& records, DType dtype) {
         c.accumulator.rounding == SumRounding::toward_zero) {
       out.accumulator = c.accumulator;
     }
-    out.points = std::max(out.points, c.points);  // eager, fused, flash
+    if (rounds_inside(record.op)) out.points = std::max(out.points, c.points);
   }
   return out;
 }
@@ -73,11 +85,11 @@ void take_bottleneck(OutputCase& output) {
 }  // namespace
 
 RunFacts facts_of(const std::vector<OpRecord>& records, DType dtype) {
-  RunFacts out{dtype, block_contract(records, dtype), all_stages(records), {}};
+  RunFacts out{dtype, block_contract(records, dtype), all_stages(records), {}, {}};
   for (const OpRecord& record : records) {
-    if (is_fused(record.op) && record.contract.points != RoundingPoints::eager) {
-      out.single_rounding.set(static_cast<size_t>(record.op));
-    }
+    if (record.contract.points == RoundingPoints::eager || !rounds_inside(record.op)) continue;
+    OpSet& ops = is_fused(record.op) ? out.single_rounding : out.unrounded_inside;
+    ops.set(static_cast<size_t>(record.op));
   }
   return out;
 }
@@ -116,6 +128,29 @@ Standing standing_of(const Recording& recording, const Checkpoint& checkpoint,
   out.other_dtype = facts.dtype != recording.dtype() && facts.dtype != DType::f64;
   out.held_to_model = !recorded_eager || !eager || out.other_dtype;
   out.coarser = !recorded_eager && eager;
+  return out;
+}
+
+// Attention in one go rounds its probabilities against a running maximum: no model has its bits.
+bool demands_bits(const blocks::BlockEntry& block, const RunFacts& facts) {
+  return size_of(facts.dtype) == 2 && facts.single_rounding.none() &&
+         block.bits != blocks::BitRule::exact && block.bits != blocks::BitRule::none;
+}
+
+// The way to round that the run promises.
+RoundingWay promised_way(const std::string& output, const RunFacts& facts, OracleRuns& runs) {
+  RoundingWay out{.points = facts.contract.points, .fused = facts.single_rounding};
+  if (facts.unrounded_inside.none()) return out;
+  Arithmetic arithmetic;
+  runs.with(output, facts.single_rounding, arithmetic);
+  for (const RoundingPoint& point : arithmetic.points) {
+    bool inside = false;
+    for (int i = 0; i < kOpCount; ++i) {
+      inside |= facts.unrounded_inside[static_cast<size_t>(i)] &&
+                point.name.starts_with(text(name_of(static_cast<OpId>(i)), '.'));
+    }
+    out.changed.push_back(inside && point.eager);
+  }
   return out;
 }
 
@@ -187,6 +222,11 @@ class Referee {
 
 }  // namespace
 
+bool needs_other_bits(const Recording& recording, const Checkpoint& checkpoint,
+                      const blocks::BlockEntry& block, const RunFacts& facts) {
+  return demands_bits(block, facts) && standing_of(recording, checkpoint, facts).held_to_model;
+}
+
 std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoint& checkpoint,
                                      const blocks::BlockEntry& block, const HostOperands& operands,
                                      const std::map<std::string, Tensor>& outputs,
@@ -195,9 +235,7 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
   const Standing standing = standing_of(recording, checkpoint, facts);
   const bool exact = block.bits == blocks::BitRule::exact;
   const bool narrow = size_of(dtype) == 2;
-  // Attention in one go rounds its probabilities against a running maximum: no model has its bits.
-  const bool conforms =
-      narrow && facts.single_rounding.none() && !exact && block.bits != blocks::BitRule::none;
+  const bool conforms = demands_bits(block, facts);
 
   const auto runs = std::make_shared<OracleRuns>(recording, checkpoint, block, operands, oracle);
   Referee referee(recording, checkpoint, block, operands, standing.other_dtype,
@@ -220,6 +258,7 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
     output.coarser = standing.coarser;
     if (refereed && !exact && dtype != DType::f64) referee.hold_to_oracle(output);
     const bool possible = runs->possible(name);
+    RoundingWay way{.fused = facts.single_rounding};
     // In float32 the model rounds nothing that counts, where there is a reference.
     const bool modelled =
         !exact && dtype != DType::f64 &&
@@ -229,14 +268,17 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
     if (modelled && recorded) {
       output.model = *recorded;
     } else if (modelled && refereed && (possible || standing.other_dtype)) {
-      output.model = runs->rounded(name, facts.single_rounding);
+      way = promised_way(name, facts, *runs);
+      output.model =
+          way.changed.empty() ? runs->rounded(name, way.fused) : runs->rounded_as(name, way);
     }
     if (!standing.other_dtype) output.spread = recorded_spread(checkpoint, name, facts.contract);
     // A block that does not make o says nothing of correct kernels.
     const bool right = output.float64_share.value_or(0) <= 1;
     if (!exact && dtype != DType::f64 && possible && right) {
-      output.simulate = [runs, name = name, fused = facts.single_rounding](int count) {
-        return runs->simulated(name, fused, count);
+      output.simulate = [runs, name = name, way](int count) {
+        return way.changed.empty() ? runs->simulated(name, way.fused, count)
+                                   : runs->simulated_as(name, way, count);
       };
       if (narrow && output.composite && output.held_to_model) {
         output.redraw = [runs, name = name, fused = facts.single_rounding](int count) {

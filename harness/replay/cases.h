@@ -19,6 +19,7 @@ struct RunFacts {
   Contract contract;          // of the whole block: the coarsest of its ops
   std::vector<Stage> stages;  // the sums of its ops
   OpSet single_rounding;      // fused ops that round once, at their output
+  OpSet unrounded_inside;     // others that promise so where eager code also rounds inside
 };
 
 RunFacts facts_of(const std::vector<OpRecord>& records, DType dtype);
@@ -28,6 +29,10 @@ RunFacts facts_of(const std::vector<OpRecord>& records, DType dtype);
 RunFacts external_facts(const Recording& recording, const blocks::BlockEntry& block,
                         const Checkpoint& checkpoint, const HostOperands& operands, Device& oracle,
                         DType dtype, RoundingPoints points);
+
+// Whether the run is held to bits that the recording lacks: it promises to round elsewhere.
+bool needs_other_bits(const Recording& recording, const Checkpoint& checkpoint,
+                      const blocks::BlockEntry& block, const RunFacts& facts);
 
 // One case per output, `outputs` being what the run made. Runs the block on the oracle where the
 // verdict needs its rounded model or, for a dtype other than the recording's, the oracle itself; of

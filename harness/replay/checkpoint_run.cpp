@@ -179,13 +179,18 @@ void CheckpointRun::judge(Device& oracle) {
     CheckpointResult& result = replayed_.result;
     const Execution& first = runs_->first;
     const RunFacts facts = facts_of(first.records, dtype_);
+    std::unique_lock<std::mutex> turn;
+    const auto call_referee = [&] {
+      static std::mutex one_at_a_time;  // no estimate of memory has the widened weights
+      turn = std::unique_lock(one_at_a_time);
+      refereed_ = true;
+    };
     refereed_ = is_refereed(false);
+    if (!refereed_ && needs_other_bits(recording_, checkpoint_, *block_, facts)) call_referee();
     std::vector<OutputCase> all = cases(first, oracle);
     Verdict verdict = verdict_on(*runs_, all);
     if (verdict.status == Status::fail && !refereed_ && is_refereed(true)) {
-      static std::mutex one_at_a_time;  // no estimate of memory has the widened weights
-      const std::lock_guard lock(one_at_a_time);
-      refereed_ = true;
+      call_referee();
       all = cases(first, oracle);
       verdict = verdict_on(*runs_, all);
     }

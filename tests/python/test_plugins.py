@@ -66,6 +66,19 @@ def test_other_dtypes_are_unsupported(plugins: Path, tmp_path: Path) -> None:
     assert "only f32 is implemented" in run.stdout
 
 
+@pytest.mark.parametrize("inside", [0, 1])
+@pytest.mark.parametrize("fused", [0, 1])
+def test_bits_are_those_that_the_kernel_promises(
+    plugins: Path, tmp_path: Path, inside: int, fused: int
+) -> None:
+    recording = ("--fixture", "fixtures/llama-a1/decode-bf16", "--block", "rms_norm")
+    library = plugins / f"bf16_norm_{inside}_{fused}.so"
+    run = judge(library, tmp_path, "--device", "cpu", *recording)
+    kept = inside != fused
+    assert run.code == (0 if kept else 1), run.stdout + run.stderr
+    assert {result["status"] for result in run.results} == ({"pass"} if kept else {"fail"})
+
+
 def test_a_device_of_its_own(plugins: Path, tmp_path: Path) -> None:
     device = plugins / "tiny_device.so"
     options = ("--device", "tiny:0", "--dtype", "f32")
