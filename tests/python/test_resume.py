@@ -262,6 +262,7 @@ def counted(*args):
     if len(kept) == int(sys.argv[1]):
         os.kill(os.getpid(), getattr(signal, sys.argv[2]))
 RecordingWriter.keep = counted
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background ignores
 sys.exit(cli.main(sys.argv[3:]))
 """
 
