@@ -228,6 +228,12 @@ void CheckpointRun::explain(Device& device, Device& oracle) {
   if (!wants_explanation()) return;
   stage([&] {
     CheckpointResult& result = replayed_.result;
+    if (const std::string others = explained_instead(recording_, checkpoint_, device.name());
+        !others.empty()) {
+      result.details.push_back("not explained, as that takes seconds; explained are " + others +
+                               ", the same of another layer or step");
+      return;
+    }
     if (result.fused && options_.fuse) {
       const Runs apart = runs_on(device, OpSet(), nullptr);
       const Status status = verdict_on(apart, cases(apart.first, oracle)).status;

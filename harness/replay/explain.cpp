@@ -1,9 +1,14 @@
 #include "harness/replay/explain.h"
 
 #include <algorithm>
+#include <cctype>
+#include <map>
+#include <mutex>
 
 #include "harness/replay/known_bug.h"
+#include "harness/replay/referee_rule.h"
 #include "harness/replay/rounding_family.h"
+#include "kernels/error.h"
 
 namespace plumb::harness {
 namespace {
@@ -13,6 +18,16 @@ bool has_roundings(const CheckpointResult& result, const std::string& output) {
   const auto judged = std::find_if(result.outputs.begin(), result.outputs.end(),
                                    [&](const auto& it) { return it.name == output; });
   return judged != result.outputs.end() && judged->classes.wrong == 0;
+}
+
+// "model.layers.#.mlp#" of model.layers.12.mlp#0.
+std::string without_numbers(const std::string& id) {
+  std::string out;
+  for (const char c : id) {
+    const bool digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
+    if (!digit || out.empty() || out.back() != '#') out += digit ? '#' : c;
+  }
+  return out;
 }
 
 }  // namespace
@@ -43,6 +58,21 @@ void explain_failure(const Recording& recording, const Checkpoint& checkpoint,
     if (!words.empty()) add_diagnosis(result, cases.size() > 1 ? output.name : "", words);
   }
   if (!result.diagnosis.empty()) result.details.push_back("bits: " + result.diagnosis);
+}
+
+std::string explained_instead(const Recording& recording, const Checkpoint& checkpoint,
+                              const std::string& device) {
+  constexpr size_t kMost = 2;
+  if (!is_dear(recording, checkpoint)) return {};
+  static std::mutex mutex;
+  static std::map<std::string, std::vector<std::string>> explained;
+  const std::lock_guard lock(mutex);
+  std::vector<std::string>& ids =
+      explained[text(recording.sha256(), ' ', device, ' ', without_numbers(checkpoint.id))];
+  if (std::find(ids.begin(), ids.end(), checkpoint.id) != ids.end()) return {};
+  if (ids.size() == kMost) return text(ids[0], " and ", ids[1]);
+  ids.push_back(checkpoint.id);
+  return {};
 }
 
 }  // namespace plumb::harness

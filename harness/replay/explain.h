@@ -1,6 +1,7 @@
 // Explain: what a failure looks like, beside how large it is.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "harness/replay/cases.h"
@@ -15,5 +16,11 @@ void explain_failure(const Recording& recording, const Checkpoint& checkpoint,
                      const blocks::BlockEntry& block, const HostOperands& operands,
                      const RunFacts& facts, const std::vector<OutputCase>& cases, Device& oracle,
                      CheckpointResult& result);
+
+// Which failures on this device are explained instead of this one, which would take seconds: the
+// first two whose ids differ from it in numbers alone. Empty where it is to be explained itself; to
+// be asked in the order of the recording.
+std::string explained_instead(const Recording& recording, const Checkpoint& checkpoint,
+                              const std::string& device);
 
 }  // namespace plumb::harness

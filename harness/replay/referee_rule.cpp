@@ -85,6 +85,10 @@ double referee_cost(const Recording& recording, const Checkpoint& checkpoint) {
   return (rows + kWiden) * weights + 2 * elements * keys;
 }
 
+bool is_dear(const Recording& recording, const Checkpoint& checkpoint) {
+  return referee_cost(recording, checkpoint) > kLittle;
+}
+
 bool is_refereed(const Recording& recording, const Checkpoint& checkpoint, DType dtype,
                  RefereeRule rule, bool fails) {
   if (rule == RefereeRule::always || dtype != recording.dtype()) return true;

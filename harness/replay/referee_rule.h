@@ -14,6 +14,9 @@ enum class RefereeRule { affordable, always };
 // What the block costs in float64, in multiplications, about.
 double referee_cost(const Recording& recording, const Checkpoint& checkpoint);
 
+// Whether that is a matter of seconds, which thousands of checkpoints may not take.
+bool is_dear(const Recording& recording, const Checkpoint& checkpoint);
+
 // Whether it runs for this checkpoint; `fails`: which fails without it.
 bool is_refereed(const Recording& recording, const Checkpoint& checkpoint, DType dtype,
                  RefereeRule rule, bool fails = false);
