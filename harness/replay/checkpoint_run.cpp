@@ -204,7 +204,7 @@ void CheckpointRun::judge(Device& oracle) {
     result.runs = std::max(options_.repeat, 2);
     result.refereed = refereed_;
     if (!refereed_) {
-      result.details.push_back(
+      result.details.emplace_back(
           "judged by what the recording says alone; --referee native runs our float64 block, too");
     }
     if (options_.margins) {
@@ -228,10 +228,9 @@ void CheckpointRun::explain(Device& device, Device& oracle) {
   if (!wants_explanation()) return;
   stage([&] {
     CheckpointResult& result = replayed_.result;
-    if (const std::string others = explained_instead(recording_, checkpoint_, device.name());
-        !others.empty()) {
-      result.details.push_back("not explained, as that takes seconds; explained are " + others +
-                               ", the same of another layer or step");
+    const std::string why_not = explained_instead(recording_, checkpoint_, device.name());
+    if (!why_not.empty()) {
+      result.details.push_back(why_not);
       return;
     }
     if (result.fused && options_.fuse) {

@@ -70,7 +70,10 @@ std::string explained_instead(const Recording& recording, const Checkpoint& chec
   std::vector<std::string>& ids =
       explained[text(recording.sha256(), ' ', device, ' ', without_numbers(checkpoint.id))];
   if (std::find(ids.begin(), ids.end(), checkpoint.id) != ids.end()) return {};
-  if (ids.size() == kMost) return text(ids[0], " and ", ids[1]);
+  if (ids.size() == kMost) {
+    return text("not explained, as that takes seconds; explained are ", ids[0], " and ", ids[1],
+                ", the same of another layer or step");
+  }
   ids.push_back(checkpoint.id);
   return {};
 }

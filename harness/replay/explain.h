@@ -17,9 +17,9 @@ void explain_failure(const Recording& recording, const Checkpoint& checkpoint,
                      const RunFacts& facts, const std::vector<OutputCase>& cases, Device& oracle,
                      CheckpointResult& result);
 
-// Which failures on this device are explained instead of this one, which would take seconds: the
-// first two whose ids differ from it in numbers alone. Empty where it is to be explained itself; to
-// be asked in the order of the recording.
+// Why a failure on this device is not explained, in words: that would take seconds, and the first
+// two whose ids differ from it in numbers alone are. Empty where it is to be explained; to be asked
+// in the order of the recording.
 std::string explained_instead(const Recording& recording, const Checkpoint& checkpoint,
                               const std::string& device);
 
