@@ -53,13 +53,13 @@ std::string damaged(std::string text, std::mt19937_64& random) {
   return text;
 }
 
-struct Outcome {
+struct ReadOutcome {
   int read = 0;
   int refused = 0;
   std::string wrong;  // what must not happen
 };
 
-void read_all(const Recording& recording, Outcome& outcome) {
+void read_all(const Recording& recording, ReadOutcome& outcome) {
   for (const char* key : {"t0", "t1", "t2", "t3", "w0"}) {
     try {
       const Tensor tensor = recording.read(key);
@@ -71,8 +71,8 @@ void read_all(const Recording& recording, Outcome& outcome) {
   }
 }
 
-Outcome outcome_of(const fs::path& folder) {
-  Outcome outcome;
+ReadOutcome outcome_of(const fs::path& folder) {
+  ReadOutcome outcome;
   try {
     read_all(Recording::open(folder), outcome);
   } catch (const BadInput& error) {
@@ -97,7 +97,7 @@ void damage_many(const char* file, int rounds) {
   for (int round = 0; round < rounds; ++round) {
     const std::string bad = damaged(good, random);
     write_bytes(path, bad);
-    Outcome outcome;
+    ReadOutcome outcome;
     const int64_t peak = peak_of([&] { outcome = outcome_of(folder); });
     refused += outcome.refused > 0;
     if (!outcome.wrong.empty() || peak > int64_t{8} << 20) {
