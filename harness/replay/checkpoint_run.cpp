@@ -228,7 +228,7 @@ void CheckpointRun::explain(Device& device, Device& oracle) {
   if (!wants_explanation()) return;
   stage([&] {
     CheckpointResult& result = replayed_.result;
-    const std::string why_not = explained_instead(recording_, checkpoint_, device.name());
+    const std::string why_not = why_unexplained(recording_, checkpoint_, device.name());
     if (!why_not.empty()) {
       result.details.push_back(why_not);
       return;

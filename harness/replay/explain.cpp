@@ -60,8 +60,8 @@ void explain_failure(const Recording& recording, const Checkpoint& checkpoint,
   if (!result.diagnosis.empty()) result.details.push_back("bits: " + result.diagnosis);
 }
 
-std::string explained_instead(const Recording& recording, const Checkpoint& checkpoint,
-                              const std::string& device) {
+std::string why_unexplained(const Recording& recording, const Checkpoint& checkpoint,
+                            const std::string& device) {
   constexpr size_t kMost = 2;
   if (!is_dear(recording, checkpoint)) return {};
   static std::mutex mutex;

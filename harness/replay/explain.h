@@ -20,7 +20,7 @@ void explain_failure(const Recording& recording, const Checkpoint& checkpoint,
 // Why a failure on this device is not explained, in words: that would take seconds, and the first
 // two whose ids differ from it in numbers alone are. Empty where it is to be explained; to be asked
 // in the order of the recording.
-std::string explained_instead(const Recording& recording, const Checkpoint& checkpoint,
-                              const std::string& device);
+std::string why_unexplained(const Recording& recording, const Checkpoint& checkpoint,
+                            const std::string& device);
 
 }  // namespace plumb::harness

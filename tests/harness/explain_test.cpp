@@ -8,10 +8,10 @@
 namespace plumb::harness {
 namespace {
 
-std::string instead_of(const Recording& recording, Checkpoint checkpoint, const std::string& id,
-                       const std::string& device = "cpu") {
+std::string why_unexplained_as(const Recording& recording, Checkpoint checkpoint,
+                               const std::string& id, const std::string& device = "cpu") {
   checkpoint.id = id;
-  return explained_instead(recording, checkpoint, device);
+  return why_unexplained(recording, checkpoint, device);
 }
 
 // The recordings are small: a checkpoint with the weights of all others, many times.
@@ -31,13 +31,13 @@ TEST_CASE("the first two failures of a kind are explained where that takes secon
   REQUIRE(is_dear(recording, dear));
   const std::string first = "model.layers.0.self_attn:sdpa#0",
                     second = "model.layers.11.self_attn:sdpa#3";
-  REQUIRE(instead_of(recording, dear, first).empty());
-  REQUIRE(instead_of(recording, dear, second).empty());
-  REQUIRE(instead_of(recording, dear, first).empty());  // alone it always is
-  REQUIRE_THAT(instead_of(recording, dear, "model.layers.2.self_attn:sdpa#0"),
+  REQUIRE(why_unexplained_as(recording, dear, first).empty());
+  REQUIRE(why_unexplained_as(recording, dear, second).empty());
+  REQUIRE(why_unexplained_as(recording, dear, first).empty());  // alone it always is
+  REQUIRE_THAT(why_unexplained_as(recording, dear, "model.layers.2.self_attn:sdpa#0"),
                Catch::Contains(first + " and " + second));
-  REQUIRE(instead_of(recording, dear, "model.layers.2.self_attn:sdpa#0", "cuda:0").empty());
-  REQUIRE(instead_of(recording, dear, "model.layers.2.mlp#0").empty());
+  REQUIRE(why_unexplained_as(recording, dear, "model.layers.2.self_attn:sdpa#0", "cuda:0").empty());
+  REQUIRE(why_unexplained_as(recording, dear, "model.layers.2.mlp#0").empty());
 }
 
 TEST_CASE("every failure is explained where that takes no time") {
@@ -45,7 +45,7 @@ TEST_CASE("every failure is explained where that takes no time") {
   const Checkpoint& cheap = recording.checkpoints().front();
   REQUIRE_FALSE(is_dear(recording, cheap));
   for (const char* id : {"a.0#0", "a.1#0", "a.2#0", "a.3#0"}) {
-    REQUIRE(instead_of(recording, cheap, id).empty());
+    REQUIRE(why_unexplained_as(recording, cheap, id).empty());
   }
 }
 
