@@ -1,6 +1,11 @@
 // Which bits a run is held to: those that its ops promise, wherever they come from.
+#include <algorithm>
+#include <set>
+
 #include "harness/replay/cases.h"
+#include "harness/replay/oracle_runs.h"
 #include "kernels/error.h"
+#include "kernels/oracle/arithmetic.h"
 #include "tests/catch.h"
 
 namespace plumb::harness {
@@ -56,6 +61,38 @@ TEST_CASE("promised rounding: what rounds at its output alone has bits that no r
   CHECK_FALSE(needs_other_bits_with(OpId::rms_norm, RoundingPoints::eager));
   CHECK_FALSE(needs_other_bits_with(OpId::linear, RoundingPoints::fused));
   CHECK_FALSE(needs_other_bits_with(OpId::sdpa, RoundingPoints::fused));  // judged by its errors
+}
+
+TEST_CASE("promised rounding: every op whose oracle rounds inside is known to") {
+  const auto oracle = open_device("oracle");
+  std::set<std::string> seen, found;
+  for (const char* folder : {"fixtures/llama-a1/decode-bf16", "fixtures/zamba2-a6/decode-bf16"}) {
+    const Recording opened = Recording::open(folder);
+    for (const Checkpoint& checkpoint : opened.checkpoints()) {
+      int index = 0;
+      while (index < kOpCount && name_of(static_cast<OpId>(index)) != checkpoint.block) ++index;
+      const auto op = static_cast<OpId>(index);
+      if (index == kOpCount || is_fused(op) || !seen.insert(checkpoint.block).second) continue;
+      const blocks::BlockEntry& block = *blocks::find_block(checkpoint.block);
+      const HostOperands operands = read_operands(opened, checkpoint, DType::bf16);
+      OracleRuns runs(opened, checkpoint, block, operands, *oracle);
+      Arithmetic arithmetic;
+      runs.with(checkpoint.outputs.begin()->first, OpSet(), arithmetic);
+      const std::string prefix = checkpoint.block + '.';
+      const bool inside = std::any_of(
+          arithmetic.points.begin(), arithmetic.points.end(), [&](const RoundingPoint& point) {
+            return point.eager && point.name.starts_with(prefix) &&
+                   !checkpoint.outputs.contains(point.name.substr(prefix.size()));
+          });
+      if (!inside) continue;
+      INFO(checkpoint.block);
+      CHECK(facts_with(op, RoundingPoints::fused).unrounded_inside.any());
+      found.insert(checkpoint.block);
+    }
+  }
+  // Not gated_rms_norm: Zamba2's takes a scan's float32, and rounds at its output alone.
+  CHECK(found == std::set<std::string>{"causal_conv1d", "rms_norm", "rotary", "ssd_scan"});
+  CHECK(seen.size() > 8);
 }
 
 }  // namespace plumb::harness
