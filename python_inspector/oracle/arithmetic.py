@@ -64,7 +64,7 @@ def noise(
     """
     if exact.is_complex():
         return _complex(name, exact)
-    if name in EXACT or exact.numel() == 0 or _is_whole(exact):
+    if name in EXACT or exact.numel() == 0 or is_whole(exact):
         return []
     length = terms(name, args, exact)
     rule = _SUMS.get(name)
@@ -84,7 +84,8 @@ def noise(
     return [own]
 
 
-def _is_whole(exact: torch.Tensor) -> bool:
+def is_whole(exact: torch.Tensor) -> bool:
+    """Counts, ids, one-hot rows: every kernel has them exactly."""
     first = float(exact[(0,) * exact.ndim])  # most often tells, and need not read them all
     if not math.isinf(first) and not first.is_integer():
         return False

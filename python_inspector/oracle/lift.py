@@ -30,6 +30,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from python_inspector.compatibility import decomposed
+from python_inspector.oracle.contraction import Products
 from python_inspector.oracle.dispatch import DispatchMode
 from python_inspector.oracle.given import (
     QUANTISED,
@@ -131,8 +132,12 @@ class _Lift(DispatchMode):
         self._leaves = leaves
         self._chunk = chunk
         self._replay = replay
+        self.products = Products()
 
     def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        contraction = self.products.summed(func, args, kwargs)
+        if contraction is not None:
+            return contraction.of(widen(contraction.a), widen(contraction.b), (False, False))
         replay = self._replay
         if replay is not None and is_opaque(func, args, kwargs, replay.given.unliftable):
             return replay.opaque(func, args, kwargs, widen)
@@ -148,6 +153,9 @@ class _Lift(DispatchMode):
         flat, spec = tree_flatten((args, kwargs))
         self._check_operands(func, flat)
         self._refuse_low_writes(func, args, kwargs)
+        result = self.products.wait(func, args, torch.float64, lambda: func(*map(widen, args)))
+        if result is not None:
+            return result
         result = self._apply(func, args, kwargs, flat, spec)
         for tensor in tree_leaves(result):
             if is_low(tensor) or getattr(tensor, "dtype", None) in QUANTISED:
@@ -247,8 +255,9 @@ def float64_lift(
             for device in ("cpu", "cuda"):
                 stack.enter_context(torch.autocast(device, enabled=False))
             stack.enter_context(_Constructors(replay))
-            stack.enter_context(_Lift(leaves, chunk, replay))
+            lift = stack.enter_context(_Lift(leaves, chunk, replay))
             yield
+            lift.products.finish()
     finally:
         torch.set_default_dtype(default)
 

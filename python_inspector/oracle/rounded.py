@@ -23,10 +23,11 @@ from torch._ops import OpOverload
 from python_inspector.compatibility import decomposed
 from python_inspector.format.recording import DTYPES
 from python_inspector.oracle import truncation
-from python_inspector.oracle.arithmetic import FUNCTIONS, name_of, noise, terms
+from python_inspector.oracle.arithmetic import FUNCTIONS, is_whole, name_of, noise, of_sum, terms
 from python_inspector.oracle.attention_model import attend, is_attention
 from python_inspector.oracle.batched import batched
 from python_inspector.oracle.choices import doubt
+from python_inspector.oracle.contraction import Contraction, Products
 from python_inspector.oracle.dispatch import DispatchMode
 from python_inspector.oracle.given import (
     SELECTIONS,
@@ -37,7 +38,15 @@ from python_inspector.oracle.given import (
 )
 from python_inspector.oracle.given import follow as followed
 from python_inspector.oracle.grouped import grouped_product, is_grouped
-from python_inspector.oracle.simulation import LOW, Operands, Simulation, product, widened
+from python_inspector.oracle.simulation import (
+    LOW,
+    NARROW,
+    Operands,
+    Simulation,
+    product,
+    widened,
+)
+from python_inspector.oracle.stored import Dtypes, stored_dtypes
 
 aten = torch.ops.aten
 
@@ -56,10 +65,6 @@ _MAKERS = {
 """Use a tensor's form alone, or lay a view over it, or read m's value."""
 _PRODUCTS = {"mm": (0, 1), "addmm": (1, 2)}
 
-Dtypes = tuple[torch.dtype | None, ...]
-_output_dtypes: dict[Any, Dtypes] = {}
-"""What operations store, by operation and operands: each is called once to find out."""
-
 
 class RoundedRunError(RuntimeError):
     """Code whose arithmetic is not seen, or cannot be done in float64."""
@@ -77,8 +82,9 @@ def rounded_run(simulation: Simulation, replay: Replay | None = None) -> Iterato
         for device in ("cpu", "cuda"):
             stack.enter_context(torch.autocast(device, enabled=False))
         stack.enter_context(torch._C.DisableTorchFunction())  # no mode of a recorder's own
-        stack.enter_context(_Rounded(simulation, replay))
+        rounded = stack.enter_context(_Rounded(simulation, replay))
         yield
+        rounded.products.finish()
 
 
 class _Rounded(DispatchMode):
@@ -87,8 +93,12 @@ class _Rounded(DispatchMode):
         self._simulation = simulation
         self._stacks = simulation.stacks
         self._replay = replay
+        self.products = Products()
 
     def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        contraction = self.products.summed(func, args, kwargs)
+        if contraction is not None:
+            return self._contracted(contraction, args, kwargs)
         replay = self._replay
         if replay is not None and is_opaque(func, args, kwargs, replay.given.unliftable):
             return self._taken(replay, func, args, kwargs)
@@ -106,13 +116,51 @@ class _Rounded(DispatchMode):
             return self._in_place(func, name, args, kwargs)
         if name in _MOVES:
             return self._moved(func, name, args, kwargs)
-        dtypes = _stored_dtypes(func, args, kwargs)
+        waiting = self._waiting(func, name, args, kwargs)
+        if waiting is not None:
+            return waiting
+        dtypes = stored_dtypes(func, args, kwargs)
         if not any(_is_number(dtype) for dtype in dtypes):
             return self._chosen(func, args, kwargs)
         operands = Operands(self._stacks, args, kwargs, wide=True)
         if name in SELECTIONS and len(dtypes) == 2:
             return self._selected(func, args, kwargs, operands)
         return self._computed(func, name, operands, dtypes)
+
+    def _waiting(self, func: OpOverload, name: str, args: Any, kwargs: Any) -> torch.Tensor | None:
+        """What stands for a large product that the code most likely sums; not of 16-bit ones,
+        which are rounded to bits that count."""
+        if func is not aten.mul.Tensor or (dtype := torch.result_type(*args)) in NARROW:
+            return None
+
+        def make() -> torch.Tensor:
+            operands = Operands(self._stacks, args, kwargs, wide=True)
+            exact = self._exact(func, name, operands)
+            result: torch.Tensor = self._kept(exact, dtype, operands.stacked)
+            return result
+
+        stand_in = self.products.wait(func, args, dtype, make)
+        if stand_in is not None:
+            self._note(name, Operands(self._stacks, args, kwargs, wide=False), stand_in)
+        return stand_in
+
+    def _contracted(self, contraction: Contraction, args: Any, kwargs: Any) -> torch.Tensor:
+        """The sum of a product that was never made: with the noise of sums."""
+        given = [contraction.a, contraction.b]
+        operands = Operands(self._stacks, given, {}, wide=True)
+        a, b = operands.args = widened(operands.args)
+        exact = contraction.of(a, b, (operands.has_rows(a), operands.has_rows(b)))
+        first = exact[0] if operands.stacked else exact
+        stacked = operands.stacked
+        self._simulation.check(first.numel(), exact.device)
+        if self._simulation.samples() and not is_whole(first):
+            (a, b), _ = operands.first_row()
+            magnitudes = contraction.of(a.abs(), b.abs(), (False, False))
+            scale = of_sum(magnitudes, first, contraction.terms)
+            exact, stacked = self._simulation.perturb(exact, scale, stacked), True
+        result: torch.Tensor = self._kept(exact, args[0].dtype, stacked)
+        self._note("sum", Operands(self._stacks, args, kwargs, wide=False), result)
+        return result
 
     def _taken(self, replay: Replay, func: OpOverload, args: Any, kwargs: Any) -> Any:
         """What an opaque operation gave the reference; another kernel of it is off by as much as
@@ -200,6 +248,10 @@ class _Rounded(DispatchMode):
             perturbed = self._perturbed(func, name, operands, exact, stacked)
             stacked = stacked or perturbed is not exact
             exact = perturbed
+        return self._kept(exact, dtype, stacked)
+
+    def _kept(self, exact: torch.Tensor, dtype: torch.dtype, stacked: bool) -> torch.Tensor:
+        """Rounded to what is stored, and entered as a stack if it is one."""
         if self._simulation.keeps(dtype):
             return self._stacks.adopt_wide(self._simulation.spread_out(exact, stacked), dtype)
         rounded = exact.to(dtype)
@@ -236,7 +288,7 @@ class _Rounded(DispatchMode):
         else:
             rows = self._simulation.rows
             stack = batched(func, operands.args, operands.kwargs, operands.has_rows, rows)
-            (nominal,) = _stored_dtypes(func, args, kwargs)
+            (nominal,) = stored_dtypes(func, args, kwargs)
             if nominal is None or nominal == stack.dtype:
                 result = self._stacks.adopt(stack)
             else:
@@ -358,25 +410,3 @@ def _narrows(source: Any, result: torch.Tensor) -> bool:
     """Whether storing `source` as `result` rounds."""
     floats = isinstance(source, torch.Tensor) and source.is_floating_point()
     return floats and result.is_floating_point() and source.itemsize > result.itemsize
-
-
-def _stored_dtypes(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Dtypes:
-    key = (func, _kinds(args), _kinds(tuple(kwargs.items())))
-    if key not in _output_dtypes:
-        result = func(*args, **kwargs)
-        results = result if isinstance(result, (tuple, list)) else [result]
-        _output_dtypes[key] = tuple(getattr(value, "dtype", None) for value in results)
-    return _output_dtypes[key]
-
-
-def _kinds(values: Sequence[Any]) -> tuple[Any, ...]:
-    """Of every operand what the dtype of a result can depend on."""
-
-    def kind(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return value.dtype, value.ndim == 0
-        if isinstance(value, (list, tuple)):
-            return _kinds(value)
-        return value if isinstance(value, (torch.dtype, str, bool, type(None))) else type(value)
-
-    return tuple(map(kind, values))

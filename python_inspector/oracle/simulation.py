@@ -173,12 +173,8 @@ class Operands:
         return self.map(lambda t: t[0] if self.has_rows(t) else t)
 
     def map(self, change: Callable[[torch.Tensor], Any]) -> tuple[list[Any], dict[str, Any]]:
-        def each(value: Any) -> Any:
-            if isinstance(value, torch.Tensor):
-                return change(value)
-            return [each(v) for v in value] if isinstance(value, (list, tuple)) else value
-
-        return [each(a) for a in self.args], {name: each(a) for name, a in self.kwargs.items()}
+        args = [_mapped(a, change) for a in self.args]
+        return args, {name: _mapped(a, change) for name, a in self.kwargs.items()}
 
     def _take(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -206,6 +202,13 @@ class Operands:
         if self.has_rows(value):
             self._with_rows.add(id(taken))
         return taken
+
+
+def _mapped(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
+    """Not a closure that calls itself: such a cycle keeps tensors until the next collection."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    return [_mapped(v, change) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 @functools.lru_cache(maxsize=1024)
