@@ -14,9 +14,16 @@ namespace {
 constexpr double kLittle = 3e8;       // a tenth of a second on one core
 constexpr double kAffordable = 2e10;  // a second or two on a few
 
-std::string words(const blocks::Params& params);
+// The largest score of an attention widens limits by the error of its exponential, in float32. Where
+// that is lost in the storage's own rounding it tells no kind from another: each layer has its own.
+bool widens_limits(double max_abs_score, DType storage) {
+  constexpr double kLost = 1.0 / 8;
+  return !(unit_roundoff(DType::f32) * max_abs_score <= kLost * unit_roundoff(storage));
+}
 
-std::string words(const blocks::Params::Value& value) {
+std::string words(const blocks::Params& params, DType storage);
+
+std::string words(const blocks::Params::Value& value, DType storage) {
   const auto listed = [](const auto& items) {
     std::string out;
     for (const auto& item : items) out += text(item, ',');
@@ -26,7 +33,7 @@ std::string words(const blocks::Params::Value& value) {
       [&](const auto& it) -> std::string {
         using T = std::decay_t<decltype(it)>;
         if constexpr (std::is_same_v<T, blocks::Params::Null>) return "null";
-        else if constexpr (std::is_same_v<T, blocks::Params>) return '{' + words(it) + '}';
+        else if constexpr (std::is_same_v<T, blocks::Params>) return '{' + words(it, storage) + '}';
         else if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, double> ||
                            std::is_same_v<T, std::string>)
           return text(it);
@@ -35,9 +42,13 @@ std::string words(const blocks::Params::Value& value) {
       value);
 }
 
-std::string words(const blocks::Params& params) {
+std::string words(const blocks::Params& params, DType storage) {
   std::string out;
-  for (const auto& [name, value] : params.values()) out += name + '=' + words(value) + ' ';
+  for (const auto& [name, value] : params.values()) {
+    const double* number = std::get_if<double>(&value);
+    if (name == "max_abs_score" && number && !widens_limits(*number, storage)) continue;
+    out += name + '=' + words(value, storage) + ' ';
+  }
   return out;
 }
 
@@ -47,7 +58,7 @@ std::set<std::string> representatives(const Recording& recording) {
   for (const Checkpoint& checkpoint : recording.checkpoints()) {
     const double cost = referee_cost(recording, checkpoint);
     const auto [at, is_new] = cheapest.try_emplace(
-        checkpoint.block + ' ' + words(checkpoint.params), cost, checkpoint.id);
+        checkpoint.block + ' ' + words(checkpoint.params, recording.dtype()), cost, checkpoint.id);
     if (!is_new && cost < at->second.first) at->second = {cost, checkpoint.id};
   }
   std::set<std::string> out;

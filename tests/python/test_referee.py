@@ -16,24 +16,27 @@ from python_inspector import record
 WITHOUT = "judged by what the recording says alone; --referee native runs our float64 block, too"
 
 
+def llama(dtype: torch.dtype, **sizes: int) -> LlamaForCausalLM:
+    config = LlamaConfig(vocab_size=32, num_hidden_layers=2, **sizes)
+    torch.manual_seed(3)
+    model = LlamaForCausalLM._from_config(config, dtype=dtype).eval()
+    for norm in (m for m in model.modules() if type(m).__name__ == "LlamaRMSNorm"):
+        torch.nn.init.normal_(norm.weight, 1, 0.1)
+    return model
+
+
+def record_block(model: LlamaForCausalLM, block: str, folder: Path) -> Path:
+    with record(model, folder, blocks=[block], spread=4), torch.no_grad():
+        model(torch.tensor([[1, 2, 3]]), use_cache=False)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two MLPs whose weights take a while to be widened."""
-    config = LlamaConfig(
-        vocab_size=32,
-        hidden_size=512,
-        intermediate_size=7168,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-    )
-    torch.manual_seed(3)
-    model = LlamaForCausalLM._from_config(config, dtype=torch.bfloat16).eval()
-    for norm in (m for m in model.modules() if type(m).__name__ == "LlamaRMSNorm"):
-        torch.nn.init.normal_(norm.weight, 1, 0.1)
-    out = tmp_path_factory.mktemp("large") / "run"
-    with record(model, out, blocks=["glu_mlp"], spread=4), torch.no_grad():
-        model(torch.tensor([[1, 2, 3]]), use_cache=False)
-    return out
+    sizes = {"hidden_size": 512, "intermediate_size": 7168, "num_attention_heads": 4}
+    model = llama(torch.bfloat16, **sizes)
+    return record_block(model, "glu_mlp", tmp_path_factory.mktemp("large") / "run")
 
 
 def refereed(folder: Path, tmp_path: Path, *options: str) -> tuple[int, list[bool]]:
@@ -73,3 +76,16 @@ def test_each_params_have_a_checkpoint_of_their_own(recording: Path, tmp_path: P
     folder = with_activation(recording, tmp_path / "edited", {1})
     code, ran = refereed(folder, tmp_path)
     assert (code, ran) == (1, [True, True])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "both"), [(torch.bfloat16, False), (torch.float32, True)], ids=["bf16", "f32"]
+)
+def test_layers_are_of_a_kind_where_their_largest_scores_widen_no_limit(
+    tmp_path: Path, dtype: torch.dtype, both: bool
+) -> None:
+    sizes = {"hidden_size": 2048, "intermediate_size": 64, "num_attention_heads": 16}
+    folder = record_block(llama(dtype, **sizes), "attention", tmp_path / "run")
+    found = json.loads((folder / "recording.json").read_text())["checkpoints"]
+    assert len({checkpoint["params"]["max_abs_score"] for checkpoint in found}) == 2
+    assert refereed(folder, tmp_path)[1] == [True, both]
