@@ -14,8 +14,9 @@ namespace {
 constexpr double kLittle = 3e8;       // a tenth of a second on one core
 constexpr double kAffordable = 2e10;  // a second or two on a few
 
-// The largest score of an attention widens limits by the error of its exponential, in float32. Where
-// that is lost in the storage's own rounding it tells no kind from another: each layer has its own.
+// The largest score of an attention widens limits by the error of its exponential, in float32.
+// Where that is lost in the storage's own rounding it tells no kind from another: each layer has
+// its own.
 bool widens_limits(double max_abs_score, DType storage) {
   constexpr double kLost = 1.0 / 8;
   return !(unit_roundoff(DType::f32) * max_abs_score <= kLost * unit_roundoff(storage));
