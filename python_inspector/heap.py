@@ -1,8 +1,12 @@
-"""What the C heap of a process does with tensors that are freed."""
+"""What a process does with memory that is freed: C's heap, and Python's collector."""
 
 from __future__ import annotations
 
 import ctypes
+import gc
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 _LARGEST = (1 << 31) - 1
@@ -22,3 +26,22 @@ def keep_freed_memory() -> None:
         return
     mallopt(_MMAP_THRESHOLD, _LARGE)
     mallopt(_TRIM_THRESHOLD, _LARGEST)
+
+
+@contextmanager
+def lasting_imports() -> Iterator[None]:
+    """What is imported inside is never looked through for garbage.
+
+    torch and transformers make a million objects that stay: the collector looks through them
+    again and again while they come, and later with every full collection. Does nothing where they
+    are there: then there may be garbage, too.
+    """
+    if not gc.isenabled() or "transformers" in sys.modules:
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()

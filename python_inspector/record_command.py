@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from python_inspector.errors import UsageError
+from python_inspector.heap import lasting_imports
 
 if TYPE_CHECKING:
     import torch
@@ -144,7 +145,10 @@ def _layers(text: str) -> tuple[int, ...]:
 
 
 def record(options: argparse.Namespace) -> int:
-    from python_inspector.cases import run
+    with lasting_imports():
+        from transformers import AutoModelForCausalLM  # noqa: F401  (what `run` imports later)
+
+        from python_inspector.cases import run
     from python_inspector.format.show import format_bytes
 
     quiet_transformers()

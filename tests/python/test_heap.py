@@ -1,0 +1,61 @@
+"""What a process does with memory that is freed: Python's collector while modules are imported."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+from python_inspector.heap import lasting_imports
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The collector of a process that has imported nothing large; as it was afterwards."""
+    monkeypatch.delitem(sys.modules, "transformers", raising=False)
+    gc.unfreeze()
+    yield
+    gc.unfreeze()
+    gc.enable()
+
+
+@pytest.mark.usefixtures("collector")
+def test_what_is_imported_is_left_alone_and_garbage_is_still_collected() -> None:
+    with lasting_imports():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    frozen = gc.get_freeze_count()
+    assert frozen > 0
+
+    knot: list[object] = []
+    knot.append(knot)
+    del knot
+    assert gc.collect() > 0
+    assert gc.get_freeze_count() == frozen
+
+
+@pytest.mark.usefixtures("collector")
+def test_the_collector_is_back_after_an_import_that_fails() -> None:
+    with pytest.raises(ImportError), lasting_imports():
+        raise ImportError("no such module")
+    assert gc.isenabled()
+
+
+@pytest.mark.usefixtures("collector")
+def test_nothing_is_kept_where_the_modules_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", ModuleType("transformers"))
+    with lasting_imports():
+        assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.usefixtures("collector")
+def test_a_collector_that_was_off_stays_off() -> None:
+    gc.disable()
+    with lasting_imports():
+        assert not gc.isenabled()
+    assert not gc.isenabled()
+    assert gc.get_freeze_count() == 0
