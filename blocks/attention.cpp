@@ -115,23 +115,39 @@ AttentionMask Attention::mask_of(const KvState& state, int64_t keys) const {
   return mask;
 }
 
+void Attention::add_adapters(Context& ctx, const Tensor& hidden,
+                             const std::array<Tensor, 3>& rows) const {
+  const std::array adapters{&q_adapter, &k_adapter, &v_adapter};
+  constexpr std::array kNames{"linear_q_adapter_list", "linear_k_adapter_list",
+                              "linear_v_adapter_list"};
+  std::array<Tensor, 3> narrow;
+  for (size_t i = 0; i < narrow.size(); ++i) {
+    if (*adapters[i]) narrow[i] = (*adapters[i])->narrowed(ctx, hidden);
+  }
+  for (size_t i = 0; i < narrow.size(); ++i) {
+    if (*adapters[i]) (*adapters[i])->add_to(ctx, kNames[i], rows[i], narrow[i]);
+  }
+}
+
 void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden, const Tensor& cos,
                            const Tensor& sin, const KvState& state) const {
   Arena::Scope scope(ctx.ops.arena());
   const DType dtype = hidden.dtype();
   const int64_t batch = hidden.dim(0), tokens = hidden.dim(1);
-  // [B, T, rows] seen as [B, heads, T, head_dim]
-  const auto project = [&](const char* name, const Linear& projection, const char* adapter_name,
-                           const std::optional<LowRankAdapter>& adapter) {
+  const auto project = [&](const char* name, const Linear& projection) {
     const Tensor flat = ctx.take(dtype, {batch, tokens, projection.rows()});
     projection(ctx, flat, hidden);
     ctx.probe(name, "out", flat);
-    if (adapter) adapter->add_to(ctx, adapter_name, flat, hidden);
-    return flat.view({batch, tokens, projection.rows() / head_dim, head_dim}).transpose(1, 2);
+    return flat;
   };
-  const Tensor q = project("q_proj", q_proj, "linear_q_adapter_list", q_adapter);
-  const Tensor k = project("k_proj", k_proj, "linear_k_adapter_list", k_adapter);
-  const Tensor v = project("v_proj", v_proj, "linear_v_adapter_list", v_adapter);
+  const Tensor q_row = project("q_proj", q_proj), k_row = project("k_proj", k_proj),
+               v_row = project("v_proj", v_proj);
+  add_adapters(ctx, hidden, {q_row, k_row, v_row});
+  // [B, T, rows] seen as [B, heads, T, head_dim]
+  const auto heads_of = [&](const Tensor& flat) {
+    return flat.view({batch, tokens, flat.dim(2) / head_dim, head_dim}).transpose(1, 2);
+  };
+  const Tensor q = heads_of(q_row), k = heads_of(k_row), v = heads_of(v_row);
   if (rotary) {
     ctx.ops.rotary(q, q, cos, sin, style);
     ctx.ops.rotary(k, k, cos, sin, style);

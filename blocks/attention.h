@@ -1,6 +1,7 @@
 // Self-attention of a decoder layer: projections, rotary, cache, sdpa, output projection.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <variant>
 
@@ -74,6 +75,8 @@ struct Attention {
     Tensor k, v;
     SlotRange tokens;
   };
+  // To the rows of q, k and v; adapters that there are.
+  void add_adapters(Context& ctx, const Tensor& hidden, const std::array<Tensor, 3>& rows) const;
   // Stores the new k and v.
   Attended attend(Context& ctx, const Tensor& k, const Tensor& v, const KvState& state) const;
   Attended append(Context& ctx, const Tensor& k, const Tensor& v, const KvTensors& tensors) const;

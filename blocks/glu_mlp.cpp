@@ -35,7 +35,9 @@ void GluMlp::operator()(Context& ctx, const Tensor& out, const Tensor& hidden) c
   Tensor gate_values = widened(gate.rows());
   gate(ctx, gate_values, hidden);
   ctx.probe(packed ? "gate_up_proj" : "gate_proj", "out", gate_values);
-  if (adapter) adapter->add_to(ctx, "gate_up_proj_adapter_list", gate_values, hidden);
+  if (adapter) {
+    adapter->add_to(ctx, "gate_up_proj_adapter_list", gate_values, adapter->narrowed(ctx, hidden));
+  }
   Tensor up_values;
   if (packed) {
     const int64_t half = gate.rows() / 2;

@@ -6,20 +6,23 @@ LowRankAdapter LowRankAdapter::load(const Weights& weights) {
   return {Linear::load(weights / "0"), Linear::load(weights / "1")};
 }
 
-void LowRankAdapter::operator()(Context& ctx, const Tensor& out, const Tensor& x) const {
-  Arena::Scope scope(ctx.ops.arena());
+Tensor LowRankAdapter::narrowed(Context& ctx, const Tensor& x) const {
   Shape shape = x.shape();
   shape.set(-1, down.rows());
   const Tensor narrow = ctx.take(x.dtype(), shape);
   down(ctx, narrow, x);
-  up(ctx, out, narrow);
+  return narrow;
+}
+
+void LowRankAdapter::operator()(Context& ctx, const Tensor& out, const Tensor& x) const {
+  Arena::Scope scope(ctx.ops.arena());
+  up(ctx, out, narrowed(ctx, x));
 }
 
 void LowRankAdapter::add_to(Context& ctx, std::string_view name, const Tensor& y,
-                            const Tensor& x) const {
-  Arena::Scope scope(ctx.ops.arena());
+                            const Tensor& narrow) const {
   const Tensor update = ctx.take(y.dtype(), y.shape());
-  (*this)(ctx, update, x);
+  up(ctx, update, narrow);
   ctx.probe(name, "out", update);
   ctx.ops.add(y, y, update);
 }

@@ -12,8 +12,10 @@ struct LowRankAdapter {
 
   static LowRankAdapter load(const Weights& weights);
   void operator()(Context& ctx, const Tensor& out, const Tensor& x) const;
-  // y = R(y + adapter(x)); an observer sees the summand under `name`.
-  void add_to(Context& ctx, std::string_view name, const Tensor& y, const Tensor& x) const;
+  // R(W0 x), for add_to(): x's other products may share the launch. In the caller's scratch memory.
+  Tensor narrowed(Context& ctx, const Tensor& x) const;
+  // y = R(y + R(W1 narrow)); an observer sees the summand under `name`.
+  void add_to(Context& ctx, std::string_view name, const Tensor& y, const Tensor& narrow) const;
 };
 
 void run_low_rank_adapter(const BlockCall& call);

@@ -18,8 +18,7 @@ void SharedTransformer::operator()(Context& ctx, const Tensor& out, const Tensor
   Arena::Scope scope(ctx.ops.arena());
   const int64_t width = hidden.dim(2);
   const Tensor both = ctx.take(hidden.dtype(), {hidden.dim(0), hidden.dim(1), 2 * width});
-  ctx.ops.copy(both.slice(2, 0, width), hidden);
-  ctx.ops.copy(both.slice(2, width, 2 * width), original);
+  ctx.ops.copy_pair(both.slice(2, 0, width), hidden, both.slice(2, width, 2 * width), original);
   input_norm(ctx, both, both);
   ctx.probe("input_layernorm", "out", both);
   const Tensor attended = ctx.take(hidden.dtype(), hidden.shape());
