@@ -32,12 +32,14 @@ uint64_t wave_epoch_of(uint64_t stamp) { return stamp >> kWaveEpochShift & kWave
 Record* records = nullptr;  // one per byte of the region
 uint64_t epoch = 2;
 
-// First stamps of the launch, of the block and of the stretch since its last barrier.
+// First stamps of the launch (or, in a block that sees the others, its own), of the block and of
+// the stretch since its last barrier.
 struct Clock {
   uint64_t launch = 0, block = 0, now = 0;
   int wave_shift = 5;  // log2 of the wave width
 };
 Clock clock_now;
+uint64_t start_of_launch = 0;
 
 // Whether a stamp is of an earlier stretch of this block.
 bool earlier_in_block(uint64_t stamp, const Clock& clock) {
@@ -167,11 +169,16 @@ template <Access Kind>
 
 void start_launch(int wave) {
   map_records();
-  clock_now.launch = ++epoch << kEpochShift;
+  start_of_launch = ++epoch << kEpochShift;
   clock_now.wave_shift = wave == 64 ? 6 : 5;
 }
 
-void start_block() { clock_now.block = clock_now.now = ++epoch << kEpochShift; }
+void start_block() {
+  clock_now.launch = start_of_launch;
+  clock_now.block = clock_now.now = ++epoch << kEpochShift;
+}
+
+void see_other_blocks() { clock_now.launch = clock_now.block; }
 
 void pass_block_barrier() { clock_now.now = ++epoch << kEpochShift; }
 

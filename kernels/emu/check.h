@@ -23,6 +23,8 @@ namespace plumb::emulator::check {
 void start_launch(int wave);
 void start_block();
 void pass_block_barrier();
+// Until its end, what this block does comes behind all that others did so far.
+void see_other_blocks();
 
 // What the records say of bytes of the region.
 void mark_fresh(const void* p, size_t bytes);    // allocated, contents undefined

@@ -67,6 +67,8 @@ void require_waited();
 enum class WaveOperation { barrier, shuffle, shuffle_xor, shuffle_down, ballot };
 
 void block_barrier(Site site);
+// What other blocks of the launch did so far is ordered before what this one does from here on.
+void see_other_blocks();
 // Deposits a value, waits for every lane of the wave, returns the slots of all lanes (0 for lanes
 // that the block does not have). wave 0: any width.
 const uint64_t* exchange(uint64_t value, int wave, WaveOperation operation, Site site);

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "kernels/emu/check.h"
 #include "kernels/emu/crash.h"
 #include "kernels/emu/memory.h"
 #include "kernels/emu/scheduler.h"
@@ -118,6 +119,8 @@ void misaligned(size_t bytes, Site site) {
 }
 
 void block_barrier(Site site) { scheduler().block_barrier(site); }
+
+void see_other_blocks() { check::see_other_blocks(); }
 
 const uint64_t* exchange(uint64_t value, int wave, WaveOperation operation, Site site) {
   return scheduler().exchange(value, wave, operation, site);

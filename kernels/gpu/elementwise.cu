@@ -268,6 +268,8 @@ void copy_bits(GpuOps& ops, const char* op, Copies copies, int axis = 0, int64_t
 }  // namespace
 
 void GpuOps::do_add(const Tensor& out, const Tensor& a, const Tensor& b) {
+  if (choose("in_product") && held_.add_to_product(out, a, b)) return;
+  if (HeldBack::takes_rows({&out, &a, &b}) && choose("vectors")) return held_.add(out, a, b);
   with_storage("add", out.dtype(), [&]<class T>(T) {
     run<T, 2>(*this, "add", out, {&a, &b}, Add{});
   });
@@ -318,6 +320,7 @@ void GpuOps::do_activation(const Tensor& out, const Tensor& x, Activation functi
 
 void GpuOps::do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
                                  Activation function) {
+  if (choose("in_product") && held_.gate(out, gate, up, function)) return;
   with_storage("gated_activation", out.dtype(), [&]<class T>(T) {
     with_activation(function, [&]<Activation F>() {
       run<T, 2>(*this, "gated_activation", out, {&gate, &up}, Gate<T, F>{}, name_of(F));

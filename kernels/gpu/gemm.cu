@@ -153,7 +153,8 @@ void GpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
   const int64_t rows = out.numel() / out.dim(-1);
   const bool vectors = rows_are_vectors(x) && rows_are_vectors(weight);
   const bool single = rows == 1 && vectors && x.dim(-1) <= INT32_MAX / 2 && choose("one_row");
-  if (single) return held_.one_row({out, x, weight, bias}, in_flight_.settled(weight));
+  if (single)
+    return held_.one_row({out, x, weight, bias, {}, {}, {}, {}}, in_flight_.settled(weight));
   if (library_linear(out, x, weight, bias)) return;
   with_storage("linear", out.dtype(), [&]<class T>(T) {
     GemmOperands<T> p{};

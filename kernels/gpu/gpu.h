@@ -13,6 +13,9 @@
 //   block_shared<T, Tag>() -> T&     one object of shared memory per type, trivially constructible
 //   dynamic_shared<T>() -> T*
 //   atomic_add(p, v) -> the old value                            int, unsigned, float
+//   last_to_pass(ticket, blocks) -> in every thread of the block, whether all other blocks have
+//                                   passed the ticket; it then sees all that they wrote before. The
+//                                   ticket starts at 0 and ends there. Once per kernel
 //   reciprocal_sqrt(x) fused_multiply_add(a, b, c)
 //   approximate_exp(x) approximate_exp2(x) approximate_quotient(a, b)   relative error below 2^-20
 //   while |x| and the

@@ -81,6 +81,21 @@ __device__ inline T atomic_add(T* p, T v) {
   return atomicAdd(p, v);
 }
 
+// The order of fences and barriers is that of a grid-wide barrier: what the block wrote is released
+// by the thread that adds, what others wrote is acquired by it and handed on by the second barrier.
+__device__ inline bool last_to_pass(unsigned* ticket, unsigned blocks) {
+  __shared__ bool last;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = atomicAdd(ticket, 1u) + 1 == blocks;
+    if (last) *ticket = 0;  // nobody else comes
+    __threadfence();
+  }
+  __syncthreads();
+  return last;
+}
+
 __device__ inline float reciprocal_sqrt(float x) { return 1.0f / sqrtf(x); }
 __device__ inline float fused_multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 
@@ -228,7 +243,7 @@ bool waits_on_device(const char* name) {
 template <auto Kernel, class... Arguments>
 void launch(const char* name, Dim grid, Dim block, size_t shared, Stream stream, bool overlapped,
             Arguments... arguments) {
-  if (shared > 48 * 1024) {
+  if (shared >= 48 * 1024) {  // with what a kernel declares it is more
     check(cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(shared)),
           name);

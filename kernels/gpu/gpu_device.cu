@@ -77,8 +77,12 @@ GpuDevice::GpuDevice(std::string name, std::string description, int ordinal)
   stream_ = make_stream();
   id_error_ = allocate(DType::u8, {int64_t{sizeof(IdError)}});
   fill(id_error_, 0);
+  const int multiprocessors = count_multiprocessors(ordinal_);
+  tickets_ = allocate(DType::u8, {int64_t{GpuOps::kTickets} * multiprocessors *
+                                  static_cast<int64_t>(sizeof(unsigned))});
+  fill(tickets_, 0);
   ops_ = std::make_unique<GpuOps>(*this, stream_, id_error_.data<IdError>(),
-                                  count_multiprocessors(ordinal_));
+                                  tickets_.data<unsigned>(), multiprocessors);
   synchronize();
   counters_ = {};
 }
@@ -122,7 +126,11 @@ void GpuDevice::download(void* to, const Tensor& from) {
 
 void GpuDevice::fill(const Tensor& t, uint8_t byte) {
   use_device(ordinal_);
-  if (t.bytes() > 0) memory_fill(t.raw(), byte, static_cast<size_t>(t.bytes()), stream());
+  if (t.bytes() == 0) return;
+  // What is held back may as well come behind, and join what follows: scratch memory is filled
+  // before each of its uses where reads of what was never written are looked for.
+  const bool apart = ops_ && !ops_->held().touches(t);
+  memory_fill(t.raw(), byte, static_cast<size_t>(t.bytes()), apart ? stream_ : stream());
 }
 
 void GpuDevice::synchronize() {

@@ -58,7 +58,7 @@ class GpuDevice final : public Device {
   int ordinal_;
   std::shared_ptr<MemoryPool> pool_;
   Stream stream_{};
-  Tensor id_error_;
+  Tensor id_error_, tickets_;
   std::unique_ptr<GpuOps> ops_;
   DeviceCounters counters_;
   bool capturing_ = false;

@@ -144,6 +144,21 @@ inline float atomic_add(float* p, float v) {
   return std::bit_cast<float>(seen);
 }
 
+struct LastToPass {
+  bool is;
+};
+inline bool last_to_pass(unsigned* ticket, unsigned blocks, Site site = Site::current()) {
+  auto& last = block_shared<LastToPass>(site);
+  block_barrier(site);
+  if (emulator::current->linear == 0) {
+    last.is = atomic_add(ticket, 1u) + 1 == blocks;
+    if (last.is) __atomic_store_n(ticket, 0u, __ATOMIC_RELAXED);
+  }
+  block_barrier(site);
+  if (last.is) emulator::see_other_blocks();
+  return last.is;
+}
+
 inline float reciprocal_sqrt(float x) { return 1.0f / std::sqrt(x); }
 // The product is exact in float64, as in a fused operation; not all hosts have one.
 inline float fused_multiply_add(float a, float b, float c) {

@@ -67,6 +67,19 @@ __device__ inline T atomic_add(T* p, T v) {
   return atomicAdd(p, v);
 }
 
+__device__ inline bool last_to_pass(unsigned* ticket, unsigned blocks) {
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last = atomicAdd(ticket, 1u) + 1 == blocks;
+    if (last) *ticket = 0;  // nobody else comes
+  }
+  __syncthreads();
+  __threadfence();
+  return last;
+}
+
 __device__ inline float reciprocal_sqrt(float x) { return 1.0f / sqrtf(x); }
 __device__ inline float fused_multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ inline float approximate_exp(float x) { return __expf(x); }

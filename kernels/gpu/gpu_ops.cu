@@ -5,7 +5,8 @@ namespace {
 
 // The kernels of each op; "vectors" are 16-byte accesses (rotary_table: of 4 elements), "scalars"
 // single elements. own1 to own4: vectors of a row that a thread keeps; reread: rows too long for
-// that. m, r: rows. d: head_dim. b: bytes of an element.
+// that. in_product: by the threads that make the row. m, r: rows. d: head_dim. b: bytes of an
+// element.
 struct Row {
   OpId op;
   std::vector<std::string_view> kernels;
@@ -26,6 +27,7 @@ const std::vector<Row>& rows() {
       {OpId::linear, {"tiles"}},
       {OpId::activation, widths, functions},
       {OpId::add, widths},
+      {OpId::add, {"in_product"}},
       {OpId::mul, widths},
       {OpId::scale, widths, {"multiply", "divide"}},
       {OpId::softmax, widths, owned},
@@ -34,6 +36,7 @@ const std::vector<Row>& rows() {
       {OpId::repeat_heads, widths, {"b2", "b4"}},
       {OpId::rotary_table, widths},
       {OpId::rotary, widths, {"half", "interleaved"}},
+      {OpId::rotary, {"in_product"}, {"half"}},
       {OpId::causal_mask, widths, {"bool", "additive"}},
       {OpId::copy, widths, {"b2", "b4"}},
       {OpId::cast, widths},
@@ -43,10 +46,11 @@ const std::vector<Row>& rows() {
       {OpId::transpose, {"vectors", "tiles"}, {"b2", "b4"}},
       {OpId::mask_fill, widths},
       {OpId::position_ids, {"rows"}},
-      {OpId::causal_conv1d, {"vectors", "channels"}},
+      {OpId::causal_conv1d, {"vectors", "channels", "in_product"}},
       {OpId::ssd_scan, {"chunks", "step"}},
       {OpId::gated_rms_norm, widths},
       {OpId::gated_activation, widths, functions},
+      {OpId::gated_activation, {"in_product"}},
       {OpId::softcap, widths},
       {OpId::add_rms_norm, widths, owned},
       {OpId::sdpa,
@@ -67,6 +71,16 @@ std::vector<Implementation> GpuOps::compiled() {
     }
   }
   return out;
+}
+
+unsigned* GpuOps::tickets(int64_t count) {
+  require(count <= kTickets * multiprocessors_, "tickets", count, " are asked for, there are ",
+          kTickets * multiprocessors_);
+  // An emulated launch may end half way and leave some.
+  if constexpr (kExactMemory) {
+    memory_fill(tickets_, 0, static_cast<size_t>(count) * sizeof(unsigned), stream());
+  }
+  return tickets_;
 }
 
 Contract GpuOps::contract(OpId op, DType storage) const {

@@ -20,12 +20,14 @@ struct IdError {
 
 class GpuOps final : public DeviceOps {
  public:
-  // id_error: in device memory; multiprocessors: for how many blocks are worth launching.
-  GpuOps(Device& device, Stream stream, IdError* id_error, int multiprocessors)
+  // id_error, tickets: in device memory, zero; multiprocessors: for how many blocks are worth
+  // launching.
+  GpuOps(Device& device, Stream stream, IdError* id_error, unsigned* tickets, int multiprocessors)
       : DeviceOps(device, compiled()),
-        held_(stream),
+        held_(stream, multiprocessors),
         stream_(stream),
         id_error_(id_error),
+        tickets_(tickets),
         multiprocessors_(multiprocessors) {}
 
   Contract contract(OpId op, DType storage) const override;
@@ -45,6 +47,9 @@ class GpuOps final : public DeviceOps {
   HeldBack& held() { return held_; }
   InFlight& in_flight() { return in_flight_; }
   int64_t multiprocessors() const { return multiprocessors_; }
+  // So many, for last_to_pass() of the launch that is queued next.
+  unsigned* tickets(int64_t count);
+  static constexpr int kTickets = 4;  // per multiprocessor
 
  protected:
   PLUMB_DEVICE_OPS(, override)
@@ -91,6 +96,7 @@ class GpuOps final : public DeviceOps {
   InFlight in_flight_;
   Stream stream_;
   IdError* id_error_;
+  unsigned* tickets_;
   int multiprocessors_;
 };
 

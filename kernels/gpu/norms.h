@@ -24,6 +24,23 @@ struct NormOperands {
   bool round_before;  // R() between the norm and the weight
 };
 
+// R(w R(v factor)), or rounded after the weight only.
+template <class T, int N>
+__device__ inline Vector<T, N> normalised(const Vector<T, N>& v, const Vector<T, N>& w,
+                                          float factor, float weight_offset, bool round_before) {
+  const Floats<T, N> element(v);
+  float n[N];
+#pragma unroll
+  for (int i = 0; i < N; ++i) n[i] = element[i] * factor;
+  if (round_before && weight_offset == 0) return rounded_product(narrowed<T>(n), w);  // LLaMA
+  const Floats<T, N> weight(w);
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    n[i] = (weight_offset + weight[i]) * (round_before ? rounded<T>(n[i]) : n[i]);
+  }
+  return narrowed<T>(n);
+}
+
 inline constexpr int kNormBlocks = 2;  // of 512 threads at once: at most 64 registers
 
 template <class T>

@@ -1,24 +1,31 @@
 // linear of one row, out [N] = x w^T: the decode shape, bound by reading w.
 //
-// Four waves share two columns, so that narrow products fill the device, too. Products of the same
-// row are one launch. Weights that no op in flight writes are on their way to registers while the
-// kernels ahead end: there is always one ahead, and it most often leaves the memory idle.
+// Four waves share two columns, so that narrow products fill the device, too. Products that need
+// nothing of each other are one launch. Weights that no op in flight writes are on their way to
+// registers while the kernels ahead end: there is always one ahead, and it most often leaves the
+// memory idle. What follows one token's row element by element is done by the threads that have its
+// sums (row_tail.h).
 #include <algorithm>
 #include <utility>
 
 #include "kernels/gpu/held_back.h"
+#include "kernels/gpu/row_tail.h"
 #include "kernels/gpu/rows.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
 namespace {
 
 constexpr int kThreads = 256, kColumns = 2, kSharers = 4;  // of a group: who shares what
-constexpr int kBlocks = 4;                                 // that should fit a multiprocessor
-constexpr int kInFlight = 3;                               // vectors of a column
-constexpr int kMostProducts = 4;
+// Vectors of a column that are on their way, and blocks for whose registers a multiprocessor has
+// room then.
+constexpr int kMostInFlight = 3;
+template <int InFlight>
+constexpr int kBlocksOf = InFlight == kMostInFlight ? 4 : 5;
 
 template <class T>
 struct Product {
+  const T* x;
+  int inner;
   T* out;
   const T* weight;
   int64_t pitch;  // elements from one column's weights to the next's
@@ -27,11 +34,25 @@ struct Product {
   unsigned end;  // of its blocks
 };
 
-template <class T, int Most>
-struct Products {
+// Of which the columns are paired: column `first` with first + apart, of which the second may be
+// another product's.
+template <class T>
+struct TailedProduct {
   const T* x;
   int inner;
-  Product<T> of[Most];
+  T* out[2];
+  const T* weight[2];
+  const T* bias[2];
+  int64_t pitch;
+  Divisor apart;
+  int columns;  // of both
+  unsigned end;
+  TailOperands<T> tail;
+};
+
+template <class T, int Most, bool Tailed>
+struct Products {
+  std::conditional_t<Tailed, TailedProduct<T>, Product<T>> of[Most];
 };
 
 // M vectors of each column's weights, `step` elements apart.
@@ -67,7 +88,7 @@ struct Weights {
 
 // A lane's sums of its columns. The first weights are asked for before the kernels ahead have
 // ended, if that is allowed.
-template <bool Early, class T>
+template <bool Early, int InFlight, class T>
 __device__ inline void add_products(float (&sum)[kColumns], const T* const (&columns)[kColumns],
                                     const T* x, int k, int step, int inner) {
   const auto add = [&]<int M>() {
@@ -83,24 +104,54 @@ __device__ inline void add_products(float (&sum)[kColumns], const T* const (&col
   const int left = (inner - k + step - 1) / step;  // vectors
   if (!Early || left <= 0) {
     wait_for_previous_kernel();
-  } else if (left >= kInFlight) {
-    add_first.template operator()<kInFlight>();
-  } else if (left == 2) {
+  } else if (left >= InFlight) {
+    add_first.template operator()<InFlight>();
+  } else if (InFlight > 2 && left == 2) {
     add_first.template operator()<2>();
   } else {
     add_first.template operator()<1>();
   }
 #pragma unroll 1
-  while (k + (kInFlight - 1) * step < inner) add.template operator()<kInFlight>();
-  if (k + step < inner) {
+  while (k + (InFlight - 1) * step < inner) add.template operator()<InFlight>();
+  if (InFlight > 2 && k + step < inner) {
     add.template operator()<2>();
   } else if (k < inner) {
     add.template operator()<1>();
   }
 }
 
-template <class T, int Wave, int Most, bool Early>
-__global__ void __launch_bounds__(kThreads, kBlocks) row_products(Products<T, Most> p) {
+template <int Wave>
+struct GroupSums {
+  static constexpr int kGroups = kThreads / Wave / kSharers;
+  float of[kGroups][kSharers][kColumns];
+};
+
+// What each wave of a group found, for all of them.
+template <int Wave>
+__device__ inline const float (&share_sums(const float (&sum)[kColumns]))[kSharers][kColumns] {
+  const int wave = static_cast<int>(thread_index().x) / Wave;
+  const int lane = static_cast<int>(thread_index().x) % Wave;
+  auto& shared = block_shared<GroupSums<Wave>>().of[wave / kSharers];
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+    const float total = warp_sum<Wave>(sum[c]);
+    if (lane == c) shared[wave % kSharers][c] = total;
+  }
+  block_barrier();
+  return shared;
+}
+
+template <class T>
+__device__ inline float add_up(const float (&sums)[kSharers][kColumns], const T* bias, int c) {
+  float total = bias ? to_float(*bias) : 0.0f;
+#pragma unroll
+  for (int s = 0; s < kSharers; ++s) total += sums[s][c];
+  return total;
+}
+
+template <class T, int Wave, int Most, bool Early, int InFlight>
+__global__ void __launch_bounds__(kThreads, kBlocksOf<InFlight>)
+    row_products(Products<T, Most, false> p) {
   constexpr int N = kVector<T>, kGroups = kThreads / Wave / kSharers;
   Product<T> product = p.of[0];
   unsigned block = block_index().x;
@@ -121,99 +172,166 @@ __global__ void __launch_bounds__(kThreads, kBlocks) row_products(Products<T, Mo
     columns[c] = product.weight + column * product.pitch;
   }
   float sum[kColumns] = {};
-  add_products<Early>(sum, columns, p.x, (wave % kSharers * Wave + lane) * N, kSharers * Wave * N,
-                      p.inner);
-  struct Shared {
-    float sum[kGroups][kSharers][kColumns];
-  };
-  auto& shared = block_shared<Shared>().sum[group];
-#pragma unroll
-  for (int c = 0; c < kColumns; ++c) {
-    const float total = warp_sum<Wave>(sum[c]);
-    if (lane == c) shared[wave % kSharers][c] = total;
-  }
-  block_barrier();
+  add_products<Early, InFlight>(sum, columns, product.x, (wave % kSharers * Wave + lane) * N,
+                                kSharers * Wave * N, product.inner);
+  const auto& sums = share_sums<Wave>(sum);
   const int column = column0 + lane;
   if (wave % kSharers > 0 || lane >= kColumns || column >= product.columns) return;
-  float total = product.bias ? to_float(product.bias[column]) : 0.0f;
-#pragma unroll
-  for (int s = 0; s < kSharers; ++s) total += shared[s][lane];
-  product.out[column] = from_float<T>(total);
+  const T* bias = product.bias ? product.bias + column : nullptr;
+  product.out[column] = from_float<T>(add_up(sums, bias, lane));
 }
 
-template <class T, int Most, int Wave>
-Products<T, Most> operands(const std::vector<RowProduct>& products) {
+// The same with tails.
+template <class T, int Wave, int Most, bool Early, int InFlight>
+__global__ void __launch_bounds__(kThreads, kBlocksOf<InFlight>)
+    tailed_products(Products<T, Most, true> p) {
+  constexpr int N = kVector<T>, kGroups = kThreads / Wave / kSharers;
+  int which = 0;
+  unsigned begin = 0;
+#pragma unroll
+  for (int i = 1; i < Most; ++i) {
+    if (block_index().x >= p.of[i - 1].end) {
+      which = i;
+      begin = p.of[i - 1].end;
+    }
+  }
+  const TailedProduct<T>& product = p.of[which];
+  const int wave = static_cast<int>(thread_index().x) / Wave, group = wave / kSharers;
+  const int lane = static_cast<int>(thread_index().x) % Wave;
+  const int pair = static_cast<int>(block_index().x - begin) * kGroups + group;
+  const int apart = static_cast<int>(product.apart.value()), columns = product.columns;
+  const int first = pair + static_cast<int>(divide(pair, product.apart).quotient) * apart;
+  const bool active = first < columns, both = first + apart < columns;
+  const int64_t row = (active ? first : 0) * product.pitch;
+  const T* of_columns[kColumns] = {product.weight[0] + row, product.weight[both ? 1 : 0] + row};
+  float sum[kColumns] = {};
+  add_products<Early, InFlight>(sum, of_columns, product.x, (wave % kSharers * Wave + lane) * N,
+                                kSharers * Wave * N, product.inner);
+  const auto& sums = share_sums<Wave>(sum);
+  if (wave % kSharers > 0) return;
+  const int c = lane % kColumns;
+  const T* bias = product.bias[c] && active && (both || c == 0) ? product.bias[c] + first : nullptr;
+  T own = from_float<T>(add_up(sums, bias, c));
+  const bool counts = lane < kColumns && active && (c == 0 || both);
+  const int column = first + c * apart;
+  T* out = product.out[0];
+  if (product.tail.sum) {  // the row's two columns are of one product
+    if (counts) own = with_addend(product.tail, out, column, own);
+    out = product.tail.sum;
+  }
+  const T other = from_float<T>(shuffle_xor<Wave>(to_float(own), 1));
+  if (!counts) return;
+  if (product.tail.kind == RowTail::Kind::gate) {
+    finish(product.tail, product.tail.sum ? out + c * apart : product.out[c], first, c == 1, own,
+           other);
+  } else {
+    finish(product.tail, out, column, c == 1, own, other);
+  }
+}
+
+template <class T>
+void set_product(Product<T>& p, const RowProduct& product) {
+  p.x = product.x.data<T>();
+  p.inner = static_cast<int>(product.x.dim(-1));
+  p.out = product.out.data<T>();
+  p.weight = product.weight.data<T>();
+  p.pitch = product.weight.stride(0);
+  p.bias = product.bias.defined() ? product.bias.data<T>() : nullptr;
+  p.columns = static_cast<int>(product.weight.dim(0));
+}
+
+template <class T>
+void set_product(TailedProduct<T>& p, const RowProduct& product) {
+  p.x = product.x.data<T>();
+  p.inner = static_cast<int>(product.x.dim(-1));
+  const auto bias = [](const Tensor& t, int64_t from) {
+    return t.defined() ? t.data<T>() + from : nullptr;
+  };
+  const int64_t columns = product.weight.dim(0);
+  int64_t apart = 1;
+  if (product.tail.kind == RowTail::Kind::gate)
+    apart = product.up.defined() ? columns : columns / 2;
+  if (product.tail.kind == RowTail::Kind::rotate) apart = product.tail.head_dim / 2;
+  p.pitch = product.weight.stride(0);
+  p.out[0] = product.out.data<T>();
+  p.weight[0] = product.weight.data<T>();
+  p.bias[0] = bias(product.bias, 0);
+  p.out[1] = product.up.defined() ? product.up.data<T>() : p.out[0] + apart;
+  p.weight[1] = product.up.defined() ? product.up_weight.data<T>() : p.weight[0] + apart * p.pitch;
+  p.bias[1] = product.up.defined() ? bias(product.up_bias, 0) : bias(product.bias, apart);
+  p.apart = Divisor(apart);
+  p.columns = static_cast<int>(product.up.defined() ? 2 * columns : columns);
+  p.tail = tail_operands<T>(product.tail);
+}
+
+template <class T, int Most, bool Tailed, int Wave>
+Products<T, Most, Tailed> operands(const std::vector<RowProduct>& products) {
   constexpr int kOfBlock = kThreads / Wave / kSharers * kColumns;
-  Products<T, Most> p{};
-  p.x = products[0].x.data<T>();
-  p.inner = static_cast<int>(products[0].x.dim(-1));
+  Products<T, Most, Tailed> p{};
   unsigned blocks = 0;
   for (size_t i = 0; i < Most; ++i) {
     if (i < products.size()) {
-      const auto& [out, x, weight, bias] = products[i];
-      blocks += grid_for(weight.dim(0), kOfBlock);
-      p.of[i] = {out.data<T>(),
-                 weight.data<T>(),
-                 weight.stride(0),
-                 bias.defined() ? bias.data<T>() : nullptr,
-                 static_cast<int>(weight.dim(0)),
-                 0};
+      set_product(p.of[i], products[i]);
+      blocks += grid_for(p.of[i].columns, kOfBlock);
     }
     p.of[i].end = blocks;
   }
   return p;
 }
 
-// Whether the bytes from a tensor's first to its last meet the other's.
-bool meet(const Tensor& a, const Tensor& b) {
-  if (!a.defined() || !b.defined()) return false;
-  const auto end = [](const Tensor& t) {
-    int64_t last = 0;
-    for (int i = 0; i < t.rank(); ++i) last += (t.dim(i) - 1) * t.stride(i);
-    return t.data<char>() + (last + 1) * size_of(t.dtype());
-  };
-  return a.data<char>() < end(b) && b.data<char>() < end(a);
-}
-
-bool writes_what_uses(const RowProduct& writer, const RowProduct& user) {
-  return meet(writer.out, user.out) || meet(writer.out, user.x) || meet(writer.out, user.weight) ||
-         meet(writer.out, user.bias);
+int64_t blocks_of(const std::vector<RowProduct>& products, int64_t columns_of_block) {
+  int64_t blocks = 0;
+  for (const RowProduct& p : products) {
+    const int64_t columns = p.weight.dim(0) * (p.up.defined() ? 2 : 1);
+    blocks += grid_for(columns, columns_of_block);
+  }
+  return blocks;
 }
 
 }  // namespace
 
-bool HeldBack::joins(const RowProduct& product) const {
-  if (products_.empty()) return true;
-  const Tensor& x = products_.front().x;
-  if (products_.size() == kMostProducts || x.raw() != product.x.raw() ||
-      x.dtype() != product.x.dtype() || x.dim(-1) != product.x.dim(-1)) {
-    return false;
-  }
-  return std::none_of(products_.begin(), products_.end(), [&](const RowProduct& held) {
-    return writes_what_uses(held, product) || writes_what_uses(product, held);
-  });
-}
-
-void HeldBack::one_row(RowProduct product, bool settled) {
-  if (!joins(product)) release();
-  settled_ = settled && (products_.empty() || settled_);
-  products_.push_back(std::move(product));
+// Whether two vectors on their way and five blocks a multiprocessor do better: where no thread has
+// more vectors of a column, or where all blocks fit the device at once and at four a multiprocessor
+// a few would be left for a time of their own.
+bool HeldBack::takes_five(const std::vector<RowProduct>& products, int64_t columns_of_block,
+                          int64_t elements_at_once) const {
+  const int64_t blocks = blocks_of(products, columns_of_block);
+  const bool one_wave = blocks > kBlocksOf<kMostInFlight> * multiprocessors_ &&
+                        blocks <= kBlocksOf<kMostInFlight - 1> * multiprocessors_;
+  return one_wave || std::all_of(products.begin(), products.end(), [&](const RowProduct& p) {
+           return p.x.dim(-1) <= (kMostInFlight - 1) * elements_at_once;
+         });
 }
 
 void HeldBack::launch_products() {
   const std::vector<RowProduct> products = std::exchange(products_, {});
+  const bool tailed = std::any_of(products.begin(), products.end(), [](const RowProduct& p) {
+    return p.tail.kind != RowTail::Kind::none || p.tail.slots.defined() ||
+           p.tail.addend_and_sum.defined();
+  });
   with_storage("linear", products[0].x.dtype(), [&]<class T>(T) {
     with_wave(stream_, [&]<int Wave>() {
-      const auto go = [&]<auto Kernel, int Most>() {
-        const Products<T, Most> p = operands<T, Most, Wave>(products);
+      const auto go = [&]<auto Kernel, int Most, bool Tailed>() {
+        const auto p = operands<T, Most, Tailed, Wave>(products);
         launch_overlapped<Kernel>("linear", {p.of[Most - 1].end}, {kThreads}, 0, stream_, p);
       };
+      const auto with = [&]<int Most, bool Early, int InFlight>() {
+        if (tailed) {
+          go.template operator()<tailed_products<T, Wave, Most, Early, InFlight>, Most, true>();
+        } else {
+          go.template operator()<row_products<T, Wave, Most, Early, InFlight>, Most, false>();
+        }
+      };
       const auto for_most = [&]<int Most>() {
-        if (settled_) go.template operator()<row_products<T, Wave, Most, true>, Most>();
-        else go.template operator()<row_products<T, Wave, Most, false>, Most>();
+        constexpr int kFewer = kMostInFlight - 1;
+        const bool fewer = takes_five(products, kThreads / Wave / kSharers * kColumns,
+                                      kSharers * Wave * kVector<T>);
+        if (settled_ && fewer) with.template operator()<Most, true, kFewer>();
+        else if (settled_) with.template operator()<Most, true, kMostInFlight>();
+        else with.template operator()<Most, false, kMostInFlight>();
       };
       if (products.size() == 1) for_most.template operator()<1>();
-      else for_most.template operator()<kMostProducts>();
+      else for_most.template operator()<HeldBack::kMostProducts>();
     });
   });
 }

@@ -37,21 +37,7 @@ __global__ void __launch_bounds__(kMostRowThreads, kNormBlocks) rms_norm_rows(No
   const float factor = reciprocal_sqrt(mean + p.eps);
   T* out = p.out + p.out_rows.offset(row);
   x.each(Inputs == 2 ? sum : from, [&](int64_t column, Vector<T, N>& v, int j) {
-    const auto w = weights.at(p.weight, j);
-    const Floats<T, N> element(v);
-    float n[N];
-#pragma unroll
-    for (int i = 0; i < N; ++i) n[i] = element[i] * factor;
-    if (p.round_before && p.weight_offset == 0) {  // LLaMA
-      v = rounded_product(narrowed<T>(n), w);
-    } else {
-      const Floats<T, N> weight(w);
-#pragma unroll
-      for (int i = 0; i < N; ++i) {
-        n[i] = (p.weight_offset + weight[i]) * (p.round_before ? rounded<T>(n[i]) : n[i]);
-      }
-      v = narrowed<T>(n);
-    }
+    v = normalised(v, weights.at(p.weight, j), factor, p.weight_offset, p.round_before);
     store_vector(out + column, v);
   });
 }
@@ -62,6 +48,10 @@ void GpuOps::do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor&
                              const Tensor& residual, const Tensor& weight,
                              const RmsNormParams& params) {
   if (x.numel() == 0) return;
+  const bool held = residual.defined() && HeldBack::takes_rows({&sum, &out, &x, &residual}) &&
+                    is_vector(weight) && choose("vectors", "own1") &&
+                    held_.add_norm(sum, x, residual, {out, weight, params});
+  if (held) return;
   with_storage("rms_norm", x.dtype(), [&]<class T>(T) {
     NormOperands<T> p{};
     set_rows("rms_norm", out, p.out, p.out_rows);
@@ -95,6 +85,10 @@ void GpuOps::do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor&
 
 void GpuOps::do_rms_norm(const Tensor& out, const Tensor& x, const Tensor& weight,
                          const RmsNormParams& params) {
+  if (x.numel() == 0) return;
+  if (HeldBack::takes_rows({&out, &x}) && is_vector(weight) && choose("vectors", "own1")) {
+    return held_.norm(out, x, weight, params);
+  }
   GpuOps::do_add_rms_norm({}, out, x, {}, weight, params);
 }
 

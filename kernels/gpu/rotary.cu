@@ -165,6 +165,8 @@ void GpuOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, co
   if (x.numel() == 0) return;
   require<Unsupported>(cos.stride(0) == sin.stride(0) && cos.stride(1) == sin.stride(1), "rotary",
                        "cos and sin must have equal strides");
+  const bool half = style == RotaryStyle::half;
+  if (half && choose("in_product", "half") && held_.rotate(out, x, cos, sin)) return;
   with_storage("rotary", x.dtype(), [&]<class T>(T) {
     RotaryOperands<T> p{};
     p.out = out.data<T>();

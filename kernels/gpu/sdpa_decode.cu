@@ -5,16 +5,16 @@
 // mask leaves. `Lanes` neighbouring lanes read a key, 16 bytes each; they hold their eight channels
 // of every row's query and output in registers. A lane group takes kAhead keys at a time and sums
 // their scores by a transposing butterfly: each lane ends with one (row, key), whose weight it
-// computes for all. Lane groups, then splits (sdpa_decode_combine), are added up in order: the same
-// shape gives the same bits.
+// computes for all. Lane groups are added up in order; so are the splits, whichever block does it
+// (sdpa_decode_splits.h): the same shape gives the same bits.
 #include <algorithm>
 #include <numbers>
 #include <string_view>
 
 #include "kernels/gpu/gpu_ops.h"
-#include "kernels/gpu/reduce.h"
 #include "kernels/gpu/rows.h"
 #include "kernels/gpu/sdpa_decode_rows.h"
+#include "kernels/gpu/sdpa_decode_splits.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
 namespace {
@@ -23,7 +23,6 @@ using namespace decode;
 
 constexpr int64_t kMostQueries = 16;
 constexpr int64_t kMostSlots = int64_t{1} << 28;  // slots, and their differences, stay within int
-constexpr int64_t kMostSplits = 128;
 
 // Blocks: [z, split, chunk of R rows]; those that read the same keys are neighbours.
 template <class T, int Wave, int Lanes, int R>
@@ -62,63 +61,9 @@ __global__ void __launch_bounds__(kThreads, kBlocksOf<R>) sdpa_decode(DecodeOper
   group.attend(p.k + batch * p.k_stride[0] + kv_head * p.k_stride[1] + from,
                p.v + batch * p.v_stride[0] + kv_head * p.v_stride[1] + from, start);
   merge_groups(p, group, row0, slice);
-}
-
-// Adds the splits up. A block per (z, row) and 32 channels; groups of threads take every eighth
-// split and add theirs in order, then the groups: few rows must spread over the whole device.
-constexpr int kCombined = 32, kGroups = 8;
-static_assert(kMostSplits <= kCombined * kGroups);
-
-template <class T, int Wave>
-__global__ void __launch_bounds__(kCombined* kGroups) sdpa_decode_combine(DecodeOperands<T> p) {
-  wait_for_previous_kernel();
-  struct Shared {
-    float factor[kMostSplits];
-    float sum[kGroups][kCombined];
-  };
-  Shared& shared = block_shared<Shared>();
-  BlockReduction<Wave> block;
-  const int thread = static_cast<int>(thread_index().x);
-  const int channel = thread % kCombined, group = thread / kCombined;
-  const int chunks = static_cast<int>((p.head_dim + kCombined - 1) / kCombined);
-  const int d = static_cast<int>(block_index().x) % chunks * kCombined + channel;
-  const int64_t row = block_index().x / chunks % p.rows, z = block_index().x / chunks / p.rows;
-  const auto at = [&](int split) { return (z * p.splits + split) * p.rows + row; };
-  const KeySplits keys = p.key_splits();
-
-  const bool split = thread < keys.splits;
-  const float best = split ? p.state[2 * at(thread)] : -INFINITY;
-  const float weight = split ? p.state[2 * at(thread) + 1] : 0.0f;
-  const float factor = weight_of(best, block.max(best));
-  if (split) shared.factor[thread] = factor;
-  const float total = block.sum(split ? factor * weight : 0.0f);  // a barrier: factors are there
-
-  float sum = 0;
-  if (d < p.head_dim) {
-#pragma unroll 8
-    for (int s = group; s < keys.splits; s += kGroups) {
-      sum = fused_multiply_add(shared.factor[s], p.partial[at(s) * p.head_dim + d], sum);
-    }
+  if (is_last_split(p, keys, z * chunks + block % chunks)) {
+    combine_splits<T, Wave, Lanes, R>(p, keys, z, row0);
   }
-  shared.sum[group][channel] = sum;
-  block_barrier();
-  if (group > 0 || d >= p.head_dim) return;
-  for (int g = 1; g < kGroups; ++g) sum += shared.sum[g][channel];
-
-  const int64_t kv_head = z % p.kv_heads, b = z / p.kv_heads;
-  float y = sum / total;
-  if (total == 0) {  // no key allowed: the largest score weighs one
-    y = 0;
-    if (p.uniform) {
-      const T* v = p.v + b * p.v_stride[0] + kv_head * p.v_stride[1];
-      const int64_t from = p.slots.past ? keys.first : 0, to = p.slots.past ? keys.last : p.keys;
-      for (int64_t s = from; s < to; ++s) y += to_float(v[s * p.v_stride[2] + d]);
-      y /= static_cast<float>(to - from);
-    }
-  }
-  const int64_t token = row / p.group, head = kv_head * p.group + row % p.group;
-  p.out[b * p.out_stride[0] + token * p.out_stride[1] + head * p.out_stride[2] + d] =
-      from_float<T>(y);
 }
 
 template <class T>
@@ -166,6 +111,17 @@ void split(DecodeOperands<T>& p, int64_t blocks, int64_t places) {
         split_keys(p.keys_as_split.first, p.keys_as_split.last, static_cast<int>(most));
     p.splits = p.keys_as_split.splits;
   }
+}
+
+// The last block of a chunk saves a launch, but one block must read all splits while nothing else
+// runs. On an H200 that pays for heads of 128 and 4096 keys (llama3-8b -1.3 us a layer, zamba2-1.2b
+// -4.3), not for heads of 256 (gemma2-2b +1.2) or 32,768 keys (+1.0 of 41.7).
+template <class T>
+bool combined_apart(const DecodeOperands<T>& p) {
+  constexpr int64_t kWidestHead = 128, kMostKeys = 16384;
+  const int64_t keys =
+      p.slots.defined() ? p.slots.most_visible() : p.keys_as_split.last - p.keys_as_split.first;
+  return p.head_dim > kWidestHead || keys > kMostKeys;
 }
 
 bool takes(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask) {
@@ -228,12 +184,15 @@ bool GpuOps::decode_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, co
     const int64_t states = slices * p.splits * p.rows;
     p.partial = arena().take(DType::f32, Shape({states, p.head_dim})).template data<float>();
     p.state = arena().take(DType::f32, Shape({states, int64_t{2}})).template data<float>();
-    const int64_t combined = slices * p.rows * ((p.head_dim + kCombined - 1) / kCombined);
+    p.combined_apart = p.splits > 1 && combined_apart(p);
+    if (p.splits > 1 && !p.combined_apart) p.tickets = tickets(slices * chunks);
     with_wave(stream(), [&]<int Wave>() {
       launch_overlapped<sdpa_decode<T, Wave, Lanes, R>>(
           "sdpa", {grid_for(slices * p.splits * chunks, 1)}, {kThreads},
           sizeof(GroupStates<Lanes, R>), stream(), p);
-      launch_overlapped<sdpa_decode_combine<T, Wave>>("sdpa", {grid_for(combined, 1)},
+      if (!p.combined_apart) return;
+      const int64_t pieces = slices * p.rows * ((p.head_dim + kCombined - 1) / kCombined);
+      launch_overlapped<sdpa_decode_combine<T, Wave>>("sdpa", {grid_for(pieces, 1)},
                                                       {kCombined * kGroups}, 0, stream(), p);
     });
   });

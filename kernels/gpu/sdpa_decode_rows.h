@@ -18,7 +18,7 @@ inline constexpr int kAheadOf = R < kMostRows ? 4 : 2;
 template <int R>
 inline constexpr int kBlocksOf = R < kMostRows ? 4 : 3;
 
-inline constexpr int kFewestKeys = 64;  // of a split
+inline constexpr int kFewestKeys = 64, kMostSplits = kThreads;
 
 // The keys that the mask leaves, in splits.
 struct KeySplits {
@@ -49,10 +49,12 @@ struct DecodeOperands {
   bool one_token;  // [first, last) is what every row may see, but for key_valid
   bool uniform;    // a row without an allowed key gives the mean over all values (else zero)
   KeySplits keys_as_split;
-  SlotView slots;  // where defined, the kernel splits what is visible there
-  int splits;      // that the launch has blocks for
-  float* partial;  // [z, split, row, head_dim], z = batch * kv_heads
-  float* state;    // [z, split, row, 2]: maximum, sum of weights
+  SlotView slots;       // where defined, the kernel splits what is visible there
+  int splits;           // that the launch has blocks for
+  float* partial;       // [z, split, row, head_dim], z = batch * kv_heads
+  float* state;         // [z, split, row, 2]: maximum, sum of weights
+  unsigned* tickets;    // [z, chunk of rows]; null: there is one split
+  bool combined_apart;  // by a kernel of its own
 
   __device__ KeySplits key_splits() const {
     if (!slots.past) return keys_as_split;

@@ -96,6 +96,7 @@ void GpuOps::do_store_tokens(const Tensor& key_slots, const Tensor& value_slots,
   require<Unsupported>(v.dim(3) == k.dim(3), "store_tokens", "values of ", v.dim(3),
                        " channels beside keys of ", k.dim(3));
   in_flight_.note({key_slots, value_slots});
+  if (held_.store(key_slots, value_slots, k, v, past.stored, window.value_or(0))) return;
   const auto go = [&]<class T>(T) {
     store<T>({key_slots, value_slots}, {k, v}, past.stored, window.value_or(0), stream());
   };

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "harness/replay/execute.h"
+#include "kernels/error.h"
 #include "kernels/ops.h"
 #include "tests/gpu/gpu_devices.h"
 
@@ -39,6 +40,7 @@ class Calls {
       for (const int64_t columns : {pieces * vector_, pieces}) norms(columns);
     }
     products();
+    tails();
     state_space();
     for (const int64_t width : {32, 64, 96, 128, 256}) attention(width);
   }
@@ -159,6 +161,39 @@ class Calls {
     call({1, 4, 65, columns}, [&](const Tensor& out) { ops_.matmul(out, a, transposed, true); });
     const Tensor odd = input({1, 4, 65, inner - 1}), other = input({1, 2, inner - 1, columns - 1});
     call({1, 4, 65, columns - 1}, [&](const Tensor& out) { ops_.matmul(out, odd, other, false); });
+  }
+
+  // What is done to a product's row by the threads that make it.
+  void tails() {
+    const int64_t columns = 16;
+    const Tensor x = input({1, 1, 64}), w = input({columns, 64}), v = input({columns, 64});
+    const Shape shape({1, 1, columns});
+    const auto row = [&] { return device_.allocate(storage_, shape); };
+    const Tensor a = row(), b = row(), sum = input(shape), angles = input({1, 1, 8});
+    for (const Activation f :
+         {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::tanh}) {
+      call(shape, [&](const Tensor& out) {
+        ops_.linear(a, x, w);
+        ops_.linear(b, x, v);
+        ops_.gated_activation(out, a, b, f);
+      });
+    }
+    call({1, 2, 1, 8}, [&](const Tensor& out) {
+      const Tensor heads = a.view({1, 1, 2, 8}).transpose(1, 2);
+      ops_.linear(a, x, w);
+      ops_.rotary(heads, heads, angles, angles, RotaryStyle::half);
+      ops_.copy(out, heads);
+    });
+    call(shape, [&](const Tensor& out) {
+      ops_.linear(a, x, w);
+      ops_.add(sum, sum, a);
+      ops_.copy(out, sum);
+    });
+    const Tensor taps = input({columns, 1, 4}), state = input({1, columns, 4});
+    call(shape, [&](const Tensor& out) {
+      ops_.linear(a, x, w);
+      ops_.causal_conv1d(out, state, a, taps, {}, state, Activation::silu);
+    });
   }
 
   // T tokens of H heads, P wide, with G groups of N states.
