@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from python_inspector.errors import ResumeError
+from python_inspector.format.host_copy import HostCopy
 from python_inspector.format.payload import (
     OutputFile,
     Payload,
@@ -88,7 +89,7 @@ class Spool:
         if size < BESIDE:
             return self._add_small(t, elsewhere)
         self._room.take(size)
-        own = t.detach().clone(memory_format=torch.contiguous_format)  # the run goes on
+        own = HostCopy(t)
         entry = _Entry(room=size)
         self._enter(entry)
         self._pool().submit(self._hash, entry, own, elsewhere)
@@ -169,8 +170,9 @@ class Spool:
         if self._failed is not None:  # while this one came
             self._fail(self._failed)
 
-    def _hash(self, entry: _Entry, t: torch.Tensor, elsewhere: Elsewhere | None) -> None:
+    def _hash(self, entry: _Entry, own: HostCopy, elsewhere: Elsewhere | None) -> None:
         try:
+            t = own.take()
             entry.data = tensor_bytes(t)
             entry.payload = payload_of(t, entry.data, elsewhere)
         except BaseException as error:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 
 from python_inspector.oracle.grouped import grouped_product
-from python_inspector.oracle.simulation import product
+from python_inspector.oracle.simulation import is_host, product
 
 U = 2.0**-24
 """Unit roundoff of float32."""
@@ -64,8 +64,18 @@ def noise(
     """
     if exact.is_complex():
         return _complex(name, exact)
-    if name in EXACT or exact.numel() == 0 or is_whole(exact):
+    if name in EXACT or exact.numel() == 0:
         return []
+    rounds = is_rounded(exact)
+    if rounds is False:
+        return []
+    parts = _noise(name, func, args, kwargs, exact)
+    return [replace(part, scale=if_rounded(rounds, part.scale)) for part in parts]
+
+
+def _noise(
+    name: str, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], exact: torch.Tensor
+) -> list[Noise]:
     length = terms(name, args, exact)
     rule = _SUMS.get(name)
     if rule is not None:
@@ -84,12 +94,20 @@ def noise(
     return [own]
 
 
-def is_whole(exact: torch.Tensor) -> bool:
-    """Counts, ids, one-hot rows: every kernel has them exactly."""
+def is_rounded(exact: torch.Tensor) -> bool | torch.Tensor:
+    """False for counts, ids, one-hot rows: every kernel has them exactly. Of an accelerator's the
+    answer stays there: a host that waits for it at every operation cannot run ahead."""
+    if not is_host(exact.device):
+        return (exact != exact.round()).any()
     first = float(exact[(0,) * exact.ndim])  # most often tells, and need not read them all
     if not math.isinf(first) and not first.is_integer():
-        return False
-    return bool((exact == exact.round()).all())
+        return True
+    return not bool((exact == exact.round()).all())
+
+
+def if_rounded(rounded: bool | torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """A noise's scale, 0 where is_rounded() says no."""
+    return scale if isinstance(rounded, bool) else torch.where(rounded, scale, 0.0)
 
 
 def _complex(name: str, exact: torch.Tensor) -> list[Noise]:

@@ -23,7 +23,15 @@ from torch._ops import OpOverload
 from python_inspector.compatibility import decomposed
 from python_inspector.format.recording import DTYPES
 from python_inspector.oracle import truncation
-from python_inspector.oracle.arithmetic import FUNCTIONS, is_whole, name_of, noise, of_sum, terms
+from python_inspector.oracle.arithmetic import (
+    FUNCTIONS,
+    if_rounded,
+    is_rounded,
+    name_of,
+    noise,
+    of_sum,
+    terms,
+)
 from python_inspector.oracle.attention_model import attend, is_attention
 from python_inspector.oracle.batched import batched
 from python_inspector.oracle.choices import doubt
@@ -153,10 +161,11 @@ class _Rounded(DispatchMode):
         first = exact[0] if operands.stacked else exact
         stacked = operands.stacked
         self._simulation.check(first.numel(), exact.device)
-        if self._simulation.samples() and not is_whole(first):
+        rounds = bool(self._simulation.samples()) and is_rounded(first)
+        if rounds is not False:
             (a, b), _ = operands.first_row()
             magnitudes = contraction.of(a.abs(), b.abs(), (False, False))
-            scale = of_sum(magnitudes, first, contraction.terms)
+            scale = if_rounded(rounds, of_sum(magnitudes, first, contraction.terms))
             exact, stacked = self._simulation.perturb(exact, scale, stacked), True
         result: torch.Tensor = self._kept(exact, args[0].dtype, stacked)
         self._note("sum", Operands(self._stacks, args, kwargs, wide=False), result)

@@ -27,7 +27,9 @@ LARGE_ON_DEVICE = 1 << 28
 LIMIT = 1 << 26
 """Elements of a float64 stack of samples, on a CPU."""
 LIMIT_ON_DEVICE = 1 << 29
-"""The same on an accelerator."""
+"""The same on an accelerator, at least;"""
+SHARE_OF_DEVICE = 12
+"""a stack may take the twelfth part of its memory."""
 
 
 class TooLargeError(RuntimeError):
@@ -51,6 +53,9 @@ class Simulation:
     """Operations, by their place in the list, whose 16-bit results stay in float32."""
     operations: list[dict[str, Any]] = field(default_factory=list)
     """What the run computed, in order, as the recording lists it."""
+    losses: dict[int, tuple[torch.Tensor, torch.Tensor]] | None = None
+    """What truncation loses in each operation, by its place in the list: to be shared with the runs
+    of further kernels; None where there are none."""
     stacks: Stacks = field(init=False)
 
     def __post_init__(self) -> None:
@@ -74,7 +79,7 @@ class Simulation:
         return dtype in NARROW and len(self.operations) in self.kept
 
     def check(self, elements: int, device: torch.device) -> None:
-        limit = self.limit or (LIMIT if device.type == "cpu" else LIMIT_ON_DEVICE)
+        limit = self.limit or _limit(device)
         if self.rows > 2 and self.rows * elements > limit:
             raise TooLargeError(f"{self.rows} runs of {elements} elements, at most {limit}")
 
@@ -97,10 +102,14 @@ class Simulation:
         normal number."""
         out = self.spread_out(exact, stacked)
         for samples in self.samples() if of is None else of:
-            off = samples.normal(scale) * scale
+            normal, rows = samples.normal(scale), out[samples.rows]
             if exact.is_complex():
-                off = torch.complex(off, samples.normal(scale) * scale)
-            out[samples.rows].add_(off if times is None else off * times)
+                off = torch.complex(normal * scale, samples.normal(scale) * scale)
+                rows.add_(off if times is None else off * times)
+            elif times is None:
+                rows.addcmul_(normal, scale)
+            else:
+                rows.addcmul_(normal * scale, times)
         return out
 
 
@@ -217,13 +226,28 @@ def _as_float32(number: float) -> float:
     return torch.tensor(number, dtype=torch.float32, device="cpu").item()
 
 
+@functools.cache
+def _limit(device: torch.device) -> int:
+    if is_host(device):
+        return LIMIT
+    if device.type != "cuda":
+        return LIMIT_ON_DEVICE
+    memory = torch.cuda.get_device_properties(device).total_memory
+    return max(LIMIT_ON_DEVICE, memory // SHARE_OF_DEVICE // torch.float64.itemsize)
+
+
 def _is_large(t: torch.Tensor) -> bool:
     return t.ndim == 2 and t.numel() > large(t.device)
 
 
 def large(device: torch.device) -> int:
     """Elements of a weight beyond which a product upcasts it piece by piece."""
-    return LARGE if device.type == "cpu" else LARGE_ON_DEVICE
+    return LARGE if is_host(device) else LARGE_ON_DEVICE
+
+
+def is_host(device: torch.device) -> bool:
+    """Whether a tensor's values are there when it is; an accelerator's have to be waited for."""
+    return device.type == "cpu"
 
 
 def widened(operands: Sequence[Any]) -> list[Any]:

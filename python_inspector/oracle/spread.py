@@ -106,11 +106,15 @@ def _groups(
     normals, size = Normals(seed), runs
     parts: list[dict[str, torch.Tensor]] = []
     operations: list[dict[str, Any]] = []
+    losses: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
     done = 0
     while done < runs:
         now = min(size, runs - done)
-        simulation = (
-            Simulation(0, normals, truncating=now) if truncating else Simulation(now, normals)
+        simulation = Simulation(
+            0 if truncating else now,
+            normals,
+            truncating=now if truncating else 0,
+            losses=losses if now < runs else None,
         )
         try:
             rerun = again(run_rounded(simulation, given))

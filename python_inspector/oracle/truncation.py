@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from python_inspector.oracle.simulation import Operands, Simulation
+from python_inspector.oracle.simulation import Operands, Simulation, is_host
 
 BLOCK = 16
 LEAST_TERMS = 1024
@@ -17,6 +17,9 @@ LEAST_TERMS = 1024
 _ROOM = 1 << 16
 """Elements of the blocks' sums that are made at once, on a CPU."""
 _ROOM_ON_DEVICE = 1 << 27
+_LOSSES = 1 << 26
+"""Elements whose losses are kept for further simulated kernels, on a CPU."""
+_LOSSES_ON_DEVICE = 1 << 28
 _GROUP = 4
 """Blocks of which an accelerator looks at one."""
 _OPERANDS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
@@ -32,20 +35,37 @@ def truncated(
     name: str, operands: Operands, exact: torch.Tensor, stacked: bool, simulation: Simulation
 ) -> torch.Tensor:
     """The stack of results before rounding, off in the rows of kernels that truncate."""
-    first, _ = operands.first_row()
-    a, b = (first[i] for i in _OPERANDS[name])
-    lost, variance = loss(a, b)
+    if not stacked:
+        simulation.check(exact.numel(), exact.device)  # before the work
+    lost, variance = _loss_of(name, operands, simulation)
     out = simulation.spread_out(exact, stacked)
     (cutting,) = simulation.samples(truncating=True)
     out[cutting.rows].sub_(lost)
     return simulation.perturb(out, variance.sqrt(), stacked=True, of=[cutting])
 
 
+def _loss_of(
+    name: str, operands: Operands, simulation: Simulation
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The rounded model's, the same for all simulated kernels: those for which there was no room
+    beside others need not make it again."""
+    kept, place = simulation.losses, len(simulation.operations)
+    if kept is not None and place in kept:
+        return kept[place]
+    first, _ = operands.first_row()
+    found = loss(*(first[i] for i in _OPERANDS[name]))
+    if kept is not None:
+        room = _LOSSES if is_host(found[0].device) else _LOSSES_ON_DEVICE
+        if sum(lost.numel() for lost, _ in kept.values()) + found[0].numel() <= room:
+            kept[place] = found
+    return found
+
+
 def loss(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """What a @ b loses by truncation, and the variance of that if every cut fell anywhere."""
     a, b = a.double(), b.double()
     exact = torch.matmul(a, b)
-    lost, squares = _every_cut(a, b, exact) if _is_host(a.device) else _some_cuts(a, b, exact)
+    lost, squares = _every_cut(a, b, exact) if is_host(a.device) else _some_cuts(a, b, exact)
     return lost, squares * (2.0**-46 / 12)
 
 
@@ -57,7 +77,8 @@ def _every_cut(
     step = BLOCK * max(1, _ROOM // max(1, exact.numel()))
     for start in range(0, a.shape[-1], step):
         part = slice(start, start + step)
-        sums = _cut_sums(total, _products(a[..., part], b[..., part, :], BLOCK))
+        products = torch.matmul(*_blocks(a[..., part], b[..., part, :], BLOCK))
+        sums = _cut_sums(total, products)
         squares += _powers(sums).square_().sum(0)
     return exact - total, squares
 
@@ -76,13 +97,17 @@ def _some_cuts(
     looked_at = -1  # the first one is in front of all terms
     step = group * max(1, _ROOM_ON_DEVICE // max(1, exact.numel()))
     for start in range(0, a.shape[-1], step):
-        left, right = a[..., start : start + step], b[..., start : start + step, :]
-        behind = _products(left, right, group).cumsum(0).add_(total)
-        before = torch.cat([total[None], behind[:-1]])
-        sums = _products(left, right, group, BLOCK).add_(_kept(before))
-        total = behind[-1].clone()
-        lost += (sums - _kept(sums)).sum(0)
-        squares += _powers(sums).square_().sum(0)
+        part = slice(start, start + step)
+        left, right = _blocks(a[..., part], b[..., part, :], group)
+        behind = exact.new_empty(1 + len(left), *exact.shape)
+        behind[0] = total
+        torch.bmm(_flat(left), _flat(right), out=_flat(behind[1:]))
+        total = behind.cumsum_(0)[-1].clone()
+        sums = _cut(behind[:-1])  # in place, here and below: each of them is a gigabyte
+        _flat(sums).baddbmm_(_flat(left[..., :BLOCK]), _flat(right[..., :BLOCK, :]))
+        uncut = sums.sum(0)
+        lost += uncut - _cut(sums).sum(0)
+        squares += torch.linalg.vector_norm(_powers(sums), dim=0).square_()
         looked_at += len(sums)
     return lost * (blocks / looked_at), squares * (blocks / looked_at)
 
@@ -96,12 +121,9 @@ def _cut_sums(total: torch.Tensor, products: torch.Tensor) -> torch.Tensor:
     return sums
 
 
-def _is_host(device: torch.device) -> bool:
-    return device.type == "cpu"
-
-
-def _kept(sums: torch.Tensor) -> torch.Tensor:
-    return (sums.view(torch.int64) & _KEPT).view(torch.float64)
+def _cut(sums: torch.Tensor) -> torch.Tensor:
+    """Toward zero to float32, in its place."""
+    return sums.view(torch.int64).bitwise_and_(_KEPT).view(torch.float64)
 
 
 def _powers(sums: torch.Tensor) -> torch.Tensor:
@@ -109,15 +131,18 @@ def _powers(sums: torch.Tensor) -> torch.Tensor:
     return sums.view(torch.int64).bitwise_and_(_POWER).view(torch.float64)
 
 
-def _products(
-    a: torch.Tensor, b: torch.Tensor, length: int, first: int | None = None
-) -> torch.Tensor:
-    """[blocks, ..., rows, columns]: of each block of `length` terms, or its `first` ones, their
-    products' sum."""
+def _blocks(a: torch.Tensor, b: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """[blocks, ..., rows, length] and [blocks, ..., length, columns], zeros behind the last
+    terms."""
     missing = -a.shape[-1] % length
     if missing:
         a = torch.nn.functional.pad(a, (0, missing))
         b = torch.nn.functional.pad(b, (0, 0, 0, missing))
-    blocks = a.shape[-1] // length
-    a = a.unflatten(-1, (blocks, length)).movedim(-2, 0)[..., :first]
-    return torch.matmul(a, b.unflatten(-2, (blocks, length)).movedim(-3, 0)[..., :first, :])
+    count = a.shape[-1] // length
+    a = a.unflatten(-1, (count, length)).movedim(-2, 0)
+    return a, b.unflatten(-2, (count, length)).movedim(-3, 0)
+
+
+def _flat(t: torch.Tensor) -> torch.Tensor:
+    """[..., rows, columns] as [matrices, rows, columns]."""
+    return t.flatten(0, -3)

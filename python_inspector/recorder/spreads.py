@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from python_inspector.format.recording import Later
+from python_inspector.oracle.simulation import is_host
 from python_inspector.oracle.spread import judged, spread_of, spreads_of
 
 MOST = 1 << 10
@@ -104,4 +105,4 @@ def _fill(axes: tuple[str, ...], outputs: list[_Output]) -> None:
 
 
 def _room(device: torch.device) -> int:
-    return ROOM if device.type == "cpu" else ROOM_ON_DEVICE
+    return ROOM if is_host(device) else ROOM_ON_DEVICE

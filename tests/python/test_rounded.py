@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from python_inspector.oracle import spread, truncation
+from python_inspector.oracle import arithmetic, simulation, spread, truncation
 from python_inspector.oracle.replay import run_rounded
 from python_inspector.oracle.rounded import RoundedRunError
 from python_inspector.oracle.simulation import Normals, Simulation, TooLargeError
@@ -94,6 +94,7 @@ def test_functions_are_off_by_two_roundings_and_gelu_by_those_of_its_input() -> 
         assert 1.8 < float(share) < 2.3  # the rounding of the result comes on top
 
 
+@pytest.mark.parametrize("host", [True, False])
 @pytest.mark.parametrize(
     "exact",
     [
@@ -107,9 +108,41 @@ def test_functions_are_off_by_two_roundings_and_gelu_by_those_of_its_input() -> 
         lambda x: functional.one_hot((x > 0).long(), 2).to(x.dtype) @ torch.ones(2, 1),
     ],
 )
-def test_what_every_kernel_has_exactly_has_no_samples(exact: Callable[..., Any]) -> None:
+def test_what_every_kernel_has_exactly_has_no_samples(
+    exact: Callable[..., Any], host: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An accelerator is not asked whether numbers are whole: there all samples may be the same."""
+    monkeypatch.setattr(arithmetic, "is_host", lambda device: host)
     m, simulation = rounded(exact, randn(4, 6))
-    assert simulation.stacks.of(m) is None
+    stack = simulation.stacks.of(m)
+    if host:
+        assert stack is None
+    else:
+        assert stack is None or torch.equal(stack, m.expand_as(stack))
+
+
+@pytest.mark.parametrize("function", [torch.matmul, lambda x, w: (x @ w).log_softmax(-1)])
+def test_an_accelerator_has_the_noise_of_the_host(
+    function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = randn(5, 16).masked_fill(randn(5, 16, seed=1) > 1, 3.0)
+    x[0] = 0  # its first element does not tell
+    found = []
+    for host in (True, False):
+        monkeypatch.setattr(arithmetic, "is_host", lambda device, host=host: host)
+        m, simulation = rounded(function, x, randn(16, 8, seed=2))
+        found.append(samples(simulation, m).clone())
+    assert torch.equal(*found)
+    assert not torch.equal(found[0][0], found[0][1])
+
+
+def test_whole_numbers_beside_infinities_stay_whole_on_an_accelerator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arithmetic, "is_host", lambda device: False)
+    x = torch.tensor([[0.0, -torch.inf], [0.0, 0.0]])
+    m, simulation = rounded(lambda x: x.sum(-1), x)
+    assert torch.equal(samples(simulation, m), torch.tensor([-torch.inf, 0.0]).expand(6, 2))
 
 
 def test_choices_are_those_of_the_run_in_every_sample() -> None:
@@ -356,7 +389,7 @@ def test_an_accelerator_loses_as_much_by_truncation(
     a = randn(24, 2304, dtype=torch.bfloat16)
     b = (randn(2304, 200, dtype=torch.bfloat16, seed=1) + offset).bfloat16()
     lost, variance = truncation.loss(a, b)
-    monkeypatch.setattr(truncation, "_is_host", lambda device: False)
+    monkeypatch.setattr(truncation, "is_host", lambda device: False)
     for room in (1 << 12, 1 << 27):
         monkeypatch.setattr(truncation, "_ROOM_ON_DEVICE", room)
         other, its_variance = truncation.loss(a, b)
@@ -364,6 +397,33 @@ def test_an_accelerator_loses_as_much_by_truncation(
         assert float((other * sign).mean() / (lost * sign).mean()) == pytest.approx(1, rel=0.02)
         assert float(other.norm() / lost.norm()) == pytest.approx(1, rel=0.02)
         assert float(its_variance.mean() / variance.mean()) == pytest.approx(1, rel=0.02)
+
+
+@pytest.mark.parametrize(("room", "made"), [(1 << 20, 1), (0, 2)])
+def test_losses_are_made_once_for_kernels_that_have_no_room_beside_others(
+    room: int, made: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def outputs(result: Any, twin: Any) -> Any:
+        return {"out": (result, ("token", "channel"))}
+
+    def loss(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        calls.append(a.shape)
+        return original(a, b)
+
+    x, w = randn(6, 1024, dtype=torch.bfloat16), randn(1024, 6, dtype=torch.bfloat16, seed=1)
+    found, original = [], truncation.loss
+    monkeypatch.setattr(truncation, "loss", loss)
+    monkeypatch.setattr(truncation, "_LOSSES", room)
+    for most in (1 << 20, 4 * 36):  # all six at once, three at once
+        calls: list[torch.Size] = []
+        monkeypatch.setattr(simulation, "_limit", lambda device, most=most: most)
+        spread._truncate.clear()
+        result = simulate(lambda run: run(torch.matmul, (x, w), {}), outputs, 6, "x")
+        assert result is not None
+        found.append(result)
+    assert len(calls) == made
+    assert torch.equal(found[0].truncated["out"], found[1].truncated["out"])
+    assert torch.equal(found[0].outputs["out"], found[1].outputs["out"])
 
 
 def test_kernels_that_round_and_that_truncate_have_the_same_bits_side_by_side_as_apart() -> None:
