@@ -1,6 +1,9 @@
 #include "harness/judge/classes.h"
 
 #include <cmath>
+#include <utility>
+
+#include "kernels/shared_loop.h"
 
 namespace plumb::harness {
 namespace {
@@ -18,6 +21,26 @@ void note(int64_t& total, int64_t& first, size_t i) {
   if (total++ == 0) first = static_cast<int64_t>(i);
 }
 
+void add(ClassCounts& to, const ClassCounts& part) {
+  to.finite += part.finite;
+  to.plus_infinity += part.plus_infinity;
+  to.minus_infinity += part.minus_infinity;
+  to.nan += part.nan;
+}
+
+// What comes behind in index order.
+void add(ClassCheck& to, const ClassCheck& part) {
+  add(to.y, part.y);
+  add(to.reference, part.reference);
+  add(to.rounded, part.rounded);
+  to.range_hazards += part.range_hazards;
+  to.unknown_oracle += part.unknown_oracle;
+  if (to.wrong == 0) to.first_wrong = part.first_wrong;
+  if (to.padded_wrong == 0) to.first_padded_wrong = part.first_padded_wrong;
+  to.wrong += part.wrong;
+  to.padded_wrong += part.padded_wrong;
+}
+
 }  // namespace
 
 ValueClass class_of(double x) {
@@ -29,33 +52,41 @@ ValueClass class_of(double x) {
 ClassCheck check_classes(const std::vector<double>& y, const std::vector<double>& reference,
                          const std::vector<double>& o, const std::vector<uint8_t>& valid,
                          DType storage) {
-  ClassCheck out;
-  out.outcomes.assign(y.size(), ClassOutcome::compare);
+  static_assert(ClassOutcome() == ClassOutcome::compare);
+  std::vector<ClassOutcome> outcomes = shared_zeros<ClassOutcome>(y.size());
   const double largest = info(storage).max;
-  for (size_t i = 0; i < y.size(); ++i) {
-    const ValueClass of_y = class_of(y[i]);
-    const ValueClass of_reference = class_of(reference[i]);
-    if (!valid[i]) {
-      const bool allowed = of_y == ValueClass::finite || of_y == of_reference;
-      if (!allowed) note(out.padded_wrong, out.first_padded_wrong, i);
-      continue;
+  const auto check_part = [&](size_t begin, size_t end) {
+    ClassCheck out;
+    for (size_t i = begin; i < end; ++i) {
+      const ValueClass of_y = class_of(y[i]);
+      const ValueClass of_reference = class_of(reference[i]);
+      if (!valid[i]) {
+        const bool allowed = of_y == ValueClass::finite || of_y == of_reference;
+        if (!allowed) note(out.padded_wrong, out.first_padded_wrong, i);
+        continue;
+      }
+      const bool may_overflow =
+          !(std::fabs(o[i]) <= largest);  // rounding is dear, and rarely needed
+      const ValueClass of_rounded = class_of(may_overflow ? round_to(storage, o[i]) : o[i]);
+      count(out.y, of_y);
+      count(out.reference, of_reference);
+      count(out.rounded, of_rounded);
+      const bool as_rounded = of_y != ValueClass::nan && of_y == of_rounded;
+      if (of_y == of_reference || as_rounded) {
+        if (of_y != of_reference) ++out.range_hazards;
+        if (of_y != ValueClass::finite) outcomes[i] = ClassOutcome::skip;
+        continue;
+      }
+      note(out.wrong, out.first_wrong, i);
+      outcomes[i] = ClassOutcome::wrong;
+      const bool overflowed = of_reference != ValueClass::finite;
+      if (overflowed && std::isnan(o[i]) && of_y == ValueClass::finite) ++out.unknown_oracle;
     }
-    const bool may_overflow = !(std::fabs(o[i]) <= largest);  // rounding is dear, and rarely needed
-    const ValueClass of_rounded = class_of(may_overflow ? round_to(storage, o[i]) : o[i]);
-    count(out.y, of_y);
-    count(out.reference, of_reference);
-    count(out.rounded, of_rounded);
-    const bool as_rounded = of_y != ValueClass::nan && of_y == of_rounded;
-    if (of_y == of_reference || as_rounded) {
-      if (of_y != of_reference) ++out.range_hazards;
-      if (of_y != ValueClass::finite) out.outcomes[i] = ClassOutcome::skip;
-      continue;
-    }
-    note(out.wrong, out.first_wrong, i);
-    out.outcomes[i] = ClassOutcome::wrong;
-    const bool overflowed = of_reference != ValueClass::finite;
-    if (overflowed && std::isnan(o[i]) && of_y == ValueClass::finite) ++out.unknown_oracle;
-  }
+    return out;
+  };
+  ClassCheck out;
+  for (const ClassCheck& part : shared_parts(y.size(), check_part)) add(out, part);
+  out.outcomes = std::move(outcomes);
   return out;
 }
 

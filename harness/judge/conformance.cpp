@@ -4,7 +4,9 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
-#include <optional>
+
+#include "harness/judge/median.h"
+#include "kernels/shared_loop.h"
 
 namespace plumb::harness {
 namespace {
@@ -14,14 +16,21 @@ bool same_value(double a, double b) { return a == b || (std::isnan(a) && std::is
 // What float32 arithmetic on values of ordinary size may be off by. An element that is tiny because
 // its terms cancel (GeLU's tail in the textbook form) has a last bit that no contract determines.
 double noise(const std::vector<double>& model, const std::vector<uint8_t>& valid) {
-  std::vector<double> sizes;
-  for (size_t i = 0; i < model.size(); ++i) {
-    if (valid[i] && std::isfinite(model[i])) sizes.push_back(std::fabs(model[i]));
-  }
-  if (sizes.empty()) return 0;
-  const auto middle = sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2);
-  std::nth_element(sizes.begin(), middle, sizes.end());
-  return kLimits.conformance_noise * unit_roundoff(DType::f32) * *middle;
+  const double middle = upper_median(model.size(), [&](size_t i) {
+    return valid[i] && std::isfinite(model[i]) ? std::fabs(model[i]) : std::nan("");
+  });
+  return kLimits.conformance_noise * unit_roundoff(DType::f32) * middle;
+}
+
+bool any_differs(const std::vector<double>& y, const std::vector<double>& model,
+                 const std::vector<uint8_t>& valid) {
+  const auto in_part = [&](size_t begin, size_t end) -> uint8_t {
+    size_t i = begin;
+    while (i < end && (!valid[i] || same_value(y[i], model[i]))) ++i;
+    return i < end;
+  };
+  const std::vector<uint8_t> parts = shared_parts(y.size(), in_part);
+  return std::find(parts.begin(), parts.end(), 1) != parts.end();
 }
 
 // Roundings of a row's bottleneck that fall otherwise, on average: a sum's own share of each.
@@ -104,17 +113,30 @@ Conformance conformance(const std::vector<double>& y, const std::vector<double>&
   Conformance out;
   const auto columns = static_cast<size_t>(rule.columns);
   std::vector<int64_t> differ_in(y.size() / columns, 0);  // of each row
-  std::optional<double> negligible;  // worked out when the first element differs
-  for (size_t i = 0; i < y.size(); ++i) {
-    if (!valid[i]) continue;
-    ++out.n;
-    if (same_value(y[i], model[i])) continue;
-    if (!negligible) negligible = noise(model, valid);
-    const double ulp = 2 * rule.u_store * std::fabs(model[i]);
-    const bool undetermined = ulp <= kLimits.conformance_undetermined * *negligible;
-    if (undetermined && std::fabs(y[i] - model[i]) <= ulp + *negligible) continue;
-    if (out.differ++ == 0) out.first = static_cast<int64_t>(i);
-    ++differ_in[i / columns];
+  const double negligible = any_differs(y, model, valid) ? noise(model, valid) : 0;
+  struct Count {
+    int64_t n = 0, differ = 0, first = -1;
+  };
+  const LoopParts rows(differ_in.size(), 1, y.size());
+  std::vector<Count> counts(rows.count());
+  for_parts(rows, [&](size_t begin, size_t end, size_t part) {
+    Count count;
+    for (size_t i = begin * columns; i < end * columns; ++i) {
+      if (!valid[i]) continue;
+      ++count.n;
+      if (same_value(y[i], model[i])) continue;
+      const double ulp = 2 * rule.u_store * std::fabs(model[i]);
+      const bool undetermined = ulp <= kLimits.conformance_undetermined * negligible;
+      if (undetermined && std::fabs(y[i] - model[i]) <= ulp + negligible) continue;
+      if (count.differ++ == 0) count.first = static_cast<int64_t>(i);
+      ++differ_in[i / columns];
+    }
+    counts[part] = count;
+  });
+  for (const Count& count : counts) {
+    out.n += count.n;
+    if (out.differ == 0) out.first = count.first;
+    out.differ += count.differ;
   }
   out.set_aside = largest(std::move(differ_in), rows_aside(rule, out.n / rule.columns));
   const double growth = kLimits.conformance_growth;

@@ -70,8 +70,10 @@ CaseArrays load_arrays(const OutputCase& c) {
     a.o = to_matrix(c.oracle, a.layout);
     return a;
   }
-  a.o = a.r;
-  for (size_t i = 0; i < a.delta.size(); ++i) a.o[i] += a.delta[i];
+  a.o = shared_copy(a.r);
+  shared_loop(a.delta.size(), [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) a.o[i] += a.delta[i];
+  });
   return a;
 }
 

@@ -1,23 +1,16 @@
 #include "harness/judge/reference_scales.h"
 
 #include <array>
-#include <bit>
 #include <numeric>
 
 #include "harness/judge/limits.h"
+#include "harness/judge/median.h"
 #include "harness/judge/sums.h"
 
 namespace plumb::harness {
 namespace {
 
 constexpr double kMedianToSigma = 0.6745;  // median |x| of a normal distribution with sigma 1
-
-// Which of 256 parts of the range below the largest a value lies in, eight per power of two; the
-// last one has the rest. The bits of doubles without a sign are in their order.
-size_t part_of(double value, double largest) {
-  const auto steps = [](double x) { return std::bit_cast<uint64_t>(x) >> 49; };
-  return std::min<size_t>(steps(largest) - steps(value), 255);
-}
 
 // Leaves of many values, none of them negative, those that lie next to the middle one, and the
 // largest of those below; how many are below. Selecting from all of them would cost a misguessed
@@ -30,14 +23,14 @@ struct Middle {
 
 Middle around_middle(const std::vector<double>& values) {
   const double largest = *std::max_element(values.begin(), values.end());
-  std::array<size_t, 256> counts{};
-  for (const double x : values) ++counts[part_of(x, largest)];
+  std::array<size_t, kMedianParts> counts{};
+  for (const double x : values) ++counts[median_part(x, largest)];
   Middle out;
   size_t part = 0, above = 0;
   for (; values.size() - above - counts[part] > values.size() / 2; ++part) above += counts[part];
   out.below = values.size() - above - counts[part];
   for (const double x : values) {
-    const size_t of = part_of(x, largest);
+    const size_t of = median_part(x, largest);
     if (of == part) out.values.push_back(x);
     if (of > part) out.largest_below = std::max(out.largest_below, x);
   }
@@ -65,33 +58,54 @@ double median(std::vector<double>& values) {
 }
 
 void set_totals(ReferenceScales& s) {
-  double first = 0, max_abs = 0;
-  int64_t n = 0;
-  bool constant = true;
-  for (size_t i = 0; i < s.o.size(); ++i) {
-    if (!s.usable[i]) continue;
-    if (n++ == 0) first = s.o[i];
-    constant = constant && s.o[i] == first;
-    max_abs = std::max(max_abs, std::fabs(s.o[i]));
+  struct Totals {
+    double first = 0, max_abs = 0;
+    int64_t n = 0;
+    bool constant = true;
+  };
+  const auto totals_of = [&](size_t begin, size_t end) {
+    Totals out;
+    for (size_t i = begin; i < end; ++i) {
+      if (!s.usable[i]) continue;
+      if (out.n++ == 0) out.first = s.o[i];
+      out.constant = out.constant && s.o[i] == out.first;
+      out.max_abs = std::max(out.max_abs, std::fabs(s.o[i]));
+    }
+    return out;
+  };
+  Totals all;
+  for (const Totals& part : shared_parts(s.o.size(), totals_of)) {
+    if (part.n == 0) continue;
+    if (all.n == 0) all.first = part.first;
+    all.constant = all.constant && part.constant && part.first == all.first;
+    all.max_abs = std::max(all.max_abs, part.max_abs);
+    all.n += part.n;
   }
-  s.n = n;
-  s.constant = constant;
-  s.max_abs = max_abs;
+  s.n = all.n;
+  s.constant = all.constant;
+  s.max_abs = all.max_abs;
   s.sum_o2 = chunked_sum(s.o.size(), [&](size_t i) { return s.usable[i] ? s.o[i] * s.o[i] : 0.0; });
 }
 
 void set_row_scales(ReferenceScales& s) {
   const auto columns = static_cast<size_t>(s.layout.columns);
   s.row_scale.assign(static_cast<size_t>(s.layout.rows), 0);
-  std::vector<double> magnitudes, medians;
-  for (size_t row = 0; row < s.row_scale.size(); ++row) {
-    magnitudes.clear();
-    for (size_t i = row * columns; i < (row + 1) * columns; ++i) {
-      if (s.usable[i]) magnitudes.push_back(std::fabs(s.o[i]));
+  std::vector<uint8_t> counts(s.row_scale.size(), 0);
+  const LoopParts parts(s.row_scale.size(), 1, s.o.size());
+  for_parts(parts, [&](size_t first_row, size_t end_row, size_t) {
+    std::vector<double> magnitudes;
+    for (size_t row = first_row; row < end_row; ++row) {
+      magnitudes.clear();
+      for (size_t i = row * columns; i < (row + 1) * columns; ++i) {
+        if (s.usable[i]) magnitudes.push_back(std::fabs(s.o[i]));
+      }
+      counts[row] = !magnitudes.empty();
+      if (counts[row]) s.row_scale[row] = median(magnitudes) / kMedianToSigma;
     }
-    if (magnitudes.empty()) continue;
-    s.row_scale[row] = median(magnitudes) / kMedianToSigma;
-    medians.push_back(s.row_scale[row]);
+  });
+  std::vector<double> medians;
+  for (size_t row = 0; row < counts.size(); ++row) {
+    if (counts[row]) medians.push_back(s.row_scale[row]);
   }
   s.valid_rows = static_cast<int64_t>(medians.size());
   const double smallest = kLimits.smallest_scale * median(medians);
@@ -104,12 +118,7 @@ FamilyScales family_scales(const ReferenceScales& s, Partition partition) {
   out.sizes.assign(groups, 0);
   out.scales.assign(groups, 0);
   add_groups(out.scales, partition, [&](size_t i) { return s.usable[i] ? s.o[i] * s.o[i] : 0.0; });
-  size_t i = 0;
-  for (const int64_t row : partition.row_part) {
-    for (const int64_t column : partition.column_part) {
-      out.sizes[static_cast<size_t>(row + column)] += s.usable[i++];
-    }
-  }
+  add_groups(out.sizes, partition, [&](size_t i) { return int64_t{s.usable[i]}; });
   std::vector<double> rms;
   int64_t size = 0;
   for (size_t g = 0; g < groups; ++g) {
@@ -140,7 +149,9 @@ ReferenceScales reference_scales(const Layout& layout, std::vector<double> o,
   out.storage = storage;
   out.o = std::move(o);
   out.usable = valid;
-  for (size_t i = 0; i < out.o.size(); ++i) out.usable[i] = valid[i] && std::isfinite(out.o[i]);
+  shared_loop(out.o.size(), [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) out.usable[i] = valid[i] && std::isfinite(out.o[i]);
+  });
   set_totals(out);
   set_row_scales(out);
   for (Partition& family : error_families(out.layout)) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "harness/judge/distribution.h"
 #include "harness/judge/limits.h"
@@ -56,6 +57,29 @@ GroupStatistic worst_group(const std::vector<double>& errors, const FamilyScales
   return out;
 }
 
+// The largest of [0, n), and where it is first.
+template <class Term>
+NamedValue largest_of(size_t n, Term term) {
+  NamedValue out;
+  const auto take = [](NamedValue& largest, double v, int64_t at) {
+    if (!exceeds(v, largest.value)) return;
+    largest.value = v;
+    largest.at = at;
+  };
+  const auto of_part = [&](size_t begin, size_t end) {
+    NamedValue part;
+    for (size_t i = begin; i < end; ++i) take(part, term(i), static_cast<int64_t>(i));
+    return part;
+  };
+  for (const NamedValue& part : shared_parts(n, of_part)) take(out, part.value, part.at);
+  return out;
+}
+
+// Adds the counts of a part of the elements to those of others.
+void add_counts(std::vector<int64_t>& counts, const std::vector<int64_t>& others) {
+  for (size_t i = 0; i < counts.size(); ++i) counts[i] += others[i];
+}
+
 // What an informative statistic is computed from.
 struct Sample {
   const std::vector<double>& y;
@@ -79,15 +103,7 @@ struct Sample {
   }
   template <class Term>
   NamedValue largest(Term term) const {
-    NamedValue out;
-    for (size_t i = 0; i < y.size(); ++i) {
-      if (!judged[i]) continue;
-      const double v = term(i);
-      if (!exceeds(v, out.value)) continue;
-      out.value = v;
-      out.at = static_cast<int64_t>(i);
-    }
-    return out;
+    return largest_of(y.size(), [&](size_t i) { return judged[i] ? term(i) : 0.0; });
   }
 };
 
@@ -176,24 +192,34 @@ Sample sample_of(const std::vector<double>& y, const ReferenceScales& scales,
                  const std::vector<uint8_t>& skipped) {
   Sample out{y, scales, scales.usable};
   out.unit = is_floating(scales.storage) ? unit_roundoff(scales.storage) : 1;
-  for (size_t i = 0; i < y.size(); ++i) {
-    out.judged[i] = scales.usable[i] && !skipped[i];
-    if (!out.judged[i]) continue;
-    ++out.n;
-    ++out.octaves[static_cast<size_t>(
-        octave_of(quotient(std::fabs(out.d(i)), out.unit * out.scale(i))))];
-  }
+  const auto octaves_of = [&](size_t begin, size_t end) {
+    std::vector<int64_t> counts(kOctaves, 0);
+    for (size_t i = begin; i < end; ++i) {
+      out.judged[i] = scales.usable[i] && !skipped[i];
+      if (!out.judged[i]) continue;
+      ++counts[static_cast<size_t>(
+          octave_of(quotient(std::fabs(out.d(i)), out.unit * out.scale(i))))];
+    }
+    return counts;
+  };
+  for (const auto& counts : shared_parts(y.size(), octaves_of)) add_counts(out.octaves, counts);
+  out.n = std::accumulate(out.octaves.begin(), out.octaves.end(), int64_t{0});
   out.energy = out.sum([&](size_t i) { return out.d(i) * out.d(i); });
   return out;
 }
 
 std::vector<int64_t> ulp_histogram(const Sample& s) {
+  const auto bins_of = [&](size_t begin, size_t end) {
+    std::vector<int64_t> counts(kUlpBins, 0);
+    for (size_t i = begin; i < end; ++i) {
+      if (!s.judged[i]) continue;
+      const double rounded = round_quickly(s.scales.storage, s.o(i));
+      ++counts[static_cast<size_t>(ulp_bin(ulp_distance(s.scales.storage, s.y[i], rounded)))];
+    }
+    return counts;
+  };
   std::vector<int64_t> out(kUlpBins, 0);
-  for (size_t i = 0; i < s.y.size(); ++i) {
-    if (!s.judged[i]) continue;
-    const double rounded = round_quickly(s.scales.storage, s.o(i));
-    ++out[static_cast<size_t>(ulp_bin(ulp_distance(s.scales.storage, s.y[i], rounded)))];
-  }
+  for (const auto& counts : shared_parts(s.y.size(), bins_of)) add_counts(out, counts);
   return out;
 }
 
@@ -255,23 +281,22 @@ Statistics statistics(const std::vector<double>& values, const ReferenceScales& 
   for (size_t k = 0; k < errors.size(); ++k) {
     out.families.push_back(worst_group(errors[k], scales.families[k]));
   }
-  int64_t i = 0;
-  for (int64_t row = 0; row < scales.layout.rows; ++row) {
-    for (int64_t column = 0; column < scales.layout.columns; ++column, ++i) {
-      const auto at = static_cast<size_t>(i);
-      if (!scales.usable[at] || skipped[at]) continue;
-      const double v = quotient(std::fabs(values[at] - scales.o[at]), scales.element_scale(row, i));
-      if (!exceeds(v, out.element)) continue;
-      out.element = v;
-      out.element_at = i;
-    }
-  }
+  const NamedValue element = largest_of(values.size(), [&](size_t i) {
+    if (!scales.usable[i] || skipped[i]) return 0.0;
+    const auto at = static_cast<int64_t>(i);
+    const double scale = scales.element_scale(at / scales.layout.columns, at);
+    return quotient(std::fabs(values[i] - scales.o[i]), scale);
+  });
+  out.element = element.value;
+  out.element_at = element.at;
   return out;
 }
 
 std::vector<uint8_t> not_finite(const std::vector<double>& values) {
   std::vector<uint8_t> out(values.size());
-  for (size_t i = 0; i < values.size(); ++i) out[i] = !std::isfinite(values[i]);
+  shared_loop(values.size(), [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) out[i] = !std::isfinite(values[i]);
+  });
   return out;
 }
 

@@ -60,15 +60,15 @@ std::vector<double> rounded(const std::vector<double>& o, DType storage) {
   return out;
 }
 
-// What y's classes are held to.
-std::vector<double> class_reference(const OutputCase& c, const CaseArrays& a, Rule rule) {
-  if (rule == Rule::bits) return rounded(a.o, c.y.dtype());
+// What y's classes are held to: one of the arrays, or what is made of them in `made`.
+const std::vector<double>& class_reference(const OutputCase& c, const CaseArrays& a, Rule rule,
+                                           std::vector<double>& made) {
   if (rule == Rule::gates) return a.r.empty() ? a.model : a.r;
-  std::vector<double> out = a.o;
-  for (size_t i = 0; i < a.delta.size() && !c.oracle.defined(); ++i) {
-    if (std::isnan(out[i]) && std::isinf(a.delta[i])) out[i] = 0;  // r overflowed, o was finite
+  made = rule == Rule::bits ? rounded(a.o, c.y.dtype()) : a.o;
+  for (size_t i = 0; i < a.delta.size() && rule == Rule::float64 && !c.oracle.defined(); ++i) {
+    if (std::isnan(made[i]) && std::isinf(a.delta[i])) made[i] = 0;  // r overflowed, o was finite
   }
-  return out;
+  return made;
 }
 
 std::string place(const Layout& layout, int64_t position) {
@@ -304,12 +304,15 @@ OutputVerdict judge(const OutputCase& c) {
                     a.r[static_cast<size_t>(at)], ", at ", place(a.layout, at));
     return v;
   }
-  const ReferenceScales scales = reference_scales(a.layout, a.o, a.valid, c.y.dtype());
-  const std::vector<double> expected = class_reference(c, a, rule);
+  const ReferenceScales scales = reference_scales(a.layout, shared_copy(a.o), a.valid, c.y.dtype());
+  std::vector<double> made;
+  const std::vector<double>& expected = class_reference(c, a, rule, made);
   v.classes = check_classes(a.y, expected, a.o, a.valid, c.y.dtype());
   const std::vector<ClassOutcome> outcomes = std::move(v.classes.outcomes);
   std::vector<uint8_t> skipped(outcomes.size());
-  for (size_t i = 0; i < skipped.size(); ++i) skipped[i] = outcomes[i] == ClassOutcome::skip;
+  shared_loop(skipped.size(), [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) skipped[i] = outcomes[i] == ClassOutcome::skip;
+  });
   class_gates(v, a.layout);
 
   v.floors = floors(c.contract, c.stages, c.max_abs_score);

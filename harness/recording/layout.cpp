@@ -4,6 +4,7 @@
 #include <array>
 
 #include "kernels/error.h"
+#include "kernels/shared_loop.h"
 
 namespace plumb::harness {
 namespace {
@@ -46,10 +47,13 @@ Offsets offsets_of(const Layout& layout, const std::array<int64_t, kMaxRank>& st
 
 template <class T, class Convert>
 void gather(const T* data, const Offsets& at, std::vector<double>& out, Convert convert) {
-  size_t i = 0;
-  for (const int64_t row : at.row) {
-    for (const int64_t column : at.column) out[i++] = convert(data[row + column]);
-  }
+  const LoopParts rows(at.row.size(), 1, out.size());
+  for_parts(rows, [&](size_t begin, size_t end, size_t) {
+    size_t i = begin * at.column.size();
+    for (size_t row = begin; row < end; ++row) {
+      for (const int64_t column : at.column) out[i++] = convert(data[at.row[row] + column]);
+    }
+  });
 }
 
 struct Range {
@@ -190,7 +194,7 @@ Layout layout_of(const Shape& shape, const std::vector<std::string>& axes,
 std::vector<double> to_matrix(const Tensor& t, const Layout& layout) {
   require(t.shape() == layout.shape, "judge", "a tensor of shape ", t.shape(),
           " beside one of shape ", layout.shape);
-  std::vector<double> out(static_cast<size_t>(layout.size()));
+  std::vector<double> out = shared_zeros<double>(static_cast<size_t>(layout.size()));
   if (out.empty()) return out;
   std::array<int64_t, kMaxRank> strides{};
   for (int axis = 0; axis < t.rank(); ++axis) strides[static_cast<size_t>(axis)] = t.stride(axis);

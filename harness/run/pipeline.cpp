@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/error.h"
+#include "kernels/shared_loop.h"
 
 namespace plumb::harness {
 namespace {
@@ -54,7 +55,14 @@ bool Pipeline::run(const std::vector<Job>& jobs, size_t first, size_t count,
   return true;
 }
 
+int64_t Pipeline::bytes_of(const Job& job) const {
+  const DType dtype = dtype_of_run(*job.recording, device_.name(), *job.options);
+  return bytes_in_flight(*job.recording, *job.checkpoint, dtype, job.options->referee);
+}
+
 bool Pipeline::run_alone(const Job& job, size_t index) {
+  const std::unique_ptr<ThreadPool> threads = threads_for(bytes_of(job));
+  const LoopThreads lent(threads.get());
   CheckpointRun run(*job.recording, *job.checkpoint, device_.name(), *job.options);
   force_impl(device_, *job.options);
   run.prepare();
@@ -71,9 +79,7 @@ void Pipeline::admit(const std::vector<Job>& jobs, size_t end) {
   const size_t most = kAheadPerThread * oracles_.size();
   while (slots_.size() < most && first_ + slots_.size() < end) {
     const Job& job = jobs[first_ + slots_.size()];
-    const int64_t bytes = bytes_in_flight(
-        *job.recording, *job.checkpoint, dtype_of_run(*job.recording, device_.name(), *job.options),
-        job.options->referee);
+    const int64_t bytes = bytes_of(job);
     if (!slots_.empty() && bytes_ + bytes > memory_) return;
     auto slot = std::make_unique<Slot>();
     slot->run = std::make_unique<CheckpointRun>(*job.recording, *job.checkpoint, device_.name(),
@@ -97,7 +103,18 @@ void Pipeline::set(Slot& slot, State state) {
   changed_.notify_one();
 }
 
+// What takes a share of the memory keeps others out of it: it has that share of the threads.
+std::unique_ptr<ThreadPool> Pipeline::threads_for(int64_t bytes) const {
+  const double share =
+      static_cast<double>(bytes) / static_cast<double>(std::max<int64_t>(memory_, 1));
+  const auto most = static_cast<double>(oracles_.size());
+  const auto threads = static_cast<int>(std::min(share, 1.0) * most);
+  return threads > 1 ? std::make_unique<ThreadPool>(threads) : nullptr;
+}
+
 void Pipeline::judge(Slot& slot, int thread) {
+  const std::unique_ptr<ThreadPool> threads = threads_for(slot.bytes);
+  const LoopThreads lent(threads.get());
   slot.run->judge(*oracles_[static_cast<size_t>(thread)]);
   if (!slot.run->wants_explanation()) {
     slot.result = finish_(*slot.run);

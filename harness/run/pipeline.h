@@ -14,6 +14,7 @@
 #include "harness/run/job.h"
 #include "harness/run/task_pool.h"
 #include "kernels/device.h"
+#include "kernels/thread_pool.h"
 
 namespace plumb::harness {
 
@@ -56,6 +57,8 @@ class Pipeline {
   bool await(const std::vector<Job>& jobs, size_t index, size_t end);
   bool execute(const Job& job, size_t index);
   bool run_alone(const Job& job, size_t index);
+  int64_t bytes_of(const Job& job) const;
+  std::unique_ptr<ThreadPool> threads_for(int64_t bytes) const;  // null: none beside the own one
   void judge(Slot& slot, int thread);
   void set(Slot& slot, State state);
   void begins(size_t job);

@@ -1,6 +1,7 @@
 // Sums that are added several at a time have the bits of those that are added one after the other.
 #include "harness/judge/sums.h"
 
+#include "harness/judge/median.h"
 #include "harness/recording/layout.h"
 #include "tests/catch.h"
 #include "tests/harness/judge_support.h"
@@ -35,11 +36,27 @@ TEST_CASE("a chunked sum is that of its chunks in turn") {
   }
 }
 
+TEST_CASE("a chunked sum is the same on any number of threads") {
+  const size_t n = (size_t{1} << 21) + 5000;
+  const std::vector<double> x = random_values(n);
+  for (const int threads : {2, 3, 7}) {
+    ThreadPool pool(threads);
+    const LoopThreads lent(&pool);
+    CHECK(chunked_sum(n, [&](size_t i) { return x[i]; }) == in_turn(x));
+  }
+}
+
 TEST_CASE("sums over groups are those of the elements in turn") {
-  for (const Shape& shape : {Shape{2, 19, 3, 24}, Shape{1, 8, 2, 8}, Shape{3, 5, 1, 7}}) {
+  const int threads = GENERATE(1, 3);
+  const Shape large{2, 259, 4, 512};  // its loops are shared
+  ThreadPool pool(threads);
+  const LoopThreads lent(threads > 1 ? &pool : nullptr);
+  for (const Shape& shape : {Shape{2, 19, 3, 24}, Shape{1, 8, 2, 8}, Shape{3, 5, 1, 7}, large}) {
     const Layout layout = layout_of(shape, {"batch", "token", "head", "head_dim"});
     const std::vector<double> x = random_values(static_cast<size_t>(layout.size()));
-    for (const Partition& family : error_families(layout)) {
+    std::vector<Partition> partitions = error_families(layout);
+    for (int axis = 0; axis < shape.rank(); ++axis) partitions.push_back(along_axis(layout, axis));
+    for (const Partition& family : partitions) {
       INFO(family.name << " of " << shape);
       std::vector<double> together(static_cast<size_t>(family.groups)), in_order(together);
       add_groups(together, family, [&](size_t i) { return x[i]; });
@@ -51,6 +68,27 @@ TEST_CASE("sums over groups are those of the elements in turn") {
       }
       CHECK(together == in_order);
     }
+  }
+}
+
+TEST_CASE("the middle of many values is that of the sorted ones") {
+  const int threads = GENERATE(1, 3);
+  ThreadPool pool(threads);
+  const LoopThreads lent(threads > 1 ? &pool : nullptr);
+  for (const size_t n : {0, 1, 2, 5, 1000, (1 << 20) + 3}) {
+    INFO(n);
+    std::vector<double> x = random_values(n);
+    for (double& value : x) value = std::fabs(value);
+    if (n > 4) x[1] = x[3] = 0, x[2] = std::numeric_limits<double>::infinity();
+    std::vector<double> sorted = x;
+    std::sort(sorted.begin(), sorted.end());
+    CHECK(upper_median(n, [&](size_t i) { return x[i]; }) == (n ? sorted[n / 2] : 0));
+    if (n < 6) continue;
+    x[5] = std::nan("");  // is left out
+    sorted.clear();
+    std::copy_if(x.begin(), x.end(), std::back_inserter(sorted), [](double v) { return v == v; });
+    std::sort(sorted.begin(), sorted.end());
+    CHECK(upper_median(n, [&](size_t i) { return x[i]; }) == sorted[sorted.size() / 2]);
   }
 }
 

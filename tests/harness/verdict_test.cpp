@@ -1,6 +1,7 @@
 #include "harness/judge/verdict.h"
 
 #include "kernels/error.h"
+#include "kernels/shared_loop.h"
 #include "tests/catch.h"
 #include "tests/harness/judge_support.h"
 
@@ -16,6 +17,32 @@ using testing::made;
 using testing::Random;
 using testing::rounded;
 using testing::tensor_of;
+
+std::string words(const Statistics& s) {
+  std::string out = text(s.tensor, ' ', s.element, ' ', s.element_at, ' ', s.gain);
+  for (const GroupStatistic& f : s.families) {
+    out += text('\n', f.family, ' ', f.value, ' ', f.normalised, ' ', f.worst);
+  }
+  return out;
+}
+
+// Everything that is said of an output.
+std::string all_of(const OutputVerdict& v) {
+  std::string out = text(name_of(v.status), ' ', v.reason, ' ', v.recorded_error, '\n');
+  for (const Gate& g : v.gates) out += text(g.name, ' ', g.statistic, ' ', g.limit, g.where, '\n');
+  out += words(v.statistics) + words(v.reference);
+  for (const NamedValue& it : v.details.values) out += text('\n', it.name, it.value, ' ', it.at);
+  for (const int64_t count : v.details.octaves) out += text(' ', count);
+  for (const int64_t count : v.details.ulps) out += text(' ', count);
+  for (const WorstGroup& it : v.details.worst_groups) out += text('\n', it.name, ' ', it.value);
+  const ClassCheck& c = v.classes;
+  for (const ClassCounts& counts : {c.y, c.reference, c.rounded}) {
+    out += text('\n', counts.finite, ' ', counts.plus_infinity, ' ', counts.nan);
+  }
+  out += text(c.wrong, ' ', c.first_wrong, ' ', c.range_hazards, ' ', c.padded_wrong);
+  if (v.conformance) out += text('\n', v.conformance->differ, ' ', v.conformance->first);
+  return out;
+}
 
 }  // namespace
 
@@ -41,6 +68,34 @@ TEST_CASE("right outputs pass in every dtype", "[verdict]") {
   CHECK(same.statistics.tensor == same.reference.tensor);
   CHECK(same.recorded_error == same.reference.tensor);
   status(case_of(like, rounded(dtype, o), r, o));
+}
+
+TEST_CASE("a verdict is the same on any number of threads", "[verdict]") {
+  const Shape shape{2, 131, 4, 1024};
+  const int64_t n = shape.numel();
+  Random random(11);
+  std::vector<double> o = random.normals(n);
+  std::vector<double> r = rounded(DType::bf16, o);
+  std::vector<double> y = r;
+  for (size_t i = 0; i < y.size(); i += 97) y[i] = round_to(DType::bf16, y[i] * 1.01);
+  const std::string damage = GENERATE("none", "row", "class", "overflow");
+  const size_t at = 3 * static_cast<size_t>(n) / 4;
+  if (damage == "row") {
+    for (size_t i = 0; i < 4096; ++i) y[at / 4096 * 4096 + i] *= 2;
+  } else if (damage == "class") {
+    y[at] = y[at + 7] = std::numeric_limits<double>::quiet_NaN();
+  } else if (damage == "overflow") {
+    y[at] = r[at] = std::numeric_limits<double>::infinity();
+  }
+  const Made like{shape, {"batch", "token", "head", "head_dim"}, DType::bf16};
+  OutputCase output = case_of(like, y, r, o);
+  output.model = tensor_of(DType::bf16, shape, r);
+  const std::string alone = all_of(judge(output));
+  for (const int threads : {2, 5}) {
+    ThreadPool pool(threads);
+    const LoopThreads lent(&pool);
+    CHECK(all_of(judge(output)) == alone);
+  }
 }
 
 TEST_CASE("a verdict is free of units", "[verdict]") {
