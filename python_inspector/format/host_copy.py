@@ -10,10 +10,12 @@ import torch
 
 class HostCopy:
     """A tensor as it is now, contiguous, while the run goes on: copied where it lies at once, and
-    to the host by the thread that asks for it."""
+    to the host by the thread that asks for it. `fixed`: nobody writes to it meanwhile."""
 
-    def __init__(self, t: torch.Tensor) -> None:
-        self._own = t.detach().clone(memory_format=torch.contiguous_format)
+    def __init__(self, t: torch.Tensor, *, fixed: bool = False) -> None:
+        own = t.detach()
+        contiguous = torch.contiguous_format
+        self._own = own.contiguous() if fixed else own.clone(memory_format=contiguous)
         self._ready: Any = None
         if t.is_cuda:
             self._ready = torch.cuda.Event()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
@@ -17,6 +17,8 @@ from transformers.cache_utils import StaticCache
 
 from python_inspector.compatibility import config_dict
 from python_inspector.errors import RecordError
+from python_inspector.format.host_copy import HostCopy
+from python_inspector.format.payload import tensor_bytes
 from python_inspector.format.recording import DTYPES, dtype_name, plain
 from python_inspector.models import dispatch
 from python_inspector.models.parameters import first_names
@@ -81,12 +83,22 @@ def summarise_runs(runs: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) 
 
 def weights_sha256(model: torch.nn.Module) -> str:
     """SHA-256 over name, dtype, shape and bytes of every parameter, sorted by name."""
-    digest = hashlib.sha256()
+    return _sha256_of(_own_parameters(model))
+
+
+def _own_parameters(
+    model: torch.nn.Module,
+) -> Iterator[tuple[str, torch.Tensor, HostCopy]]:
     names = sorted(name for name, first in first_names(model).items() if name == first)
     for name, parameter in dispatch.parameters(model, names):
+        yield name, parameter, HostCopy(parameter, fixed=True)
+
+
+def _sha256_of(parameters: Iterable[tuple[str, torch.Tensor, HostCopy]]) -> str:
+    digest = hashlib.sha256()
+    for name, parameter, content in parameters:
         digest.update(f"{name} {parameter.dtype} {tuple(parameter.shape)}\n".encode())
-        flat = parameter.detach().contiguous().cpu().flatten()
-        digest.update(flat.view(torch.uint8).numpy().data)
+        digest.update(tensor_bytes(content.take()))
     return digest.hexdigest()
 
 
@@ -95,8 +107,9 @@ def promised_weights_sha256(model: torch.nn.Module) -> Callable[[], str]:
     size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     if size < BESIDE or dispatch.offloads(model):  # whose weights come and go
         return partial(weights_sha256, model)
+    parameters = list(_own_parameters(model))  # now: during the run stubs stand for modules
     thread = ThreadPoolExecutor(1)
-    future = thread.submit(weights_sha256, model)
+    future = thread.submit(_sha256_of, parameters)
     thread.shutdown(wait=False)
     return future.result
 
