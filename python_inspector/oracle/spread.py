@@ -33,6 +33,8 @@ _ROOM = 1 << 28
 """Elements of samples whose statistics are made at once."""
 NARROW = {torch.float16, torch.bfloat16}
 """Dtypes whose outputs are judged by their bits."""
+_NO_ROOM = (TooLargeError, torch.cuda.OutOfMemoryError)
+"""Fewer kernels may still fit; the model and others use an accelerator's memory, too."""
 
 Outputs = Callable[[Any, Twin], dict[str, Named]]
 
@@ -86,7 +88,7 @@ def _side_by_side(again: Again, outputs: Outputs, runs: int, seed: str) -> Simul
     simulation = Simulation(runs, Normals(seed), truncating=runs)
     try:
         rerun = again(run_rounded(simulation))
-    except TooLargeError:
+    except _NO_ROOM:
         return None
     named = outputs(rerun.result, rerun.twin)
     stacks = {name: stack_of(simulation, tensor) for name, (tensor, _) in named.items()}
@@ -118,8 +120,10 @@ def _groups(
         )
         try:
             rerun = again(run_rounded(simulation, given))
-        except TooLargeError:
-            size = max(1, now // 2)
+        except _NO_ROOM:
+            if now == 1:
+                raise
+            size = now // 2
             continue
         named = outputs(rerun.result, rerun.twin)
         operations = operations or simulation.operations

@@ -399,6 +399,38 @@ def test_an_accelerator_loses_as_much_by_truncation(
         assert float(its_variance.mean() / variance.mean()) == pytest.approx(1, rel=0.02)
 
 
+def test_fewer_kernels_are_simulated_at_once_where_memory_ends() -> None:
+    def outputs(result: Any, twin: Any) -> Any:
+        return {"out": (result, ("token", "channel"))}
+
+    def softmax(x: torch.Tensor) -> torch.Tensor:
+        result = torch.softmax(x, -1)
+        if samples(simulations[-1], result).shape[0] > most:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return result
+
+    def again(run: Any) -> Any:
+        return run(softmax, (x,), {})
+
+    x, simulations = randn(4, 8), []
+    original = spread.run_rounded
+
+    def noted(simulation: Simulation, given: Any = None) -> Any:
+        simulations.append(simulation)
+        return original(simulation, given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spread, "run_rounded", noted)
+        most = 4
+        found = simulate(again, outputs, 6, "softmax")
+        assert found is not None
+        assert len(found.outputs["out"]) == 7
+        assert [simulation.runs for simulation in simulations] == [6, 3, 3]
+        most = 1
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            simulate(again, outputs, 6, "softmax")
+
+
 @pytest.mark.parametrize(("room", "made"), [(1 << 20, 1), (0, 2)])
 def test_losses_are_made_once_for_kernels_that_have_no_room_beside_others(
     room: int, made: int, monkeypatch: pytest.MonkeyPatch
