@@ -5,6 +5,7 @@
 #endif
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 namespace plumb {
@@ -33,7 +34,12 @@ int usable_cores() {
 
 // Threads without a core of their own must not take one away from those that work.
 ThreadPool::ThreadPool(int threads) : spins_(threads <= usable_cores() ? kSpins : 0) {
-  for (int i = 1; i < threads; ++i) threads_.emplace_back([this, i] { serve(i); });
+  threads_.reserve(static_cast<size_t>(std::max(threads - 1, 0)));
+  try {
+    for (int i = 1; i < threads; ++i) threads_.emplace_back([this, i] { serve(i); });
+  } catch (const std::system_error&) {
+    // The system has no more of them: the loops run on those that are there.
+  }
 }
 
 ThreadPool::~ThreadPool() {

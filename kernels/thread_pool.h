@@ -18,7 +18,7 @@ int usable_cores();  // that this process may run on, at least 1
 
 class ThreadPool {
  public:
-  explicit ThreadPool(int threads);  // at least 1
+  explicit ThreadPool(int threads);  // at least 1; fewer where the system gives no more
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

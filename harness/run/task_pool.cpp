@@ -1,9 +1,16 @@
 #include "harness/run/task_pool.h"
 
+#include <system_error>
+
 namespace plumb::harness {
 
 TaskPool::TaskPool(int threads) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this, i] { serve(i); });
+  threads_.reserve(static_cast<size_t>(threads));
+  try {
+    for (int i = 0; i < threads; ++i) threads_.emplace_back([this, i] { serve(i); });
+  } catch (const std::system_error&) {  // the system has no more of them: these do it, if any
+    if (threads_.empty()) throw;
+  }
 }
 
 TaskPool::~TaskPool() {

@@ -15,8 +15,8 @@ class TaskPool {
  public:
   using Task = std::function<void(int thread)>;  // which of the threads does it; must not throw
 
-  explicit TaskPool(int threads);
-  ~TaskPool();  // waits for the tasks that have begun and drops the others
+  explicit TaskPool(int threads);  // fewer where the system gives no more, but one
+  ~TaskPool();                     // waits for the tasks that have begun and drops the others
   TaskPool(const TaskPool&) = delete;
   TaskPool& operator=(const TaskPool&) = delete;
 
