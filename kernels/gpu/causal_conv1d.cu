@@ -207,12 +207,11 @@ bool channels_are_vectors(const Tensor& out, const Tensor& state_after, const Te
 void GpuOps::do_causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,
                               const Tensor& weight, const Tensor& bias, const Tensor& state_before,
                               std::optional<Activation> function) {
-  const bool one_token = x.dim(0) * x.dim(1) == 1,
-             in_place = state_before.defined() && state_after.defined() &&
-                        state_before.raw() == state_after.raw();
-  if (one_token && in_place &&
-      channels_are_vectors(out, state_after, x, weight, bias, state_before) &&
-      choose("in_product") && held_.convolve(out, state_after, x, weight, bias, function)) {
+  const bool one_token =
+      x.dim(0) * x.dim(1) == 1 && state_before.defined() && state_after.defined();
+  if (one_token && channels_are_vectors(out, state_after, x, weight, bias, state_before) &&
+      choose("in_product") &&
+      held_.convolve(out, state_after, x, weight, bias, state_before, function)) {
     return;
   }
   const bool vectors =

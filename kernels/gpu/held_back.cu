@@ -27,7 +27,8 @@ bool HeldBack::touches(const Tensor& t) const {
 }
 
 std::vector<Tensor> RowProduct::reads() const {
-  return {x, weight, bias, up_weight, up_bias, tail.cos, tail.sin, tail.past, tail.taps, tail.bias};
+  return {x,        weight,    bias,      up_weight, up_bias,          tail.cos,
+          tail.sin, tail.past, tail.taps, tail.bias, tail.state_before};
 }
 
 std::vector<Tensor> RowProduct::writes() const {
@@ -169,10 +170,13 @@ RowProduct* HeldBack::product_around(const Tensor& part) {
 }
 
 bool HeldBack::convolve(const Tensor& out, const Tensor& state, const Tensor& x, const Tensor& taps,
-                        const Tensor& bias, std::optional<Activation> function) {
+                        const Tensor& bias, const Tensor& state_before,
+                        std::optional<Activation> function) {
   RowProduct* p = product_around(x);
+  const bool in_place = state_before.raw() == state.raw();
   if (!p || out.dim(-1) != out.numel() || !may_write(out) || !may_write(state) || !may_read(taps) ||
-      (bias.defined() && !may_read(bias)) || meet(out, state)) {
+      (bias.defined() && !may_read(bias)) || meet(out, state) || meet(out, state_before) ||
+      (!in_place && (!may_read(state_before) || meet(state, state_before)))) {
     return false;
   }
   for (const Tensor& written : {out, state}) {
@@ -183,6 +187,7 @@ bool HeldBack::convolve(const Tensor& out, const Tensor& state, const Tensor& x,
   p->tail.out = out;
   p->tail.taps = taps;
   p->tail.bias = bias;
+  p->tail.state_before = state_before;
   p->tail.state = state;
   p->tail.first_channel = x.data<char>() - p->row().data<char>();
   p->tail.first_channel /= size_of(x.dtype());

@@ -23,7 +23,8 @@ struct RowTail {
   std::optional<Activation> function;  // gate, convolve
   Tensor out;                          // gate, convolve
   Tensor cos, sin;                     // rotate
-  Tensor taps, bias, state;            // convolve
+  Tensor taps, bias;                   // convolve
+  Tensor state_before, state;          // convolve: may be one
   int64_t first_channel = 0;
   // Slots that the row is stored to, heads of head_dim; undefined: none.
   Tensor slots, past;
@@ -73,7 +74,7 @@ class HeldBack {
   // Sums in place of a few hundred products each; those behind longer rows rather join a norm.
   bool add_to_product(const Tensor& sum, const Tensor& a, const Tensor& b);
   bool convolve(const Tensor& out, const Tensor& state, const Tensor& x, const Tensor& taps,
-                const Tensor& bias, std::optional<Activation> function);
+                const Tensor& bias, const Tensor& state_before, std::optional<Activation> function);
   bool store(const Tensor& key_slots, const Tensor& value_slots, const Tensor& k, const Tensor& v,
              const Tensor& past, int64_t window);
 

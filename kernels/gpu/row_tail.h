@@ -20,6 +20,7 @@ struct TailOperands {
   T* out;         // gate: of both columns
   const T* taps;  // convolve: kTaps of each channel, as of the state
   const T* bias;
+  const T* state_before;
   T* state;
   int first_channel, channels;
   const T* cos;
@@ -42,6 +43,7 @@ TailOperands<T> tail_operands(const RowTail& tail) {
   if (tail.taps.defined()) {
     p.taps = tail.taps.data<T>();
     p.bias = tail.bias.defined() ? tail.bias.data<T>() : nullptr;
+    p.state_before = tail.state_before.data<T>();
     p.state = tail.state.data<T>();
     p.first_channel = static_cast<int>(tail.first_channel);
     p.channels = static_cast<int>(tail.out.numel());
@@ -86,7 +88,7 @@ template <class T>
 __device__ inline void convolve(const TailOperands<T>& p, int channel, T fresh) {
   if (channel < 0 || channel >= p.channels) return;
   const auto taps = load_vector<kTaps>(p.taps + channel * kTaps);
-  const auto before = load_vector<kTaps>(p.state + channel * kTaps);
+  const auto before = load_vector<kTaps>(p.state_before + channel * kTaps);
   const Vector<T, kTaps> columns{{before[1], before[2], before[3], fresh}};
   float y = p.bias ? to_float(p.bias[channel]) : 0.0f;
 #pragma unroll

@@ -31,6 +31,7 @@ _ZAMBA2_KINDS = (
 _ZAMBA2_CHAINED = What(blocks=(*_ZAMBA2_KINDS, "rms_norm", "sdpa"), chained=True)
 _ZAMBA2_FIRST = What(blocks=_ZAMBA2_KINDS, layers=(0, 1, 3))
 _ZAMBA2_PADDED = What(blocks=(*_ZAMBA2_KINDS, "sdpa"), layers=(0, 1), masked_rows="judged")
+_ZAMBA2_SINGLE = What(blocks=("attention", "glu_mlp", "mamba2_mixer"), layers=(0, 1))
 _ZAMBA2_PLAIN = What(internals=False, layers=(0, 1))
 
 
@@ -38,7 +39,7 @@ def zamba2_cases() -> Iterator[Case]:
     model, about = "zamba2-a6", "Zamba2"
 
     def case(mode: str, text: str, plan: Plan, what: What) -> Case:
-        dtype = mode.split("-")[-2 if mode.endswith(("-mixer", "-layer")) else -1]
+        dtype = mode.split("-")[-2 if mode.endswith(("-mixer", "-layer", "-single")) else -1]
         return Case(f"{model}/{mode}", f"{about}, {text}", model, dtype, plan, what=what)
 
     yield case("whole-f32", "three chunks of the scan", whole(20), _ZAMBA2_FIRST)
@@ -51,6 +52,8 @@ def zamba2_cases() -> Iterator[Case]:
     yield case("decode-bf16", "16 bits, all layers, chained", short, _ZAMBA2_CHAINED)
     text = "mixer: sixteen bits, a state that eight steps round"
     yield case("decode-bf16-mixer", text, decode_of(PREFILL, 8), _MIXER)
+    text = "steps of one sequence: what follows a product of one row is done with it"
+    yield case("decode-f32-single", text, decode_of(9, 4, batch=1), _ZAMBA2_SINGLE)
     cut = replace(_ZAMBA2_CHAINED, blocks=_ZAMBA2_KINDS, layers=(0, 4))
     yield case("chunked-f32", "two chunks, chained", chunked, cut)
     text = "mixer: states shorter than the kernel, a step between chunks"
