@@ -66,7 +66,8 @@ void shared_loop(size_t n, const Run& run) {
   for_parts(LoopParts(n, 1, n), [&](size_t begin, size_t end, size_t) { run(begin, end); });
 }
 
-// n zeros. A fresh gigabyte costs the thread that first writes to it more than what it is for.
+// n zeros. The system clears a page when it is first written to: here by all threads, since for a
+// gigabyte that takes one of them longer than most loops over it.
 template <class T>
 std::vector<T> shared_zeros(size_t n) {
   constexpr size_t kPage = 4096 / sizeof(T);

@@ -28,7 +28,7 @@ void add(ClassCounts& to, const ClassCounts& part) {
   to.nan += part.nan;
 }
 
-// What comes behind in index order.
+// `part` has the elements that follow those of `to`.
 void add(ClassCheck& to, const ClassCheck& part) {
   add(to.y, part.y);
   add(to.reference, part.reference);

@@ -27,9 +27,9 @@ LARGE_ON_DEVICE = 1 << 28
 LIMIT = 1 << 26
 """Elements of a float64 stack of samples, on a CPU."""
 LIMIT_ON_DEVICE = 1 << 29
-"""The same on an accelerator, at least;"""
+"""The same on an accelerator with little memory."""
 SHARE_OF_DEVICE = 12
-"""a stack may take the twelfth part of its memory."""
+"""On others a stack may take one part in so many of it."""
 
 
 class TooLargeError(RuntimeError):

@@ -1,0 +1,114 @@
+"""Products that accumulate as tensor cores do: what they lose, on a host and on an accelerator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from python_inspector.oracle import simulation, spread, truncation
+from python_inspector.oracle.spread import simulate
+
+
+def randn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).bfloat16()
+
+
+def outputs(result: Any, twin: Any) -> Any:
+    return {"out": (result, ("token", "channel"))}
+
+
+def truncating_sum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a @ b in blocks of 16 exact products, cut off toward zero at each addition."""
+    total = torch.zeros(a.shape[0], b.shape[1], dtype=torch.float64)
+    for start in range(0, a.shape[1], 16):
+        total += a[:, start : start + 16].double() @ b[start : start + 16].double()
+        size = 2.0 ** (torch.frexp(total).exponent.double() - 24)
+        total = torch.where(total == 0, total, (total / size).trunc() * size)
+    return total
+
+
+def test_truncating_products_lose_what_cutting_off_loses() -> None:
+    a, b = randn(40, 2048), randn(2048, 40, seed=1)
+    lost = a.double() @ b.double() - truncating_sum(a, b)
+    found, variance = truncation.loss(a, b)
+    assert float(lost.abs().median()) > 100 * 2.0**-24
+    assert torch.allclose(found, lost, rtol=0, atol=1e-12)
+    cuts = 2048 / 16
+    assert 0.1 < float(variance.mean() / (cuts / 12 * 2.0**-36)) < 10  # sums of about 32
+
+
+def test_long_sums_of_narrow_outputs_are_also_truncated() -> None:
+    for terms, dtype, expected in (
+        (1024, torch.bfloat16, True),
+        (1023, torch.bfloat16, False),
+        (1024, torch.float32, False),
+    ):
+        x, w = randn(6, terms).to(dtype), randn(terms, 6, seed=1).to(dtype)
+        found = simulate(lambda run, x=x, w=w: run(torch.matmul, (x, w), {}), outputs, 3, "x")
+        assert found is not None
+        assert bool(found.truncated) == expected
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.1])
+def test_an_accelerator_loses_as_much_by_truncation(
+    offset: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cuts exact sums: other last places, as many bits."""
+    a = randn(24, 2304)
+    b = (randn(2304, 200, seed=1) + offset).bfloat16()
+    lost, variance = truncation.loss(a, b)
+    monkeypatch.setattr(truncation, "is_host", lambda device: False)
+    for room in (1 << 12, 1 << 27):
+        monkeypatch.setattr(truncation, "_ROOM_ON_DEVICE", room)
+        other, its_variance = truncation.loss(a, b)
+        sign = (a.double() @ b.double()).sign()
+        assert float((other * sign).mean() / (lost * sign).mean()) == pytest.approx(1, rel=0.02)
+        assert float(other.norm() / lost.norm()) == pytest.approx(1, rel=0.02)
+        assert float(its_variance.mean() / variance.mean()) == pytest.approx(1, rel=0.02)
+
+
+@pytest.mark.parametrize(("room", "made"), [(1 << 20, 1), (0, 2)])
+def test_losses_are_made_once_for_kernels_that_have_no_room_beside_others(
+    room: int, made: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loss(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        calls.append(a.shape)
+        return original(a, b)
+
+    x, w = randn(6, 1024), randn(1024, 6, seed=1)
+    found, original = [], truncation.loss
+    monkeypatch.setattr(truncation, "loss", loss)
+    monkeypatch.setattr(truncation, "_LOSSES", room)
+    for most in (1 << 20, 4 * 36):  # all six at once, three at once
+        calls: list[torch.Size] = []
+        monkeypatch.setattr(simulation, "_limit", lambda device, most=most: most)
+        spread._truncate.clear()
+        result = simulate(lambda run: run(torch.matmul, (x, w), {}), outputs, 6, "x")
+        assert result is not None
+        found.append(result)
+    assert len(calls) == made
+    assert torch.equal(found[0].truncated["out"], found[1].truncated["out"])
+    assert torch.equal(found[0].outputs["out"], found[1].outputs["out"])
+
+
+def test_kernels_that_round_and_that_truncate_have_the_same_bits_side_by_side_as_apart() -> None:
+    def block(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(torch.matmul(x, w), -1) + torch.matmul(x, w).exp()
+
+    def again(run: Any) -> Any:
+        runs.append(run)
+        return run(block, (x, w), {})
+
+    runs: list[Any] = []
+    x = randn(60, 1024).abs()
+    w = randn(1024, 60, seed=1).abs() * 0.001
+    spread._truncate.discard("layers.#.block##")
+    apart, beside = (simulate(again, outputs, 3, "layers.1.block#0") for _ in range(2))
+    assert apart is not None and beside is not None
+    assert len(runs) == 2 + 1
+    assert torch.equal(apart.outputs["out"], beside.outputs["out"])
+    assert torch.equal(apart.truncated["out"], beside.truncated["out"])
+    assert apart.operations == beside.operations
+    assert not torch.equal(apart.truncated["out"], apart.outputs["out"])
