@@ -83,6 +83,8 @@ class Products:
         a, b = args
         if not isinstance(b, torch.Tensor) or a.device != b.device:
             return None
+        if a.shape == b.shape or a.numel() * b.numel() < LARGE:  # most: no larger than an operand
+            return None
         most = max(a.numel(), b.numel(), LARGE // TIMES)
         shape = torch.broadcast_shapes(a.shape, b.shape)
         if math.prod(shape) < TIMES * most or not (a.is_floating_point() and b.is_floating_point()):
@@ -123,6 +125,8 @@ class Products:
 
     def finish(self) -> None:
         """Makes those that the run returned, or left behind."""
+        if not self._waiting:
+            return
         with _disable_current_modes():
             for key in list(self._waiting):
                 self._make(key)

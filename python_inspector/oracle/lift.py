@@ -20,18 +20,18 @@ The modes are per thread, the default dtype is global: lift in one thread at a t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from torch.utils._pytree import tree_leaves, tree_map
 
 from python_inspector.compatibility import decomposed
 from python_inspector.oracle.contraction import Products
-from python_inspector.oracle.dispatch import DispatchMode
+from python_inspector.oracle.dispatch import DispatchMode, plain_arithmetic
 from python_inspector.oracle.given import (
     QUANTISED,
     Replay,
@@ -93,6 +93,24 @@ def widen(value: Any) -> Any:
     return value.to(WIDE[value.dtype]) if is_low(value) else value
 
 
+def _wide(operand: Any) -> Any:
+    """An operation's argument: tensors and dtypes in float64."""
+    if isinstance(operand, torch.dtype):
+        return WIDE.get(operand, operand)
+    if isinstance(operand, (list, tuple)):
+        return [_wide(item) for item in operand]
+    return widen(operand)
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """What an operation's arguments or results consist of; aten has lists and nothing else."""
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from leaves(item)
+    else:
+        yield value
+
+
 class _Constructors(TorchFunctionMode):
     """Functions that make or check their tensors before the dispatcher sees them."""
 
@@ -150,14 +168,13 @@ class _Lift(DispatchMode):
             self._refuse_reinterpretation(args)
         if func.is_view or func in (aten._local_scalar_dense.default, aten.lift_fresh.default):
             return func(*args, **kwargs)  # a view of a leaf stays a leaf: no arithmetic yet
-        flat, spec = tree_flatten((args, kwargs))
-        self._check_operands(func, flat)
+        self._check_operands(func, (*args, *kwargs.values()))
         self._refuse_low_writes(func, args, kwargs)
         result = self.products.wait(func, args, torch.float64, lambda: func(*map(widen, args)))
         if result is not None:
             return result
-        result = self._apply(func, args, kwargs, flat, spec)
-        for tensor in tree_leaves(result):
+        result = self._apply(func, args, kwargs)
+        for tensor in leaves(result):
             if is_low(tensor) or getattr(tensor, "dtype", None) in QUANTISED:
                 raise LiftError(f"[lift] {func} produced {tensor.dtype}")
         if replay is not None and is_choice(func, args, kwargs, result):
@@ -176,17 +193,15 @@ class _Lift(DispatchMode):
             choice.operands, choice.free = (args, kwargs), result
         return follow(func, args, result, held)
 
-    def _apply(
-        self, func: OpOverload, args: tuple[Any, ...], kwargs: Any, flat: list[Any], spec: Any
-    ) -> Any:
+    def _apply(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if args and is_low(args[0]) and func in _MOVES:
             return widen(func(*args, **kwargs))
         if func is aten.mm.default and is_low(args[1]):
             chunk = self._chunk or large(args[1].device)
             if args[1].numel() > chunk:
                 return _chunked_product(args[0], args[1], chunk)
-        wide = [WIDE.get(a, a) if isinstance(a, torch.dtype) else widen(a) for a in flat]
-        args, kwargs = tree_unflatten(wide, spec)
+        args = tuple(_wide(a) for a in args)
+        kwargs = {name: _wide(a) for name, a in kwargs.items()}
         if is_grouped(func):
             return grouped_product(*args, **kwargs)
         if self._replay is None:
@@ -196,8 +211,8 @@ class _Lift(DispatchMode):
         except (RuntimeError, NotImplementedError) as error:
             raise UnliftableError(func, error) from error
 
-    def _check_operands(self, func: OpOverload, flat: list[Any]) -> None:
-        for value in flat:
+    def _check_operands(self, func: OpOverload, operands: tuple[Any, ...]) -> None:
+        for value in leaves(operands):
             if isinstance(value, torch.dtype) and value in QUANTISED:
                 raise LiftError(f"[lift] {func} casts to {value}, a quantisation")
             if not is_low(value) or self._leaves is None or self._replay is not None:
@@ -249,13 +264,8 @@ def float64_lift(
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with ExitStack() as stack:
-            stack.enter_context(torch.inference_mode(False))
-            stack.enter_context(torch.no_grad())
-            for device in ("cpu", "cuda"):
-                stack.enter_context(torch.autocast(device, enabled=False))
-            stack.enter_context(_Constructors(replay))
-            lift = stack.enter_context(_Lift(leaves, chunk, replay))
+        lift = _Lift(leaves, chunk, replay)
+        with plain_arithmetic(), _Constructors(replay), lift:
             yield
             lift.products.finish()
     finally:

@@ -29,6 +29,7 @@ from python_inspector.compatibility import (
     collectors_off,
 )
 from python_inspector.models.dispatch import resident
+from python_inspector.oracle.dispatch import unwatched
 from python_inspector.oracle.given import Given, Replay, watched
 from python_inspector.oracle.lift import WIDE, float64_lift, is_low, widen
 from python_inspector.oracle.rounded import rounded_run
@@ -178,6 +179,7 @@ def _run(
     with ExitStack() as stack:
         stack.enter_context(collectors_off())
         stack.enter_context(aside())
+        stack.enter_context(unwatched())
         stack.enter_context(resident(modules))
         for module in modules:
             stack.enter_context(_state_restored(module))

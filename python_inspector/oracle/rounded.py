@@ -14,7 +14,7 @@ Moves, views and selections are done as they are. A list of the operations is ke
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -36,7 +36,7 @@ from python_inspector.oracle.attention_model import attend, is_attention
 from python_inspector.oracle.batched import batched
 from python_inspector.oracle.choices import doubt
 from python_inspector.oracle.contraction import Contraction, Products
-from python_inspector.oracle.dispatch import DispatchMode
+from python_inspector.oracle.dispatch import DispatchMode, plain_arithmetic
 from python_inspector.oracle.given import (
     SELECTIONS,
     Replay,
@@ -84,13 +84,9 @@ def rounded_run(simulation: Simulation, replay: Replay | None = None) -> Iterato
 
     With a `replay` it follows the choices of the reference, and notes which are in doubt.
     """
-    with ExitStack() as stack:
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.no_grad())
-        for device in ("cpu", "cuda"):
-            stack.enter_context(torch.autocast(device, enabled=False))
-        stack.enter_context(torch._C.DisableTorchFunction())  # no mode of a recorder's own
-        rounded = stack.enter_context(_Rounded(simulation, replay))
+    rounded = _Rounded(simulation, replay)
+    # No mode of a recorder's own is asked.
+    with plain_arithmetic(), torch._C.DisableTorchFunction(), rounded:
         yield
         rounded.products.finish()
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from python_inspector.format.axes import QUERY, REPEATED, SCORES, Named, by_dimensions
+from python_inspector.oracle.dispatch import WatchingMode
 from python_inspector.oracle.replay import is_aside
 from python_inspector.recorder.recorder import Recorder
 from python_inspector.taps.calls import Block, Frame, only_out
@@ -46,7 +46,7 @@ class Operation:
     result: torch.Tensor
 
 
-class OperationMode(TorchFunctionMode):
+class OperationMode(WatchingMode):
     """Records the named operations of the call that is running."""
 
     def __init__(self, recorder: Recorder) -> None:
