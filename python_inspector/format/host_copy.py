@@ -3,9 +3,36 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+
+SMALL = 1 << 20
+"""Bytes up to which tensors come to the host at once, rather than beside the run."""
+
+
+def near(tensors: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """The same on the host, as long as they are small together: in one copy, because the host waits
+    until the accelerator has come to it, and looks at each of them several times. Otherwise, and on
+    the host, they themselves."""
+    given = [t for t in tensors if t is not None]
+    size = sum(t.numel() * t.element_size() for t in given)
+    if size > SMALL or any(map(_on_host, given)):
+        return list(tensors)
+    ordered = sorted(given, key=lambda t: -t.element_size())  # each is aligned to its item size
+    packed = torch.cat([t.detach().reshape(-1).view(torch.uint8) for t in ordered]).cpu()
+    found: dict[int, torch.Tensor] = {}
+    begin = 0
+    for t in ordered:
+        end = begin + t.numel() * t.element_size()
+        found[id(t)] = packed[begin:end].view(t.dtype).reshape(t.shape)
+        begin = end
+    return [None if t is None else found[id(t)] for t in tensors]
+
+
+def _on_host(t: torch.Tensor) -> bool:
+    return t.device.type == "cpu"
 
 
 class HostCopy:

@@ -23,6 +23,8 @@ _MEDIAN_TO_SIGMA = 0.6745
 _TILE = 8
 _SPARSE_TILE = 64
 """Columns of a tile where only some rows are there."""
+_SMALLEST, _LARGEST = 2.0**-40, 2.0**40
+"""Scales of elements whose errors, squared, float32 has room for."""
 
 Figures = dict[str, torch.Tensor]
 
@@ -67,6 +69,20 @@ class Layout:
     def rows(self) -> int:
         return self.batch * len(self.tokens)
 
+    @property
+    def tile_width(self) -> int:
+        """Columns of a tile."""
+        return _TILE if self.whole else _SPARSE_TILE
+
+    def tile_sums(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., rows, tiles across], the sums of rows, summed over tiles of 8 tokens of one batch
+        entry; where some are missing, of those that are there."""
+        leading, across = x.shape[:-2], x.shape[-1]
+        at, tiles = _tiles(self.tokens, x.device)
+        x = x.reshape(*leading, self.batch, len(self.tokens), across)
+        out = x.new_zeros(*leading, self.batch, tiles, across)
+        return out.index_add_(out.ndim - 2, at, x).flatten(-3)
+
 
 def layout_of(
     shape: Sequence[int], axes: Sequence[str], chosen: Sequence[int] | None = None
@@ -108,10 +124,10 @@ class Scales:
         self.all_usable = bool(self.usable.all())
         self.known = self.o if self.all_usable else torch.where(self.usable, self.o, 0.0)
         squares = self.known.square()
-        self._sum = squares.sum((-2, -1))
-        self._element = torch.maximum(self.known.abs(), self._row_scales()[..., None])
+        self.whole = squares.sum((-2, -1))
+        self.element = torch.maximum(self.known.abs(), self._row_scales()[..., None])
         self._families = {name: self._family(name, squares) for name in family_names(layout)}
-        self._positive = self._find_positive()
+        self._positive, self._is_moderate = self._find_range()
 
     def _row_scales(self) -> torch.Tensor:
         magnitudes = self.o.abs()
@@ -133,22 +149,31 @@ class Scales:
         scales = torch.where(counted, (sums / sizes).sqrt(), torch.nan)
         return _Family(torch.where(counted, sizes, 0.0), _not_too_small(scales), False)
 
-    def _find_positive(self) -> dict[str, bool]:
-        """Which divisors have no zeros, asked of the device at once."""
-        divisors = {"tensor": self._sum, "element": self._element}
+    def _find_range(self) -> tuple[dict[str, bool], bool]:
+        """Which divisors have no zeros, and whether float32 has room for squares of errors; asked
+        of the device at once."""
+        divisors = {"tensor": self.whole, "element": self.element}
         divisors |= {name: family.scales for name, family in self._families.items()}
-        flags = torch.stack([(divisor > 0).all() for divisor in divisors.values()]).tolist()
-        return dict(zip(divisors, flags, strict=True))
+        flags = [(divisor > 0).all() for divisor in divisors.values()]
+        inside = (self.element > _SMALLEST) & (self.element < _LARGEST)
+        *positive, moderate = torch.stack([*flags, inside.all()]).tolist()
+        return dict(zip(divisors, positive, strict=True)), moderate
+
+    @property
+    def fit_float32(self) -> bool:
+        """Whether all elements count, and errors and their squares can be float32."""
+        usual = self.all_usable and self._is_moderate and all(self._positive.values())
+        return usual and self.o.numel() > 0
 
     def statistics(self, y: torch.Tensor) -> Figures:
         """E_T as `tensor`, M_A by the names of its families, M_E as `element`, g as `gain`."""
         off = self._off(y)
-        squares, whole = off.square(), self._sum[..., None]
+        squares, whole = off.square(), self.whole[..., None]
         figures = {"tensor": self._quotient(squares.sum((-2, -1)), whole, "tensor").sqrt()}
         for name in self._families:
-            figures[name] = _largest(self._group_errors(squares, name))
+            figures[name] = self.largest_error(group_sums(squares, name, self.layout), name)
         products = (off * self.known[..., None, :, :]).sum((-2, -1))
-        errors = self._quotient(off.abs_(), self._element[..., None, :, :], "element")
+        errors = self._quotient(off.abs_(), self.element[..., None, :, :], "element")
         figures["element"] = _largest(errors.flatten(-2))
         figures["gain"] = self._quotient(products, whole, "tensor")
         return figures
@@ -167,17 +192,21 @@ class Scales:
     def group_errors(self, y: torch.Tensor) -> Figures:
         """v_g of every group of each family, 0 for groups that do not count."""
         squares = self._off(y).square()
-        return {name: self._group_errors(squares, name) for name in self._families}
+        sums = {name: group_sums(squares, name, self.layout) for name in self._families}
+        return {name: self._group_errors(sums[name], name) for name in self._families}
+
+    def largest_error(self, sums: torch.Tensor, name: str) -> torch.Tensor:
+        """M_A from the sums of squares of a family's groups."""
+        return _largest(self._group_errors(sums, name))
 
     def group_sizes(self, family: str) -> torch.Tensor:
         """Usable elements of each group, 0 for groups that do not count."""
         return self._families[family].sizes
 
-    def _group_errors(self, squares: torch.Tensor, name: str) -> torch.Tensor:
+    def _group_errors(self, sums: torch.Tensor, name: str) -> torch.Tensor:
         family = self._families[name]
         sizes = family.sizes[..., None, :]
-        means = group_sums(squares, name, self.layout) / sizes
-        errors = self._quotient(means.sqrt(), family.scales[..., None, :], name)
+        errors = self._quotient((sums / sizes).sqrt(), family.scales[..., None, :], name)
         return errors if family.all_count else torch.where(sizes > 0, errors, 0.0)
 
     def differing(self, y: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
@@ -210,17 +239,11 @@ def group_sums(x: torch.Tensor, family: str, layout: Layout) -> torch.Tensor:
 
 
 def _tile_sums(x: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """Tiles of 8 tokens of one batch entry; where some are missing, of those that are there."""
-    width = _TILE if layout.whole else _SPARSE_TILE
+    width = layout.tile_width
     across = -(-layout.columns // width)
     if missing := across * width - layout.columns:
         x = torch.nn.functional.pad(x, (0, missing))
-    leading = x.shape[:-2]
-    x = x.reshape(*leading, layout.rows, across, width).sum(-1)
-    at, tiles = _tiles(layout.tokens, x.device)
-    x = x.reshape(*leading, layout.batch, len(layout.tokens), across)
-    out = x.new_zeros(*leading, layout.batch, tiles, across)
-    return out.index_add_(out.ndim - 2, at, x).flatten(-3)
+    return layout.tile_sums(x.reshape(*x.shape[:-2], layout.rows, across, width).sum(-1))
 
 
 @functools.lru_cache(maxsize=64)

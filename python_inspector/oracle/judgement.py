@@ -21,7 +21,7 @@ from python_inspector.oracle.planting import (
     plant,
 )
 from python_inspector.oracle.replay import Again, run_rounded
-from python_inspector.oracle.spread import Judged, Outputs, Simulated, spread_of
+from python_inspector.oracle.spread import Judged, Outputs, Simulated, spreads_of_kinds
 
 RUNS_FOR_MEMBERS = 180
 """Of the code, to find the members of its outputs: two dozen ways, nine of them simulated."""
@@ -65,14 +65,14 @@ def judgement(
     make their own; `undecided` are choices of which any is right.
     """
     listing = listing_of(again, seed, rounded)
-    models = {name: stack[0] for name, stack in simulated.outputs.items()}
-    runs = len(next(iter(simulated.outputs.values()))) - 1
+    models = {name: stack[0] for name, stack in simulated.stacks.items()}
+    runs = simulated.runs
     result = Judgement()
     for name, output in floating.items():
-        stack = simulated.outputs[name]
-        spread = spread_of(output.against, stack)
-        truncated = simulated.truncated.get(name)
-        narrow = None if truncated is None else spread_of(output.against, truncated)
+        stack = simulated.stacks[name]
+        kinds = 1 + simulated.truncates
+        spread, *truncated = spreads_of_kinds(output.against, stack, kinds=kinds)
+        narrow = truncated[0] if truncated else None
         result.gates[name] = Gates(
             output.against.scales, output.r, stack[0], spread, output.valid, narrow
         )

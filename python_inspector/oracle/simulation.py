@@ -100,6 +100,8 @@ class Simulation:
     ) -> torch.Tensor:
         """The result as each simulated kernel has it, or those it is `of`: off by `scale` times a
         normal number."""
+        if not stacked and times is None and of is None and not exact.is_complex():
+            return self._perturbed(exact, scale)
         out = self.spread_out(exact, stacked)
         for samples in self.samples() if of is None else of:
             normal, rows = samples.normal(scale), out[samples.rows]
@@ -110,6 +112,16 @@ class Simulation:
                 rows.addcmul_(normal, scale)
             else:
                 rows.addcmul_(normal * scale, times)
+        return out
+
+
+    def _perturbed(self, exact: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        """The same of what is no stack, without copies of it that are written to again."""
+        self.check(exact.numel(), exact.device)
+        out = exact.new_empty((self.rows, *exact.shape))
+        out[0] = exact
+        for samples in self.samples():
+            torch.addcmul(exact, samples.normal(scale), scale, out=out[samples.rows])
         return out
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from python_inspector.format.axes import Named
 from python_inspector.format.sampled import WIDTH, sign_vectors
+from python_inspector.oracle.fused_statistics import statistics
 from python_inspector.oracle.gate_statistics import (
     Figures,
     Layout,
@@ -25,12 +26,13 @@ from python_inspector.oracle.gate_statistics import (
 )
 from python_inspector.oracle.given import Given
 from python_inspector.oracle.replay import Again, Twin, run_rounded
-from python_inspector.oracle.simulation import Normals, Simulation, TooLargeError
+from python_inspector.oracle.simulation import Normals, Simulation, TooLargeError, is_host
 from python_inspector.oracle.truncation import LEAST_TERMS
 
 DEFAULT_RUNS = 16
 _ROOM = 1 << 28
-"""Elements of samples whose statistics are made at once."""
+"""Elements of samples whose statistics are made at once, on a host."""
+_ROOM_ON_DEVICE = 1 << 30
 NARROW = {torch.float16, torch.bfloat16}
 """Dtypes whose outputs are judged by their bits."""
 _NO_ROOM = (TooLargeError, torch.cuda.OutOfMemoryError)
@@ -43,10 +45,24 @@ Outputs = Callable[[Any, Twin], dict[str, Named]]
 class Simulated:
     """The outputs of one call: of each a stack [1 + runs, *shape], the rounded model first."""
 
-    outputs: dict[str, torch.Tensor]
+    stacks: dict[str, torch.Tensor]
+    """With as many kernels whose products truncate behind them, where sums are long enough."""
     operations: list[dict[str, Any]]
-    truncated: dict[str, torch.Tensor] = field(default_factory=dict)
-    """The same of kernels whose products truncate, where sums are long enough."""
+    runs: int
+    truncates: bool = False
+
+    @property
+    def outputs(self) -> dict[str, torch.Tensor]:
+        """The stacks of kernels that round."""
+        return {name: stack[: 1 + self.runs] for name, stack in self.stacks.items()}
+
+    @property
+    def truncated(self) -> dict[str, torch.Tensor]:
+        """Those of kernels whose products truncate, none where there are no such."""
+        if not self.truncates:
+            return {}
+        behind = 1 + self.runs
+        return {name: torch.cat([s[:1], s[behind:]]) for name, s in self.stacks.items()}
 
 
 def simulate(
@@ -65,9 +81,11 @@ def simulate(
     stacks, operations = _groups(again, outputs, runs, seed, given, truncating=False)
     if not operations:
         return None
-    result = Simulated(stacks, operations)
+    result = Simulated(stacks, operations, runs)
     if _truncates(result):
-        result.truncated, _ = _groups(again, outputs, runs, seed, given, truncating=True)
+        others, _ = _groups(again, outputs, runs, seed, given, truncating=True)
+        result.stacks = {name: torch.cat([s, others[name][1:]]) for name, s in stacks.items()}
+        result.truncates = True
         _truncate.add(kind)
     return result
 
@@ -79,7 +97,7 @@ _truncate: set[str] = set()
 
 def _truncates(simulated: Simulated) -> bool:
     long = any(entry.get("terms", 1) >= LEAST_TERMS for entry in simulated.operations)
-    return long and any(stack.dtype in NARROW for stack in simulated.outputs.values())
+    return long and any(stack.dtype in NARROW for stack in simulated.stacks.values())
 
 
 def _side_by_side(again: Again, outputs: Outputs, runs: int, seed: str) -> Simulated | None:
@@ -92,12 +110,7 @@ def _side_by_side(again: Again, outputs: Outputs, runs: int, seed: str) -> Simul
         return None
     named = outputs(rerun.result, rerun.twin)
     stacks = {name: stack_of(simulation, tensor) for name, (tensor, _) in named.items()}
-    result = Simulated(
-        {name: stack[: 1 + runs] for name, stack in stacks.items()}, simulation.operations
-    )
-    result.truncated = {
-        name: torch.cat([stack[:1], stack[1 + runs :]]) for name, stack in stacks.items()
-    }
+    result = Simulated(stacks, simulation.operations, runs, truncates=True)
     return result if _truncates(result) else None
 
 
@@ -183,19 +196,26 @@ def model_of(r: torch.Tensor, m: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
     return (at if r.numel() > 1 << 31 else at.int()), m[at]
 
 
-def spread_of(
-    output: Judged, chosen: torch.Tensor, every: torch.Tensor | None = None
-) -> dict[str, Any]:
-    """The spread entry of an output; `chosen` are the stored rows of the samples, m first, `every`
-    all rows where they are more."""
+def spread_of(output: Judged, chosen: torch.Tensor) -> dict[str, Any]:
+    """The spread entry of an output, from its samples, m first."""
+    (entry,) = spreads_of_kinds(output, chosen, kinds=1)
+    return entry
+
+
+def spreads_of_kinds(
+    output: Judged, chosen: torch.Tensor, every: torch.Tensor | None = None, *, kinds: int
+) -> list[dict[str, Any]]:
+    """The spread entries of an output whose samples are of one or two kinds, as many of each;
+    `chosen` are the stored rows of the samples, m first, `every` all rows where they are more."""
     parts = [
         _figures(output, chosen[:1], chosen[1:][some], None if every is None else every[1:][some])
-        for some in _portions(len(chosen) - 1, (chosen if every is None else every)[0].numel())
+        for some in _portions(chosen if every is None else every)
     ]
     figures = parts[0]
     if len(parts) > 1:
         figures = {name: torch.cat([part[name] for part in parts]) for name in figures}
-    return {"runs": len(chosen) - 1} | summaries(figures)[0]
+    (entries,) = _entries(figures, kinds)
+    return entries
 
 
 def spreads_of(
@@ -203,12 +223,21 @@ def spreads_of(
     oracles: torch.Tensor,
     samples: torch.Tensor,
     valid: torch.Tensor | None = None,
-) -> list[dict[str, Any]]:
+    *,
+    kinds: int,
+) -> list[list[dict[str, Any]]]:
     """The spread entries of n outputs of one shape: `oracles` [n, *shape], as stored, `samples`
-    [n, 1 + runs, *shape], each one's m first, `valid` [n, *shape]."""
+    [n, 1 + kinds * runs, *shape], each one's m first, `valid` [n, *shape]."""
     scales = Scales(layout_of(oracles.shape[1:], axes), oracles, valid)
-    m, y = samples[:, :1], samples[:, 1:]
-    return [{"runs": y.shape[1]} | entry for entry in summaries(_judged(scales, m, y))]
+    return _entries(_judged(scales, samples[:, :1], samples[:, 1:]), kinds)
+
+
+def _entries(figures: Figures, kinds: int) -> list[list[dict[str, Any]]]:
+    """Of each output one for each kind of samples."""
+    runs = next(iter(figures.values())).shape[-1] // kinds
+    whole = {name: values.unflatten(-1, (kinds, runs)) for name, values in figures.items()}
+    entries = [{"runs": runs} | entry for entry in summaries(whole)]
+    return [entries[i : i + kinds] for i in range(0, len(entries), kinds)]
 
 
 def _figures(
@@ -221,17 +250,18 @@ def _figures(
 
 
 def _judged(scales: Scales, m: torch.Tensor, y: torch.Tensor) -> Figures:
-    figures = scales.statistics(y)
+    figures = statistics(scales, y)
     figures["gain"] = figures["gain"].abs()
     if y.dtype in NARROW:
         figures["bits"] = scales.differing(y, m)
     return figures
 
 
-def _portions(runs: int, elements: int) -> list[slice]:
-    """Of the samples as many at a time as their float64 copies have room for."""
-    step = max(1, _ROOM // max(1, elements))
-    return [slice(start, start + step) for start in range(0, runs, step)]
+def _portions(samples: torch.Tensor) -> list[slice]:
+    """Of the samples behind the first as many at a time as their copies have room for."""
+    room = _ROOM if is_host(samples.device) else _ROOM_ON_DEVICE
+    step = max(1, room // max(1, samples[0].numel()))
+    return [slice(start, start + step) for start in range(0, len(samples) - 1, step)]
 
 
 def summaries(figures: Figures) -> list[dict[str, list[float]]]:

@@ -21,7 +21,11 @@ _LOSSES = 1 << 26
 """Elements whose losses are kept for further simulated kernels, on a CPU."""
 _LOSSES_ON_DEVICE = 1 << 28
 _GROUP = 4
-"""Blocks of which an accelerator looks at one."""
+"""Blocks of which an accelerator looks at one, at least."""
+_LOOKS = 36
+"""Blocks that it looks at of long sums."""
+_MANY = 24
+"""Blocks of which one in three tells how much is left to chance."""
 _OPERANDS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
 _KEPT = -(1 << 29)  # of a float64's bits those that float32 has, too
 _POWER = 0x7FF << 52  # of a float64's bits those of the power of two below it
@@ -38,10 +42,15 @@ def truncated(
     if not stacked:
         simulation.check(exact.numel(), exact.device)  # before the work
     lost, variance = _loss_of(name, operands, simulation)
-    out = simulation.spread_out(exact, stacked)
     (cutting,) = simulation.samples(truncating=True)
-    out[cutting.rows].sub_(lost)
-    return simulation.perturb(out, variance.sqrt(), stacked=True, of=[cutting])
+    if stacked:
+        exact[cutting.rows].sub_(lost)
+        return simulation.perturb(exact, variance.sqrt(), stacked=True, of=[cutting])
+    out = exact.new_empty((simulation.rows, *exact.shape))
+    out[: cutting.rows.start] = exact
+    scale = variance.sqrt()
+    torch.addcmul(exact - lost, cutting.normal(scale), scale, out=out[cutting.rows])
+    return out
 
 
 def _loss_of(
@@ -87,14 +96,15 @@ def _some_cuts(
     a: torch.Tensor, b: torch.Tensor, exact: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """An accelerator would wait for the host at each cut, and has to move the sums of all blocks
-    through its memory: there one block in _GROUP, in its middle, is added to the exact sum before
+    through its memory: there one block of a group, in its middle, is added to the exact sum before
     it, which has other last places but as many to lose, and stands for the others."""
     total, squares, lost = (torch.zeros_like(exact) for _ in range(3))
     blocks = -(-a.shape[-1] // BLOCK)
-    group, front = BLOCK * _GROUP, BLOCK * (_GROUP // 2)
+    length = max(_GROUP, blocks // _LOOKS)
+    group, front = BLOCK * length, BLOCK * (length // 2)
     a = torch.nn.functional.pad(a, (front, 0))
     b = torch.nn.functional.pad(b, (0, 0, front, 0))
-    looked_at = -1  # the first one is in front of all terms
+    looked_at, squared = -1, 0  # the first one is in front of all terms
     step = group * max(1, _ROOM_ON_DEVICE // max(1, exact.numel()))
     for start in range(0, a.shape[-1], step):
         part = slice(start, start + step)
@@ -107,9 +117,12 @@ def _some_cuts(
         _flat(sums).baddbmm_(_flat(left[..., :BLOCK]), _flat(right[..., :BLOCK, :]))
         uncut = sums.sum(0)
         lost += uncut - _cut(sums).sum(0)
-        squares += torch.linalg.vector_norm(_powers(sums), dim=0).square_()
         looked_at += len(sums)
-    return lost * (blocks / looked_at), squares * (blocks / looked_at)
+        few = len(sums) < _MANY
+        sums = sums if few else sums[2::3]
+        squares += torch.linalg.vector_norm(_powers(sums), dim=0).square_()
+        squared += len(sums) - (few and start == 0)
+    return lost * (blocks / looked_at), squares * (blocks / squared)
 
 
 def _cut_sums(total: torch.Tensor, products: torch.Tensor) -> torch.Tensor:

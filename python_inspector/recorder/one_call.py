@@ -61,7 +61,8 @@ class OneCallRecording:
         self._writer = RecordingWriter(out)
         self._spread = spread
         options = Options(spread=spread)
-        self._store = OutputStore(self._writer, options, self._writer.tensor, self._writer.warn)
+        writer = self._writer
+        self._store = OutputStore(writer, options, lambda _, t: writer.tensor(t), writer.warn)
         self._calls: Counter[str | None] = Counter()
         self._storage = "f32"
 

@@ -21,12 +21,13 @@ class Operands:
         self._parameters = Parameters(model)
         self._storage = model_dtype(model)
 
-    def key(self, tensor: torch.Tensor) -> str:
-        """The tensor's key; one that lives on unchanged is not hashed again."""
+    def key(self, tensor: torch.Tensor, values: torch.Tensor | None = None) -> str:
+        """The tensor's key; one that lives on unchanged is not hashed again. `values`: the same
+        elsewhere."""
         known = self.known(tensor)
         if known is not None:
             return known
-        key = self._writer.tensor(tensor)
+        key = self._writer.tensor(tensor if values is None else values)
         self.remember(tensor, key)
         return key
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from python_inspector.errors import RecordError
 from python_inspector.format.axes import Named
+from python_inspector.format.host_copy import near
 from python_inspector.format.recording import (
-    Later,
     OutputRef,
     SampledRef,
     SimulatedRef,
@@ -26,7 +26,7 @@ from python_inspector.oracle.spread import (
     judged,
     model_of,
     sketch_of_rows,
-    spread_of,
+    spreads_of_kinds,
 )
 from python_inspector.recorder.difference import difference
 from python_inspector.recorder.spreads import Spreads
@@ -47,9 +47,11 @@ class OutputStore:
         self,
         writer: RecordingWriter,
         options: Options,
-        key: Callable[[torch.Tensor], str],
+        key: Callable[[torch.Tensor, torch.Tensor], str],
         warn: Callable[[str], None],
     ) -> None:
+        """`key` stores a tensor, or finds it stored, where it lies, and is given its values, too,
+        which may be on the host."""
         self._writer = writer
         self._options = options
         self._key = key
@@ -89,29 +91,31 @@ class OutputStore:
         r, axes = named
         valid = block.valid.get(name)
         mask = None if valid is None else aligned(valid, axes)
+        simulated = self._usable(where, name, r, reruns.simulated)
+        oracle = None if reruns.oracle is None else reruns.oracle[name][0]
+        values, o, near_mask, m = near([r, oracle, mask, _model(r, simulated, name)])
+        assert values is not None
         delta, error = None, 0.0
         off = None
-        if reruns.oracle is not None:
-            o = reruns.oracle[name][0]
-            result = difference(r, o, mask, where)
+        if o is not None:
+            result = difference(values, o, near_mask, where)
             off, error = result.delta, result.error
             delta = None if off is None else self._writer.tensor(off)
             if error != error:
                 self._warn(f"{where}: {name} is NaN in the run or in the oracle, not in both")
             if block.kind in _NEVER_FLOAT32 and delta is not None and looks_float32(o):
                 self._warn(f"{where}: the oracle's values all fit float32; was it computed there?")
-        reference = None if valid is None else TensorRef(self._key(valid[0]), valid[1])
-        output = OutputRef(self._key(r), axes, delta, error, reference)
+        reference = None if valid is None else TensorRef(self._key(valid[0], valid[0]), valid[1])
+        output = OutputRef(self._key(r, values), axes, delta, error, reference)
         if name in reruns.undecided and not r.is_floating_point():
             output.undecidable = self._writer.tensor(reruns.undecided[name])
-        simulated = self._usable(where, name, r, reruns.simulated)
         if simulated is not None:
-            o = _recorded_oracle(r, off)
+            recorded = _recorded_oracle(r, off)
 
-            def spread(stack: torch.Tensor) -> Later:
-                return self.spreads.of(o, axes, mask, stack)
+            def spread(stack: torch.Tensor, kinds: int) -> Sequence[dict[str, Any]]:
+                return self.spreads.of(recorded, axes, mask, stack, kinds)
 
-            output.simulated = self._simulated(name, r, simulated, spread)
+            output.simulated = self._simulated(name, values, m, simulated, spread)
         return output
 
     def _sampled(
@@ -147,10 +151,11 @@ class OutputStore:
             def chosen(stack: torch.Tensor) -> torch.Tensor:
                 return take(stack, ("run", *axes), tokens)
 
-            def spread(stack: torch.Tensor) -> dict[str, Any]:
-                return spread_of(against, chosen(stack), stack)
+            def spread(stack: torch.Tensor, kinds: int) -> Sequence[dict[str, Any]]:
+                return spreads_of_kinds(against, chosen(stack), stack, kinds=kinds)
 
-            output.simulated = self._simulated(name, r, simulated, spread, chosen)
+            m = _model(r, simulated, name, chosen)
+            output.simulated = self._simulated(name, r, m, simulated, spread)
         return output
 
     def _usable(
@@ -159,7 +164,7 @@ class OutputStore:
         """None where there is nothing to say of the output."""
         if simulated is None or not r.is_floating_point() or r.dtype == torch.float64:
             return None
-        stack = simulated.outputs[name]
+        stack = simulated.stacks[name]
         if (stack.dtype, stack.shape[1:]) != (r.dtype, r.shape):
             self._warn(
                 f"{where}: {name} is {r.dtype} {tuple(r.shape)}, its rounded model {stack.dtype} "
@@ -172,25 +177,39 @@ class OutputStore:
         self,
         name: str,
         r: torch.Tensor,
+        m: torch.Tensor | None,
         simulated: Simulated,
-        spread: Callable[[torch.Tensor], dict[str, Any]],
-        chosen: Callable[[torch.Tensor], torch.Tensor] = lambda stack: stack,
+        spread: Callable[[torch.Tensor, int], Sequence[dict[str, Any]]],
     ) -> SimulatedRef:
-        every = simulated.outputs[name]
-        result = SimulatedRef(spread(every), narrow=r.dtype in NARROW)
-        if result.narrow:
-            other = model_of(r, chosen(every[:1])[0])
+        kinds = 2 if simulated.truncates and m is not None else 1
+        samples = simulated.stacks[name][: 1 + kinds * simulated.runs]
+        first, *truncated = spread(samples, kinds)
+        result = SimulatedRef(first, narrow=m is not None)
+        if m is not None:
+            other = model_of(r, m)
             if other is not None:
                 at, values = (self._writer.tensor(t) for t in other)
                 result.model = (at, values)
-            if name in simulated.truncated:
-                result.truncated = spread(simulated.truncated[name])
+            if truncated:
+                result.truncated = truncated[0]
         return result
+
+
+def _model(
+    r: torch.Tensor,
+    simulated: Simulated | None,
+    name: str,
+    chosen: Callable[[torch.Tensor], torch.Tensor] = lambda stack: stack,
+) -> torch.Tensor | None:
+    """What the rounded model has in place of a 16-bit output `r`, or of `chosen` rows of it."""
+    if simulated is None or r.dtype not in NARROW:
+        return None
+    return chosen(simulated.stacks[name][:1])[0]
 
 
 def _recorded_oracle(r: torch.Tensor, delta: torch.Tensor | None) -> torch.Tensor:
     """As a reader of the recording has it."""
-    return r.double() if delta is None else r.double() + delta
+    return r.double() if delta is None else r.double() + delta.to(r.device)
 
 
 def aligned(valid: Named, axes: tuple[str, ...]) -> torch.Tensor:

@@ -8,7 +8,7 @@ filled in then, and the checkpoints that have them are finished.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 
 from python_inspector.format.recording import Later
 from python_inspector.oracle.simulation import is_host
-from python_inspector.oracle.spread import judged, spread_of, spreads_of
+from python_inspector.oracle.spread import judged, spreads_of, spreads_of_kinds
 
 MOST = 1 << 10
 """Outputs that wait at most."""
@@ -35,8 +35,9 @@ class _Output:
     oracle: torch.Tensor
     valid: torch.Tensor | None
     samples: torch.Tensor
-    """[1 + runs, *shape], the rounded model first."""
-    into: Later
+    """[1 + kinds * runs, *shape], the rounded model first."""
+    into: list[Later]
+    """One for each kind of samples."""
 
 
 class Spreads:
@@ -55,11 +56,13 @@ class Spreads:
         axes: tuple[str, ...],
         valid: torch.Tensor | None,
         samples: torch.Tensor,
-    ) -> Later:
-        """The spread entry of an output that is stored whole; empty until there are enough."""
+        kinds: int,
+    ) -> list[Later]:
+        """The spread entry of an output that is stored whole, for each kind of its samples; empty
+        until there are enough."""
         mask = None if valid is None else valid.expand(oracle.shape).clone()  # the run goes on
-        output = _Output(oracle, mask, samples, Later())
-        kind = (samples.dtype, oracle.device, len(samples), valid is None)
+        output = _Output(oracle, mask, samples, [Later() for _ in range(kinds)])
+        kind = (samples.dtype, oracle.device, len(samples), kinds, valid is None)
         self._waiting.setdefault((axes, oracle.shape, kind), []).append(output)
         self._since = self._since if self._count else time.monotonic()
         self._count += 1
@@ -92,16 +95,23 @@ _Like = tuple[tuple[str, ...], torch.Size, tuple[Any, ...]]
 
 def _fill(axes: tuple[str, ...], outputs: list[_Output]) -> None:
     first = outputs[0]
+    kinds = len(first.into)
     if len(outputs) == 1:  # which may be too large for a copy
-        valid = first.valid
-        first.into.fill(spread_of(judged(first.oracle, axes, valid, None), first.samples))
+        against = judged(first.oracle, axes, first.valid, None)
+        _into(first, spreads_of_kinds(against, first.samples, kinds=kinds))
         return
     oracles = torch.stack([output.oracle for output in outputs])
     samples = torch.stack([output.samples for output in outputs])
     masks = [output.valid for output in outputs if output.valid is not None]
-    entries = spreads_of(axes, oracles, samples, torch.stack(masks) if masks else None)
-    for output, entry in zip(outputs, entries, strict=True):
-        output.into.fill(entry)
+    valid = torch.stack(masks) if masks else None
+    entries = spreads_of(axes, oracles, samples, valid, kinds=kinds)
+    for output, of_kinds in zip(outputs, entries, strict=True):
+        _into(output, of_kinds)
+
+
+def _into(output: _Output, entries: Sequence[dict[str, Any]]) -> None:
+    for later, entry in zip(output.into, entries, strict=True):
+        later.fill(entry)
 
 
 def _room(device: torch.device) -> int:

@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 
 from python_inspector.format.safetensors_file import read_header
 from python_inspector.format.validate import broadcast_valid
+from python_inspector.oracle import fused_statistics
 from python_inspector.oracle.gate_statistics import Scales, layout_of
 from python_inspector.oracle.spread import sketch_of_rows
 
@@ -175,3 +176,52 @@ def test_a_not_a_number_beats_every_other_error() -> None:
     for values in figures.values():
         assert float(values[0]) == 0
         assert math.isnan(float(values[1]))
+
+
+SHAPES: list[tuple[tuple[str, ...], tuple[int, ...]]] = [
+    (("batch", "token", "channel"), (2, 37, 300)),
+    (("batch", "token", "head", "channel"), (1, 64, 4, 16)),
+    (("batch", "head", "token", "channel"), (1, 4, 24, 20)),
+    (("batch", "token", "head", "channel"), (1, 64, 4, 12)),
+    (("batch", "channel"), (16, 64)),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(("axes", "shape"), SHAPES)
+def test_an_accelerator_finds_the_same_in_fewer_passes(
+    axes: tuple[str, ...],
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    generator = torch.Generator().manual_seed(1)
+    o = torch.randn(2, *shape, generator=generator).double()
+    off = 1 + 2e-3 * torch.randn(2, 5, *shape, generator=generator)
+    y = (o[:, None] * off).to(dtype)
+    y[1, 2].view(-1)[7] = torch.nan
+    scales = Scales(layout_of(shape, axes), o)
+    expected = scales.statistics(y)
+    monkeypatch.setattr(fused_statistics, "is_host", lambda device: False)
+    monkeypatch.setattr(Scales, "statistics", None)  # the other way
+    found = fused_statistics.statistics(scales, y)
+    assert list(found) == list(expected)
+    for name, values in found.items():
+        assert values.dtype == torch.float64 and values.shape == (2, 5)
+        small = 1e-5 * expected["tensor"] if name == "gain" else 1e-5 * expected[name]
+        good = (values - expected[name]).abs() <= small
+        assert good.sum() == 9 and math.isnan(values[1, 2]) and math.isnan(expected[name][1, 2])
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30, 0.0])
+def test_what_float32_has_no_room_for_is_found_in_float64(
+    scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    o = torch.randn(2, 9, 16, generator=torch.Generator().manual_seed(1)).double()
+    o *= scale
+    scales = Scales(layout_of(o.shape, ("batch", "token", "channel")), o)
+    y = o[None] * (1 + 1e-3 * torch.ones(3, 1, 1, 1))
+    expected = scales.statistics(y)
+    monkeypatch.setattr(fused_statistics, "is_host", lambda device: False)
+    for name, values in fused_statistics.statistics(scales, y).items():
+        assert torch.equal(values, expected[name])

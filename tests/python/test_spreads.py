@@ -57,7 +57,7 @@ def test_many_at_once_are_what_each_is_alone(room: int, monkeypatch: pytest.Monk
     monkeypatch.setattr(spreads, "ROOM", room)
     monkeypatch.setattr(spreads, "WAITING", 1 << 30)
     outputs, waiting = many(), Spreads()
-    entries = [waiting.of(*output) for output in outputs]
+    entries = [waiting.of(*output, 1)[0] for output in outputs]
     assert not any(entries)
     waiting.settle()
     for entry, output in zip(entries, outputs, strict=True):
@@ -66,9 +66,23 @@ def test_many_at_once_are_what_each_is_alone(room: int, monkeypatch: pytest.Monk
         assert entry == expected and entry["runs"] == RUNS
 
 
+def test_samples_of_two_kinds_have_figures_of_their_own() -> None:
+    oracle, axes, valid, samples = an_output(1)
+    other = samples * 1.5
+    both, waiting = torch.cat([samples, other[1:]]), Spreads()
+    for like_it in range(2):  # alone, and with another one
+        waiting = Spreads()
+        entries = [waiting.of(oracle, axes, valid, both, 2) for _ in range(1 + like_it)]
+        waiting.settle()
+        for first, second in entries:
+            assert first == alone((oracle, axes, valid, samples))
+            assert second == alone((oracle, axes, valid, torch.cat([samples[:1], other[1:]])))
+            assert first["runs"] == second["runs"] == RUNS and first != second
+
+
 def test_outputs_that_differ_do_not_share_their_figures() -> None:
     outputs, waiting = [an_output(seed) for seed in range(3)], Spreads()
-    entries = [waiting.of(*output) for output in outputs]
+    entries = [waiting.of(*output, 1)[0] for output in outputs]
     waiting.settle()
     assert len({str(entry) for entry in entries}) == 3
 
@@ -78,12 +92,12 @@ def test_what_waits_is_finished_once_all_before_it_are(monkeypatch: pytest.Monke
     waiting, finished = Spreads(), []
     waiting.then(lambda: finished.append("nothing waits"))
     assert finished == ["nothing waits"]
-    first = waiting.of(*an_output(1))
+    first = waiting.of(*an_output(1), 1)[0]
     waiting.then(lambda: finished.append("first"))
     waiting.then(lambda: finished.append("without outputs"))
-    second = waiting.of(*an_output(2))
+    second = waiting.of(*an_output(2), 1)[0]
     assert finished[1:] == [] and not first
-    waiting.of(*an_output(3, HEADS))
+    waiting.of(*an_output(3, HEADS), 1)[0]
     waiting.then(lambda: finished.append("second"))
     assert finished[1:] == ["first", "without outputs", "second"]
     assert first and second
@@ -93,10 +107,10 @@ def test_none_waits_long_while_others_come(monkeypatch: pytest.MonkeyPatch) -> N
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     waiting = Spreads()
-    entry = waiting.of(*an_output(1))
+    entry = waiting.of(*an_output(1), 1)[0]
     for later in (1.0, 4.0, 4.5):
         now = 100.0 + later
-        waiting.of(*an_output(2))
+        waiting.of(*an_output(2), 1)[0]
         waiting.then(lambda: None)
         assert not entry
     now = 105.5
@@ -109,7 +123,7 @@ def test_a_mask_that_the_run_changes_afterwards() -> None:
     mask = output[2]
     assert mask is not None
     expected = alone(output)
-    entry = waiting.of(*output)
+    (entry,) = waiting.of(*output, 1)
     mask.fill_(True)
     waiting.settle()
     assert entry == expected
