@@ -28,6 +28,10 @@ class ResumeError(RecordError):
     """A recording that was killed cannot be continued by this run; the text says what differs."""
 
 
+class ProcessError(RuntimeError):
+    """A process that recorded a part of a run failed; the text has its last words."""
+
+
 class RecordWarning(UserWarning):
     """Something about a recording that a reader of its verdicts should know."""
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 _LARGEST = (1 << 31) - 1
 _LARGE = 1 << 28
+_THRESHOLDS = 5000, 20, 50
 
 
 def keep_freed_memory() -> None:
@@ -45,3 +46,8 @@ def lasting_imports() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def rarely_collect() -> None:
+    """A seventh of a recording's Python is otherwise the search for garbage among what stays."""
+    gc.set_threshold(*_THRESHOLDS)

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from python_inspector.errors import UsageError
-from python_inspector.heap import lasting_imports
+from python_inspector.heap import lasting_imports, rarely_collect
+from python_inspector.imports import without_sklearn
 
 if TYPE_CHECKING:
     import torch
 
+    from python_inspector.cases.processes import Helpers
     from python_inspector.cases.run import Source, What
     from python_inspector.models.inputs import RunPlan
 
@@ -53,6 +55,9 @@ def add_record(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("what is recorded")
     what.add_argument("--blocks", type=_names, metavar="A,B", help="these kinds of blocks only")
     what.add_argument("--layers", type=_layers, metavar="0,1|0-3", help="these layers only")
+    what.add_argument(
+        "--calls", type=_layers, metavar="0|1-4", help="these forward calls only, from 0"
+    )
     what.add_argument(
         "--rows",
         type=int,
@@ -121,6 +126,13 @@ def add_record(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="go on where the same command was killed, interrupted or out of disk",
     )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="processes that share the forward calls (default: as a GPU has room for)",
+    )
+    parser.add_argument("--beside", type=int, help=argparse.SUPPRESS)  # the one that started this
     parser.add_argument("--name", help="of the recording (default: last two folders of DIR)")
 
 
@@ -145,25 +157,40 @@ def _layers(text: str) -> tuple[int, ...]:
 
 
 def record(options: argparse.Namespace) -> int:
-    with lasting_imports():
+    from python_inspector.cases import processes
+
+    _check_row_options(options)
+    _check_shared_options(options)
+    if options.beside is not None:
+        processes.end_with(options.beside)
+    if options.resume and _is_finished(options.out, _made_by(options.command_line)):
+        return 0
+    own, *others = _shares(options)
+    words = shlex.split(options.command_line)[1:]
+    with processes.Helpers(options.out, words, others, resume=options.resume) as helpers:
+        if others:
+            options.calls = tuple(own)
+        return _record(options, helpers)
+
+
+def _record(options: argparse.Namespace, helpers: Helpers) -> int:
+    with lasting_imports(), without_sklearn():
         from transformers import AutoModelForCausalLM  # noqa: F401  (what `run` imports later)
 
         from python_inspector.cases import run
     from python_inspector.format.show import format_bytes
 
+    rarely_collect()
     quiet_transformers()
     source = _source(options)
-    _check_row_options(options)
-    command = _without_resume(options.command_line)
-    if options.resume and _is_finished(options.out, command):
-        return 0
+    command = _made_by(options.command_line)
     model = run.load_model(source)
     plan, what = _plan(options, source, model), _what(options)
     copies = options.copy_weights or options.weights is not None or run.folder_of(source) is None
     size = run.estimate(model, plan, what, copies_weights=copies)
     run.check_disk(size, options.out)
     print(
-        f"recording {plan.calls} forward calls, about {format_bytes(size.total)} "
+        f"recording {plan.calls} forward calls{helpers.text}, about {format_bytes(size.total)} "
         f"({format_bytes(size.weights)} weights)"
     )
     with run.progress_bar(plan.calls * len(run.layers_of(model)), "layer") as (advance, progress):
@@ -175,6 +202,8 @@ def record(options: argparse.Namespace) -> int:
             copies,
             resumable=True,
             resume=options.resume,
+            to_be_joined=options.beside is not None,
+            others=helpers.recordings,
             progress=progress,
             advance=advance,
         )
@@ -188,6 +217,21 @@ def record(options: argparse.Namespace) -> int:
     )
     print(f"verify it: harness --fixture {shlex.quote(str(options.out))}")
     return 0
+
+
+def _shares(options: argparse.Namespace) -> list[list[int]]:
+    """The forward calls of each process, this one's first."""
+    from python_inspector.cases import processes
+
+    count = (len(options.chunks) if options.chunks else 1) + options.steps
+    if beyond := [call for call in options.calls or () if call >= count]:
+        raise UsageError(f"--calls {beyond[0]}, but the run has {count} forward calls (from 0)")
+    calls = sorted(options.calls or range(count))
+    jobs = options.jobs
+    if jobs is None:
+        alone = len(calls) < 2 or options.chained or options.weights or not options.device
+        jobs = 1 if alone else processes.sensible(options.device, options.model, len(calls))
+    return processes.shares(calls, jobs)
 
 
 def _source(options: argparse.Namespace) -> Source:
@@ -217,9 +261,12 @@ def _what(options: argparse.Namespace) -> What:
     return What(**given)
 
 
-def _without_resume(command: str) -> str:
-    """What a recording is made by, in one go or several."""
+def _made_by(command: str) -> str:
+    """What a recording is made by, in one go or several, whichever process asked for it."""
     words = shlex.split(command)
+    if "--beside" in words:
+        at = words.index("--beside")
+        del words[at : at + 2]
     return shlex.join(word for word in words if len(word) < 5 or not "--resume".startswith(word))
 
 
@@ -275,11 +322,23 @@ def _check_row_options(options: argparse.Namespace) -> None:
         "logits_to_keep": 0,
         "spread": 0,
         "rows": 2,
+        "jobs": 1,
     }
     for name, least in least_of.items():
         value = getattr(options, name)
         if value is not None and value < least:
             raise UsageError(f"--{name.replace('_', '-')} {value}, expected at least {least}")
+
+
+def _check_shared_options(options: argparse.Namespace) -> None:
+    """Where forward calls are recorded by several processes, or not all of them."""
+    if options.chained and options.calls is not None:
+        raise UsageError("--chained goes from call to call: drop --calls")
+    if options.jobs is None or options.jobs == 1:
+        return
+    for name in ("chained", "weights", "device_map"):
+        if getattr(options, name):
+            raise UsageError(f"--{name.replace('_', '-')} takes one process: drop --jobs")
 
 
 def _plan(options: argparse.Namespace, source: Source, model: torch.nn.Module) -> RunPlan:

@@ -14,6 +14,7 @@ import torch
 
 from python_inspector.errors import FormatError, PlanError
 from python_inspector.format.folders import leftover_bytes
+from python_inspector.format.joined import join
 from python_inspector.format.recording import ITEM_SIZES, TORCH_DTYPES
 from python_inspector.format.spool import IN_PLACE
 from python_inspector.format.writer import Progress, Summary
@@ -52,6 +53,7 @@ class What:
 
     blocks: Collection[str] | None = None
     layers: Collection[int] | None = None
+    calls: Collection[int] | None = None
     oracle: bool | Literal["leaves"] = True
     internals: bool = True
     masked_rows: Literal["excluded", "judged"] = "excluded"
@@ -78,6 +80,10 @@ class Where:
     """What is finished stays when the process is killed."""
     resume: bool = False
     """Goes on where such a process was killed, if one was."""
+    to_be_joined: bool = False
+    """To the recording of another process."""
+    others: Callable[[], Iterator[Path]] = field(default=lambda: iter(()))
+    """Recordings of later calls by other processes, to be joined."""
     progress: Progress | None = None
     advance: Callable[[], None] = field(default=lambda: None)
     """Called when a decoder layer, or a step of a case, has run and been recorded."""
@@ -218,12 +224,20 @@ def record_run(
             created=where.created,
             resumable=where.resumable,
             resume=where.resume,
+            to_be_joined=where.to_be_joined,
         ) as recorder,
         _told_of_layers(model, where.advance),
     ):
         run_model(model, plan)
+        for folder in where.others():
+            join(recorder.writer, folder, lambda name: _weight(model, name))
     assert recorder.summary is not None
     return recorder.summary
+
+
+def _weight(model: torch.nn.Module, name: str) -> torch.Tensor:
+    ((_, values),) = dispatch.parameters(model, [name])
+    return values
 
 
 @dataclass(frozen=True)

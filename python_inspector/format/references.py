@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from python_inspector.errors import FormatError
 from python_inspector.format.recording import AXES, Checkpoint, OutputRef, TensorRef
@@ -29,6 +30,40 @@ def require_stored(c: Checkpoint, shape_of: ShapeOf) -> None:
     for bug in c.bugs:
         for key in (bug.at, bug.values):
             _require_key(f"{c.id}: bug {bug.name}", key, shape_of)
+
+
+def with_keys_of(checkpoint: Mapping[str, Any], key_of: Callable[[str], str]) -> dict[str, Any]:
+    """A checkpoint in JSON with other keys for its tensors and weights."""
+    entry = dict(checkpoint)
+    entry["inputs"] = {name: _renamed(ref, key_of) for name, ref in entry["inputs"].items()}
+    entry["weights"] = {name: key_of(key) for name, key in entry["weights"].items()}
+    entry["outputs"] = {name: _renamed(ref, key_of) for name, ref in entry["outputs"].items()}
+    if "bugs" in entry:
+        entry["bugs"] = [_renamed(bug, key_of) for bug in entry["bugs"]]
+    return entry
+
+
+_KEYS = ("tensor", "delta", "chained_delta", "undecidable", "at", "values")
+"""Fields that hold a key, or null."""
+_WITH_KEYS = ("valid", "model", "rows")
+"""Fields that hold an object with such fields, or null."""
+
+
+def _renamed(entry: Mapping[str, Any], key_of: Callable[[str], str]) -> dict[str, Any]:
+    """An input, an output, a bug or a part of one."""
+    new = dict(entry)
+    for name, value in entry.items():
+        if value is None:
+            continue
+        if name in _KEYS:
+            new[name] = key_of(value)
+        elif name in _WITH_KEYS:
+            new[name] = _renamed(value, key_of)
+        elif name == "members":
+            new[name] = [_renamed(member, key_of) for member in value]
+        elif name == "sketch":
+            new[name] = {part: key_of(key) for part, key in value.items()}
+    return new
 
 
 def _parts(output: OutputRef) -> Iterator[tuple[str, str]]:

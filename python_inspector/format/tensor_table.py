@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -16,7 +17,7 @@ from python_inspector.errors import FormatError
 from python_inspector.format.generator import Generator
 from python_inspector.format.model_files import ModelFolder
 from python_inspector.format.payload import Payload, identity_of, place_of, tensor_bytes
-from python_inspector.format.recording import dtype_name
+from python_inspector.format.recording import ITEM_SIZES, dtype_name
 from python_inspector.format.spool import Spool
 
 TENSOR_SPOOL, WEIGHT_SPOOL = ".payloads", ".weights"
@@ -107,6 +108,8 @@ class TensorTable:
         self._tensors: dict[Payload, str] = {}
         self._promised: dict[Key, Promised] = {}
         """Tensors whose content is not known yet, in the order of their keys."""
+        self._unsettled: list[Key] = []
+        """Those of them that `find` does not know yet."""
         self._next_key = 0
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._weights: dict[str, Weight] = {}
@@ -143,6 +146,14 @@ class TensorTable:
         if added not in self._tensors:
             self._enter(added)
         return self._tensors[added]
+
+    def find(self, dtype: str, shape: tuple[int, ...], sha256: str) -> str | None:
+        """The key of a tensor with this content. Waits for the threads."""
+        size = math.prod(shape) * ITEM_SIZES[dtype]
+        for key in self._unsettled:  # in order: of the same content the first one's key is left
+            self._tensors.setdefault(self._promised[key].payload, str(key))
+        self._unsettled.clear()
+        return self._tensors.get(Payload(dtype, shape, sha256, size))
 
     def take_over(self, taken: Taken) -> None:
         """The next tensor is one of the run before. FormatError where the two do not agree."""
@@ -238,6 +249,7 @@ class TensorTable:
     def _promise(self, promised: Promised, shape: tuple[int, ...], size: int) -> Key:
         key = Key(self._new_key(shape))
         self._promised[key] = promised
+        self._unsettled.append(key)
         self.new_tensors.append((key, promised))
         self._advanced(size)
         return key

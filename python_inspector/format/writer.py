@@ -171,6 +171,10 @@ class RecordingWriter:
         """The key of `t`'s content in this run's file; stores it if it is new."""
         return self._table.tensor(t)
 
+    def find(self, dtype: str, shape: Sequence[int], sha256: str) -> str | None:
+        """The key of a tensor with this content, if one is stored."""
+        return self._table.find(dtype, tuple(shape), sha256)
+
     def weight(self, name: str, t: torch.Tensor) -> str:
         """The key of a weight by its full HF name; a tied one gets the key of its first name."""
         return self._table.weight(name, t)
@@ -182,7 +186,7 @@ class RecordingWriter:
 
     def trace(self, operations: Sequence[Mapping[str, Any]]) -> str:
         """The key of a list of operations; equal lists share one."""
-        content = tuple(tuple(entry.items()) for entry in operations)
+        content = tuple(tuple(_hashable(entry).items()) for entry in operations)
         if content not in self._traces:
             self._traces[content] = f"p{len(self._traces)}"
             self._new_traces.append(operations)
@@ -227,7 +231,7 @@ class RecordingWriter:
         for taken in taken_of(part):
             self._table.take_over(taken)
         for operations in part["traces"]:
-            self.trace([_hashable(entry) for entry in operations])
+            self.trace(operations)
         for text in part["warnings"]:
             self.warn(text)
 
@@ -240,10 +244,12 @@ class RecordingWriter:
         """The weight with this key."""
         return self._table.weights[key]
 
-    def take_over_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """A finished one; what it names is here."""
+    def take_over_checkpoint(self, checkpoint: dict[str, Any], *, before: bool = True) -> None:
+        """A finished one, of the run `before` this or of one beside it; what it names is here."""
+        if checkpoint["id"] in self._checkpoints:
+            raise FormatError(f"checkpoint {checkpoint['id']} is already recorded")
         self._checkpoints[checkpoint["id"]] = checkpoint
-        self._taken_over += 1
+        self._taken_over += before
         self._advance(0)
 
     def commit(self, header: dict[str, Any]) -> Summary:

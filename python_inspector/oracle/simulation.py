@@ -114,7 +114,6 @@ class Simulation:
                 rows.addcmul_(normal * scale, times)
         return out
 
-
     def _perturbed(self, exact: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
         """The same of what is no stack, without copies of it that are written to again."""
         self.check(exact.numel(), exact.device)

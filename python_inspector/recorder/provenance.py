@@ -102,8 +102,11 @@ def _sha256_of(parameters: Iterable[tuple[str, torch.Tensor, HostCopy]]) -> str:
     return digest.hexdigest()
 
 
-def promised_weights_sha256(model: torch.nn.Module) -> Callable[[], str]:
-    """weights_sha256, of a large model computed beside the run."""
+def promised_weights_sha256(model: torch.nn.Module, *, known: bool = False) -> Callable[[], str]:
+    """weights_sha256, of a large model computed beside the run; zeros where it is `known`
+    elsewhere."""
+    if known:
+        return lambda: "0" * 64
     size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     if size < BESIDE or dispatch.offloads(model):  # whose weights come and go
         return partial(weights_sha256, model)
@@ -172,7 +175,9 @@ def described(
     config: Any = getattr(model, "config", None)
     sampling = options["sampling"]
     options = {**options, "sampling": None if sampling is None else vars(sampling)}
-    options |= {name: sorted(options[name]) for name in ("blocks", "layers") if options[name]}
+    options |= {
+        name: sorted(options[name]) for name in ("blocks", "layers", "calls") if options[name]
+    }
     return {
         "options": plain(options, "options"),
         "given": plain(given, "given"),

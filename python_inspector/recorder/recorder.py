@@ -65,7 +65,7 @@ class Recorder:
         self._calls: Counter[str] = Counter()
         self._thread = threading.get_ident()
         self._operands = Operands(model, writer)
-        self._resume = Resume(writer, self._operands, settles=options.oracle is not False)
+        self._resume = Resume(writer, self._operands, options)
         self._rerunner = Rerunner(options, taps, self.warn)
         self._outputs = OutputStore(writer, options, self._operands.key, self.warn)
 
@@ -75,6 +75,11 @@ class Recorder:
         """Whether what happens now is no part of the run: an oracle, the recorder's own arithmetic,
         or another thread."""
         return is_aside() or threading.get_ident() != self._thread
+
+    @property
+    def _step(self) -> int:
+        """The forward call of the model that is running, or was last."""
+        return max(0, len(self.runs) - 1)
 
     def warn(self, text: str) -> None:
         """A warning that the recording keeps."""
@@ -97,9 +102,9 @@ class Recorder:
             if taken is None:
                 return
             block, again = taken
-            event = self._resume.begin(path, block, again, len(self.runs))
+            event = self._resume.begin(path, block, again, self._step)
             reruns, stored = Reruns(), {}
-            if event.finished is None:
+            if event.is_made:
                 if again is not None:
                     reruns = self._rerun(path, function, block, again)
                 stored = self._operands.refs(block.inputs)
@@ -151,7 +156,7 @@ class Recorder:
         named: Named = by_dimensions(tensor) if axes is None else (tensor, axes)
         block = Block("module", {}, lambda result, twin: {"out": named})
         with aside(), torch.no_grad():
-            event = self._resume.begin(path, block, None, len(self.runs))
+            event = self._resume.begin(path, block, None, self._step)
             self._emit(event, path, name, block, {}, {"out": named}, Reruns())
 
     # Hooks.
@@ -239,8 +244,8 @@ class Recorder:
             return
         block, again = taken[0], taken[1] or again
         frame.block = block
-        frame.event = event = self._resume.begin(frame.path, block, again, len(self.runs))
-        if event.finished is None:
+        frame.event = event = self._resume.begin(frame.path, block, again, self._step)
+        if event.is_made:
             frame.reruns = self._rerun(frame.path, function, block, again)
             frame.stored = self._operands.refs(block.inputs)
         self._resume.begun(event)
@@ -279,7 +284,7 @@ class Recorder:
             for key in filter(None, [block.uses_attention]):
                 inner = inner[key]
             inner |= facts.params
-            if event.finished is None:
+            if event.is_made:
                 frame.stored |= self._operands.refs(facts.inputs)
             else:
                 self._resume.remember(event, facts.inputs)
@@ -318,6 +323,8 @@ class Recorder:
         name = path if function is None else f"{path}:{function}"
         call = self._calls[name]
         self._calls[name] += 1
+        if event.left_out:
+            return
         id = checkpoint_id(path, function, call)
         self._operands.declare(block.contract)
         if event.finished is not None:
@@ -332,7 +339,7 @@ class Recorder:
                 path=path,
                 function=function,
                 call=call,
-                step=max(0, len(self.runs) - 1),
+                step=self._step,
                 contract=block.contract,
                 params=block.params,
                 inputs=stored,

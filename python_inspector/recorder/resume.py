@@ -30,7 +30,7 @@ from python_inspector.oracle.given import Given
 from python_inspector.oracle.replay import Again, run_watched
 from python_inspector.recorder.operands import Operands
 from python_inspector.taps.calls import Block
-from python_inspector.taps.options import layer_of
+from python_inspector.taps.options import Options, layer_of
 
 _ADVICE = (
     "run it with the same weights and input, on the same machine and device; if the device does "
@@ -44,18 +44,26 @@ class Event:
 
     number: int
     finished: Finished | None = None
+    left_out: bool = False
+    """It becomes none, and is only counted."""
     opened: Additions = field(default_factory=Additions)
     """What came into the recording when it began."""
+
+    @property
+    def is_made(self) -> bool:
+        """Whether this run makes the checkpoint."""
+        return self.finished is None and not self.left_out
 
 
 class Resume:
     """The calls of a run, of which the first ones may be finished; and the writer's journal."""
 
-    def __init__(self, writer: RecordingWriter, operands: Operands, *, settles: bool) -> None:
-        """`settles`: whether calls that no tap describes are watched."""
+    def __init__(self, writer: RecordingWriter, operands: Operands, options: Options) -> None:
         self._writer = writer
         self._operands = operands
-        self._settles = settles
+        self._settles = options.oracle is not False
+        """Whether calls that no tap describes are watched."""
+        self._calls = options.calls
         self._events = 0
         self._payloads: dict[str, Payload] = {
             taken.key: taken.payload for f in writer.finished.values() for taken in f.tensors
@@ -66,6 +74,9 @@ class Resume:
 
     def begin(self, path: str, block: Block, again: Again | None, call: int) -> Event:
         """A block's call begins, in forward call `call` of the model."""
+        if self._calls is not None and call not in self._calls:
+            self._settle(block, again)
+            return Event(-1, left_out=True)
         self._writer.additions()  # what came before it will come again
         event = Event(self._events, self._writer.finished.pop(self._events, None))
         self._events += 1
@@ -96,7 +107,8 @@ class Resume:
 
     def remember(self, event: Event, inputs: dict[str, Named]) -> None:
         """These inputs of a finished checkpoint are stored."""
-        assert event.finished is not None
+        if event.finished is None:
+            return
         refs = event.finished.checkpoint["inputs"]
         for name, (tensor, _) in inputs.items():
             self._operands.remember(tensor, refs[name]["tensor"])

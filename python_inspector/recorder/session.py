@@ -36,6 +36,7 @@ def record(
     *,
     blocks: Collection[str] | None = None,
     layers: Collection[int] | None = None,
+    calls: Collection[int] | None = None,
     oracle: bool | Literal["leaves"] = True,
     internals: bool = True,
     force: bool = False,
@@ -59,6 +60,7 @@ def record(
     created: str | None = None,
     resumable: bool = False,
     resume: bool = False,
+    to_be_joined: bool = False,
 ) -> Iterator[Recorder]:
     """Records every forward call of `model` inside the block into the folder `out`.
 
@@ -66,9 +68,11 @@ def record(
     nothing behind. The model computes the same bits as without recording.
 
     `blocks`, `layers`: record only these kinds, only these decoder layers (by index; what stands
-    outside the layers is recorded all the same). `oracle`: False records without the float64 oracle
-    (delta is null then, and the recording says so); "leaves" records no composite blocks and no
-    single operations, which is faster. `internals`: single torch operations inside functions.
+    outside the layers is recorded all the same). `calls`: only these forward calls of the model,
+    by number from 0; all must be made, from the first on.
+    `oracle`: False records without the float64 oracle (delta is null then, and the recording says
+    so); "leaves" records no composite blocks and no single operations, which is faster.
+    `internals`: single torch operations inside functions.
     `masked_rows`: attention rows without any allowed key are "excluded" from judging or "judged".
     `sampling`: of large outputs only chosen rows and a sketch of all are stored, see
     format/sampled.py.
@@ -91,11 +95,14 @@ def record(
     `resumable`: an exception, or a process that is killed, leaves the checkpoints that are finished
     beside `out`. `resume`: takes such over, if there are any, and is resumable itself; the same
     model must be called in the same way, from the first call on. ResumeError where it is not.
+    `to_be_joined`: to another recording of the run, so that the model's weights are not hashed as a
+    whole once more.
 
     Raises RecordError where a recording would mislead (guards.py), FormatError and OSError as
     RecordingWriter does. The recorder's `summary` is what was written.
     """
     _check_options(model, blocks, layers, oracle, masked_rows)
+    _check_calls(calls, chained)
     if spread < 0:
         raise RecordError(f"[record] spread is {spread}; it counts simulated kernels, 0 for none")
     if chained and (direct or sampling is not None or oracle is not True):
@@ -117,6 +124,7 @@ def record(
     options = Options(
         blocks,
         layers,
+        calls,
         oracle,
         internals,
         force,
@@ -151,7 +159,7 @@ def record(
     ) as writer:
         recorder = Recorder(model, writer, taps, options)
         _introduce(recorder, warnings)
-        weights_sha256 = provenance.promised_weights_sha256(model)
+        weights_sha256 = provenance.promised_weights_sha256(model, known=to_be_joined)
         if shared is not None or chained:  # all weights, whatever is recorded
             for key, tensor in dispatch.parameters(model, first_names(model)):
                 writer.weight(key, tensor)
@@ -164,6 +172,7 @@ def record(
                     recorder.settle()
             raise
         recorder.settle()
+        _require_made(calls, len(recorder.runs))
         given |= {"weights_sha256": weights_sha256()}
         recorder.summary = writer.commit(
             provenance.header(
@@ -244,6 +253,22 @@ def _check_rows(
     count = getattr(getattr(model, "config", None), "num_hidden_layers", None)
     if bad := [i for i in whole_layers or () if i < 0 or (count is not None and i >= count)]:
         raise RecordError(f"[record] whole_layers holds {bad[0]}, the model has {count} layers")
+
+
+def _check_calls(calls: Collection[int] | None, chained: bool) -> None:
+    if calls is None:
+        return
+    if chained:
+        raise RecordError("[record] chained goes from call to call: record all calls")
+    if bad := [i for i in calls if not isinstance(i, int) or i < 0]:
+        raise RecordError(f"[record] calls holds {bad[0]!r}; give numbers from 0")
+
+
+def _require_made(calls: Collection[int] | None, made: int) -> None:
+    if missing := sorted(i for i in calls or () if i >= made):
+        raise RecordError(
+            f"[record] calls holds {missing[0]}, the model was called {made} times, counted from 0"
+        )
 
 
 def _check_options(

@@ -28,6 +28,7 @@ class Options:
 
     blocks: Collection[str] | None = None
     layers: Collection[int] | None = None
+    calls: Collection[int] | None = None
     oracle: bool | Literal["leaves"] = True
     internals: bool = True
     force: bool = False

@@ -9,17 +9,19 @@ from types import ModuleType
 
 import pytest
 
-from python_inspector.heap import lasting_imports
+from python_inspector.heap import lasting_imports, rarely_collect
 
 
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The collector of a process that has imported nothing large; as it was afterwards."""
     monkeypatch.delitem(sys.modules, "transformers", raising=False)
+    thresholds = gc.get_threshold()
     gc.unfreeze()
     yield
     gc.unfreeze()
     gc.enable()
+    gc.set_threshold(*thresholds)
 
 
 @pytest.mark.usefixtures("collector")
@@ -59,3 +61,12 @@ def test_a_collector_that_was_off_stays_off() -> None:
         assert not gc.isenabled()
     assert not gc.isenabled()
     assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.usefixtures("collector")
+def test_garbage_is_looked_for_rarely_but_still() -> None:
+    usual = (700, 10, 10)
+    gc.set_threshold(*usual)
+    rarely_collect()
+    assert gc.isenabled()
+    assert all(now > before for now, before in zip(gc.get_threshold(), usual, strict=True))

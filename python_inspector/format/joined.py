@@ -1,0 +1,93 @@
+"""A recording of a run's later forward calls, joined to that of its first ones.
+
+A process may record some calls of a run and others the rest: each makes all calls, so that ids,
+steps and caches are those of one run. What several of them stored is stored once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from python_inspector.errors import FormatError
+from python_inspector.format.generator import Generator, generate
+from python_inspector.format.recording import TORCH_DTYPES, Contract
+from python_inspector.format.references import with_keys_of
+from python_inspector.format.strict_json import load_json
+from python_inspector.format.writer import RECORDING, RecordingWriter
+
+WeightOf = Callable[[str], torch.Tensor]
+"""From a weight's full HF name to its values."""
+
+
+def join(writer: RecordingWriter, folder: Path, weight_of: WeightOf) -> None:
+    """Appends the checkpoints of the recording in `folder`. FormatError where one is there already,
+    or a weight had other values."""
+    recording = load_json(folder / RECORDING)
+    for name, contract in recording["contracts"].items():
+        writer.contract(name, Contract(**contract))
+    notes = recording["provenance"]["notes"]
+    writer.note(**notes)
+    for text in recording["provenance"]["warnings"]:
+        writer.warn(text)
+    traces = recording["traces"]
+    with safe_open(folder / recording["files"]["tensors"]["path"], framework="pt") as file:
+        taken = _Taken(writer, recording["tensors"], file.get_tensor, weight_of)
+        for key in sorted(recording["tensors"], key=_number):
+            taken.key_of(key)  # in the order in which one process would have stored them
+        for checkpoint in recording["checkpoints"]:
+            entry = with_keys_of(checkpoint, taken.key_of)
+            if "trace" in entry:
+                entry["trace"] = writer.trace(traces[entry["trace"]]["operations"])
+            writer.take_over_checkpoint(entry, before=False)
+
+
+def _number(key: str) -> tuple[str, int]:
+    return key[0], int(key[1:])
+
+
+class _Taken:
+    """The keys that another recording's tensors have here; stores what is new."""
+
+    def __init__(
+        self,
+        writer: RecordingWriter,
+        table: Mapping[str, Any],
+        read: Callable[[str], torch.Tensor],
+        weight_of: WeightOf,
+    ) -> None:
+        self._writer = writer
+        self._table = table
+        self._read = read
+        self._weight_of = weight_of
+        self._keys: dict[str, str] = {}
+
+    def key_of(self, key: str) -> str:
+        if key not in self._keys:
+            entry = self._table[key]
+            self._keys[key] = self._weight(entry) if "name" in entry else self._tensor(key, entry)
+        return self._keys[key]
+
+    def _tensor(self, key: str, entry: Mapping[str, Any]) -> str:
+        if "generator" not in entry:
+            known = self._writer.find(entry["dtype"], entry["shape"], entry["sha256"])
+            return known or self._writer.tensor(self._read(key))
+        rule = {name: value for name, value in entry["generator"].items() if name != "kind"}
+        made = generate(Generator(**rule), TORCH_DTYPES[entry["dtype"]], tuple(entry["shape"]))
+        self._writer.generated(made, Generator(**rule))
+        return self._writer.tensor(made)
+
+    def _weight(self, entry: Mapping[str, Any]) -> str:
+        key = self._writer.weight(entry["name"], self._weight_of(entry["name"]))
+        sha256 = self._writer.stored_weight(key).payload.sha256
+        if sha256 != entry["sha256"]:
+            raise FormatError(
+                f"weight {entry['name']} has SHA-256 {sha256[:12]} here and {entry['sha256'][:12]} "
+                "in the process that recorded later calls: record from weights that stay as they "
+                "are"
+            )
+        return key

@@ -1,0 +1,90 @@
+"""Small tensors of an accelerator on the host: all in one copy, each with its own bits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from python_inspector.format import host_copy
+from python_inspector.format.host_copy import SMALL, near
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every tensor counts as one of an accelerator."""
+    monkeypatch.setattr(host_copy, "_on_host", lambda t: False)
+
+
+def every_kind() -> list[torch.Tensor | None]:
+    """Items of all sizes, the smallest first, so that what follows them has to be aligned."""
+    numbers = torch.randn(3, 5, generator=torch.Generator().manual_seed(1))
+    return [
+        torch.tensor([[True], [False], [True]]),
+        None,
+        numbers.bfloat16(),
+        torch.tensor(7, dtype=torch.uint8),
+        numbers.double(),
+        torch.empty(0, 4, dtype=torch.float64),
+        numbers.mT,
+        torch.arange(3),
+        torch.tensor([float("nan"), float("-inf"), -0.0]),
+        None,
+        numbers.requires_grad_(),
+        numbers.half()[:, ::2],
+    ]
+
+
+def bits(t: torch.Tensor) -> bytes:
+    return bytes(t.detach().contiguous().reshape(-1).view(torch.uint8).tolist())
+
+
+def require_same(
+    found: Sequence[torch.Tensor | None], given: Sequence[torch.Tensor | None]
+) -> None:
+    for mine, theirs in zip(found, given, strict=True):
+        if theirs is None:
+            assert mine is None
+            continue
+        assert mine is not None
+        assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
+        assert bits(mine) == bits(theirs)
+
+
+def are_these(found: Sequence[torch.Tensor | None], given: Sequence[torch.Tensor | None]) -> bool:
+    return all(mine is theirs for mine, theirs in zip(found, given, strict=True))
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_small_tensors_come_in_one_copy() -> None:
+    given = every_kind()
+    found = near(given)
+    require_same(found, given)
+    copies = [t for t in found if t is not None]
+    assert len({t.untyped_storage().data_ptr() for t in copies}) == 1
+    assert not any(t is own for t in copies for own in given)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_tensor_that_is_given_twice_comes_twice() -> None:
+    t, other = torch.arange(5), torch.arange(3.0)
+    require_same(near([t, other, None, t]), [t, other, None, t])
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("more", [0, 1])
+def test_large_tensors_stay_where_they_are(more: int) -> None:
+    """What counts is how large they are together."""
+    half = torch.zeros(SMALL // 2, dtype=torch.uint8)
+    given = [half, None, torch.zeros(SMALL // 2 + more, dtype=torch.uint8)]
+    found = near(given)
+    require_same(found, given)
+    assert are_these(found, given) == bool(more)
+
+
+def test_on_the_host_they_stay_themselves() -> None:
+    given = every_kind()
+    found = near(given)
+    assert are_these(found, given)
+    assert found is not given

@@ -1,0 +1,345 @@
+"""A run whose forward calls are recorded by several processes: the same bytes as by one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from harness_runs import ROOT
+from test_cli import refused
+from test_joined import checkpoints, require_same
+
+from python_inspector import cli
+from python_inspector.cases import run as cases
+from python_inspector.cases.processes import sensible, shares
+from python_inspector.format import spool
+
+pytestmark = pytest.mark.filterwarnings("ignore::python_inspector.errors.RecordWarning")
+
+
+@pytest.mark.parametrize(
+    ("calls", "jobs", "expected"),
+    [
+        ([0], 4, [[0]]),
+        ([0, 1, 2], 1, [[0, 1, 2]]),
+        ([0, 1, 2], 2, [[0], [1, 2]]),
+        ([0, 1, 2, 3, 4], 3, [[0], [1, 2], [3, 4]]),
+        ([0, 1, 2, 3, 4], 4, [[0], [1, 2], [3, 4]]),
+        ([0, 1, 2, 3], 3, [[0], [1, 2], [3]]),
+        ([0, 1, 2], 9, [[0], [1], [2]]),
+        ([3, 4, 6, 9], 3, [[3], [4, 6], [9]]),
+    ],
+)
+def test_the_first_call_is_one_share_and_the_others_are_divided(
+    calls: list[int], jobs: int, expected: list[list[int]]
+) -> None:
+    assert shares(calls, jobs) == expected
+
+
+@pytest.mark.parametrize(
+    ("device", "cores", "gigabytes", "calls", "expected"),
+    [
+        ("cuda:0", 16, 80, 9, 4),
+        ("cuda", 9, 80, 9, 2),
+        ("cuda", 3, 80, 9, 1),
+        ("cuda", 16, 32, 9, 2),
+        ("cuda", 16, 31, 9, 1),
+        ("cuda", 16, 80, 5, 3),
+        ("cuda", 16, 80, 3, 2),
+        ("cuda", 16, 80, 2, 1),
+        ("cpu", 16, 80, 9, 1),
+    ],
+)
+def test_as_many_processes_as_there_is_room_for_and_loading_is_worth(
+    device: str, cores: int, gigabytes: int, calls: int, expected: int, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """4 cores each, twice the weights, which are 4 GiB, and 8 GiB of the device's memory, and two
+    calls to record."""
+    properties = SimpleNamespace(total_memory=gigabytes << 30)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(cores), raising=False)
+    assert sensible(device, str(tmp_path), calls) == 1  # of a model that is nowhere
+    for name in ("a.safetensors", "b.safetensors"):
+        (tmp_path / name).touch()
+        os.truncate(tmp_path / name, 2 << 30)
+    assert sensible(device, str(tmp_path), calls) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--calls 9", "--calls 9, but the run has 3 forward calls (from 0)"),
+        ("--chunks 2,3 --tokens 5 --calls 2-4", "--calls 4, but the run has 4 forward calls"),
+        ("--jobs 0", "--jobs 0, expected at least 1"),
+        ("--jobs 2 --chained", "--chained takes one process: drop --jobs"),
+        ("--jobs 2 --weights w.safetensors", "--weights takes one process: drop --jobs"),
+        ("--jobs 2 --device-map auto", "--device-map takes one process: drop --jobs"),
+        ("--calls 0 --chained", "--chained goes from call to call: drop --calls"),
+    ],
+)
+def test_usage_errors(
+    words: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(subprocess, "Popen", None)  # none is started
+    given = ("record", "--model", "tiny:llama", "--steps", "2", "--out", str(tmp_path / "x"))
+    assert expected in refused(capsys, 2, *given, *words.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+# The command line.
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of two layers in a folder."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(1)
+    config = LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+    )  # fmt: skip
+    folder = tmp_path_factory.mktemp("model")
+    built: Any = LlamaForCausalLM(config)
+    built.to(torch.bfloat16).save_pretrained(folder)
+    return folder
+
+
+def words(model: Path, out: Path, options: str) -> list[str]:
+    given = "--tokens 6 --spread 2 --no-bugs --name test/run"
+    return ["record", "--model", str(model), "--out", str(out), *given.split(), *options.split()]
+
+
+INTERRUPTIBLE = """
+import signal, sys
+from python_inspector import cli
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background ignores
+sys.exit(cli.main(sys.argv[1:]))
+"""
+IGNORING = """
+import signal, sys
+from python_inspector import cli
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a job in the background does
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+def started(
+    given: Sequence[str], code: str = INTERRUPTIBLE, **variables: str
+) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *given], cwd=ROOT, env=os.environ | variables, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def finished(given: Sequence[str], **variables: str) -> tuple[int, str, str]:
+    """The command's exit code and what it said."""
+    command = started(given, **variables)
+    said, errors = command.communicate()
+    return command.returncode, said, errors
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_two_processes_write_the_bytes_of_one(model: Path, tmp_path: Path) -> None:
+    assert cli.main(words(model, tmp_path / "one", "--steps 1 --jobs 1")) == 0
+    given = words(model, tmp_path / "deep" / "two", "--steps 1 --jobs 2")
+    code, said, errors = finished(given)
+    assert code == 0, errors
+    assert "recording 2 forward calls in 2 processes, about " in said
+    require_same(tmp_path / "deep" / "two", tmp_path / "one")
+    assert names(tmp_path / "deep") == ["two"]
+
+
+def test_of_chosen_calls_each_process_takes_some(model: Path, tmp_path: Path) -> None:
+    for out, options in (("one", "--jobs 1"), ("two", "--jobs 2")):
+        assert cli.main(words(model, tmp_path / out, f"--steps 4 --calls 0,2,4 {options}")) == 0
+    require_same(tmp_path / "two", tmp_path / "one")
+    assert {c["step"] for c in checkpoints(tmp_path / "two")} == {0, 2, 4}
+
+
+DYING = """
+import os, signal, sys
+if "--beside" in sys.argv:
+    {}
+"""
+ADVICE = "--jobs 1 records all in one process"
+DEATHS = {
+    "it says why": (
+        r"os.write(2, b'a first line\nno luck today\n'); os._exit(7)",
+        "exit code 7: no luck today; " + ADVICE,
+    ),
+    "it is killed": (
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        "signal 9: it said nothing; " + ADVICE,
+    ),
+}
+
+
+@pytest.mark.parametrize(("by", "expected"), DEATHS.values(), ids=DEATHS)
+def test_a_process_beside_it_that_dies(by: str, expected: str, model: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(DYING.format(by))
+    path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
+    given = words(model, tmp_path / "out" / "x", "--steps 2 --jobs 2")
+    code, _, errors = finished(given, PYTHONPATH=path)
+    assert code == 3, errors
+    assert f"the process for the forward calls 1-2 ended with {expected}" in errors
+    (left,) = names(tmp_path / "out")  # what this one had finished
+    assert left.startswith(".x.partial-")
+
+    code, said, errors = finished([*given, "--resume"])
+    assert code == 0, errors
+    assert " taken over), " in said
+    assert names(tmp_path / "out") == ["x"]
+
+
+def pids_beside(out: Path) -> list[int]:
+    """Processes that record some of the calls of `out` and have finished some checkpoints."""
+    partials = out.parent.glob(f"..{out.name}.calls-*.partial-*")
+    return [int(path.name.rpartition("-")[2]) for path in partials if has_begun(path)]
+
+
+def has_begun(partial: Path) -> bool:
+    """Whether some of its checkpoints are finished."""
+    payloads = partial / ".payloads"
+    return payloads.exists() and payloads.stat().st_size > spool.HEADER_ROOM + 2048
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def stopped() -> Iterator[list[int]]:
+    """Processes that a test has stopped; they end with it, at the latest."""
+    found: list[int] = []
+    yield found
+    for process in found:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+
+def stop_beside(out: Path, count: int, stopped: list[int]) -> None:
+    """Waits until all have begun, stops them there, and waits until `out` itself has begun."""
+
+    def all_are() -> bool:
+        for process in set(pids_beside(out)) - set(stopped):
+            os.kill(process, signal.SIGSTOP)
+            stopped.append(process)
+        return len(stopped) == count
+
+    wait_until(all_are)
+    wait_until(lambda: any(map(has_begun, out.parent.glob(f".{out.name}.partial-*"))))
+
+
+def status(process: int) -> dict[str, str]:
+    """What the kernel says of a process; {} where there is none."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return {}
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def is_gone(process: int) -> bool:
+    return status(process).get("State", "Z")[0] in "ZX"
+
+
+def is_signalled(process: int) -> bool:
+    """Whether SIGINT waits for it to go on."""
+    pending = int(status(process)["ShdPnd"], 16)
+    return bool(pending >> (signal.SIGINT - 1) & 1)
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+
+
+@needs_proc
+def test_ctrl_c_ends_all_processes_and_the_command_can_be_resumed(
+    model: Path, tmp_path: Path, stopped: list[int]
+) -> None:
+    given = words(model, tmp_path / "x", "--steps 4 --jobs 3")
+    command = started(given)
+    stop_beside(tmp_path / "x", 2, stopped)
+    command.send_signal(signal.SIGINT)
+    wait_until(lambda: all(map(is_signalled, stopped)) or command.poll() is not None)
+    for process in stopped:
+        os.kill(process, signal.SIGCONT)
+    _, errors = command.communicate()
+    assert command.returncode == 130
+    assert "inspector: interrupted; " in errors
+    assert all(map(is_gone, stopped))
+    assert not (tmp_path / "x").exists()
+    partials = [f"..x.calls-{calls}.partial-" for calls in ("1-2", "3-4")]  # what is finished
+    assert [name.rstrip("0123456789") for name in names(tmp_path)] == [*partials, ".x.partial-"]
+
+    code, _, errors = finished([*given, "--resume"])
+    assert code == 0, errors
+    assert cli.main(words(model, tmp_path / "whole", "--steps 4 --jobs 1")) == 0
+    require_same(tmp_path / "x", tmp_path / "whole")
+    assert names(tmp_path) == ["whole", "x"]
+
+
+@needs_proc
+@pytest.mark.parametrize("code", [INTERRUPTIBLE, IGNORING])
+def test_it_ends_when_the_process_that_started_it_is_killed(
+    code: str, model: Path, tmp_path: Path, stopped: list[int]
+) -> None:
+    command = started(words(model, tmp_path / "x", "--steps 24 --jobs 2"), code)
+    stop_beside(tmp_path / "x", 1, stopped)
+    command.kill()
+    command.communicate()
+    (beside,) = stopped
+    os.kill(beside, signal.SIGCONT)
+    wait_until(lambda: is_gone(beside))
+    assert f"..x.calls-1-24.partial-{beside}" in names(tmp_path)  # what was finished until then
+    assert ".x.calls-1-24" not in names(tmp_path)
+
+
+def test_a_finished_share_is_taken_over_when_the_command_is_resumed(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    given = words(model, tmp_path / "x", "--steps 1 --jobs 2")
+    monkeypatch.setattr(cases, "join", interrupted)
+    assert cli.main(given) == 130
+    share = tmp_path / ".x.calls-1" / "recording.json"
+    share.write_text(share.read_text().replace('"notes": {', '"notes": {"kept": true, ', 1))
+    code, _, errors = finished([*given, "--resume"])
+    assert code == 0, errors
+    recording = json.loads((tmp_path / "x" / "recording.json").read_text())
+    assert recording["provenance"]["notes"]["kept"]
+    assert {c["step"] for c in checkpoints(tmp_path / "x")} == {0, 1}
+    assert names(tmp_path) == ["x"]
+
+
+@pytest.mark.parametrize("left", [".x.calls-1-2", "..x.calls-1-2.partial-999999999"])
+def test_without_resume_what_other_shares_left_goes(left: str, model: Path, tmp_path: Path) -> None:
+    (tmp_path / left).mkdir()
+    (tmp_path / left / ".payloads").write_bytes(b"\0" * 100)
+    assert cli.main(words(model, tmp_path / "x", "--no-oracle --jobs 1")) == 0
+    assert names(tmp_path) == ["x"]
