@@ -56,7 +56,7 @@ def add_record(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--blocks", type=_names, metavar="A,B", help="these kinds of blocks only")
     what.add_argument("--layers", type=_layers, metavar="0,1|0-3", help="these layers only")
     what.add_argument(
-        "--calls", type=_layers, metavar="0|1-4", help="these forward calls only, from 0"
+        "--calls", type=_calls, metavar="0|1-4", help="these forward calls only, from 0"
     )
     what.add_argument(
         "--rows",
@@ -156,6 +156,16 @@ def _layers(text: str) -> tuple[int, ...]:
     return tuple(layers)
 
 
+def _calls(text: str) -> tuple[int, ...]:
+    try:
+        calls = _layers(text)
+    except argparse.ArgumentTypeError:
+        calls = ()
+    if not calls:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of calls like 0,2 or 1-4")
+    return tuple(sorted(set(calls)))
+
+
 def record(options: argparse.Namespace) -> int:
     from python_inspector.cases import processes
 
@@ -226,7 +236,7 @@ def _shares(options: argparse.Namespace) -> list[list[int]]:
     count = (len(options.chunks) if options.chunks else 1) + options.steps
     if beyond := [call for call in options.calls or () if call >= count]:
         raise UsageError(f"--calls {beyond[0]}, but the run has {count} forward calls (from 0)")
-    calls = sorted(options.calls or range(count))
+    calls = options.calls or range(count)
     jobs = options.jobs
     if jobs is None:
         alone = len(calls) < 2 or options.chained or options.weights or not options.device

@@ -131,8 +131,10 @@ class Helpers:
         words = [*self._words, "--calls", _text(calls), "--jobs", "1", "--out", str(folder)]
         words += ["--beside", str(os.getpid())]
         said = tempfile.TemporaryFile()  # noqa: SIM115  (closed when the process is over)
+        here = ("", str(Path.cwd()))
+        safe = [] if sys.path[0] in here else ["-P"]  # as this one finds its modules
         process = subprocess.Popen(
-            [sys.executable, "-m", "python_inspector", *words],
+            [sys.executable, *safe, "-m", "python_inspector", *words],
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=subprocess.STDOUT,
@@ -145,9 +147,12 @@ class Helpers:
 
     def _left(self) -> list[Path]:
         """Recordings of such processes, and what killed ones have finished."""
-        beginning = f"{self._out.name}.calls-"
-        hidden = self._out.parent.glob(".*")
-        return [path for path in hidden if path.name.lstrip(".").startswith(beginning)]
+        share = f".{self._out.name}.calls-"
+        return [
+            path
+            for path in self._out.parent.glob(".*")
+            if path.name.startswith(f".{share}" if ".partial-" in path.name else share)
+        ]
 
 
 def end_with(process: int) -> None:

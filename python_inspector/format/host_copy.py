@@ -18,7 +18,7 @@ def near(tensors: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
     the host, they themselves."""
     given = [t for t in tensors if t is not None]
     size = sum(t.numel() * t.element_size() for t in given)
-    if size > SMALL or any(map(_on_host, given)):
+    if not given or size > SMALL or any(map(_on_host, given)):
         return list(tensors)
     ordered = sorted(given, key=lambda t: -t.element_size())  # each is aligned to its item size
     packed = torch.cat([t.detach().reshape(-1).view(torch.uint8) for t in ordered]).cpu()

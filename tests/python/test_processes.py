@@ -100,6 +100,13 @@ def test_usage_errors(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("text", ["2-1", "x", ""])
+def test_what_is_no_list_of_calls(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["record", "--model", "tiny:llama", "--out", "x", "--calls", text])
+    assert f"{text!r} is not a list of calls like 0,2 or 1-4" in capsys.readouterr().err
+
+
 # The command line.
 
 
@@ -337,9 +344,32 @@ def test_a_finished_share_is_taken_over_when_the_command_is_resumed(
     assert names(tmp_path) == ["x"]
 
 
-@pytest.mark.parametrize("left", [".x.calls-1-2", "..x.calls-1-2.partial-999999999"])
-def test_without_resume_what_other_shares_left_goes(left: str, model: Path, tmp_path: Path) -> None:
-    (tmp_path / left).mkdir()
-    (tmp_path / left / ".payloads").write_bytes(b"\0" * 100)
+@pytest.mark.parametrize("name", ["x", ".x"])
+@pytest.mark.parametrize("left", [".{}.calls-1-2", "..{}.calls-1-2.partial-999999999"])
+def test_without_resume_what_other_shares_left_goes(
+    left: str, name: str, model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / left.format(name)).mkdir()
+    (tmp_path / left.format(name) / ".payloads").write_bytes(b"\0" * 100)
+    given = words(model, tmp_path / name, "--no-oracle --jobs 1 --steps 2 --calls 2,1,1")
+    assert cli.main(given) == 0
+    assert names(tmp_path) == [name]
+    assert {c["step"] for c in checkpoints(tmp_path / name)} == {1, 2}
+
+
+def test_a_share_of_another_recording_stays(model: Path, tmp_path: Path) -> None:
+    others = [".y.calls-1", "..y.calls-1.partial-999999999", "..x.calls-1"]  # the last one is .x's
+    for other in others:
+        (tmp_path / other).mkdir()
     assert cli.main(words(model, tmp_path / "x", "--no-oracle --jobs 1")) == 0
-    assert names(tmp_path) == ["x"]
+    assert names(tmp_path) == sorted([*others, "x"])
+
+
+def test_modules_are_found_as_the_first_process_finds_them(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "inspect.py").write_text("raise SystemExit('of the folder it was started in')")
+    code = "import sys; sys.path[0] = '/none'; from python_inspector import cli; cli.main()"
+    given = words(model, tmp_path / "x", "--no-oracle --jobs 2 --steps 1")
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, *given], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (tmp_path / "x" / "recording.json").exists(), done.stderr
