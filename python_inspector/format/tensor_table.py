@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,8 +108,10 @@ class TensorTable:
         self._tensors: dict[Payload, str] = {}
         self._promised: dict[Key, Promised] = {}
         """Tensors whose content is not known yet, in the order of their keys."""
-        self._unsettled: list[Key] = []
-        """Those of them that `find` does not know yet."""
+        self._large: dict[Payload, str] = {}
+        """What `find` knows of them."""
+        self._unlisted: list[Key] = []
+        """Those that it does not know yet."""
         self._next_key = 0
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._weights: dict[str, Weight] = {}
@@ -150,10 +152,11 @@ class TensorTable:
     def find(self, dtype: str, shape: tuple[int, ...], sha256: str) -> str | None:
         """The key of a tensor with this content. Waits for the threads."""
         size = math.prod(shape) * ITEM_SIZES[dtype]
-        for key in self._unsettled:  # in order: of the same content the first one's key is left
-            self._tensors.setdefault(self._promised[key].payload, str(key))
-        self._unsettled.clear()
-        return self._tensors.get(Payload(dtype, shape, sha256, size))
+        for key in self._unlisted:  # in order: of the same content the first one's key is left
+            self._large.setdefault(self._promised[key].payload, str(key))
+        self._unlisted.clear()
+        payload = Payload(dtype, shape, sha256, size)
+        return self._tensors.get(payload) or self._large.get(payload)
 
     def take_over(self, taken: Taken) -> None:
         """The next tensor is one of the run before. FormatError where the two do not agree."""
@@ -190,14 +193,20 @@ class TensorTable:
         return known.key
 
     def settle(self) -> dict[str, str]:
-        """Waits for the threads. Of tensors with the same content the first one's key is left: from
-        the others to it."""
+        """Waits for the threads. Of tensors with the same content one is left, and the keys are
+        numbered without gaps: from what they were, for all tensors, or none where all stay."""
         same: dict[str, str] = {}
         for key, promised in self._promised.items():
             payload = promised.payload
             if self._tensors.setdefault(payload, str(key)) != key:
                 same[key] = self._tensors[payload]
-        return same
+        if not same:
+            return {}
+        left = sorted([*self._tensors.values(), *self._rules], key=lambda key: int(key[1:]))
+        new = {key: f"t{number}" for number, key in enumerate(left)}
+        self._tensors = {payload: new[key] for payload, key in self._tensors.items()}
+        self._rules = {new[key]: made for key, made in self._rules.items()}
+        return new | {key: new[first] for key, first in same.items()}
 
     def save_tensors(self, path: Path) -> dict[str, Any]:
         """Writes the file of the run's tensors; its entry."""
@@ -249,7 +258,7 @@ class TensorTable:
     def _promise(self, promised: Promised, shape: tuple[int, ...], size: int) -> Key:
         key = Key(self._new_key(shape))
         self._promised[key] = promised
-        self._unsettled.append(key)
+        self._unlisted.append(key)
         self.new_tensors.append((key, promised))
         self._advanced(size)
         return key
@@ -279,15 +288,6 @@ class TensorTable:
     def _find_generated(self, t: torch.Tensor) -> _Generated | None:
         made = self._generated.get(place_of(t))
         return made if made is not None and made.identity == identity_of(t) else None
-
-
-def with_keys(value: Any, same: Mapping[str, str]) -> Any:
-    """A checkpoint with the keys that are left."""
-    if isinstance(value, Key):
-        return same.get(value, str(value))
-    if isinstance(value, dict):
-        return {name: with_keys(item, same) for name, item in value.items()}
-    return [with_keys(item, same) for item in value] if isinstance(value, list) else value
 
 
 def _place(weight: Weight) -> dict[str, Any]:

@@ -40,8 +40,8 @@ from python_inspector.format.recording import (
     plain,
 )
 from python_inspector.format.recording_text import recording_text
-from python_inspector.format.references import require_stored
-from python_inspector.format.tensor_table import TensorTable, Weight, with_keys
+from python_inspector.format.references import require_stored, with_keys_of
+from python_inspector.format.tensor_table import TensorTable, Weight
 
 RECORDING = "recording.json"
 TENSORS = "tensors.safetensors"
@@ -298,10 +298,11 @@ class RecordingWriter:
         )
 
     def _settle(self) -> None:
-        """Of tensors with the same content the first one's key is left."""
-        if same := self._table.settle():
+        """Of tensors with the same content one is left."""
+        if new := self._table.settle():
             self._checkpoints = {
-                id: with_keys(checkpoint, same) for id, checkpoint in self._checkpoints.items()
+                id: with_keys_of(checkpoint, lambda key: new.get(key, str(key)))
+                for id, checkpoint in self._checkpoints.items()
             }
 
     def abort(self) -> None:
