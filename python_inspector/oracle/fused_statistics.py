@@ -9,9 +9,7 @@ from __future__ import annotations
 import torch
 
 from python_inspector.oracle.gate_statistics import Figures, Layout, Scales
-from python_inspector.oracle.simulation import is_host
-
-_NARROW = {torch.float16, torch.bfloat16}
+from python_inspector.oracle.simulation import NARROW, is_host
 
 
 def statistics(scales: Scales, y: torch.Tensor) -> Figures:
@@ -45,7 +43,7 @@ def statistics(scales: Scales, y: torch.Tensor) -> Figures:
 def _off(scales: Scales, y: torch.Tensor) -> torch.Tensor:
     """[..., k, rows, columns]: how far outputs are from the oracle."""
     arranged = scales.layout.arranged(y)
-    if y.dtype in _NARROW:  # which is off by more than float32 rounds the oracle
+    if y.dtype in NARROW:  # which is off by more than float32 rounds the oracle
         return arranged - scales.o.float()[..., None, :, :]
     return (arranged - scales.o[..., None, :, :]).float()
 

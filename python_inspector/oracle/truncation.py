@@ -22,7 +22,7 @@ _LOSSES = 1 << 26
 _LOSSES_ON_DEVICE = 1 << 28
 _GROUP = 4
 """Blocks of which an accelerator looks at one, at least."""
-_LOOKS = 36
+_LOOKS = 72
 """Blocks that it looks at of long sums."""
 _MANY = 24
 """Blocks of which one in three tells how much is left to chance."""

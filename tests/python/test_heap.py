@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
 
 from python_inspector.heap import lasting_imports, rarely_collect
+
+
+class Holds:
+    """Something that refers to something else."""
+
+    def __init__(self, other: object) -> None:
+        self.other = other
 
 
 @pytest.fixture
@@ -68,5 +76,13 @@ def test_garbage_is_looked_for_rarely_but_still() -> None:
     usual = (700, 10, 10)
     gc.set_threshold(*usual)
     rarely_collect()
-    assert gc.isenabled()
-    assert all(now > before for now, before in zip(gc.get_threshold(), usual, strict=True))
+    assert gc.get_threshold()[0] > usual[0]
+
+    knot: set[object] = set()
+    gone = weakref.ref(knot)
+    knot.add(Holds(knot))
+    del knot
+    kept: list[list[None]] = []
+    while gone() is not None and len(kept) < 100_000:
+        kept.append([])
+    assert usual[0] < len(kept) < 100_000

@@ -51,13 +51,14 @@ def test_long_sums_of_narrow_outputs_are_also_truncated() -> None:
         assert bool(found.truncated) == expected
 
 
+@pytest.mark.parametrize("terms", [2304, 9216])
 @pytest.mark.parametrize("offset", [0.0, 0.1])
 def test_an_accelerator_loses_as_much_by_truncation(
-    offset: float, monkeypatch: pytest.MonkeyPatch
+    offset: float, terms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It cuts exact sums: other last places, as many bits."""
-    a = randn(24, 2304)
-    b = (randn(2304, 200, seed=1) + offset).bfloat16()
+    a = randn(24, terms)
+    b = (randn(terms, 200, seed=1) + offset).bfloat16()
     lost, variance = truncation.loss(a, b)
     monkeypatch.setattr(truncation, "is_host", lambda device: False)
     for room in (1 << 12, 1 << 27):
