@@ -184,10 +184,13 @@ def record(options: argparse.Namespace) -> int:
 
 
 def _record(options: argparse.Namespace, helpers: Helpers) -> int:
-    with lasting_imports(), without_sklearn():
-        from transformers import AutoModelForCausalLM  # noqa: F401  (what `run` imports later)
+    with lasting_imports():
+        from python_inspector.models import accelerator
 
-        from python_inspector.cases import run
+        with accelerator.starting(options.device or ""), without_sklearn():
+            from transformers import AutoModelForCausalLM  # noqa: F401  (what `run` imports later)
+
+            from python_inspector.cases import run
     from python_inspector.format.show import format_bytes
 
     rarely_collect()

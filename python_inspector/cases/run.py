@@ -18,7 +18,7 @@ from python_inspector.format.joined import join
 from python_inspector.format.recording import ITEM_SIZES, TORCH_DTYPES
 from python_inspector.format.spool import IN_PLACE
 from python_inspector.format.writer import Progress, Summary
-from python_inspector.models import dispatch, tiny
+from python_inspector.models import accelerator, dispatch, tiny
 from python_inspector.models.dispatch import DeviceMap
 from python_inspector.models.inputs import PAD_ID, RunPlan, random_ids, run_model
 from python_inspector.oracle.replay import is_aside
@@ -137,7 +137,7 @@ def _load(source: Source, placement: dict[str, Any]) -> torch.nn.Module:
 
 def _on_device(model: torch.nn.Module, name: str) -> torch.nn.Module:
     try:
-        return model.to(torch.device(name))
+        return accelerator.move(model, torch.device(name))
     except (RuntimeError, AssertionError) as error:  # no such device, or the model does not fit
         raise FormatError(f"--device {name}: {_first_line(error)}") from error
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 SMALL = 1 << 20
 """Bytes up to which tensors come to the host at once, rather than beside the run."""
@@ -35,16 +36,34 @@ def _on_host(t: torch.Tensor) -> bool:
     return t.device.type == "cpu"
 
 
+_ON_HOST = WeakIdKeyDictionary()
+"""Tensors of an accelerator that the host has, too: version and values."""
+
+
+def is_on_host_too(t: torch.Tensor, values: torch.Tensor) -> None:
+    """That `values` are on the host what `t`, which was made from them, is as long as nobody writes
+    to it: they need not be fetched then. Both stay as they are."""
+    _ON_HOST[t] = (t._version, values)
+
+
+def values_on_host(t: torch.Tensor) -> torch.Tensor | None:
+    """Where they are known to be there."""
+    known = _ON_HOST.get(t)
+    return known[1] if known is not None and known[0] == t._version else None
+
+
 class HostCopy:
     """A tensor as it is now, contiguous, while the run goes on: copied where it lies at once, and
     to the host by the thread that asks for it. `fixed`: nobody writes to it meanwhile."""
 
     def __init__(self, t: torch.Tensor, *, fixed: bool = False) -> None:
-        own = t.detach()
+        known = values_on_host(t)
+        own = t.detach() if known is None else known
         contiguous = torch.contiguous_format
-        self._own = own.contiguous() if fixed else own.clone(memory_format=contiguous)
+        still = fixed or known is not None
+        self._own = own.contiguous() if still else own.clone(memory_format=contiguous)
         self._ready: Any = None
-        if t.is_cuda:
+        if own.is_cuda:
             self._ready = torch.cuda.Event()
             self._ready.record(torch.cuda.current_stream(t.device))
 

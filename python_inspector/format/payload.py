@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from python_inspector.errors import FormatError
+from python_inspector.format.host_copy import values_on_host
 from python_inspector.format.recording import dtype_name
 from python_inspector.format.safetensors_file import read_header
 
@@ -83,7 +84,9 @@ def payload_of(
 
 def tensor_bytes(t: torch.Tensor) -> memoryview:
     """The tensor's elements as bytes in logical order."""
-    flat = t.detach().to("cpu").contiguous().reshape(-1)
+    known = values_on_host(t)
+    here = t.detach().to("cpu") if known is None else known
+    flat = here.contiguous().reshape(-1)
     return flat.view(torch.uint8).numpy().data
 
 

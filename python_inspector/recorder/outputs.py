@@ -110,7 +110,7 @@ class OutputStore:
         if name in reruns.undecided and not r.is_floating_point():
             output.undecidable = self._writer.tensor(reruns.undecided[name])
         if simulated is not None:
-            recorded = _recorded_oracle(r, off)
+            recorded = _recorded_oracle(r, oracle, off)
 
             def spread(stack: torch.Tensor, kinds: int) -> Sequence[dict[str, Any]]:
                 return self.spreads.of(recorded, axes, mask, stack, kinds)
@@ -145,7 +145,7 @@ class OutputStore:
         )
         simulated = self._usable(where, name, named[0], reruns.simulated)
         if simulated is not None:
-            against = judged(_recorded_oracle(r, result.delta), axes, None, tokens)
+            against = judged(_recorded_oracle(r, o, result.delta), axes, None, tokens)
             against.sketch = sketch_of_rows(axes, named[0].shape, whole.oracle, whole.rms)
 
             def chosen(stack: torch.Tensor) -> torch.Tensor:
@@ -207,9 +207,18 @@ def _model(
     return chosen(simulated.stacks[name][:1])[0]
 
 
-def _recorded_oracle(r: torch.Tensor, delta: torch.Tensor | None) -> torch.Tensor:
-    """As a reader of the recording has it."""
-    return r.double() if delta is None else r.double() + delta.to(r.device)
+def _recorded_oracle(
+    r: torch.Tensor, o: torch.Tensor | None, delta: torch.Tensor | None
+) -> torch.Tensor:
+    """As a reader of the recording has it. Of a delta that was made on the host it is made again
+    where r lies: a copy would keep the host waiting."""
+    exact = r.double()
+    if delta is None or o is None:
+        return exact
+    if delta.device == r.device:
+        return exact + delta
+    same = (exact == o) | (exact.isnan() & o.isnan())  # of infinities, too: difference()
+    return torch.where(same, exact, exact + (o - exact).float())
 
 
 def aligned(valid: Named, axes: tuple[str, ...]) -> torch.Tensor:

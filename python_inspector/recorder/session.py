@@ -207,6 +207,7 @@ def _listening(recorder: Recorder) -> Iterator[None]:
         switched_off = stack.enter_context(guards.exact_products())
         if switched_off:
             recorder.writer.note(switched_off=sorted(switched_off))
+        stack.enter_context(_fewer_threads(recorder.model))
         token = _active.set((*_active.get(), recorder))
         stack.callback(_active.reset, token)
         for path, module in recorder.model.named_modules():
@@ -216,6 +217,20 @@ def _listening(recorder: Recorder) -> Iterator[None]:
         if recorder.options.operations:
             stack.enter_context(OperationMode(recorder))
         yield
+
+
+@contextmanager
+def _fewer_threads(model: torch.nn.Module) -> Iterator[None]:
+    """Where all is computed on an accelerator, only small tensors come to the host: to wake threads
+    for them takes longer than what they do."""
+    places = {parameter.device.type for parameter in model.parameters()}
+    threads = torch.get_num_threads()
+    if places and not places & {"cpu", "meta"}:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _introduce(recorder: Recorder, warnings: list[str]) -> None:
