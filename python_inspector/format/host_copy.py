@@ -41,8 +41,8 @@ _ON_HOST = WeakIdKeyDictionary()
 
 
 def is_on_host_too(t: torch.Tensor, values: torch.Tensor) -> None:
-    """That `values` are on the host what `t`, which was made from them, is as long as nobody writes
-    to it: they need not be fetched then. Both stay as they are."""
+    """That `values` are on the host what `t` is as long as nobody writes to it: they need not be
+    fetched or copied then. Nobody writes to `values`."""
     _ON_HOST[t] = (t._version, values)
 
 

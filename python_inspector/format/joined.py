@@ -15,6 +15,7 @@ from safetensors import safe_open
 
 from python_inspector.errors import FormatError
 from python_inspector.format.generator import Generator, generate
+from python_inspector.format.host_copy import is_on_host_too
 from python_inspector.format.recording import TORCH_DTYPES, Contract
 from python_inspector.format.references import with_keys_of
 from python_inspector.format.strict_json import load_json
@@ -75,7 +76,11 @@ class _Taken:
     def _tensor(self, key: str, entry: Mapping[str, Any]) -> str:
         if "generator" not in entry:
             known = self._writer.find(entry["dtype"], entry["shape"], entry["sha256"])
-            return known or self._writer.tensor(self._read(key))
+            if known is not None:
+                return known
+            read = self._read(key)
+            is_on_host_too(read, read.detach())  # nobody writes to it: no copy is made
+            return self._writer.tensor(read)
         rule = {name: value for name, value in entry["generator"].items() if name != "kind"}
         made = generate(Generator(**rule), TORCH_DTYPES[entry["dtype"]], tuple(entry["shape"]))
         self._writer.generated(made, Generator(**rule))
