@@ -19,7 +19,7 @@ def near(tensors: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
     the host, they themselves."""
     given = [t for t in tensors if t is not None]
     size = sum(t.numel() * t.element_size() for t in given)
-    if not given or size > SMALL or any(map(_on_host, given)):
+    if not given or size > SMALL or any(is_host(t.device) for t in given):
         return list(tensors)
     ordered = sorted(given, key=lambda t: -t.element_size())  # each is aligned to its item size
     packed = torch.cat([t.detach().reshape(-1).view(torch.uint8) for t in ordered]).cpu()
@@ -32,8 +32,9 @@ def near(tensors: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
     return [None if t is None else found[id(t)] for t in tensors]
 
 
-def _on_host(t: torch.Tensor) -> bool:
-    return t.device.type == "cpu"
+def is_host(device: torch.device) -> bool:
+    """Whether a tensor's values are there when it is; an accelerator's have to be waited for."""
+    return device.type == "cpu"
 
 
 _ON_HOST = WeakIdKeyDictionary()

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 import torch
 
-from python_inspector.format.host_copy import is_on_host_too
+from python_inspector.format.host_copy import is_host, is_on_host_too
 
 _COPIES = 4
 """Weights that are read from their file and copied at once."""
@@ -21,7 +21,7 @@ def move(model: torch.nn.Module, device: torch.device) -> torch.nn.Module:
 
     RuntimeError where there is no such device, or too little memory on it.
     """
-    if device.type == "cpu":
+    if is_host(device):
         return model.to(device)
     torch.empty(0, device=device)  # the first thread that asks starts it
     _copy(list(model.parameters()), device)
@@ -33,7 +33,7 @@ def _copy(parameters: Sequence[torch.nn.Parameter], device: torch.device) -> Non
         moved = threads.map(lambda parameter: parameter.data.to(device, copy=True), parameters)
         for parameter, there in zip(parameters, moved, strict=True):
             here, parameter.data = parameter.data, there
-            if here.device.type == "cpu":
+            if is_host(here.device):
                 is_on_host_too(parameter, here)
 
 

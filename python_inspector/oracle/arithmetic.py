@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from python_inspector.format.host_copy import is_host
 from python_inspector.oracle.grouped import grouped_product
-from python_inspector.oracle.simulation import is_host, product
+from python_inspector.oracle.simulation import product
 
 U = 2.0**-24
 """Unit roundoff of float32."""

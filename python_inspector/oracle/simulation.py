@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 
+from python_inspector.format.host_copy import is_host
 from python_inspector.oracle.stacks import Stacks
 
 NARROW = {torch.float16, torch.bfloat16}
+"""Dtypes whose outputs are judged by their bits."""
 LOW = {
     torch.float32: torch.float64,
     torch.float16: torch.float64,
@@ -254,11 +256,6 @@ def _is_large(t: torch.Tensor) -> bool:
 def large(device: torch.device) -> int:
     """Elements of a weight beyond which a product upcasts it piece by piece."""
     return LARGE if is_host(device) else LARGE_ON_DEVICE
-
-
-def is_host(device: torch.device) -> bool:
-    """Whether a tensor's values are there when it is; an accelerator's have to be waited for."""
-    return device.type == "cpu"
 
 
 def widened(operands: Sequence[Any]) -> list[Any]:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from python_inspector.format.axes import Named
+from python_inspector.format.host_copy import is_host
 from python_inspector.format.sampled import WIDTH, sign_vectors
 from python_inspector.oracle.fused_statistics import statistics
 from python_inspector.oracle.gate_statistics import (
@@ -26,15 +27,13 @@ from python_inspector.oracle.gate_statistics import (
 )
 from python_inspector.oracle.given import Given
 from python_inspector.oracle.replay import Again, Twin, run_rounded
-from python_inspector.oracle.simulation import Normals, Simulation, TooLargeError, is_host
+from python_inspector.oracle.simulation import NARROW, Normals, Simulation, TooLargeError
 from python_inspector.oracle.truncation import LEAST_TERMS
 
 DEFAULT_RUNS = 16
 _ROOM = 1 << 28
 """Elements of samples whose statistics are made at once, on a host."""
 _ROOM_ON_DEVICE = 1 << 30
-NARROW = {torch.float16, torch.bfloat16}
-"""Dtypes whose outputs are judged by their bits."""
 _NO_ROOM = (TooLargeError, torch.cuda.OutOfMemoryError)
 """Fewer kernels may still fit; the model and others use an accelerator's memory, too."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import torch
 
-from python_inspector.oracle.simulation import Operands, Simulation, is_host
+from python_inspector.format.host_copy import is_host
+from python_inspector.oracle.simulation import Operands, Simulation
 
 BLOCK = 16
 LEAST_TERMS = 1024

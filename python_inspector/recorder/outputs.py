@@ -20,8 +20,8 @@ from python_inspector.format.sampled import choose_tokens, is_sampled, sketch, t
 from python_inspector.format.writer import RecordingWriter
 from python_inspector.oracle.lift import looks_float32
 from python_inspector.oracle.reruns import Reruns, instability
+from python_inspector.oracle.simulation import NARROW
 from python_inspector.oracle.spread import (
-    NARROW,
     Simulated,
     judged,
     model_of,

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from python_inspector.format.host_copy import is_host
 from python_inspector.format.recording import Later
-from python_inspector.oracle.simulation import is_host
 from python_inspector.oracle.spread import judged, spreads_of, spreads_of_kinds
 
 MOST = 1 << 10

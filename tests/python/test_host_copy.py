@@ -14,7 +14,7 @@ from python_inspector.format.host_copy import SMALL, near
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every tensor counts as one of an accelerator."""
-    monkeypatch.setattr(host_copy, "_on_host", lambda t: False)
+    monkeypatch.setattr(host_copy, "is_host", lambda device: False)
 
 
 def every_kind() -> list[torch.Tensor | None]:

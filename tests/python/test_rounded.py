@@ -279,7 +279,7 @@ def test_large_stacks_are_made_in_groups(monkeypatch: pytest.MonkeyPatch) -> Non
     def outputs(result: Any, twin: Any) -> Any:
         return {"out": (result, ("token", "channel"))}
 
-    found = simulate(lambda run: run(torch.tanh, (x,), {}), outputs, 5, "x")
+    found = simulate(lambda run: run(torch.tanh, (x,), {}), outputs, 5, "in groups")
     assert sizes == [5, 2, 2, 1]
     assert found is not None
     assert len(found.outputs["out"]) == 6
