@@ -70,3 +70,17 @@ def test_a_case_is_good_when_all_of_it_is(
     late = full_size.Case("late", case.model, case.options, 1, 90, 1)
     line, fine = full_size.measure(late, options, {case.model: tmp_path})
     assert not fine and "5.0 (!)" in line
+
+
+def test_the_folder_for_models_is_made(
+    full_size: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(case: object, options: argparse.Namespace, made: object) -> tuple[str, bool]:
+        assert options.work.parent == tmp_path / "not" / "there"
+        return "a line", True
+
+    monkeypatch.setattr(full_size, "measure", measure)
+    given = ["--work", str(tmp_path / "not" / "there"), "--harness", sys.executable]
+    monkeypatch.setattr(sys, "argv", ["full_size", "--only", "chained", *given])
+    assert full_size.main() == 0
+    assert list((tmp_path / "not" / "there").iterdir()) == []
