@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -133,6 +134,7 @@ def add_record(parser: argparse.ArgumentParser) -> None:
         help="processes that share the forward calls (default: as a GPU has room for)",
     )
     parser.add_argument("--beside", type=int, help=argparse.SUPPRESS)  # the one that started this
+    parser.add_argument("--part", choices=("layers", "behind"), help=argparse.SUPPRESS)
     parser.add_argument("--name", help="of the recording (default: last two folders of DIR)")
 
 
@@ -175,11 +177,17 @@ def record(options: argparse.Namespace) -> int:
         processes.end_with(options.beside)
     if options.resume and _is_finished(options.out, _made_by(options.command_line)):
         return 0
-    own, *others = _shares(options)
+    jobs, split = _processes(options)
+    own, *others = processes.shares(_forward_calls(options), jobs - split)
+    split = split and bool(others)
     words = shlex.split(options.command_line)[1:]
-    with processes.Helpers(options.out, words, others, resume=options.resume) as helpers:
+    behind = own[0] if split else None
+    helpers = processes.Helpers(options.out, words, others, behind=behind, resume=options.resume)
+    with helpers:
         if others:
             options.calls = tuple(own)
+        if split:
+            options.part = "layers"
         return _record(options, helpers)
 
 
@@ -232,19 +240,29 @@ def _record(options: argparse.Namespace, helpers: Helpers) -> int:
     return 0
 
 
-def _shares(options: argparse.Namespace) -> list[list[int]]:
-    """The forward calls of each process, this one's first."""
-    from python_inspector.cases import processes
-
+def _forward_calls(options: argparse.Namespace) -> Sequence[int]:
+    """Those that are recorded."""
     count = (len(options.chunks) if options.chunks else 1) + options.steps
     if beyond := [call for call in options.calls or () if call >= count]:
         raise UsageError(f"--calls {beyond[0]}, but the run has {count} forward calls (from 0)")
-    calls = options.calls or range(count)
-    jobs = options.jobs
+    return options.calls or range(count)
+
+
+def _processes(options: argparse.Namespace) -> tuple[int, bool]:
+    """How many record, and whether one of them takes what stands behind the layers of the first
+    forward call: large logits of many tokens, and what is made of them."""
+    from python_inspector.cases import processes
+
+    calls, jobs = _forward_calls(options), options.jobs
+    if jobs is None and (options.chained or options.weights or not options.device):
+        jobs = 1
+    if jobs == 1 or len(calls) < 2:
+        return 1, False
+    some = options.rows or options.blocks or options.layers or options.part
+    split = not some and processes.has_layers(options.model)
     if jobs is None:
-        alone = len(calls) < 2 or options.chained or options.weights or not options.device
-        jobs = 1 if alone else processes.sensible(options.device, options.model, len(calls))
-    return processes.shares(calls, jobs)
+        jobs = processes.sensible(options.device, options.model, len(calls), split=split)
+    return jobs, split and jobs > 2
 
 
 def _source(options: argparse.Namespace) -> Source:

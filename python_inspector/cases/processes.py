@@ -7,6 +7,7 @@ each records some of the later calls, and what they recorded is joined to the fi
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -43,9 +44,10 @@ def shares(calls: Sequence[int], processes: int) -> list[list[int]]:
     return [first, *(others[i : i + most] for i in range(0, len(others), most))]
 
 
-def sensible(device: str, model: str, calls: int) -> int:
+def sensible(device: str, model: str, calls: int, *, split: bool = False) -> int:
     """How many processes a machine with this accelerator has room for, and whose loading of the
-    model is worth it; `model` is a folder's path, of other models the size is not known."""
+    model is worth it; `model` is a folder's path, of other models the size is not known. `split`:
+    the first call's end can be one's."""
     import torch
 
     weights = sum(path.stat().st_size for path in Path(model).glob("*.safetensors"))
@@ -57,7 +59,20 @@ def sensible(device: str, model: str, calls: int) -> int:
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     worth_it = (calls - 1) // -(-weights // LOADED)
-    return max(1, min((cores or 1) // CORES, memory // (2 * weights + ROOM), 1 + worth_it))
+    most = 2 + worth_it if split and worth_it else 1 + worth_it
+    return max(1, min((cores or 1) // CORES, memory // (2 * weights + ROOM), most))
+
+
+def has_layers(model: str) -> bool:
+    """Whether a folder's model is of a described architecture, whose layers stand in a row."""
+    from python_inspector.taps import ARCHITECTURES
+
+    try:
+        config = json.loads((Path(model) / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    known = isinstance(config, dict) and config.get("model_type") in ARCHITECTURES
+    return known and bool(config.get("num_hidden_layers"))
 
 
 @dataclass
@@ -72,13 +87,21 @@ class Helpers:
     stays if something fails, to be resumed."""
 
     def __init__(
-        self, out: Path, words: Sequence[str], calls: Sequence[Sequence[int]], *, resume: bool
+        self,
+        out: Path,
+        words: Sequence[str],
+        calls: Sequence[Sequence[int]],
+        *,
+        behind: int | None = None,
+        resume: bool,
     ) -> None:
         """`words`: the command that records `out`, after `inspector`; `calls`: of each process;
+        `behind`: the forward call of which one more records what stands behind the layers;
         `resume`: they go on where such processes were killed."""
         self._out = out.absolute()
         self._words = list(words)
-        self._calls = calls
+        self._calls = calls if behind is None else [[behind], *calls]
+        self._behind = behind
         self._resume = resume
         self._helpers: list[_Helper] = []
 
@@ -130,6 +153,8 @@ class Helpers:
     def _start(self, calls: Sequence[int], folder: Path) -> _Helper:
         words = [*self._words, "--calls", _text(calls), "--jobs", "1", "--out", str(folder)]
         words += ["--beside", str(os.getpid())]
+        if self._behind is not None and self._behind in calls:
+            words += ["--part", "behind"]
         said = tempfile.TemporaryFile()  # noqa: SIM115  (closed when the process is over)
         here = ("", str(Path.cwd()))
         safe = [] if sys.path[0] in here else ["-P"]  # as this one finds its modules

@@ -63,6 +63,7 @@ class What:
     bugs: bool = True
     rows: int | None = None
     whole_layers: Collection[int] | None = None
+    part: Literal["layers", "behind"] | None = None
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,8 @@ class Recorder:
         self._calls: Counter[str] = Counter()
         self._thread = threading.get_ident()
         self._operands = Operands(model, writer)
-        self._resume = Resume(writer, self._operands, options)
+        layers = int(getattr(getattr(model, "config", None), "num_hidden_layers", 0))
+        self._resume = Resume(writer, self._operands, options, layers - 1)
         self._rerunner = Rerunner(options, taps, self.warn)
         self._outputs = OutputStore(writer, options, self._operands.key, self.warn)
 

@@ -58,12 +58,18 @@ class Event:
 class Resume:
     """The calls of a run, of which the first ones may be finished; and the writer's journal."""
 
-    def __init__(self, writer: RecordingWriter, operands: Operands, options: Options) -> None:
+    def __init__(
+        self, writer: RecordingWriter, operands: Operands, options: Options, last_layer: int
+    ) -> None:
         self._writer = writer
         self._operands = operands
         self._settles = options.oracle is not False
         """Whether calls that no tap describes are watched."""
         self._calls = options.calls
+        self._part = options.part
+        self._last_layer = last_layer
+        self._in_last_layer = -1
+        """The forward call that was there last."""
         self._events = 0
         self._payloads: dict[str, Payload] = {
             taken.key: taken.payload for f in writer.finished.values() for taken in f.tensors
@@ -74,7 +80,7 @@ class Resume:
 
     def begin(self, path: str, block: Block, again: Again | None, call: int) -> Event:
         """A block's call begins, in forward call `call` of the model."""
-        if self._calls is not None and call not in self._calls:
+        if not self._is_own(path, call):
             self._settle(block, again)
             return Event(-1, left_out=True)
         self._writer.additions()  # what came before it will come again
@@ -96,6 +102,16 @@ class Resume:
         self._take_over(event.finished, event.finished.opened)
         self.remember(event, block.inputs)
         return event
+
+    def _is_own(self, path: str, call: int) -> bool:
+        """Whether this process records it, not one beside it."""
+        layer = layer_of(path)
+        if layer == self._last_layer:
+            self._in_last_layer = call
+        behind = layer is None and self._in_last_layer == call
+        if self._part is not None and behind != (self._part == "behind"):
+            return False
+        return self._calls is None or call in self._calls
 
     def begun(self, event: Event) -> None:
         """What is stored from now on, until the call is over, is not the block's."""

@@ -48,6 +48,7 @@ def record(
     bugs: bool = True,
     rows: int | None = None,
     whole_layers: Collection[int] | None = None,
+    part: Literal["layers", "behind"] | None = None,
     weights_path: Path | str | None = None,
     model_folder: Path | str | None = None,
     progress: Progress | None = None,
@@ -87,6 +88,7 @@ def record(
     by itself; other blocks in `whole_layers` alone (by default the first layer of each kind and
     the last), with their inputs whole and their large outputs sampled. A model of billions of
     parameters then takes less than a gigabyte beside its weights.
+    `part`: of each forward call only what stands behind its decoder layers, or only the rest.
     `weights_path`: a weights file beside `out` that several recordings of the model share.
     `model_folder`: the folder that the model was loaded from. Weights that its safetensors files
     hold are referred to (file, name, SHA-256) instead of copied.
@@ -136,6 +138,7 @@ def record(
         bugs and spread > 0,
         rows,
         frozenset(first_and_last(model) if whole_layers is None else whole_layers),
+        part,
     )
     taps = taps_for(model)
     check_model_type(guards.model_type_of(model), chained)

@@ -40,6 +40,8 @@ class Options:
     bugs: bool = False
     rows: int | None = None
     whole_layers: Collection[int] = ()
+    part: Literal["layers", "behind"] | None = None
+    """Of each forward call only what begins before its last layer is over, or what begins then."""
 
     @property
     def operations(self) -> bool:
