@@ -65,6 +65,18 @@ __device__ __forceinline__ void load_tile(void* to, const CUtensorMap* map, uint
       "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(token), "r"(head), "r"(batch)
       : "memory");
 }
+// Along a map of whole rows (make_row_map): `token` and on. What is read once leaves the L2 cache
+// first.
+__device__ __forceinline__ void load_rows_once(void* to, const CUtensorMap* map, uint64_t* barrier,
+                                               int token, int head, int batch) {
+  constexpr uint64_t kEvictFirst = 0x12f0000000000000;
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1, {%3, %4, %3, %5, %6}], [%2], %7;" ::"r"(shared_address(to)),
+      "l"(map), "r"(shared_address(barrier)), "r"(0), "r"(token), "r"(head), "r"(batch),
+      "l"(kEvictFirst)
+      : "memory");
+}
 __device__ __forceinline__ void store_tile(const CUtensorMap* map, const void* from, int column,
                                            int token, int head, int batch) {
   asm volatile(
@@ -97,10 +109,33 @@ __device__ __forceinline__ void load_block(uint32_t* to, uint32_t address) {
                : "r"(address)
                : "memory");
 }
+// The block's transpose; lane L gives the address of row L % 8 + 8 (L / 16), columns 8 (L / 8 % 2)
+// and on.
+__device__ __forceinline__ void load_block_transposed(uint32_t* to, uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(address)
+               : "memory");
+}
+// 8 x 8 elements in registers: lane L has row L / 4, columns 2 (L % 4) and the next.
+__device__ __forceinline__ uint32_t transpose_8x8(uint32_t pair) {
+  uint32_t out;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(pair));
+  return out;
+}
 __device__ __forceinline__ void store_block(uint32_t address, const uint32_t (&from)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
                "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
                : "memory");
+}
+
+// --- Kernels that overlap: wait_for_previous_kernel() in two parts
+
+__device__ __forceinline__ void let_next_kernel_begin() {
+  asm volatile("griddepcontrol.launch_dependents;");
+}
+__device__ __forceinline__ void wait_for_kernels_before() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
 // --- The registers of a warpgroup, a multiple of 8

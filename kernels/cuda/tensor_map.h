@@ -17,4 +17,9 @@ namespace plumb::cuda {
 // without such maps. Nothing is allocated; the map holds the tensor's address.
 std::optional<CUtensorMap> make_tensor_map(const Tensor& t, int token_axis, int tokens);
 
+// The same of a tensor [batch, head, token, column], whose last extent is a multiple of 64, for
+// boxes of whole rows: panels of 64 columns, one after the other. Coordinates: (0, token, 0, head,
+// batch).
+std::optional<CUtensorMap> make_row_map(const Tensor& t, int tokens);
+
 }  // namespace plumb::cuda

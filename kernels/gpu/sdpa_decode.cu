@@ -7,12 +7,11 @@
 // their scores by a transposing butterfly: each lane ends with one (row, key), whose weight it
 // computes for all. Lane groups are added up in order; so are the splits, whichever block does it
 // (sdpa_decode_splits.h): the same shape gives the same bits.
-#include <algorithm>
-#include <numbers>
 #include <string_view>
 
 #include "kernels/gpu/gpu_ops.h"
 #include "kernels/gpu/rows.h"
+#include "kernels/gpu/sdpa_decode_operands.h"
 #include "kernels/gpu/sdpa_decode_rows.h"
 #include "kernels/gpu/sdpa_decode_splits.h"
 
@@ -22,7 +21,6 @@ namespace {
 using namespace decode;
 
 constexpr int64_t kMostQueries = 16;
-constexpr int64_t kMostSlots = int64_t{1} << 28;  // slots, and their differences, stay within int
 
 // Blocks: [z, split, chunk of R rows]; those that read the same keys are neighbours.
 template <class T, int Wave, int Lanes, int R>
@@ -66,58 +64,11 @@ __global__ void __launch_bounds__(kThreads, kBlocksOf<R>) sdpa_decode(DecodeOper
   }
 }
 
-template <class T>
-DecodeOperands<T> operands(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
-                           const AttentionMask& mask, const SdpaParams& params) {
-  DecodeOperands<T> p{};
-  p.out = out.data<T>();
-  p.q = q.data<T>();
-  p.k = k.data<T>();
-  p.v = v.data<T>();
-  for (int axis = 0; axis < 3; ++axis) {
-    p.q_stride[axis] = q.stride(axis);
-    p.k_stride[axis] = k.stride(axis);
-    p.v_stride[axis] = v.stride(axis);
-    p.out_stride[axis] = out.stride(axis);
-  }
-  p.kv_heads = k.dim(1);
-  p.group = q.dim(1) / k.dim(1);
-  p.rows = p.group * q.dim(2);
-  p.keys = k.dim(2);
-  p.head_dim = q.dim(3);
-  const double cap = params.softcap.value_or(0);
-  p.scale = static_cast<float>(params.scale * (cap > 0 ? 1 / cap : std::numbers::log2e));
-  p.cap = static_cast<float>(cap * std::numbers::log2e);
-  p.slots = slot_view(mask, k.dim(2));
-  p.mask = mask_view(mask);
-  p.one_token = q.dim(2) == 1;
-  p.uniform = mask.fully_masked == FullyMasked::uniform;
-  p.window = static_cast<int>(std::min(p.mask.window, 4 * kMostSlots));
-  const int64_t first = std::min(p.mask.first_key(0), p.keys);
-  p.keys_as_split.first = static_cast<int>(first);
-  p.keys_as_split.last = static_cast<int>(std::max(p.mask.last_key(q.dim(2) - 1, p.keys), first));
-  return p;
-}
-
-// Splits so that all of the device's places for blocks are taken.
-template <class T>
-void split(DecodeOperands<T>& p, int64_t blocks, int64_t places) {
-  const int64_t most = std::clamp<int64_t>(places / blocks, 1, kMostSplits);
-  if (p.slots.defined()) {
-    const int64_t pieces = (p.slots.most_visible() + kFewestKeys - 1) / kFewestKeys;
-    p.splits = static_cast<int>(std::min(most, pieces));
-  } else {
-    p.keys_as_split =
-        split_keys(p.keys_as_split.first, p.keys_as_split.last, static_cast<int>(most));
-    p.splits = p.keys_as_split.splits;
-  }
-}
-
 // The last block of a chunk saves a launch, but one block must read all splits while nothing else
 // runs. On an H200 that pays for heads of 128 and 4096 keys (llama3-8b -1.3 us a layer, zamba2-1.2b
 // -4.3), not for heads of 256 (gemma2-2b +1.2) or 32,768 keys (+1.0 of 41.7).
 template <class T>
-bool combined_apart(const DecodeOperands<T>& p) {
+bool better_apart(const DecodeOperands<T>& p) {
   constexpr int64_t kWidestHead = 128, kMostKeys = 16384;
   const int64_t keys =
       p.slots.defined() ? p.slots.most_visible() : p.keys_as_split.last - p.keys_as_split.first;
@@ -125,11 +76,9 @@ bool combined_apart(const DecodeOperands<T>& p) {
 }
 
 bool takes(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask) {
-  const auto near = [](int64_t slot) { return slot > -kMostSlots && slot < kMostSlots; };
   return size_of(q.dtype()) == 2 && q.dim(2) <= kMostQueries && q.dim(3) <= 256 &&
-         v.dim(3) == q.dim(3) && !mask.explicit_mask.defined() && near(mask.query_offset) &&
-         near(mask.key_offset) && near(k.dim(2)) && rows_are_vectors(q) && rows_are_vectors(k) &&
-         rows_are_vectors(v);
+         v.dim(3) == q.dim(3) && !mask.explicit_mask.defined() && slots_fit(mask, k.dim(2)) &&
+         rows_are_vectors(q) && rows_are_vectors(k) && rows_are_vectors(v);
 }
 
 // What the kernel is compiled for: head_dim up to `dim`, rows that share their reads.
@@ -171,6 +120,21 @@ void with_variant(DType dtype, const Variant& v, F f) {
 
 }  // namespace
 
+namespace decode {
+
+template <class T>
+void combine_apart(const DecodeOperands<T>& p, int64_t slices, Stream stream) {
+  const int64_t pieces = slices * p.rows * ((p.head_dim + kCombined - 1) / kCombined);
+  with_wave(stream, [&]<int Wave>() {
+    launch_overlapped<sdpa_decode_combine<T, Wave>>("sdpa", {grid_for(pieces, 1)},
+                                                    {kCombined * kGroups}, 0, stream, p);
+  });
+}
+template void combine_apart(const DecodeOperands<BFloat16>&, int64_t, Stream);
+template void combine_apart(const DecodeOperands<Float16>&, int64_t, Stream);
+
+}  // namespace decode
+
 bool GpuOps::decode_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
                          const AttentionMask& mask, const SdpaParams& params) {
   if (!takes(q, k, v, mask)) return false;
@@ -181,20 +145,15 @@ bool GpuOps::decode_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, co
     DecodeOperands<T> p = operands<T>(out, q, k, v, mask, params);
     const int64_t slices = q.dim(0) * p.kv_heads, chunks = (p.rows + R - 1) / R;
     split(p, slices * chunks, kBlocksOf<R> * multiprocessors());
-    const int64_t states = slices * p.splits * p.rows;
-    p.partial = arena().take(DType::f32, Shape({states, p.head_dim})).template data<float>();
-    p.state = arena().take(DType::f32, Shape({states, int64_t{2}})).template data<float>();
-    p.combined_apart = p.splits > 1 && combined_apart(p);
+    take_partials(p, slices, arena());
+    p.combined_apart = p.splits > 1 && better_apart(p);
     if (p.splits > 1 && !p.combined_apart) p.tickets = tickets(slices * chunks);
     with_wave(stream(), [&]<int Wave>() {
       launch_overlapped<sdpa_decode<T, Wave, Lanes, R>>(
           "sdpa", {grid_for(slices * p.splits * chunks, 1)}, {kThreads},
           sizeof(GroupStates<Lanes, R>), stream(), p);
-      if (!p.combined_apart) return;
-      const int64_t pieces = slices * p.rows * ((p.head_dim + kCombined - 1) / kCombined);
-      launch_overlapped<sdpa_decode_combine<T, Wave>>("sdpa", {grid_for(pieces, 1)},
-                                                      {kCombined * kGroups}, 0, stream(), p);
     });
+    if (p.combined_apart) combine_apart(p, slices, stream());
   });
   return true;
 }

@@ -25,11 +25,11 @@ struct KeySplits {
   int first, last, splits, keys_per_split;
 };
 
-// At most `most` splits.
-__host__ __device__ inline KeySplits split_keys(int first, int last, int most) {
+// At most `most` splits, each but the last of a multiple of `unit` keys.
+__host__ __device__ inline KeySplits split_keys(int first, int last, int most, int unit) {
   const int keys = last > first ? last - first : 1, fewest = (keys + kFewestKeys - 1) / kFewestKeys;
   const int splits = most < fewest ? most : fewest;
-  const int per_split = (keys + splits - 1) / splits;
+  const int per_split = ((keys + splits - 1) / splits + unit - 1) / unit * unit;
   return {first, last, (keys + per_split - 1) / per_split, per_split};
 }
 
@@ -51,6 +51,7 @@ struct DecodeOperands {
   KeySplits keys_as_split;
   SlotView slots;       // where defined, the kernel splits what is visible there
   int splits;           // that the launch has blocks for
+  int split_unit;       // what the keys of a split are a multiple of
   float* partial;       // [z, split, row, head_dim], z = batch * kv_heads
   float* state;         // [z, split, row, 2]: maximum, sum of weights
   unsigned* tickets;    // [z, chunk of rows]; null: there is one split
@@ -59,7 +60,7 @@ struct DecodeOperands {
   __device__ KeySplits key_splits() const {
     if (!slots.past) return keys_as_split;
     const VisibleSlots seen = slots.visible();
-    return split_keys(seen.first, seen.last, splits);
+    return split_keys(seen.first, seen.last, splits, split_unit);
   }
 };
 

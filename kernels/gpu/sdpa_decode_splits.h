@@ -143,6 +143,12 @@ __global__ void __launch_bounds__(kCombined* kGroups) sdpa_decode_combine(Decode
   const auto at = [&](int split) { return (z * p.splits + split) * p.rows + row; };
   const KeySplits keys = p.key_splits();
 
+  float ahead[kMostSplits / kGroups];  // on their way while the factors are found
+#pragma unroll
+  for (int j = 0; j < kMostSplits / kGroups; ++j) {
+    const int s = group + j * kGroups;
+    ahead[j] = s < keys.splits && d < p.head_dim ? p.partial[at(s) * p.head_dim + d] : 0.0f;
+  }
   const bool split = thread < keys.splits;
   const float best = split ? p.state[2 * at(thread)] : -INFINITY;
   const float weight = split ? p.state[2 * at(thread) + 1] : 0.0f;
@@ -151,11 +157,10 @@ __global__ void __launch_bounds__(kCombined* kGroups) sdpa_decode_combine(Decode
   const float total = block.sum(split ? factor * weight : 0.0f);  // a barrier: factors are there
 
   float sum = 0;
-  if (d < p.head_dim) {
-#pragma unroll 8
-    for (int s = group; s < keys.splits; s += kGroups) {
-      sum = fused_multiply_add(shared.factor[s], p.partial[at(s) * p.head_dim + d], sum);
-    }
+#pragma unroll
+  for (int j = 0; j < kMostSplits / kGroups; ++j) {
+    const int s = group + j * kGroups;
+    if (s < keys.splits) sum = fused_multiply_add(shared.factor[s], ahead[j], sum);
   }
   shared.sum[group][channel] = sum;
   block_barrier();
