@@ -14,6 +14,7 @@
 #include "harness/recording/recording_chain.h"
 #include "harness/recording/recording_checkpoint.h"
 #include "harness/recording/recording_header.h"
+#include "harness/recording/recording_tensors.h"
 #include "harness/recording/weights_folder.h"
 
 namespace plumb::harness {
@@ -172,7 +173,8 @@ Tensor Recording::read(const std::string& key) const {
     return made;
   }
   const Payload& payload = state_->files.at(info.file);
-  const Tensor tensor = payload.read(info.name);
+  Tensor tensor = payload.read(info.name);
+  if (info.shares_payload) tensor = tensor.view(info.shape);
   require_hash(state_->document->name(), payload, key, info,
                payload.sha256(info.name, tensor, info.sha256));
   if (!payload.mapped()) state_->cache.add(key, tensor);
@@ -194,7 +196,7 @@ void Recording::check_hashes() const {
     }
   }
   for (const auto& [key, info] : state_->header.tensors) {
-    if (partly.count(info.file) == 0) continue;
+    if (partly.count(info.file) == 0 || info.shares_payload) continue;
     const Tensor tensor = read(key);  // what is remembered of it is not enough here
     require_hash(state_->document->name(), state_->files.at(info.file), key, info,
                  sha256_hex(tensor.raw(), tensor.bytes()));

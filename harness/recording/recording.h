@@ -109,6 +109,7 @@ struct TensorInfo {
   DType dtype = DType::f32;
   Shape shape;
   std::string sha256;                  // of the payload's bytes
+  bool shares_payload = false;         // `name` is another tensor, of the same bytes
   std::optional<Generator> generator;  // instead of a payload
 };
 

@@ -7,6 +7,7 @@
 #include "harness/io/file.h"
 #include "harness/io/printable.h"
 #include "harness/recording/recording_fields.h"
+#include "harness/recording/recording_tensors.h"
 
 namespace plumb::harness {
 namespace {
@@ -175,70 +176,6 @@ void read_model_files(JsonValue value, RecordingHeader& header) {
   }
 }
 
-constexpr std::string_view kGenerator = "splitmix64";
-
-Generator read_generator(JsonValue value, const TensorInfo& tensor) {
-  value.only({"kind", "seed", "exponent", "offset"});
-  const JsonValue kind = value.at("kind");
-  if (kind.string() != kGenerator) {
-    kind.fail("is ", printable(kind.string()), ", expected \"", kGenerator, '"');
-  }
-  if (tensor.dtype != DType::f32 && tensor.dtype != DType::f16 && tensor.dtype != DType::bf16) {
-    value.fail("makes f32, f16 or bf16, but the tensor is ", name_of(tensor.dtype));
-  }
-  const int64_t bytes = tensor.shape.numel() * size_of(tensor.dtype);
-  if (bytes > kLargestGenerated) {
-    value.fail("would make ", bytes, " bytes, the limit is ", kLargestGenerated);
-  }
-  Generator out;
-  out.seed = value.at("seed").integer(0);
-  out.exponent = static_cast<int>(value.at("exponent").integer(-40, 0));
-  out.offset = static_cast<float>(value.at("offset").integer(0, 1));
-  return out;
-}
-
-// t<number> is a tensor of the run, w<number> a weight.
-TensorInfo read_tensor(const JsonMember& member, const std::map<std::string, RecordedFile>& files) {
-  const auto& [key, value] = member;
-  const bool known = key.size() > 1 && (key[0] == 't' || key[0] == 'w') &&
-                     key.find_first_not_of("0123456789", 1) == std::string_view::npos;
-  if (!known) value.fail("its key is ", printable(key), ", expected t<number> or w<number>");
-  const bool weight = key[0] == 'w';
-  if (weight) {
-    value.only({"file", "model_file", "name", "dtype", "shape", "sha256", "generator"});
-  } else {
-    value.only({"file", "dtype", "shape", "sha256", "generator"});
-  }
-  TensorInfo info;
-  info.name = weight ? read_name(value.at("name")) : std::string(key);
-  info.dtype = read_recorded_dtype(value.at("dtype"));
-  info.shape = read_extents(value.at("shape"));
-  info.sha256 = read_sha256(value.at("sha256"));
-  if (const auto generator = value.find("generator")) {
-    if (const auto file = value.find("file")) file->fail("stands beside a generator");
-    info.generator = read_generator(*generator, info);
-    return info;
-  }
-  if (const auto of_model = value.find("model_file")) {
-    if (const auto file = value.find("file")) file->fail("stands beside model_file");
-    info.file = text(kModelFile, of_model->string());
-    if (files.find(info.file) == files.end()) {
-      of_model->fail("is ", printable(of_model->string()), ", which model_files does not list");
-    }
-    return info;
-  }
-  const JsonValue file = value.at("file");
-  const std::string_view expected = weight ? "weights" : "tensors";
-  if (file.string() != expected) {
-    file.fail("is ", printable(file.string()), ", expected \"", expected, "\" for ", key);
-  }
-  if (files.find(std::string(expected)) == files.end()) {
-    file.fail("is \"", expected, "\", which files does not list");
-  }
-  info.file = expected;
-  return info;
-}
-
 }  // namespace
 
 RecordingHeader read_recording_header(JsonValue root) {
@@ -257,9 +194,7 @@ RecordingHeader read_recording_header(JsonValue root) {
   files.at("tensors");
   for (const auto& [name, file] : files.members()) header.files.emplace(name, read_file(file));
   if (const auto model = root.find("model_files")) read_model_files(*model, header);
-  for (const JsonMember member : root.at("tensors").members()) {
-    header.tensors.emplace(member.name, read_tensor(member, header.files));
-  }
+  header.tensors = read_tensors(root.at("tensors"), header.files);
   if (const auto traces = root.find("traces")) {
     const JsonValue version = root.at("version");
     if (version.integer() < 2) version.fail("is ", version.integer(), ", which has no traces");
@@ -267,32 +202,6 @@ RecordingHeader read_recording_header(JsonValue root) {
   }
   check_network(root.at("network"), header.tensors);
   return header;
-}
-
-void check_payload_file(JsonValue root, const RecordingHeader& header, const std::string& file,
-                        const SafetensorsFile& payload) {
-  const RecordedFile& recorded = header.files.at(file);
-  if (payload.file().size() != recorded.bytes) {
-    recorded.field.at("bytes").fail("is ", recorded.bytes, ", but ", payload.file().name(), " has ",
-                                    payload.file().size(),
-                                    " bytes: fetch the file again, or record again");
-  }
-  for (const auto& [key, value] : root.at("tensors").members()) {
-    const TensorInfo& info = header.tensors.find(std::string(key))->second;
-    if (info.file != file) continue;
-    const auto found = payload.entries().find(info.name);
-    if (found == payload.entries().end()) {
-      value.fail("there is no tensor ", printable(info.name), " in ", payload.file().name());
-    }
-    const auto& [dtype, shape] = std::pair(found->second.dtype, found->second.shape);
-    if (dtype != info.dtype) {
-      value.at("dtype").fail("is ", name_of(info.dtype), ", but ", payload.file().name(), " has ",
-                             name_of(dtype));
-    }
-    if (!(shape == info.shape)) {
-      value.at("shape").fail("is ", info.shape, ", but ", payload.file().name(), " has ", shape);
-    }
-  }
 }
 
 }  // namespace plumb::harness

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "harness/io/json.h"
-#include "harness/io/safetensors.h"
 #include "harness/recording/recording.h"
 
 namespace plumb::harness {
@@ -40,10 +39,5 @@ struct RecordingHeader {
 
 // Reads and checks everything but the checkpoints; throws BadInput.
 RecordingHeader read_recording_header(JsonValue root);
-
-// Checks a file against files.<file> and the tensor table: its size, and dtype and shape of every
-// tensor that the table has. The file may hold more: several recordings share one.
-void check_payload_file(JsonValue root, const RecordingHeader& header, const std::string& file,
-                        const SafetensorsFile& payload);
 
 }  // namespace plumb::harness

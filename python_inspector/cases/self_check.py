@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from python_inspector.format.model_files import file_of, open_files
+from python_inspector.format.model_files import open_files, read_tensor
 from python_inspector.format.recording import as_number
 from python_inspector.format.strict_json import load_json
 from python_inspector.format.validate import RECORDING, broadcast_valid
@@ -49,8 +49,7 @@ def check(folder: Path) -> Iterator[Checked]:
     files = open_files(folder, recording)
 
     def read(key: str) -> torch.Tensor:
-        entry = table[key]
-        return files[file_of(entry)].read(entry.get("name", key))
+        return read_tensor(files, table, key)
 
     for checkpoint in recording["checkpoints"]:
         for name, output in checkpoint["outputs"].items():

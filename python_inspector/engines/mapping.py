@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from python_inspector.engines import layouts
-from python_inspector.format.model_files import file_of, open_files
+from python_inspector.format.model_files import open_files, read_tensor
 from python_inspector.format.named_recordings import recording_folder
 from python_inspector.format.strict_json import load_json
 
@@ -46,8 +46,7 @@ def propose(
     files = open_files(folder, document)
 
     def stored(key: str) -> Any:
-        entry = document["tensors"][key]
-        return files[file_of(entry)].read(entry.get("name", key))
+        return read_tensor(files, document["tensors"], key)
 
     outputs, ids = [], None
     for entry in document["checkpoints"]:

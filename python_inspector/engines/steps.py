@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from python_inspector.errors import FormatError
+from python_inspector.format.model_files import name_of
 from python_inspector.format.named_recordings import recording_folder
 from python_inspector.format.operands import read
 from python_inspector.format.recording import chained_outputs
-from python_inspector.format.safetensors_file import read_header
+from python_inspector.format.safetensors_file import SafetensorsFile, read_header
 from python_inspector.format.strict_json import load_json
 
 
@@ -70,10 +71,9 @@ class RecordedRun:
         self.dtype: str = self._json["provenance"]["dtype"]
         self.goes_on = run["mode"] not in ("whole", "padded")
         self.padding = tuple(run["left_pad"] or ())
-        path = self.folder / self._json["files"]["tensors"]["path"]
-        tensors = read_header(path)
+        tensors = read_header(self.folder / self._json["files"]["tensors"]["path"])
         embeddings = [c for c in self._json["checkpoints"] if c["block"] == "embedding"]
-        self.ids = [read(tensors, c["inputs"]["ids"]["tensor"], "numpy") for c in embeddings]
+        self.ids = [self._ids(tensors, c["inputs"]["ids"]["tensor"]) for c in embeddings]
         if not self.ids or not any(self._chained(c) for c in self._json["checkpoints"]):
             raise FormatError(
                 f"{self.folder}: is no chained recording of a whole model; record it again with "
@@ -83,6 +83,10 @@ class RecordedRun:
     @property
     def batch(self) -> int:
         return int(self.ids[0].shape[0])
+
+    def _ids(self, tensors: SafetensorsFile, key: str) -> Any:
+        entry = self._json["tensors"][key]
+        return read(tensors, name_of(entry, key), "numpy").reshape(entry["shape"])
 
     def _chained(self, checkpoint: Mapping[str, Any]) -> bool:
         return any("chained_delta" in output for output in checkpoint["outputs"].values())

@@ -16,6 +16,7 @@ from safetensors import safe_open
 from python_inspector.errors import FormatError
 from python_inspector.format.generator import Generator, generate
 from python_inspector.format.host_copy import is_on_host_too
+from python_inspector.format.model_files import name_of
 from python_inspector.format.recording import TORCH_DTYPES, Contract
 from python_inspector.format.references import with_keys_of
 from python_inspector.format.strict_json import load_json
@@ -78,7 +79,7 @@ class _Taken:
             known = self._writer.find(entry["dtype"], entry["shape"], entry["sha256"])
             if known is not None:
                 return known
-            read = self._read(key)
+            read = self._read(name_of(entry, key)).reshape(entry["shape"])
             is_on_host_too(read, read.detach())  # nobody writes to it: no copy is made
             return self._writer.tensor(read)
         rule = {name: value for name, value in entry["generator"].items() if name != "kind"}

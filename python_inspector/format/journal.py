@@ -25,7 +25,8 @@ from python_inspector.format.spool import CHUNK, Spool
 from python_inspector.format.tensor_table import TENSOR_SPOOL, Key, Promised, Taken, TensorTable
 
 JOURNAL = ".journal"
-VERSION = 1
+VERSION = 2
+"""Also of where a spool places what came."""
 INTERVAL = 1.0
 """Seconds between two writes; so much is lost at most."""
 _PROMISED = "promised key"

@@ -121,6 +121,19 @@ def file_of(entry: Mapping[str, Any]) -> str:
     return str(entry["file"]) if model_file is None else f"{MODEL_FILE}{model_file}"
 
 
+def name_of(entry: Mapping[str, Any], key: str) -> str:
+    """What the payload of a table's entry is called in that file."""
+    return str(entry.get("name") or entry.get("payload_of") or key)
+
+
+def read_tensor(
+    files: Mapping[str, SafetensorsFile], table: Mapping[str, Any], key: str
+) -> torch.Tensor:
+    """A copy of a recorded tensor or weight that is not generated; `files`: of open_files."""
+    entry = table[key]
+    return files[file_of(entry)].read(name_of(entry, key)).reshape(entry["shape"])
+
+
 def open_files(folder: Path, recording: Mapping[str, Any]) -> dict[str, SafetensorsFile]:
     """The checked headers of a recording's files: "tensors", "weights", "model:<name>".
 

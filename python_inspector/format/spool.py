@@ -3,10 +3,11 @@
 A `Spool` takes tensors one at a time, hashes each once and writes its bytes to a temporary file, so
 that memory stays bounded however long the run is. Large tensors are copied and handed to threads,
 which hash and write them beside the run; where a payload lies depends on the order in which tensors
-came alone, not on the threads. `save` puts a safetensors header in front: small spools are copied
-behind it, largest item first (the order of the reference implementation, in which every payload is
-aligned to its item size); in a large one the payloads stay where they are, and the room that was
-left in front of them takes the header.
+came alone, not on the threads. Where told to, large ones of the same bytes and dtype lie at one
+place, in whatever shapes they come: what attention gives is what its projection takes. `save` puts
+a safetensors header in front: small spools are copied behind it, largest item first (the order of
+the reference implementation, in which every payload is aligned to its item size); in a large one
+the payloads stay where they are, and the room that was left in front of them takes the header.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from python_inspector.format.recording import ITEM_SIZES
 
 CHUNK = 1 << 20
 BESIDE = 1 << 20
-"""Bytes from which on a tensor is hashed and written beside the run."""
+"""Bytes from which on a tensor is large: it is hashed and written beside the run, and may share its
+place. Small recordings can so be read by older readers, which do not know of that."""
 IN_FLIGHT = 2 << 30
 """Bytes of copies that may wait for that."""
 IN_PLACE = 256 << 20
@@ -65,13 +67,19 @@ class _Entry:
 class Spool:
     """A temporary file of tensor payloads, in the order in which they were added."""
 
-    def __init__(self, path: Path, *, reopen: bool = False) -> None:
-        """`reopen`: the file of a run that was killed, whose payloads are taken over."""
+    def __init__(self, path: Path, *, reopen: bool = False, shares: bool = False) -> None:
+        """`reopen`: the file of a run that was killed, whose payloads are taken over. `shares`:
+        whether large payloads of the same bytes lie at one place."""
         self.path = path
         new = 0 if reopen else os.O_CREAT | os.O_EXCL
         self._file = os.open(path, os.O_RDWR | new, 0o644)
         self._size = HEADER_ROOM
         self._offsets: dict[Payload, int] = {}
+        self._shares = shares
+        self._owners: dict[tuple[str, str, int], Payload] = {}
+        """Large payloads that lie at places of their own, by dtype, SHA-256 and size."""
+        self._shared: dict[Payload, Payload] = {}
+        """The others, each with the one at whose place it lies."""
         self._queue: deque[_Entry] = deque()
         """What has no place yet, because something before it is being hashed."""
         self._unwritten: set[Future[Payload]] = set()
@@ -105,6 +113,11 @@ class Spool:
         """Where a payload lies that `sync` has waited for."""
         return self._offsets[payload]
 
+    def owner(self, payload: Payload) -> Payload | None:
+        """The payload of the same bytes, in another shape, that came first: it has the place, and
+        its name is that of the bytes. None where that is this one. As `offset`."""
+        return self._shared.get(payload)
+
     def wait(self) -> None:
         """Until all that was added is in the file."""
         with self._lock:
@@ -120,11 +133,12 @@ class Spool:
         os.fsync(self._file)
 
     def save(self, path: Path, tensors: Iterable[tuple[str, Payload]]) -> dict[str, Any]:
-        """Writes a safetensors file of the named payloads; its size and SHA-256, which for one
-        whose payloads stay in place is the header's."""
-        named = list(tensors)
+        """Writes a safetensors file of the named payloads that have a place of their own; its size
+        and SHA-256, which for one whose payloads stay in place is the header's."""
         self.wait()
-        if self._size - HEADER_ROOM >= IN_PLACE and len(named) == len(self._offsets):
+        named = [item for item in tensors if item[1] not in self._shared]
+        places = len(self._offsets) - len(self._shared)
+        if self._size - HEADER_ROOM >= IN_PLACE and len(named) == places:
             entry = self._save_in_place(path, named)
             if entry is not None:
                 return entry
@@ -203,6 +217,10 @@ class Spool:
         assert payload is not None
         if payload.model_file is not None or payload in self._offsets:
             entry.data = None
+        elif (owner := self._owner_of(payload)) is not None:
+            entry.data = None
+            self._shared[payload] = owner
+            self._offsets[payload] = self._offsets[owner]
         else:
             self._offsets[payload] = entry.offset = self._size
             self._size += -(-payload.bytes // _ALIGNMENT) * _ALIGNMENT
@@ -211,6 +229,14 @@ class Spool:
                 f"{self.path}: a payload of {payload.bytes} bytes lies at {expected}, in this run "
                 f"it would at {self._offsets[payload]}: what was recorded before it differs"
             )
+
+    def _owner_of(self, payload: Payload) -> Payload | None:
+        """That of the place where a new payload belongs; None where it needs its own."""
+        if not self._shares or payload.bytes < BESIDE:
+            return None
+        content = (payload.dtype, payload.sha256, payload.bytes)
+        owner = self._owners.setdefault(content, payload)
+        return None if owner is payload else owner
 
     def _write(self, entry: _Entry) -> None:
         try:

@@ -1,4 +1,5 @@
-"""The tensors and weights of one recording by key; each content is stored once."""
+"""The tensors and weights of one recording by key; each content is stored once, and the bytes of a
+large one once in whatever shapes it comes."""
 
 from __future__ import annotations
 
@@ -96,7 +97,7 @@ class TensorTable:
         *,
         reopen: bool = False,
     ) -> None:
-        self.spool = Spool(folder / TENSOR_SPOOL, reopen=reopen)
+        self.spool = Spool(folder / TENSOR_SPOOL, reopen=reopen, shares=True)
         self.seconds = 0.0
         """Spent on hashing and storing beside nothing."""
         self.new_tensors: list[tuple[str, Promised]] = []
@@ -228,7 +229,8 @@ class TensorTable:
     def to_json(self) -> dict[str, Any]:
         """The table as the recording has it."""
         return {
-            key: {"file": "tensors", "dtype": p.dtype, "shape": list(p.shape), "sha256": p.sha256}
+            key: {"file": "tensors"} | self._shared(p)
+            | {"dtype": p.dtype, "shape": list(p.shape), "sha256": p.sha256}
             for p, key in self._tensors.items()
         } | {
             key: {"generator": made.generator.to_json(), "dtype": made.payload.dtype,
@@ -254,6 +256,11 @@ class TensorTable:
         """Removes the spools, or keeps that of the tensors."""
         self.spool.close(keep=keep)
         self._weight_spool.close()
+
+    def _shared(self, payload: Payload) -> dict[str, str]:
+        """The key that the bytes of a payload have in the file, where it is another tensor's."""
+        owner = self.spool.owner(payload)
+        return {} if owner is None else {"payload_of": self._tensors[owner]}
 
     def _promise(self, promised: Promised, shape: tuple[int, ...], size: int) -> Key:
         key = Key(self._new_key(shape))

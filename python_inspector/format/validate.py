@@ -7,7 +7,6 @@ both are tested on tests/data/recordings.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import math
 import re
@@ -20,10 +19,8 @@ import torch
 
 from python_inspector.errors import FormatError
 from python_inspector.format.block_table import BLOCKS, split_names
-from python_inspector.format.generator import MOST_BYTES, Generator, generate
-from python_inspector.format.model_files import file_of, open_files
-from python_inspector.format.payload import tensor_bytes
-from python_inspector.format.recording import ITEM_SIZES, TORCH_DTYPES, as_number, checkpoint_id
+from python_inspector.format.model_files import open_files, read_tensor
+from python_inspector.format.recording import as_number, checkpoint_id
 from python_inspector.format.safetensors_file import SafetensorsFile, read_header
 from python_inspector.format.strict_json import load_json
 from python_inspector.format.validate_bugs import (
@@ -39,6 +36,7 @@ from python_inspector.format.validate_model import (
     version_findings,
 )
 from python_inspector.format.validate_sampled import sampled_findings, token_findings
+from python_inspector.format.validate_tensors import shared_findings, table_findings
 
 RECORDING = "recording.json"
 SCHEMA = resources.files("python_inspector") / "data" / "recording.schema.json"
@@ -108,6 +106,8 @@ def _reference_findings(recording: Mapping[str, Any]) -> Iterator[str]:
         model_file = entry.get("model_file")
         if model_file is not None and model_file not in referred:
             yield f"tensors.{key}.model_file: {model_file} is not among model_files"
+        if "payload_of" in entry:
+            yield from shared_findings(f"tensors.{key}", entry, table)
     yield from version_findings(recording)
     yield from _name_findings(recording)
     seen: set[str] = set()
@@ -272,7 +272,7 @@ def _file_findings(folder: Path, recording: Mapping[str, Any]) -> Iterator[str]:
         yield f"{folder / RECORDING}: {error}"
         return
     sound = True
-    for finding in _table_findings(folder, recording["tensors"], files):
+    for finding in table_findings(folder / RECORDING, recording["tensors"], files):
         sound = False
         yield finding
     if sound:
@@ -283,51 +283,11 @@ def _digest(file: SafetensorsFile, part: str) -> str:
     return file.file_sha256() if part == "sha256" else file.header_sha256()
 
 
-def _table_findings(
-    folder: Path, table: Mapping[str, Any], files: Mapping[str, SafetensorsFile]
-) -> Iterator[str]:
-    for key, entry in table.items():
-        if "generator" in entry:
-            yield from _generated_findings(f"{folder / RECORDING}: tensors.{key}", entry)
-            continue
-        file, name = files[file_of(entry)], entry.get("name", key)
-        where = f"{folder / RECORDING}: tensors.{key}"
-        if name not in file.tensors:
-            yield f"{where}: {file.path} has no tensor {name}"
-            continue
-        stored = file.tensors[name]
-        if (stored.dtype, list(stored.shape)) != (entry["dtype"], entry["shape"]):
-            yield (
-                f"{where}: {entry['dtype']} {entry['shape']}, in {file.path} it is "
-                f"{stored.dtype} {list(stored.shape)}"
-            )
-        elif (digest := file.sha256(name)) != entry["sha256"]:
-            yield f"{where}.sha256: {entry['sha256']}, the payload's is {digest}"
-
-
-def _generated_findings(where: str, entry: Mapping[str, Any]) -> Iterator[str]:
-    """A rule that cannot be followed, or gives something else than was recorded."""
-    size = math.prod(entry["shape"]) * ITEM_SIZES[entry["dtype"]]
-    if size > MOST_BYTES:
-        yield f"{where}.generator: would make {size} bytes, the limit is {MOST_BYTES}"
-        return
-    rule = {name: value for name, value in entry["generator"].items() if name != "kind"}
-    try:
-        made = generate(Generator(**rule), TORCH_DTYPES[entry["dtype"]], tuple(entry["shape"]))
-    except FormatError as error:
-        yield f"{where}.generator: {error}"
-        return
-    digest = hashlib.sha256(tensor_bytes(made)).hexdigest()
-    if digest != entry["sha256"]:
-        yield f"{where}.sha256: {entry['sha256']}, the generator gives {digest}"
-
-
 def _figure_findings(
     folder: Path, recording: Mapping[str, Any], files: Mapping[str, SafetensorsFile]
 ) -> Iterator[str]:
     def read(key: str) -> torch.Tensor:
-        entry = recording["tensors"][key]
-        return files[file_of(entry)].read(entry.get("name", key))
+        return read_tensor(files, recording["tensors"], key)
 
     stored = {key for key, entry in recording["tensors"].items() if "file" in entry}
     for checkpoint in recording["checkpoints"]:

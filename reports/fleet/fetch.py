@@ -202,10 +202,15 @@ def _model_files(header: dict[str, Any], weights: str) -> list[TensorFile]:
 def _tensors(header: dict[str, Any], member: str, file: str) -> dict[str, str]:
     """The SHA-256 of the file's tensors, by the name inside."""
     return {
-        tensor.get("name", key): tensor["sha256"]
+        _name_inside(key, tensor): tensor["sha256"]
         for key, tensor in header["tensors"].items()
         if tensor.get(member) == file
     }
+
+
+def _name_inside(key: str, tensor: Mapping[str, Any]) -> str:
+    """What its payload is called in the file, which may be another tensor's in another shape."""
+    return str(tensor.get("name") or tensor.get("payload_of") or key)
 
 
 def _wanted(stored: Path, part: Part) -> dict[str, set[str]]:
@@ -221,7 +226,7 @@ def _wanted(stored: Path, part: Part) -> dict[str, set[str]]:
             path = os.path.normpath(f"{header['name']}/{header['files'][tensor['file']]['path']}")
         else:
             continue  # generated
-        wanted.setdefault(path, set()).add(tensor.get("name", key))
+        wanted.setdefault(path, set()).add(_name_inside(key, tensor))
     return wanted
 
 

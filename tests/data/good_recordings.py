@@ -21,7 +21,6 @@ from python_inspector.format.writer import RecordingWriter
 from python_inspector.oracle.spread import judged, spread_of
 
 HIDDEN = ("batch", "token", "channel")
-Json = dict[str, Any]
 
 
 def write_good(out: Path, weights_path: Path | None = None) -> None:
@@ -29,13 +28,13 @@ def write_good(out: Path, weights_path: Path | None = None) -> None:
     x, weight = _values()
     with RecordingWriter(out, weights_path=weights_path) as writer:
         normed = _write_norm(writer, x, weight)
-        added = _output(writer, x + normed, x.double() + normed.double())
-        inputs = {"a": _ref(writer, x), "b": _ref(writer, normed)}
+        added = output_of(writer, x + normed, x.double() + normed.double())
+        inputs = {"a": ref(writer, x), "b": ref(writer, normed)}
         writer.checkpoint(
             Checkpoint("m:add#0", "add", "m", "add", 0, 0, "eager", {}, inputs, {}, {"out": added})
         )
         writer.note(limit=float("inf"))
-        writer.commit(_header(out.name))
+        writer.commit(header(out.name))
 
 
 def write_sampled(out: Path) -> None:
@@ -50,8 +49,8 @@ def write_sampled(out: Path) -> None:
         writer.contract("eager", Contract("bf16", "f32", accumulator, "eager"))
         writer.generated(x, rules["x"])
         writer.generated(weight, rules["weight"])
-        inputs = {"x": _ref(writer, x)}
-        output = _output(writer, take(r, HIDDEN, tokens), take(o, HIDDEN, tokens))
+        inputs = {"x": ref(writer, x)}
+        output = output_of(writer, take(r, HIDDEN, tokens), take(o, HIDDEN, tokens))
         tables = (torch.tensor(tokens), whole.reference, whole.oracle, whole.rms)
         indices, *sketches = (writer.tensor(table) for table in tables)
         output.sampled = SampledRef(indices, 5, *sketches)
@@ -63,7 +62,7 @@ def write_sampled(out: Path) -> None:
                 inputs, {"weight": writer.weight("m.weight", weight)}, {"out": output},
             )
         )  # fmt: skip
-        writer.commit(_header(out.name))
+        writer.commit(header(out.name))
 
 
 def write_simulated(out: Path) -> None:
@@ -72,7 +71,7 @@ def write_simulated(out: Path) -> None:
     with RecordingWriter(out) as writer:
         normed = _write_norm(writer, x, weight, simulated=True)
         a = normed.float()
-        total = _output(writer, a + 0.1, a.double() + 0.1)
+        total = output_of(writer, a + 0.1, a.double() + 0.1)
         samples = (a + 0.1).expand(3, *a.shape)
         scales = judged((a + 0.1).double(), HIDDEN, None, None)
         total.simulated = SimulatedRef(spread_of(scales, samples), narrow=False)
@@ -88,11 +87,11 @@ def write_simulated(out: Path) -> None:
         writer.checkpoint(
             Checkpoint(
                 "m:plus#0", "add_scalar", "m", "plus", 0, 0, "float32", {"value": 0.1},
-                {"x": _ref(writer, a)}, {}, {"out": total},
+                {"x": ref(writer, a)}, {}, {"out": total},
                 trace=writer.trace([{"op": "add", "stores": "f32"}]),
             )
         )  # fmt: skip
-        writer.commit(_header(out.name))
+        writer.commit(header(out.name))
 
 
 def _add_samples(writer: RecordingWriter, output: OutputRef, r: torch.Tensor) -> None:
@@ -113,7 +112,7 @@ def write_small(out: Path, weights_path: Path) -> None:
     """The first checkpoint alone: what every bad recording is made from."""
     with RecordingWriter(out, weights_path=weights_path) as writer:
         _write_norm(writer, *_values())
-        writer.commit(_header("bad"))
+        writer.commit(header("bad"))
 
 
 def _values() -> tuple[torch.Tensor, torch.Tensor]:
@@ -131,8 +130,8 @@ def _write_norm(
     normed = rms_norm(x, weight)
     oracle = rms_norm(x.double(), weight.double())
     valid = torch.tensor([[False, True, True]])
-    inputs, trace = {"x": _ref(writer, x)}, None
-    output = _output(writer, normed, oracle, valid)
+    inputs, trace = {"x": ref(writer, x)}, None
+    output = output_of(writer, normed, oracle, valid)
     if simulated:
         _add_samples(writer, output, normed)
         trace = writer.trace(
@@ -168,11 +167,11 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return weight * normed.to(x.dtype)
 
 
-def _ref(writer: RecordingWriter, t: torch.Tensor) -> TensorRef:
+def ref(writer: RecordingWriter, t: torch.Tensor) -> TensorRef:
     return TensorRef(writer.tensor(t), HIDDEN)
 
 
-def _output(
+def output_of(
     writer: RecordingWriter, r: torch.Tensor, o: torch.Tensor, valid: torch.Tensor | None = None
 ) -> OutputRef:
     delta = (o - r.double()).float()
@@ -183,7 +182,7 @@ def _output(
     return OutputRef(writer.tensor(r), HIDDEN, writer.tensor(delta), error, where)
 
 
-def _header(name: str) -> Json:
+def header(name: str) -> dict[str, Any]:
     versions = ("python_inspector", "torch", "transformers", "python", "platform")
     return {
         "name": f"test/{name}",

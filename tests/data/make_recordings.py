@@ -17,14 +17,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from changes import Json, at, drop, put
 from good_recordings import (
     HIDDEN,
-    Json,
     write_good,
     write_sampled,
     write_simulated,
     write_small,
 )
+from same_bytes import SAME_BYTES, write_same_bytes
 
 from python_inspector.format.recording_text import recording_text
 
@@ -33,27 +34,7 @@ TENSORS = "tensors.safetensors"
 WEIGHTS = "weights.safetensors"
 ROWS = "rows.safetensors"
 SAMPLES = "samples.safetensors"
-
-
-def at(*path: str | int) -> Callable[[Json], Any]:
-    """A getter of the container at `path`."""
-
-    def get(document: Json) -> Any:
-        for step in path:
-            document = document[step]  # type: ignore[index]
-        return document
-
-    return get
-
-
-def put(*path: str | int, value: Any) -> Callable[[Json], None]:
-    """Sets the entry at `path`."""
-    return lambda document: at(*path[:-1])(document).__setitem__(path[-1], value)
-
-
-def drop(*path: str | int) -> Callable[[Json], None]:
-    """Removes the entry at `path`."""
-    return lambda document: at(*path[:-1])(document).__delitem__(path[-1])
+SHAPES = "shapes.safetensors"
 
 
 NORM = ("checkpoints", 0)
@@ -384,10 +365,15 @@ def main() -> None:
     shutil.copy(FOLDER / "good-simulated" / TENSORS, FOLDER / SAMPLES)
     simulated["files"]["tensors"]["path"] = f"../{SAMPLES}"
     simulated["files"]["weights"]["path"] = f"../{WEIGHTS}"
+    write_same_bytes(FOLDER / "good-same-bytes")
+    same_bytes = json.loads((FOLDER / "good-same-bytes" / "recording.json").read_text())
+    shutil.copy(FOLDER / "good-same-bytes" / TENSORS, FOLDER / SHAPES)
+    same_bytes["files"]["tensors"]["path"] = f"../{SHAPES}"
     write_version_1(FOLDER / "good-version-1")
     expected: dict[str, dict[str, str]] = {}
     changes = [(good, *row) for row in DOCUMENTS] + [(sampled, *row) for row in SAMPLED]
     changes += [(simulated, *row) for row in (*SIMULATED, *ALTERNATIVES)]
+    changes += [(same_bytes, *row) for row in SAME_BYTES]
     for base, name, word, change in changes:
         document = copy.deepcopy(base)
         change(document)

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from python_inspector import record, tiny
+from python_inspector.format.model_files import name_of
 
 torch.set_num_threads(1)  # tiny operations: threads only get in each other's way
 
@@ -70,7 +71,7 @@ class Recording:
 
     def raw(self, key: str) -> torch.Tensor:
         entry = self.json["tensors"][key]
-        return self.files[entry["file"]][entry.get("name", key)]
+        return self.files[entry["file"]][name_of(entry, key)].reshape(entry["shape"])
 
     def tensor(self, key: str) -> torch.Tensor:
         raw = self.raw(key)

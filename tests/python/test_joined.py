@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import torch
 from harness_runs import ROOT
+from test_writer import HEADER
 
 from python_inspector import record, tiny
 from python_inspector.errors import FormatError, RecordError
 from python_inspector.format import spool
 from python_inspector.format.joined import join
 from python_inspector.format.references import with_keys_of
+from python_inspector.format.writer import RecordingWriter
 from python_inspector.models import dispatch
 from python_inspector.models.inputs import RunPlan, random_ids, run_model
 from python_inspector.recorder.recorder import Recorder
@@ -205,6 +207,32 @@ def test_large_payloads_have_the_keys_that_they_would_have(
     tensors = json.loads((whole / "recording.json").read_text())["tensors"]
     keys = [int(key[1:]) for key in tensors if key.startswith("t")]
     assert sorted(keys) == list(range(len(keys)))
+    assert any("payload_of" in entry for entry in tensors.values())
+
+
+def test_a_payload_of_another_process_is_taken_in_another_shape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a tensor here, and of one there that itself has the payload of another."""
+    with_large_payloads(monkeypatch)
+    x, y = torch.arange(24.0), torch.arange(12.0)
+    later = [y, x.reshape(4, 6), y.reshape(3, 4), x.reshape(6, 4), x]
+
+    def write(out: Path, tensors: list[torch.Tensor], others: Sequence[Path] = ()) -> Path:
+        with RecordingWriter(out) as writer:
+            for t in tensors:
+                writer.tensor(t)
+            for folder in others:
+                join(writer, folder, lambda name: torch.empty(0))
+            writer.commit(HEADER | {"provenance": {"created": "", "command": ""}})
+        return out
+
+    other = write(tmp_path / "later", later)
+    joined = write(tmp_path / "joined", [x], [other])
+    require_same(joined, write(tmp_path / "whole", [x, *later]))
+    table = json.loads((joined / "recording.json").read_text())["tensors"]
+    owners = {key: e["payload_of"] for key, e in table.items() if "payload_of" in e}
+    assert owners == {"t2": "t0", "t3": "t1", "t4": "t0"}
 
 
 @pytest.mark.parametrize(

@@ -168,19 +168,24 @@ def test_what_the_process_before_had_learnt_changes_nothing(
 RESIDUALS = {"layers": (1,), "blocks": ("rms_norm", "add")}
 
 
-@pytest.mark.parametrize(("options", "point"), [({}, 2), ({}, 70), (RESIDUALS, 1)])
+@pytest.mark.parametrize(
+    ("options", "point"), [({}, 2), ({}, 18), ({}, 19), ({}, 70), (RESIDUALS, 1)]
+)
 def test_large_payloads_lie_where_they_would(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], point: int
 ) -> None:
-    """Hashed by threads, and left in place."""
+    """Hashed by threads, and left in place; number 18 is an attention, whose output is what 19
+    takes in another shape."""
     for name in ("BESIDE", "IN_PLACE"):
         monkeypatch.setattr(spool, name, 1)
     monkeypatch.setattr(spool, "HEADER_ROOM", 1 << 17)
     run(tmp_path / "r", **options)
     header = json.loads((tmp_path / "r" / "recording.json").read_text())
     assert "header_sha256" in header["files"]["tensors"]
+    assert bool(options) or any("payload_of" in entry for entry in header["tensors"].values())
     killed(tmp_path / "x", point, **options)
-    run(tmp_path / "x", resume=True, **options)
+    summary = run(tmp_path / "x", resume=True, **options).summary
+    assert summary is not None and summary.taken_over == point
     require_same(tmp_path / "x", tmp_path / "r")
 
 

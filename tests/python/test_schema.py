@@ -178,6 +178,14 @@ def test_reserved_and_free_fields_are_accepted(add: Callable[[dict[str, Any]], A
     assert list(schema_findings(recording)) == []
 
 
+@pytest.mark.parametrize("value", [0, None, "w0", "t", ["t0"]])
+def test_a_payload_is_that_of_a_tensor_of_the_run(value: Any) -> None:
+    recording = good()
+    recording["tensors"]["t0"]["payload_of"] = value
+    (finding,) = schema_findings(recording)
+    assert finding.startswith("tensors.t0.payload_of: ")
+
+
 def test_every_required_field_is_required() -> None:
     recording = good()
     checked = 0
