@@ -67,7 +67,11 @@ int thread_count(int threads) {
 }  // namespace
 
 std::unique_ptr<Device> open_cpu_device(int threads) {
-  return std::make_unique<CpuDevice>(cpu::choose_simd(), thread_count(threads));
+  return open_cpu_device_of(cpu::choose_simd(), threads);
+}
+
+std::unique_ptr<Device> open_cpu_device_of(const cpu::Simd& simd, int threads) {
+  return std::make_unique<CpuDevice>(simd, thread_count(threads));
 }
 
 std::string describe_cpu() { return CpuDevice::describe(cpu::choose_simd(), usable_cores()); }

@@ -43,8 +43,9 @@ std::vector<Implementation> compiled(bool use_onednn) {
 
 std::vector<const Simd*> in_order(const Simd& first) {
   std::vector<const Simd*> out = usable_simds();
+  out.push_back(&first);
   std::reverse(out.begin(), out.end());
-  std::stable_partition(out.begin(), out.end(), [&](const Simd* simd) { return simd == &first; });
+  out.erase(std::remove(out.begin() + 1, out.end(), &first), out.end());
   return out;
 }
 

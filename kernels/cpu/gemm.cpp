@@ -2,10 +2,11 @@
 //
 // Three ways, chosen by shape and dtype alone: a few rows as dot products (bound by reading W
 // once), oneDNN where it is there and the problem is large enough to gain by it, our own blocked
-// product otherwise. Each cuts the output into units by its shape, so that no result depends on the
-// number of threads.
+// product otherwise (in bf16 of pairs, or on a matrix unit). Each cuts the output into units by its
+// shape, so that no result depends on the number of threads.
 #include "kernels/cpu/blocked_gemm.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/matrix_gemm.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/pair_gemm.h"
 
@@ -35,11 +36,10 @@ void gemv(const Simd& simd, ThreadPool& pool, Arena& arena, const Format& storag
   });
 }
 
-// `count` products of one shape: gemm_of(i) is one of them.
-template <class GemmOf>
-void pairs(const Simd& simd, ThreadPool& pool, Arena& arena, int64_t count, const Gemm& shape,
-           const GemmOf& gemm_of) {
-  const PairGemm product(simd, shape.m, shape.n, shape.k);
+// `count` products of one shape, in two steps: gemm_of(i) is one of them.
+template <class Product, class GemmOf>
+void packed_first(const Product& product, ThreadPool& pool, Arena& arena, int64_t count,
+                  const GemmOf& gemm_of) {
   const int64_t words = product.scratch_words(), panels = product.panels();
   const Tensor scratch = arena.take(DType::f32, {pool.size(), words});
   const Tensor packed = arena.take(DType::f32, {count, product.packed_words()});
@@ -61,10 +61,15 @@ void blocked(const Simd& simd, ThreadPool& pool, Arena& arena, DType dtype, cons
   constexpr int64_t kPackedRows = 4096;  // at a time, so that long inputs need no copy of them all
   if (PairGemm::multiplies(simd, dtype)) {
     Gemm part = gemm;
+    const auto part_of = [&](int64_t) { return part; };
     for (; part.first_row < gemm.m; part.first_row += kPackedRows) {
       part.m = std::min(kPackedRows, gemm.m - part.first_row);
       Arena::Scope scope(arena);
-      pairs(simd, pool, arena, 1, part, [&](int64_t) { return part; });
+      if (MatrixGemm::multiplies(simd, dtype)) {  // weights, the larger operand, are only copied
+        packed_first(MatrixGemm(simd, part, true), pool, arena, 1, part_of);
+      } else {
+        packed_first(PairGemm(simd, part.m, part.n, part.k), pool, arena, 1, part_of);
+      }
     }
     return;
   }
@@ -129,8 +134,10 @@ void CpuOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
   // oneDNN wants rows at equal distances that do not overlap.
   const bool regular = x_rows.uniform() && x_rows.stride() >= gemm.k && gemm.b_stride >= gemm.k;
   const bool can = use_onednn_ && onednn::multiplies(x.dtype()) && gemm.k > 0 && regular;
-  // Where the processor multiplies pairs, but no matrices, our own product is as fast or faster.
-  const bool own = PairGemm::multiplies(*simds_.front(), x.dtype()) && !onednn::has_matrix_unit();
+  // Our own product is as fast or faster where it uses all that the processor has for bf16.
+  const Simd& widest = *simds_.front();
+  const bool own = MatrixGemm::multiplies(widest, x.dtype()) ||
+                   (PairGemm::multiplies(widest, x.dtype()) && !onednn::has_matrix_unit());
   const bool pays = gemm.m >= kOnednnRows && products >= kOnednnProducts && !own;
   if (can && (pays || choice().forced()) && choose("onednn")) {
     return run_onednn(*simds_.front(), pool_, arena(), storage, x.dtype(), gemm);
@@ -169,8 +176,13 @@ void CpuOps::do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool
       multiply_rows(*simd_, storage, gemm, rows, 0, gemm.n);
     });
   }
+  const Gemm shape = of_head(0);
+  if (MatrixGemm::multiplies(*simd_, a.dtype())) {
+    return packed_first(MatrixGemm(*simd_, shape, false), pool_, arena(), count, of_head);
+  }
   if (PairGemm::multiplies(*simd_, a.dtype())) {
-    return pairs(*simd_, pool_, arena(), count, of_head(0), of_head);
+    return packed_first(PairGemm(*simd_, shape.m, shape.n, shape.k), pool_, arena(), count,
+                        of_head);
   }
   const BlockedGemm blocked(*simd_, storage, a.dim(2), out.dim(3), a.dim(3));
   const int64_t floats = blocked.scratch_floats();

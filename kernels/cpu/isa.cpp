@@ -5,6 +5,10 @@
 
 #ifdef PLUMB_X86_SIMD
 #include <cpuid.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #endif
 
 #include "kernels/error.h"
@@ -17,13 +21,31 @@ bool has_f16c() {  // clang 14's __builtin_cpu_supports does not know it
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
+
+// Tiles are so large that Linux saves them for a process, all its threads, only once it has asked.
+bool allows_tiles() {
+#ifdef __linux__
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // of arch_prctl; a state component
+  static const bool allowed = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return allowed;
+#else
+  return false;
+#endif
+}
+
+bool has_amx_bf16() {
+  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & kAmxBf16) && (d & kAmxTile) &&
+         allows_tiles();
+}
 #endif
 
 }  // namespace
 
 std::vector<const Simd*> compiled_simds() {
 #ifdef PLUMB_X86_SIMD
-  return {&simd_baseline(), &simd_avx2(), &simd_avx512(), &simd_avx512_bf16()};
+  return {&simd_baseline(), &simd_avx2(), &simd_avx512(), &simd_avx512_bf16(), &simd_amx_bf16()};
 #else
   return {&simd_baseline()};
 #endif
@@ -38,7 +60,10 @@ std::vector<const Simd*> usable_simds() {
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
       usable.push_back(&simd_avx512());
-      if (__builtin_cpu_supports("avx512bf16")) usable.push_back(&simd_avx512_bf16());
+      if (__builtin_cpu_supports("avx512bf16")) {
+        usable.push_back(&simd_avx512_bf16());
+        if (has_amx_bf16()) usable.push_back(&simd_amx_bf16());
+      }
     }
   }
 #endif

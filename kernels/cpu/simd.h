@@ -16,6 +16,9 @@ inline constexpr int kTileRows = 6;  // rows of the product's micro-kernel
 inline constexpr int kPairRows = 8;  // rows of the micro-kernel of bf16 pairs
 inline constexpr int kGemvRows = 4;  // rows that dots() multiplies at once
 inline constexpr int kMaxTileColumns = 32;
+inline constexpr int kMatrixSide = 32;  // rows and columns of a block of sums of the matrix unit
+inline constexpr int kMatrixStep = 32;  // elements of each row that it multiplies at once
+inline constexpr int kMatrixStepBytes = kMatrixSide * kMatrixStep * 2;  // of packed rows
 inline constexpr float kMostAngle = 0x1p20f;
 
 // The next multiple. Each file has its own: they are compiled for different processors.
@@ -83,6 +86,36 @@ struct PairTile {
   int64_t rows, columns;  // of out; sums are whole tiles
 };
 
+// A block of a product of bf16 on a matrix unit: kMatrixSide x kMatrixSide float32 sums over p of
+// a[i, p] b[p, j], in steps of kMatrixStep elements.
+struct MatrixTile {
+  int64_t steps;
+  const char* a;             // rows: element [i, p] at i a_stride + p / kMatrixStep a_step
+  int64_t a_stride, a_step;  // in bytes
+  const uint32_t* b;  // [steps * kMatrixStep / 2, kMatrixSide] words of two neighbours along p
+  float* sums;        // rows of stride sums_stride; not written where there is `out`
+  int64_t sums_stride;
+  bool accumulate;  // the sums go on from those in memory
+  uint16_t* out;    // null, or where R(sums) go in bf16, rows of stride out_stride
+  int64_t out_stride;
+  int64_t rows, columns;  // of the sums that go there
+  bool transposed;        // out[j, i] is written, not out[i, j]
+  const float* bias;      // null, or with `transposed` what is added to each of the 32 rows
+  const char* ahead[2];   // memory that is soon needed: a cache line a step; any address will do
+};
+
+// What a processor with a matrix unit has for it. Subnormal operands and sums count as zero.
+struct MatrixUnit {
+  // Each thread calls begin() before it multiplies and end() afterwards.
+  void (*begin)();
+  void (*end)();
+  void (*multiply)(const MatrixTile&);
+  // A row of bf16 for `a` packed as [steps, kMatrixSide, kMatrixStep]; zeros behind its elements.
+  void (*copy_row)(char* out, const char* row, int64_t elements, int64_t steps);
+  // A row of `b` from two rows of up to kMatrixSide bf16; zeros behind them and for a null row.
+  void (*interleave)(uint32_t* out, const void* even, const void* odd, int64_t columns);
+};
+
 struct Simd {
   const char* name;
   int tile_columns;  // of the micro-kernel: two vectors
@@ -107,6 +140,7 @@ struct Simd {
   // out[p * stride + i] = rows[i][p] for i < 8, p < n, written in the order of p and 8 floats at a
   // time (with stride < 8 the last 8 - stride floats past the end are overwritten).
   void (*transpose8)(float* out, int64_t stride, const float* const rows[8], int64_t n);
+  const MatrixUnit* matrix;  // null where the processor has none
 };
 
 // The instruction sets compiled into this binary; the wide ones exist on x86-64 only.
@@ -114,5 +148,6 @@ const Simd& simd_baseline();
 const Simd& simd_avx2();
 const Simd& simd_avx512();
 const Simd& simd_avx512_bf16();
+const Simd& simd_amx_bf16();
 
 }  // namespace plumb::cpu

@@ -9,6 +9,9 @@
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/vec.h"
 #include "kernels/cpu/vec_math.h"
+#ifdef PLUMB_AMX
+#include "kernels/cpu/amx_kernels.h"
+#endif
 
 namespace plumb::cpu {
 namespace {
@@ -343,6 +346,10 @@ constexpr RowFunctions rows_of() {
   };
 }
 
+#ifndef PLUMB_AMX
+constexpr const MatrixUnit* kMatrixUnit = nullptr;
+#endif
+
 constexpr Simd kTable = {
     PLUMB_SIMD_NAME,
     2 * kWidth,
@@ -354,6 +361,7 @@ constexpr Simd kTable = {
     tile,
     kPairTile,
     transpose8,
+    kMatrixUnit,
 };
 
 }  // namespace

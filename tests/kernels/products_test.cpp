@@ -34,7 +34,7 @@ struct Expected {
 size_t index(int64_t i) { return static_cast<size_t>(i); }
 
 TEST_CASE("linear: x W^T + bias, every path, any layout") {
-  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const auto device = open_test_device(GENERATE(from_range(test_devices_of_products())));
   const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
   // A few rows; one block; ragged blocks over k, n and m; large enough for a library.
   const Sizes s =
@@ -67,7 +67,7 @@ TEST_CASE("linear: x W^T + bias, every path, any layout") {
 
 // Devices may make one launch of products of the same row.
 TEST_CASE("linear: products of one row in turn are those of each alone") {
-  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const auto device = open_test_device(GENERATE(from_range(test_devices_of_products())));
   const DType dtype = GENERATE(DType::f32, DType::bf16);
   Ops& ops = device->ops();
   constexpr int64_t kInner = 64;
@@ -138,7 +138,7 @@ TEST_CASE("linear: products of one row in turn are those of each alone") {
 
 // Devices may read weights ahead of their queue, but not these.
 TEST_CASE("linear: weights that the op before has just written") {
-  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const auto device = open_test_device(GENERATE(from_range(test_devices_of_products())));
   constexpr int64_t kColumns = 96, kInner = 1024;
   const Guarded x =
       holding(*device, DType::bf16, {1, kInner}, random_values(DType::bf16, kInner, 1));
@@ -159,7 +159,7 @@ TEST_CASE("linear: weights that the op before has just written") {
 }
 
 TEST_CASE("linear: inputs of rank 3 with exchanged axes") {
-  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const auto device = open_test_device(GENERATE(from_range(test_devices_of_products())));
   const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
   const int64_t tokens = GENERATE(1, 9);
   const Shape shape{3, tokens, 40};
@@ -182,7 +182,7 @@ TEST_CASE("linear: inputs of rank 3 with exchanged axes") {
 // Integers whose sums stay within the float32 significand are exact in every order; the results
 // must be.
 TEST_CASE("linear: integer-valued inputs are exact") {
-  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const auto device = open_test_device(GENERATE(from_range(test_devices_of_products())));
   const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
   const Sizes s = GENERATE(Sizes{2, 70, 900}, Sizes{50, 300, 700}, Sizes{64, 256, 1024});
   Values a = random_values(DType::f64, s.m * s.k, 6, 2),
@@ -206,7 +206,7 @@ TEST_CASE("linear: integer-valued inputs are exact") {
 }
 
 TEST_CASE("linear: NaN and infinity reach the outputs that they feed, and no others") {
-  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const auto device = open_test_device(GENERATE(from_range(test_devices_of_products())));
   const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
   const int64_t m = GENERATE(2, 7, 40);
   constexpr int64_t n = 19, k = 33;
@@ -226,7 +226,7 @@ TEST_CASE("linear: NaN and infinity reach the outputs that they feed, and no oth
 }
 
 TEST_CASE("matmul: both forms, grouped heads, strided outputs") {
-  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const auto device = open_test_device(GENERATE(from_range(test_devices_of_products())));
   const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
   const Sizes s = GENERATE(Sizes{1, 1, 1}, Sizes{5, 37, 16}, Sizes{11, 11, 64}, Sizes{67, 130, 300},
                            Sizes{3, 9, 0}, Sizes{3, 0, 9});

@@ -185,7 +185,7 @@ const std::vector<Sizes>& all_sizes() {
 }
 
 TEST_CASE("sdpa fused: against float64, every mask, grouped heads, softcap") {
-  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const auto device = open_test_device(GENERATE(from_range(test_devices_of_products())));
   const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
   const Sizes s = GENERATE(from_range(all_sizes()));
   const MaskCase mask_case = GENERATE(from_range(mask_cases()));
@@ -215,7 +215,7 @@ TEST_CASE("sdpa fused: against float64, every mask, grouped heads, softcap") {
 
 // The cpu's fused version against its own composition: same mathematics, eager rounding points.
 TEST_CASE("sdpa composed: agrees with the fused version in float32") {
-  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const auto device = open_test_device(GENERATE(from_range(test_devices_of_products())));
   const Sizes s = GENERATE(from_range(all_sizes()));
   const MaskCase mask_case = GENERATE(from_range(mask_cases()));
   INFO(mask_case.name);
@@ -240,7 +240,7 @@ TEST_CASE("sdpa composed: agrees with the fused version in float32") {
 }
 
 TEST_CASE("sdpa: scores far apart, infinite and NaN") {
-  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const auto device = open_test_device(GENERATE(from_range(test_devices_of_products())));
   const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
   constexpr int64_t keys = 200;
   Guarded q(*device, dtype, {1, 3, 1, 2}), k(*device, dtype, {1, 3, keys, 2});
@@ -299,7 +299,7 @@ TEST_CASE("sdpa: an output does not see what its mask hides") {
 }
 
 TEST_CASE("causal_mask: bool and additive, every mask, bit for bit") {
-  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const auto device = open_test_device(GENERATE(from_range(test_devices_of_products())));
   const DType dtype = GENERATE(DType::boolean, DType::f32, DType::f16, DType::bf16);
   const MaskCase mask_case = GENERATE(from_range(mask_cases()));
   const auto fully_masked =

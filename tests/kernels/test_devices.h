@@ -6,8 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/cpu_device.h"
 #include "kernels/device.h"
 #include "tests/catch.h"
+#include "tests/kernels/amx_model.h"
 
 namespace plumb {
 
@@ -20,8 +22,18 @@ inline const std::vector<std::string>& test_devices() {
   return names;
 }
 
+// The same and, where it stands in for one of them, the CPU device with a model of AMX: for ops
+// that use it.
+inline constexpr const char* kAmxModel = "cpu with a model of AMX";
+inline std::vector<std::string> test_devices_of_products() {
+  std::vector<std::string> names = test_devices();
+  if (cpu::amx_model() && names.front() == "cpu") names.emplace_back(kAmxModel);
+  return names;
+}
+
 // Opens one of them and makes sure that it is the one.
 inline std::unique_ptr<Device> open_test_device(const std::string& name) {
+  if (name == kAmxModel) return open_cpu_device_of(*cpu::amx_model(), 2);
   std::unique_ptr<Device> device = open_device(name, 2);
   REQUIRE(device->name() == name);
   return device;
