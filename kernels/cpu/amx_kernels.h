@@ -6,7 +6,9 @@
 #pragma once
 
 #include "kernels/cpu/amx_tiles.h"
+#include "kernels/cpu/partial_sums.h"
 #include "kernels/cpu/vec.h"
+#include "kernels/cpu/vec_math.h"
 
 namespace plumb::cpu {
 namespace {
@@ -169,8 +171,55 @@ void interleave_rows(uint32_t* out, const void* even, const void* odd, int64_t c
   _mm512_store_si512(out + kTileSide, _mm512_unpackhi_epi16(a, b));
 }
 
-constexpr MatrixUnit kMatrixFunctions = {begin_tiles, end_tiles, multiply_matrix, copy_matrix_row,
-                                         interleave_rows};
+bool finite_row(const void* row, int64_t n) {
+  const __m512i exponent = _mm512_set1_epi16(0x7f80);
+  __mmask32 found = 0;
+  const char* p = static_cast<const char*>(row);
+  for (; n > 0; n -= kMatrixStep, p += kTileBytes) {
+    const __m512i v = _mm512_maskz_loadu_epi16(first_of_32(n < kMatrixStep ? n : kMatrixStep), p);
+    found |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(v, exponent), exponent);
+  }
+  return found == 0;
+}
+
+// The high half is the nearest bf16, so that what is left has at most 16 bits, of which it loses 8.
+float split_weights(char* high, char* low, const float* scores, float factor, float shift,
+                    int64_t n, int64_t steps) {
+  Partial sums = {};
+  const auto weigh = [=](F x) {
+    return exponential_of_negative(multiply_add(x, splat(factor), splat(-shift)));
+  };
+  const auto high_of = [](F w) { return (F)(((U)w + 0x8000u) & 0xffff0000u); };
+  const auto write = [](char* to, F first, F second) {
+    _mm512_store_si512(to, (__m512i)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first));
+  };
+  const auto step = [&](F first, F second) {
+    sums.part[0] += first;
+    sums.part[1] += second;
+    const F a = high_of(first), b = high_of(second);
+    write(high, a, b);
+    write(low, first - a, second - b);
+    high += kMatrixStepBytes;
+    low += kMatrixStepBytes;
+  };
+  for (; n >= kMatrixStep; n -= kMatrixStep, --steps, scores += kMatrixStep) {
+    step(weigh(load(scores)), weigh(load(scores + kWidth)));
+  }
+  for (; steps > 0; --steps, n = 0, scores += kMatrixStep) {
+    const auto rest = [&](int64_t at) {  // of the vector there
+      const int64_t count = n < at ? 0 : n < at + kWidth ? n - at : kWidth;
+      const __mmask16 mask = static_cast<__mmask16>((1u << count) - 1);
+      return (F)_mm512_maskz_mov_ps(mask,
+                                    (__m512)weigh((F)_mm512_maskz_loadu_ps(mask, scores + at)));
+    };
+    step(rest(0), rest(kWidth));
+  }
+  return total(sums);
+}
+
+constexpr MatrixUnit kMatrixFunctions = {begin_tiles,     end_tiles,       multiply_matrix,
+                                         copy_matrix_row, interleave_rows, finite_row,
+                                         split_weights};
 constexpr const MatrixUnit* kMatrixUnit = &kMatrixFunctions;
 
 }  // namespace

@@ -10,8 +10,10 @@
 #include <limits>
 
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/matrix_gemm.h"
 #include "kernels/cpu/pair_gemm.h"
-#include "kernels/cpu/sdpa_mask.h"
+#include "kernels/cpu/sdpa_heads.h"
+#include "kernels/cpu/sdpa_matrix.h"
 
 namespace plumb::cpu {
 namespace {
@@ -20,52 +22,23 @@ constexpr int64_t kBlockQueries = 16 * kTileRows;
 constexpr int64_t kBlockKeys = 128;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Rows [batch, head, position] of a tensor.
-struct HeadRows {
-  const char* base;
-  int64_t batch, head, position;  // strides in bytes
-  HeadRows(const Format& storage, const Tensor& t)
-      : base(storage.at(t, 0)),
-        batch(t.stride(0) * storage.size()),
-        head(t.stride(1) * storage.size()),
-        position(t.stride(2) * storage.size()) {}
-  const char* at(int64_t b, int64_t h, int64_t p) const {
-    return base + b * batch + h * head + p * position;
-  }
-};
-
 class Attention {
  public:
-  Attention(const Simd& simd, const Format& storage, const Tensor& out, const Tensor& q,
-            const Tensor& k, const Tensor& v, const AttentionMask& mask, const SdpaParams& params)
-      : simd_(simd),
-        storage_(storage),
-        out_(out),
-        q_(storage, q),
-        k_(storage, k),
-        v_(storage, v),
-        kv_heads_(k.dim(1)),
-        batches_(k.dim(0)),
-        mask_(mask),
-        mask_rows_(mask, simd, k.dim(2)),
-        queries_(q.dim(2)),
-        keys_(k.dim(2)),
-        head_dim_(q.dim(3)),
-        v_head_dim_(v.dim(3)),
-        group_(q.dim(1) / k.dim(1)),
-        rows_(group_ * queries_),
-        scale_(static_cast<float>(params.scale)),
-        cap_(static_cast<float>(params.softcap.value_or(0))),
-        pairs_(PairGemm::multiplies(simd, q.dtype())),
-        block_rows_(std::min(kBlockQueries, round_up(rows_, kTileRows))),
-        block_keys_(std::min(kBlockKeys, round_up(keys_, simd.tile_columns))),
-        padded_head_dim_(round_up(v_head_dim_, simd.tile_columns)) {}
+  Attention(const SdpaHeads& heads, bool pairs)
+      : heads_(heads),
+        simd_(heads.simd),
+        storage_(heads.storage),
+        head_dim_(heads.head_dim),
+        v_head_dim_(heads.v_head_dim),
+        pairs_(pairs),
+        block_rows_(std::min(kBlockQueries, round_up(heads.rows, kTileRows))),
+        block_keys_(std::min(kBlockKeys, round_up(heads.keys, simd_.tile_columns))),
+        padded_head_dim_(round_up(v_head_dim_, simd_.tile_columns)) {}
 
-  int64_t row_blocks() const { return (rows_ + block_rows_ - 1) / block_rows_; }
-  int64_t units() const { return batches_ * kv_heads_ * row_blocks(); }
+  int64_t units() const { return heads_.blocks(block_rows_); }
   double cost() const {
     return 0.05 * static_cast<double>(block_rows_ * (head_dim_ + v_head_dim_ + 16)) *
-           static_cast<double>(keys_);
+           static_cast<double>(heads_.keys);
   }
   int64_t scratch_floats() const {
     return round_up(block_rows_, kPairRows) * (head_dim_ + block_keys_ + padded_head_dim_) +
@@ -76,21 +49,10 @@ class Attention {
 
  private:
   // The state of one unit.
-  struct Block {
-    int64_t batch, kv_head, first, rows;  // rows [first, first + rows) of the group
+  struct Block : SdpaHeads::Rows {
     float *scores, *sums, *values, *q, *keys, *weights, *lines;
     float max[kBlockQueries], total[kBlockQueries];
   };
-  int64_t head(const Block& block, int64_t row) const {
-    return block.kv_head * group_ + (block.first + row) / queries_;
-  }
-  int64_t query(const Block& block, int64_t row) const { return (block.first + row) % queries_; }
-  const char* query_row(const Block& block, int64_t row) const {
-    return q_.at(block.batch, head(block, row), query(block, row));
-  }
-  const char* key_row(const HeadRows& rows, const Block& block, int64_t s) const {
-    return rows.at(block.batch, block.kv_head, s);
-  }
 
   Block lay_out(int64_t unit, float* scratch) const;
   void pack_queries(Block&) const;
@@ -99,29 +61,18 @@ class Attention {
   void multiply_pairs(Block&, int64_t n) const;
   void add_keys(Block&, int64_t begin, int64_t n) const;
   void weigh(Block&, int64_t row, int64_t begin, int64_t n) const;
-  void finish(Block&) const;
-  void mean_of_values(Block&, float* mean) const;
 
+  const SdpaHeads& heads_;
   const Simd& simd_;
   const Format& storage_;
-  const Tensor& out_;
-  const HeadRows q_, k_, v_;
-  const int64_t kv_heads_, batches_;
-  const AttentionMask& mask_;
-  const MaskRows mask_rows_;
-  const int64_t queries_, keys_, head_dim_, v_head_dim_, group_, rows_;
-  const float scale_, cap_;  // cap 0: none
-  const bool pairs_;         // scores are products of bf16 pairs, whose panels have kPairRows rows
+  const int64_t head_dim_, v_head_dim_;
+  const bool pairs_;  // scores are products of bf16 pairs, whose panels have kPairRows rows
   const int64_t block_rows_, block_keys_, padded_head_dim_;
 };
 
 Attention::Block Attention::lay_out(int64_t unit, float* scratch) const {
-  Block block;
-  const int64_t head_unit = unit / row_blocks();
-  block.batch = head_unit / kv_heads_;
-  block.kv_head = head_unit % kv_heads_;
-  block.first = unit % row_blocks() * block_rows_;
-  block.rows = std::min(block_rows_, rows_ - block.first);
+  Block block{};
+  static_cast<SdpaHeads::Rows&>(block) = heads_.block(unit, block_rows_);
   block.scores = scratch;  // [rows, keys]
   const int64_t score_rows = round_up(block_rows_, kPairRows);
   block.sums = block.scores + score_rows * block_keys_;        // [rows, padded head_dim]
@@ -141,7 +92,8 @@ void Attention::pack_queries(Block& block) const {
   if (pairs_) {
     for (int64_t first = 0; first < block.rows; first += kPairRows) {
       pack_pairs(simd_, block.q + first * pairs_of(head_dim_), kPairRows, block.rows - first,
-                 head_dim_, block.lines, [&](int64_t i) { return query_row(block, first + i); });
+                 head_dim_, block.lines,
+                 [&](int64_t i) { return heads_.query_row(block, first + i); });
     }
     return;
   }
@@ -152,7 +104,8 @@ void Attention::pack_queries(Block& block) const {
     for (int64_t i = 0; i < 8; ++i) {
       rows[i] = zero;
       if (i >= kTileRows || first + i >= block.rows) continue;
-      rows[i] = storage_.read(query_row(block, first + i), block.lines + i * head_dim_, head_dim_);
+      rows[i] =
+          storage_.read(heads_.query_row(block, first + i), block.lines + i * head_dim_, head_dim_);
     }
     simd_.transpose8(block.q + first * head_dim_, kTileRows, rows, head_dim_);
   }
@@ -161,7 +114,7 @@ void Attention::pack_queries(Block& block) const {
 // Keys in strips for the micro-kernel; absent ones are zero.
 void Attention::pack_keys(Block& block, int64_t begin, int64_t n) const {
   const int64_t columns = simd_.tile_columns;
-  const auto row = [&](int64_t s) { return key_row(k_, block, begin + s); };
+  const auto row = [&](int64_t s) { return heads_.key_row(block, begin + s); };
   float* zero = block.lines + 8 * head_dim_;
   std::fill_n(zero, head_dim_, 0.0f);
   for (int64_t s = 0; s < round_up(n, columns); s += 8) {
@@ -183,7 +136,7 @@ void Attention::pack_keys(Block& block, int64_t begin, int64_t n) const {
 void Attention::pack_values(Block& block, int64_t begin, int64_t n) const {
   for (int64_t s = 0; s < n; ++s) {
     float* row = block.values + s * padded_head_dim_;
-    storage_.widen(row, key_row(v_, block, begin + s), v_head_dim_);
+    storage_.widen(row, heads_.value_row(block, begin + s), v_head_dim_);
     std::fill(row + v_head_dim_, row + padded_head_dim_, 0.0f);
   }
 }
@@ -205,8 +158,9 @@ void Attention::multiply_pairs(Block& block, int64_t n) const {
 // maximum.
 void Attention::weigh(Block& block, int64_t row, int64_t begin, int64_t n) const {
   float* scores = block.scores + row * block_keys_;
-  simd_.score(scores, scale_, cap_, n);
-  mask_rows_.apply(scores, block.batch, head(block, row), query(block, row), begin, begin + n);
+  simd_.score(scores, heads_.scale, heads_.cap, n);
+  heads_.mask_rows.apply(scores, block.batch, heads_.head(block, row), heads_.query(block, row),
+                         begin, begin + n);
   const float old = block.max[row];
   const float max = simd_.rows[kF32].max(scores, old, n);
   const float shift = max == -kInfinity ? 0 : max;  // nothing allowed so far: weights exp(-inf) = 0
@@ -246,49 +200,14 @@ void Attention::add_keys(Block& block, int64_t begin, int64_t n) const {
   }
 }
 
-void Attention::mean_of_values(Block& block, float* mean) const {
-  std::fill_n(mean, v_head_dim_, 0.0f);
-  for (int64_t s = 0; s < keys_; ++s) {
-    simd_.rows[kF32].add(mean, mean, storage_.read(key_row(v_, block, s), block.lines, v_head_dim_),
-                         v_head_dim_);
-  }
-  simd_.rows[kF32].divide(mean, mean, static_cast<float>(keys_), v_head_dim_);
-}
-
-void Attention::finish(Block& block) const {
-  float* mean = nullptr;
-  for (int64_t row = 0; row < block.rows; ++row) {
-    float* sums = block.sums + row * padded_head_dim_;
-    const int64_t h = head(block, row), t = query(block, row);
-    char* target =
-        storage_.at(static_cast<char*>(out_.raw()),
-                    block.batch * out_.stride(0) + t * out_.stride(1) + h * out_.stride(2));
-    const bool empty = block.total[row] == 0;
-    if (empty && mask_.fully_masked != FullyMasked::zero &&
-        !mask_rows_.any_allowed(block.batch, h, t)) {
-      if (!mean) mean_of_values(block, mean = block.values);
-      storage_.write(target, mean, v_head_dim_);
-      continue;
-    }
-    simd_.rows[kF32].divide(sums, sums, empty ? 1 : block.total[row], v_head_dim_);
-    storage_.write(target, sums, v_head_dim_);
-  }
-}
-
 void Attention::compute(int64_t unit, float* scratch) const {
   Block block = lay_out(unit, scratch);
-  int64_t begin = keys_, end = 0;  // keys that some row may see
-  for (int64_t row = 0; row < block.rows; ++row) {
-    const MaskRows::Range range = mask_rows_.range(query(block, row));
-    if (range.begin >= range.end) continue;
-    begin = std::min(begin, range.begin);
-    end = std::max(end, range.end);
-  }
+  const auto [begin, end] = heads_.keys_seen(block);
   pack_queries(block);
   for (int64_t s = begin / block_keys_ * block_keys_; s < end; s += block_keys_) {
-    add_keys(block, s, std::min(block_keys_, keys_ - s));
+    add_keys(block, s, std::min(block_keys_, heads_.keys - s));
   }
-  finish(block);
+  heads_.finish(block, block.total, block.sums, padded_head_dim_, block.values, block.lines);
 }
 
 }  // namespace
@@ -297,13 +216,17 @@ void CpuOps::do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const 
                      const AttentionMask& mask, const SdpaParams& params) {
   const Format storage = format("sdpa", q);
   if (out.numel() == 0) return;
-  const Attention attention(*simd_, storage, out, q, k, v, mask, params);
+  const SdpaHeads heads(*simd_, storage, out, q, k, v, mask, params);
   Arena::Scope scope(arena());
-  const int64_t floats = attention.scratch_floats();
-  const Tensor scratch = arena().take(DType::f32, {pool_.size(), floats});
-  pool_.for_each(attention.units(), attention.cost(), [&](int64_t unit, int worker) {
-    attention.compute(unit, scratch.data<float>() + worker * floats);
-  });
+  const auto run = [&](const auto& attention) {
+    const int64_t floats = attention.scratch_floats();
+    const Tensor scratch = arena().take(DType::f32, {pool_.size(), floats});
+    pool_.for_each(attention.units(), attention.cost(), [&](int64_t unit, int worker) {
+      attention.compute(unit, scratch.data<float>() + worker * floats);
+    });
+  };
+  if (MatrixGemm::multiplies(*simd_, q.dtype())) run(MatrixAttention(heads));
+  else run(Attention(heads, PairGemm::multiplies(*simd_, q.dtype())));
 }
 
 }  // namespace plumb::cpu

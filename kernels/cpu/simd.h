@@ -114,6 +114,11 @@ struct MatrixUnit {
   void (*copy_row)(char* out, const char* row, int64_t elements, int64_t steps);
   // A row of `b` from two rows of up to kMatrixSide bf16; zeros behind them and for a null row.
   void (*interleave)(uint32_t* out, const void* even, const void* odd, int64_t columns);
+  bool (*finite)(const void* row, int64_t n);
+  // Weights exp(scores factor - shift) <= 1, each the sum of two bf16: rows of `a` as copy_row
+  // makes them. Returns the weights' sum.
+  float (*weigh)(char* high, char* low, const float* scores, float factor, float shift, int64_t n,
+                 int64_t steps);
 };
 
 struct Simd {

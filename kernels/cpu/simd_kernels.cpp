@@ -5,6 +5,7 @@
 // a weak symbol containing, say, AVX-512 code, the linker keeps one copy of a weak symbol for the
 // whole program, and that copy could then run on a machine without AVX-512. For the same reason all
 // but the table sits in anonymous namespaces.
+#include "kernels/cpu/partial_sums.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/vec.h"
@@ -149,40 +150,9 @@ void rotate(void* y1, void* y2, const void* x1, const void* x2, const void* c1, 
        [i, n](void* row, F v) { write<S>(row, i, v, n - i); });
 }
 
-// Sums: kLanes partial sums, then a fixed tree.
-
-constexpr int kParts = kLanes / kWidth;
-
-struct Partial {
-  F part[kParts];
-};
-
-// Lane j and lane j + half are combined, for half 16, 8, 4, 2, 1.
-template <class Combine>
-inline float fold(F v, Combine combine) {
-  typedef float Quarter __attribute__((vector_size(16)));
-  Quarter part[kWidth / 4];
-  __builtin_memcpy(part, &v, sizeof v);
-#pragma GCC unroll 2
-  for (int half = kWidth / 8; half > 0; half /= 2) {
-#pragma GCC unroll 2
-    for (int j = 0; j < half; ++j) part[j] = combine(part[j], part[j + half]);
-  }
-  Quarter lanes = part[0];
-  lanes = combine(lanes, Quarter{lanes[2], lanes[3], lanes[2], lanes[3]});
-  lanes = combine(lanes, Quarter{lanes[1], lanes[1], lanes[1], lanes[1]});
-  return lanes[0];
-}
-inline float total(Partial& partial) {
-  F* part = partial.part;
-  for (int half = kParts / 2; half > 0; half /= 2) {
-    for (int j = 0; j < half; ++j) part[j] += part[j + half];
-  }
-  return fold(part[0], [](auto a, auto b) { return a + b; });
-}
-
-// term(sum, x, put) returns the lane sums of one part with the elements x(row) added; put(row, v)
-// stores floats in their place; `fill` stands for elements past the end and must add nothing.
+// Reductions. term(sum, x, put) returns the lane sums of one part with the elements x(row) added;
+// put(row, v) stores floats in their place; `fill` stands for elements past the end and must add
+// nothing.
 template <Stored S, class Term>
 inline float reduce(int64_t n, float fill, Term term) {
   F sum[kParts] = {};  // in registers: a struct would be stored in every turn

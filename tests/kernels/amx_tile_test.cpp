@@ -203,6 +203,51 @@ TEST_CASE("matrix unit: packed rows and interleaved ones, zeros behind them") {
   }
 }
 
+TEST_CASE("matrix unit: weights in two halves, zeros behind them") {
+  for (const Simd* simd : with_matrix_unit()) {
+    INFO(simd->name);
+    constexpr int64_t kSteps = 4;
+    const int64_t n = GENERATE(0, 1, 15, 16, 17, 32, 47, 48, 64, 100);
+    std::vector<float> scores(128, 1e30f);  // the weights behind n would be infinite
+    for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+      scores[i] = 2 - 0.37f * static_cast<float>(i % 90);
+    }
+    if (n > 20) scores[20] = -std::numeric_limits<float>::infinity();
+    Aligned<uint16_t> high(kSteps * kSide * kStep), low(kSteps * kSide * kStep);
+    const float sum =
+        simd->matrix->weigh(reinterpret_cast<char*>(high.data()),
+                            reinterpret_cast<char*>(low.data()), scores.data(), 2, 4, n, kSteps);
+    double total = 0;
+    for (size_t i = 0; i < static_cast<size_t>(kSteps * kMatrixStep); ++i) {
+      const size_t at = i / kStep * kSide * kStep + i % kStep;
+      const double expected = static_cast<int64_t>(i) < n ? std::exp(2.0 * scores[i] - 4) : 0;
+      const float upper = bf16_to_f32(high[at]), lower = bf16_to_f32(low[at]);
+      INFO("weight " << i << ": " << upper << " + " << lower << ", not " << expected);
+      REQUIRE(std::fabs(upper - expected) <= 0x1.1p-8 * expected);
+      // Each half loses at most 2^-9 of itself; score and exp lose some ulp of float32.
+      REQUIRE(std::fabs(double{upper} + lower - expected) <= (0x1p-17 + 80 * kU32) * expected);
+      total += expected;
+    }
+    REQUIRE(std::fabs(sum - total) <= 80 * kU32 * total);
+  }
+}
+
+TEST_CASE("matrix unit: rows with an infinity or a NaN are not finite") {
+  for (const Simd* simd : with_matrix_unit()) {
+    const int64_t n = GENERATE(1, 31, 32, 33, 64, 70);
+    std::vector<uint16_t> row(static_cast<size_t>(n) + 1, 0xff7f);  // the lowest finite number
+    for (const uint16_t code : {uint16_t{0x7f80}, uint16_t{0xff80}, uint16_t{0x7fc1}}) {
+      row.back() = code;  // behind the row
+      REQUIRE(simd->matrix->finite(row.data(), n));
+      for (const size_t at : {size_t{0}, static_cast<size_t>(n - 1)}) {
+        std::vector<uint16_t> other = row;
+        other[at] = code;
+        REQUIRE_FALSE(simd->matrix->finite(other.data(), n));
+      }
+    }
+  }
+}
+
 Values integers(int64_t n, uint32_t seed) {
   Values values = random_values(DType::f64, n, seed, 2);
   for (double& v : values) v = std::nearbyint(v);

@@ -77,11 +77,18 @@ std::vector<Values> everything(Device& device, DType dtype, Layout layout) {
   return out;
 }
 
+// What runs by default and, for bf16, a model of what runs on processors with a matrix unit.
+const cpu::Simd& any_simd(DType dtype) {
+  const bool model = dtype == DType::bf16 && cpu::amx_model() && GENERATE(false, true);
+  return model ? *cpu::amx_model() : cpu::choose_simd();
+}
+
 TEST_CASE("cpu: bits do not depend on the number of threads") {
   const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
-  const auto alone = everything(*open_cpu_device(1), dtype, Layout::contiguous);
+  const cpu::Simd& simd = any_simd(dtype);
+  const auto alone = everything(*open_cpu_device_of(simd, 1), dtype, Layout::contiguous);
   for (const int threads : {2, 3, 7}) {
-    const auto device = open_cpu_device(threads);
+    const auto device = open_cpu_device_of(simd, threads);
     for (int repeat = 0; repeat < 2; ++repeat) {
       REQUIRE(everything(*device, dtype, Layout::contiguous) == alone);
     }
@@ -90,7 +97,7 @@ TEST_CASE("cpu: bits do not depend on the number of threads") {
 
 TEST_CASE("cpu: bits do not depend on alignment and strides") {
   const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
-  const auto device = open_cpu_device(2);
+  const auto device = open_cpu_device_of(any_simd(dtype), 2);
   REQUIRE(everything(*device, dtype, Layout::padded) ==
           everything(*device, dtype, Layout::contiguous));
 }
