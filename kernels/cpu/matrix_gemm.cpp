@@ -8,34 +8,19 @@
 #include "kernels/cpu/pair_gemm.h"
 
 namespace plumb::cpu {
-namespace {
-
-constexpr int64_t kDepth = 16;
-constexpr int64_t kBlockRows = 256;
-constexpr int64_t kBlockColumns = 512;
-constexpr int64_t kFewColumns = 128;  // so few do not pay for a copy of the rows
-constexpr int64_t kSumsBlock = kMatrixSide * kMatrixSide;
-constexpr int64_t kPiecePairs = 128;  // that are interleaved at once, in the first-level cache
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-int64_t rows_of_block(int64_t rows) {  // smaller where there are few: threads share the blocks
-  return std::min(rows < 4 * kBlockRows ? kBlockRows / 2 : kBlockRows, round_up(rows, kMatrixSide));
-}
-
-}  // namespace
-
 MatrixGemm::MatrixGemm(const Simd& simd, const Gemm& shape, bool transposed)
     : simd_(simd),
       transposed_(transposed),
       rows_(transposed ? shape.n : shape.m),
       columns_(transposed ? shape.m : shape.n),
       k_(shape.k),
-      steps_(ceil_div(shape.k, kMatrixStep)),
-      block_rows_(rows_of_block(rows_)),
+      steps_(round_up(shape.k, kMatrixStep) / kMatrixStep),
+      // Smaller where there are few: threads share the blocks.
+      block_rows_(std::min(rows_ < 4 * kBlockRows ? kBlockRows / 2 : kBlockRows,
+                           round_up(rows_, kMatrixSide))),
       block_columns_(std::min(kBlockColumns, round_up(columns_, kMatrixSide))),
-      row_blocks_(ceil_div(rows_, block_rows_)),
-      column_blocks_(ceil_div(columns_, block_columns_)) {}
+      row_blocks_(round_up(rows_, block_rows_) / block_rows_),
+      column_blocks_(round_up(columns_, block_columns_) / block_columns_) {}
 
 double MatrixGemm::panel_cost() const { return 0.1 * static_cast<double>(strip_words()); }
 
@@ -145,7 +130,7 @@ void MatrixGemm::add_products(const Gemm& gemm, const Part& part, const float* p
   const bool in_place = reads_rows_in_place(gemm);
   if (!in_place) copy_rows(gemm, part, 0, part.rows);
   else copy_rows(gemm, part, part.rows / kMatrixSide * kMatrixSide, part.rows % kMatrixSide);
-  const int64_t panels = ceil_div(part.rows, kMatrixSide);
+  const int64_t panels = round_up(part.rows, kMatrixSide) / kMatrixSide;
   for (int64_t j = 0, call = 0; j < part.columns; j += kMatrixSide) {
     const float* strip =
         packed + (part.column + j) / kMatrixSide * strip_words() + part.step * kMatrixStepBytes / 4;

@@ -41,6 +41,12 @@ class MatrixGemm {
   void compute(const Gemm& gemm, int64_t block, const float* packed, float* scratch) const;
 
  private:
+  static constexpr int64_t kDepth = 16;  // steps for which rows are packed at once
+  static constexpr int64_t kBlockRows = 256, kBlockColumns = 512;
+  static constexpr int64_t kFewColumns = 128;  // so few do not pay for a copy of the rows
+  static constexpr int64_t kSumsBlock = kMatrixSide * kMatrixSide;
+  static constexpr int64_t kPiecePairs = 128;  // interleaved at once, in the first-level cache
+
   // A part of the output, [row, row + rows) x [column, column + columns) of the product of left and
   // right, and the steps along k that are added to it.
   struct Part {

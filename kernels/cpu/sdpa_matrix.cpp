@@ -7,7 +7,6 @@
 #include "kernels/cpu/sdpa_matrix.h"
 
 #include <cmath>
-#include <limits>
 
 #include "kernels/cpu/matrix_gemm.h"
 #include "kernels/cpu/pair_gemm.h"
@@ -15,16 +14,8 @@
 namespace plumb::cpu {
 namespace {
 
-constexpr int64_t kSide = kMatrixSide, kStep = kMatrixStep;
-constexpr int64_t kBlockRows = 4 * kSide;
-constexpr int64_t kBlockKeys = 4 * kSide;
-constexpr int64_t kStepFloats = kMatrixStepBytes / 4;  // of a packed step, in 32-bit words
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-char* bytes(float* words) { return reinterpret_cast<char*>(words); }
-uint32_t* pairs(float* words) { return reinterpret_cast<uint32_t*>(words); }
+char* bytes_of(float* words) { return reinterpret_cast<char*>(words); }
+uint32_t* words_of_pairs(float* words) { return reinterpret_cast<uint32_t*>(words); }
 
 }  // namespace
 
@@ -53,8 +44,8 @@ MatrixAttention::MatrixAttention(const SdpaHeads& heads)
       simd_(heads.simd),
       unit_(*heads.simd.matrix),
       plain_(heads.mask_rows.only_ranges() && heads.cap == 0 && heads.scale > 0),
-      dim_steps_(ceil_div(heads.head_dim, kStep)),
-      value_strips_(ceil_div(heads.v_head_dim, kSide)),
+      dim_steps_(round_up(heads.head_dim, kStep) / kStep),
+      value_strips_(round_up(heads.v_head_dim, kSide) / kSide),
       block_rows_(std::min(kBlockRows, round_up(heads.rows, kSide))),
       block_keys_(std::min(kBlockKeys, round_up(heads.keys, kSide))) {}
 
@@ -84,14 +75,14 @@ MatrixAttention::Block MatrixAttention::lay_out(int64_t unit, float* scratch) co
   block.scores = block.low + key_steps * kStepFloats;
   block.sums = block.scores + kSide * block_keys_;
   block.lines = block.sums + block_rows_ * columns;
-  std::fill_n(block.max, block_rows_, -kInfinity);
+  std::fill_n(block.max, block_rows_, MaskRows::kExcluded);
   std::fill_n(block.sums, block_rows_ * columns, 0.0f);
   return block;
 }
 
 void MatrixAttention::pack_queries(const Block& block) const {
   for (int64_t i = 0; i < round_up(block.rows, kSide); ++i) {
-    char* out = bytes(block.q + i / kSide * dim_steps_ * kStepFloats) + i % kSide * kStep * 2;
+    char* out = bytes_of(block.q + i / kSide * dim_steps_ * kStepFloats) + i % kSide * kStep * 2;
     const bool absent = i >= block.rows;
     unit_.copy_row(out, absent ? out : heads_.query_row(block, i), absent ? 0 : heads_.head_dim,
                    dim_steps_);
@@ -120,7 +111,7 @@ bool MatrixAttention::pack_values(const Block& block, int64_t begin, int64_t n) 
     for (int64_t strip = 0; strip < value_strips_; ++strip) {
       float* out = block.values + strip * (block_keys_ / kStep) * kStepFloats + s / 2 * kSide;
       const auto part = [&](const char* row) { return row ? row + strip * kSide * 2 : nullptr; };
-      unit_.interleave(pairs(out), part(rows[0]), part(rows[1]),
+      unit_.interleave(words_of_pairs(out), part(rows[0]), part(rows[1]),
                        std::min(kSide, heads_.v_head_dim - strip * kSide));
     }
   }
@@ -130,13 +121,13 @@ bool MatrixAttention::pack_values(const Block& block, int64_t begin, int64_t n) 
 void MatrixAttention::multiply_keys(const Block& block, const Panel& panel) const {
   MatrixTile tile{};
   tile.steps = dim_steps_;
-  tile.a = bytes(block.q + panel.first / kSide * dim_steps_ * kStepFloats);
+  tile.a = bytes_of(block.q + panel.first / kSide * dim_steps_ * kStepFloats);
   tile.a_stride = kStep * 2;
   tile.a_step = kMatrixStepBytes;
   tile.sums_stride = block_keys_;
   tile.ahead[0] = tile.ahead[1] = tile.a;
   for (int64_t s = panel.seen_begin; s < panel.seen_end; s += kSide) {
-    tile.b = pairs(block.keys + s / kSide * dim_steps_ * kStepFloats);
+    tile.b = words_of_pairs(block.keys + s / kSide * dim_steps_ * kStepFloats);
     tile.sums = block.scores + s;
     unit_.multiply(tile);
   }
@@ -153,7 +144,7 @@ void MatrixAttention::weigh(Block& block, const Panel& panel, int64_t row) const
   float* scores = block.scores + row * block_keys_ + at;
   const int64_t n = end - at;
   if (plain_) {
-    std::fill_n(scores, begin - at, -kInfinity);
+    std::fill_n(scores, begin - at, MaskRows::kExcluded);
   } else {
     simd_.score(scores, heads_.scale, heads_.cap, n);
     heads_.mask_rows.apply(scores, block.batch, heads_.head(block, i), t, panel.begin + at,
@@ -161,9 +152,10 @@ void MatrixAttention::weigh(Block& block, const Panel& panel, int64_t row) const
   }
   const float factor = plain_ ? heads_.scale : 1;
   const float old = block.max[i];
-  const float largest = simd_.rows[kF32].max(scores, -kInfinity, n) * factor;
+  const float largest = simd_.rows[kF32].max(scores, MaskRows::kExcluded, n) * factor;
   const float max = largest > old ? largest : old;
-  const float shift = max == -kInfinity ? 0 : max;  // nothing allowed so far: weights exp(-inf) = 0
+  const float shift =
+      max == MaskRows::kExcluded ? 0 : max;  // nothing allowed so far: weights exp(-inf) = 0
   if (max != old) {
     const float shrinks = std::exp(old - shift);
     float* sums = block.sums + i * value_strips_ * kSide;
@@ -173,8 +165,8 @@ void MatrixAttention::weigh(Block& block, const Panel& panel, int64_t row) const
   }
   if (panel.finite) {
     const int64_t offset = row * kStep * 2;
-    block.total[i] += unit_.weigh(bytes(block.high) + offset, bytes(block.low) + offset, scores,
-                                  factor, shift, n, panel.steps());
+    block.total[i] += unit_.weigh(bytes_of(block.high) + offset, bytes_of(block.low) + offset,
+                                  scores, factor, shift, n, panel.steps());
   } else {
     simd_.rows[kF32].scale(scores, scores, factor, n);
     block.total[i] += simd_.rows[kF32].exp_sum(scores, scores, shift, n);
@@ -191,10 +183,11 @@ void MatrixAttention::multiply_values(const Block& block, const Panel& panel) co
   tile.sums_stride = columns;
   tile.accumulate = true;
   for (int64_t strip = 0; strip < value_strips_; ++strip) {
-    tile.b = pairs(block.values + (strip * block_keys_ + panel.seen_begin) / kStep * kStepFloats);
+    tile.b = words_of_pairs(block.values +
+                            (strip * block_keys_ + panel.seen_begin) / kStep * kStepFloats);
     tile.sums = block.sums + panel.first * columns + strip * kSide;
     for (float* half : {block.high, block.low}) {
-      tile.a = bytes(half);
+      tile.a = bytes_of(half);
       tile.ahead[0] = tile.ahead[1] = tile.a;
       unit_.multiply(tile);
     }

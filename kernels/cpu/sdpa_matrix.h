@@ -16,6 +16,10 @@ class MatrixAttention {
   void compute(int64_t unit, float* scratch) const;
 
  private:
+  static constexpr int64_t kSide = kMatrixSide, kStep = kMatrixStep;
+  static constexpr int64_t kBlockRows = 4 * kSide, kBlockKeys = 4 * kSide;
+  static constexpr int64_t kStepFloats = kMatrixStepBytes / 4;  // of a packed step's 32-bit words
+
   struct Block;
   struct Panel;
   Block lay_out(int64_t unit, float* scratch) const;

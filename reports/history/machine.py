@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from reports.history.figures import Run
 
-_INSTRUCTION_SETS = ("baseline", "sse2", "avx2", "avx512", "avx512_bf16", "neon", "sve")
+_INSTRUCTION_SETS = (
+    "baseline", "sse2", "avx2", "avx512", "avx512_bf16", "amx_bf16", "neon", "sve",
+)  # fmt: skip
 _CAPABILITY = "compute capability "
 
 
