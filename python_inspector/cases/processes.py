@@ -3,6 +3,8 @@
 Most of a recording's time goes into simulating kernels, and where calls are short, into the Python
 that does that: one process leaves an accelerator idle. So further ones make the same run beside it,
 each records some of the later calls, and what they recorded is joined to the first one's.
+
+Nothing here imports torch, which takes seconds: the others have to start in the first tenth of one.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from python_inspector.described import DESCRIBED
 from python_inspector.errors import ProcessError
+from python_inspector.models.gpu_memory import memory_of
 
 CORES = 4
 """Of one process: its own, and threads that hash and write."""
@@ -48,14 +52,9 @@ def sensible(device: str, model: str, calls: int, *, split: bool = False) -> int
     """How many processes a machine with this accelerator has room for, and whose loading of the
     model is worth it; `model` is a folder's path, of other models the size is not known. `split`:
     the first call's end can be one's."""
-    import torch
-
     weights = sum(path.stat().st_size for path in Path(model).glob("*.safetensors"))
-    if not weights or not device.startswith("cuda") or not torch.cuda.is_available():
-        return 1
-    try:
-        memory = torch.cuda.get_device_properties(torch.device(device)).total_memory
-    except (RuntimeError, AssertionError):  # there is no such device: loading the model says so
+    memory = memory_of(device) if weights else None
+    if memory is None:
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     worth_it = (calls - 1) // -(-weights // LOADED)
@@ -65,13 +64,11 @@ def sensible(device: str, model: str, calls: int, *, split: bool = False) -> int
 
 def has_layers(model: str) -> bool:
     """Whether a folder's model is of a described architecture, whose layers stand in a row."""
-    from python_inspector.taps import ARCHITECTURES
-
     try:
         config = json.loads((Path(model) / "config.json").read_bytes())
     except (OSError, ValueError):
         return False
-    known = isinstance(config, dict) and config.get("model_type") in ARCHITECTURES
+    known = isinstance(config, dict) and config.get("model_type") in DESCRIBED
     return known and bool(config.get("num_hidden_layers"))
 
 

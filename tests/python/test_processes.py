@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from test_cli import refused
 from test_joined import checkpoints, require_same
 
 from python_inspector import cli
+from python_inspector.cases import processes
 from python_inspector.cases import run as cases
 from python_inspector.cases.processes import sensible, shares
 from python_inspector.format import spool
@@ -67,9 +67,9 @@ def test_as_many_processes_as_there_is_room_for_and_loading_is_worth(
 ) -> None:  # fmt: skip
     """4 cores each, twice the weights, which are 4 GiB, and 8 GiB of the device's memory, and two
     calls to record."""
-    properties = SimpleNamespace(total_memory=gigabytes << 30)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setattr(
+        processes, "memory_of", lambda name: gigabytes << 30 if "cuda" in name else None
+    )
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(cores), raising=False)
     assert sensible(device, str(tmp_path), calls) == 1  # of a model that is nowhere
     for name in ("a.safetensors", "b.safetensors"):
@@ -373,3 +373,25 @@ def test_modules_are_found_as_the_first_process_finds_them(model: Path, tmp_path
         [sys.executable, "-P", "-c", code, *given], cwd=tmp_path, capture_output=True, text=True
     )
     assert (tmp_path / "x" / "recording.json").exists(), done.stderr
+
+
+STARTING = """
+import os, subprocess, sys
+class Started(Exception): pass
+def start(*_, **__):
+    heavy = {"torch", "transformers", "numpy"} & set(sys.modules)
+    assert not heavy, heavy
+    raise Started
+subprocess.Popen = start
+os.sched_getaffinity = lambda process: range(16)
+from python_inspector import cli
+from python_inspector.cases import processes
+processes.memory_of = lambda device: 80 << 30
+cli.main(["--debug", *sys.argv[1:]])
+"""
+
+
+def test_nothing_heavy_is_imported_before_the_others_start(model: Path, tmp_path: Path) -> None:
+    given = words(model, tmp_path / "x", "--steps 4 --device cuda:0")
+    done = subprocess.run([sys.executable, "-c", STARTING, *given], capture_output=True, text=True)
+    assert done.stderr.strip().endswith("Started"), done.stderr

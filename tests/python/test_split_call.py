@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +12,7 @@ from test_joined import checkpoints, require_same
 from test_processes import finished, names, words
 
 from python_inspector import cli
+from python_inspector.cases import processes
 from python_inspector.cases.processes import has_layers, sensible
 from python_inspector.models import tiny
 
@@ -87,9 +87,7 @@ def test_the_end_is_worth_a_process_where_other_calls_are(
     gigabytes: int, cores: int, calls: int, expected: int, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    properties = SimpleNamespace(total_memory=gigabytes << 30)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setattr(processes, "memory_of", lambda name: gigabytes << 30)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(cores), raising=False)
     (tmp_path / "a.safetensors").touch()
     os.truncate(tmp_path / "a.safetensors", 4 << 30)
