@@ -25,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _bench(words[1:])
     options = build_parser().parse_args(words)
     options.command_line = shlex.join(["inspector", *words])
+    options.own_process = arguments is None  # nothing else is done in it
     keep_freed_memory()
     if options.debug:
         return int(options.run(options))

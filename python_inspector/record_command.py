@@ -6,12 +6,13 @@ import argparse
 import re
 import shlex
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from python_inspector.errors import UsageError
 from python_inspector.heap import lasting_imports, rarely_collect
-from python_inspector.imports import without_sklearn
+from python_inspector.imports import only_what_is_needed
 
 if TYPE_CHECKING:
     import torch
@@ -195,8 +196,10 @@ def _record(options: argparse.Namespace, helpers: Helpers) -> int:
     with lasting_imports():
         from python_inspector.models import accelerator
 
-        with accelerator.starting(options.device or ""), without_sklearn():
-            from transformers import AutoModelForCausalLM  # noqa: F401  (what `run` imports later)
+        needed = only_what_is_needed() if options.own_process else nullcontext()
+        with accelerator.starting(options.device or ""), needed:
+            # What `run` and a model's own modules import later, by then with all packages.
+            from transformers import AutoModelForCausalLM, modeling_layers  # noqa: F401
 
             from python_inspector.cases import run
     from python_inspector.format.show import format_bytes
