@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from python_inspector.errors import UsageError
 from python_inspector.heap import lasting_imports, rarely_collect
 from python_inspector.imports import only_what_is_needed
+from python_inspector.stretches import Stretch, stretch_of
 
 if TYPE_CHECKING:
     import torch
@@ -132,10 +133,10 @@ def add_record(parser: argparse.ArgumentParser) -> None:
         "--jobs",
         type=int,
         metavar="N",
-        help="processes that share the forward calls (default: as a GPU has room for)",
+        help="processes that share the run (default: as a GPU has room for)",
     )
     parser.add_argument("--beside", type=int, help=argparse.SUPPRESS)  # the one that started this
-    parser.add_argument("--part", choices=("layers", "behind"), help=argparse.SUPPRESS)
+    parser.add_argument("--stretch", type=_stretch, help=argparse.SUPPRESS)  # of one of them
     parser.add_argument("--name", help="of the recording (default: last two folders of DIR)")
 
 
@@ -169,8 +170,16 @@ def _calls(text: str) -> tuple[int, ...]:
     return tuple(sorted(set(calls)))
 
 
+def _stretch(text: str) -> Stretch:
+    try:
+        return stretch_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def record(options: argparse.Namespace) -> int:
     from python_inspector.cases import processes
+    from python_inspector.cases.shares import stretches
 
     _check_row_options(options)
     _check_shared_options(options)
@@ -178,17 +187,11 @@ def record(options: argparse.Namespace) -> int:
         processes.end_with(options.beside)
     if options.resume and _is_finished(options.out, _made_by(options.command_line)):
         return 0
-    jobs, split = _processes(options)
-    own, *others = processes.shares(_forward_calls(options), jobs - split)
-    split = split and bool(others)
+    own, *others = stretches(options, _forward_calls(options))
+    if others:
+        options.stretch = own
     words = shlex.split(options.command_line)[1:]
-    behind = own[0] if split else None
-    helpers = processes.Helpers(options.out, words, others, behind=behind, resume=options.resume)
-    with helpers:
-        if others:
-            options.calls = tuple(own)
-        if split:
-            options.part = "layers"
+    with processes.Helpers(options.out, words, others, resume=options.resume) as helpers:
         return _record(options, helpers)
 
 
@@ -249,23 +252,6 @@ def _forward_calls(options: argparse.Namespace) -> Sequence[int]:
     if beyond := [call for call in options.calls or () if call >= count]:
         raise UsageError(f"--calls {beyond[0]}, but the run has {count} forward calls (from 0)")
     return options.calls or range(count)
-
-
-def _processes(options: argparse.Namespace) -> tuple[int, bool]:
-    """How many record, and whether one of them takes what stands behind the layers of the first
-    forward call: large logits of many tokens, and what is made of them."""
-    from python_inspector.cases import processes
-
-    calls, jobs = _forward_calls(options), options.jobs
-    if jobs is None and (options.chained or options.weights or not options.device):
-        jobs = 1
-    if jobs == 1 or len(calls) < 2:
-        return 1, False
-    some = options.rows or options.blocks or options.layers or options.part
-    split = not some and processes.has_layers(options.model)
-    if jobs is None:
-        jobs = processes.sensible(options.device, options.model, len(calls), split=split)
-    return jobs, split and jobs > 2
 
 
 def _source(options: argparse.Namespace) -> Source:
@@ -365,7 +351,7 @@ def _check_row_options(options: argparse.Namespace) -> None:
 
 
 def _check_shared_options(options: argparse.Namespace) -> None:
-    """Where forward calls are recorded by several processes, or not all of them."""
+    """Where the run is recorded by several processes, or not all of it."""
     if options.chained and options.calls is not None:
         raise UsageError("--chained goes from call to call: drop --calls")
     if options.jobs is None or options.jobs == 1:

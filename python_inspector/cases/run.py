@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +25,8 @@ from python_inspector.oracle.replay import is_aside
 from python_inspector.oracle.spread import DEFAULT_RUNS
 from python_inspector.recorder import session
 from python_inspector.recorder.provenance import model_dtype
+from python_inspector.recorder.resume import StretchIsOver
+from python_inspector.stretches import Stretch
 
 TINY = "tiny:"
 
@@ -63,7 +65,7 @@ class What:
     bugs: bool = True
     rows: int | None = None
     whole_layers: Collection[int] | None = None
-    part: Literal["layers", "behind"] | None = None
+    stretch: Stretch | None = None
 
 
 @dataclass(frozen=True)
@@ -229,7 +231,8 @@ def record_run(
         ) as recorder,
         _told_of_layers(model, where.advance),
     ):
-        run_model(model, plan)
+        with suppress(StretchIsOver):
+            run_model(model, plan)
         for folder in where.others():
             join(recorder.writer, folder, lambda name: _weight(model, name))
     assert recorder.summary is not None

@@ -66,7 +66,7 @@ class Recorder:
         self._thread = threading.get_ident()
         self._operands = Operands(model, writer)
         layers = int(getattr(getattr(model, "config", None), "num_hidden_layers", 0))
-        self._resume = Resume(writer, self._operands, options, layers - 1)
+        self._resume = Resume(writer, self._operands, options, layers)
         self._rerunner = Rerunner(options, taps, self.warn)
         self._outputs = OutputStore(writer, options, self._operands.key, self.warn)
 
@@ -170,6 +170,7 @@ class Recorder:
             self.runs.append(provenance.describe_run(call.arguments))
             if self._chain is not None:
                 self._chain.run(path, module, args, kwargs)
+        self._resume.enter(path, self._step)
         tap = self.taps.module(module) or ModuleTap()
         frame = Frame(path, module, call, internals=tap.internals, keep=tap.keep)
         if tap.describe is not None:

@@ -55,21 +55,27 @@ class Event:
         return self.finished is None and not self.left_out
 
 
+class StretchIsOver(Exception):  # noqa: N818  (nothing went wrong)
+    """All that is to be recorded has been."""
+
+
 class Resume:
     """The calls of a run, of which the first ones may be finished; and the writer's journal."""
 
     def __init__(
-        self, writer: RecordingWriter, operands: Operands, options: Options, last_layer: int
+        self, writer: RecordingWriter, operands: Operands, options: Options, layers: int
     ) -> None:
         self._writer = writer
         self._operands = operands
         self._settles = options.oracle is not False
         """Whether calls that no tap describes are watched."""
         self._calls = options.calls
-        self._part = options.part
-        self._last_layer = last_layer
-        self._in_last_layer = -1
-        """The forward call that was there last."""
+        self._stretch = options.stretch
+        self._layers = layers
+        self.place = (0, 0)
+        """Where the run is."""
+        self._layer: int | None = None
+        """That was entered last in this call, or what stands behind all."""
         self._events = 0
         self._payloads: dict[str, Payload] = {
             taken.key: taken.payload for f in writer.finished.values() for taken in f.tensors
@@ -78,9 +84,26 @@ class Resume:
         self._weights: list[tuple[Weight, str]] = []
         """Those that are still to be compared, and their SHA-256 in the run before."""
 
+    def enter(self, path: str, call: int) -> None:
+        """A module is called. StretchIsOver where nothing is recorded any more.
+
+        A module that several layers share has the first one's path: places only go on. What stands
+        in no layer is behind them all once the last one has been entered, else where the run was.
+        """
+        if call != self.place[0]:
+            self._layer = None
+        layer = layer_of(path)
+        if layer is None and self._layer == self._layers - 1:
+            layer = self._layers
+        if layer is not None:
+            self._layer = max(layer, self._layer or 0)
+        self.place = (call, self._layer or 0)
+        if self._stretch is not None and self.place >= self._stretch[1]:
+            raise StretchIsOver
+
     def begin(self, path: str, block: Block, again: Again | None, call: int) -> Event:
         """A block's call begins, in forward call `call` of the model."""
-        if not self._is_own(path, call):
+        if not self._is_own():
             self._settle(block, again)
             return Event(-1, left_out=True)
         self._writer.additions()  # what came before it will come again
@@ -103,15 +126,14 @@ class Resume:
         self.remember(event, block.inputs)
         return event
 
-    def _is_own(self, path: str, call: int) -> bool:
-        """Whether this process records it, not one beside it."""
-        layer = layer_of(path)
-        if layer == self._last_layer:
-            self._in_last_layer = call
-        behind = layer is None and self._in_last_layer == call
-        if self._part is not None and behind != (self._part == "behind"):
+    def _is_own(self) -> bool:
+        """Whether this process records what begins now, not one beside it."""
+        if self._calls is not None and self.place[0] not in self._calls:
             return False
-        return self._calls is None or call in self._calls
+        if self._stretch is None:
+            return True
+        begin, end = self._stretch
+        return begin <= self.place < end
 
     def begun(self, event: Event) -> None:
         """What is stored from now on, until the call is over, is not the block's."""

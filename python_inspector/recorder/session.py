@@ -23,6 +23,7 @@ from python_inspector.recorder import guards, provenance
 from python_inspector.recorder.internals import OperationMode
 from python_inspector.recorder.patches import function_patches
 from python_inspector.recorder.recorder import Recorder
+from python_inspector.stretches import Stretch
 from python_inspector.taps import taps_for
 from python_inspector.taps.options import Options
 
@@ -48,7 +49,7 @@ def record(
     bugs: bool = True,
     rows: int | None = None,
     whole_layers: Collection[int] | None = None,
-    part: Literal["layers", "behind"] | None = None,
+    stretch: Stretch | None = None,
     weights_path: Path | str | None = None,
     model_folder: Path | str | None = None,
     progress: Progress | None = None,
@@ -88,7 +89,8 @@ def record(
     by itself; other blocks in `whole_layers` alone (by default the first layer of each kind and
     the last), with their inputs whole and their large outputs sampled. A model of billions of
     parameters then takes less than a gigabyte beside its weights.
-    `part`: of each forward call only what stands behind its decoder layers, or only the rest.
+    `stretch`: only what of the run begins there, from a place up to another (stretches.py). The
+    call that leaves it behind raises StretchIsOver; `run` says what the whole run would have been.
     `weights_path`: a weights file beside `out` that several recordings of the model share.
     `model_folder`: the folder that the model was loaded from. Weights that its safetensors files
     hold are referred to (file, name, SHA-256) instead of copied.
@@ -138,7 +140,7 @@ def record(
         bugs and spread > 0,
         rows,
         frozenset(first_and_last(model) if whole_layers is None else whole_layers),
-        part,
+        stretch,
     )
     taps = taps_for(model)
     check_model_type(guards.model_type_of(model), chained)
@@ -175,7 +177,8 @@ def record(
                     recorder.settle()
             raise
         recorder.settle()
-        _require_made(calls, len(recorder.runs))
+        if stretch is None:  # else the run may be over with it
+            _require_made(calls, len(recorder.runs))
         given |= {"weights_sha256": weights_sha256()}
         recorder.summary = writer.commit(
             provenance.header(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from python_inspector.format.sampled import Sampling
+from python_inspector.stretches import Stretch
 
 COMPOSITES = {
     "attention", "glu_mlp", "decoder_layer", "lm_head", "low_rank_adapter",
@@ -40,8 +41,8 @@ class Options:
     bugs: bool = False
     rows: int | None = None
     whole_layers: Collection[int] = ()
-    part: Literal["layers", "behind"] | None = None
-    """Of each forward call only what begins before its last layer is over, or what begins then."""
+    stretch: Stretch | None = None
+    """Of the run only what begins in it."""
 
     @property
     def operations(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from python_inspector.format.writer import RecordingWriter
 from python_inspector.models import dispatch
 from python_inspector.models.inputs import RunPlan, random_ids, run_model
 from python_inspector.recorder.recorder import Recorder
+from python_inspector.recorder.resume import StretchIsOver
 
 pytestmark = pytest.mark.filterwarnings("ignore::python_inspector.errors.RecordWarning")
 GIVEN: dict[str, Any] = {"name": "test/run", "command": "inspector record", "spread": 2}
@@ -57,8 +59,10 @@ def run(
         ((_, values),) = dispatch.parameters(model, [name])
         return values
 
-    with record(model, out, **(GIVEN | options)) as recorder:
-        run_model(model, RunPlan(ids, tokens, steps, chunks, cache="dynamic"))
+    plan = RunPlan(ids, tokens, steps, chunks, cache="dynamic")
+    with record(model, out, run=plan.header(), **(GIVEN | options)) as recorder:
+        with suppress(StretchIsOver):
+            run_model(model, plan)
         after(recorder)
         for folder in others:
             join(recorder.writer, folder, weight)

@@ -1,4 +1,4 @@
-"""A run whose forward calls are recorded by several processes: the same bytes as by one."""
+"""A run that several processes record: the same bytes as by one, and what may befall them."""
 
 from __future__ import annotations
 
@@ -20,62 +20,10 @@ from test_cli import refused
 from test_joined import checkpoints, require_same
 
 from python_inspector import cli
-from python_inspector.cases import processes
 from python_inspector.cases import run as cases
-from python_inspector.cases.processes import sensible, shares
 from python_inspector.format import spool
 
 pytestmark = pytest.mark.filterwarnings("ignore::python_inspector.errors.RecordWarning")
-
-
-@pytest.mark.parametrize(
-    ("calls", "jobs", "expected"),
-    [
-        ([0], 4, [[0]]),
-        ([0, 1, 2], 1, [[0, 1, 2]]),
-        ([0, 1, 2], 2, [[0], [1, 2]]),
-        ([0, 1, 2, 3, 4], 3, [[0], [1, 2], [3, 4]]),
-        ([0, 1, 2, 3, 4], 4, [[0], [1, 2], [3, 4]]),
-        ([0, 1, 2, 3], 3, [[0], [1, 2], [3]]),
-        ([0, 1, 2], 9, [[0], [1], [2]]),
-        ([3, 4, 6, 9], 3, [[3], [4, 6], [9]]),
-    ],
-)
-def test_the_first_call_is_one_share_and_the_others_are_divided(
-    calls: list[int], jobs: int, expected: list[list[int]]
-) -> None:
-    assert shares(calls, jobs) == expected
-
-
-@pytest.mark.parametrize(
-    ("device", "cores", "gigabytes", "calls", "expected"),
-    [
-        ("cuda:0", 16, 80, 9, 4),
-        ("cuda", 9, 80, 9, 2),
-        ("cuda", 3, 80, 9, 1),
-        ("cuda", 16, 32, 9, 2),
-        ("cuda", 16, 31, 9, 1),
-        ("cuda", 16, 80, 5, 3),
-        ("cuda", 16, 80, 3, 2),
-        ("cuda", 16, 80, 2, 1),
-        ("cpu", 16, 80, 9, 1),
-    ],
-)
-def test_as_many_processes_as_there_is_room_for_and_loading_is_worth(
-    device: str, cores: int, gigabytes: int, calls: int, expected: int, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """4 cores each, twice the weights, which are 4 GiB, and 8 GiB of the device's memory, and two
-    calls to record."""
-    monkeypatch.setattr(
-        processes, "memory_of", lambda name: gigabytes << 30 if "cuda" in name else None
-    )
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(cores), raising=False)
-    assert sensible(device, str(tmp_path), calls) == 1  # of a model that is nowhere
-    for name in ("a.safetensors", "b.safetensors"):
-        (tmp_path / name).touch()
-        os.truncate(tmp_path / name, 2 << 30)
-    assert sensible(device, str(tmp_path), calls) == expected
 
 
 @pytest.mark.parametrize(
@@ -209,7 +157,7 @@ def test_a_process_beside_it_that_dies(by: str, expected: str, model: Path, tmp_
     given = words(model, tmp_path / "out" / "x", "--steps 2 --jobs 2")
     code, _, errors = finished(given, PYTHONPATH=path)
     assert code == 3, errors
-    assert f"the process for the forward calls 1-2 ended with {expected}" in errors
+    assert f"the process for the stretch 1.2:3.0 ended with {expected}" in errors
     (left,) = names(tmp_path / "out")  # what this one had finished
     assert left.startswith(".x.partial-")
 
@@ -221,7 +169,7 @@ def test_a_process_beside_it_that_dies(by: str, expected: str, model: Path, tmp_
 
 def pids_beside(out: Path) -> list[int]:
     """Processes that record some of the calls of `out` and have finished some checkpoints."""
-    partials = out.parent.glob(f"..{out.name}.calls-*.partial-*")
+    partials = out.parent.glob(f"..{out.name}.stretch-*.partial-*")
     return [int(path.name.rpartition("-")[2]) for path in partials if has_begun(path)]
 
 
@@ -299,7 +247,8 @@ def test_ctrl_c_ends_all_processes_and_the_command_can_be_resumed(
     assert "inspector: interrupted; " in errors
     assert all(map(is_gone, stopped))
     assert not (tmp_path / "x").exists()
-    partials = [f"..x.calls-{calls}.partial-" for calls in ("0", "1-4")]  # what is finished
+    stretches = ("2.2-4.1", "4.1-5.0")
+    partials = [f"..x.stretch-{stretch}.partial-" for stretch in stretches]  # what is finished
     assert [name.rstrip("0123456789") for name in names(tmp_path)] == [*partials, ".x.partial-"]
 
     code, _, errors = finished([*given, "--resume"])
@@ -321,8 +270,9 @@ def test_it_ends_when_the_process_that_started_it_is_killed(
     (beside,) = stopped
     os.kill(beside, signal.SIGCONT)
     wait_until(lambda: is_gone(beside))
-    assert f"..x.calls-1-24.partial-{beside}" in names(tmp_path)  # what was finished until then
-    assert ".x.calls-1-24" not in names(tmp_path)
+    left = names(tmp_path)
+    assert f"..x.stretch-16.1-25.0.partial-{beside}" in left  # what was finished until then
+    assert ".x.stretch-16.1-25.0" not in left
 
 
 def test_a_finished_share_is_taken_over_when_the_command_is_resumed(
@@ -334,7 +284,7 @@ def test_a_finished_share_is_taken_over_when_the_command_is_resumed(
     given = words(model, tmp_path / "x", "--steps 1 --jobs 2")
     monkeypatch.setattr(cases, "join", interrupted)
     assert cli.main(given) == 130
-    share = tmp_path / ".x.calls-1" / "recording.json"
+    share = tmp_path / ".x.stretch-1.1-2.0" / "recording.json"
     share.write_text(share.read_text().replace('"notes": {', '"notes": {"kept": true, ', 1))
     code, _, errors = finished([*given, "--resume"])
     assert code == 0, errors
@@ -345,7 +295,7 @@ def test_a_finished_share_is_taken_over_when_the_command_is_resumed(
 
 
 @pytest.mark.parametrize("name", ["x", ".x"])
-@pytest.mark.parametrize("left", [".{}.calls-1-2", "..{}.calls-1-2.partial-999999999"])
+@pytest.mark.parametrize("left", [".{}.stretch-1.0-3.0", "..{}.stretch-1.0-3.0.partial-999999999"])
 def test_without_resume_what_other_shares_left_goes(
     left: str, name: str, model: Path, tmp_path: Path
 ) -> None:
@@ -358,7 +308,11 @@ def test_without_resume_what_other_shares_left_goes(
 
 
 def test_a_share_of_another_recording_stays(model: Path, tmp_path: Path) -> None:
-    others = [".y.calls-1", "..y.calls-1.partial-999999999", "..x.calls-1"]  # the last one is .x's
+    others = [
+        ".y.stretch-1",
+        "..y.stretch-1.partial-999999999",
+        "..x.stretch-1",
+    ]  # the last is .x's
     for other in others:
         (tmp_path / other).mkdir()
     assert cli.main(words(model, tmp_path / "x", "--no-oracle --jobs 1")) == 0
@@ -385,8 +339,9 @@ def start(*_, **__):
 subprocess.Popen = start
 os.sched_getaffinity = lambda process: range(16)
 from python_inspector import cli
-from python_inspector.cases import processes
-processes.memory_of = lambda device: 80 << 30
+from python_inspector.cases import shares
+shares.memory_of = lambda device: 80 << 30
+shares.LEAST = shares.STARTED = 0
 cli.main(["--debug", *sys.argv[1:]])
 """
 
