@@ -6,20 +6,20 @@ steps and caches are those of one run. What several of them stored is stored onc
 
 from __future__ import annotations
 
+import json
+import mmap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 
 from python_inspector.errors import FormatError
 from python_inspector.format.generator import Generator, generate
-from python_inspector.format.host_copy import is_on_host_too
 from python_inspector.format.model_files import name_of
 from python_inspector.format.recording import TORCH_DTYPES, Contract
 from python_inspector.format.references import with_keys_of
-from python_inspector.format.strict_json import load_json
+from python_inspector.format.safetensors_file import read_header
 from python_inspector.format.writer import RECORDING, RecordingWriter
 
 WeightOf = Callable[[str], torch.Tensor]
@@ -29,7 +29,7 @@ WeightOf = Callable[[str], torch.Tensor]
 def join(writer: RecordingWriter, folder: Path, weight_of: WeightOf) -> None:
     """Appends the checkpoints of the recording in `folder`. FormatError where one is there already,
     or a weight had other values."""
-    recording = load_json(folder / RECORDING)
+    recording = json.loads((folder / RECORDING).read_bytes())  # of a process like this one
     for name, contract in recording["contracts"].items():
         writer.contract(name, Contract(**contract))
     notes = recording["provenance"]["notes"]
@@ -37,15 +37,32 @@ def join(writer: RecordingWriter, folder: Path, weight_of: WeightOf) -> None:
     for text in recording["provenance"]["warnings"]:
         writer.warn(text)
     traces = recording["traces"]
-    with safe_open(folder / recording["files"]["tensors"]["path"], framework="pt") as file:
-        taken = _Taken(writer, recording["tensors"], file.get_tensor, weight_of)
-        for key in sorted(recording["tensors"], key=_number):
-            taken.key_of(key)  # in the order in which one process would have stored them
-        for checkpoint in recording["checkpoints"]:
-            entry = with_keys_of(checkpoint, taken.key_of)
-            if "trace" in entry:
-                entry["trace"] = writer.trace(traces[entry["trace"]]["operations"])
-            writer.take_over_checkpoint(entry, before=False)
+    read = _mapped(folder / recording["files"]["tensors"]["path"])
+    taken = _Taken(writer, recording["tensors"], read, weight_of)
+    for key in sorted(recording["tensors"], key=_number):
+        taken.key_of(key)  # in the order in which one process would have stored them
+    for checkpoint in recording["checkpoints"]:
+        entry = with_keys_of(checkpoint, taken.key_of)
+        if "trace" in entry:
+            entry["trace"] = writer.trace(traces[entry["trace"]]["operations"])
+        writer.take_over_checkpoint(entry, before=False)
+
+
+def _mapped(path: Path) -> Callable[[str], memoryview]:
+    """From the key of a tensor in the file to its bytes, which are there as long as they are used.
+
+    They are neither copied nor hashed: of gigabytes the process that joins them would otherwise
+    read each twice.
+    """
+    header = read_header(path)
+    with path.open("rb") as file:
+        content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+    def read(key: str) -> memoryview:
+        entry = header.tensors[key]
+        return content[header.payload + entry.begin : header.payload + entry.end]
+
+    return read
 
 
 def _number(key: str) -> tuple[str, int]:
@@ -59,7 +76,7 @@ class _Taken:
         self,
         writer: RecordingWriter,
         table: Mapping[str, Any],
-        read: Callable[[str], torch.Tensor],
+        read: Callable[[str], memoryview],
         weight_of: WeightOf,
     ) -> None:
         self._writer = writer
@@ -76,12 +93,8 @@ class _Taken:
 
     def _tensor(self, key: str, entry: Mapping[str, Any]) -> str:
         if "generator" not in entry:
-            known = self._writer.find(entry["dtype"], entry["shape"], entry["sha256"])
-            if known is not None:
-                return known
-            read = self._read(name_of(entry, key)).reshape(entry["shape"])
-            is_on_host_too(read, read.detach())  # nobody writes to it: no copy is made
-            return self._writer.tensor(read)
+            content = entry["dtype"], entry["shape"], entry["sha256"]
+            return self._writer.hashed(*content, lambda: self._read(name_of(entry, key)))
         rule = {name: value for name, value in entry["generator"].items() if name != "kind"}
         made = generate(Generator(**rule), TORCH_DTYPES[entry["dtype"]], tuple(entry["shape"]))
         self._writer.generated(made, Generator(**rule))

@@ -103,6 +103,17 @@ class Spool:
         self._pool().submit(self._hash, entry, own, elsewhere)
         return entry.stored
 
+    def add_hashed(self, payload: Payload, data: memoryview) -> bool:
+        """Stores what another process has hashed, unless its like is here; `data` must not change.
+        Whether it is large."""
+        room = payload.bytes if payload.bytes >= BESIDE else 0
+        self._room.take(room)
+        self._enter(_Entry(payload, data, room=room))
+        self._drain()
+        if self._failed is not None:
+            raise self._failed
+        return room > 0
+
     def take_over(self, payload: Payload, offset: int) -> None:
         """The next payload is in the file already. ResumeError, at once or later, where the ones
         before it leave it another place."""

@@ -110,7 +110,7 @@ class TensorTable:
         self._promised: dict[Key, Promised] = {}
         """Tensors whose content is not known yet, in the order of their keys."""
         self._large: dict[Payload, str] = {}
-        """What `find` knows of them."""
+        """What `hashed` knows of them."""
         self._unlisted: list[Key] = []
         """Those that it does not know yet."""
         self._next_key = 0
@@ -150,14 +150,22 @@ class TensorTable:
             self._enter(added)
         return self._tensors[added]
 
-    def find(self, dtype: str, shape: tuple[int, ...], sha256: str) -> str | None:
-        """The key of a tensor with this content. Waits for the threads."""
-        size = math.prod(shape) * ITEM_SIZES[dtype]
-        for key in self._unlisted:  # in order: of the same content the first one's key is left
-            self._large.setdefault(self._promised[key].payload, str(key))
+    def hashed(
+        self, dtype: str, shape: tuple[int, ...], sha256: str, read: Callable[[], memoryview]
+    ) -> str:
+        """The key of a tensor with this content, which `read` gives if it is new. Waits for the
+        threads."""
+        for large in self._unlisted:  # in order: of the same content the first one's key is left
+            self._large.setdefault(self._promised[large].payload, str(large))
         self._unlisted.clear()
-        payload = Payload(dtype, shape, sha256, size)
-        return self._tensors.get(payload) or self._large.get(payload)
+        payload = Payload(dtype, shape, sha256, math.prod(shape) * ITEM_SIZES[dtype])
+        key = self._tensors.get(payload) or self._large.get(payload)
+        if key is not None:
+            return key
+        if self.spool.add_hashed(payload, read()):  # where `tensor` would have put it
+            return self._promise(Promised(payload), shape, payload.bytes)
+        self._enter(payload)
+        return self._tensors[payload]
 
     def take_over(self, taken: Taken) -> None:
         """The next tensor is one of the run before. FormatError where the two do not agree."""

@@ -171,9 +171,11 @@ class RecordingWriter:
         """The key of `t`'s content in this run's file; stores it if it is new."""
         return self._table.tensor(t)
 
-    def find(self, dtype: str, shape: Sequence[int], sha256: str) -> str | None:
-        """The key of a tensor with this content, if one is stored."""
-        return self._table.find(dtype, tuple(shape), sha256)
+    def hashed(
+        self, dtype: str, shape: Sequence[int], sha256: str, read: Callable[[], memoryview]
+    ) -> str:
+        """The key of a tensor with this content, which `read` gives if it is not stored."""
+        return self._table.hashed(dtype, tuple(shape), sha256, read)
 
     def weight(self, name: str, t: torch.Tensor) -> str:
         """The key of a weight by its full HF name; a tied one gets the key of its first name."""
