@@ -10,17 +10,18 @@
 namespace plumb::emulator {
 namespace {
 
-constexpr size_t kStackBytes = 128 << 10;  // of the handlers: a kernel may have used up its own
+// A kernel may have used up its own.
+constexpr size_t kHandlerStackBytes = 128 << 10;
 
 // The handlers run on a stack of their own, one per host thread.
 struct SignalStack {
-  std::unique_ptr<char[]> memory{new char[kStackBytes]};
+  std::unique_ptr<char[]> memory{new char[kHandlerStackBytes]};
   stack_t before{};
 
   SignalStack() {
     stack_t stack{};
     stack.ss_sp = memory.get();
-    stack.ss_size = kStackBytes;
+    stack.ss_size = kHandlerStackBytes;
     sigaltstack(&stack, &before);
   }
   ~SignalStack() { sigaltstack(&before, nullptr); }
