@@ -252,10 +252,10 @@ __global__ void __launch_bounds__(Tiling::kThreads, 1)
   merge_warps<Tiling, R>(p, keys, slice, rings, states);
 }
 
-// Whether it is faster. Kernels around it have little shared memory, and a multiprocessor changes
-// to the rings' size only once its blocks have ended: on an H200 3 us, which are more than is won
-// at 4096 keys (gemma2-2b, 16 MiB of keys and values: a model's step at 73.7 % of a copy falls to
-// 71.6; zamba2-1.2b, 64 MiB: 61.8 and 61.9).
+// Whether it is faster. Kernels around it have little shared memory, and presumably a
+// multiprocessor changes to the rings' size only once its blocks have ended: in models of 4096
+// tokens an H200 loses more by it than it wins (gemma2-2b, 16 MiB of keys and values: a step
+// at 73.7 % of a copy falls to 71.6; zamba2-1.2b, 64 MiB: 61.8 and 61.9).
 bool pays(const Operands& p, int64_t slices) {
   constexpr int64_t kFewestBytes = int64_t{64} << 20;
   const int64_t keys =
