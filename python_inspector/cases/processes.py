@@ -58,9 +58,8 @@ class Helpers:
 
     def __enter__(self) -> Helpers:
         folders = [self._folder(stretch) for stretch in self._stretches]
-        for old in self._left():
-            if not self._resume or not any(folder.name in old.name for folder in folders):
-                shutil.rmtree(old, ignore_errors=True)
+        if not self._resume:  # else it may be refused, and what is finished is to stay
+            self._clear()
         self._out.parent.mkdir(parents=True, exist_ok=True)
         for stretch, folder in zip(self._stretches, folders, strict=True):
             self._helpers.append(self._start(stretch, folder))
@@ -80,8 +79,7 @@ class Helpers:
                 helper.process.wait()
             helper.said.close()
         if kind is None:
-            for folder in self._left():
-                shutil.rmtree(folder, ignore_errors=True)
+            self._clear()
 
     def recordings(self) -> Iterator[Path]:
         """Each one's, as soon as it is there. ProcessError where one failed."""
@@ -115,6 +113,10 @@ class Helpers:
     def _folder(self, stretch: Stretch) -> Path:
         name = text_of(stretch).replace(":", "-")
         return self._out.parent / f".{self._out.name}.stretch-{name}"
+
+    def _clear(self) -> None:
+        for folder in self._left():
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _left(self) -> list[Path]:
         """Recordings of such processes, and what killed ones have finished."""

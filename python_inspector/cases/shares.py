@@ -40,7 +40,7 @@ STARTED = 0.5
 LOADED = 4e9
 """Bytes of weights that are loaded in a second."""
 LEAST = 5.0
-"""Of work, for which more than one process starts: that takes twice as long."""
+"""Seconds of work below which one process does it all: to start a process takes ten."""
 
 
 def stretches(options: Namespace, calls: Sequence[int]) -> list[Stretch]:

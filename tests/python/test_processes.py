@@ -249,7 +249,14 @@ def test_ctrl_c_ends_all_processes_and_the_command_can_be_resumed(
     assert not (tmp_path / "x").exists()
     stretches = ("2.2-4.1", "4.1-5.0")
     partials = [f"..x.stretch-{stretch}.partial-" for stretch in stretches]  # what is finished
-    assert [name.rstrip("0123456789") for name in names(tmp_path)] == [*partials, ".x.partial-"]
+    left = names(tmp_path)
+    assert [name.rstrip("0123456789") for name in left] == [*partials, ".x.partial-"]
+
+    others = words(model, tmp_path / "x", "--steps 4 --jobs 2")  # cut elsewhere
+    code, _, errors = finished([*others, "--resume"])
+    assert code == 3
+    assert "run.options.stretch is " in errors
+    assert set(left) <= set(names(tmp_path))
 
     code, _, errors = finished([*given, "--resume"])
     assert code == 0, errors
