@@ -21,17 +21,23 @@ int64_t widest_column_part(const Partition& by) {
   return parts.empty() ? 0 : *std::max_element(parts.begin(), parts.end());
 }
 
-// Rows between which no group lies: 0, ..., the number of rows.
+// First rows of parts that share no group, and the number of rows: no row of a part has a group of
+// a row before it. (Tokens of a batch do: the next entry begins with the groups of the first again.)
 template <class Partition>
 std::vector<size_t> row_borders(const Partition& by) {
+  const auto& parts = by.row_part;
+  std::vector<int64_t> first_behind(parts);  // the smallest part of this row and all behind it
+  for (size_t row = parts.size(); row-- > 1;) {
+    first_behind[row - 1] = std::min(first_behind[row - 1], first_behind[row]);
+  }
   const int64_t widest = widest_column_part(by);
   std::vector<size_t> out{0};
-  int64_t last = -1;  // group of the rows so far
-  for (size_t row = 0; row < by.row_part.size(); ++row) {
-    if (row > 0 && by.row_part[row] > last) out.push_back(row);
-    last = std::max(last, by.row_part[row] + widest);
+  int64_t last = -1;  // the largest group of the rows so far
+  for (size_t row = 0; row < parts.size(); ++row) {
+    if (row > 0 && first_behind[row] > last) out.push_back(row);
+    last = std::max(last, parts[row] + widest);
   }
-  out.push_back(by.row_part.size());
+  out.push_back(parts.size());
   return out;
 }
 

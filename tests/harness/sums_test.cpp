@@ -71,6 +71,17 @@ TEST_CASE("sums over groups are those of the elements in turn") {
   }
 }
 
+TEST_CASE("rows are parted where none behind has a group of one before") {
+  const auto borders = [](const Shape& shape, int axis) {
+    return row_borders(along_axis(layout_of(shape, {"batch", "token", "channel"}), axis));
+  };
+  using Rows = std::vector<size_t>;
+  CHECK(borders({1, 3, 2}, 1) == Rows{0, 1, 2, 3});
+  CHECK(borders({2, 3, 2}, 0) == Rows{0, 3, 6});
+  CHECK(borders({2, 3, 2}, 1) == Rows{0, 6});  // row 3 is token 0 again
+  CHECK(borders({2, 3, 2}, 2) == Rows{0, 6});
+}
+
 TEST_CASE("the middle of many values is that of the sorted ones") {
   const int threads = GENERATE(1, 3);
   ThreadPool pool(threads);
