@@ -22,7 +22,8 @@ int64_t widest_column_part(const Partition& by) {
 }
 
 // First rows of parts that share no group, and the number of rows: no row of a part has a group of
-// a row before it. (Tokens of a batch do: the next entry begins with the groups of the first again.)
+// a row before it. (Tokens of a batch do: the next entry begins with the groups of the first
+// again.)
 template <class Partition>
 std::vector<size_t> row_borders(const Partition& by) {
   const auto& parts = by.row_part;
