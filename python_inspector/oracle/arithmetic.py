@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from torch._ops import OpOverload
 
 from python_inspector.format.host_copy import is_host
 from python_inspector.oracle.grouped import grouped_product
-from python_inspector.oracle.simulation import product
+from python_inspector.oracle.simulation import Noise, product
 
 U = 2.0**-24
 """Unit roundoff of float32."""
@@ -44,15 +44,6 @@ def name_of(func: OpOverload) -> str:
     """`add` of aten::add_.Tensor: the name without overload and without the mark of in-place."""
     name = func._schema.name.partition("::")[2]
     return name if name.startswith("_") or not name.endswith("_") else name[:-1]
-
-
-@dataclass
-class Noise:
-    """A standard deviation for a normal number each; where `scale` is of size 1 along an axis, one
-    number for all of it. `times` multiplies both."""
-
-    scale: torch.Tensor
-    times: torch.Tensor | None = None
 
 
 def noise(

@@ -36,6 +36,7 @@ from python_inspector.oracle.attention_model import attend, is_attention
 from python_inspector.oracle.batched import batched
 from python_inspector.oracle.choices import doubt
 from python_inspector.oracle.contraction import Contraction, Products
+from python_inspector.oracle.correctly_rounded import is_correctly_rounded
 from python_inspector.oracle.dispatch import DispatchMode, plain_arithmetic
 from python_inspector.oracle.given import (
     SELECTIONS,
@@ -126,6 +127,11 @@ class _Rounded(DispatchMode):
         dtypes = stored_dtypes(func, args, kwargs)
         if not any(_is_number(dtype) for dtype in dtypes):
             return self._chosen(func, args, kwargs)
+        stores = dtypes[0]
+        if stores is not None and is_correctly_rounded(name, args, kwargs, stores):
+            operands = Operands(self._stacks, args, kwargs, wide=False)
+            if not operands.mixed and not self._simulation.keeps(stores):
+                return self._as_it_is(func, name, operands)
         operands = Operands(self._stacks, args, kwargs, wide=True)
         if name in SELECTIONS and len(dtypes) == 2:
             return self._selected(func, args, kwargs, operands)
@@ -218,6 +224,18 @@ class _Rounded(DispatchMode):
         self._note(name, operands, results[0])
         return tuple(results)
 
+    def _as_it_is(self, func: OpOverload, name: str, operands: Operands) -> Any:
+        """As torch computes it: every kernel has the same."""
+        if operands.stacked:
+            rows = self._simulation.rows
+            stack = batched(func, operands.args, operands.kwargs, operands.has_rows, rows)
+            self._simulation.check(stack[0].numel(), stack.device)
+            result = self._stacks.adopt(stack)
+        else:
+            result = func(*operands.args, **operands.kwargs)
+        self._note(name, operands, result)
+        return result
+
     def _exact(self, func: OpOverload, name: str, operands: Operands) -> Any:
         """The float64 result, [rows, ...] if any operand has rows."""
         if name not in _PRODUCTS:
@@ -250,7 +268,8 @@ class _Rounded(DispatchMode):
         if stacked:
             self._simulation.check(exact[0].numel(), exact.device)
         if not is_attention(name):
-            perturbed = self._perturbed(func, name, operands, exact, stacked)
+            into = torch.float32 if self._simulation.keeps(dtype) else dtype
+            perturbed = self._perturbed(func, name, operands, exact, stacked, into)
             stacked = stacked or perturbed is not exact
             exact = perturbed
         return self._kept(exact, dtype, stacked)
@@ -263,19 +282,37 @@ class _Rounded(DispatchMode):
         return self._stacks.adopt(rounded) if stacked else rounded
 
     def _perturbed(
-        self, func: OpOverload, name: str, operands: Operands, exact: torch.Tensor, stacked: bool
+        self,
+        func: OpOverload,
+        name: str,
+        operands: Operands,
+        exact: torch.Tensor,
+        stacked: bool,
+        into: torch.dtype,
     ) -> torch.Tensor:
-        """`exact` itself where every kernel has the same."""
+        """A stack in `into`, `exact` itself where every kernel has the same."""
         simulation = self._simulation
-        out, of = exact, simulation.samples()
-        if simulation.truncating and truncation.applies(name):
-            out = truncation.truncated(name, operands, exact, stacked, simulation)
-            of = simulation.samples(truncating=False)
-        if not of:
-            return out
+        if not simulation.samples():
+            return exact
+        cuts = simulation.truncating > 0 and truncation.applies(name)
+        if cuts and not stacked:
+            simulation.check(exact.numel(), exact.device)  # before the work
         args, kwargs = operands.first_row()
-        for part in noise(name, func, args, kwargs, exact[0] if stacked else exact):
-            out = simulation.perturb(out, part.scale, stacked or out is not exact, part.times, of)
+        first = exact[0] if stacked else exact
+        parts = noise(name, func, args, kwargs, first)
+        if not cuts and not parts:
+            return exact
+        if not stacked:
+            simulation.check(exact.numel(), exact.device)
+        out = exact.new_empty((simulation.rows, *first.shape), dtype=into)
+        out[0] = first
+        for samples in simulation.samples(truncating=False if cuts else None):
+            rows = exact[samples.rows] if stacked else exact
+            samples.perturb(rows, parts, out[samples.rows])
+        if cuts:
+            (cutting,) = simulation.samples(truncating=True)
+            rows = out[cutting.rows]
+            truncation.cut_off(name, operands, exact, stacked, simulation, rows)
         return out
 
     def _moved(
@@ -330,7 +367,7 @@ class _Rounded(DispatchMode):
             given = operands.args if moves else widened(operands.args)
             exact, stacked = self._written(func, given, operands)
             if not moves:
-                exact = self._perturbed(func, name, operands, exact, stacked)
+                exact = self._perturbed(func, name, operands, exact, stacked, target.dtype)
             if stacked or exact.shape != target.shape:
                 self._stacks.write(target, exact.to(target.dtype))
             else:

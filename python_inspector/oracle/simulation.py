@@ -92,38 +92,27 @@ class Simulation:
         self.check(exact.numel(), exact.device)
         return exact.expand(self.rows, *exact.shape).clone(memory_format=torch.contiguous_format)
 
-    def perturb(
-        self,
-        exact: torch.Tensor,
-        scale: torch.Tensor,
-        stacked: bool,
-        times: torch.Tensor | None = None,
-        of: Sequence[Samples] | None = None,
-    ) -> torch.Tensor:
-        """The result as each simulated kernel has it, or those it is `of`: off by `scale` times a
-        normal number."""
-        if not stacked and times is None and of is None and not exact.is_complex():
-            return self._perturbed(exact, scale)
-        out = self.spread_out(exact, stacked)
-        for samples in self.samples() if of is None else of:
-            normal, rows = samples.normal(scale), out[samples.rows]
-            if exact.is_complex():
-                off = torch.complex(normal * scale, samples.normal(scale) * scale)
-                rows.add_(off if times is None else off * times)
-            elif times is None:
-                rows.addcmul_(normal, scale)
-            else:
-                rows.addcmul_(normal * scale, times)
+    def perturb(self, exact: torch.Tensor, scale: torch.Tensor, stacked: bool) -> torch.Tensor:
+        """The result as each simulated kernel has it: off by `scale` times a normal number. In its
+        place, if it is a stack."""
+        out = exact
+        if not stacked:
+            self.check(exact.numel(), exact.device)
+            out = exact.new_empty((self.rows, *exact.shape))
+            out[0] = exact
+        for samples in self.samples():
+            rows = out[samples.rows]
+            samples.perturb(rows if stacked else exact, [Noise(scale)], rows)
         return out
 
-    def _perturbed(self, exact: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-        """The same of what is no stack, without copies of it that are written to again."""
-        self.check(exact.numel(), exact.device)
-        out = exact.new_empty((self.rows, *exact.shape))
-        out[0] = exact
-        for samples in self.samples():
-            torch.addcmul(exact, samples.normal(scale), scale, out=out[samples.rows])
-        return out
+
+@dataclass
+class Noise:
+    """A standard deviation for a normal number each; where `scale` is of size 1 along an axis, one
+    number for all of it. `times` multiplies both."""
+
+    scale: torch.Tensor
+    times: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -137,6 +126,22 @@ class Samples:
     def normal(self, like: torch.Tensor) -> torch.Tensor:
         """A normal number for every element of each one's result."""
         return self.normals.draw((self.count, *like.shape), like.device)
+
+    def perturb(self, exact: torch.Tensor, parts: Sequence[Noise], out: torch.Tensor) -> None:
+        """Writes results, one for all or a stack, to `out` with all noise, rounded once to its
+        dtype: an accelerator rounds as it writes, and moves no float64."""
+        if not parts:
+            out.copy_(exact)
+        for part in parts:
+            into = out if part is parts[-1] else None
+            normal = self.normal(part.scale)
+            if exact.is_complex():
+                off = torch.complex(normal * part.scale, self.normal(part.scale) * part.scale)
+                exact = torch.add(exact, off if part.times is None else off * part.times, out=into)
+            elif part.times is None:
+                exact = torch.addcmul(exact, normal, part.scale, out=into)
+            else:
+                exact = torch.addcmul(exact, normal * part.scale, part.times, out=into)
 
 
 class Normals:
@@ -176,9 +181,10 @@ class Operands:
         self.stores = next((a.dtype for a in args if isinstance(a, torch.Tensor)), torch.float32)
         """The dtype of the first tensor, before it was upcast."""
         self._with_rows: set[int] = set()
-        self._mixed = False
+        self.mixed = False
+        """Some samples have another dtype than the tensor that stands for them."""
         self.args = [self._take(a) for a in args]
-        if self._mixed and not wide:
+        if self.mixed and not wide:
             self.args = [self._not_narrow(a) for a in self.args]
         self.kwargs = {name: self._take(a) for name, a in kwargs.items()}
 
@@ -206,7 +212,7 @@ class Operands:
                 taken = taken.to(LOW[taken.dtype])
             if stack is not None:
                 self._with_rows.add(id(taken))
-                self._mixed = self._mixed or stack.dtype != value.dtype
+                self.mixed = self.mixed or stack.dtype != value.dtype
             return taken
         if self._wide and isinstance(value, float):
             return _as_float32(value)

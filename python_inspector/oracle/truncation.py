@@ -23,6 +23,8 @@ _LOSSES = 1 << 26
 _LOSSES_ON_DEVICE = 1 << 28
 _GROUP = 4
 """Blocks of which an accelerator looks at one, at least."""
+_FEW = 2 * _GROUP
+"""Blocks of which it looks at each."""
 _LOOKS = 72
 """Blocks that it looks at of long sums."""
 _MANY = 24
@@ -36,22 +38,21 @@ def applies(name: str) -> bool:
     return name in _OPERANDS
 
 
-def truncated(
-    name: str, operands: Operands, exact: torch.Tensor, stacked: bool, simulation: Simulation
-) -> torch.Tensor:
-    """The stack of results before rounding, off in the rows of kernels that truncate."""
-    if not stacked:
-        simulation.check(exact.numel(), exact.device)  # before the work
+def cut_off(
+    name: str,
+    operands: Operands,
+    exact: torch.Tensor,
+    stacked: bool,
+    simulation: Simulation,
+    out: torch.Tensor,
+) -> None:
+    """Writes to `out` the results of the kernels that truncate; those of `exact`, if that is a
+    stack, are written to, too."""
     lost, variance = _loss_of(name, operands, simulation)
     (cutting,) = simulation.samples(truncating=True)
-    if stacked:
-        exact[cutting.rows].sub_(lost)
-        return simulation.perturb(exact, variance.sqrt(), stacked=True, of=[cutting])
-    out = exact.new_empty((simulation.rows, *exact.shape))
-    out[: cutting.rows.start] = exact
+    less = exact[cutting.rows].sub_(lost) if stacked else exact - lost
     scale = variance.sqrt()
-    torch.addcmul(exact - lost, cutting.normal(scale), scale, out=out[cutting.rows])
-    return out
+    torch.addcmul(less, cutting.normal(scale), scale, out=out)
 
 
 def _loss_of(
@@ -75,7 +76,8 @@ def loss(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """What a @ b loses by truncation, and the variance of that if every cut fell anywhere."""
     a, b = a.double(), b.double()
     exact = torch.matmul(a, b)
-    lost, squares = _every_cut(a, b, exact) if is_host(a.device) else _some_cuts(a, b, exact)
+    every = is_host(a.device) or a.shape[-1] <= _FEW * BLOCK
+    lost, squares = _every_cut(a, b, exact) if every else _some_cuts(a, b, exact)
     return lost, squares * (2.0**-46 / 12)
 
 

@@ -70,6 +70,18 @@ def test_an_accelerator_loses_as_much_by_truncation(
         assert float(its_variance.mean() / variance.mean()) == pytest.approx(1, rel=0.02)
 
 
+@pytest.mark.parametrize("terms", [1, 16, 24, 64, 128])
+def test_an_accelerator_cuts_short_sums_as_the_host(
+    terms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of attention over a few keys, beside a projection's long ones."""
+    a, b = randn(5, terms), randn(terms, 7, seed=1)
+    lost, variance = truncation.loss(a, b)
+    monkeypatch.setattr(truncation, "is_host", lambda device: False)
+    other, its_variance = truncation.loss(a, b)
+    assert torch.equal(other, lost) and torch.equal(its_variance, variance)
+
+
 @pytest.mark.parametrize(("room", "made"), [(1 << 20, 1), (0, 2)])
 def test_losses_are_made_once_for_kernels_that_have_no_room_beside_others(
     room: int, made: int, monkeypatch: pytest.MonkeyPatch
