@@ -18,6 +18,7 @@ from torch._ops import OpOverload
 
 from python_inspector.format.host_copy import is_host
 from python_inspector.oracle.grouped import grouped_product
+from python_inspector.oracle.narrow_product import is_narrow, narrow_product
 from python_inspector.oracle.simulation import Noise, product
 
 U = 2.0**-24
@@ -146,14 +147,20 @@ def _magnitudes(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
 
 
 def _product(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
-    return product(args[0], args[1], magnitudes=True)
+    return _of_magnitudes(args[0], args[1])
+
+
+def _of_magnitudes(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    if is_narrow(a, b):
+        return narrow_product(a.abs(), b.abs())
+    return product(a, b, magnitudes=True)
 
 
 def _product_and_sum(
     func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> torch.Tensor:
     scale = [abs(float(kwargs.get(name, 1))) for name in ("alpha", "beta")]
-    return scale[0] * product(args[1], args[2], magnitudes=True) + scale[1] * args[0].abs()
+    return scale[0] * _of_magnitudes(args[1], args[2]) + scale[1] * args[0].abs()
 
 
 def _grouped(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:

@@ -14,6 +14,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
+from python_inspector.oracle.narrow_product import is_narrow, product_of_stack
 from python_inspector.oracle.simulation import product
 
 aten = torch.ops.aten
@@ -49,9 +50,9 @@ def batched(
     if func in _AXES_AT and len(args) > _AXES_AT[func]:
         return _over_axes(func, args, kwargs)
     if func in (aten.mm.default, aten.bmm.default):
-        return product(args[0], args[1])
+        return _product(args[0], args[1], stacked)
     if func in (aten.addmm.default, aten.baddbmm.default):
-        made = product(args[1], args[2])
+        made = _product(args[1], args[2], stacked)
         first, second = _aligned((args[0], made), lambda t: stacked(t) or t is made)
         return kwargs.get("beta", 1) * first + kwargs.get("alpha", 1) * second
     if func is aten.cat.default:
@@ -59,6 +60,11 @@ def batched(
     if func is aten.gather.default:
         return _gathered(args, stacked, rows)
     return _mapped(func, args, kwargs, stacked, rows)
+
+
+def _product(a: torch.Tensor, b: torch.Tensor, stacked: Callable[[Any], bool]) -> torch.Tensor:
+    alone = stacked(a) and not stacked(b)
+    return product_of_stack(a, b) if alone and is_narrow(a, b) else product(a, b)
 
 
 def _aligned(args: Sequence[Any], stacked: Callable[[Any], bool]) -> list[Any]:

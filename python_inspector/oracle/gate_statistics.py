@@ -213,7 +213,10 @@ class Scales:
         """How many valid elements of each output are not those of m [..., 1, *shape]; -0 equals 0,
         NaN equals NaN."""
         y, m = self.layout.arranged(y), self.layout.arranged(m)
-        other = (y != m) & ~(y.isnan() & m.isnan())
+        other = y != m
+        missing = m.isnan()
+        if bool(missing.any()):  # y itself need not be read twice for that, most often
+            other &= ~(y.isnan() & missing)
         if not self.all_usable:
             other &= self.usable[..., None, :, :]
         return other.sum((-2, -1)).double()

@@ -47,6 +47,15 @@ from python_inspector.oracle.given import (
 )
 from python_inspector.oracle.given import follow as followed
 from python_inspector.oracle.grouped import grouped_product, is_grouped
+from python_inspector.oracle.narrow_product import is_narrow
+from python_inspector.oracle.operations import (
+    MAKERS,
+    MOVES,
+    is_inexact,
+    is_number,
+    narrows,
+    tensors,
+)
 from python_inspector.oracle.simulation import (
     LOW,
     NARROW,
@@ -59,19 +68,6 @@ from python_inspector.oracle.stored import Dtypes, stored_dtypes
 
 aten = torch.ops.aten
 
-_MOVES = {
-    "clone", "_to_copy", "cat", "stack", "index", "index_select", "gather", "embedding", "where",
-    "masked_fill", "copy", "fill", "zero", "constant_pad_nd", "repeat", "index_put", "index_copy",
-    "index_fill", "scatter", "masked_scatter", "masked_select", "tril", "triu", "flip", "roll",
-    "select_scatter", "slice_scatter", "repeat_interleave", "take", "lift_fresh_copy",
-}  # fmt: skip
-"""Done in the stored dtype: nothing is computed; a cast rounds once, as in eager torch."""
-_MAKERS = {
-    "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_ones", "new_empty",
-    "new_full", "new_empty_strided", "_unsafe_view", "_reshape_alias", "_local_scalar_dense",
-    "lift_fresh", "_fused_sdp_choice",
-}  # fmt: skip
-"""Use a tensor's form alone, or lay a view over it, or read m's value."""
 _PRODUCTS = {"mm": (0, 1), "addmm": (1, 2)}
 
 
@@ -115,24 +111,24 @@ class _Rounded(DispatchMode):
         if result is not NotImplemented:
             return result
         name = name_of(func)
-        if name in _MAKERS or not any(map(is_inexact, _tensors((args, kwargs)))):
+        if name in MAKERS or not any(map(is_inexact, tensors((args, kwargs)))):
             return func(*args, **kwargs)
         if func._schema.is_mutable:
             return self._in_place(func, name, args, kwargs)
-        if name in _MOVES:
+        if name in MOVES:
             return self._moved(func, name, args, kwargs)
         waiting = self._waiting(func, name, args, kwargs)
         if waiting is not None:
             return waiting
         dtypes = stored_dtypes(func, args, kwargs)
-        if not any(_is_number(dtype) for dtype in dtypes):
+        if not any(is_number(dtype) for dtype in dtypes):
             return self._chosen(func, args, kwargs)
         stores = dtypes[0]
         if stores is not None and is_correctly_rounded(name, args, kwargs, stores):
             operands = Operands(self._stacks, args, kwargs, wide=False)
             if not operands.mixed and not self._simulation.keeps(stores):
                 return self._as_it_is(func, name, operands)
-        operands = Operands(self._stacks, args, kwargs, wide=True)
+        operands = self._operands(name, args, kwargs)
         if name in SELECTIONS and len(dtypes) == 2:
             return self._selected(func, args, kwargs, operands)
         return self._computed(func, name, operands, dtypes)
@@ -224,6 +220,15 @@ class _Rounded(DispatchMode):
         self._note(name, operands, results[0])
         return tuple(results)
 
+    def _operands(self, name: str, args: Any, kwargs: Any) -> Operands:
+        """In float64, unless an accelerator multiplies them as they are."""
+        if name in _PRODUCTS and not kwargs:
+            operands = Operands(self._stacks, args, kwargs, wide=False)
+            a, b = (operands.args[i] for i in _PRODUCTS[name])
+            if is_narrow(a, b) and not operands.mixed and not operands.has_rows(b):
+                return operands
+        return Operands(self._stacks, args, kwargs, wide=True)
+
     def _as_it_is(self, func: OpOverload, name: str, operands: Operands) -> Any:
         """As torch computes it: every kernel has the same."""
         if operands.stacked:
@@ -263,7 +268,7 @@ class _Rounded(DispatchMode):
         """Perturbed, rounded to what is stored, and entered as a stack if it is one."""
         if not isinstance(exact, torch.Tensor) or dtype is None:
             return exact
-        if not _is_number(dtype):
+        if not is_number(dtype):
             return exact[0] if stacked else exact
         if stacked:
             self._simulation.check(exact[0].numel(), exact.device)
@@ -323,7 +328,7 @@ class _Rounded(DispatchMode):
         if name == "_to_copy" and dtype is not None and self._simulation.keeps(dtype):
             stack = self._simulation.spread_out(operands.args[0], operands.stacked)
             result = self._stacks.adopt_wide(stack, dtype)
-        elif dtype is not None and not _is_number(dtype):
+        elif dtype is not None and not is_number(dtype):
             result = self._chosen(func, args, kwargs)
         elif not operands.stacked:
             result = func(*args, **kwargs)
@@ -335,7 +340,7 @@ class _Rounded(DispatchMode):
                 result = self._stacks.adopt(stack)
             else:
                 result = self._stacks.adopt_wide(stack, nominal)
-        if name == "_to_copy" and _narrows(args[0], result):
+        if name == "_to_copy" and narrows(args[0], result):
             self._note(name, operands, result)
         return result
 
@@ -359,7 +364,7 @@ class _Rounded(DispatchMode):
         target = _target(func, args)
         if not is_inexact(target):
             return func(*args, **kwargs)
-        moves = name in _MOVES
+        moves = name in MOVES
         operands = Operands(self._stacks, args, kwargs, wide=not moves)
         if not operands.stacked and moves:
             func(*args, **kwargs)
@@ -373,7 +378,7 @@ class _Rounded(DispatchMode):
             else:
                 target.copy_(exact)
         source = args[1] if name == "copy" else target
-        if not moves or _narrows(source, target):
+        if not moves or narrows(source, target):
             self._note(name, operands, target)
         return target
 
@@ -417,25 +422,6 @@ def grouped(operands: Operands) -> torch.Tensor:
     return grouped_product(*operands.args, **operands.kwargs, ranks=(ranks[0], ranks[1]))
 
 
-def is_inexact(t: torch.Tensor) -> bool:
-    """Whether a tensor holds rounded numbers."""
-    return t.is_floating_point() or t.is_complex()
-
-
-def _is_number(dtype: torch.dtype | None) -> bool:
-    return dtype is not None and (dtype.is_floating_point or dtype.is_complex)
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
-
-
 def _target(func: OpOverload, args: Sequence[Any]) -> torch.Tensor:
     """The one tensor that an operation writes to; it is the first argument."""
     written = [
@@ -446,9 +432,3 @@ def _target(func: OpOverload, args: Sequence[Any]) -> torch.Tensor:
     if written != [0] or not isinstance(args[0], torch.Tensor):
         raise RoundedRunError(f"[rounded] {func} writes to other arguments than its first")
     return args[0]
-
-
-def _narrows(source: Any, result: torch.Tensor) -> bool:
-    """Whether storing `source` as `result` rounds."""
-    floats = isinstance(source, torch.Tensor) and source.is_floating_point()
-    return floats and result.is_floating_point() and source.itemsize > result.itemsize

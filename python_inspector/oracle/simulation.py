@@ -56,8 +56,8 @@ class Simulation:
     operations: list[dict[str, Any]] = field(default_factory=list)
     """What the run computed, in order, as the recording lists it."""
     losses: dict[int, tuple[torch.Tensor, torch.Tensor]] | None = None
-    """What truncation loses in each operation, by its place in the list: to be shared with the runs
-    of further kernels; None where there are none."""
+    """What truncation loses in each operation, and how much that varies, by its place in the list:
+    to be shared with the runs of further kernels; None where there are none."""
     stacks: Stacks = field(init=False)
 
     def __post_init__(self) -> None:
@@ -282,4 +282,5 @@ def product(a: torch.Tensor, b: torch.Tensor, *, magnitudes: bool = False) -> to
     step = max(1, large(b.device) // b.shape[-2])
     wide = LOW[b.dtype]
     parts = [b[..., i : i + step].to(wide) for i in range(0, b.shape[-1], step)]
-    return torch.cat([torch.matmul(a, p.abs() if magnitudes else p) for p in parts], -1)
+    made = [torch.matmul(a, p.abs() if magnitudes else p) for p in parts]
+    return made[0] if len(made) == 1 else torch.cat(made, -1)

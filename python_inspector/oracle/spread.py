@@ -17,6 +17,7 @@ import torch
 from python_inspector.format.axes import Named
 from python_inspector.format.host_copy import is_host
 from python_inspector.format.sampled import WIDTH, sign_vectors
+from python_inspector.oracle import truncation
 from python_inspector.oracle.fused_statistics import statistics
 from python_inspector.oracle.gate_statistics import (
     Figures,
@@ -28,7 +29,6 @@ from python_inspector.oracle.gate_statistics import (
 from python_inspector.oracle.given import Given
 from python_inspector.oracle.replay import Again, Twin, run_rounded
 from python_inspector.oracle.simulation import NARROW, Normals, Simulation, TooLargeError
-from python_inspector.oracle.truncation import LEAST_TERMS
 
 DEFAULT_RUNS = 16
 _ROOM = 1 << 28
@@ -95,7 +95,7 @@ _truncate: set[str] = set()
 
 
 def _truncates(simulated: Simulated) -> bool:
-    long = any(entry.get("terms", 1) >= LEAST_TERMS for entry in simulated.operations)
+    long = any(entry.get("terms", 1) >= truncation.LEAST_TERMS for entry in simulated.operations)
     return long and any(stack.dtype in NARROW for stack in simulated.stacks.values())
 
 
@@ -105,7 +105,8 @@ def _side_by_side(again: Again, outputs: Outputs, runs: int, seed: str) -> Simul
     simulation = Simulation(runs, Normals(seed), truncating=runs)
     try:
         rerun = again(run_rounded(simulation))
-    except _NO_ROOM:
+    except _NO_ROOM as error:
+        _make_room(error)
         return None
     named = outputs(rerun.result, rerun.twin)
     stacks = {name: stack_of(simulation, tensor) for name, (tensor, _) in named.items()}
@@ -132,7 +133,8 @@ def _groups(
         )
         try:
             rerun = again(run_rounded(simulation, given))
-        except _NO_ROOM:
+        except _NO_ROOM as error:
+            _make_room(error)
             if now == 1:
                 raise
             size = now // 2
@@ -144,6 +146,11 @@ def _groups(
         done += now
     whole = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     return whole, operations
+
+
+def _make_room(error: Exception) -> None:
+    if not isinstance(error, TooLargeError):
+        truncation.forget()
 
 
 def stack_of(simulation: Simulation, t: torch.Tensor) -> torch.Tensor:

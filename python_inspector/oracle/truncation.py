@@ -7,7 +7,13 @@ chance: each simulated kernel is also off by as much as that chance varies.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from python_inspector.format.host_copy import is_host
 from python_inspector.oracle.simulation import Operands, Simulation
@@ -21,6 +27,10 @@ _ROOM_ON_DEVICE = 1 << 27
 _LOSSES = 1 << 26
 """Elements whose losses are kept for further simulated kernels, on a CPU."""
 _LOSSES_ON_DEVICE = 1 << 28
+_SHARED_ON_DEVICE = 1 << 27
+"""Elements whose losses are kept for the parts of a block, there."""
+_NEAR = 2.0**-6
+"""Inputs that differ by so much of their size lose as much."""
 _GROUP = 4
 """Blocks of which an accelerator looks at one, at least."""
 _FEW = 2 * _GROUP
@@ -48,28 +58,95 @@ def cut_off(
 ) -> None:
     """Writes to `out` the results of the kernels that truncate; those of `exact`, if that is a
     stack, are written to, too."""
-    lost, variance = _loss_of(name, operands, simulation)
+    lost, scale = _loss_of(name, operands, simulation)
     (cutting,) = simulation.samples(truncating=True)
     less = exact[cutting.rows].sub_(lost) if stacked else exact - lost
-    scale = variance.sqrt()
     torch.addcmul(less, cutting.normal(scale), scale, out=out)
 
 
 def _loss_of(
     name: str, operands: Operands, simulation: Simulation
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rounded model's, the same for all simulated kernels: those for which there was no room
-    beside others need not make it again."""
+    """The rounded model's, the same for all simulated kernels, and the deviation of each from it.
+    Those for which there was no room beside others need not make them again."""
     kept, place = simulation.losses, len(simulation.operations)
     if kept is not None and place in kept:
         return kept[place]
     first, _ = operands.first_row()
-    found = loss(*(first[i] for i in _OPERANDS[name]))
+    found = _shared.loss(*(first[i] for i in _OPERANDS[name]))
     if kept is not None:
         room = _LOSSES if is_host(found[0].device) else _LOSSES_ON_DEVICE
         if sum(lost.numel() for lost, _ in kept.values()) + found[0].numel() <= room:
             kept[place] = found
     return found
+
+
+@dataclass
+class _Known:
+    """What a product with a weight loses."""
+
+    weight: StorageWeakRef
+    """Keeps the storage's address from being used again as long as the entry is there."""
+    version: int
+    a: torch.Tensor
+    lost: torch.Tensor
+    scale: torch.Tensor
+
+
+class _Shared:
+    """What products of a block lose, on an accelerator, for the blocks that it consists of: a
+    projection belongs to an attention and that to a layer, with inputs that differ by roundings.
+    Those move the last places that are cut off, not how much is lost (`_some_cuts` has others,
+    too). Only what the outermost block computes is kept, so it does not matter which of its parts
+    are recorded beside it, or were recorded before."""
+
+    def __init__(self) -> None:
+        self.keeps = False
+        self.known: dict[tuple[Any, ...], _Known] = {}
+
+    def loss(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What a @ b loses, and its deviation."""
+        storage = b.untyped_storage()
+        key = (storage._cdata, b.storage_offset(), b.shape, b.stride(), b.dtype)
+        version = None if b.is_inference() else b._version
+        known = self.known.get(key)
+        if known is not None and known.version == version and _is_near(a, known.a):
+            return known.lost, known.scale
+        lost, variance = loss(a, b)
+        scale = variance.sqrt()
+        on_device = not is_host(b.device)
+        if self.keeps and on_device and known is None and version is not None:
+            size = sum(known.lost.numel() for known in self.known.values())
+            if size + lost.numel() <= _SHARED_ON_DEVICE:
+                lost, scale = lost.float(), scale.float()
+                self.known[key] = _Known(StorageWeakRef(storage), version, a.clone(), lost, scale)
+        return lost, scale
+
+
+_shared = _Shared()
+
+
+@contextmanager
+def keeping(keeps: bool = True) -> Iterator[None]:
+    """What products lose inside is kept for other blocks with their weights until forget()."""
+    before, _shared.keeps = _shared.keeps, keeps
+    try:
+        yield
+    finally:
+        _shared.keeps = before
+
+
+def forget() -> None:
+    """Nothing is kept from here on."""
+    _shared.known.clear()
+
+
+def _is_near(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether they differ by roundings to 16 bits."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    sizes = [torch.linalg.vector_norm(t, dtype=torch.float32) for t in (a - b, a)]
+    return bool(sizes[0] <= _NEAR * sizes[1])
 
 
 def loss(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -23,6 +23,7 @@ from python_inspector.format.recording import (
 )
 from python_inspector.format.writer import RecordingWriter, Summary
 from python_inspector.models import dispatch
+from python_inspector.oracle import truncation
 from python_inspector.oracle.replay import Again, aside, is_aside
 from python_inspector.oracle.reruns import Reruns
 from python_inspector.recorder import provenance
@@ -63,6 +64,8 @@ class Recorder:
         """Told of every call without a native block, by its id; plants its own bugs."""
         self._chain = Chain(model, taps.base_path) if options.chained else None
         self._calls: Counter[str] = Counter()
+        self._shares: Frame | None = None
+        """The outermost block that is running: its parts share what truncation loses in it."""
         self._thread = threading.get_ident()
         self._operands = Operands(model, writer)
         layers = int(getattr(getattr(model, "config", None), "num_hidden_layers", 0))
@@ -107,6 +110,7 @@ class Recorder:
             reruns, stored = Reruns(), {}
             if event.is_made:
                 if again is not None:
+                    self._is_shared()
                     reruns = self._rerun(path, function, block, again)
                 stored = self._operands.refs(block.inputs)
             results = block.outputs(result, _same)
@@ -148,6 +152,7 @@ class Recorder:
         """Fills in what checkpoints still lack; none comes afterwards."""
         with aside(), torch.no_grad():
             self._outputs.spreads.settle()
+        truncation.forget()
 
     def save(self, name: str, tensor: torch.Tensor, axes: tuple[str, ...] | None) -> None:
         """A tensor of somebody's own, as a checkpoint of kind `module` without an oracle."""
@@ -248,9 +253,21 @@ class Recorder:
         frame.block = block
         frame.event = event = self._resume.begin(frame.path, block, again, self._step)
         if event.is_made:
-            frame.reruns = self._rerun(frame.path, function, block, again)
+            outermost = not self._is_shared()
+            if outermost:
+                self._shares = frame
+            with truncation.keeping(outermost):
+                frame.reruns = self._rerun(frame.path, function, block, again)
             frame.stored = self._operands.refs(block.inputs)
         self._resume.begun(event)
+
+    def _is_shared(self) -> bool:
+        """Whether what truncation loses was worked out for a block that is still running; what was
+        for one that is over is forgotten."""
+        if any(frame is self._shares for frame in self.stack):
+            return True
+        truncation.forget()
+        return False
 
     def _taken(
         self, path: str, block: Block, again: Again | None

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness_runs import PLUGIN_SAMPLES, ROOT
@@ -47,3 +48,24 @@ def open_folder() -> Iterator[Path]:
         folder = Path(name)
         folder.chmod(0o777)
         yield folder
+
+
+@pytest.fixture
+def truncating_accelerator(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """As if tiny models lay on an accelerator and had sums long enough for truncation to count;
+    the shapes of what such losses were worked out for."""
+    from python_inspector.oracle import narrow_product, spread, truncation
+
+    made: list[tuple[int, ...]] = []
+    loss = truncation.loss
+
+    def counted(a: Any, b: Any) -> Any:
+        made.append((*a.shape, b.shape[-1]))
+        return loss(a, b)
+
+    for module in (truncation, narrow_product):
+        monkeypatch.setattr(module, "is_host", lambda device: False)
+    monkeypatch.setattr(truncation, "LEAST_TERMS", 32)
+    monkeypatch.setattr(truncation, "loss", counted)
+    monkeypatch.setattr(spread, "_truncate", set())
+    return made

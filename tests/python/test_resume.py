@@ -21,7 +21,7 @@ from python_inspector.errors import RecordError, ResumeError
 from python_inspector.format import journal, spool
 from python_inspector.format.writer import RecordingWriter
 from python_inspector.models.inputs import RunPlan, random_ids, run_model
-from python_inspector.oracle import spread
+from python_inspector.oracle import spread, truncation
 from python_inspector.recorder import rerunner, spreads
 from python_inspector.recorder.recorder import Recorder
 
@@ -426,3 +426,21 @@ def test_with_nothing_to_resume_it_begins_or_says_that_it_is_done(
     assert cli.main([*words, "--spread", "3", "--resume"]) == 2
     assert "was made by another command" in capsys.readouterr().err
     assert files(tmp_path / "r") == before
+
+
+@pytest.mark.parametrize("part", [0.1, 0.4, 0.7, 0.9])
+def test_what_a_layer_loses_by_truncation_does_not_depend_on_which_of_its_parts_are_made_again(
+    part: float, tmp_path: Path, truncating_accelerator: list[Any]
+) -> None:
+    total = run(tmp_path / "r").summary
+    assert total is not None
+    made = len(truncating_accelerator)
+    point = 1 + int(part * (total.checkpoints - 2))
+    killed(tmp_path / "x", point)
+    run(tmp_path / "x", resume=True)
+    require_same(tmp_path / "x", tmp_path / "r")
+    truncating_accelerator.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(truncation, "_NEAR", -1.0)
+        run(tmp_path / "apart")
+    assert made < 0.7 * len(truncating_accelerator)

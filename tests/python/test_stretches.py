@@ -54,6 +54,13 @@ def test_a_run_cut_at_every_place_is_joined_to_the_bytes_of_one_process(
     require_same(joined, whole)
 
 
+@pytest.mark.usefixtures("truncating_accelerator")
+def test_what_layers_lose_by_truncation_does_not_depend_on_the_process(tmp_path: Path) -> None:
+    test_a_run_cut_at_every_place_is_joined_to_the_bytes_of_one_process(
+        "gemma2", {"steps": 1}, tmp_path
+    )
+
+
 def paths(recording: Path) -> set[str]:
     return {checkpoint["path"] for checkpoint in checkpoints(recording)}
 

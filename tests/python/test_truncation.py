@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -125,3 +126,85 @@ def test_kernels_that_round_and_that_truncate_have_the_same_bits_side_by_side_as
     assert torch.equal(apart.truncated["out"], beside.truncated["out"])
     assert apart.operations == beside.operations
     assert not torch.equal(apart.truncated["out"], apart.outputs["out"])
+
+
+class Weights:
+    """An accelerator's, and how often what a product with them loses was worked out."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made = 0
+        self._loss = truncation.loss
+        truncation.forget()
+        monkeypatch.setattr(truncation, "is_host", lambda device: False)
+        monkeypatch.setattr(truncation, "loss", self.loss)
+
+    def loss(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self.made += 1
+        return self._loss(a, b)
+
+    def found(self, a: torch.Tensor, b: torch.Tensor, *, kept: bool = False) -> torch.Tensor:
+        """What a @ b loses."""
+        with truncation.keeping(kept):
+            return truncation._shared.loss(a, b)[0].double()
+
+
+@pytest.fixture
+def weights(monkeypatch: pytest.MonkeyPatch) -> Iterator[Weights]:
+    yield Weights(monkeypatch)
+    truncation.forget()
+
+
+def test_parts_of_a_block_lose_what_it_loses(weights: Weights) -> None:
+    a, w = randn(24, 1024), randn(60, 1024, seed=1)
+    lost = weights.found(a, w.t(), kept=True)
+    assert torch.allclose(lost, weights._loss(a, w.t())[0])
+    rounded_otherwise = torch.where(randn(24, 1024, seed=2) > 1, a * (1 + 2.0**-7), a)
+    assert torch.equal(weights.found(rounded_otherwise, w.t()), lost)
+    assert weights.made == 1
+    own, variance = weights._loss(rounded_otherwise, w.t())
+    assert float(lost.norm() / own.norm()) == pytest.approx(1, rel=0.02)
+    _, scale = truncation._shared.loss(rounded_otherwise, w.t())
+    assert float((scale / variance.sqrt()).mean()) == pytest.approx(1, rel=0.01)
+
+
+def test_other_inputs_or_weights_lose_something_else(weights: Weights) -> None:
+    a, w = randn(24, 1024), randn(60, 1024, seed=1)
+    first = weights.found(a, w.t(), kept=True)
+    for x, b in (
+        (randn(24, 1024, seed=3), w.t()),
+        (a[:8], w.t()),
+        (a, w.clone().t()),
+        (a, w.t()[:, :30]),
+        (torch.full_like(a, torch.nan), w.t()),
+    ):
+        before = weights.made
+        weights.found(x, b, kept=True)
+        assert weights.made == before + 1
+    assert torch.equal(weights.found(a, w.t()), first)  # the first one stays
+    w.mul_(2)  # in the same storage
+    assert torch.allclose(weights.found(a, w.t()), weights._loss(a, w.t())[0])
+
+
+def test_only_what_the_outermost_block_loses_is_kept(weights: Weights) -> None:
+    """A part that was recorded before the run was killed must not be missed."""
+    a, w = randn(24, 1024), randn(60, 1024, seed=1)
+    for _ in range(2):
+        weights.found(a, w.t())
+    assert weights.made == 2 and not truncation._shared.known
+    weights.found(a, w.t(), kept=True)
+    truncation.forget()
+    weights.found(a, w.t())
+    assert weights.made == 4
+
+
+def test_losses_that_are_kept_take_no_more_room_than_they_may(
+    weights: Weights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(truncation, "_SHARED_ON_DEVICE", 3 * 24 * 60)
+    a = randn(24, 1024)
+    every = [randn(60, 1024, seed=seed) for seed in range(4)]
+    for w in every:
+        weights.found(a, w.t(), kept=True)
+    for w in every:
+        weights.found(a, w.t())
+    assert weights.made == 4 + 1

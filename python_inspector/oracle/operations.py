@@ -1,0 +1,47 @@
+"""What kinds of aten operations the rounded model tells apart, and their operands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+MOVES = {
+    "clone", "_to_copy", "cat", "stack", "index", "index_select", "gather", "embedding", "where",
+    "masked_fill", "copy", "fill", "zero", "constant_pad_nd", "repeat", "index_put", "index_copy",
+    "index_fill", "scatter", "masked_scatter", "masked_select", "tril", "triu", "flip", "roll",
+    "select_scatter", "slice_scatter", "repeat_interleave", "take", "lift_fresh_copy",
+}  # fmt: skip
+"""Done in the stored dtype: nothing is computed; a cast rounds once, as in eager torch."""
+MAKERS = {
+    "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_ones", "new_empty",
+    "new_full", "new_empty_strided", "_unsafe_view", "_reshape_alias", "_local_scalar_dense",
+    "lift_fresh", "_fused_sdp_choice",
+}  # fmt: skip
+"""Use a tensor's form alone, or lay a view over it, or read m's value."""
+
+
+def is_inexact(t: torch.Tensor) -> bool:
+    """Whether a tensor holds rounded numbers."""
+    return t.is_floating_point() or t.is_complex()
+
+
+def is_number(dtype: torch.dtype | None) -> bool:
+    return dtype is not None and (dtype.is_floating_point or dtype.is_complex)
+
+
+def tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors(item)
+    elif isinstance(value, dict):
+        yield from tensors(list(value.values()))
+
+
+def narrows(source: Any, result: torch.Tensor) -> bool:
+    """Whether storing `source` as `result` rounds."""
+    floats = isinstance(source, torch.Tensor) and source.is_floating_point()
+    return floats and result.is_floating_point() and source.itemsize > result.itemsize
