@@ -183,16 +183,19 @@ def record(options: argparse.Namespace) -> int:
 
     _check_row_options(options)
     _check_shared_options(options)
-    if options.beside is not None:
+    helps = options.beside is not None
+    if helps:
         processes.end_with(options.beside)
-    if options.resume and _is_finished(options.out, _made_by(options.command_line)):
-        return 0
     own, *others = stretches(options, _forward_calls(options))
     if others:
         options.stretch = own
     words = shlex.split(options.command_line)[1:]
-    with processes.Helpers(options.out, words, others, resume=options.resume) as helpers:
-        return _record(options, helpers)
+    with nullcontext() if helps else processes.alone(options.out):
+        if options.resume and _is_finished(options.out, _made_by(options.command_line), helps):
+            processes.clear(options.out.absolute())
+            return 0
+        with processes.Helpers(options.out, words, others, resume=options.resume) as helpers:
+            return _record(options, helpers)
 
 
 def _record(options: argparse.Namespace, helpers: Helpers) -> int:
@@ -290,8 +293,10 @@ def _made_by(command: str) -> str:
     return shlex.join(word for word in words if len(word) < 5 or not "--resume".startswith(word))
 
 
-def _is_finished(out: Path, command: str) -> bool:
-    """Whether there is nothing to resume, because the recording is there; says what is."""
+def _is_finished(out: Path, command: str, helps: bool) -> bool:
+    """Whether there is nothing to resume, because the recording is there; says what is. One that
+    `helps` another, which takes it as it is, is made anew where it was damaged."""
+    from python_inspector.format import share
     from python_inspector.format.journal import find_leftover
     from python_inspector.format.strict_json import load_json
 
@@ -300,7 +305,7 @@ def _is_finished(out: Path, command: str) -> bool:
         leftover.close()
         print(f"resuming: {leftover.checkpoints} checkpoints are finished in {leftover.folder}")
         return False
-    if not (out / "recording.json").is_file():
+    if not (out / "recording.json").is_file() or (helps and not share.is_whole(out)):
         print(f"nothing to resume beside {out}: recording from the beginning")
         return False
     made_by = load_json(out / "recording.json")["provenance"]["command"]

@@ -9,6 +9,8 @@ Nothing here imports torch, which takes seconds: the others have to start in the
 
 from __future__ import annotations
 
+import fcntl
+import glob
 import os
 import shutil
 import signal
@@ -18,12 +20,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO
 
 from python_inspector.errors import ProcessError
+from python_inspector.format.folders import left_by_the_dead
 from python_inspector.stretches import Stretch, text_of
 
 _PATIENCE = 30.0
@@ -59,7 +63,7 @@ class Helpers:
     def __enter__(self) -> Helpers:
         folders = [self._folder(stretch) for stretch in self._stretches]
         if not self._resume:  # else it may be refused, and what is finished is to stay
-            self._clear()
+            clear(self._out)
         self._out.parent.mkdir(parents=True, exist_ok=True)
         for stretch, folder in zip(self._stretches, folders, strict=True):
             self._helpers.append(self._start(stretch, folder))
@@ -79,7 +83,7 @@ class Helpers:
                 helper.process.wait()
             helper.said.close()
         if kind is None:
-            self._clear()
+            clear(self._out)
 
     def recordings(self) -> Iterator[Path]:
         """Each one's, as soon as it is there. ProcessError where one failed."""
@@ -114,18 +118,49 @@ class Helpers:
         name = text_of(stretch).replace(":", "-")
         return self._out.parent / f".{self._out.name}.stretch-{name}"
 
-    def _clear(self) -> None:
-        for folder in self._left():
-            shutil.rmtree(folder, ignore_errors=True)
 
-    def _left(self) -> list[Path]:
-        """Recordings of such processes, and what killed ones have finished."""
-        share = f".{self._out.name}.stretch-"
-        return [
-            path
-            for path in self._out.parent.glob(".*")
-            if path.name.startswith(f".{share}" if ".partial-" in path.name else share)
-        ]
+@contextmanager
+def alone(out: Path) -> Iterator[None]:
+    """No other command records `out` meanwhile; ProcessError where one does."""
+    out = out.absolute()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    path = out.parent / f".{out.name}.lock"
+    file = _locked(path)
+    if file is None:
+        raise ProcessError(
+            f"[record] {out} is being recorded by a process that still runs: wait for it, or "
+            "choose another --out"
+        )
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(file)
+
+
+def clear(out: Path) -> None:
+    """What processes that recorded parts of `out` have left, whether they were done or killed."""
+    share = f".{glob.escape(out.name)}.stretch-*"
+    killed = left_by_the_dead(out.parent.glob(f".{share}.partial-*"))
+    done = [path for path in out.parent.glob(share) if ".partial-" not in path.name]
+    for folder in killed + done:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _locked(path: Path) -> int | None:
+    """The file, created if need be; None where somebody else has it."""
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file), path.stat()):
+                return file
+        except BlockingIOError:
+            os.close(file)
+            return None
+        except FileNotFoundError:
+            pass
+        os.close(file)  # whoever had it has removed it since it was opened
 
 
 def end_with(process: int) -> None:

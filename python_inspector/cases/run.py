@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 
-from python_inspector.errors import FormatError, PlanError
+from python_inspector.errors import FormatError, PlanError, ResumeError
 from python_inspector.format.folders import leftover_bytes
 from python_inspector.format.joined import join
 from python_inspector.format.recording import ITEM_SIZES, TORCH_DTYPES
@@ -234,7 +234,10 @@ def record_run(
         with suppress(StretchIsOver):
             run_model(model, plan)
         for folder in where.others():
-            join(recorder.writer, folder, lambda name: _weight(model, name))
+            try:
+                join(recorder.writer, folder, lambda name: _weight(model, name))
+            except FormatError as error:  # what is finished stays
+                raise ResumeError(f"{folder}: {error}") from error
     assert recorder.summary is not None
     return recorder.summary
 

@@ -17,10 +17,10 @@ def partials(out: Path) -> list[Path]:
 def sweep(out: Path, spare: Path | None = None) -> None:
     """Clears what a killed process left beside `out`, but `spare`; a recording it moved away
     returns."""
-    for path in _left_by_the_dead(partials(out)):
+    for path in left_by_the_dead(partials(out)):
         if path != spare:
             shutil.rmtree(path, ignore_errors=True)
-    for path in _left_by_the_dead(out.parent.glob(f".{glob.escape(out.name)}.old-*")):
+    for path in left_by_the_dead(out.parent.glob(f".{glob.escape(out.name)}.old-*")):
         if out.exists():
             shutil.rmtree(path, ignore_errors=True)
         else:
@@ -29,11 +29,11 @@ def sweep(out: Path, spare: Path | None = None) -> None:
 
 def leftover_bytes(out: Path) -> int:
     """On the disk, of recordings of `out` that were killed: to be resumed or cleared."""
-    files = (file for path in _left_by_the_dead(partials(out)) for file in path.iterdir())
+    files = (file for path in left_by_the_dead(partials(out)) for file in path.iterdir())
     return sum(file.stat().st_blocks * 512 for file in files)
 
 
-def _left_by_the_dead(paths: Iterable[Path]) -> list[Path]:
+def left_by_the_dead(paths: Iterable[Path]) -> list[Path]:
     """Those of processes that are no more, or of this one, by the number at the end."""
     found = []
     for path in paths:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from python_inspector.errors import FormatError
+from python_inspector.format import share
 from python_inspector.format.generator import Generator, generate
 from python_inspector.format.model_files import name_of
 from python_inspector.format.recording import TORCH_DTYPES, Contract
@@ -28,7 +29,9 @@ WeightOf = Callable[[str], torch.Tensor]
 
 def join(writer: RecordingWriter, folder: Path, weight_of: WeightOf) -> None:
     """Appends the checkpoints of the recording in `folder`. FormatError where one is there already,
-    or a weight had other values."""
+    or a weight had other values, ResumeError where it is of another run."""
+    if writer.run is not None:
+        share.require_run(folder, writer.run)
     recording = json.loads((folder / RECORDING).read_bytes())  # of a process like this one
     for name, contract in recording["contracts"].items():
         writer.contract(name, Contract(**contract))

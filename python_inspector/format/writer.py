@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from python_inspector.errors import FormatError, RecordError, ResumeError
+from python_inspector.format import share
 from python_inspector.format.folders import replace_folder, sweep
 from python_inspector.format.generator import Generator
 from python_inspector.format.journal import (
@@ -86,7 +87,8 @@ class RecordingWriter:
 
     `run` says what is recorded, in JSON. With it a journal is kept, so that a process that is
     killed, interrupted or out of disk leaves what is finished; `resume` takes that over, if there
-    is any: ResumeError where it is of another run.
+    is any: ResumeError where it is of another run. With `to_be_joined` the recording says of which
+    run it is to the process that joins it.
     """
 
     def __init__(
@@ -98,7 +100,10 @@ class RecordingWriter:
         progress: Progress | None = None,
         run: Mapping[str, Any] | None = None,
         resume: bool = False,
+        to_be_joined: bool = False,
     ) -> None:
+        self.run = run
+        self._to_be_joined = to_be_joined
         self.out = Path(os.path.abspath(out))
         self.weights_path = (
             self.out / WEIGHTS if weights_path is None else Path(os.path.abspath(weights_path))
@@ -274,6 +279,8 @@ class RecordingWriter:
             if weights is not None:
                 files["weights"] = weights
             size = self._save_json(header, files)
+            if self._to_be_joined and self.run is not None:
+                share.save(self._partial, self.run)
             self._table.close()
             created_weights = self._publish_weights(weights is not None and not shared)
             (self._partial / JOURNAL).unlink(missing_ok=True)

@@ -161,6 +161,7 @@ def record(
         progress=progress,
         run=journal,
         resume=resume,
+        to_be_joined=to_be_joined,
     ) as writer:
         recorder = Recorder(model, writer, taps, options)
         _introduce(recorder, warnings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -20,7 +21,9 @@ from test_cli import refused
 from test_joined import checkpoints, require_same
 
 from python_inspector import cli
+from python_inspector.cases import processes
 from python_inspector.cases import run as cases
+from python_inspector.errors import ProcessError
 from python_inspector.format import spool
 
 pytestmark = pytest.mark.filterwarnings("ignore::python_inspector.errors.RecordWarning")
@@ -284,22 +287,146 @@ def test_it_ends_when_the_process_that_started_it_is_killed(
     assert not any(name.startswith(".x.stretch-") for name in left)
 
 
-def test_a_finished_share_is_taken_over_when_the_command_is_resumed(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def share(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That of the process beside one that was interrupted before it joined what that recorded."""
+
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    given = words(model, tmp_path / "x", "--steps 1 --jobs 2")
-    monkeypatch.setattr(cases, "join", interrupted)
-    assert cli.main(given) == 130
-    share = tmp_path / ".x.stretch-1.1-2.0" / "recording.json"
-    share.write_text(share.read_text().replace('"notes": {', '"notes": {"kept": true, ', 1))
-    code, _, errors = finished([*given, "--resume"])
+    with monkeypatch.context() as patch:
+        patch.setattr(cases, "join", interrupted)
+        assert cli.main(words(model, tmp_path / "x", "--steps 1 --jobs 2")) == 130
+    return tmp_path / ".x.stretch-1.1-2.0"
+
+
+def resumed(model: Path, out: Path) -> tuple[int, str]:
+    """Exit code and errors."""
+    code, _, errors = finished(words(model, out, "--steps 1 --jobs 2 --resume"))
+    return code, errors
+
+
+def test_a_finished_share_is_taken_over_when_the_command_is_resumed(
+    model: Path, share: Path, tmp_path: Path
+) -> None:
+    recording, said = share / "recording.json", share / ".share"
+    recording.write_text(recording.read_text().replace('"notes": {', '"notes": {"kept": true, ', 1))
+    sha256 = hashlib.sha256(recording.read_bytes()).hexdigest()
+    said.write_text(json.dumps(json.loads(said.read_text()) | {"sha256": sha256}))
+    code, errors = resumed(model, tmp_path / "x")
     assert code == 0, errors
-    recording = json.loads((tmp_path / "x" / "recording.json").read_text())
-    assert recording["provenance"]["notes"]["kept"]
+    found = json.loads((tmp_path / "x" / "recording.json").read_text())
+    assert found["provenance"]["notes"]["kept"]
     assert {c["step"] for c in checkpoints(tmp_path / "x")} == {0, 1}
+    assert names(tmp_path) == ["x"]
+
+
+def flipped(file: Path) -> None:
+    """A bit in its middle."""
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def other_digit(file: Path) -> None:
+    text = file.read_text()
+    at = text.index('"error": ') + len('"error": ')
+    file.write_text(text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :])
+
+
+def cut_short(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:100])
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("tensors.safetensors", flipped),
+        ("tensors.safetensors", Path.unlink),
+        ("recording.json", other_digit),
+        ("recording.json", cut_short),
+        (".share", cut_short),
+    ],
+)
+def test_a_share_that_was_damaged_is_made_again(
+    name: str, damage: Callable[[Path], Any], model: Path, share: Path, tmp_path: Path
+) -> None:
+    damage(share / name)
+    code, errors = resumed(model, tmp_path / "x")
+    assert code == 0, errors
+    assert cli.main(words(model, tmp_path / "whole", "--steps 1 --jobs 1")) == 0
+    require_same(tmp_path / "x", tmp_path / "whole")
+    assert names(tmp_path) == ["whole", "x"]
+
+
+def test_a_share_of_another_run_is_refused_and_all_stays(
+    model: Path, share: Path, tmp_path: Path
+) -> None:
+    said = json.loads((share / ".share").read_text())
+    said["run"]["config"]["rms_norm_eps"] = 0.5
+    (share / ".share").write_text(json.dumps(said))
+    left = names(tmp_path)
+    code, errors = resumed(model, tmp_path / "x")
+    assert code == 3
+    assert f"{share}: run.config.rms_norm_eps is 0.5, this run has " in errors
+    assert [name.rstrip("0123456789") for name in names(tmp_path)] == [
+        name.rstrip("0123456789") for name in left
+    ]
+
+
+def test_what_was_finished_stays_where_a_share_has_other_weights(
+    model: Path, share: Path, tmp_path: Path
+) -> None:
+    recording, said = share / "recording.json", share / ".share"
+    content = json.loads(recording.read_text())
+    weight = next(t for t in content["tensors"].values() if "name" in t)
+    weight["sha256"] = "0" * 64
+    recording.write_text(json.dumps(content))
+    sha256 = hashlib.sha256(recording.read_bytes()).hexdigest()
+    said.write_text(json.dumps(json.loads(said.read_text()) | {"sha256": sha256}))
+    code, errors = resumed(model, tmp_path / "x")
+    assert code == 3
+    assert f"weight {weight['name']} has SHA-256 " in errors
+    assert any(name.startswith(".x.partial-") for name in names(tmp_path))
+    assert share.name in names(tmp_path)
+
+
+@pytest.mark.parametrize("options", ["--jobs 1", "--jobs 2", "--jobs 2 --resume"])
+def test_a_recording_that_another_command_makes_is_left_alone(
+    options: str, model: Path, tmp_path: Path, stopped: list[int]
+) -> None:
+    given = words(model, tmp_path / "x", "--steps 4 --jobs 3")
+    command = started(given)
+    stop_beside(tmp_path / "x", 2, stopped)
+    left = names(tmp_path)
+    code, _, errors = finished(words(model, tmp_path / "x", f"--steps 2 {options}"))
+    assert code == 3
+    assert f"{tmp_path / 'x'} is being recorded by a process that still runs: wait" in errors
+    assert names(tmp_path) == left
+    for process in stopped:
+        os.kill(process, signal.SIGCONT)
+    _, errors = command.communicate()
+    assert command.returncode == 0, errors
+    assert {c["step"] for c in checkpoints(tmp_path / "x")} == {0, 1, 2, 3, 4}
+    assert names(tmp_path) == ["x"]
+
+
+def test_the_lock_of_a_command_that_was_killed_is_nobodys(tmp_path: Path) -> None:
+    (tmp_path / ".x.lock").touch()
+    with processes.alone(tmp_path / "x"):
+        assert names(tmp_path) == [".x.lock"]
+        with pytest.raises(ProcessError, match="still runs"), processes.alone(tmp_path / "x"):
+            pass
+        with processes.alone(tmp_path / "y"):
+            pass
+    assert names(tmp_path) == []
+
+
+def test_what_shares_left_goes_when_there_is_nothing_to_resume(model: Path, tmp_path: Path) -> None:
+    given = words(model, tmp_path / "x", "--no-oracle --jobs 1")
+    assert cli.main(given) == 0
+    (tmp_path / ".x.stretch-0.1-1.0").mkdir()
+    assert cli.main([*given, "--resume"]) == 0
     assert names(tmp_path) == ["x"]
 
 
