@@ -3,6 +3,7 @@
 Beside the spool of payloads lies a journal: a line that says of which run it is, then one for every
 finished checkpoint, with the tensors, traces and warnings that came with it. A line is written once
 its payloads are on the disk; what a power failure did to either is found when they are read again.
+A line is a checksum of itself and of all before it, and its JSON.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from python_inspector.format.spool import CHUNK, Spool
 from python_inspector.format.tensor_table import TENSOR_SPOOL, Key, Promised, Taken, TensorTable
 
 JOURNAL = ".journal"
-VERSION = 2
+VERSION = 3
 """Also of where a spool places what came."""
 INTERVAL = 1.0
 """Seconds between two writes; so much is lost at most."""
 _PROMISED = "promised key"
+_DIGITS = 16
+"""Of a checksum, in hex."""
 
 
 @dataclass
@@ -76,11 +79,55 @@ def taken_of(part: Mapping[str, Any]) -> Iterator[Taken]:
         yield Taken(key, Payload(dtype, tuple(shape), sha256, size), offset)
 
 
+@dataclass(frozen=True)
+class Line:
+    """A line that is what was written."""
+
+    content: bytes
+    checksum: bytes
+    end: int
+    """Where it ends in the file."""
+
+
+class LockedFile:
+    """The file of a journal, where the next line goes."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._checksum = b""
+        """Of the last line."""
+
+    def append(self, entries: Iterable[Mapping[str, Any]]) -> None:
+        lines = []
+        for entry in entries:
+            content = json.dumps(entry, separators=(",", ":")).encode()
+            self._checksum = _checksum(self._checksum, content)
+            lines.append(self._checksum + b" " + content + b"\n")
+        text = b"".join(lines)
+        while text:
+            text = text[os.write(self._descriptor, text) :]
+        os.fsync(self._descriptor)
+
+    def go_on_after(self, line: Line) -> None:
+        """Removes what comes after it."""
+        os.ftruncate(self._descriptor, line.end)
+        os.lseek(self._descriptor, line.end, os.SEEK_SET)
+        self._checksum = line.checksum
+
+    def close(self) -> None:
+        """May be called twice."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
 class Journal:
     """Writes a journal, beside the run."""
 
-    def __init__(self, file: int, table: TensorTable, before: Sequence[Finished] = ()) -> None:
-        """`file`: the journal, locked, where the next line goes, after those of `before`."""
+    def __init__(
+        self, file: LockedFile, table: TensorTable, before: Sequence[Finished] = ()
+    ) -> None:
+        """The next line goes into `file` after those of `before`."""
         self.written = len(before)
         """Checkpoints that are in it."""
         self._file = file
@@ -111,9 +158,7 @@ class Journal:
                 self._pending.clear()
             self._changed.notify_all()
         self._thread.join()
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._file.close()
         if self._failed is not None and not discard:
             raise self._failed
 
@@ -145,7 +190,7 @@ class Journal:
             }
             for event, checkpoint, opened, closed in batch
         ]
-        _append(self._file, lines)
+        self._file.append(lines)
         self.written += len(lines)
 
     def _new_weights(self, checkpoint: Mapping[str, Any]) -> dict[str, str]:
@@ -157,27 +202,26 @@ class Journal:
 class Leftover:
     """What a killed process left of a recording. It is nobody else's as long as this lives."""
 
-    def __init__(self, folder: Path, file: int) -> None:
+    def __init__(self, folder: Path, file: LockedFile) -> None:
         self.folder = folder
         self.file = file
-        self._text = (folder / JOURNAL).read_bytes()
-        self._end = self._text.find(b"\n") + 1
-        try:
-            self.head = json.loads(self._text[: self._end])
-        except ValueError:
-            self.head = None  # killed before it said of which run it is, or damaged
+        self._lines = list(_whole_lines((folder / JOURNAL).read_bytes()))
+        self.head: dict[str, Any] | None = None
+        """None: killed before it said of which run it is, or damaged, or of another version."""
+        if self._lines:
+            self.head = json.loads(self._lines[0].content)
 
     def close(self) -> None:
-        os.close(self.file)
+        self.file.close()
 
     @property
     def checkpoints(self) -> int:
-        """That are finished, unless what they consist of is damaged."""
-        return max(0, self._text.count(b"\n") - 1)
+        """That are finished, unless their payloads are damaged."""
+        return max(0, len(self._lines) - 1)
 
     def require(self, run: Mapping[str, Any]) -> None:
         """ResumeError where it is of another run."""
-        head = self.head
+        head = self.head or {}
         where, there, here = difference(head.get("run"), run) or ("", None, None)
         if head.get("journal") != VERSION:
             where, there, here = "journal", head.get("journal"), VERSION
@@ -191,7 +235,10 @@ class Leftover:
     def finished(self) -> list[Finished]:
         """The checkpoints up to the first of which a line or payload is damaged; the files end with
         the last of them afterwards."""
-        found = list(self._lines())
+        last, *lines = self._lines
+        found = [
+            (Finished(**json.loads(line.content, object_hook=_decoded)), line) for line in lines
+        ]
         spool = self.folder / TENSOR_SPOOL
         if not spool.exists() and (saved := self.folder / "tensors.safetensors").exists():
             saved.rename(spool)  # it was killed while it was put in place
@@ -200,15 +247,14 @@ class Leftover:
         with spool.open("a+b") as file:
             damaged = _damaged(file.fileno(), (t for f, _ in found for t in f.tensors))
             good = []
-            for one, end in found:
+            for one, line in found:
                 if any(taken in damaged for taken in one.tensors):
                     break
                 good.append(one)
-                self._end = end
+                last = line
             file.truncate(max((t.offset + t.payload.bytes for f in good for t in f.tensors),
                               default=0))  # fmt: skip
-        os.ftruncate(self.file, self._end)
-        os.lseek(self.file, self._end, os.SEEK_SET)
+        self.file.go_on_after(last)
         return good
 
     def clear(self) -> None:
@@ -217,26 +263,13 @@ class Leftover:
             if path.name not in (JOURNAL, TENSOR_SPOOL):
                 path.unlink()
 
-    def _lines(self) -> Iterator[tuple[Finished, int]]:
-        """With where each ends; up to the first that is torn."""
-        end = self._end
-        for line in self._text[end:].splitlines(keepends=True):
-            end += len(line)
-            try:
-                entry = json.loads(line, object_hook=_decoded) if line.endswith(b"\n") else None
-                finished = None if entry is None else Finished(**entry)
-            except (ValueError, TypeError):
-                finished = None
-            if finished is None:
-                return
-            yield finished, end
 
-
-def begin(folder: Path, run: Mapping[str, Any]) -> int:
-    """A new journal in `folder`, of `run`; the locked file."""
-    file = os.open(folder / JOURNAL, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
-    fcntl.flock(file, fcntl.LOCK_EX)
-    _append(file, [{"journal": VERSION, "run": dict(run)}])
+def begin(folder: Path, run: Mapping[str, Any]) -> LockedFile:
+    """A new journal in `folder`, of `run`."""
+    descriptor = os.open(folder / JOURNAL, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    file = LockedFile(descriptor)
+    file.append([{"journal": VERSION, "run": dict(run)}])
     return file
 
 
@@ -254,8 +287,8 @@ def find_leftover(out: Path) -> Leftover | None:
             os.close(file)
             running = path.parent
             continue
-        leftover = Leftover(path.parent, file)
-        if isinstance(leftover.head, dict):
+        leftover = Leftover(path.parent, LockedFile(file))
+        if leftover.head is not None:
             return leftover
         leftover.close()
     if running is not None:
@@ -274,11 +307,21 @@ def difference(there: Any, here: Any, where: str = "run") -> tuple[str, Any, Any
     return None if there == here else (where, there, here)
 
 
-def _append(file: int, lines: Iterable[Mapping[str, Any]]) -> None:
-    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines).encode()
-    while text:
-        text = text[os.write(file, text) :]
-    os.fsync(file)
+def _whole_lines(text: bytes) -> Iterator[Line]:
+    """Up to the first that is torn or damaged, or does not go on from the one before it."""
+    checksum, begin = b"", 0
+    while (end := text.find(b"\n", begin) + 1) > 0:
+        content = text[begin + _DIGITS + 1 : end - 1]
+        checksum = _checksum(checksum, content)
+        if text[begin:end] != checksum + b" " + content + b"\n":
+            return
+        yield Line(content, checksum, end)
+        begin = end
+
+
+def _checksum(before: bytes, content: bytes) -> bytes:
+    """Of a line that follows one with the checksum `before`."""
+    return hashlib.sha256(before + content).hexdigest()[:_DIGITS].encode()
 
 
 def _encoded(value: Any) -> Any:
