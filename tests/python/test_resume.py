@@ -159,7 +159,7 @@ def test_what_the_process_before_had_learnt_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which calls simulate kernels that truncate in one go with the others."""
-    monkeypatch.setattr(spread, "LEAST_TERMS", 16)
+    monkeypatch.setattr(truncation, "LEAST_TERMS", 16)
     run(tmp_path / "r")
     assert spread._truncate and '"truncated"' in (tmp_path / "r" / "recording.json").read_text()
     spread._truncate.clear()
