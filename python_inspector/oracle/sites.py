@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
+from torch.utils._python_dispatch import _disable_current_modes
 
 from python_inspector.compatibility import decomposed
 from python_inspector.oracle.arithmetic import name_of
@@ -24,10 +25,13 @@ from python_inspector.oracle.dispatch import DispatchMode
 from python_inspector.oracle.replay import Rerun, Runner
 
 CHOOSING_VIEWS = {"slice", "narrow", "select", "split", "split_with_sizes", "chunk", "unbind"}
-_FORMS = {
-    "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view",
-    "_reshape_alias", "_local_scalar_dense", "lift_fresh", "lift_fresh_copy", "detach", "alias",
-    "_fused_sdp_choice", "clone",
+_UNWRITTEN = {
+    "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided",
+}  # fmt: skip
+"""Make memory that the code writes to later."""
+_FORMS = _UNWRITTEN | {
+    "_unsafe_view", "_reshape_alias", "_local_scalar_dense", "lift_fresh", "lift_fresh_copy",
+    "detach", "alias", "_fused_sdp_choice", "clone",
 }  # fmt: skip
 """Nothing is chosen or computed."""
 ACTIVATIONS = {"silu", "gelu", "relu", "sigmoid", "tanh", "softplus", "leaky_relu", "hardtanh"}
@@ -72,7 +76,11 @@ class Seen:
 
 
 class Walk(DispatchMode):
-    """Numbers operations and hands each to `visit`, which runs it."""
+    """Numbers operations and hands each to `visit`, which runs it.
+
+    Memory that is made unwritten holds zeros: where a bug writes beside its place, what it leaves
+    out is read, and the bug must do the same in every run.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,6 +92,8 @@ class Walk(DispatchMode):
 
     def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = name_of(func)
+        if name in _UNWRITTEN:
+            return _zeroed(func(*args, **kwargs))
         if name in _FORMS or (func.is_view and name not in CHOOSING_VIEWS):
             return func(*args, **kwargs)
         if not func.is_view:
@@ -97,6 +107,11 @@ class Walk(DispatchMode):
             seen.result = result  # kept, so that its storage's address stays its own
             self._sources[result.untyped_storage()._cdata] = seen
         return result
+
+
+def _zeroed(t: torch.Tensor) -> torch.Tensor:
+    with _disable_current_modes():  # it is no operation of the code
+        return t.zero_()
 
 
 def under(runner: Runner, mode: Callable[[], AbstractContextManager[Any]]) -> Runner:

@@ -135,6 +135,49 @@ def test_every_bug_of_a_norm_is_killed_but_for_eps(dtype: str) -> None:
     assert all(name.startswith("add #0") for name in passing)
 
 
+def halves(make: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def run(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        out = make(a)
+        out[:, :4].copy_(a)
+        out[:, 4:].copy_(b)
+        return out * 2
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda a: a.new_empty(3, 8),
+        lambda a: a.new_empty_strided((3, 8), (1, 3)),
+        lambda a: torch.empty(3, 8, dtype=a.dtype),
+        lambda a: torch.empty_like(a.repeat(1, 2)),
+        lambda a: torch.empty_strided((3, 8), (8, 1), dtype=a.dtype),
+        lambda a: torch.empty_permuted((3, 8), (1, 0), dtype=a.dtype),
+        lambda a: a.new(3, 8),
+    ],
+    ids=["new", "new strided", "empty", "like", "strided", "permuted", "legacy"],
+)
+@pytest.mark.parametrize("runner", ["rounded", "float64"])
+def test_a_slice_written_beside_its_place_leaves_zeros(
+    make: Callable[[torch.Tensor], torch.Tensor], runner: str
+) -> None:
+    """Not what the memory happened to hold, which torch makes NaN here."""
+    a, b = randn(3, 4), randn(3, 4, seed=1)
+    again = again_of(halves(make), a, b)
+    bugs = {bug.name: bug for bug in listing_of(again, "x#0").bugs}
+    run = run_lifted if runner == "float64" else run_rounded(Simulation(0, Normals("x")))
+    torch.use_deterministic_algorithms(True)
+    try:
+        named = with_bug(again, outputs, run, bugs["slice #0 starts one later"])
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert named is not None
+    expected = 2 * torch.cat([torch.zeros(3, 1), a[:, :3], b], 1)
+    torch.testing.assert_close(named["out.0"][0].float(), expected)
+    assert not any(bug.site.op.startswith("empty") for bug in bugs.values())
+
+
 def test_bugs_that_change_nothing_are_no_bugs() -> None:
     _, found, _ = judged_call(lambda x: torch.relu(x.exp()) + 1.0, randn(8, 16))
     same = [bug.name for bug in found.bugs.same]
