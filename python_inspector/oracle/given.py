@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -73,16 +74,32 @@ class Opaque:
     """By the position among the arguments' leaves."""
 
 
+class Storages:
+    """Of tensors, by address. Each is referred to weakly, so that as long as it is in here no later
+    storage gets its address."""
+
+    def __init__(self) -> None:
+        self._refs: dict[int, StorageWeakRef] = {}
+
+    def add(self, t: torch.Tensor) -> None:
+        storage = t.untyped_storage()
+        if storage._cdata not in self._refs:
+            self._refs[storage._cdata] = StorageWeakRef(storage)
+
+    def __contains__(self, t: torch.Tensor) -> bool:
+        return t.untyped_storage()._cdata in self._refs
+
+
 @dataclass
 class Given:
     """All of one call, in order. `unliftable` are operations found to have no float64 kernel."""
 
     unliftable: set[Any] = field(default_factory=set)
     events: list[Choice | Opaque] = field(default_factory=list)
-    used: set[int] = field(default_factory=set)
-    """Storages that any operation of the watched run read."""
-    kept: dict[int, torch.UntypedStorage] = field(default_factory=dict)
-    """Weights and buffers that the code writes to, as they were before, by storage."""
+    used: Storages = field(default_factory=Storages)
+    """Those that any operation of the watched run read."""
+    kept: dict[int, tuple[torch.Tensor, torch.UntypedStorage]] = field(default_factory=dict)
+    """Weights and buffers that the code writes to, and what they held before, by storage."""
     leaves_torch: bool = False
     """NumPy computes some of it."""
 
@@ -173,8 +190,8 @@ def watched(given: Given, own: Mapping[int, torch.Tensor]) -> Iterator[None]:
         with _WatchNumpy(given), _Watch(given, own):
             yield
     finally:
-        for storage, before in given.kept.items():
-            own[storage].untyped_storage().copy_(before)
+        for t, before in given.kept.values():
+            t.untyped_storage().copy_(before)
 
 
 def is_opaque(
@@ -244,7 +261,8 @@ class _Watch(DispatchMode):
 
     def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         leaves = tree_leaves((args, kwargs))
-        self._given.used.update(t.untyped_storage()._cdata for t in leaves if _is_tensor(t))
+        for t in filter(_is_tensor, leaves):
+            self._given.used.add(t)
         opaque = is_opaque(func, args, kwargs, self._given.unliftable)
         if not opaque and not func.is_view:
             result = decomposed(self, func, args, kwargs)
@@ -264,8 +282,9 @@ class _Watch(DispatchMode):
     def _keep_own(self, func: OpOverload, args: Any, kwargs: Any) -> None:
         for t in _targets(func, args, kwargs):
             storage = t.untyped_storage()
-            if storage._cdata in self._own:
-                self._given.kept.setdefault(storage._cdata, storage.clone())
+            own = self._own.get(storage._cdata)
+            if own is not None and storage._cdata not in self._given.kept:
+                self._given.kept[storage._cdata] = (own, storage.clone())
 
 
 class _WatchNumpy(TorchFunctionMode):

@@ -87,7 +87,7 @@ class GenericCall:
                 self._states[f"{name}{STATE_AFTER}"] = place
 
         def is_used(t: torch.Tensor | None) -> bool:
-            return t is not None and t.untyped_storage()._cdata in given.used
+            return t is not None and t in given.used
 
         own = _cache_layers(self._module)
         for name in self._before:

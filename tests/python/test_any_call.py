@@ -14,6 +14,8 @@ from transformers import DynamicCache
 
 from python_inspector import RecordWarning, record
 from python_inspector.format.validate import validate
+from python_inspector.oracle.given import Given, watched
+from python_inspector.oracle.replay import aside, run_watched
 
 pytestmark = pytest.mark.filterwarnings("ignore::python_inspector.RecordWarning")
 
@@ -131,6 +133,63 @@ def test_a_part_s_state_is_not_the_whole_s(tmp_path: Path) -> None:
     assert list(inner["outputs"]) == ["out", "cache.1.keys_after", "cache.1.values_after"]
     assert list(outer["outputs"]) == ["out"]
     assert cache.layers[1].keys.shape[2] == 5
+
+
+class Looking(torch.nn.Module):
+    """Frees what it computed with, and then looks at a cache's layer that it has no use for."""
+
+    layer_idx = 1
+
+    def forward(self, x: torch.Tensor, cache: DynamicCache) -> torch.Tensor:
+        passing = [x + i for i in range(200)]
+        total = torch.stack(passing).sum(0)
+        del passing
+        assert cache.layers[0] is not None  # a rerun copies it now, to addresses that are free
+        return total
+
+
+def test_what_lies_where_something_was_read_is_no_input(tmp_path: Path) -> None:
+    cache = DynamicCache()
+    cache.update(randn(1, 1, 2, 4), randn(1, 1, 2, 4), 0)
+    recording = recorded_call(Looking(), tmp_path / "r", randn(1, 1, 3, 4), cache)
+    (checkpoint,) = recording.of("module")
+    assert list(checkpoint["inputs"]) == ["x"]
+
+
+def test_no_later_tensor_counts_as_used() -> None:
+    """Neither within a run nor after it, though those that were read are gone."""
+    given, x = Given(), randn(4)
+    later = []
+    with watched(given, {}):
+        for _ in range(100):
+            y = x + 1
+            y.mul(2)
+            del y
+            later.append(torch.empty(4))
+    later += [torch.empty(4) for _ in range(1000)]
+    assert x in given.used
+    assert not any(t in given.used for t in later)
+
+
+class Replacing(torch.nn.Module):
+    """Writes to a tensor in a list of its own, and has another one there in the next run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sums = [torch.zeros(3)]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total = self.sums[0].add_(x).clone()
+        self.sums[0] = torch.zeros(3)
+        return total
+
+
+def test_what_was_written_to_is_put_back_though_it_is_replaced() -> None:
+    module, given, x = Replacing(), Given(), randn(3)
+    with aside():
+        for _ in range(2):
+            run_watched(given)(module.forward, (x,), {}, [module])
+    assert all(not t.any() for t, _ in given.kept.values())
 
 
 class Router(torch.nn.Module):
