@@ -16,6 +16,7 @@ from python_inspector.format.named_recordings import recording_folder
 from python_inspector.format.operands import read
 from python_inspector.format.recording import chained_outputs
 from python_inspector.format.safetensors_file import SafetensorsFile, read_header
+from python_inspector.format.shared_payloads import require_shared
 from python_inspector.format.strict_json import load_json
 
 
@@ -66,6 +67,7 @@ class RecordedRun:
         if self.folder.is_file():
             self.folder = self.folder.parent
         self._json = load_json(self.folder / "recording.json")
+        require_shared(self.folder / "recording.json", self._json["tensors"])
         run = self._json["provenance"]["run"]
         self.config: Mapping[str, Any] = self._json.get("config", {})
         self.dtype: str = self._json["provenance"]["dtype"]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from python_inspector.errors import FormatError
 from python_inspector.format.recording import dtype_name
 from python_inspector.format.safetensors_file import SafetensorsFile, read_header
+from python_inspector.format.shared_payloads import require_shared
 
 if TYPE_CHECKING:
     import torch
@@ -137,9 +138,11 @@ def read_tensor(
 def open_files(folder: Path, recording: Mapping[str, Any]) -> dict[str, SafetensorsFile]:
     """The checked headers of a recording's files: "tensors", "weights", "model:<name>".
 
-    FormatError where one is missing or has another size. Weights by reference are sought in the
+    FormatError where one is missing or has another size, or where a tensor does not fit the one
+    whose payload it has. Weights by reference are sought in the
     folder that the environment variable PLUMB_WEIGHTS names, else where the recording says.
     """
+    require_shared(folder / "recording.json", recording.get("tensors", {}))
     files = {name: read_header(folder / e["path"]) for name, e in recording["files"].items()}
     referred = recording.get("model_files", {"files": {}})
     for name, entry in referred["files"].items():

@@ -22,6 +22,7 @@ from python_inspector.format.block_table import BLOCKS, split_names
 from python_inspector.format.model_files import open_files, read_tensor
 from python_inspector.format.recording import as_number, checkpoint_id
 from python_inspector.format.safetensors_file import SafetensorsFile, read_header
+from python_inspector.format.shared_payloads import shared_findings
 from python_inspector.format.strict_json import load_json
 from python_inspector.format.validate_bugs import (
     bug_findings,
@@ -36,7 +37,7 @@ from python_inspector.format.validate_model import (
     version_findings,
 )
 from python_inspector.format.validate_sampled import sampled_findings, token_findings
-from python_inspector.format.validate_tensors import shared_findings, table_findings
+from python_inspector.format.validate_tensors import table_findings
 
 RECORDING = "recording.json"
 SCHEMA = resources.files("python_inspector") / "data" / "recording.schema.json"

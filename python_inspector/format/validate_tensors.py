@@ -16,36 +16,6 @@ from python_inspector.format.recording import ITEM_SIZES, TORCH_DTYPES
 from python_inspector.format.safetensors_file import SafetensorsFile
 
 
-def shared_findings(
-    where: str, entry: Mapping[str, Any], table: Mapping[str, Any]
-) -> Iterator[str]:
-    """Of an entry with `payload_of`: that one must have a payload of its own, and its bytes."""
-    key = entry["payload_of"]
-    owner = table.get(key)
-    if owner is None:
-        yield f"{where}.payload_of: tensor {key} is not in the table"
-    elif "generator" in owner:
-        yield f"{where}.payload_of: {key} is generated and has no payload"
-    elif "payload_of" in owner:
-        yield f"{where}.payload_of: {key} itself has the payload of {owner['payload_of']}"
-    elif owner["dtype"] != entry["dtype"]:
-        yield f"{where}.dtype: {entry['dtype']}, that of {key} with its payload is {owner['dtype']}"
-    elif _bytes(owner) != _bytes(entry):
-        yield (
-            f"{where}.shape: {entry['shape']} of {_bytes(entry)} bytes, that of {key} with its "
-            f"payload is {owner['shape']} of {_bytes(owner)}"
-        )
-    elif owner["sha256"] != entry["sha256"]:
-        yield (
-            f"{where}.sha256: {entry['sha256']}, that of {key} with its payload is "
-            f"{owner['sha256']}"
-        )
-
-
-def _bytes(entry: Mapping[str, Any]) -> int:
-    return math.prod(entry["shape"]) * ITEM_SIZES[entry["dtype"]]
-
-
 def table_findings(
     recording: Path, table: Mapping[str, Any], files: Mapping[str, SafetensorsFile]
 ) -> Iterator[str]:

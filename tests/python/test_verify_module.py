@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,10 @@ from python_inspector.cli import main
 from python_inspector.engines import layouts
 from python_inspector.engines.capture import capture
 from python_inspector.engines.mapping import propose
+from python_inspector.engines.steps import RecordedRun
 from python_inspector.engines.weights import transformers_model
+from python_inspector.errors import FormatError
+from python_inspector.format.named_recordings import recording_folder
 
 RECORDING = "llama-a1/whole-f32"
 HEADS, KV_HEADS, SIZE, CHANNELS = 4, 2, 8, 32
@@ -157,7 +162,6 @@ def test_hooks_are_taken_off_and_a_wrong_name_is_told(tmp_path: Path) -> None:
 def test_what_was_captured_is_a_file_for_the_harness(tmp_path: Path) -> None:
     import subprocess
 
-    from python_inspector.engines.steps import RecordedRun
     from python_inspector.verification import find_harness
 
     recording = "llama-a1/decode-f32"
@@ -208,6 +212,46 @@ def test_a_mapping_is_proposed() -> None:
         ("fused", "k_proj", "rows 32-47, interleaved_from_half"),
         ("down", "down_proj", "transposed"),
     }
+
+
+@pytest.mark.parametrize(
+    ("owner", "reason"),
+    [
+        ("t9999", "tensor t9999 is not in the table"),
+        ("itself", " itself has the payload of "),
+        ("another", r"of \d+ bytes, that of t\d+ with its payload is"),
+        ("t9998", "that of t9998 with its payload is"),
+        ("a weight", r"w\d+ is in weights, not in tensors"),
+        (None, "tensor None is not in the table"),
+        (["t0"], "is not in the table"),
+    ],
+)
+@pytest.mark.parametrize("reader", ["steps", "map"])
+def test_ids_with_a_payload_that_is_not_theirs_are_refused(
+    owner: Any, reason: str, reader: str, tmp_path: Path
+) -> None:
+    folder, source = tmp_path / "r", recording_folder(Path("llama-a1/decode-f32"))
+    shutil.copytree(source, folder)
+    shutil.copy(source.parent / "weights-f32.safetensors", tmp_path)
+    document = json.loads((folder / "recording.json").read_text())
+    table = document["tensors"]
+    first = next(c for c in document["checkpoints"] if c["block"] == "embedding")
+    key = first["inputs"]["ids"]["tensor"]
+    ids = table[key]
+    table["t9998"] = ids | {"sha256": "0" * 64}
+    others = (k for k, e in table.items() if e["dtype"] == ids["dtype"] and e.get("file"))
+    named = {
+        "itself": key,
+        "another": next(k for k in others if table[k]["shape"] != ids["shape"]),
+        "a weight": next(k for k, entry in table.items() if entry.get("file") == "weights"),
+    }
+    ids["payload_of"] = named.get(owner, owner) if isinstance(owner, str) else owner
+    (folder / "recording.json").write_text(json.dumps(document))
+    with pytest.raises(FormatError, match=rf"recording\.json: tensors\.{key}\..*{reason}"):
+        if reader == "steps":
+            RecordedRun(folder)
+        else:
+            propose(torch.nn.Linear(1, 1), folder, lambda ids: ids)
 
 
 def test_inspector_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
