@@ -105,8 +105,7 @@ def _side_by_side(again: Again, outputs: Outputs, runs: int, seed: str) -> Simul
     simulation = Simulation(runs, Normals(seed), truncating=runs)
     try:
         rerun = again(run_rounded(simulation))
-    except _NO_ROOM as error:
-        _make_room(error)
+    except _NO_ROOM:
         return None
     named = outputs(rerun.result, rerun.twin)
     stacks = {name: stack_of(simulation, tensor) for name, (tensor, _) in named.items()}
@@ -133,8 +132,7 @@ def _groups(
         )
         try:
             rerun = again(run_rounded(simulation, given))
-        except _NO_ROOM as error:
-            _make_room(error)
+        except _NO_ROOM:
             if now == 1:
                 raise
             size = now // 2
@@ -146,11 +144,6 @@ def _groups(
         done += now
     whole = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     return whole, operations
-
-
-def _make_room(error: Exception) -> None:
-    if not isinstance(error, TooLargeError):
-        truncation.forget()
 
 
 def stack_of(simulation: Simulation, t: torch.Tensor) -> torch.Tensor:
