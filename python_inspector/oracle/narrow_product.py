@@ -22,10 +22,15 @@ def is_narrow(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def narrow_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """a [..., rows, terms] @ b [terms, columns] of one 16-bit dtype, in float32."""
-    if _TO_FLOAT32 is None or not a.is_cuda:
-        return torch.matmul(a.float(), b.float())
-    flat: torch.Tensor = _TO_FLOAT32(a.reshape(-1, a.shape[-1]), b, torch.float32)
-    return flat.unflatten(0, a.shape[:-1])
+    if _TO_FLOAT32 is not None and not is_host(a.device):
+        try:
+            flat: torch.Tensor = _TO_FLOAT32(a.reshape(-1, a.shape[-1]), b, torch.float32)
+            return flat.unflatten(0, a.shape[:-1])
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except RuntimeError:  # a device or a build that has no such product
+            pass
+    return torch.matmul(a.float(), b.float())
 
 
 def product_of_stack(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

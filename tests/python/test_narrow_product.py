@@ -64,6 +64,27 @@ def test_magnitudes_have_six_digits() -> None:
     assert torch.allclose(found.double(), product(a, b, magnitudes=True), rtol=1e-5, atol=0)
 
 
+def test_tensor_cores_are_asked_where_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    def to_float32(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        asked.append(a.shape)
+        if errors:
+            raise errors.pop()
+        return torch.matmul(a.to(dtype), b.to(dtype))
+
+    asked: list[torch.Size] = []
+    errors: list[Exception] = []
+    monkeypatch.setattr(module, "_TO_FLOAT32", to_float32)
+    stack, b = stack_of(torch.bfloat16), randn(512, 40, seed=2).bfloat16()
+    expected = torch.matmul(stack.float(), b.float())
+    for error in ([], [NotImplementedError("no kernel")], [RuntimeError("not on this device")]):
+        errors += error
+        assert torch.allclose(narrow_product(stack, b), expected, rtol=1e-5, atol=1e-4)
+    assert asked == [(8 * 30, 512)] * 3
+    errors.append(torch.cuda.OutOfMemoryError("fewer kernels may still fit"))
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        narrow_product(stack, b)
+
+
 def test_what_is_wider_or_lies_on_a_host_is_not_multiplied_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
