@@ -226,11 +226,7 @@ class Leftover:
         if head.get("journal") != VERSION:
             where, there, here = "journal", head.get("journal"), VERSION
         if where:
-            raise ResumeError(
-                f"{self.folder / JOURNAL}: {where} is {json.dumps(there)}, this run has "
-                f"{json.dumps(here)}: resume with what the recording was begun with, or leave out "
-                "--resume to record anew"
-            )
+            raise other_run(self.folder / JOURNAL, where, there, here)
 
     def finished(self) -> list[Finished]:
         """The checkpoints up to the first of which a line or payload is damaged; the files end with
@@ -294,6 +290,14 @@ def find_leftover(out: Path) -> Leftover | None:
     if running is not None:
         raise ResumeError(f"{out} is being recorded by a process that still runs ({running})")
     return None
+
+
+def other_run(source: Path, where: str, there: Any, here: Any) -> ResumeError:
+    """That what `source` says of its run differs from this one in the field `where`."""
+    return ResumeError(
+        f"{source}: {where} is {json.dumps(there)}, this run has {json.dumps(here)}: resume with "
+        "what the recording was begun with, or leave out --resume to record anew"
+    )
 
 
 def difference(there: Any, here: Any, where: str = "run") -> tuple[str, Any, Any] | None:

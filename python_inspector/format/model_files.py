@@ -139,8 +139,8 @@ def open_files(folder: Path, recording: Mapping[str, Any]) -> dict[str, Safetens
     """The checked headers of a recording's files: "tensors", "weights", "model:<name>".
 
     FormatError where one is missing or has another size, or where a tensor does not fit the one
-    whose payload it has. Weights by reference are sought in the
-    folder that the environment variable PLUMB_WEIGHTS names, else where the recording says.
+    whose payload it has. Weights by reference are sought in the folder that the environment
+    variable PLUMB_WEIGHTS names, else where the recording says.
     """
     require_shared(folder / "recording.json", recording.get("tensors", {}))
     files = {name: read_header(folder / e["path"]) for name, e in recording["files"].items()}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from python_inspector.errors import ResumeError
-from python_inspector.format.journal import difference
+from python_inspector.format.journal import difference, other_run
 
 SHARE = ".share"
 RECORDING = "recording.json"
@@ -47,11 +47,7 @@ def require_run(folder: Path, run: Mapping[str, Any]) -> None:
         ) from None
     found = difference(said, _common(run))
     if found is not None:
-        where, there, here = found
-        raise ResumeError(
-            f"{folder}: {where} is {json.dumps(there)}, this run has {json.dumps(here)}: resume "
-            "with what the recording was begun with, or leave out --resume to record anew"
-        )
+        raise other_run(folder, *found)
 
 
 def _common(run: Mapping[str, Any]) -> dict[str, Any]:

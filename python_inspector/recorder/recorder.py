@@ -110,7 +110,7 @@ class Recorder:
             reruns, stored = Reruns(), {}
             if event.is_made:
                 if again is not None:
-                    self._is_shared()
+                    self._forget_losses()
                     reruns = self._rerun(path, function, block, again)
                 stored = self._operands.refs(block.inputs)
             results = block.outputs(result, _same)
@@ -253,7 +253,8 @@ class Recorder:
         frame.block = block
         frame.event = event = self._resume.begin(frame.path, block, again, self._step)
         if event.is_made:
-            outermost = not self._is_shared()
+            self._forget_losses()
+            outermost = self._shares is None
             if outermost:
                 self._shares = frame
             with truncation.keeping(outermost):
@@ -261,13 +262,11 @@ class Recorder:
             frame.stored = self._operands.refs(block.inputs)
         self._resume.begun(event)
 
-    def _is_shared(self) -> bool:
-        """Whether what truncation loses was worked out for a block that is still running; what was
-        for one that is over is forgotten."""
-        if any(frame is self._shares for frame in self.stack):
-            return True
-        truncation.forget()
-        return False
+    def _forget_losses(self) -> None:
+        """What truncation loses in a block that is over."""
+        if all(frame is not self._shares for frame in self.stack):
+            self._shares = None
+            truncation.forget()
 
     def _taken(
         self, path: str, block: Block, again: Again | None
