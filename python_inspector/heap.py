@@ -1,9 +1,10 @@
-"""What a process does with memory that is freed: C's heap, and Python's collector."""
+"""What a process does with memory that is freed: C's heap, CUDA's, and Python's collector."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,14 @@ def keep_freed_memory() -> None:
         return
     mallopt(_MMAP_THRESHOLD, _LARGE)
     mallopt(_TRIM_THRESHOLD, _LARGEST)
+
+
+def share_device() -> None:
+    """torch's memory on a GPU is freed in pages, not in whole allocations: what other processes
+    find taken is what this one uses. Does nothing where somebody said how it is to be, or where
+    torch is there already."""
+    if sys.platform == "linux" and "torch" not in sys.modules:
+        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
 
 
 @contextmanager

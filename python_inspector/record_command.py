@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from python_inspector.errors import UsageError
-from python_inspector.heap import lasting_imports, rarely_collect
+from python_inspector.heap import lasting_imports, rarely_collect, share_device
 from python_inspector.imports import only_what_is_needed
 from python_inspector.stretches import Stretch, stretch_of
 
@@ -199,6 +199,8 @@ def record(options: argparse.Namespace) -> int:
 
 
 def _record(options: argparse.Namespace, helpers: Helpers) -> int:
+    if options.own_process:
+        share_device()
     with lasting_imports():
         from python_inspector.models import accelerator
 

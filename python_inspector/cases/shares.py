@@ -23,18 +23,23 @@ CORES = 4
 """Of one process: its own, and threads that hash and write."""
 ROOM = 8 << 30
 """Bytes of an accelerator that one process needs beside twice the weights."""
+LARGEST = 3
+"""One of them may make outputs, such as a prompt's logits, whose samples take one part in so many
+of its memory."""
 
-# Measured on one H200 with 16 slow cores: a decode step of Gemma-2-2B takes 2.1 s, of its 512
-# tokens a layer 0.5 s and what stands behind the layers, six outputs of 131 M elements, 5.5 s;
-# loading its 5.2 GB takes 1.3 s.
-LAYER = 0.08
+# Measured on one H200 with 16 slow cores: a decode step of Gemma-2-2B takes 2.9 s, of its 512
+# tokens a layer 0.43 s and what stands behind the layers, six outputs of 131 M elements, 2.8 s;
+# loading its 5.2 GB takes 1.3 s. Four processes take twice as long, each for all of that.
+LAYER = 0.11
 """Seconds that the calls in a layer take whatever their size, with 16 simulated kernels."""
 BEHIND = 0.03
 """And those behind the layers."""
 SKIPPED = 0.15 * LAYER
 """That they take where they are not recorded, for those who record what comes behind."""
-ELEMENT = 8e-9
-"""Of each element of an output."""
+ELEMENT = 6.5e-9
+"""Of each element of an output in a layer."""
+ELEMENT_BEHIND = 3.5e-9
+"""And behind the layers, where products are few."""
 STARTED = 0.5
 """By which each process slows down the others while it starts."""
 LOADED = 4e9
@@ -70,7 +75,9 @@ def sensible(device: str, model: str, work: float) -> int:
     if memory is None or work < LEAST:
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    most = min((cores or 1) // CORES, memory // (2 * weights + ROOM))
+    each = 2 * weights + ROOM
+    beside_largest = (memory - memory // LARGEST) // each
+    most = min((cores or 1) // CORES, memory // each, 1 + beside_largest)
     count, start = 1, STARTED + weights / LOADED
     while count < most and work / count - work / (count + 1) > start:
         count += 1
@@ -117,7 +124,7 @@ def works(options: Namespace, calls: Sequence[int]) -> Iterator[tuple[Place, flo
             elements = _in_layer(options, config, layer, tokens, keys)
             yield (call, layer), share * (LAYER + elements * ELEMENT) * _is_wanted(options, layer)
         elements = _rows(options, tokens) * _behind(config)
-        yield (call, layers), share * (BEHIND + elements * ELEMENT)
+        yield (call, layers), share * (BEHIND + elements * ELEMENT_BEHIND)
 
 
 def _config(model: str) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,6 +12,9 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 SMALL = 1 << 20
 """Bytes up to which tensors come to the host at once, rather than beside the run."""
+
+STAGED = 16 << 20
+"""Bytes that a thread copies to the host at a time."""
 
 
 def near(tensors: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
@@ -72,21 +76,58 @@ class HostCopy:
         """The copy on the host; may be asked for once.
 
         An accelerator that copies to ordinary memory does so in its run's stream, at a fraction of
-        what its bus takes, and lets nothing else run. So it goes to pinned memory, in a stream of
-        its own.
+        what its bus takes, and lets nothing else run. So it goes through pinned memory, in a stream
+        of its own. That is little memory and stays: no other call of CUDA goes on while it comes.
         """
         own, self._own = self._own, torch.empty(0)
         if self._ready is None:
             return own
-        host = torch.empty(own.shape, dtype=own.dtype, pin_memory=True)
+        host = torch.empty(own.shape, dtype=own.dtype)
         stream = _stream(own.device)
         stream.wait_event(self._ready)
-        with torch.cuda.stream(stream):
-            host.copy_(own, non_blocking=True)
-            done = torch.cuda.Event(blocking=True)  # the waiting thread leaves its core to others
-            done.record(stream)
-        done.synchronize()
+        done = torch.cuda.Event(blocking=True)  # the waiting thread leaves its core to others
+        with torch.cuda.stream(stream), _pinned.one() as buffer:
+
+            def arrived() -> None:
+                done.record(stream)
+                done.synchronize()
+
+            copy_through(buffer, own, host, arrived)
         return host
+
+
+def copy_through(
+    buffer: torch.Tensor, source: torch.Tensor, to: torch.Tensor, arrived: Callable[[], None]
+) -> None:
+    """Copies a contiguous tensor to another, as many bytes at a time as the buffer has; `arrived`
+    waits until they are there."""
+    parts = [t.reshape(-1).view(torch.uint8).split(len(buffer)) for t in (source, to)]
+    for part, place in zip(*parts, strict=True):
+        staged = buffer[: len(part)]
+        staged.copy_(part, non_blocking=True)
+        arrived()
+        place.copy_(staged)
+
+
+class _Pinned:
+    """Buffers of pinned memory, as many as there are threads that copy at once."""
+
+    def __init__(self) -> None:
+        self._free: list[torch.Tensor] = []
+
+    @contextmanager
+    def one(self) -> Iterator[torch.Tensor]:
+        try:
+            buffer = self._free.pop()
+        except IndexError:
+            buffer = torch.empty(STAGED, dtype=torch.uint8, pin_memory=True)
+        try:
+            yield buffer
+        finally:
+            self._free.append(buffer)
+
+
+_pinned = _Pinned()
 
 
 @functools.cache

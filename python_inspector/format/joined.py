@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import mmap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,10 @@ def join(writer: RecordingWriter, folder: Path, weight_of: WeightOf) -> None:
     traces = recording["traces"]
     read = _mapped(folder / recording["files"]["tensors"]["path"])
     taken = _Taken(writer, recording["tensors"], read, weight_of)
-    for key in sorted(recording["tensors"], key=_number):
-        taken.key_of(key)  # in the order in which one process would have stored them
+    keys = sorted(recording["tensors"], key=_number)  # as one process would have stored them
+    taken.begin_weights(keys)
+    for key in keys:
+        taken.key_of(key)
     for checkpoint in recording["checkpoints"]:
         entry = with_keys_of(checkpoint, taken.key_of)
         if "trace" in entry:
@@ -93,6 +95,12 @@ class _Taken:
             entry = self._table[key]
             self._keys[key] = self._weight(entry) if "name" in entry else self._tensor(key, entry)
         return self._keys[key]
+
+    def begin_weights(self, keys: Iterable[str]) -> None:
+        """Threads hash them beside what else is taken: gigabytes, one after the other otherwise."""
+        for entry in (self._table[key] for key in keys):
+            if "name" in entry:
+                self._writer.weight(entry["name"], self._weight_of(entry["name"]))
 
     def _tensor(self, key: str, entry: Mapping[str, Any]) -> str:
         if "generator" not in entry:

@@ -26,6 +26,7 @@ import torch
 
 from python_inspector.errors import ResumeError
 from python_inspector.format.host_copy import HostCopy
+from python_inspector.format.mapped_writes import write_mapped
 from python_inspector.format.payload import (
     OutputFile,
     Payload,
@@ -252,7 +253,8 @@ class Spool:
     def _write(self, entry: _Entry) -> None:
         try:
             if entry.data is not None and entry.offset is not None:
-                write_all(self._file, memoryview(entry.data), entry.offset)
+                way = write_mapped if entry.room else write_all
+                way(self._file, memoryview(entry.data), entry.offset)
             self._resolve(entry.stored, entry.payload)
         except BaseException as error:
             self._fail(error)

@@ -37,6 +37,12 @@ def _copy(parameters: Sequence[torch.nn.Parameter], device: torch.device) -> Non
                 is_on_host_too(parameter, here)
 
 
+def give_back(device: torch.device) -> None:
+    """Memory that tensors no longer use, for other processes."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
 @contextmanager
 def starting(name: str) -> Iterator[None]:
     """Beside what is done inside, a CUDA device starts, with what a recording uses of it: more than

@@ -30,8 +30,9 @@ LIMIT = 1 << 26
 """Elements of a float64 stack of samples, on a CPU."""
 LIMIT_ON_DEVICE = 1 << 29
 """The same on an accelerator with little memory."""
-SHARE_OF_DEVICE = 12
-"""On others a stack may take one part in so many of it."""
+SHARE_OF_DEVICE = 24
+"""On others a stack may take one part in so many of it: five or six of its size are there at once,
+and other processes record beside this one."""
 
 
 class TooLargeError(RuntimeError):

@@ -29,6 +29,9 @@ _LOSSES = 1 << 26
 _LOSSES_ON_DEVICE = 1 << 28
 _SHARED_ON_DEVICE = 1 << 27
 """Elements whose losses are kept for the parts of a block, there."""
+_WIDE_ON_DEVICE = 1 << 27
+"""Elements of a weight of which the losses are worked out at once, there: a head's float64 copies
+take as much memory as all else."""
 _NEAR = 2.0**-6
 """Inputs that differ by so much of their size lose as much."""
 _GROUP = 4
@@ -151,10 +154,17 @@ def _is_near(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def loss(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """What a @ b loses by truncation, and the variance of that if every cut fell anywhere."""
-    a, b = a.double(), b.double()
-    exact = torch.matmul(a, b)
+    a = a.double()
     every = is_host(a.device) or a.shape[-1] <= _FEW * BLOCK
-    lost, squares = _every_cut(a, b, exact) if every else _some_cuts(a, b, exact)
+    width = b.shape[-1]
+    if b.ndim == 2 and not is_host(b.device):
+        width = max(1, _WIDE_ON_DEVICE // b.shape[0])
+    found = []
+    for columns in b.split(width, -1):
+        columns = columns.double()
+        exact = torch.matmul(a, columns)
+        found.append(_every_cut(a, columns, exact) if every else _some_cuts(a, columns, exact))
+    lost, squares = (torch.cat(parts, -1) for parts in zip(*found, strict=True))
     return lost, squares * (2.0**-46 / 12)
 
 

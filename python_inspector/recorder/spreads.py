@@ -16,6 +16,7 @@ import torch
 
 from python_inspector.format.host_copy import is_host
 from python_inspector.format.recording import Later
+from python_inspector.models.accelerator import give_back
 from python_inspector.oracle.spread import judged, spreads_of, spreads_of_kinds
 
 MOST = 1 << 10
@@ -26,6 +27,8 @@ ROOM_ON_DEVICE = 1 << 26
 """The same on an accelerator."""
 WAITING = 4
 """Rooms of samples that wait at most."""
+MANY = 16
+"""Rooms of samples that took much of an accelerator's memory."""
 SECONDS = 5.0
 """How long one waits at most while others come: so much of a killed run is made again."""
 
@@ -78,19 +81,28 @@ class Spreads:
 
     def settle(self) -> None:
         """Fills in all that wait."""
-        with torch._C.DisableTorchFunction():  # the recorder's mode need not see its arithmetic
-            for (axes, _, _), outputs in self._waiting.items():
-                room = _room(outputs[0].oracle.device)
-                step = max(1, room // max(1, outputs[0].samples.numel()))
-                for start in range(0, len(outputs), step):
-                    _fill(axes, outputs[start : start + step])
+        waiting, large = self._waiting, self._rooms > MANY
+        devices = {outputs[0].oracle.device for outputs in waiting.values()}
         self._waiting, self._count, self._rooms = {}, 0, 0.0
+        with torch._C.DisableTorchFunction():  # the recorder's mode need not see its arithmetic
+            _fill_all(waiting)
+        waiting.clear()
+        for device in devices if large else ():
+            give_back(device)
         while self._then:
             self._then.pop(0)()
 
 
 _Like = tuple[tuple[str, ...], torch.Size, tuple[Any, ...]]
 """Axes, shape, and what else outputs have in common whose statistics are made at once."""
+
+
+def _fill_all(waiting: dict[_Like, list[_Output]]) -> None:
+    for (axes, _, _), outputs in waiting.items():
+        room = _room(outputs[0].oracle.device)
+        step = max(1, room // max(1, outputs[0].samples.numel()))
+        for start in range(0, len(outputs), step):
+            _fill(axes, outputs[start : start + step])
 
 
 def _fill(axes: tuple[str, ...], outputs: list[_Output]) -> None:

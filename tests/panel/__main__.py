@@ -22,7 +22,7 @@ FAILED, USAGE = 1, 2
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     devices, keep = tuple(options.device), options.keep.resolve()
-    panel = Panel(options.seed, options.harness, devices, keep, options.rows)
+    panel = Panel(options.seed, options.harness, devices, keep, options.rows, options.record_on)
     indices = options.only or range(options.first, options.first + options.count)
     start = time.monotonic()
     trials = _run(panel, indices, options)
@@ -45,6 +45,7 @@ def _run(panel: Panel, indices: Sequence[int], options: argparse.Namespace) -> l
     given = [w for device in options.device for w in ("--device", device)]
     options_again = given if options.device != _DEVICES else []
     options_again += [] if options.rows is None else ["--rows", str(options.rows)]
+    options_again += [] if options.record_on == "cpu" else ["--record-on", options.record_on]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(options.jobs, context, initializer=prepare) as pool:
         for done in as_completed([pool.submit(run_trial, panel, i) for i in indices]):
@@ -87,6 +88,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="N",
         help="record N tokens of a call (`inspector record --rows`, not chained); then every "
         "recording's params are also edited, and an edit that no verdict notices is a failure",
+    )
+    parser.add_argument(
+        "--record-on",
+        default="cpu",
+        metavar="cuda:0",
+        help="where models run and are recorded (cpu); recordings of a GPU go other ways there",
     )
     parser.add_argument("--jobs", type=_positive, default=os.cpu_count(), help="processes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all of it, as JSON")

@@ -16,6 +16,7 @@ import torch
 
 from python_inspector import RecordError, record
 from python_inspector.errors import FormatError
+from python_inspector.models import accelerator
 from python_inspector.models.inputs import run_model
 from tests.panel.draw import Draw, draw
 from tests.panel.edits import edits_of
@@ -77,6 +78,8 @@ class Panel:
     folder: Path
     rows: int | None = None
     """Record only so many tokens of a call; then recordings are also edited."""
+    record_on: str = "cpu"
+    """Where models run and are recorded."""
 
     def ways(self, drawn: Draw) -> list[tuple[str, ...]]:
         """The harness's options, a list for each run. Fused ops run as their parts, too, except on
@@ -109,7 +112,7 @@ def run_trial(panel: Panel, index: int) -> Trial:
     trial = Trial(index, drawn.about(), drawn.dtype)
     shutil.rmtree(folder, ignore_errors=True)
     try:
-        _record(drawn, folder, panel.rows)
+        _record(drawn, folder, panel.rows, panel.record_on)
     except (RecordError, FormatError) as error:
         trial.skipped = " ".join(str(error).split())
         return trial
@@ -128,8 +131,8 @@ def run_trial(panel: Panel, index: int) -> Trial:
     return trial
 
 
-def _record(drawn: Draw, folder: Path, rows: int | None) -> None:
-    model = drawn.model()
+def _record(drawn: Draw, folder: Path, rows: int | None, device: str) -> None:
+    model = accelerator.move(drawn.model(), torch.device(device))
     chained, seed = drawn.chained and rows is None, drawn.weight_seed
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,8 +1,10 @@
-"""What a process does with memory that is freed: Python's collector while modules are imported."""
+"""What a process does with memory that is freed: Python's collector while modules are imported, and
+torch's memory on a GPU."""
 
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import weakref
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from python_inspector.heap import lasting_imports, rarely_collect
+from python_inspector.heap import lasting_imports, rarely_collect, share_device
 
 
 class Holds:
@@ -86,3 +88,20 @@ def test_garbage_is_looked_for_rarely_but_still() -> None:
     while gone() is not None and len(kept) < 100_000:
         kept.append([])
     assert usual[0] < len(kept) < 100_000
+
+
+@pytest.mark.parametrize(("imported", "given"), [(False, None), (True, None), (False, "max:1")])
+def test_freed_memory_of_a_gpu_is_for_other_processes(
+    imported: bool, given: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless somebody wants something else, or it is too late."""
+    name = "PYTORCH_ALLOC_CONF"
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv(name, given or "")
+    if given is None:
+        monkeypatch.delenv(name)
+    if not imported:
+        monkeypatch.delitem(sys.modules, "torch", raising=False)
+    share_device()
+    expected = given or (None if imported else "expandable_segments:True")
+    assert os.environ.get(name) == expected

@@ -1,4 +1,5 @@
-"""Small tensors of an accelerator on the host: all in one copy, each with its own bits."""
+"""Tensors of an accelerator on the host: small ones in one copy, large ones in parts, each with its
+own bits."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from python_inspector.format import host_copy
-from python_inspector.format.host_copy import SMALL, near
+from python_inspector.format.host_copy import SMALL, copy_through, near
 
 
 @pytest.fixture
@@ -88,3 +89,42 @@ def test_on_the_host_they_stay_themselves() -> None:
     found = near(given)
     assert are_these(found, given)
     assert found is not given
+
+
+@pytest.mark.parametrize("size", [1, 24, 7, 1 << 12])
+def test_a_large_tensor_comes_in_parts(size: int) -> None:
+    """Whatever the buffer's size has to do with that of an item."""
+    buffer = torch.full((size,), 0xA5, dtype=torch.uint8)
+    for t in every_kind():
+        if t is None:
+            continue
+        source = t.detach().contiguous()
+        to = torch.empty(source.shape, dtype=source.dtype)
+        parts: list[int] = []
+        copy_through(buffer, source, to, lambda parts=parts: parts.append(1))  # type: ignore[misc]
+        require_same([to], [source])
+        assert len(parts) == max(1, -(-source.numel() * source.element_size() // size))
+
+
+def test_a_part_is_taken_when_it_has_arrived() -> None:
+    """Until then the buffer holds something else."""
+    source, to = torch.arange(100), torch.zeros(100, dtype=torch.int64)
+    buffer = torch.zeros(64, dtype=torch.uint8)
+    late: list[torch.Tensor] = []
+
+    class Late(torch.Tensor):
+        """A buffer that what is copied to comes to when it is waited for."""
+
+        def copy_(self, part: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+            assert non_blocking
+            late.append(part)
+            return self
+
+    slow = buffer.as_subclass(Late)
+
+    def arrived() -> None:
+        part = late.pop()
+        buffer[: len(part)] = part
+
+    copy_through(slow, source, to, arrived)
+    assert torch.equal(to, source)

@@ -111,8 +111,8 @@ def test_work_grows_with_what_is_recorded(tmp_path: Path) -> None:
     folder = published(tmp_path, "gemma-2-2b")
     few, many = found(folder, "--tokens 8"), found(folder, "--tokens 512")
     rows = found(folder, "--tokens 512 --rows 16")
-    assert many[0, 3] > 4 * few[0, 3]
-    assert many[0, 26] > 10 * many[0, 3]
+    assert many[0, 3] > 3 * few[0, 3]
+    assert many[0, 26] > 6 * many[0, 3]
     assert rows[0, 0] == many[0, 0] and rows[0, 25] == many[0, 25]
     assert rows[0, 3] < 2 * few[0, 3] and rows[0, 26] < many[0, 26] / 20
     whole = found(folder, "--tokens 512 --rows 16 --whole-layers 3")
@@ -181,6 +181,8 @@ def test_what_takes_one_process(words: str, tmp_path: Path) -> None:
         ("cuda:0", 16, 80, 4),
         ("cuda", 9, 80, 2),
         ("cuda", 3, 80, 1),
+        ("cuda", 32, 80, 4),
+        ("cuda", 32, 100, 5),
         ("cuda", 16, 32, 2),
         ("cuda", 16, 31, 1),
         ("cpu", 16, 80, 1),
@@ -190,7 +192,8 @@ def test_as_many_as_there_is_room_for(
     device: str, cores: int, gigabytes: int, expected: int, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """4 cores each, and of the device's memory twice the weights, which are 4 GiB, and 8 GiB."""
+    """4 cores each, and of the device's memory twice the weights, which are 4 GiB, and 8 GiB; one
+    of them may take a third."""
     monkeypatch.setattr(
         shares, "memory_of", lambda name: gigabytes << 30 if "cuda" in name else None
     )

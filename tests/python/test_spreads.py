@@ -127,3 +127,17 @@ def test_a_mask_that_the_run_changes_afterwards() -> None:
     mask.fill_(True)
     waiting.settle()
     assert entry == expected
+
+
+@pytest.mark.parametrize(("rooms", "times"), [(2, 0), (20, 1)])
+def test_memory_that_large_outputs_took_is_given_back(
+    rooms: int, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_back: list[torch.device] = []
+    monkeypatch.setattr(spreads, "give_back", given_back.append)
+    oracle, axes, valid, samples = an_output(0)
+    monkeypatch.setattr(spreads, "ROOM", samples.numel() // rooms)
+    waiting = Spreads()
+    waiting.of(oracle, axes, valid, samples, 1)
+    waiting.settle()
+    assert given_back == [oracle.device] * times

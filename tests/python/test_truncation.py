@@ -71,6 +71,29 @@ def test_an_accelerator_loses_as_much_by_truncation(
         assert float(its_variance.mean() / variance.mean()) == pytest.approx(1, rel=0.02)
 
 
+@pytest.mark.parametrize("columns", [1, 7, 100, 399])
+def test_a_wide_weight_loses_in_parts_what_it_does_as_a_whole(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A head's float64 copies would take as much memory as all else: whatever the device holds."""
+    monkeypatch.setattr(truncation, "is_host", lambda device: False)
+    a, b = randn(3, 2304), randn(2304, 400, seed=1).bfloat16()
+    whole, its_variance = truncation.loss(a, b)
+    monkeypatch.setattr(truncation, "_WIDE_ON_DEVICE", columns * 2304 + 1)
+    widths: list[int] = []
+    some_cuts = truncation._some_cuts
+
+    def watched(*operands: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        widths.append(operands[1].shape[-1])
+        return some_cuts(*operands)
+
+    monkeypatch.setattr(truncation, "_some_cuts", watched)
+    parts, their_variance = truncation.loss(a, b)
+    assert max(widths) == columns and sum(widths) == 400
+    assert float((parts - whole).norm() / whole.norm()) < 0.01  # sums in another order
+    assert torch.allclose(their_variance, its_variance)
+
+
 @pytest.mark.parametrize("terms", [1, 16, 24, 64, 128])
 def test_an_accelerator_cuts_short_sums_as_the_host(
     terms: int, monkeypatch: pytest.MonkeyPatch
