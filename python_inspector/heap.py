@@ -31,9 +31,8 @@ def keep_freed_memory() -> None:
 
 
 def share_device() -> None:
-    """torch's memory on a GPU is freed in pages, not in whole allocations: what other processes
-    find taken is what this one uses. Does nothing where somebody said how it is to be, or where
-    torch is there already."""
+    """torch takes a GPU's memory page by page: its cache has fewer gaps, which other processes
+    cannot use. Does nothing where PYTORCH_ALLOC_CONF is set, or where torch was imported."""
     if sys.platform == "linux" and "torch" not in sys.modules:
         os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
 

@@ -28,7 +28,7 @@ ROOM_ON_DEVICE = 1 << 26
 WAITING = 4
 """Rooms of samples that wait at most."""
 MANY = 16
-"""Rooms of samples that took much of an accelerator's memory."""
+"""Rooms of samples whose memory, once they are done, an accelerator's other processes need."""
 SECONDS = 5.0
 """How long one waits at most while others come: so much of a killed run is made again."""
 

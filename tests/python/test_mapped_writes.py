@@ -54,12 +54,19 @@ def test_threads_that_write_at_once_leave_each_others_bytes(file: int) -> None:
     assert content(file) == b"".join(pieces)
 
 
-def test_where_no_room_can_be_promised_it_is_written_as_ever(
-    file: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("reserves", [False, True])
+def test_a_file_system_that_cannot_reserve_or_map_is_written_to_as_ever(
+    reserves: bool, file: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mapped_writes, "_has_room", lambda *place: False)
-    monkeypatch.setattr(mapped_writes.mmap, "mmap", None)
+    def refused(*arguments: object, **options: object) -> None:
+        asked.append(arguments)
+        raise OSError(errno.ENODEV, "no such device")
+
+    asked: list[object] = []
+    monkeypatch.setattr(mapped_writes, "_reserve", lambda *place: reserves)
+    monkeypatch.setattr(mapped_writes.mmap, "mmap", refused)
     write_mapped(file, memoryview(b"content"), 3)
+    assert len(asked) == reserves
     assert content(file) == b"\0\0\0content"
 
 

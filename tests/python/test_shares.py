@@ -108,6 +108,7 @@ def test_the_layers_of_a_described_model_are_places(tmp_path: Path) -> None:
 
 
 def test_work_grows_with_what_is_recorded(tmp_path: Path) -> None:
+    """The ratios are those measured on an H200 (shares.py)."""
     folder = published(tmp_path, "gemma-2-2b")
     few, many = found(folder, "--tokens 8"), found(folder, "--tokens 512")
     rows = found(folder, "--tokens 512 --rows 16")
