@@ -103,16 +103,6 @@ std::vector<T> shared_zeros(size_t n) {
   return out;
 }
 
-template <class T>
-std::vector<T> shared_copy(const std::vector<T>& from) {
-  if (!LoopThreads::current()) return from;
-  std::vector<T> out = shared_zeros<T>(from.size());
-  shared_loop(from.size(), [&](size_t begin, size_t end) {
-    std::copy(from.data() + begin, from.data() + end, out.data() + begin);
-  });
-  return out;
-}
-
 // What make(begin, end) gives for parts of the elements [0, n), in their order.
 template <class Make>
 auto shared_parts(size_t n, const Make& make) {

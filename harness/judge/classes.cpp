@@ -1,6 +1,7 @@
 #include "harness/judge/classes.h"
 
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "kernels/shared_loop.h"
@@ -57,7 +58,14 @@ ClassCheck check_classes(const std::vector<double>& y, const std::vector<double>
   const double largest = info(storage).max;
   const auto check_part = [&](size_t begin, size_t end) {
     ClassCheck out;
+    int64_t ordinary = 0;  // valid, and all three finite
     for (size_t i = begin; i < end; ++i) {
+      const double bound = std::numeric_limits<double>::max();
+      if (valid[i] && std::fabs(y[i]) <= bound && std::fabs(reference[i]) <= bound &&
+          std::fabs(o[i]) <= largest) {
+        ++ordinary;
+        continue;
+      }
       const ValueClass of_y = class_of(y[i]);
       const ValueClass of_reference = class_of(reference[i]);
       if (!valid[i]) {
@@ -82,6 +90,9 @@ ClassCheck check_classes(const std::vector<double>& y, const std::vector<double>
       const bool overflowed = of_reference != ValueClass::finite;
       if (overflowed && std::isnan(o[i]) && of_y == ValueClass::finite) ++out.unknown_oracle;
     }
+    out.y.finite += ordinary;
+    out.reference.finite += ordinary;
+    out.rounded.finite += ordinary;
     return out;
   };
   ClassCheck out;

@@ -8,8 +8,21 @@
 namespace plumb::harness {
 namespace {
 
-constexpr int kLowestOctave = -4;
 constexpr int64_t kFar = int64_t{1} << 62;
+
+// The bits of 2^exponent.
+uint64_t exponent_bits(int exponent) { return static_cast<uint64_t>(exponent + 1023) << 52; }
+
+// Normal results that cannot overflow: the significand is rounded to nearest even on the bits.
+void round_normal(const DTypeInfo& format, const double* x, size_t n, double* out) {
+  const int dropped = 53 - format.significand_bits;
+  const uint64_t half = (uint64_t{1} << (dropped - 1)) - 1;
+  for (size_t i = 0; i < n; ++i) {
+    const auto bits = std::bit_cast<uint64_t>(x[i]);
+    const uint64_t odd = (bits >> dropped) & 1;
+    out[i] = std::bit_cast<double>((bits + half + odd) >> dropped << dropped);
+  }
+}
 
 // A monotone integer for a finite value of a floating dtype: neighbours differ by one, zero is
 // zero.
@@ -17,8 +30,7 @@ int64_t ordinal(const DTypeInfo& format, double x) {
   const double magnitude = std::fabs(x);
   const int mantissa_bits = format.significand_bits - 1;
   int64_t out = 0;
-  const auto smallest = static_cast<uint64_t>(format.min_exponent + 1023) << 52;
-  if (magnitude < std::bit_cast<double>(smallest)) {
+  if (magnitude < std::bit_cast<double>(exponent_bits(format.min_exponent))) {
     out = static_cast<int64_t>(std::ldexp(magnitude, mantissa_bits - format.min_exponent));
   } else {
     // The bits of normal doubles, cut to the format's significand, count its values one by one.
@@ -30,11 +42,6 @@ int64_t ordinal(const DTypeInfo& format, double x) {
 }
 
 }  // namespace
-
-int octave_of(double z) {
-  const auto exponent = static_cast<int>((std::bit_cast<uint64_t>(z) >> 52) & 0x7ff) - 1023;
-  return std::clamp(exponent - kLowestOctave + 1, 0, kOctaves - 1);
-}
 
 double octave_quantile(const std::vector<int64_t>& octaves, double p) {
   int64_t total = 0;
@@ -68,18 +75,27 @@ int64_t ulp_distance(DType dtype, double a, double b) {
 }
 
 double round_quickly(DType dtype, double x) {
-  if (dtype == DType::f64) return x;
-  if (dtype == DType::f32) return static_cast<double>(static_cast<float>(x));
+  double out = 0;
+  round_all(dtype, &x, 1, &out);
+  return out;
+}
+
+void round_all(DType dtype, const double* x, size_t n, double* out) {
   const DTypeInfo& format = info(dtype);
-  if (!format.floating) return std::nearbyint(x);
-  const auto bits = std::bit_cast<uint64_t>(x);
-  const auto exponent = static_cast<int>((bits >> 52) & 0x7ff) - 1023;
-  // A normal result that cannot overflow: round the significand to nearest even on the bits.
-  if (exponent < format.min_exponent || !(std::fabs(x) < format.max / 2)) return round_to(dtype, x);
-  const int dropped = 53 - format.significand_bits;
-  const uint64_t odd = (bits >> dropped) & 1;
-  const uint64_t rounded = bits + (uint64_t{1} << (dropped - 1)) - 1 + odd;
-  return std::bit_cast<double>(rounded >> dropped << dropped);
+  if (dtype == DType::f64) {
+    std::copy_n(x, n, out);
+  } else if (dtype == DType::f32) {
+    for (size_t i = 0; i < n; ++i) out[i] = static_cast<double>(static_cast<float>(x[i]));
+  } else if (!format.floating) {
+    for (size_t i = 0; i < n; ++i) out[i] = std::nearbyint(x[i]);
+  } else {
+    round_normal(format, x, n, out);
+    const auto smallest = std::bit_cast<double>(exponent_bits(format.min_exponent));
+    for (size_t i = 0; i < n; ++i) {
+      const double size = std::fabs(x[i]);
+      if (!(size >= smallest && size < format.max / 2)) out[i] = round_to(dtype, x[i]);
+    }
+  }
 }
 
 }  // namespace plumb::harness

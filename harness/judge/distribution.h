@@ -1,6 +1,9 @@
 // Histograms of errors whose bins are powers of two.
 #pragma once
 
+#include <algorithm>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -11,7 +14,11 @@ namespace plumb::harness {
 // Octaves of z: bin 0 holds z < 2^-4, bin b holds [2^(b-5), 2^(b-4)) to 2^20, the last one the
 // rest, infinity and NaN.
 inline constexpr int kOctaves = 26;
-int octave_of(double z);
+inline constexpr int kLowestOctave = -4;
+inline int octave_of(double z) {
+  const auto exponent = static_cast<int>((std::bit_cast<uint64_t>(z) >> 52) & 0x7ff) - 1023;
+  return std::clamp(exponent - kLowestOctave + 1, 0, kOctaves - 1);
+}
 // Upper edge of the bin that holds the quantile p of the counted values; 0 for none.
 double octave_quantile(const std::vector<int64_t>& octaves, double p);
 
@@ -26,5 +33,7 @@ int64_t ulp_distance(DType dtype, double a, double b);
 
 // round_to() of kernels/dtype.h, faster for normal results.
 double round_quickly(DType dtype, double x);
+// The same of x[0] to x[n - 1].
+void round_all(DType dtype, const double* x, size_t n, double* out);
 
 }  // namespace plumb::harness

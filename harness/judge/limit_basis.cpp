@@ -63,17 +63,17 @@ CaseArrays load_arrays(const OutputCase& c) {
   a.layout = layout_of(c.y.shape(), c.axes, c.sample ? c.sample->tokens : std::vector<int64_t>());
   a.y = to_matrix(c.y, a.layout);
   if (c.reference.defined()) a.r = to_matrix(c.reference, a.layout);
-  if (c.delta.defined()) a.delta = to_matrix(c.delta, a.layout);
+  const bool f64 = c.y.dtype() == DType::f64;
+  if (c.delta.defined() && f64) a.delta = to_matrix(c.delta, a.layout);
   if (c.model.defined()) a.model = to_matrix(c.model, a.layout);
   a.valid = to_mask(c.valid, c.valid_axes, a.layout);
   if (c.oracle.defined()) {
     a.o = to_matrix(c.oracle, a.layout);
     return a;
   }
-  a.o = shared_copy(a.r);
-  shared_loop(a.delta.size(), [&](size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i) a.o[i] += a.delta[i];
-  });
+  if (!c.reference.defined()) return a;
+  a.o = to_matrix(c.reference, a.layout);
+  if (c.delta.defined()) add_to_matrix(a.o, c.delta, a.layout);
   return a;
 }
 

@@ -12,7 +12,8 @@
 
 namespace plumb::harness {
 
-// The arrays of a case as [rows, columns] doubles; empty where the case has none.
+// The arrays of a case as [rows, columns] doubles; empty where the case has none. delta: of the
+// float64 rule alone.
 struct CaseArrays {
   Layout layout;
   std::vector<double> y, r, delta, o, model;
@@ -39,6 +40,8 @@ class LimitBasis {
 
   // The statistics that stand for S(ref).
   const Statistics& reference() const { return reference_; }
+  // Those of the recorded reference itself, where there is one.
+  const std::optional<Statistics>& recorded() const { return of_r_; }
   const Floors& floors() const { return floors_; }
   // Why the recorded reference is not believed; empty where it is.
   const std::string& suspicion() const { return suspicion_; }

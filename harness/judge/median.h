@@ -28,7 +28,10 @@ double upper_median(size_t n, const Value& value) {
   using Counts = std::array<size_t, kMedianParts>;
   const auto largest_of = [&](size_t begin, size_t end) {
     double out = 0;
-    for (size_t i = begin; i < end; ++i) out = std::fmax(out, value(i));
+    for (size_t i = begin; i < end; ++i) {
+      const double x = value(i);
+      out = x > out ? x : out;  // NaN is not
+    }
     return out;
   };
   const std::vector<double> maxima = shared_parts(n, largest_of);

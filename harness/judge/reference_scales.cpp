@@ -1,15 +1,18 @@
 #include "harness/judge/reference_scales.h"
 
 #include <array>
-#include <numeric>
+#include <limits>
+#include <utility>
 
+#include "harness/judge/error_segments.h"
+#include "harness/judge/lanes.h"
 #include "harness/judge/limits.h"
 #include "harness/judge/median.h"
-#include "harness/judge/sums.h"
 
 namespace plumb::harness {
 namespace {
 
+constexpr double kLargest = std::numeric_limits<double>::max();
 constexpr double kMedianToSigma = 0.6745;  // median |x| of a normal distribution with sigma 1
 
 // Leaves of many values, none of them negative, those that lie next to the middle one, and the
@@ -57,52 +60,97 @@ double median(std::vector<double>& values) {
   return (*std::max_element(values.begin(), middle) + *middle) / 2;
 }
 
-void set_totals(ReferenceScales& s) {
-  struct Totals {
-    double first = 0, max_abs = 0;
-    int64_t n = 0;
-    bool constant = true;
-  };
-  const auto totals_of = [&](size_t begin, size_t end) {
-    Totals out;
-    for (size_t i = begin; i < end; ++i) {
-      if (!s.usable[i]) continue;
-      if (out.n++ == 0) out.first = s.o[i];
-      out.constant = out.constant && s.o[i] == out.first;
-      out.max_abs = std::max(out.max_abs, std::fabs(s.o[i]));
-    }
-    return out;
-  };
-  Totals all;
-  for (const Totals& part : shared_parts(s.o.size(), totals_of)) {
-    if (part.n == 0) continue;
-    if (all.n == 0) all.first = part.first;
-    all.constant = all.constant && part.constant && part.first == all.first;
-    all.max_abs = std::max(all.max_abs, part.max_abs);
-    all.n += part.n;
-  }
-  s.n = all.n;
-  s.constant = all.constant;
-  s.max_abs = all.max_abs;
-  s.sum_o2 = chunked_sum(s.o.size(), [&](size_t i) { return s.usable[i] ? s.o[i] * s.o[i] : 0.0; });
-}
+// What the rows of one part say of all.
+struct Totals {
+  double first = 0, max_abs = 0, sum_o2 = 0;
+  int64_t n = 0;
+  bool constant = true;
 
-void set_row_scales(ReferenceScales& s) {
-  const auto columns = static_cast<size_t>(s.layout.columns);
-  s.row_scale.assign(static_cast<size_t>(s.layout.rows), 0);
-  std::vector<uint8_t> counts(s.row_scale.size(), 0);
-  const LoopParts parts(s.row_scale.size(), 1, s.o.size());
-  for_parts(parts, [&](size_t first_row, size_t end_row, size_t) {
-    std::vector<double> magnitudes;
-    for (size_t row = first_row; row < end_row; ++row) {
-      magnitudes.clear();
-      for (size_t i = row * columns; i < (row + 1) * columns; ++i) {
-        if (s.usable[i]) magnitudes.push_back(std::fabs(s.o[i]));
-      }
-      counts[row] = !magnitudes.empty();
-      if (counts[row]) s.row_scale[row] = median(magnitudes) / kMedianToSigma;
+  void add(const Totals& part) {
+    if (part.n == 0) return;
+    if (n == 0) first = part.first;
+    constant = constant && part.constant && part.first == first;
+    max_abs = std::max(max_abs, part.max_abs);
+    sum_o2 += part.sum_o2;
+    n += part.n;
+  }
+};
+
+// Sums over o, whose elements that are not usable are 0.
+class OracleRows {
+ public:
+  OracleRows(ReferenceScales& scales, const RowPlan& plan)
+      : scales_(scales), plan_(plan), energy_(plan), sizes_(plan), counts_(plan.rows, 0) {}
+
+  Totals add_part(size_t part) {
+    GroupSums::Part energy(energy_, part), sizes(sizes_, part);
+    std::vector<double> magnitudes(plan_.columns);
+    Totals out;
+    size_t usable = 0;  // of the row
+    const auto add = [&](size_t row, size_t column, size_t n) {
+      const Totals of = add_segment(energy, sizes, row, column, n, magnitudes.data() + usable);
+      usable += static_cast<size_t>(of.n);
+      out.add(of);
+    };
+    const auto end_row = [&](size_t row) {
+      energy.end_row(row);
+      sizes.end_row(row);
+      counts_[row] = usable > 0;
+      magnitudes.resize(usable);
+      if (usable > 0) scales_.row_scale[row] = median(magnitudes) / kMedianToSigma;
+      magnitudes.resize(plan_.columns);
+      usable = 0;
+    };
+    for_segments(plan_, part, add, end_row);
+    return out;
+  }
+
+  const std::vector<uint8_t>& rows_that_count() const { return counts_; }
+  std::vector<std::vector<double>> energy() { return energy_.finish(); }
+  std::vector<std::vector<double>> sizes() { return sizes_.finish(); }
+
+ private:
+  Totals add_segment(GroupSums::Part& energy, GroupSums::Part& sizes, size_t row, size_t column,
+                     size_t n, double* magnitudes) {
+    const double* o = scales_.o.data() + row * plan_.columns + column;
+    uint8_t* usable = scales_.usable.data() + row * plan_.columns + column;
+    alignas(64) double squares[kSegment] = {};
+    alignas(64) double counts[kSegment];
+    for (size_t i = 0; i < n; ++i) {
+      usable[i] = static_cast<uint8_t>(usable[i] & (std::fabs(o[i]) <= kLargest));
     }
-  });
+    Totals out;
+    for (size_t i = 0; i < n; ++i) out.n += usable[i];
+    const bool all = out.n == static_cast<int64_t>(n);
+    for (size_t i = 0; i < n; ++i) {
+      squares[i] = all || usable[i] ? o[i] * o[i] : 0.0;
+      counts[i] = usable[i];
+    }
+    energy.add(row, column, squares, n);
+    sizes.add(row, column, counts, n);
+    out.sum_o2 = lane_sum(n, [&](size_t i) { return squares[i]; });
+    size_t count = 0;
+    for (size_t i = 0; i < n; ++i) {
+      magnitudes[count] = std::fabs(o[i]);
+      count += usable[i];
+    }
+    out.max_abs = lane_max(count, [&](size_t i) { return magnitudes[i]; });
+    const uint8_t* first = std::find(usable, usable + n, 1);
+    if (first == usable + n) return out;
+    out.first = o[first - usable];
+    size_t other = 0;
+    for (size_t i = 0; i < n; ++i) other += usable[i] & (o[i] != out.first);
+    out.constant = other == 0;
+    return out;
+  }
+
+  ReferenceScales& scales_;
+  const RowPlan& plan_;
+  GroupSums energy_, sizes_;
+  std::vector<uint8_t> counts_;  // per row: an element is usable
+};
+
+void limit_row_scales(ReferenceScales& s, const std::vector<uint8_t>& counts) {
   std::vector<double> medians;
   for (size_t row = 0; row < counts.size(); ++row) {
     if (counts[row]) medians.push_back(s.row_scale[row]);
@@ -112,13 +160,12 @@ void set_row_scales(ReferenceScales& s) {
   for (double& scale : s.row_scale) scale = std::max(scale, smallest);
 }
 
-FamilyScales family_scales(const ReferenceScales& s, Partition partition) {
+FamilyScales family_scales(Partition partition, std::vector<double> energy,
+                           const std::vector<double>& sizes) {
   FamilyScales out;
   const auto groups = static_cast<size_t>(partition.groups);
-  out.sizes.assign(groups, 0);
-  out.scales.assign(groups, 0);
-  add_groups(out.scales, partition, [&](size_t i) { return s.usable[i] ? s.o[i] * s.o[i] : 0.0; });
-  add_groups(out.sizes, partition, [&](size_t i) { return int64_t{s.usable[i]}; });
+  out.scales = std::move(energy);
+  out.sizes.assign(sizes.begin(), sizes.end());
   std::vector<double> rms;
   int64_t size = 0;
   for (size_t g = 0; g < groups; ++g) {
@@ -149,14 +196,27 @@ ReferenceScales reference_scales(const Layout& layout, std::vector<double> o,
   out.storage = storage;
   out.o = std::move(o);
   out.usable = valid;
-  shared_loop(out.o.size(), [&](size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i) out.usable[i] = valid[i] && std::isfinite(out.o[i]);
-  });
-  set_totals(out);
-  set_row_scales(out);
-  for (Partition& family : error_families(out.layout)) {
-    out.families.push_back(family_scales(out, std::move(family)));
+  out.row_scale.assign(static_cast<size_t>(layout.rows), 0);
+  std::vector<Partition> families = error_families(layout);
+  const RowPlan plan(layout, families);
+  OracleRows rows(out, plan);
+  Totals totals;
+  const auto add_part = [&](size_t part) { return rows.add_part(part); };
+  for (const Totals& part : of_row_parts(plan, add_part)) totals.add(part);
+  out.n = totals.n;
+  out.constant = totals.constant;
+  out.max_abs = totals.max_abs;
+  out.sum_o2 = totals.sum_o2;
+  limit_row_scales(out, rows.rows_that_count());
+  std::vector<std::vector<double>> energy = rows.energy(), sizes = rows.sizes();
+  std::vector<Partition> counted;
+  for (size_t k = 0; k < families.size(); ++k) {
+    out.families.push_back(family_scales(families[k], std::move(energy[k]), sizes[k]));
+    if (out.families.back().counted == 0) continue;
+    out.counted_families.push_back(k);
+    counted.push_back(std::move(families[k]));
   }
+  out.plan = std::make_shared<const RowPlan>(layout, std::move(counted));
   return out;
 }
 

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "harness/judge/group_sums.h"
 #include "harness/recording/layout.h"
 #include "kernels/dtype.h"
 
@@ -34,6 +37,8 @@ struct ReferenceScales {
   std::vector<double>
       row_scale;  // max(m_row, 2^-10 median of m_row), m_row = median_j |o_ij| / 0.6745
   std::vector<FamilyScales> families;
+  std::vector<size_t> counted_families;  // indices of those with a group that counts
+  std::shared_ptr<const RowPlan> plan;   // of those
   double sum_o2 = 0;
   double max_abs = 0;
   bool constant = false;  // all usable elements are equal

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "harness/judge/details.h"
 #include "harness/judge/distribution.h"
 #include "harness/judge/float64_agreement.h"
 #include "harness/judge/limit_basis.h"
@@ -45,26 +46,42 @@ void check_case(const OutputCase& c) {
           " has no reference and no model");
 }
 
-// Position of a valid element whose oracle is not finite although the reference is; -1: none.
-int64_t contradiction(const CaseArrays& a) {
-  for (size_t i = 0; i < a.r.size(); ++i) {
-    if (a.valid[i] && std::isfinite(a.r[i]) && !std::isfinite(a.o[i]))
-      return static_cast<int64_t>(i);
+// The first position in [0, n) that is as wanted; -1: none.
+template <class Wanted>
+int64_t first_of(size_t n, const Wanted& wanted) {
+  const auto in_part = [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      if (wanted(i)) return static_cast<int64_t>(i);
+    }
+    return int64_t{-1};
+  };
+  for (const int64_t at : shared_parts(n, in_part)) {
+    if (at >= 0) return at;
   }
   return -1;
 }
 
+// Position of a valid element whose oracle is not finite although the reference is; -1: none.
+int64_t contradiction(const CaseArrays& a) {
+  return first_of(a.r.size(), [&](size_t i) {
+    return a.valid[i] && !std::isfinite(a.o[i]) && std::isfinite(a.r[i]);
+  });
+}
+
 std::vector<double> rounded(const std::vector<double>& o, DType storage) {
-  std::vector<double> out(o.size());
-  for (size_t i = 0; i < o.size(); ++i) out[i] = round_quickly(storage, o[i]);
+  std::vector<double> out = shared_zeros<double>(o.size());
+  shared_loop(o.size(), [&](size_t begin, size_t end) {
+    round_all(storage, o.data() + begin, end - begin, out.data() + begin);
+  });
   return out;
 }
 
 // What y's classes are held to: one of the arrays, or what is made of them in `made`.
-const std::vector<double>& class_reference(const OutputCase& c, const CaseArrays& a, Rule rule,
+const std::vector<double>& class_reference(const OutputCase& c, const CaseArrays& a,
+                                           const std::vector<double>& o, Rule rule,
                                            std::vector<double>& made) {
   if (rule == Rule::gates) return a.r.empty() ? a.model : a.r;
-  made = rule == Rule::bits ? rounded(a.o, c.y.dtype()) : a.o;
+  made = rule == Rule::bits ? rounded(o, c.y.dtype()) : o;
   for (size_t i = 0; i < a.delta.size() && rule == Rule::float64 && !c.oracle.defined(); ++i) {
     if (std::isnan(made[i]) && std::isinf(a.delta[i])) made[i] = 0;  // r overflowed, o was finite
   }
@@ -93,10 +110,12 @@ std::vector<double> differing(const CaseArrays& a, const std::vector<double>& ot
 }
 
 Gate bits_gate(const CaseArrays& a, const std::vector<double>& expected) {
-  const std::vector<double> different = differing(a, expected);
-  const auto first = std::find(different.begin(), different.end(), 1.0);
-  const double count = chunked_sum(different.size(), [&](size_t i) { return different[i]; });
-  const int64_t at = first == different.end() ? -1 : first - different.begin();
+  const auto differs = [&](size_t i) {
+    return a.valid[i] && a.y[i] != expected[i] && !(std::isnan(a.y[i]) && std::isnan(expected[i]));
+  };
+  const int64_t at = first_of(a.y.size(), differs);
+  double count = 0;
+  for (size_t i = 0; at >= 0 && i < a.y.size(); ++i) count += differs(i);
   const int64_t n = std::count(a.valid.begin(), a.valid.end(), 1);
   return make_gate("bits", count, 0, {{"n", static_cast<double>(n)}}, place(a.layout, at));
 }
@@ -105,7 +124,8 @@ Gate float64_gate(const CaseArrays& a, const ReferenceScales& scales,
                   const std::vector<uint8_t>& skipped) {
   std::vector<uint8_t> compared = scales.usable;
   for (size_t i = 0; i < compared.size(); ++i) compared[i] = compared[i] && !skipped[i];
-  const Float64Agreement found = float64_agreement(a.y, a.o, a.delta, compared, scales.max_abs);
+  const Float64Agreement found =
+      float64_agreement(a.y, scales.o, a.delta, compared, scales.max_abs);
   return make_gate("float64 agreement", found.share, 1,
                    {{"relative", kLimits.float64_relative},
                     {"max_abs", scales.max_abs},
@@ -180,6 +200,7 @@ void statistics_gates(OutputVerdict& v, const OutputCase& c, const CaseArrays& a
                       const ReferenceScales& scales) {
   LimitBasis basis(c, a, scales, v.floors);
   for (Gate& gate : basis.gates(v.statistics)) v.gates.push_back(std::move(gate));
+  if (basis.recorded()) v.recorded_error = basis.recorded()->tensor;
   v.reference = basis.reference();
   v.golden_suspect = basis.suspicion();
   if (v.golden_suspect.empty() && c.unstable > 0) {
@@ -233,7 +254,7 @@ std::vector<double> error_energy(const OutputVerdict& v, const CaseArrays& a,
     for (size_t i = 0; i < out.size(); ++i) out[i] = !a.valid[i] && !std::isfinite(a.y[i]);
     return out;
   }
-  if (failed(v, "bits")) return differing(a, rounded(a.o, scales.storage));
+  if (failed(v, "bits")) return differing(a, rounded(scales.o, scales.storage));
   const auto others = std::count_if(v.gates.begin(), v.gates.end(), [](const Gate& g) {
     return !g.passed && g.name != "conformance";
   });
@@ -244,15 +265,15 @@ std::vector<double> error_energy(const OutputVerdict& v, const CaseArrays& a,
 }
 
 // Why a right output proves nothing; "" if it does.
-std::string blind_reason(const CaseArrays& a) {
+std::string blind_reason(const CaseArrays& a, const std::vector<double>& o) {
   int64_t count = 0;
   double first = 0;
-  for (size_t i = 0; i < a.o.size(); ++i) {
+  for (size_t i = 0; i < o.size(); ++i) {
     if (!a.valid[i]) continue;
-    if (count++ == 0) first = a.o[i];
-    if (a.o[i] != first && !(std::isnan(a.o[i]) && std::isnan(first))) return {};
+    if (count++ == 0) first = o[i];
+    if (o[i] != first && !(std::isnan(o[i]) && std::isnan(first))) return {};
   }
-  if (a.o.empty()) return "the output is empty";
+  if (o.empty()) return "the output is empty";
   if (count == 0) return "no element of the output is valid";
   if (first == 0) return "every element of the output is zero";
   return count == 1 ? "" : text("every element of the output is ", first);
@@ -282,7 +303,7 @@ void settle(OutputVerdict& v, const CaseArrays& a, const ReferenceScales& scales
     v.reason = failure_text(v, a.y, expected);
     return;
   }
-  v.reason = blind_reason(a);
+  v.reason = blind_reason(a, scales.o);
   v.status = v.reason.empty() ? Status::pass : Status::blind;
 }
 
@@ -296,7 +317,7 @@ OutputVerdict judge(const OutputCase& c) {
   v.gates.push_back(make_gate("structure", v.reason.empty() ? 0 : 1, 0));
   if (!v.reason.empty()) return v;
 
-  const CaseArrays a = load_arrays(c);
+  CaseArrays a = load_arrays(c);
   const Rule rule = rule_of(c);
   if (const int64_t at = contradiction(a); at >= 0) {
     v.status = Status::bad_input;
@@ -304,12 +325,12 @@ OutputVerdict judge(const OutputCase& c) {
                     a.r[static_cast<size_t>(at)], ", at ", place(a.layout, at));
     return v;
   }
-  const ReferenceScales scales = reference_scales(a.layout, shared_copy(a.o), a.valid, c.y.dtype());
+  const ReferenceScales scales = reference_scales(a.layout, std::move(a.o), a.valid, c.y.dtype());
   std::vector<double> made;
-  const std::vector<double>& expected = class_reference(c, a, rule, made);
-  v.classes = check_classes(a.y, expected, a.o, a.valid, c.y.dtype());
+  const std::vector<double>& expected = class_reference(c, a, scales.o, rule, made);
+  v.classes = check_classes(a.y, expected, scales.o, a.valid, c.y.dtype());
   const std::vector<ClassOutcome> outcomes = std::move(v.classes.outcomes);
-  std::vector<uint8_t> skipped(outcomes.size());
+  std::vector<uint8_t> skipped = shared_zeros<uint8_t>(outcomes.size());
   shared_loop(skipped.size(), [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) skipped[i] = outcomes[i] == ClassOutcome::skip;
   });
@@ -323,10 +344,12 @@ OutputVerdict judge(const OutputCase& c) {
     v.gates.push_back(
         make_gate("float64 block", beyond, 1, {{"share", *c.float64_share}}, c.float64_at));
   }
-  const FamilyErrors errors = family_errors(a.y, scales, skipped);
-  v.statistics = statistics(a.y, scales, skipped, errors);
+  FamilyErrors errors;
+  v.statistics = statistics(a.y, scales, skipped, &errors);
   v.details = details(a.y, scales, skipped, errors);
-  if (!a.r.empty()) v.recorded_error = tensor_error(a.r, scales, not_finite(a.r));
+  if (!a.r.empty() && rule != Rule::gates) {
+    v.recorded_error = tensor_error(a.r, scales, not_finite(a.r));
+  }
   switch (rule) {
     case Rule::bits: v.gates.push_back(bits_gate(a, expected)); break;
     case Rule::float64: v.gates.push_back(float64_gate(a, scales, skipped)); break;

@@ -7,6 +7,7 @@
 
 #include "harness/judge/classes.h"
 #include "harness/judge/conformance.h"
+#include "harness/judge/details.h"
 #include "harness/judge/limits.h"
 #include "harness/judge/localise.h"
 #include "harness/judge/output_case.h"

@@ -45,15 +45,61 @@ Offsets offsets_of(const Layout& layout, const std::array<int64_t, kMaxRank>& st
   return out;
 }
 
-template <class T, class Convert>
-void gather(const T* data, const Offsets& at, std::vector<double>& out, Convert convert) {
+// put(place, element) for every element, in the matrix's order.
+template <class T, class Put>
+void gather(const T* data, const Offsets& at, std::vector<double>& out, const Put& put) {
+  const size_t columns = at.column.size();
   const LoopParts rows(at.row.size(), 1, out.size());
+  // Most tensors have the columns of a row side by side.
+  const bool dense =
+      std::adjacent_find(at.column.begin(), at.column.end(),
+                         [](int64_t a, int64_t b) { return b != a + 1; }) == at.column.end();
   for_parts(rows, [&](size_t begin, size_t end, size_t) {
-    size_t i = begin * at.column.size();
     for (size_t row = begin; row < end; ++row) {
-      for (const int64_t column : at.column) out[i++] = convert(data[at.row[row] + column]);
+      double* to = out.data() + row * columns;
+      const T* from = data + at.row[row];
+      if (dense) {
+        for (size_t c = 0; c < columns; ++c) put(to[c], from[c]);
+      } else {
+        for (size_t c = 0; c < columns; ++c) put(to[c], from[at.column[c]]);
+      }
     }
   });
+}
+
+template <class Put>
+void gather_from(const Tensor& t, const Offsets& at, std::vector<double>& out, const Put& put) {
+  switch (t.dtype()) {
+    case DType::f64: gather(t.data<double>(), at, out, put); break;
+    case DType::f32:
+      gather(t.data<float>(), at, out, [&](double& to, float x) { put(to, double{x}); });
+      break;
+    case DType::bf16:
+      gather(t.data<uint16_t>(), at, out,
+             [&](double& to, uint16_t x) { put(to, double{bf16_to_f32(x)}); });
+      break;
+    case DType::f16:
+      gather(t.data<uint16_t>(), at, out,
+             [&](double& to, uint16_t x) { put(to, double{f16_to_f32(x)}); });
+      break;
+    default: {
+      const char* base = t.data<char>();
+      const int64_t size = size_of(t.dtype());
+      size_t i = 0;
+      for (const int64_t row : at.row) {
+        for (const int64_t column : at.column)
+          put(out[i++], load(t.dtype(), base + (row + column) * size));
+      }
+    }
+  }
+}
+
+Offsets offsets_in(const Tensor& t, const Layout& layout) {
+  require(t.shape() == layout.shape, "judge", "a tensor of shape ", t.shape(),
+          " beside one of shape ", layout.shape);
+  std::array<int64_t, kMaxRank> strides{};
+  for (int axis = 0; axis < t.rank(); ++axis) strides[static_cast<size_t>(axis)] = t.stride(axis);
+  return offsets_of(layout, strides);
 }
 
 struct Range {
@@ -192,33 +238,15 @@ Layout layout_of(const Shape& shape, const std::vector<std::string>& axes,
 }
 
 std::vector<double> to_matrix(const Tensor& t, const Layout& layout) {
-  require(t.shape() == layout.shape, "judge", "a tensor of shape ", t.shape(),
-          " beside one of shape ", layout.shape);
+  const Offsets at = offsets_in(t, layout);
   std::vector<double> out = shared_zeros<double>(static_cast<size_t>(layout.size()));
-  if (out.empty()) return out;
-  std::array<int64_t, kMaxRank> strides{};
-  for (int axis = 0; axis < t.rank(); ++axis) strides[static_cast<size_t>(axis)] = t.stride(axis);
-  const Offsets at = offsets_of(layout, strides);
-  switch (t.dtype()) {
-    case DType::f64: gather(t.data<double>(), at, out, [](double x) { return x; }); break;
-    case DType::f32: gather(t.data<float>(), at, out, [](float x) { return double{x}; }); break;
-    case DType::bf16:
-      gather(t.data<uint16_t>(), at, out, [](uint16_t x) { return double{bf16_to_f32(x)}; });
-      break;
-    case DType::f16:
-      gather(t.data<uint16_t>(), at, out, [](uint16_t x) { return double{f16_to_f32(x)}; });
-      break;
-    default: {
-      const char* base = t.data<char>();
-      const int64_t size = size_of(t.dtype());
-      size_t i = 0;
-      for (const int64_t row : at.row) {
-        for (const int64_t column : at.column)
-          out[i++] = load(t.dtype(), base + (row + column) * size);
-      }
-    }
-  }
+  if (!out.empty()) gather_from(t, at, out, [](double& to, double x) { to = x; });
   return out;
+}
+
+void add_to_matrix(std::vector<double>& matrix, const Tensor& t, const Layout& layout) {
+  const Offsets at = offsets_in(t, layout);
+  if (!matrix.empty()) gather_from(t, at, matrix, [](double& to, double x) { to += x; });
 }
 
 std::vector<int64_t> flat_positions(const Layout& layout) {
@@ -239,7 +267,12 @@ std::vector<int64_t> flat_positions(const Layout& layout) {
 
 std::vector<uint8_t> to_mask(const Tensor& mask, const std::vector<std::string>& mask_axes,
                              const Layout& layout) {
-  std::vector<uint8_t> out(static_cast<size_t>(layout.size()), 1);
+  std::vector<uint8_t> out = shared_zeros<uint8_t>(static_cast<size_t>(layout.size()));
+  if (!mask.defined()) {
+    shared_loop(out.size(), [&](size_t begin, size_t end) {
+      std::fill(out.data() + begin, out.data() + end, uint8_t{1});
+    });
+  }
   if (!mask.defined() || out.empty()) return out;
   require<BadInput>(
       mask.dtype() == DType::boolean && mask_axes.size() == static_cast<size_t>(mask.rank()),

@@ -50,7 +50,7 @@ std::string cause_of_difference(uint8_t memory, const std::function<bool()>& rep
 
 int64_t bytes_in_flight(const Recording& recording, const Checkpoint& checkpoint, DType dtype,
                         RefereeRule referee) {
-  constexpr int64_t kJudged = 128;   // bytes of one output element: doubles of y, r, o, m, ...
+  constexpr int64_t kJudged = 96;    // bytes of one output element: doubles of y, r, o, m, ...
   constexpr int64_t kRefereed = 24;  // of one element of an operand: its double, and twice more
   int64_t operands = 0, outputs = 0;
   const auto elements = [&](const std::string& key) {

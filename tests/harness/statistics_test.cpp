@@ -1,5 +1,6 @@
 #include "harness/judge/statistics.h"
 
+#include "harness/judge/details.h"
 #include "harness/judge/distribution.h"
 #include "harness/judge/limits.h"
 #include "kernels/error.h"
@@ -18,7 +19,9 @@ struct Case {
   Statistics result() const { return statistics(y, scales, std::vector<uint8_t>(y.size(), 0)); }
   Details informative() const {
     const std::vector<uint8_t> none(y.size(), 0);
-    return details(y, scales, none, family_errors(y, scales, none));
+    FamilyErrors errors;
+    statistics(y, scales, none, &errors);
+    return details(y, scales, none, errors);
   }
 };
 

@@ -33,6 +33,10 @@ TEST_CASE("bitwise contracts", "[verdict]") {
           0);
     CHECK(v.where->region == "token 1, channel 5");
   }
+  SECTION("three bits") {
+    for (const size_t i : {37, 40, 511}) c.y.data<uint16_t>()[i] ^= 1;
+    CHECK(gate(judge(c), "bits").statistic == 3);
+  }
   SECTION("zero has no sign, NaN no payload") {
     std::vector<double> values(512, 1);
     values[0] = 0;
