@@ -45,7 +45,7 @@ int checked_output(int code) {
 void keep_freed_memory() {
 #if defined(__GLIBC__)
   mallopt(M_ARENA_MAX, 1);  // others are heaps of 64 MB, which go back when they are empty
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_MMAP_MAX, 0);   // an array with a mapping of its own is cleared each time it is made
   mallopt(M_TRIM_THRESHOLD, 512 << 20);
   mallopt(M_TOP_PAD, 64 << 20);
 #endif
