@@ -45,6 +45,13 @@ class Calls {
     for (const int64_t width : {32, 64, 96, 128, 256}) attention(width);
   }
 
+  // Kernels that are worth their while for many keys alone, asked for.
+  void decoding() {
+    ops_.force("sdpa/(sm90.decode|decode|tiles|split_keys)");
+    for (const int64_t width : {128, 256}) attend(1, 130, width, false);
+    ops_.force("");
+  }
+
  private:
   // Of values between 1/8 and 1, or, of another dtype, zeros.
   Tensor input(const Shape& shape, std::optional<DType> dtype = {}) {
@@ -271,6 +278,7 @@ TEST_CASE("gpu: every implementation once, small") {
     std::vector<OpRecord> records;
     device->ops().observe(&records);
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) Calls(*device, dtype).all();
+    Calls(*device, DType::bf16).decoding();
     device->ops().observe(nullptr);
     const std::vector<std::string> names = harness::implementations_of(records);
     const std::set<std::string> ran(names.begin(), names.end());
