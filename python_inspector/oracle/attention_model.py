@@ -9,6 +9,7 @@ in 16 bits: its exponential there is good to some 2^-15, which turns over a tent
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -51,6 +52,15 @@ def attend(
     out = out.nan_to_num(0.0)
     off = of_sum(magnitudes.nan_to_num(0.0), out[0], k.shape[-2])
     return simulation.perturb(out, off, stacked=True), lse
+
+
+def all_results(func: OpOverload, results: Sequence[Any]) -> tuple[Any, ...]:
+    """`results`, and something in the place of every further one that the operation returns: a
+    GPU's kernels have lengths, seeds and the like behind the output, which inference leaves
+    unused. Fewer results than the schema names are read from beyond their end."""
+    left = func._schema.returns[len(results) :]
+    rest = [torch.empty(0) if isinstance(r.type, torch.TensorType) else 0 for r in left]
+    return (*results, *rest)
 
 
 def _weights(

@@ -32,7 +32,7 @@ from python_inspector.oracle.arithmetic import (
     of_sum,
     terms,
 )
-from python_inspector.oracle.attention_model import attend, is_attention
+from python_inspector.oracle.attention_model import all_results, attend, is_attention
 from python_inspector.oracle.batched import batched
 from python_inspector.oracle.choices import doubt
 from python_inspector.oracle.contraction import Contraction, Products
@@ -69,6 +69,7 @@ from python_inspector.oracle.stored import Dtypes, stored_dtypes
 aten = torch.ops.aten
 
 _PRODUCTS = {"mm": (0, 1), "addmm": (1, 2)}
+_SOFTMAX = (aten._softmax.default, aten._log_softmax.default)
 
 
 class RoundedRunError(RuntimeError):
@@ -218,7 +219,7 @@ class _Rounded(DispatchMode):
             fresh = stacked if not is_attention(name) else i == 0
             results.append(self._stored(func, name, operands, value, dtype, fresh))
         self._note(name, operands, results[0])
-        return tuple(results)
+        return all_results(func, results) if is_attention(name) else tuple(results)
 
     def _operands(self, name: str, args: Any, kwargs: Any) -> Operands:
         """In float64, unless an accelerator multiplies them as they are."""
@@ -245,6 +246,8 @@ class _Rounded(DispatchMode):
         """The float64 result, [rows, ...] if any operand has rows."""
         if name not in _PRODUCTS:
             operands.args = widened(operands.args)
+        if func in _SOFTMAX:
+            operands.args[2] = False  # half_to_float, as CUDA has it, of a float64 already
         if is_grouped(func):
             return grouped(operands)
         if operands.stacked:

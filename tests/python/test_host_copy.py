@@ -29,6 +29,7 @@ def every_kind() -> list[torch.Tensor | None]:
         numbers.double(),
         torch.empty(0, 4, dtype=torch.float64),
         numbers.mT,
+        numbers.double()[:, 1:2],  # one axis, with a stride
         torch.arange(3),
         torch.tensor([float("nan"), float("-inf"), -0.0]),
         None,
