@@ -6,13 +6,14 @@
 #   --out DIR           where results, environment and summary go (default: build/device)
 #   --rival-timeout S   how long one model in turn with transformers may take (default: 240); what
 #                       is not done by then is a gap with this reason
-#   STEP                build verify tests bench models sanitize layers full coverage; default: all, in this order
+#   STEP                build verify tests bench models sanitize layers full panel coverage; default: all, in this order
 #
 # verify    every recording on it, fused and composed, alone and in the chain, and in every dtype
 # tests     op tests, attention at the borders of its tiles, more than 2^31 elements, counters, errors
 # sanitize  compute-sanitizer's four tools over one small case of each kernel
 # layers    one layer each of Llama-3-8B (4096 tokens) and Gemma-2-2B (4200), recorded here by transformers
 # full      whole models at their real size, recorded and verified (ci/full_size)
+# panel     random models recorded on it: what breaks there, and false alarms (ci/panel)
 # bench     harness bench beside PyTorch; python3 must have torch and transformers for it and layers
 # models    prefill and decode of whole models with random weights, in turn with transformers, eager and compiled
 # coverage  which compiled implementations no recording reaches
@@ -47,7 +48,7 @@ readonly gpu=${visible[${device#cuda:}]:-${device#cuda:}}  # as the driver calls
 readonly on_gpu=(env "CUDA_VISIBLE_DEVICES=$gpu")  # for programs that take the first they see
 readonly bin=build/$preset/bin
 readonly summary=$out/summary.md
-readonly known=(build verify tests bench models sanitize layers full coverage)
+readonly known=(build verify tests bench models sanitize layers full panel coverage)
 readonly shapes=(llama3-8b gemma2-2b) models=(llama3-8b gemma2-2b zamba2-1.2b)
 declare -rA layer_tokens=([llama3-8b]=4096 [gemma2-2b]=4200)  # beyond its window of 4096
 passed=0
@@ -147,6 +148,12 @@ step_full() {
   has_python || { skip full "python3 has no torch with CUDA, transformers and safetensors" && return; }
   check full ci/full_size --device "$device" --harness "$bin/harness" --only '^((?!on the host).)*$' \
     --out "$out/full.txt"
+}
+
+step_panel() {
+  has_python || { skip panel "python3 has no torch with CUDA, transformers and safetensors" && return; }
+  check panel env PLUMB_PYTHON="$(command -v python3)" ci/panel --record-on "$device" --device "$device" \
+    --device cpu --count 40 --harness "$bin/harness" --keep "$out/panel" --json "$out/panel.json"
 }
 
 step_bench() {
