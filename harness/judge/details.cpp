@@ -59,6 +59,7 @@ struct Squares {
   // 1 - cosine of the angle between o and y. (|y| |o| - y o) / (|y| |o|), expanded by
   // |y| |o| + y o, is (o2 d2 - d_o^2) / ...: nothing cancels where y is near o.
   double one_minus_cosine() const {
+    if (!std::isfinite(y2)) return std::numeric_limits<double>::quiet_NaN();
     if (o2 == 0 || y2 == 0) return o2 == y2 ? 0 : 0.5;
     const double norms = std::sqrt(o2) * std::sqrt(y2);
     if (y_o < 0 || d2 > y2) return std::max(1 - y_o / norms, 0.0);

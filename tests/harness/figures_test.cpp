@@ -158,6 +158,10 @@ TEST_CASE("the largest error is the infinite one, wherever it is") {
   size_t at = out.y.size() - 500;  // all else there is right
   for (size_t i = at; i < out.y.size(); ++i) out.y[i] = out.skipped[i] ? kInf : out.o[i];
   while (!out.counts(at)) ++at;
+  if (GENERATE(false, true)) {  // of zeros
+    out.o.assign(out.o.size(), 0);
+    out.y = out.o;
+  }
   out.y[at] = GENERATE(kInf, kNan);
   const ReferenceScales scales = reference_scales(out.layout, out.o, out.valid, out.storage);
   FamilyErrors errors;
@@ -169,6 +173,8 @@ TEST_CASE("the largest error is the infinite one, wherever it is") {
     CHECK(d.values[k].at == static_cast<int64_t>(at));
     CHECK_FALSE(d.values[k].value <= 1e300);
   }
+  CHECK(std::isnan(value_of(d, "one_minus_cosine")));
+  CHECK(std::isnan(value_of(d, "one_minus_pcc")));
 }
 
 }  // namespace plumb::harness
