@@ -55,13 +55,12 @@ ClassCheck check_classes(const std::vector<double>& y, const std::vector<double>
                          DType storage) {
   static_assert(ClassOutcome() == ClassOutcome::compare);
   std::vector<ClassOutcome> outcomes = shared_zeros<ClassOutcome>(y.size());
-  const double largest = info(storage).max;
+  const double largest = info(storage).max, finite = std::numeric_limits<double>::max();
   const auto check_part = [&](size_t begin, size_t end) {
     ClassCheck out;
     int64_t ordinary = 0;  // valid, and all three finite
     for (size_t i = begin; i < end; ++i) {
-      const double bound = std::numeric_limits<double>::max();
-      if (valid[i] && std::fabs(y[i]) <= bound && std::fabs(reference[i]) <= bound &&
+      if (valid[i] && std::fabs(y[i]) <= finite && std::fabs(reference[i]) <= finite &&
           std::fabs(o[i]) <= largest) {
         ++ordinary;
         continue;

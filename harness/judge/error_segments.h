@@ -13,7 +13,7 @@
 
 namespace plumb::harness {
 
-constexpr size_t kSegment = 512;
+inline constexpr size_t kSegment = 512;  // elements
 
 // run(row, column, n) for the segments of one part of the rows, in order, and end_row(row).
 template <class Run, class EndRow>
