@@ -63,7 +63,8 @@ bool is_row_of_heads(const Tensor& t) {
 bool HeldBack::joins(const RowProduct& product) const {
   if (products_.empty()) return true;
   if (products_.size() == size_t{kMostProducts} ||
-      products_.front().x.dtype() != product.x.dtype()) {
+      products_.front().x.dtype() != product.x.dtype() ||
+      products_.front().is_short() != product.is_short()) {
     return false;
   }
   return std::none_of(products_.begin(), products_.end(), [&](const RowProduct& held) {

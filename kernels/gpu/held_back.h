@@ -39,6 +39,9 @@ struct RowProduct {
 
   std::vector<Tensor> reads() const;
   std::vector<Tensor> writes() const;
+  // Whether few lanes do better than many. One launch has products of one kind, as bits depend on
+  // it.
+  bool is_short() const;
   // What follows sees.
   const Tensor& row() const { return tail.addend_and_sum.defined() ? tail.addend_and_sum : out; }
 };

@@ -1,10 +1,15 @@
 // linear of one row, out [N] = x w^T: the decode shape, bound by reading w.
 //
-// Four waves share two columns, so that narrow products fill the device, too. Products that need
-// nothing of each other are one launch. Weights that no op in flight writes are on their way to
+// Four waves share two columns, so that narrow products fill the device, too; where rows are so
+// short that most of their lanes had nothing to do, as adapters' are, a few lanes do. Products that
+// need nothing of each other are one launch. Weights that no op in flight writes are on their way to
 // registers while the kernels ahead end: there is always one ahead, and it most often leaves the
 // memory idle. What follows one token's row element by element is done by the threads that have its
 // sums (row_tail.h).
+//
+// Tried on an H200 in whole models without gain: more blocks' weights into the second cache
+// meanwhile (-1 to -9 % tokens/s), kernels ahead that let this one begin later (-1 to -3 %), four
+// vectors in registers (0), another share of shared memory (-3 to -5 %).
 #include <algorithm>
 #include <utility>
 
@@ -15,7 +20,10 @@
 namespace plumb::PLUMB_GPU_VENDOR {
 namespace {
 
-constexpr int kThreads = 256, kColumns = 2, kSharers = 4;  // of a group: who shares what
+constexpr int kThreads = 256, kColumns = 2;  // of a group of lanes that share them
+template <int Wave>
+constexpr int kLanes = 4 * Wave;
+constexpr int kLanesOfShort = 16, kVectorsOfShort = 2;  // of a lane
 // Vectors of a column that are on their way, and blocks for whose registers a multiprocessor has
 // room then.
 constexpr int kMostInFlight = 3;
@@ -120,39 +128,50 @@ __device__ inline void add_products(float (&sum)[kColumns], const T* const (&col
   }
 }
 
-template <int Wave>
+// What each wave of a group of Lanes found.
+template <int Wave, int Lanes>
 struct GroupSums {
-  static constexpr int kGroups = kThreads / Wave / kSharers;
-  float of[kGroups][kSharers][kColumns];
+  static constexpr int kWaves = Lanes / Wave;
+  float of[kThreads / Lanes][kWaves][kColumns];
 };
 
-// What each wave of a group found, for all of them.
-template <int Wave>
-__device__ inline const float (&share_sums(const float (&sum)[kColumns]))[kSharers][kColumns] {
-  const int wave = static_cast<int>(thread_index().x) / Wave;
-  const int lane = static_cast<int>(thread_index().x) % Wave;
-  auto& shared = block_shared<GroupSums<Wave>>().of[wave / kSharers];
-#pragma unroll
-  for (int c = 0; c < kColumns; ++c) {
-    const float total = warp_sum<Wave>(sum[c]);
-    if (lane == c) shared[wave % kSharers][c] = total;
-  }
-  block_barrier();
-  return shared;
-}
-
-template <class T>
-__device__ inline float add_up(const float (&sums)[kSharers][kColumns], const T* bias, int c) {
+// The group's sum of column c, for the lanes of its first wave: bias and what each wave found, in
+// order.
+template <int Wave, int Lanes, class T>
+__device__ inline float sum_of_group(const float (&sum)[kColumns], const T* bias, int c) {
+  const int thread = static_cast<int>(thread_index().x);
   float total = bias ? to_float(*bias) : 0.0f;
+  if constexpr (Lanes < Wave) {
+    float of_columns[kColumns];
 #pragma unroll
-  for (int s = 0; s < kSharers; ++s) total += sums[s][c];
-  return total;
+    for (int i = 0; i < kColumns; ++i) {
+      of_columns[i] = sum[i];
+#pragma unroll
+      for (int offset = Lanes / 2; offset > 0; offset >>= 1) {
+        of_columns[i] += shuffle_xor<Wave>(of_columns[i], offset);
+      }
+    }
+    return total + (c == 0 ? of_columns[0] : of_columns[1]);
+  } else {
+    using Sums = GroupSums<Wave, Lanes>;
+    auto& shared = block_shared<Sums>().of[thread / Lanes];
+    const int wave = thread % Lanes / Wave, lane = thread % Wave;
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) {
+      const float of_wave = warp_sum<Wave>(sum[i]);
+      if (lane == i) shared[wave][i] = of_wave;
+    }
+    block_barrier();
+#pragma unroll
+    for (int w = 0; w < Sums::kWaves; ++w) total += shared[w][c];
+    return total;
+  }
 }
 
-template <class T, int Wave, int Most, bool Early, int InFlight>
+template <class T, int Wave, int Lanes, int Most, bool Early, int InFlight>
 __global__ void __launch_bounds__(kThreads, kBlocksOf<InFlight>)
     row_products(Products<T, Most, false> p) {
-  constexpr int N = kVector<T>, kGroups = kThreads / Wave / kSharers;
+  constexpr int N = kVector<T>, kGroups = kThreads / Lanes;
   Product<T> product = p.of[0];
   unsigned block = block_index().x;
 #pragma unroll
@@ -162,8 +181,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksOf<InFlight>)
       block = block_index().x - p.of[i - 1].end;
     }
   }
-  const int wave = static_cast<int>(thread_index().x) / Wave, group = wave / kSharers;
-  const int lane = static_cast<int>(thread_index().x) % Wave;
+  const int thread = static_cast<int>(thread_index().x);
+  const int group = thread / Lanes, lane = thread % Lanes;
   const int column0 = (static_cast<int>(block) * kGroups + group) * kColumns;
   const T* columns[kColumns];
 #pragma unroll
@@ -172,20 +191,19 @@ __global__ void __launch_bounds__(kThreads, kBlocksOf<InFlight>)
     columns[c] = product.weight + column * product.pitch;
   }
   float sum[kColumns] = {};
-  add_products<Early, InFlight>(sum, columns, product.x, (wave % kSharers * Wave + lane) * N,
-                                kSharers * Wave * N, product.inner);
-  const auto& sums = share_sums<Wave>(sum);
-  const int column = column0 + lane;
-  if (wave % kSharers > 0 || lane >= kColumns || column >= product.columns) return;
-  const T* bias = product.bias ? product.bias + column : nullptr;
-  product.out[column] = from_float<T>(add_up(sums, bias, lane));
+  add_products<Early, InFlight>(sum, columns, product.x, lane * N, Lanes * N, product.inner);
+  const int c = lane % kColumns, column = column0 + c;
+  const bool counts = lane < kColumns && column < product.columns;
+  const T* bias = counts && product.bias ? product.bias + column : nullptr;
+  const float total = sum_of_group<Wave, Lanes>(sum, bias, c);
+  if (counts) product.out[column] = from_float<T>(total);
 }
 
 // The same with tails.
-template <class T, int Wave, int Most, bool Early, int InFlight>
+template <class T, int Wave, int Lanes, int Most, bool Early, int InFlight>
 __global__ void __launch_bounds__(kThreads, kBlocksOf<InFlight>)
     tailed_products(Products<T, Most, true> p) {
-  constexpr int N = kVector<T>, kGroups = kThreads / Wave / kSharers;
+  constexpr int N = kVector<T>, kGroups = kThreads / Lanes;
   int which = 0;
   unsigned begin = 0;
 #pragma unroll
@@ -196,8 +214,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksOf<InFlight>)
     }
   }
   const TailedProduct<T>& product = p.of[which];
-  const int wave = static_cast<int>(thread_index().x) / Wave, group = wave / kSharers;
-  const int lane = static_cast<int>(thread_index().x) % Wave;
+  const int thread = static_cast<int>(thread_index().x);
+  const int group = thread / Lanes, lane = thread % Lanes;
   const int pair = static_cast<int>(block_index().x - begin) * kGroups + group;
   const int apart = static_cast<int>(product.apart.value()), columns = product.columns;
   const int first = pair + static_cast<int>(divide(pair, product.apart).quotient) * apart;
@@ -205,14 +223,12 @@ __global__ void __launch_bounds__(kThreads, kBlocksOf<InFlight>)
   const int64_t row = (active ? first : 0) * product.pitch;
   const T* of_columns[kColumns] = {product.weight[0] + row, product.weight[both ? 1 : 0] + row};
   float sum[kColumns] = {};
-  add_products<Early, InFlight>(sum, of_columns, product.x, (wave % kSharers * Wave + lane) * N,
-                                kSharers * Wave * N, product.inner);
-  const auto& sums = share_sums<Wave>(sum);
-  if (wave % kSharers > 0) return;
+  add_products<Early, InFlight>(sum, of_columns, product.x, lane * N, Lanes * N, product.inner);
   const int c = lane % kColumns;
-  const T* bias = product.bias[c] && active && (both || c == 0) ? product.bias[c] + first : nullptr;
-  T own = from_float<T>(add_up(sums, bias, c));
   const bool counts = lane < kColumns && active && (c == 0 || both);
+  const T* bias = counts && product.bias[c] ? product.bias[c] + first : nullptr;
+  T own = from_float<T>(sum_of_group<Wave, Lanes>(sum, bias, c));
+  if (lane >= Wave) return;
   const int column = first + c * apart;
   T* out = product.out[0];
   if (product.tail.sum) {  // the row's two columns are of one product
@@ -264,9 +280,9 @@ void set_product(TailedProduct<T>& p, const RowProduct& product) {
   p.tail = tail_operands<T>(product.tail);
 }
 
-template <class T, int Most, bool Tailed, int Wave>
+template <class T, int Most, bool Tailed, int Lanes>
 Products<T, Most, Tailed> operands(const std::vector<RowProduct>& products) {
-  constexpr int kOfBlock = kThreads / Wave / kSharers * kColumns;
+  constexpr int kOfBlock = kThreads / Lanes * kColumns;
   Products<T, Most, Tailed> p{};
   unsigned blocks = 0;
   for (size_t i = 0; i < Most; ++i) {
@@ -290,6 +306,10 @@ int64_t blocks_of(const std::vector<RowProduct>& products, int64_t columns_of_bl
 
 }  // namespace
 
+bool RowProduct::is_short() const {
+  return x.dim(-1) * size_of(x.dtype()) <= int64_t{kLanesOfShort} * 16 * kVectorsOfShort;
+}
+
 // Whether two vectors on their way and five blocks a multiprocessor do better: where no thread has
 // more vectors of a column, or where all blocks fit the device at once and at four a multiprocessor
 // a few would be left for a time of their own.
@@ -311,24 +331,29 @@ void HeldBack::launch_products() {
   });
   with_storage("linear", products[0].x.dtype(), [&]<class T>(T) {
     with_wave(stream_, [&]<int Wave>() {
-      const auto go = [&]<auto Kernel, int Most, bool Tailed>() {
-        const auto p = operands<T, Most, Tailed, Wave>(products);
+      const auto go = [&]<auto Kernel, int Lanes, int Most, bool Tailed>() {
+        const auto p = operands<T, Most, Tailed, Lanes>(products);
         launch_overlapped<Kernel>("linear", {p.of[Most - 1].end}, {kThreads}, 0, stream_, p);
       };
-      const auto with = [&]<int Most, bool Early, int InFlight>() {
+      const auto with = [&]<int Lanes, int Most, bool Early, int InFlight>() {
         if (tailed) {
-          go.template operator()<tailed_products<T, Wave, Most, Early, InFlight>, Most, true>();
+          constexpr auto kKernel = tailed_products<T, Wave, Lanes, Most, Early, InFlight>;
+          go.template operator()<kKernel, Lanes, Most, true>();
         } else {
-          go.template operator()<row_products<T, Wave, Most, Early, InFlight>, Most, false>();
+          constexpr auto kKernel = row_products<T, Wave, Lanes, Most, Early, InFlight>;
+          go.template operator()<kKernel, Lanes, Most, false>();
         }
       };
       const auto for_most = [&]<int Most>() {
-        constexpr int kFewer = kMostInFlight - 1;
-        const bool fewer = takes_five(products, kThreads / Wave / kSharers * kColumns,
-                                      kSharers * Wave * kVector<T>);
-        if (settled_ && fewer) with.template operator()<Most, true, kFewer>();
-        else if (settled_) with.template operator()<Most, true, kMostInFlight>();
-        else with.template operator()<Most, false, kMostInFlight>();
+        constexpr int kAll = kLanes<Wave>, kFew = kLanesOfShort, kFewer = kMostInFlight - 1;
+        const bool fewer = takes_five(products, kThreads / kAll * kColumns, kAll * kVector<T>);
+        const auto with_lanes = [&]<int Lanes, int InFlight>() {
+          if (settled_) with.template operator()<Lanes, Most, true, InFlight>();
+          else with.template operator()<Lanes, Most, false, InFlight>();
+        };
+        if (products[0].is_short()) with_lanes.template operator()<kFew, kVectorsOfShort>();
+        else if (settled_ && fewer) with.template operator()<kAll, Most, true, kFewer>();
+        else with_lanes.template operator()<kAll, kMostInFlight>();
       };
       if (products.size() == 1) for_most.template operator()<1>();
       else for_most.template operator()<HeldBack::kMostProducts>();

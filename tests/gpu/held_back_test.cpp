@@ -18,7 +18,8 @@ class Program {
     const Tensor out = device_.allocate(dtype.value_or(dtype_), shape);
     const Tensor host = host_tensor(out.dtype(), shape);
     for (int64_t i = 0; i < host.numel(); ++i) {
-      const double value = static_cast<double>((7 * i + 13 * ++count_) % 61 - 30) / 16;
+      // Such that sums in another order have other bits.
+      const double value = static_cast<double>((7 * i + 13 * ++count_) % 61 - 30) / 17;
       if (out.dtype() == DType::i64) host.data<int64_t>()[i] = 5;
       else store(host.dtype(), host.data<char>() + i * size_of(host.dtype()), value);
     }
@@ -63,6 +64,7 @@ void require_same_bits(const std::function<void(Program&)>& body) {
   }
 }
 
+constexpr int64_t kLong = 264;  // for a row: of less, a few lanes make a product
 constexpr RmsNormParams kLlama{1e-5, 0, WeightRounding::before};
 constexpr RmsNormParams kGemma{1e-6, 1, WeightRounding::after};
 
@@ -119,10 +121,10 @@ TEST_CASE("held back: what reads what another thread writes waits") {
 TEST_CASE("held back: gate and up projections with their activation") {
   for (const Activation function :
        {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::tanh}) {
-    for (const int64_t columns : {2, 7, 40}) {
-      INFO(name_of(function) << ' ' << columns);
+    for (const auto& [columns, inner] :
+         {std::pair<int64_t, int64_t>{2, 64}, {7, kLong}, {40, 64}, {40, kLong}}) {
+      INFO(name_of(function) << ' ' << columns << " columns, " << inner << " inner");
       require_same_bits([=](Program& p) {
-        const int64_t inner = 64;
         const Tensor x = p.tensor({1, 1, inner}), w = p.tensor({columns, inner});
         const Tensor v = p.tensor({columns, inner}), bias = p.tensor({columns});
         const Tensor both = p.tensor({2 * columns, inner}), both_bias = p.tensor({2 * columns});
@@ -155,7 +157,8 @@ TEST_CASE("one row: any number of vectors, blocks for one wave and for several")
   for (const std::string& name : gpu_devices()) {
     const auto device = open_device(name);
     for (const DType dtype : {DType::bf16, DType::f32}) {
-      for (const int64_t inner : {8, 1024, 1032, 2048, 2056, 3072, 3080, 5128, 9216}) {
+      for (const int64_t inner :
+           {8, 120, 128, 136, 256, 264, 1024, 1032, 2048, 2056, 3072, 3080, 5128, 9216}) {
         for (const int64_t columns : {3, 66, 80, 81}) {
           const Tensor x = device->allocate(dtype, {1, inner});
           const Tensor w = device->allocate(dtype, {columns, inner});
@@ -188,8 +191,8 @@ TEST_CASE("one row: any number of vectors, blocks for one wave and for several")
 
 // q, k and v of one token, rotated and stored.
 void project(Program& p, int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t rotated,
-             std::optional<int64_t> window, bool bias) {
-  const int64_t inner = 48, slots = window ? 2 * *window : 8;
+             std::optional<int64_t> window, bool bias, int64_t inner = kLong) {
+  const int64_t slots = window ? 2 * *window : 8;
   const Tensor x = p.tensor({1, 1, inner}), past = p.tensor({1}, DType::i64);
   const Tensor cos = p.tensor({1, 1, rotated}), sin = p.tensor({1, 1, rotated});
   // All of them first: what is made between two ops would launch what is held.
@@ -219,6 +222,7 @@ TEST_CASE("held back: rotated and stored rows of one token") {
        {std::optional<int64_t>(), std::optional<int64_t>(3)}) {
     for (const bool bias : {false, true}) {
       require_same_bits([=](Program& p) { project(p, 4, 2, 16, 16, window, bias); });
+      require_same_bits([=](Program& p) { project(p, 4, 2, 16, 16, window, bias, 48); });
       require_same_bits([=](Program& p) { project(p, 3, 3, 10, 10, window, bias); });
       require_same_bits([=](Program& p) { project(p, 1, 1, 8, 8, window, bias); });
       require_same_bits([=](Program& p) { project(p, 2, 1, 16, 8, window, bias); });  // a part
@@ -228,10 +232,11 @@ TEST_CASE("held back: rotated and stored rows of one token") {
 
 TEST_CASE("held back: one column of a convolution") {
   for (const auto function : {std::optional<Activation>(), std::optional(Activation::silu)}) {
-    for (const bool biased : {false, true}) {
+    for (const auto& [biased, inner] :
+         {std::pair<bool, int64_t>{false, 64}, {true, 64}, {true, kLong}}) {
       require_same_bits([=](Program& p) {
         const int64_t before = 4, channels = 12, behind = 3, columns = before + channels + behind;
-        const Tensor x = p.tensor({1, 1, 64}), w = p.tensor({columns, 64});
+        const Tensor x = p.tensor({1, 1, inner}), w = p.tensor({columns, inner});
         const Tensor row = p.tensor({1, 1, columns}), out = p.tensor({1, 1, channels});
         const Tensor taps = p.tensor({channels, 1, 4}), state = p.tensor({1, channels, 4});
         const Tensor bias = biased ? p.tensor({channels}) : Tensor();
@@ -257,7 +262,7 @@ TEST_CASE("held back: one column of a convolution") {
 TEST_CASE("held back: adapters of projections that share their input") {
   for (const bool gated : {false, true}) {
     require_same_bits([=](Program& p) {
-      const int64_t inner = 64, rank = 16, head_dim = 8, columns = 2 * head_dim;
+      const int64_t inner = kLong, rank = 16, head_dim = 8, columns = 2 * head_dim;
       const Tensor x = p.tensor({1, 1, inner}), past = p.tensor({1}, DType::i64);
       const Tensor cos = p.tensor({1, 1, head_dim}), sin = p.tensor({1, 1, head_dim});
       const Tensor keys = p.tensor({1, 2, 8, head_dim}), values = p.tensor({1, 2, 8, head_dim});
@@ -297,6 +302,20 @@ TEST_CASE("held back: adapters of projections that share their input") {
       p.ops().store_tokens(keys, values, heads(all[1].row), heads(all[2].row), {5, past}, {});
     });
   }
+}
+
+TEST_CASE("held back: products of short rows and of long ones") {
+  require_same_bits([](Program& p) {
+    const int64_t columns = 9, inner = 104;
+    const Tensor x = p.tensor({1, kLong}), w = p.tensor({columns, kLong});
+    const Tensor y = p.tensor({1, inner}), v = p.tensor({columns, inner});
+    std::vector<Tensor> out;
+    for (int i = 0; i < 4; ++i) out.push_back(p.tensor({1, columns}));
+    p.ops().linear(out[0], x, w);
+    p.ops().linear(out[1], y, v);
+    p.ops().linear(out[2], y, v);
+    p.ops().linear(out[3], x, w);
+  });
 }
 
 TEST_CASE("held back: a product's row that others use meanwhile") {

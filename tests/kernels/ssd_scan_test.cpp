@@ -88,8 +88,8 @@ struct ScanOperands {
                Layout layout = Layout::padded)
       : x(holding(device, dtype, {k.batch, k.tokens, k.heads, k.head_dim}, v.x, layout)),
         dt(holding(device, dtype, {k.batch, k.tokens, k.heads}, v.dt, Layout::padded)),
-        b(holding(device, dtype, {k.batch, k.tokens, k.groups, k.columns}, v.b)),
-        c(holding(device, dtype, {k.batch, k.tokens, k.groups, k.columns}, v.c)),
+        b(holding(device, dtype, {k.batch, k.tokens, k.groups, k.columns}, v.b, layout)),
+        c(holding(device, dtype, {k.batch, k.tokens, k.groups, k.columns}, v.c, layout)),
         a_log(holding(device, dtype, {k.heads}, v.a_log)),
         d(holding(device, dtype, {k.heads}, v.d)),
         dt_bias(holding(device, dtype, {k.heads}, v.dt_bias)),
@@ -164,11 +164,12 @@ TEST_CASE("ssd_scan: a step rounds to the storage dtype, its state stays float32
   const auto device = any_device();
   const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
   ScanCase c;
-  c.head_dim = GENERATE(6, 64);
-  c.columns = GENERATE(5, 128);
+  c.head_dim = GENERATE(6, 7, 64);
+  c.columns = GENERATE(5, 64, 128, 130, 136);
   const SsdParams params{SsdForm::step, 8, std::nullopt, std::nullopt};
   const ScanValues v = scan_values(c, dtype);
-  const ScanOperands operands(*device, c, dtype, v);
+  const Layout layout = GENERATE(Layout::contiguous, Layout::padded);  // with vectors, or without
+  const ScanOperands operands(*device, c, dtype, v, layout);
   Guarded y(*device, dtype, operands.x.tensor().shape());
   Guarded after(*device, DType::f32, operands.state.tensor().shape());
   const std::vector<Values> got = run(*device, {&y, &after}, [&] {
