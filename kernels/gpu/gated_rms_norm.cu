@@ -51,9 +51,12 @@ struct Gated {
 
 template <class X, class T, int Wave, int N>
 __global__ void __launch_bounds__(kMostThreads) gated_groups(GatedOperands<X, T> p) {
-  wait_for_previous_kernel();
   BlockReduction<Wave> over_block;
   const int64_t step = int64_t{block_size().x} * N, begin = int64_t{thread_index().x} * N;
+  if (begin < p.width) {
+    prefetch(p.weight + divide(block_index().x, p.groups).remainder * p.width + begin);
+  }
+  wait_for_previous_kernel();
   for (int64_t group = block_index().x; group < p.total; group += grid_size().x) {
     const Division at = divide(group, p.groups);
     const int64_t first = at.remainder * p.width;

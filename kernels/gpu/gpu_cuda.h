@@ -44,6 +44,10 @@ __device__ inline void wait_for_previous_kernel() {
 #endif
 }
 
+__device__ inline void prefetch(const void* p) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(p)));
+}
+
 template <int Wave, class T>
 __device__ inline T shuffle(T v, int lane) {
   static_assert(Wave == 32);

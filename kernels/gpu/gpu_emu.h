@@ -47,6 +47,7 @@ inline void warp_barrier(Site site = Site::current()) {
   emulator::exchange(0, 0, emulator::WaveOperation::barrier, site);
 }
 inline void wait_for_previous_kernel() { emulator::current->has_waited = true; }
+inline void prefetch(const void*) {}
 
 namespace detail {
 

@@ -33,6 +33,7 @@ __device__ inline void warp_barrier() {
   __builtin_amdgcn_wave_barrier();
 }
 __device__ inline void wait_for_previous_kernel() {}  // kernels of a stream never overlap
+__device__ inline void prefetch(const void*) {}       // and there is no time to use
 
 template <int Wave, class T>
 __device__ inline T shuffle(T v, int lane) {

@@ -46,31 +46,40 @@ __device__ inline Vector<T, kVector<T>> norm_of(const Vector<T, kVector<T>>& v,
 
 template <class T, int Wave, bool First, bool Added, bool Second>
 __global__ void __launch_bounds__(kMostRowThreads, kNormBlocks) row_chain(ChainOperands<T> p) {
-  wait_for_previous_kernel();
   constexpr int N = kVector<T>;
   BlockReduction<Wave> block;
   const int64_t row = block_index().x;
   const int column = static_cast<int>(thread_index().x) * N;
   const bool inside = column < p.columns;
+  // What can be done while the kernels ahead end: places, and weights into a cache, as a whole
+  // model was read since they were last used.
+  const T* x = p.x + p.x_rows.offset(row) + column;
+  const T* other = Added ? p.addend + p.addend_rows.offset(row) + column : nullptr;
+  T* first_out = First ? p.first.out + p.first.rows.offset(row) + column : nullptr;
+  T* sum = Added ? p.sum + p.sum_rows.offset(row) + column : nullptr;
+  T* second_out = Second ? p.second.out + p.second.rows.offset(row) + column : nullptr;
+  if (First && inside) prefetch(p.first.weight + column);
+  if (Second && inside) prefetch(p.second.weight + column);
+  wait_for_previous_kernel();
   Vector<T, N> v{}, addend{}, first_weight{}, second_weight{};
   if (inside) {
-    v = load_vector<N>(p.x + p.x_rows.offset(row) + column);
-    if (Added) addend = load_vector<N>(p.addend + p.addend_rows.offset(row) + column);
+    v = load_vector<N>(x);
+    if (Added) addend = load_vector<N>(other);
     if (First) first_weight = load_vector<N>(p.first.weight + column);
     if (Second) second_weight = load_vector<N>(p.second.weight + column);
   }
   if constexpr (First) {
     v = norm_of(v, first_weight, p.columns, block, p.first);
-    if (inside) store_vector(p.first.out + p.first.rows.offset(row) + column, v);
+    if (inside) store_vector(first_out, v);
   }
   if constexpr (Added) {
     v = rounded_sum(v, addend);
-    if (inside) store_vector(p.sum + p.sum_rows.offset(row) + column, v);
+    if (inside) store_vector(sum, v);
   }
   if constexpr (Second) {
     if (!inside) v = {};  // an offset alone would give the first norm's zeros a value
     v = norm_of(v, second_weight, p.columns, block, p.second);
-    if (inside) store_vector(p.second.out + p.second.rows.offset(row) + column, v);
+    if (inside) store_vector(second_out, v);
   }
 }
 
