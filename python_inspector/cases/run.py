@@ -48,6 +48,15 @@ class Source:
     def tiny_name(self) -> str | None:
         return self.name.removeprefix(TINY) if self.name.startswith(TINY) else None
 
+    def require_folder(self) -> None:
+        """Raises FormatError for a path where no folder is: the hub would be asked for minutes."""
+        is_path = self.name.startswith((".", "/", "~")) or self.name.count("/") > 1
+        if is_path and not Path(self.name).is_dir():
+            raise FormatError(
+                f"--model {self.name}: there is no such folder; name one that has config.json, a "
+                "model on the hub (owner/name), or tiny:NAME"
+            )
+
 
 @dataclass(frozen=True)
 class What:
@@ -123,6 +132,7 @@ def _load(source: Source, placement: dict[str, Any]) -> torch.nn.Module:
         return tiny.build(
             source.tiny_name, dtype or torch.float32, attention=source.attention, seed=source.seed
         )
+    source.require_folder()
     from transformers import AutoModelForCausalLM
 
     try:
@@ -165,6 +175,7 @@ def tokenize(source: Source, prompts: Sequence[str]) -> list[list[int]]:
     """Ids of each prompt by the model's own tokenizer."""
     if source.tiny_name is not None:
         raise PlanError(f"{source.name} has no tokenizer; use --token-ids or --tokens")
+    source.require_folder()
     from transformers import AutoTokenizer
 
     try:

@@ -177,7 +177,8 @@ def test_argument_errors(words: tuple[str, ...], capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("--model", "/nowhere/at/all"), "cannot load /nowhere/at/all"),
+        (("--model", "/nowhere/at/all"), "--model /nowhere/at/all: there is no such folder"),
+        (("--model", "./missing"), "--model ./missing: there is no such folder"),
         (("--blocks", "norm"), "unknown block 'norm'"),
     ],
 )
