@@ -86,13 +86,15 @@ void compare(Device& device, const char* tiny, DType dtype, int64_t batch, int s
   CHECK(replayed.sequence().length == eager.sequence().length);
 }
 
-TEST_CASE("256 replayed steps have the bits of 256 eager ones") {
+// As many as make attention split its keys once more; a GPU that takes no time goes on.
+TEST_CASE("replayed steps have the bits of eager ones") {
   for (const std::string& name : all_widths()) {
     const auto device = open_device(name);
+    const int steps = is_emulated(name) ? 80 : 256;
     for (const DType dtype : {DType::f32, DType::bf16}) {
       INFO(name << ' ' << name_of(dtype));
-      compare(*device, "tiny:llama-a1", dtype, 1, 256);
-      compare(*device, "tiny:gemma2-a4", dtype, 2, 256);  // with a window of 5
+      compare(*device, "tiny:llama-a1", dtype, 1, steps);
+      compare(*device, "tiny:gemma2-a4", dtype, 2, steps);  // with a window of 5
       compare(*device, "tiny:zamba2-a7", dtype, 1, 32);
     }
   }
