@@ -2,8 +2,8 @@
 //
 // Four waves share two columns, so that narrow products fill the device, too; where rows are so
 // short that most of their lanes had nothing to do, as adapters' are, a few lanes do. Products that
-// need nothing of each other are one launch. Weights that no op in flight writes are on their way to
-// registers while the kernels ahead end: there is always one ahead, and it most often leaves the
+// need nothing of each other are one launch. Weights that no op in flight writes are on their way
+// to registers while the kernels ahead end: there is always one ahead, and it most often leaves the
 // memory idle. What follows one token's row element by element is done by the threads that have its
 // sums (row_tail.h).
 //
