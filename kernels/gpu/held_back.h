@@ -39,8 +39,8 @@ struct RowProduct {
 
   std::vector<Tensor> reads() const;
   std::vector<Tensor> writes() const;
-  // Whether few lanes do better than many. One launch has products of one kind, as bits depend on
-  // it.
+  // Whether a few lanes are enough for a column. The order of its sum depends on that: products of
+  // one launch are all short or all long.
   bool is_short() const;
   // What follows sees.
   const Tensor& row() const { return tail.addend_and_sum.defined() ? tail.addend_and_sum : out; }

@@ -7,7 +7,7 @@
 // memory idle. What follows one token's row element by element is done by the threads that have its
 // sums (row_tail.h).
 //
-// Tried on an H200 in whole models without gain: more blocks' weights into the second cache
+// Tried on an H200 in whole models without gain: more blocks' weights into the L2 cache
 // meanwhile (-1 to -9 % tokens/s), kernels ahead that let this one begin later (-1 to -3 %), four
 // vectors in registers (0), another share of shared memory (-3 to -5 %).
 #include <algorithm>

@@ -49,7 +49,7 @@ class Source:
         return self.name.removeprefix(TINY) if self.name.startswith(TINY) else None
 
     def require_folder(self) -> None:
-        """Raises FormatError for a path where no folder is: the hub would be asked for minutes."""
+        """Raises FormatError for a path where no folder is: the hub would be asked in vain."""
         is_path = self.name.startswith((".", "/", "~")) or self.name.count("/") > 1
         if is_path and not Path(self.name).is_dir():
             raise FormatError(

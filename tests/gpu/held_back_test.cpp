@@ -64,7 +64,7 @@ void require_same_bits(const std::function<void(Program&)>& body) {
   }
 }
 
-constexpr int64_t kLong = 264;  // for a row: of less, a few lanes make a product
+constexpr int64_t kLong = 264;  // elements: no short row in any dtype (RowProduct::is_short)
 constexpr RmsNormParams kLlama{1e-5, 0, WeightRounding::before};
 constexpr RmsNormParams kGemma{1e-6, 1, WeightRounding::after};
 
