@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstring>
 #include <mutex>
 
@@ -40,6 +41,9 @@ struct Clock {
 };
 Clock clock_now;
 uint64_t start_of_launch = 0;
+// Of the first launch since the queue was last waited for.
+uint64_t start_in_flight = 0;
+std::atomic<bool> is_idle = true;
 
 // Whether a stamp is of an earlier stretch of this block.
 bool earlier_in_block(uint64_t stamp, const Clock& clock) {
@@ -165,11 +169,28 @@ template <Access Kind>
   r.write_code = code_bits;
 }
 
+// Of an access before wait_for_previous_kernel().
+template <Access Kind>
+[[gnu::noinline]] void check_ahead(size_t offset, size_t bytes, const void* code) {
+  if (offset < kSharedBytes) return;
+  constexpr const char* kAhead = " ahead of wait_for_previous_kernel()";
+  if (Kind != Access::read) fault(access_text("write", kAhead, offset, bytes, code));
+  for (size_t i = 0; i < bytes; ++i) {
+    const Record& r = records[offset + i];
+    if (r.write < start_in_flight || r.write >= clock_now.launch) continue;
+    fault(access_text("read", kAhead, offset, bytes, code) +
+          ", of what a launch before writes at " + source_line_of_low_bits(r.write_code));
+  }
+}
+
 }  // namespace
+
+void pass_wait() { is_idle = true; }
 
 void start_launch(int wave) {
   map_records();
   start_of_launch = ++epoch << kEpochShift;
+  if (is_idle.exchange(false)) start_in_flight = start_of_launch;
   clock_now.wave_shift = wave == 64 ? 6 : 5;
 }
 
@@ -209,6 +230,7 @@ void access(const void* p, size_t bytes, const void* code) {
   if (offset >= kRegionBytes) return;
   const Thread* thread = current;
   if (!thread || !records) return host_access(code);
+  if (!thread->has_waited) check_ahead<Kind>(offset, bytes, code);
   const Clock& clock = clock_now;
   const uint64_t me =
       clock.now | (wave_epoch(*thread) & kWaveEpochMask) << kWaveEpochShift | thread->linear;

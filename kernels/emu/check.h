@@ -9,6 +9,9 @@
 // wave, a wave barrier) or the end of a launch lies between. A read of uninitialised memory
 // becomes a fault at the next barrier: until then a write may still turn it into a race.
 //
+// Before wait_for_previous_kernel() a kernel may write nothing outside its block, and read nothing
+// that a launch has written since the queue was last waited for.
+//
 // Accesses of two bytes and more look at the records of even bytes only: a race of an access to an
 // odd byte with a wider one is not seen. Orders made by fences and flags are unknown and look like
 // races.
@@ -23,6 +26,8 @@ namespace plumb::emulator::check {
 void start_launch(int wave);
 void start_block();
 void pass_block_barrier();
+// What was launched has ended, for all that is launched from here on.
+void pass_wait();
 // Until its end, what this block does comes behind all that others did so far.
 void see_other_blocks();
 

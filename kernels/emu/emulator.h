@@ -59,6 +59,9 @@ void run(KernelName name, Dim grid, Dim block, size_t shared, const Queue& queue
 void submit(KernelName name, Dim grid, Dim block, size_t shared, const Queue& queue, Body body,
             const void* call, size_t bytes);
 
+// What was submitted ran when it was; this is for the checker.
+void wait(const Queue& queue);
+
 // --- On a fiber.
 
 // A fault unless the thread called wait_for_previous_kernel(): launch_overlapped needs it.

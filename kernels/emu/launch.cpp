@@ -97,6 +97,10 @@ void submit(KernelName name, Dim grid, Dim block, size_t shared, const Queue& qu
   });
 }
 
+void wait(const Queue& queue) {
+  if (queue.checked) check::pass_wait();
+}
+
 // --- On a fiber.
 
 void require_waited() {

@@ -193,7 +193,10 @@ void launch(const char* name, Dim grid, Dim block, size_t shared, Stream stream,
 template <auto Kernel, class... Arguments>
 void launch(const char* name, Dim grid, Dim block, size_t shared, Stream stream,
             Arguments... arguments) {
-  detail::launch<Kernel>(name, grid, block, shared, stream, [=] { Kernel(arguments...); });
+  detail::launch<Kernel>(name, grid, block, shared, stream, [=] {
+    wait_for_previous_kernel();
+    Kernel(arguments...);
+  });
 }
 
 template <auto Kernel, class... Arguments>
@@ -235,15 +238,17 @@ inline thread_local int emulated_wave = 32;
 inline void use_device(int wave) { emulated_wave = wave; }
 inline Stream make_stream() { return emulator::make_queue(emulated_wave, detail::kChecked); }
 inline void end_stream(Stream stream) { delete stream; }
-inline void wait_for(Stream) {}
+inline void wait_for(Stream stream) { emulator::wait(*stream); }
 using GraphHandle = emulator::Launches*;
 inline void begin_capture(Stream stream) {
   stream->recording = std::make_unique<emulator::Launches>();
 }
 inline GraphHandle end_capture(Stream stream) { return stream->recording.release(); }
 inline void abandon_capture(Stream stream) { stream->recording.reset(); }
-inline void launch_graph(GraphHandle handle, Stream) {
+inline void launch_graph(GraphHandle handle, Stream stream) {
+  emulator::wait(*stream);
   for (const auto& launch : *handle) launch();
+  emulator::wait(*stream);
 }
 inline void end_graph(GraphHandle handle) { delete handle; }
 template <class Work>

@@ -43,13 +43,53 @@ bool missing_barrier_at_end_of_tile(int wave, uint64_t seed) {
 
 template <bool Good>
 __global__ void overlapped(float* out, const float* in) {
-  if (Good || thread() > 0) wait_for_previous_kernel();
+  if (!Good && thread() == 0) return;
+  wait_for_previous_kernel();
   out[thread()] = in[thread()];
 }
 template <bool Good>
 bool missing_wait_for_previous_kernel(int wave, uint64_t seed) {
   Bench b(wave, seed);
   launch_overlapped<overlapped<Good>>("overlapped", {1}, {64}, 0, b.stream(), b.out(), b.in());
+  return b.gives(64, [](int i) { return i + 1; });
+}
+
+__global__ void one_more(float* out, const float* in) {
+  wait_for_previous_kernel();
+  out[thread()] = in[thread()] + 1;  // fault
+}
+template <bool Good>
+__global__ void read_early(float* out, const float* mine, const float* in) {
+  const float early = in[thread()];         // of the host: may be read
+  float added = Good ? 0 : mine[thread()];  // fault
+  wait_for_previous_kernel();
+  if (Good) added = mine[thread()];
+  out[thread()] = early + added;
+}
+template <bool Good>
+bool read_ahead_of_the_kernel_before(int wave, uint64_t seed) {
+  Bench b(wave, seed);
+  float* sum = b.array(std::vector<float>(64, 0.0f));
+  launch_overlapped<one_more>("one_more", {1}, {64}, 0, b.stream(), sum, b.in());
+  launch_overlapped<read_early<true>>("read_early", {1}, {64}, 0, b.stream(), b.out(), sum, b.in());
+  launch_overlapped<read_early<Good>>("read_early", {1}, {64}, 0, b.stream(), b.out(), sum, b.in());
+  if (!b.gives(64, [](int i) { return 2 * i + 3; })) return false;
+  // The host has waited.
+  launch_overlapped<read_early<false>>("read_early", {1}, {64}, 0, b.stream(), b.out(), sum,
+                                       b.in());
+  return b.gives(64, [](int i) { return 2 * i + 3; });
+}
+
+template <bool Good>
+__global__ void write_early(float* out, const float* in) {
+  if (!Good) out[thread()] = in[thread()];  // fault
+  wait_for_previous_kernel();
+  if (Good) out[thread()] = in[thread()];
+}
+template <bool Good>
+bool write_ahead_of_the_kernel_before(int wave, uint64_t seed) {
+  Bench b(wave, seed);
+  launch_overlapped<write_early<Good>>("write_early", {1}, {64}, 0, b.stream(), b.out(), b.in());
   return b.gives(64, [](int i) { return i + 1; });
 }
 
