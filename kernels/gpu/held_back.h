@@ -111,6 +111,8 @@ class HeldBack {
   void launch_products();
   bool takes_five(const std::vector<RowProduct>& products, int64_t columns_of_block,
                   int64_t elements_at_once) const;
+  bool takes_whole(const std::vector<RowProduct>& products, int64_t columns_of_block,
+                   int64_t elements_at_once) const;
   bool grow(const RowChain& grown);
   void launch_chain();
 

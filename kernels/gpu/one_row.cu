@@ -8,8 +8,10 @@
 // sums (row_tail.h).
 //
 // Tried on an H200 in whole models without gain: more blocks' weights into the L2 cache
-// meanwhile (-1 to -9 % tokens/s), kernels ahead that let this one begin later (-1 to -3 %), four
-// vectors in registers (0), another share of shared memory (-3 to -5 %).
+// meanwhile (-1 to -9 % tokens/s), kernels ahead that let this one begin later (-1 to -3 %),
+// another share of shared memory (-3 to -5 %), one block a multiprocessor with rings in shared
+// memory that copies fill (-2 to -15 %), norms in the last block to end (-2 to -4 %), groups of 64
+// lanes and four columns (zamba2-1.2b 0, others -1 to -11 %).
 #include <algorithm>
 #include <utility>
 
@@ -27,8 +29,9 @@ constexpr int kLanesOfShort = 16, kVectorsOfShort = 2;  // of a lane
 // Vectors of a column that are on their way, and blocks for whose registers a multiprocessor has
 // room then.
 constexpr int kMostInFlight = 3;
+constexpr int kWholeColumn = 4;  // exactly so many, with no loop around them
 template <int InFlight>
-constexpr int kBlocksOf = InFlight == kMostInFlight ? 4 : 5;
+constexpr int kBlocksOf = InFlight >= kMostInFlight ? 4 : 5;
 
 template <class T>
 struct Product {
@@ -109,6 +112,7 @@ __device__ inline void add_products(float (&sum)[kColumns], const T* const (&col
     weights.multiply(sum, x, k, step);
     k += M * step;
   };
+  if constexpr (InFlight == kWholeColumn) return add_first.template operator()<InFlight>();
   const int left = (inner - k + step - 1) / step;  // vectors
   if (!Early || left <= 0) {
     wait_for_previous_kernel();
@@ -222,6 +226,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksOf<InFlight>)
   const bool active = first < columns, both = first + apart < columns;
   const int64_t row = (active ? first : 0) * product.pitch;
   const T* of_columns[kColumns] = {product.weight[0] + row, product.weight[both ? 1 : 0] + row};
+  if (lane < kColumns && active) prefetch_tail(product.tail, first + lane * apart);
   float sum[kColumns] = {};
   add_products<Early, InFlight>(sum, of_columns, product.x, lane * N, Lanes * N, product.inner);
   const int c = lane % kColumns;
@@ -323,6 +328,16 @@ bool HeldBack::takes_five(const std::vector<RowProduct>& products, int64_t colum
          });
 }
 
+// Whether all weights are on their way before the kernels ahead end: the blocks fit the device at
+// once, and their threads have room for the vectors of their columns.
+bool HeldBack::takes_whole(const std::vector<RowProduct>& products, int64_t columns_of_block,
+                           int64_t elements_at_once) const {
+  return blocks_of(products, columns_of_block) <= kBlocksOf<kWholeColumn> * multiprocessors_ &&
+         std::all_of(products.begin(), products.end(), [&](const RowProduct& p) {
+           return p.x.dim(-1) == kWholeColumn * elements_at_once;
+         });
+}
+
 void HeldBack::launch_products() {
   const std::vector<RowProduct> products = std::exchange(products_, {});
   const bool tailed = std::any_of(products.begin(), products.end(), [](const RowProduct& p) {
@@ -351,6 +366,9 @@ void HeldBack::launch_products() {
           if (settled_) with.template operator()<Lanes, Most, true, InFlight>();
           else with.template operator()<Lanes, Most, false, InFlight>();
         };
+        if (settled_ && takes_whole(products, kThreads / kAll * kColumns, kAll * kVector<T>)) {
+          return with.template operator()<kAll, Most, true, kWholeColumn>();
+        }
         if (products[0].is_short()) with_lanes.template operator()<kFew, kVectorsOfShort>();
         else if (settled_ && fewer) with.template operator()<kAll, Most, true, kFewer>();
         else with_lanes.template operator()<kAll, kMostInFlight>();

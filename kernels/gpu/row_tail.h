@@ -83,6 +83,16 @@ __device__ inline void store_to_slots(const TailOperands<T>& p, const Division& 
   if (p.window > 0 && p.window + slot < p.capacity) to[(p.window + slot) * p.slot_stride] = value;
 }
 
+// What finish() will read of memory that was not used since the last token.
+template <class T>
+__device__ inline void prefetch_tail(const TailOperands<T>& p, int column) {
+  const int channel = column - p.first_channel;
+  if (p.kind != RowTail::Kind::convolve || channel < 0 || channel >= p.channels) return;
+  prefetch(p.taps + channel * kTaps);
+  prefetch(p.state_before + channel * kTaps);
+  if (p.bias) prefetch(p.bias + channel);
+}
+
 // One more column of a channel's convolution, which its state remembers.
 template <class T>
 __device__ inline void convolve(const TailOperands<T>& p, int channel, T fresh) {

@@ -57,8 +57,8 @@ struct SsdOperands {
   }
 
   // R(softplus(R(dt + bias))), clamped.
-  __device__ float time_step(int64_t row, int64_t token, int64_t head) const {
-    const float v = rounded<T>(to_float(dt.at(row, token, 0)[head]) + to_float(dt_bias[head]));
+  __device__ float time_step(int64_t row, int64_t token, int64_t head, float bias) const {
+    const float v = rounded<T>(to_float(dt.at(row, token, 0)[head]) + bias);
     const float step = rounded<T>(v > 20.0f ? v : log1pf(expf(v)));
     return step < dt_min ? dt_min : step > dt_max ? dt_max : step;  // NaN stays
   }

@@ -58,7 +58,8 @@ __global__ void __launch_bounds__(kChunk) time_sums(SsdOperands<T> p, Workspace 
   for (int64_t n = block_index().x; n < p.batch * p.heads * w.chunks; n += grid_size().x) {
     const Place at = place_of(w, p.heads, n);
     const int64_t token = at.chunk * kChunk + t;
-    const float dt = token < p.tokens ? p.time_step(at.row, token, at.head) : 0.0f;
+    const float bias = to_float(p.dt_bias[at.head]);
+    const float dt = token < p.tokens ? p.time_step(at.row, token, at.head, bias) : 0.0f;
     double sum = static_cast<double>(dt) * static_cast<double>(p.rate(at.head));
     for (int distance = 1; distance < kChunk; distance *= 2) {
       block_barrier();  // the earlier round has been read

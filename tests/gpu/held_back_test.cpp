@@ -157,8 +157,8 @@ TEST_CASE("one row: any number of vectors, blocks for one wave and for several")
   for (const std::string& name : gpu_devices()) {
     const auto device = open_device(name);
     for (const DType dtype : {DType::bf16, DType::f32}) {
-      for (const int64_t inner :
-           {8, 120, 128, 136, 256, 264, 1024, 1032, 2048, 2056, 3072, 3080, 5128, 9216}) {
+      for (const int64_t inner : {8, 120, 128, 136, 256, 264, 1024, 1032, 2048, 2056, 3072, 3080,
+                                  4096, 5128, 8192, 9216}) {
         for (const int64_t columns : {3, 66, 80, 81}) {
           const Tensor x = device->allocate(dtype, {1, inner});
           const Tensor w = device->allocate(dtype, {columns, inner});

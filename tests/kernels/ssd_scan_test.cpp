@@ -188,6 +188,38 @@ TEST_CASE("ssd_scan: a step rounds to the storage dtype, its state stays float32
   REQUIRE(in_place.get() == got[1]);
 }
 
+// Devices may read a state ahead of their queue, but not one that an op there is to write.
+TEST_CASE("ssd_scan: steps in a row, each from the state that the one before has just written") {
+  const auto device = any_device();
+  const DType dtype = GENERATE(DType::f32, DType::bf16);
+  const bool in_place = GENERATE(true, false);
+  ScanCase c;
+  c.head_dim = 64;
+  c.columns = 128;
+  const SsdParams params{SsdForm::step, 8, std::nullopt, std::nullopt};
+  const ScanValues v = scan_values(c, dtype);
+  const ScanOperands operands(*device, c, dtype, v, Layout::contiguous);
+  const Shape shape = operands.state.tensor().shape();
+  Guarded y(*device, dtype, operands.x.tensor().shape());
+  std::vector<Guarded> states;
+  const auto steps = [&](bool wait) {
+    constexpr size_t kSteps = 12;
+    states.clear();
+    for (size_t i = 0; i < (in_place ? 1 : kSteps + 1); ++i) {
+      states.push_back(holding(*device, DType::f32, shape, v.state));
+    }
+    for (size_t i = 0; i < kSteps; ++i) {
+      SsdInputs inputs = operands.inputs(true);
+      inputs.state = states[in_place ? 0 : i];
+      device->ops().ssd_scan(y, states[in_place ? 0 : i + 1], inputs, params);
+      if (wait) device->synchronize();
+    }
+    return std::pair{states.back().get(), y.get()};
+  };
+  const auto expected = steps(true);
+  for (int i = 0; i < 5; ++i) REQUIRE(steps(false) == expected);
+}
+
 TEST_CASE("ssd_scan: two halves with the state between them are the whole and rows do not mix") {
   const auto device = any_device();
   const DType dtype = GENERATE(DType::f32, DType::bf16);
