@@ -9,8 +9,9 @@
 namespace plumb {
 namespace {
 
-constexpr int64_t kDepth = 256;      // of k at a time: a packed strip of b stays in the first cache
-constexpr int64_t kRowsAtOnce = 64;  // of a, that a strip is used for before the next is packed
+constexpr int64_t kDepth = 256;  // of k at a time: a packed strip of b stays in the first cache
+constexpr int64_t kLine = kDepth + 8;  // lines that follow each other share no place in the cache
+constexpr int64_t kRowsAtOnce = 256;   // of a, that a strip is used for before the next is packed
 constexpr double kNanosecondsPerProduct = 0.1;
 
 const Float64Tile& widest_tile() {
@@ -28,11 +29,17 @@ class Strip {
       : gemm_(gemm),
         tile_(tile),
         packed_(static_cast<size_t>(kDepth * tile.columns)),
+        lines_(static_cast<size_t>(kLine * tile.columns)),
         rows_(static_cast<size_t>(kDepth * tile.rows)),
         sums_(static_cast<size_t>(tile.rows * tile.columns)) {}
 
   void compute(int64_t row0, int64_t rows, int64_t column0) {
     const int64_t columns = std::min(tile_.columns, gemm_.n - column0);
+    for (double* to : {gemm_.out, gemm_.magnitudes}) {
+      for (int64_t row = row0; to && row < row0 + rows; ++row) {
+        std::fill_n(to + row * gemm_.n + column0, columns, 0.0);
+      }
+    }
     for (int64_t k0 = 0; k0 < gemm_.k; k0 += kDepth) {
       const int64_t depth = std::min(kDepth, gemm_.k - k0);
       pack(k0, depth, column0, columns);
@@ -49,12 +56,23 @@ class Strip {
  private:
   // b's columns as [depth, tile.columns]; zeros beyond the last.
   void pack(int64_t k0, int64_t depth, int64_t column0, int64_t columns) {
-    std::fill(packed_.begin(), packed_.end(), 0.0);
-    for (int64_t j = 0; j < columns; ++j) {
-      const double* from = gemm_.b + k0 * gemm_.b_row + (column0 + j) * gemm_.b_column;
+    const int64_t size = size_of(gemm_.b_dtype), width = tile_.columns;
+    const char* from =
+        static_cast<const char*>(gemm_.b) + (k0 * gemm_.b_row + column0 * gemm_.b_column) * size;
+    if (gemm_.b_column == 1) {
       for (int64_t k = 0; k < depth; ++k) {
-        packed_[static_cast<size_t>(k * tile_.columns + j)] = from[k * gemm_.b_row];
+        double* to = packed_.data() + k * width;
+        load_all(gemm_.b_dtype, from + k * gemm_.b_row * size, columns, to);
+        std::fill(to + columns, to + width, 0.0);
       }
+      return;
+    }
+    for (int64_t j = 0; j < columns; ++j) {
+      load_all(gemm_.b_dtype, from + j * gemm_.b_column * size, depth, lines_.data() + j * kLine);
+    }
+    for (int64_t k = 0; k < depth; ++k) {
+      double* to = packed_.data() + k * width;
+      for (int64_t j = 0; j < width; ++j) to[j] = lines_[static_cast<size_t>(j * kLine + k)];
     }
   }
 
@@ -79,15 +97,13 @@ class Strip {
 
   const Float64Gemm& gemm_;
   const Float64Tile& tile_;
-  std::vector<double> packed_, rows_, sums_;
+  std::vector<double> packed_, lines_, rows_, sums_;  // lines_: columns beyond the last stay zero
 };
 
 }  // namespace
 
 void float64_gemm(const Float64Gemm& gemm, ThreadPool* pool) {
   const Float64Tile& tile = widest_tile();
-  std::fill_n(gemm.out, gemm.m * gemm.n, 0.0);
-  if (gemm.magnitudes) std::fill_n(gemm.magnitudes, gemm.m * gemm.n, 0.0);
   const int64_t strips = (gemm.n + tile.columns - 1) / tile.columns;
   const int64_t blocks = (gemm.m + kRowsAtOnce - 1) / kRowsAtOnce;
   const auto unit = [&](int64_t i, int) {

@@ -27,13 +27,18 @@ struct Products {
   Values out, magnitudes;
 };
 
+double element(const Float64Gemm& g, int64_t k, int64_t j) {
+  const int64_t at = k * g.b_row + j * g.b_column;
+  return load(g.b_dtype, static_cast<const char*>(g.b) + at * size_of(g.b_dtype));
+}
+
 Products plain_loop(const Float64Gemm& g) {
   Products p{Values(static_cast<size_t>(g.m * g.n)), Values(static_cast<size_t>(g.m * g.n))};
   for (int64_t i = 0; i < g.m; ++i) {
     for (int64_t j = 0; j < g.n; ++j) {
       double sum = 0, magnitudes = 0;
       for (int64_t k = 0; k < g.k; ++k) {
-        const double term = g.a[i * g.k + k] * g.b[k * g.b_row + j * g.b_column];
+        const double term = g.a[i * g.k + k] * element(g, k, j);
         sum += term;
         magnitudes += std::fabs(term);
       }
@@ -75,6 +80,27 @@ TEST_CASE("a tiled product has the bits of the plain loop, with one thread and w
           }
         }
       }
+    }
+  }
+}
+
+TEST_CASE("a narrow operand is widened as it is used") {
+  constexpr int64_t kRows = 5, kColumns = 21, kInner = 300;
+  const Values a = random_values(kRows * kInner, 5), wide = random_values(kInner * kColumns, 6);
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    std::vector<char> b(wide.size() * static_cast<size_t>(size_of(dtype)));
+    store_all(dtype, b.data(), kInner * kColumns, wide.data());
+    for (const bool by_columns : {false, true}) {
+      Float64Gemm g{kRows,
+                    kColumns,
+                    kInner,
+                    a.data(),
+                    b.data(),
+                    by_columns ? 1 : kColumns,
+                    by_columns ? kInner : 1};
+      g.b_dtype = dtype;
+      INFO(name_of(dtype) << (by_columns ? " by columns" : ""));
+      CHECK(same_bits(tiled(g, nullptr).out, plain_loop(g).out));
     }
   }
 }
