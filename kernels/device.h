@@ -12,6 +12,7 @@
 
 namespace plumb {
 
+class Float64Products;
 class Ops;
 
 // How often a device did what must not happen inside a block.
@@ -62,6 +63,9 @@ class Device {
   virtual std::unique_ptr<Graph> capture(const std::function<void()>&) { return nullptr; }
 
   virtual Ops& ops() = 0;
+  // Large products of the oracle that judges it, on hardware that is good at them; null: none.
+  // PLUMB_ORACLE names another way than the device's own choice; UsageError where it has none such.
+  virtual std::shared_ptr<Float64Products> float64_products() { return nullptr; }
   // Where ops work on the host's memory: the owner that a Storage of any such memory has to name so
   // that they take it, a mapped file for example. Else null.
   virtual const void* host_owner() const { return nullptr; }
@@ -86,6 +90,9 @@ std::vector<DeviceStatus> list_devices();
 // Opens a device by name ("cpu", "oracle", "cuda:0"); throws UsageError for an unknown name and
 // DeviceError with the reason for one that cannot be used here. `threads` 0 means one per core.
 std::unique_ptr<Device> open_device(const std::string& name, int threads = 0);
+
+// The oracle that judges `judged`, which may do its largest products.
+std::unique_ptr<Device> open_referee(Device& judged, int threads = 0);
 
 // Loads somebody's own kernels (kernels/plugin.h): devices opened later have its ops, or it is a
 // device itself. Throws BadInput naming the file and what is wrong with it. Call it before the

@@ -32,7 +32,7 @@ struct Row {
 const std::vector<Row>& table() {
   static const std::vector<Row> rows = {
       {"cpu", open_cpu_device, true},
-      {"oracle", open_oracle_device, false},
+      {"oracle", [](int threads) { return open_oracle_device(threads); }, false},
   };
   return rows;
 }
@@ -177,6 +177,10 @@ std::unique_ptr<Device> open_device(const std::string& name, int threads) {
   PluginLibraries replacing = libraries_for(device->name());
   return replacing.empty() ? std::move(device)
                            : checked(replace_ops(std::move(device), std::move(replacing)));
+}
+
+std::unique_ptr<Device> open_referee(Device& judged, int threads) {
+  return open_oracle_device(threads, judged.float64_products());
 }
 
 std::vector<DeviceStatus> list_devices() {

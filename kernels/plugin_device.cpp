@@ -34,6 +34,9 @@ class ReplacedDevice final : public Device {
     inner_->ops();  // makes a GPU the current one
     return ops_;
   }
+  std::shared_ptr<Float64Products> float64_products() override {
+    return inner_->float64_products();
+  }
   const void* host_owner() const override { return inner_->host_owner(); }
   std::optional<DeviceCounters> counters() const override { return inner_->counters(); }
 

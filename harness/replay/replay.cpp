@@ -13,7 +13,7 @@ namespace {
 // Variables of the environment that results depend on, as they are set: "PLUMB_ISA=avx2 ".
 std::string environment_words() {
   std::string out;
-  for (const char* name : {"PLUMB_ISA", "PLUMB_EMU_SEED"}) {
+  for (const char* name : {"PLUMB_ISA", "PLUMB_EMU_SEED", "PLUMB_ORACLE"}) {
     const char* value = std::getenv(name);
     if (value && *value) out += text(name, '=', shell_word(value), ' ');
   }

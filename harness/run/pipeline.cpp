@@ -32,7 +32,7 @@ Pipeline::Pipeline(Device& device, Device& oracle, int threads, int64_t memory, 
       resident_(device, memory / 2),
       finish_(std::move(finish)) {
   if (threads < 2) return;
-  for (int i = 0; i < threads; ++i) oracles_.push_back(open_device("oracle", threads));
+  for (int i = 0; i < threads; ++i) oracles_.push_back(open_referee(device, threads));
 }
 
 Pipeline::~Pipeline() { pool_.reset(); }

@@ -121,7 +121,7 @@ struct Worker::Execution {
   Execution(const Open& open, const WorkerOptions& options)
       : keep_outputs(options.keep_outputs),
         device(open()),
-        oracle(open_device("oracle")),
+        oracle(open_referee(*device)),
         pipeline(*device, *oracle, options.own_process ? judging_threads(options) : 1,
                  options.memory > 0 ? options.memory : memory_by_default(),
                  [this](CheckpointRun& run) { return packed(kept(run.take())); }) {}

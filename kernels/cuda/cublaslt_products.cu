@@ -12,6 +12,7 @@ void check_lt(cublasStatus_t status, const char* what) {
 }
 
 cudaDataType_t data_type(DType dtype) {
+  if (dtype == DType::f64) return CUDA_R_64F;
   return dtype == DType::f32 ? CUDA_R_32F : dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
@@ -25,7 +26,10 @@ struct CublasLtProducts::Plan {
 
   explicit Plan(const BatchedProduct& p) {
     const cudaDataType_t type = data_type(p.dtype);
-    check_lt(cublaslt()->desc_create(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "descriptor");
+    const bool wide = p.dtype == DType::f64;
+    check_lt(cublaslt()->desc_create(&operation, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                                     wide ? CUDA_R_64F : CUDA_R_32F),
+             "descriptor");
     set(CUBLASLT_MATMUL_DESC_TRANSA, p.w_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, "transpose");
     if (p.bias) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS, "epilogue");
@@ -98,7 +102,11 @@ void CublasLtProducts::run(const BatchedProduct& product, const ProductPointers&
   Plan& p = plan(product);
   if (product.bias) p.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, at.bias, "bias");
   const float one = 1, zero = 0;
-  check_lt(cublaslt()->matmul(handle_, p.operation, &one, at.w, p.w, at.x, p.x, &zero, at.out,
+  const double wide_one = 1, wide_zero = 0;
+  const bool wide = product.dtype == DType::f64;
+  const void* times = wide ? static_cast<const void*>(&wide_one) : &one;
+  const void* plus = wide ? static_cast<const void*>(&wide_zero) : &zero;
+  check_lt(cublaslt()->matmul(handle_, p.operation, times, at.w, p.w, at.x, p.x, plus, at.out,
                               p.out, at.out, p.out, &p.algorithm, workspace, kWorkspace, stream),
            "cublasLtMatmul");
 }

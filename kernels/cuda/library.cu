@@ -1,5 +1,6 @@
 // What cuBLASLt does better than kernels/gpu: matrix products on tensor cores.
 #include "kernels/cuda/sdpa.h"
+#include "kernels/gpu/float64_products.h"
 #include "kernels/gpu/gpu_ops.h"
 #include "kernels/gpu/rows.h"
 
@@ -96,6 +97,36 @@ bool GpuOps::library_matmul(const Tensor& out, const Tensor& a, const Tensor& b,
   return true;
 }
 
+namespace {
+
+class CublasFloat64 final : public Float64Library {
+ public:
+  void run(const WideProduct& p, void* workspace, Stream stream) override {
+    BatchedProduct product;
+    product.m = p.m;
+    product.n = p.n;
+    product.k = p.k;
+    product.w_transposed = p.transposed;
+    product.x_stride = p.k;
+    product.w_stride = p.transposed ? p.k : p.n;
+    product.out_stride = p.n;
+    product.dtype = DType::f64;
+    require<DeviceError>(products_.can(product), "cublasLt", "no algorithm for a float64 product ",
+                         p.m, " x ", p.k, " x ", p.n);
+    products_.run(product, {p.a, p.b, nullptr, p.out}, workspace, stream);
+  }
+  size_t workspace_bytes() const override { return CublasLtProducts::kWorkspace; }
+
+ private:
+  CublasLtProducts products_;
+};
+
+}  // namespace
+
+std::unique_ptr<Float64Library> open_float64_library() {
+  return cublaslt() ? std::make_unique<CublasFloat64>() : nullptr;
+}
+
 // Tensor cores truncate: blocks of 16 products, as measured on an H200 (verdicts: conformance).
 Accumulator GpuOps::product_accumulator(DType storage) const {
   if (storage == DType::f32 || !cublaslt()) return {24, SumRounding::nearest, 1};
@@ -113,6 +144,8 @@ bool GpuOps::library_linear(const Tensor&, const Tensor&, const Tensor&, const T
 bool GpuOps::library_matmul(const Tensor&, const Tensor&, const Tensor&, bool) { return false; }
 
 Accumulator GpuOps::product_accumulator(DType) const { return {24, SumRounding::nearest, 1}; }
+
+std::unique_ptr<Float64Library> open_float64_library() { return nullptr; }
 
 #endif
 

@@ -1,4 +1,5 @@
 // No vendor library here: every op runs in the shared kernels.
+#include "kernels/gpu/float64_products.h"
 #include "kernels/gpu/gpu_ops.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
@@ -15,6 +16,8 @@ bool GpuOps::library_sdpa(const Tensor&, const Tensor&, const Tensor&, const Ten
                           const AttentionMask&, const SdpaParams&) {
   return false;
 }
+
+std::unique_ptr<Float64Library> open_float64_library() { return nullptr; }
 
 std::vector<Implementation> GpuOps::library_implementations() { return {}; }
 

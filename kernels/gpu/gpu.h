@@ -33,7 +33,8 @@
 //                                         before they touch memory: its blocks may already be there
 //                                         when the kernel before it ends. The emulator insists.
 //   with_wave(stream, [&]<int Wave>() {...})     calls with the wave width of the stream's device
-//   memory_allocate memory_free memory_fill copy_to_device copy_to_host use_device make_stream
+//   host_allocate host_free      memory of the host that copies from and to the device are fast
+//   with memory_allocate memory_free memory_fill copy_to_device copy_to_host use_device make_stream
 //   end_stream wait_for count_multiprocessors kExactMemory
 //   GraphHandle begin_capture end_capture abandon_capture launch_graph end_graph
 //                                                                what gpu_device.cu needs

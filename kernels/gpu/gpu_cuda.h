@@ -304,6 +304,12 @@ inline void* memory_allocate(size_t bytes) {
 inline void memory_free(void* p) {
   cudaFree(p);
 }  // at the end of a device: nothing left to report to
+inline void* host_allocate(size_t bytes) {
+  void* p = nullptr;
+  check(cudaMallocHost(&p, bytes), "cudaMallocHost");
+  return p;
+}
+inline void host_free(void* p) { cudaFreeHost(p); }
 inline void memory_fill(void* p, uint8_t byte, size_t bytes, Stream stream) {
   check(cudaMemsetAsync(p, byte, bytes, stream), "cudaMemset");
 }

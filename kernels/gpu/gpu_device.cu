@@ -1,4 +1,5 @@
 #include "kernels/error.h"
+#include "kernels/gpu/float64_products.h"
 #include "kernels/gpu/gpu_device.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
@@ -170,6 +171,11 @@ std::unique_ptr<Graph> GpuDevice::capture(const std::function<void()>& queue_wor
   }
   capturing_ = false;
   return std::make_unique<GpuGraph>(ordinal_, *ops_, end_capture(stream_));
+}
+
+std::shared_ptr<Float64Products> GpuDevice::float64_products() {
+  if (!products_) products_ = open_float64_products(name_, ordinal_);
+  return products_;
 }
 
 std::optional<DeviceCounters> GpuDevice::counters() const {

@@ -46,6 +46,7 @@ class GpuDevice final : public Device {
     return *ops_;
   }
 
+  std::shared_ptr<Float64Products> float64_products() override;
   std::optional<DeviceCounters> counters() const override;
   void* queue() override { return stream(); }
   Stream stream() const { return ops_ ? ops_->stream() : stream_; }
@@ -62,6 +63,7 @@ class GpuDevice final : public Device {
   std::unique_ptr<GpuOps> ops_;
   DeviceCounters counters_;
   bool capturing_ = false;
+  std::shared_ptr<Float64Products> products_;
 };
 
 }  // namespace plumb::PLUMB_GPU_VENDOR

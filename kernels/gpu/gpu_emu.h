@@ -225,6 +225,8 @@ inline void* memory_allocate(size_t bytes) {
   return emulator::memory_allocate(bytes, detail::kChecked);
 }
 inline void memory_free(void* p) { emulator::memory_free(p); }
+inline void* host_allocate(size_t bytes) { return ::operator new(bytes); }
+inline void host_free(void* p) { ::operator delete(p); }
 inline void memory_fill(void* p, uint8_t byte, size_t bytes, Stream stream) {
   detail::queue(stream, [=] { emulator::memory_fill(p, byte, bytes); });
 }

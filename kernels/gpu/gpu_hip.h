@@ -167,6 +167,12 @@ inline void* memory_allocate(size_t bytes) {
 inline void memory_free(void* p) {
   (void)hipFree(p);
 }  // at the end of a device: nothing left to report to
+inline void* host_allocate(size_t bytes) {
+  void* p = nullptr;
+  check(hipHostMalloc(&p, bytes, 0), "hipHostMalloc");
+  return p;
+}
+inline void host_free(void* p) { (void)hipHostFree(p); }
 inline void memory_fill(void* p, uint8_t byte, size_t bytes, Stream stream) {
   check(hipMemsetAsync(p, byte, bytes, stream), "hipMemset");
 }

@@ -4,8 +4,12 @@
 #include <algorithm>
 #include <mutex>
 
+#include "kernels/error.h"
 #include "kernels/oracle/float64_gemm.h"
+#include "kernels/oracle/float64_products.h"
 #include "kernels/oracle/oracle_ops.h"
+#include "kernels/oracle/product_check.h"
+#include "kernels/shared_loop.h"
 
 namespace plumb {
 
@@ -20,6 +24,14 @@ struct SharedPool {
 namespace {
 
 constexpr double kSharedProducts = 1e6;  // fewer are not worth a thread
+// Fewer products, or of fewer rows, are done before another device has the operands: each element
+// of b is used once per row.
+constexpr double kWorthMoving = 1e8;
+constexpr int64_t kWorthRows = 64;
+
+double products_of(const Float64Gemm& g) {
+  return static_cast<double>(g.m * g.n) * static_cast<double>(g.k);
+}
 
 std::shared_ptr<SharedPool> shared_pool(int threads) {
   static std::mutex mutex;
@@ -34,17 +46,51 @@ std::shared_ptr<SharedPool> shared_pool(int threads) {
 
 }  // namespace
 
-std::vector<double> OracleOps::product(int64_t m, int64_t n, int64_t k,
-                                       const std::vector<double>& a, const double* b, int64_t b_row,
-                                       int64_t b_column, const Noise& noise) {
-  std::vector<double> out(static_cast<size_t>(m * n)), magnitudes(noise.on() ? out.size() : 0);
-  const bool large = static_cast<double>(m * n) * static_cast<double>(k) >= kSharedProducts;
+void OracleOps::compute_here(const Float64Gemm& gemm) {
+  const bool large = products_of(gemm) >= kSharedProducts;
   if (large && !pool_) pool_ = shared_pool(threads_);
   std::unique_lock<std::mutex> mine;
   if (large) mine = std::unique_lock(pool_->taken, std::try_to_lock);
-  float64_gemm(
-      {m, n, k, a.data(), b, b_row, b_column, out.data(), noise.on() ? magnitudes.data() : nullptr},
-      mine ? &pool_->pool : nullptr);
+  float64_gemm(gemm, mine ? &pool_->pool : nullptr);
+}
+
+OracleOps::Right::Right(const Tensor& t) : dtype(t.dtype()), data(t.raw()) {
+  if (t.contiguous() && !has_kept(t)) return;
+  copy = values_of(t);
+  dtype = DType::f64;
+  data = copy.data();
+}
+
+// What a device lacks memory for, or a kernel under test broke it, is the CPU's to do: no verdict
+// depends on it. What it computed wrongly is an error.
+bool OracleOps::computed_elsewhere(const Float64Gemm& gemm) {
+  if (!products_ || gemm.m < kWorthRows || products_of(gemm) < kWorthMoving) return false;
+  try {
+    products_->compute(gemm);
+  } catch (const DeviceError&) {
+    products_.reset();
+    return false;
+  }
+  return check_product(gemm, *products_);
+}
+
+std::vector<double> OracleOps::product(int64_t m, int64_t n, int64_t k,
+                                       const std::vector<double>& a, const Right& b,
+                                       bool transposed, const Noise& noise) {
+  const auto elements = static_cast<size_t>(m * n);
+  std::vector<double> out = shared_zeros<double>(elements);
+  std::vector<double> magnitudes(noise.on() ? elements : 0);
+  const Float64Gemm gemm{m,
+                         n,
+                         k,
+                         a.data(),
+                         b.data,
+                         transposed ? 1 : n,
+                         transposed ? k : 1,
+                         out.data(),
+                         noise.on() ? magnitudes.data() : nullptr,
+                         b.dtype};
+  if (!computed_elsewhere(gemm)) compute_here(gemm);
   if (noise.on()) {
     for (size_t i = 0; i < out.size(); ++i) {
       out[i] = noise.sum(out[i], magnitudes[i], static_cast<size_t>(k));
@@ -56,15 +102,12 @@ std::vector<double> OracleOps::product(int64_t m, int64_t n, int64_t k,
 void OracleOps::do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,
                           const Tensor& bias) {
   const std::vector<double> a = values_of(x);
-  const bool plain = weight.dtype() == DType::f64 && weight.contiguous();
-  const std::vector<double> copy = plain ? std::vector<double>() : values_of(weight);
-  const double* w = plain ? weight.data<double>() : copy.data();
   const int64_t inner = weight.dim(1), columns = weight.dim(0);
   const int64_t rows = out.numel() / std::max<int64_t>(columns, 1);
   // Some programs round the product before they add the bias.
   const bool apart = bias.defined() && rounds_here(x.dtype(), "linear.product", false);
   const Noise noise(x.dtype());
-  std::vector<double> values = product(rows, columns, inner, a, w, 1, inner, noise);
+  std::vector<double> values = product(rows, columns, inner, a, Right(weight), true, noise);
   if (bias.defined()) {
     const std::vector<double> b = values_of(bias);
     for (size_t i = 0; i < values.size(); ++i) {
@@ -85,10 +128,8 @@ void OracleOps::do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, b
       const auto at = [&](const Tensor& t, int64_t head) {
         return t.slice(0, n, n + 1).slice(1, head, head + 1);
       };
-      const std::vector<double> left = values_of(at(a, h)), right = values_of(at(b, h / group));
-      std::vector<double> values =
-          product(rows, columns, inner, left, right.data(), transpose_b ? 1 : columns,
-                  transpose_b ? inner : 1, noise);
+      std::vector<double> values = product(rows, columns, inner, values_of(at(a, h)),
+                                           Right(at(b, h / group)), transpose_b, noise);
       for (double& value : values) value = rounding(value);
       move(at(out, h), values);
     }

@@ -45,7 +45,8 @@ OracleStorage* storage_of(const Tensor& t) {
 
 class OracleDevice final : public Device {
  public:
-  explicit OracleDevice(int threads) : ops_(*this, threads) {}
+  OracleDevice(int threads, std::shared_ptr<Float64Products> products)
+      : ops_(*this, threads, std::move(products)) {}
   std::string name() const override { return "oracle"; }
   std::string describe() const override { return "float64, large products in tiles: the referee"; }
   Tensor allocate(DType dtype, const Shape& shape) override {
@@ -76,7 +77,11 @@ class OracleDevice final : public Device {
 }  // namespace
 
 std::unique_ptr<Device> open_oracle_device(int threads) {
-  return std::make_unique<OracleDevice>(threads);
+  return open_oracle_device(threads, nullptr);
+}
+
+std::unique_ptr<Device> open_oracle_device(int threads, std::shared_ptr<Float64Products> products) {
+  return std::make_unique<OracleDevice>(threads, std::move(products));
 }
 
 Contract OracleOps::contract(OpId op, DType storage) const {
@@ -89,6 +94,11 @@ Contract OracleOps::contract(OpId op, DType storage) const {
 
 bool OracleOps::overrides(OpId op) const {
   return op == OpId::gated_activation || op == OpId::softcap || op == OpId::sdpa;
+}
+
+bool has_kept(const Tensor& t) {
+  const OracleStorage* storage = storage_of(t);
+  return storage && storage->keeps();
 }
 
 std::vector<double> values_of(const Tensor& t) {

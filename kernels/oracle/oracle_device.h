@@ -9,7 +9,11 @@
 
 namespace plumb {
 
+class Float64Products;
+
 // `threads` of large products, 0: one per core; no result depends on them.
 std::unique_ptr<Device> open_oracle_device(int threads);
+// The largest are computed by `products`, where there is such a thing, and checked.
+std::unique_ptr<Device> open_oracle_device(int threads, std::shared_ptr<Float64Products> products);
 
 }  // namespace plumb

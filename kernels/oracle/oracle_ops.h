@@ -7,6 +7,7 @@
 
 #include "kernels/device_ops.h"
 #include "kernels/oracle/arithmetic.h"
+#include "kernels/oracle/float64_gemm.h"
 #include "kernels/thread_pool.h"
 
 namespace plumb {
@@ -14,6 +15,8 @@ namespace plumb {
 // The elements of a tensor in row-major order, as doubles: as they were kept, where a rounding was
 // left out.
 std::vector<double> values_of(const Tensor& t);
+// Whether some may be kept, so that not all are what the tensor has.
+bool has_kept(const Tensor& t);
 inline size_t extent(const Tensor& t, int axis) { return static_cast<size_t>(t.dim(axis)); }
 // Writes values in row-major order, each rounded to the tensor's dtype: a rounding point named as
 // the op. Where the run leaves it out, later ops see the values as they are.
@@ -35,11 +38,14 @@ inline constexpr double kLowest = std::numeric_limits<double>::lowest();
 std::vector<double> additive_mask(const AttentionMask& mask, int64_t b, int64_t h, int64_t queries,
                                   int64_t keys);
 
+class Float64Products;
 struct SharedPool;
 
 class OracleOps final : public DeviceOps {
  public:
-  OracleOps(Device& device, int threads) : DeviceOps(device), threads_(threads) {}
+  // products: of the largest; null: the CPU does all of them.
+  OracleOps(Device& device, int threads, std::shared_ptr<Float64Products> products)
+      : DeviceOps(device), threads_(threads), products_(std::move(products)) {}
   Contract contract(OpId op, DType storage) const override;
   bool overrides(OpId op) const override;
 
@@ -52,11 +58,21 @@ class OracleOps final : public DeviceOps {
                const AttentionMask& mask, const SdpaParams& params) override;
 
  private:
+  // The right operand of a product: [k, n] or, transposed, [n, k], as it lies or as a copy.
+  struct Right {
+    explicit Right(const Tensor& t);
+    DType dtype;
+    const void* data;
+    std::vector<double> copy;
+  };
   // The product, and of simulated kernels its errors.
   std::vector<double> product(int64_t m, int64_t n, int64_t k, const std::vector<double>& a,
-                              const double* b, int64_t b_row, int64_t b_column, const Noise& noise);
+                              const Right& b, bool transposed, const Noise& noise);
+  void compute_here(const Float64Gemm& gemm);
+  bool computed_elsewhere(const Float64Gemm& gemm);
 
   int threads_;
+  std::shared_ptr<Float64Products> products_;
   std::shared_ptr<SharedPool> pool_;  // got for the first product that is worth it
 };
 

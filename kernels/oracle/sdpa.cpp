@@ -66,7 +66,7 @@ void OracleOps::do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, con
   const Weighing weighing(q.dtype());
   const double score_scale = scaled.rounds() ? 1 : params.scale;
   const auto at = [](const Tensor& t, int64_t b, int64_t h) {
-    return values_of(t.slice(0, b, b + 1).slice(1, h, h + 1));
+    return t.slice(0, b, b + 1).slice(1, h, h + 1);
   };
   const auto row_of = [](std::vector<double>& matrix, int64_t row, int64_t columns) {
     return std::span(matrix).subspan(static_cast<size_t>(row * columns),
@@ -74,14 +74,13 @@ void OracleOps::do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, con
   };
   for (int64_t b = 0; b < q.dim(0); ++b) {
     for (int64_t h = 0; h < heads; ++h) {
-      std::vector<double> qs = at(q, b, h);
-      const std::vector<double> ks = at(k, b, h / group), vs = at(v, b, h / group);
+      std::vector<double> qs = values_of(at(q, b, h));
+      const Right ks(at(k, b, h / group)), vs(at(v, b, h / group));
       const std::vector<double> additive = additive_mask(mask, b, h, queries, keys);
       if (scaled.rounds()) {
         for (double& x : qs) x = scaled(x * scaled(params.scale));
       }
-      std::vector<double> weights =
-          product(queries, keys, head_dim, qs, ks.data(), 1, head_dim, noise);
+      std::vector<double> weights = product(queries, keys, head_dim, qs, ks, true, noise);
       std::vector<bool> sees(static_cast<size_t>(queries));
       for (int64_t t = 0; t < queries; ++t) {
         const std::span<double> scores = row_of(weights, t, keys);
@@ -104,8 +103,7 @@ void OracleOps::do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, con
         const double total = weighing.weigh(scores);
         for (double& weight : scores) weight = rounded_weight(weight / total);
       }
-      std::vector<double> result =
-          product(queries, v_head_dim, keys, weights, vs.data(), v_head_dim, 1, noise);
+      std::vector<double> result = product(queries, v_head_dim, keys, weights, vs, false, noise);
       for (int64_t t = 0; t < queries; ++t) {
         for (double& y : row_of(result, t, v_head_dim)) {
           y = sees[static_cast<size_t>(t)] ? rounding(y) : 0;

@@ -1,0 +1,178 @@
+// The oracle's products by somebody else: what is wrong with them is found, what is right passes,
+// and what cannot be had is computed here.
+#include "kernels/oracle/product_check.h"
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "kernels/error.h"
+#include "kernels/ops.h"
+#include "kernels/oracle/oracle_device.h"
+#include "tests/catch.h"
+
+namespace plumb {
+namespace {
+
+using Catch::Contains;
+using Spoil = std::function<void(const Float64Gemm&)>;
+
+// The CPU's own products, which `spoil` then changes.
+class Impostor final : public Float64Products {
+ public:
+  explicit Impostor(bool exact, Spoil spoil = {}) : exact_(exact), spoil_(std::move(spoil)) {}
+  std::string name() const override { return "impostor:0"; }
+  bool exact() const override { return exact_; }
+  void compute(const Float64Gemm& gemm) override {
+    ++calls;
+    float64_gemm(gemm, nullptr);
+    if (spoil_) spoil_(gemm);
+  }
+  void hold_at_most(int64_t) override {}
+
+  int calls = 0;
+
+ private:
+  const bool exact_;
+  const Spoil spoil_;
+};
+
+constexpr int64_t kRows = 70, kColumns = 90, kDepth = 50;
+
+struct Product {
+  Product(bool transposed, bool magnitudes)
+      : a(kRows * kDepth), b(kDepth * kColumns), out(kRows * kColumns), magnitudes(out.size()) {
+    std::mt19937_64 engine(1);
+    std::normal_distribution<double> normal;
+    for (double& x : a) x = normal(engine);
+    for (double& x : b) x = normal(engine);
+    gemm = {kRows,
+            kColumns,
+            kDepth,
+            a.data(),
+            b.data(),
+            transposed ? 1 : kColumns,
+            transposed ? kDepth : 1,
+            out.data(),
+            magnitudes ? this->magnitudes.data() : nullptr};
+  }
+  bool check(Impostor impostor) {
+    impostor.compute(gemm);
+    return check_product(gemm, impostor);
+  }
+  std::vector<double> a, b, out, magnitudes;
+  Float64Gemm gemm;
+};
+
+TEST_CASE("a right product passes, whichever way b lies") {
+  for (const bool transposed : {false, true}) {
+    for (const bool magnitudes : {false, true}) {
+      Product product(transposed, magnitudes);
+      CHECK(product.check(Impostor(true)));
+    }
+  }
+}
+
+TEST_CASE("one wrong element is found, wherever it is, and named with both values") {
+  for (const int64_t at : {int64_t{0}, kColumns - 1, 31 * kColumns + 17, kRows * kColumns - 1}) {
+    const auto spoil = [&](const Float64Gemm& g) { g.out[at] += 1e-8; };
+    Product product(true, false);
+    REQUIRE_THROWS_AS(product.check(Impostor(true, spoil)), DeviceError);
+    REQUIRE_THROWS_WITH(product.check(Impostor(false, spoil)),
+                        Contains("impostor:0") && Contains("70 x 50 x 90") &&
+                            Contains(text("element (", at / kColumns, ", ", at % kColumns, ")")) &&
+                            Contains("the CPU has") && Contains("PLUMB_ORACLE=cpu"));
+  }
+}
+
+TEST_CASE("two elements that changed places are found") {
+  Product product(true, false);
+  REQUIRE_THROWS_AS(product.check(Impostor(false,
+                                           [](const Float64Gemm& g) {
+                                             std::swap(g.out[3 * kColumns + 4],
+                                                       g.out[3 * kColumns + 5]);
+                                           })),
+                    DeviceError);
+}
+
+TEST_CASE("a wrong magnitude is found") {
+  Product product(false, true);
+  REQUIRE_THROWS_WITH(
+      product.check(Impostor(true, [](const Float64Gemm& g) { g.magnitudes[100] *= 1 + 1e-9; })),
+      Contains("magnitude element (1, 10)"));
+}
+
+TEST_CASE("who promises the bits of the CPU has to have them, others may be a last bit off") {
+  const auto spoil = [](const Float64Gemm& g) {
+    for (int64_t i = 0; i < g.m * g.n; ++i) g.out[i] = std::nextafter(g.out[i], 1e9);
+  };
+  Product product(true, false);
+  REQUIRE(product.check(Impostor(false, spoil)));
+  REQUIRE_THROWS_AS(product.check(Impostor(true, spoil)), DeviceError);
+}
+
+TEST_CASE("NaN and infinities are no error where the CPU has them, and one where it has not") {
+  Product product(true, true);
+  product.a[5 * kDepth] = std::numeric_limits<double>::quiet_NaN();
+  product.a[6 * kDepth] = std::numeric_limits<double>::infinity();
+  const auto other_nan = [](const Float64Gemm& g) {  // a GPU has one NaN, whatever the operands'
+    for (int64_t i = 0; i < g.m * g.n; ++i) {
+      if (std::isnan(g.out[i])) g.out[i] = std::nan("7");
+    }
+  };
+  CHECK(product.check(Impostor(true, other_nan)));
+  CHECK_THROWS_AS(product.check(Impostor(true,
+                                         [](const Float64Gemm& g) {
+                                           g.out[8 * kColumns] =
+                                               std::numeric_limits<double>::quiet_NaN();
+                                         })),
+                  DeviceError);
+  product.b[0] = std::numeric_limits<double>::infinity();  // in every row's sum
+  CHECK_FALSE(product.check(Impostor(true)));
+}
+
+// Large enough to be worth moving.
+std::vector<double> linear_by(const std::shared_ptr<Float64Products>& products, int64_t rows,
+                              int64_t width = 1300) {
+  const auto oracle = open_oracle_device(1, products);
+  const auto filled = [&](const Shape& shape) {
+    const Tensor host = host_tensor(DType::bf16, shape), out = oracle->allocate(DType::bf16, shape);
+    for (int64_t i = 0; i < host.numel(); ++i) {
+      store(DType::bf16, host.data<char>() + 2 * i, static_cast<double>((7 * i) % 61 - 30) / 17);
+    }
+    oracle->upload(out, host.raw());
+    return out;
+  };
+  const Tensor out = oracle->allocate(DType::bf16, {rows, width});
+  oracle->ops().linear(out, filled({rows, width}), filled({width, width}), {});
+  std::vector<double> values(static_cast<size_t>(out.numel()));
+  load_all(DType::bf16, out.raw(), out.numel(), values.data());
+  return values;
+}
+
+TEST_CASE("the oracle hands on large products only, and checks them") {
+  const auto honest = std::make_shared<Impostor>(true);
+  CHECK(linear_by(honest, 64) == linear_by(nullptr, 64));
+  CHECK(honest->calls == 1);
+  linear_by(honest, 63);  // enough products, of few rows
+  CHECK(honest->calls == 1);
+  linear_by(honest, 64, 1200);  // enough rows, few products
+  CHECK(honest->calls == 1);
+  const auto liar = std::make_shared<Impostor>(true, [](const Float64Gemm& g) { g.out[99] = 0; });
+  CHECK_THROWS_WITH(linear_by(liar, 64), Contains("impostor:0"));
+}
+
+TEST_CASE("a device that fails leaves the product to the CPU") {
+  const auto broken = std::make_shared<Impostor>(true, [](const Float64Gemm& g) {
+    g.out[0] = 1;
+    throw DeviceError("[copy to the device] out of order");
+  });
+  CHECK(linear_by(broken, 64) == linear_by(nullptr, 64));
+  CHECK(broken->calls == 1);
+}
+
+}  // namespace
+}  // namespace plumb
