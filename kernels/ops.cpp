@@ -18,6 +18,17 @@ void require_copyable(Device& device, const Tensor& out, const Tensor& x) {
 
 }  // namespace
 
+namespace {
+
+void require_weight(const char* op, const Device& device, const Tensor& weight, DType storage,
+                    bool narrow) {
+  require_placed(op, device, {{"weight", weight}});
+  narrow = narrow && is_floating(weight.dtype()) && size_of(weight.dtype()) < size_of(storage);
+  if (!narrow) require_dtype(op, "weight", weight, storage);
+}
+
+}  // namespace
+
 void Ops::force(const std::string& regex) { choice_.force(regex, device_.name()); }
 
 void Ops::record(OpId op, DType storage, std::initializer_list<int64_t> sums) {
@@ -30,7 +41,8 @@ void Ops::record(OpId op, DType storage, std::initializer_list<int64_t> sums) {
 }
 
 void Ops::embedding(const Tensor& out, const Tensor& ids, const Tensor& weight, double scale) {
-  const DType storage = require_floats("embedding", device_, {{"out", out}, {"weight", weight}});
+  const DType storage = require_floats("embedding", device_, {{"out", out}});
+  require_weight("embedding", device_, weight, storage, takes_narrow_weights());
   require_placed("embedding", device_, {{"ids", ids}});
   require_dtype("embedding", "ids", ids, DType::i64);
   require_rank("embedding", "weight", weight, 2);
@@ -64,8 +76,8 @@ void Ops::layer_norm(const Tensor& out, const Tensor& x, const Tensor& weight, c
 }
 
 void Ops::linear(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  const DType storage = require_floats(
-      "linear", device_, {{"x", x}, {"out", out}, {"weight", weight}, {"bias", bias}});
+  const DType storage = require_floats("linear", device_, {{"x", x}, {"out", out}, {"bias", bias}});
+  require_weight("linear", device_, weight, storage, takes_narrow_weights());
   require_rank("linear", "weight", weight, 2);
   require(weight.dim(1) == x.dim(-1), "linear", "weight has shape ", weight.shape(),
           ", x's last axis has ", x.dim(-1));

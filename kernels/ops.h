@@ -183,6 +183,9 @@ class Ops {
   // Whether sdpa, store_tokens and advance find positions in the device's memory alone, as replayed
   // launches must; else they go by what the host knows.
   virtual bool reads_positions() const { return false; }
+  // Whether linear and embedding take a weight that is narrower than their outputs: float64 runs
+  // leave it as it was recorded.
+  virtual bool takes_narrow_weights() const { return false; }
 
   // Which fused ops may run in the device's own version; the rest run composed. All at the start.
   void set_fused(OpSet allowed) { fused_ = allowed; }

@@ -251,7 +251,11 @@ HostOperands OracleRuns::widened(HostOperands operands) const {
     if (!is_floating(t.dtype())) continue;
     t = name == "mask" ? converted_mask(t, DType::f64) : converted(t, DType::f64);
   }
-  for (auto& [name, t] : operands.weights) t = converted(t, DType::f64);
+  // A matrix is widened where it is used: its doubles take longer to write than to multiply.
+  const bool narrow = oracle_.ops().takes_narrow_weights();
+  for (auto& [name, t] : operands.weights) {
+    if (!narrow || t.rank() != 2 || !is_floating(t.dtype())) t = converted(t, DType::f64);
+  }
   for (OutputSpec& spec : operands.outputs) {
     if (is_floating(spec.dtype) && block_.name != "causal_mask") spec.dtype = DType::f64;
   }

@@ -6,14 +6,14 @@ namespace plumb {
 
 void OracleOps::do_embedding(const Tensor& out, const Tensor& ids, const Tensor& weight,
                              double scale) {
-  const int64_t vocab = weight.dim(0), channels = weight.dim(1);
-  const std::vector<double> rows = values_of(weight);
+  const int64_t vocab = weight.dim(0);
   std::vector<double> values;
   for (double id : values_of(ids)) {
     require(id >= 0 && id < static_cast<double>(vocab), "embedding", "id ", id,
             " is outside a vocabulary of ", vocab);
-    for (int64_t c = 0; c < channels; ++c) {
-      values.push_back(rows[static_cast<size_t>(static_cast<int64_t>(id) * channels + c)] * scale);
+    const auto row = static_cast<int64_t>(id);
+    for (const double value : values_of(weight.slice(0, row, row + 1))) {
+      values.push_back(value * scale);
     }
   }
   put(out, values, "embedding");

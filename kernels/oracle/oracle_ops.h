@@ -48,6 +48,7 @@ class OracleOps final : public DeviceOps {
       : DeviceOps(device), threads_(threads), products_(std::move(products)) {}
   Contract contract(OpId op, DType storage) const override;
   bool overrides(OpId op) const override;
+  bool takes_narrow_weights() const override { return true; }
 
  protected:
   PLUMB_DEVICE_OPS(, override)

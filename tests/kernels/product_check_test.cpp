@@ -174,5 +174,35 @@ TEST_CASE("a device that fails leaves the product to the CPU") {
   CHECK(broken->calls == 1);
 }
 
+// Of linear, or of the rows 2, 0 of embedding, in float64.
+std::vector<double> with_weight(Device& device, DType dtype, bool linear) {
+  const Tensor wide = host_tensor(DType::f64, {5, 7});
+  for (int64_t i = 0; i < 35; ++i) {
+    wide.data<double>()[i] = round_to(DType::f16, std::sin(static_cast<double>(i)));
+  }
+  const Tensor weight = device.allocate(dtype, {5, 7});
+  store_all(dtype, weight.raw(), 35, wide.data<double>());
+  const Tensor x = device.allocate(DType::f64, {2, 7});
+  device.upload(x, wide.raw());
+  const Tensor ids = device.allocate(DType::i64, {2}),
+               out = device.allocate(DType::f64, {2, linear ? 5 : 7});
+  ids.data<int64_t>()[0] = 2, ids.data<int64_t>()[1] = 0;
+  if (linear) device.ops().linear(out, x, weight, {});
+  else device.ops().embedding(out, ids, weight, 3);
+  const auto* values = out.data<double>();
+  return {values, values + out.numel()};
+}
+
+TEST_CASE("a float64 run takes a matrix as it was recorded, on the oracle alone") {
+  const auto oracle = open_device("oracle"), cpu = open_device("cpu");
+  for (const bool linear : {true, false}) {
+    const std::vector<double> expected = with_weight(*oracle, DType::f64, linear);
+    CHECK(with_weight(*oracle, DType::f16, linear) == expected);
+    CHECK(with_weight(*oracle, DType::f32, linear) == expected);
+    CHECK_THROWS_AS(with_weight(*oracle, DType::i64, linear), UsageError);
+    CHECK_THROWS_AS(with_weight(*cpu, DType::f16, linear), UsageError);
+  }
+}
+
 }  // namespace
 }  // namespace plumb
