@@ -8,6 +8,7 @@
 #include "kernels/error.h"
 #include "kernels/gpu/device_list.h"
 #include "kernels/ops.h"
+#include "kernels/oracle/float64_products.h"
 #include "kernels/oracle/oracle_device.h"
 #include "kernels/plugin_device.h"
 #if defined(PLUMB_HAS_EMU)
@@ -180,6 +181,7 @@ std::unique_ptr<Device> open_device(const std::string& name, int threads) {
 }
 
 std::unique_ptr<Device> open_referee(Device& judged, int threads) {
+  static_cast<void>(oracle_products());  // a word that is none is an error on every device
   return open_oracle_device(threads, judged.float64_products());
 }
 

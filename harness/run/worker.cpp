@@ -13,6 +13,7 @@
 #include "harness/run/memory.h"
 #include "harness/run/pipeline.h"
 #include "kernels/error.h"
+#include "kernels/oracle/float64_products.h"
 #include "kernels/plugin_device.h"
 #include "kernels/thread_pool.h"
 
@@ -124,7 +125,13 @@ struct Worker::Execution {
         oracle(open_referee(*device)),
         pipeline(*device, *oracle, options.own_process ? judging_threads(options) : 1,
                  options.memory > 0 ? options.memory : memory_by_default(),
-                 [this](CheckpointRun& run) { return packed(kept(run.take())); }) {}
+                 [this](CheckpointRun& run) { return packed(kept(run.take())); }) {
+    const std::shared_ptr<Float64Products> products = device->float64_products();
+    if (!products) return;
+    products->tell_failure_to([name = products->name()](const std::string& why) {
+      log(LogLevel::warning, name, " leaves the oracle's products to the CPU: ", why);
+    });
+  }
 
   Replayed kept(Replayed replayed) const {
     if (!keep_outputs) replayed.outputs.clear();

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <string_view>
+#include <utility>
 
 #include "kernels/error.h"
 
@@ -15,6 +16,22 @@ OracleProducts oracle_products() {
   if (asked == "gpu") return OracleProducts::gpu;
   if (asked == "library") return OracleProducts::library;
   throw UsageError(text("[oracle] PLUMB_ORACLE=", asked, ": expected cpu, gpu or library"));
+}
+
+void Float64Products::tell_failure_to(std::function<void(const std::string& why)> listener) {
+  const std::lock_guard lock(mutex_);
+  listener_ = std::move(listener);
+}
+
+void Float64Products::fail(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (!failed_ && listener_) listener_(why);
+  failed_ = true;
+}
+
+bool Float64Products::failed() const {
+  const std::lock_guard lock(mutex_);
+  return failed_;
 }
 
 }  // namespace plumb

@@ -2,6 +2,8 @@
 // judged, as a rule. Nobody takes its word: product_check.h.
 #pragma once
 
+#include <functional>
+#include <mutex>
 #include <string>
 
 #include "kernels/oracle/float64_gemm.h"
@@ -18,6 +20,16 @@ class Float64Products {
   virtual void compute(const Float64Gemm& gemm) = 0;
   // Of an operand or of the result, so many elements at a time. Not while something is computed.
   virtual void hold_at_most(int64_t elements) = 0;
+
+  // Who fails once is asked no more; why is told to who wants to know, once.
+  void tell_failure_to(std::function<void(const std::string& why)> listener);
+  void fail(const std::string& why);
+  bool failed() const;
+
+ private:
+  mutable std::mutex mutex_;
+  bool failed_ = false;
+  std::function<void(const std::string&)> listener_;
 };
 
 // Where PLUMB_ORACLE has large products computed: on the GPU that is judged, by our kernel (gpu) or

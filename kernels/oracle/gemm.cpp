@@ -65,10 +65,11 @@ OracleOps::Right::Right(const Tensor& t) : dtype(t.dtype()), data(t.raw()) {
 // depends on it. What it computed wrongly is an error.
 bool OracleOps::computed_elsewhere(const Float64Gemm& gemm) {
   if (!products_ || gemm.m < kWorthRows || products_of(gemm) < kWorthMoving) return false;
+  if (products_->failed()) return false;
   try {
     products_->compute(gemm);
-  } catch (const DeviceError&) {
-    products_.reset();
+  } catch (const DeviceError& error) {
+    products_->fail(error.what());
     return false;
   }
   return check_product(gemm, *products_);
