@@ -169,17 +169,22 @@ template <Access Kind>
   r.write_code = code_bits;
 }
 
+constexpr const char* kAhead = " ahead of wait_for_previous_kernel()";
+
+std::string early_read_text(size_t offset, size_t bytes, const void* code, uint32_t write_code) {
+  return access_text("read", kAhead, offset, bytes, code) + ", of what a launch before writes at " +
+         source_line_of_low_bits(write_code);
+}
+
 // Of an access before wait_for_previous_kernel().
 template <Access Kind>
 [[gnu::noinline]] void check_ahead(size_t offset, size_t bytes, const void* code) {
   if (offset < kSharedBytes) return;
-  constexpr const char* kAhead = " ahead of wait_for_previous_kernel()";
   if (Kind != Access::read) fault(access_text("write", kAhead, offset, bytes, code));
   for (size_t i = 0; i < bytes; ++i) {
     const Record& r = records[offset + i];
     if (r.write < start_in_flight || r.write >= clock_now.launch) continue;
-    fault(access_text("read", kAhead, offset, bytes, code) +
-          ", of what a launch before writes at " + source_line_of_low_bits(r.write_code));
+    fault(early_read_text(offset, bytes, code, r.write_code));
   }
 }
 

@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const int64_t last = rows - 1;  // in place of a second row that is not there
   const float* before = p.state.at(batch, head, first_row);
   const int64_t row_before = last * p.state.stride[2];
-  Part kept(before, row_before, lane * N, columns);
+  Part kept(before, row_before, lane * N, active ? columns : 0);
   const float bias = to_float(p.dt_bias[head]), rate = p.rate(head), d = to_float(p.d[head]);
   if (Early) wait_for_previous_kernel();
   if (!active) return;

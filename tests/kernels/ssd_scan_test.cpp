@@ -194,7 +194,10 @@ TEST_CASE("ssd_scan: steps in a row, each from the state that the one before has
   const DType dtype = GENERATE(DType::f32, DType::bf16);
   const bool in_place = GENERATE(true, false);
   ScanCase c;
-  c.head_dim = 64;
+  c.batch = 1;
+  c.heads = GENERATE(2, 3);  // with waves that have nothing to do, or without
+  c.groups = 1;
+  c.head_dim = GENERATE(6, 64);
   c.columns = 128;
   const SsdParams params{SsdForm::step, 8, std::nullopt, std::nullopt};
   const ScanValues v = scan_values(c, dtype);
