@@ -16,14 +16,10 @@ void require_copyable(Device& device, const Tensor& out, const Tensor& x) {
   require_shape("copy", "out", out, x.shape());
 }
 
-}  // namespace
-
-namespace {
-
 void require_weight(const char* op, const Device& device, const Tensor& weight, DType storage,
                     bool narrow) {
   require_placed(op, device, {{"weight", weight}});
-  narrow = narrow && is_floating(weight.dtype()) && size_of(weight.dtype()) < size_of(storage);
+  narrow = narrow && storage == DType::f64 && is_floating(weight.dtype());
   if (!narrow) require_dtype(op, "weight", weight, storage);
 }
 

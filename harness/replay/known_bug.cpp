@@ -141,6 +141,8 @@ std::optional<KnownBugFound> nearest_known_bug(const Recording& recording,
         if (!(found.ratio <= allowed) || (nearest && found.ratio >= nearest->ratio)) continue;
         nearest = std::move(found);
       }
+    } catch (const DeviceError&) {  // a product of the oracle is wrong
+      throw;
     } catch (const Error&) {  // the block refuses to compute it
     }
   }

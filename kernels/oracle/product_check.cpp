@@ -1,7 +1,9 @@
 #include "kernels/oracle/product_check.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "kernels/error.h"
@@ -10,15 +12,21 @@
 namespace plumb {
 namespace {
 
-constexpr int64_t kElements =
-    16;  // of a product, that are computed anew whatever the rows' sums say
-constexpr int64_t kMostRows = 4;  // that are computed anew
+// Of a product, that are computed anew whatever the rows' sums say; rows that are at most.
+constexpr int64_t kElements = 16, kMostRows = 4;
+// That share a sum of a row: an error of one must not be lost among all.
+constexpr int64_t kColumnsAtOnce = 4096;
 
-// The same numbers for equal sizes: a run can be repeated.
+// The same numbers for the same operands: a run can be repeated.
 class Random {
  public:
   explicit Random(const Float64Gemm& g)
-      : state_(static_cast<uint64_t>(g.m * 31 + g.n) * 31 + static_cast<uint64_t>(g.k)) {}
+      : state_(static_cast<uint64_t>(g.m * 31 + g.n) * 31 + static_cast<uint64_t>(g.k)) {
+    const int64_t elements = g.m * g.k;
+    for (int64_t i = 0; i < elements; i += std::max<int64_t>(elements / 16, 1)) {
+      state_ = bits() ^ std::bit_cast<uint64_t>(g.a[i]);
+    }
+  }
 
   uint64_t bits() {
     uint64_t z = state_ += 0x9e3779b97f4a7c15u;
@@ -83,15 +91,32 @@ void widen(const Float64Gemm& g, int64_t k, int64_t j, int64_t count, double* to
   load_all(g.b_dtype, static_cast<const char*>(g.b) + at * size_of(g.b_dtype), count, to);
 }
 
-// Sum over n of b[k, n] factor[n], for every k.
-Sums times_factors(const Float64Gemm& g, const std::vector<double>& factors) {
-  const auto depth = static_cast<size_t>(g.k), columns = static_cast<size_t>(g.n);
+// The factor of a column, so that those of all sizes weigh alike in a sum.
+double scaled(double factor, double magnitude) {
+  if (!(magnitude > 0) || !std::isfinite(magnitude)) return factor;
+  return std::ldexp(factor, -std::clamp(std::ilogb(magnitude), -1000, 1000));
+}
+
+// Scales the factors of the columns from `first` on, and sums b[k, n] factor[n] for every k.
+Sums times_factors(const Float64Gemm& g, int64_t first, std::vector<double>& factors) {
+  const auto depth = static_cast<size_t>(g.k), columns = factors.size();
+  const auto count = static_cast<int64_t>(columns);
+  const LoopParts parts(columns, 1, depth * columns);
   if (g.b_column == 1 && g.b_row != 1) {
+    for_parts(parts, [&](size_t begin, size_t end, size_t) {
+      std::vector<double> row(end - begin), magnitudes(end - begin);
+      for (int64_t k = 0; k < g.k; ++k) {
+        widen(g, k, first + static_cast<int64_t>(begin), static_cast<int64_t>(row.size()),
+              row.data());
+        for (size_t j = 0; j < row.size(); ++j) magnitudes[j] += std::fabs(row[j]);
+      }
+      for (size_t j = begin; j < end; ++j) factors[j] = scaled(factors[j], magnitudes[j - begin]);
+    });
     Sums out(depth);
     for_parts(LoopParts(depth, 1, depth * columns), [&](size_t begin, size_t end, size_t) {
       std::vector<double> row(columns);
       for (size_t k = begin; k < end; ++k) {
-        widen(g, static_cast<int64_t>(k), 0, g.n, row.data());
+        widen(g, static_cast<int64_t>(k), first, count, row.data());
         const Sum sum = dot(row.data(), factors.data(), columns);
         out.values[k] = sum.value;
         out.magnitudes[k] = sum.magnitude;
@@ -99,12 +124,14 @@ Sums times_factors(const Float64Gemm& g, const std::vector<double>& factors) {
     });
     return out;
   }
-  const LoopParts parts(columns, 1, depth * columns);
   std::vector<Sums> of_parts(parts.count(), Sums(depth));
   for_parts(parts, [&](size_t begin, size_t end, size_t part) {
     std::vector<double> column(depth);
     for (size_t j = begin; j < end; ++j) {
-      widen(g, 0, static_cast<int64_t>(j), g.k, column.data());
+      widen(g, 0, first + static_cast<int64_t>(j), g.k, column.data());
+      double magnitude = 0;
+      for (const double x : column) magnitude += std::fabs(x);
+      factors[j] = scaled(factors[j], magnitude);
       add_product(of_parts[part], column, factors[j]);
     }
   });
@@ -118,8 +145,13 @@ Sums times_factors(const Float64Gemm& g, const std::vector<double>& factors) {
   return out;
 }
 
-bool near(double found, double expected, double magnitude) {
-  return std::fabs(found - expected) <= kProductAgreement * magnitude;
+// A sum of so many terms, and another order of them. Nothing is near what is not finite.
+bool near(double found, double expected, double magnitude, int64_t terms) {
+  const double unit = 0.5 * std::numeric_limits<double>::epsilon();
+  const double relative = std::max(kProductAgreement, static_cast<double>(terms) * unit);
+  const double smallest = static_cast<double>(terms) * std::numeric_limits<double>::denorm_min();
+  return std::isfinite(found) && std::isfinite(expected) && std::isfinite(magnitude) &&
+         std::fabs(found - expected) <= relative * magnitude + smallest;
 }
 
 class Check {
@@ -144,17 +176,22 @@ class Check {
   }
 
  private:
-  // Those whose sum is not what it has to be, or is not finite.
+  // Those with a sum that is not what it has to be, or is not finite.
   std::vector<int64_t> doubtful_rows() const {
     Random random(g_);
-    std::vector<double> factors(static_cast<size_t>(g_.n));
-    for (double& factor : factors) factor = random.factor();
-    const Sums inner = times_factors(g_, factors);
     std::vector<uint8_t> doubtful(static_cast<size_t>(g_.m));
-    for_parts(LoopParts(doubtful.size(), 1, static_cast<size_t>(g_.m * g_.n)),
-              [&](size_t begin, size_t end, size_t) {
-                for (size_t i = begin; i < end; ++i) doubtful[i] = !agrees(i, factors, inner);
-              });
+    for (int64_t first = 0; first < g_.n; first += kColumnsAtOnce) {
+      const int64_t count = std::min(kColumnsAtOnce, g_.n - first);
+      std::vector<double> factors(static_cast<size_t>(count));
+      for (double& factor : factors) factor = random.factor();
+      const Sums inner = times_factors(g_, first, factors);
+      for_parts(LoopParts(doubtful.size(), 1, static_cast<size_t>(g_.m * count)),
+                [&](size_t begin, size_t end, size_t) {
+                  for (size_t i = begin; i < end; ++i) {
+                    if (!agrees(i, first, factors, inner)) doubtful[i] = 1;
+                  }
+                });
+    }
     std::vector<int64_t> out;
     for (size_t i = 0; i < doubtful.size(); ++i) {
       if (doubtful[i]) out.push_back(static_cast<int64_t>(i));
@@ -162,15 +199,20 @@ class Check {
     return out;
   }
 
-  bool agrees(size_t row, const std::vector<double>& factors, const Sums& inner) const {
-    const double* a = g_.a + row * inner.values.size();
-    const size_t at = row * factors.size();
-    const double expected = dot(a, inner.values.data(), inner.values.size()).value;
-    const double magnitude = dot(a, inner.magnitudes.data(), inner.values.size()).magnitude;
-    const double found = dot(g_.out + at, factors.data(), factors.size()).value;
-    if (!near(found, expected, magnitude)) return false;
-    return !g_.magnitudes || near(dot(g_.magnitudes + at, factors.data(), factors.size()).magnitude,
-                                  magnitude, magnitude);
+  bool agrees(size_t row, int64_t first, const std::vector<double>& factors,
+              const Sums& inner) const {
+    const size_t depth = inner.values.size(), count = factors.size();
+    const size_t at = row * static_cast<size_t>(g_.n) + static_cast<size_t>(first);
+    const double* a = g_.a + row * depth;
+    const double expected = dot(a, inner.values.data(), depth).value;
+    const double magnitude = dot(a, inner.magnitudes.data(), depth).magnitude;
+    const auto terms = static_cast<int64_t>(depth + count);
+    const double found = dot(g_.out + at, factors.data(), count).value;
+    if (!near(found, expected, magnitude, terms)) return false;
+    if (!g_.magnitudes) return true;
+    double sum = 0;
+    for (size_t j = 0; j < count; ++j) sum += g_.magnitudes[at + j] * std::fabs(factors[j]);
+    return near(sum, magnitude, magnitude, terms);
   }
 
   void compute_anew(int64_t row) const {
@@ -196,7 +238,7 @@ class Check {
               double magnitude) const {
     if (std::isnan(found) && std::isnan(expected)) return;
     const bool same = std::bit_cast<uint64_t>(found) == std::bit_cast<uint64_t>(expected);
-    if (same || (!from_.exact() && near(found, expected, magnitude))) return;
+    if (same || (!from_.exact() && near(found, expected, magnitude, g_.k))) return;
     std::ostringstream words;
     words.precision(17);
     words << "[oracle] " << from_.name() << ": product " << g_.m << " x " << g_.k << " x " << g_.n

@@ -105,6 +105,45 @@ TEST_CASE("a wrong magnitude is found") {
       Contains("magnitude element (1, 10)"));
 }
 
+TEST_CASE("a negative magnitude is found") {
+  Product product(false, true);
+  REQUIRE_THROWS_WITH(
+      product.check(Impostor(true, [](const Float64Gemm& g) { g.magnitudes[100] *= -1; })),
+      Contains("magnitude element (1, 10)"));
+}
+
+TEST_CASE("a column of large values hides no error of another") {
+  const bool transposed = GENERATE(true, false);
+  Product product(transposed, false);
+  for (int64_t k = 0; k < kDepth; ++k) {
+    product.b[transposed ? 3 * kDepth + k : k * kColumns + 3] *= 1e200;
+    product.b[transposed ? 4 * kDepth + k : k * kColumns + 4] *= 1e-290;
+  }
+  CHECK(product.check(Impostor(false)));
+  for (const int64_t column : {4, 7}) {
+    CHECK_THROWS_AS(
+        product.check(Impostor(
+            false, [=](const Float64Gemm& g) { g.out[50 * kColumns + column] *= 1 + 1e-7; })),
+        DeviceError);
+  }
+}
+
+TEST_CASE("of many columns one element off by a float's rounding is found") {
+  constexpr int64_t kMany = 40'000;
+  std::vector<double> a(8, 0.5), b(8 * kMany), out(kMany);
+  for (size_t i = 0; i < b.size(); ++i) b[i] = std::sin(static_cast<double>(i));
+  const Float64Gemm gemm{1, kMany, 8, a.data(), b.data(), 1, 8, out.data()};
+  const auto check = [&](const Spoil& spoil) {
+    Impostor impostor(false, spoil);
+    impostor.compute(gemm);
+    return check_product(gemm, impostor);
+  };
+  CHECK(check({}));
+  for (const int64_t at : {int64_t{0}, int64_t{4095}, int64_t{4096}, kMany - 1}) {
+    CHECK_THROWS_AS(check([=](const Float64Gemm& g) { g.out[at] += 1e-7; }), DeviceError);
+  }
+}
+
 TEST_CASE("who promises the bits of the CPU has to have them, others may be a last bit off") {
   const auto spoil = [](const Float64Gemm& g) {
     for (int64_t i = 0; i < g.m * g.n; ++i) g.out[i] = std::nextafter(g.out[i], 1e9);
@@ -130,6 +169,17 @@ TEST_CASE("NaN and infinities are no error where the CPU has them, and one where
                                                std::numeric_limits<double>::quiet_NaN();
                                          })),
                   DeviceError);
+  for (const double lost : {0.0, -std::numeric_limits<double>::infinity()}) {
+    CHECK_THROWS_AS(product.check(Impostor(false,
+                                           [=](const Float64Gemm& g) {
+                                             for (int64_t j = 0; j < kColumns; ++j) {
+                                               if (std::isinf(g.out[6 * kColumns + j])) {
+                                                 g.out[6 * kColumns + j] = lost;
+                                               }
+                                             }
+                                           })),
+                    DeviceError);
+  }
   product.b[0] = std::numeric_limits<double>::infinity();  // in every row's sum
   CHECK_FALSE(product.check(Impostor(true)));
 }
