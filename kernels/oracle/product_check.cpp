@@ -15,7 +15,7 @@ namespace {
 // Of a product, that are computed anew whatever the rows' sums say; rows that are at most.
 constexpr int64_t kElements = 16, kMostRows = 4;
 // That share a sum of a row: an error of one must not be lost among all.
-constexpr int64_t kColumnsAtOnce = 4096;
+constexpr int64_t kColumnsAtOnce = 8192;
 
 // The same numbers for the same operands: a run can be repeated.
 class Random {
@@ -50,21 +50,20 @@ struct Sum {
   double value = 0, magnitude = 0;  // of the terms, and of their magnitudes
 };
 
-// The sum of a[i] b[i], in lanes that a compiler takes for vectors.
-Sum dot(const double* a, const double* b, size_t n) {
+// The sum of a[i] b[i], and that of |a[i]| of[i], in lanes that a compiler takes for vectors.
+Sum dot(const double* a, const double* b, const double* of, size_t n) {
   constexpr size_t kLanes = 8;
   double values[kLanes] = {}, magnitudes[kLanes] = {};
   for (size_t i = 0; i + kLanes <= n; i += kLanes) {
     for (size_t lane = 0; lane < kLanes; ++lane) {
-      const double term = a[i + lane] * b[i + lane];
-      values[lane] += term;
-      magnitudes[lane] += std::fabs(term);
+      values[lane] += a[i + lane] * b[i + lane];
+      magnitudes[lane] += std::fabs(a[i + lane]) * std::fabs(of[i + lane]);
     }
   }
   Sum out;
   for (size_t i = n / kLanes * kLanes; i < n; ++i) {
     out.value += a[i] * b[i];
-    out.magnitude += std::fabs(a[i] * b[i]);
+    out.magnitude += std::fabs(a[i]) * std::fabs(of[i]);
   }
   for (size_t lane = 0; lane < kLanes; ++lane) {
     out.value += values[lane];
@@ -72,6 +71,7 @@ Sum dot(const double* a, const double* b, size_t n) {
   }
   return out;
 }
+Sum dot(const double* a, const double* b, size_t n) { return dot(a, b, b, n); }
 
 struct Sums {
   explicit Sums(size_t n) : values(n), magnitudes(n) {}
@@ -124,14 +124,13 @@ Sums times_factors(const Float64Gemm& g, int64_t first, std::vector<double>& fac
     });
     return out;
   }
+  const std::vector<double> ones(depth, 1);
   std::vector<Sums> of_parts(parts.count(), Sums(depth));
   for_parts(parts, [&](size_t begin, size_t end, size_t part) {
     std::vector<double> column(depth);
     for (size_t j = begin; j < end; ++j) {
       widen(g, 0, first + static_cast<int64_t>(j), g.k, column.data());
-      double magnitude = 0;
-      for (const double x : column) magnitude += std::fabs(x);
-      factors[j] = scaled(factors[j], magnitude);
+      factors[j] = scaled(factors[j], dot(column.data(), ones.data(), depth).magnitude);
       add_product(of_parts[part], column, factors[j]);
     }
   });
@@ -204,15 +203,14 @@ class Check {
     const size_t depth = inner.values.size(), count = factors.size();
     const size_t at = row * static_cast<size_t>(g_.n) + static_cast<size_t>(first);
     const double* a = g_.a + row * depth;
-    const double expected = dot(a, inner.values.data(), depth).value;
-    const double magnitude = dot(a, inner.magnitudes.data(), depth).magnitude;
+    const Sum expected = dot(a, inner.values.data(), inner.magnitudes.data(), depth);
     const auto terms = static_cast<int64_t>(depth + count);
     const double found = dot(g_.out + at, factors.data(), count).value;
-    if (!near(found, expected, magnitude, terms)) return false;
+    if (!near(found, expected.value, expected.magnitude, terms)) return false;
     if (!g_.magnitudes) return true;
     double sum = 0;
     for (size_t j = 0; j < count; ++j) sum += g_.magnitudes[at + j] * std::fabs(factors[j]);
-    return near(sum, magnitude, magnitude, terms);
+    return near(sum, expected.magnitude, expected.magnitude, terms);
   }
 
   void compute_anew(int64_t row) const {
