@@ -1,5 +1,5 @@
 // Where the oracle's large products are computed in place of the CPU's threads: on the GPU that is
-// judged, as a rule. Nobody takes its word: product_check.h.
+// judged, as a rule. Its results are checked: product_check.h.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ class Float64Products {
   // Of an operand or of the result, so many elements at a time. Not while something is computed.
   virtual void hold_at_most(int64_t elements) = 0;
 
-  // Who fails once is asked no more; why is told to who wants to know, once.
+  // After a failure nothing more is asked of it. The listener hears the reason of the first.
   void tell_failure_to(std::function<void(const std::string& why)> listener);
   void fail(const std::string& why);
   bool failed() const;

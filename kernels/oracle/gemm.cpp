@@ -24,8 +24,8 @@ struct SharedPool {
 namespace {
 
 constexpr double kSharedProducts = 1e6;  // fewer are not worth a thread
-// Fewer products, or of fewer rows, are done before another device has the operands: each element
-// of b is used once per row.
+// A smaller product, or one of fewer rows, is computed sooner than its operands are copied to
+// another device: each element of b is used once per row.
 constexpr double kWorthMoving = 1e8;
 constexpr int64_t kWorthRows = 64;
 
@@ -61,8 +61,8 @@ OracleOps::Right::Right(const Tensor& t) : dtype(t.dtype()), data(t.raw()) {
   data = copy.data();
 }
 
-// What a device lacks memory for, or a kernel under test broke it, is the CPU's to do: no verdict
-// depends on it. What it computed wrongly is an error.
+// Where the device lacks memory, or a kernel under test has broken it, the CPU computes the
+// product: no verdict depends on which of them did. A wrong result is an error.
 bool OracleOps::computed_elsewhere(const Float64Gemm& gemm) {
   if (!products_ || gemm.m < kWorthRows || products_of(gemm) < kWorthMoving) return false;
   if (products_->failed()) return false;

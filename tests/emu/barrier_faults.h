@@ -59,11 +59,11 @@ __global__ void one_more(float* out, const float* in) {
   out[thread()] = in[thread()] + 1;  // fault
 }
 template <bool Good>
-__global__ void read_early(float* out, const float* mine, const float* in) {
-  const float early = in[thread()];         // of the host: may be read
-  float added = Good ? 0 : mine[thread()];  // fault
+__global__ void read_early(float* out, const float* sum, const float* in) {
+  const float early = in[thread()];        // of the host: may be read
+  float added = Good ? 0 : sum[thread()];  // fault
   wait_for_previous_kernel();
-  if (Good) added = mine[thread()];
+  if (Good) added = sum[thread()];
   out[thread()] = early + added;
 }
 template <bool Good>
