@@ -2,7 +2,6 @@
 
 #include <sys/mman.h>
 
-#include <atomic>
 #include <cstring>
 #include <mutex>
 
@@ -41,9 +40,8 @@ struct Clock {
 };
 Clock clock_now;
 uint64_t start_of_launch = 0;
-// Of the first launch since the queue was last waited for.
+// Of the first launch since its queue was last waited for.
 uint64_t start_in_flight = 0;
-std::atomic<bool> is_idle = true;
 
 // Whether a stamp is of an earlier stretch of this block.
 bool earlier_in_block(uint64_t stamp, const Clock& clock) {
@@ -143,6 +141,11 @@ uint64_t with_read(uint64_t stamp, uint64_t me, const Clock& clock) {
   return same_wave ? (me & ~kWhoMask) | kSeveralLanes | wave : clock.now | kSeveral;
 }
 
+// Whether what was written to an odd byte stands in the record of the even one before it.
+bool part_of_wider(const Record& r, size_t offset) {
+  return offset % 2 == 1 && r.write == kFresh && (&r)[-1].write > kFresh;
+}
+
 // The full rules for one record; the first record of an access to `bytes` bytes is at `offset`.
 template <Access Kind>
 [[gnu::noinline]] void access_record(Record& r, size_t offset, size_t bytes, uint64_t me,
@@ -182,7 +185,8 @@ template <Access Kind>
   if (offset < kSharedBytes) return;
   if (Kind != Access::read) fault(access_text("write", kAhead, offset, bytes, code));
   for (size_t i = 0; i < bytes; ++i) {
-    const Record& r = records[offset + i];
+    const Record& own = records[offset + i];
+    const Record& r = bytes == 1 && part_of_wider(own, offset) ? (&own)[-1] : own;
     if (r.write < start_in_flight || r.write >= clock_now.launch) continue;
     fault(early_read_text(offset, bytes, code, r.write_code));
   }
@@ -190,13 +194,12 @@ template <Access Kind>
 
 }  // namespace
 
-void pass_wait() { is_idle = true; }
-
-void start_launch(int wave) {
+void start_launch(const Queue& queue) {
   map_records();
   start_of_launch = ++epoch << kEpochShift;
-  if (is_idle.exchange(false)) start_in_flight = start_of_launch;
-  clock_now.wave_shift = wave == 64 ? 6 : 5;
+  if (queue.in_flight_since == 0) queue.in_flight_since = start_of_launch;
+  start_in_flight = queue.in_flight_since;
+  clock_now.wave_shift = queue.wave == 64 ? 6 : 5;
 }
 
 void start_block() {
@@ -263,9 +266,7 @@ void access(const void* p, size_t bytes, const void* code) {
       r[i].write_code = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(code));
       continue;
     }
-    const bool part_of_wider =
-        bytes == 1 && offset % 2 == 1 && write == kFresh && r[-1].write > kFresh;
-    if (part_of_wider) continue;
+    if (bytes == 1 && part_of_wider(r[i], offset)) continue;
     access_record<Kind>(r[i], offset, bytes, me, code);
   }
 }

@@ -20,14 +20,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/emu/emulator.h"
+
 namespace plumb::emulator::check {
 
 // One checked launch at a time (run() sees to it).
-void start_launch(int wave);
+void start_launch(const Queue& queue);
 void start_block();
 void pass_block_barrier();
-// What was launched has ended, for all that is launched from here on.
-void pass_wait();
 // Until its end, what this block does comes behind all that others did so far.
 void see_other_blocks();
 

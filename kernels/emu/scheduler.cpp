@@ -188,7 +188,7 @@ std::string Scheduler::run(const Launch& launch) {
   suspicion_.clear();
   host_.adopt_host_stack();
   map_region();
-  if (launch.queue.checked) check::start_launch(launch.queue.wave);
+  if (launch.queue.checked) check::start_launch(launch.queue);
   const Dim grid = launch.grid;
   const uint64_t blocks = uint64_t{grid.x} * grid.y * grid.z;
   RandomOrder block_order(launch.queue.seed);

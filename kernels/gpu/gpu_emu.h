@@ -230,11 +230,13 @@ inline void host_free(void* p) { ::operator delete(p); }
 inline void memory_fill(void* p, uint8_t byte, size_t bytes, Stream stream) {
   detail::queue(stream, [=] { emulator::memory_fill(p, byte, bytes); });
 }
-inline void copy_to_device(void* to, const void* from, size_t bytes, Stream) {
+inline void copy_to_device(void* to, const void* from, size_t bytes, Stream stream) {
   emulator::copy_to_device(to, from, bytes);
+  emulator::wait(*stream);
 }
-inline void copy_to_host(void* to, const void* from, size_t bytes, Stream) {
+inline void copy_to_host(void* to, const void* from, size_t bytes, Stream stream) {
   emulator::copy_to_host(to, from, bytes);
+  emulator::wait(*stream);
 }
 inline thread_local int emulated_wave = 32;
 inline void use_device(int wave) { emulated_wave = wave; }

@@ -80,6 +80,41 @@ bool read_ahead_of_the_kernel_before(int wave, uint64_t seed) {
   return b.gives(64, [](int i) { return 2 * i + 3; });
 }
 
+// That another queue is waited for says nothing of this one.
+template <bool Good>
+bool read_ahead_behind_another_queue(int wave, uint64_t seed) {
+  Bench b(wave, seed);
+  float* sum = b.array(std::vector<float>(64, 0.0f));
+  launch_overlapped<one_more>("one_more", {1}, {64}, 0, b.stream(), sum, b.in());
+  Stream other = make_stream();
+  wait_for(Good ? b.stream() : other);
+  end_stream(other);
+  launch_overlapped<read_early<false>>("read_early", {1}, {64}, 0, b.stream(), b.out(), sum,
+                                       b.in());
+  return b.gives(64, [](int i) { return 2 * i + 3; });
+}
+
+__global__ void count_up(uint16_t* out) {
+  wait_for_previous_kernel();
+  out[thread()] = static_cast<uint16_t>(256 * thread());  // fault
+}
+template <bool Good>
+__global__ void read_high_byte_early(float* out, const unsigned char* counts) {
+  float high = Good ? 0 : counts[2 * thread() + 1];  // fault
+  wait_for_previous_kernel();
+  if (Good) high = counts[2 * thread() + 1];
+  out[thread()] = high;
+}
+template <bool Good>
+bool read_of_a_byte_ahead(int wave, uint64_t seed) {
+  Bench b(wave, seed);
+  auto* counts = b.fresh<uint16_t>(64);
+  launch_overlapped<count_up>("count_up", {1}, {64}, 0, b.stream(), counts);
+  launch_overlapped<read_high_byte_early<Good>>("read_high_byte_early", {1}, {64}, 0, b.stream(),
+                                                b.out(), reinterpret_cast<unsigned char*>(counts));
+  return b.gives(64, [](int i) { return i; });
+}
+
 template <bool Good>
 __global__ void write_early(float* out, const float* in) {
   if (!Good) out[thread()] = in[thread()];  // fault
