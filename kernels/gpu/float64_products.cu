@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "kernels/error.h"
@@ -103,16 +104,18 @@ class Buffer {
   Buffer() = default;
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() {
-    if (data_) Free(data_);
-  }
+  ~Buffer() { give_back(); }
   char* of(int64_t bytes) {
     if (bytes <= bytes_) return static_cast<char*>(data_);
-    if (data_) Free(data_);
-    data_ = nullptr, bytes_ = 0;
+    give_back();
     data_ = Allocate(static_cast<size_t>(bytes));
     bytes_ = bytes;
     return static_cast<char*>(data_);
+  }
+  int64_t give_back() {
+    if (data_) Free(data_);
+    data_ = nullptr;
+    return std::exchange(bytes_, 0);
   }
 
  private:
@@ -180,6 +183,14 @@ class Lane {
     });
   }
 
+  // Of the device.
+  int64_t give_back() {
+    int64_t bytes = 0;
+    for (DeviceBuffer* buffer : {&a_, &b_, &wide_, &out_, &workspace_})
+      bytes += buffer->give_back();
+    return bytes;
+  }
+
  private:
   static constexpr int64_t kWide = sizeof(double);
 
@@ -240,6 +251,12 @@ class GpuFloat64Products final : public Float64Products {
     return device_ + (by_library_ ? ", the vendor's library" : ", our kernel");
   }
   bool exact() const override { return !by_library_; }
+  int64_t give_back() override {
+    const std::lock_guard lock(mutex_);
+    int64_t bytes = 0;
+    for (Lane* lane : free_) bytes += lane->give_back();
+    return bytes;
+  }
   void hold_at_most(int64_t elements) override { piece_ = elements; }
 
   void compute(const Float64Gemm& g) override {

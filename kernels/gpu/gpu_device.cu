@@ -55,9 +55,9 @@ void* MemoryPool::take(int64_t bytes) {
   try {
     return memory_allocate(static_cast<size_t>(bytes));
   } catch (const DeviceError&) {
-    if (free_.empty()) throw;
+    // What is kept may be what is missing.
   }
-  // What is kept may be what is missing.
+  give_back_();
   for (const auto& [size, p] : free_) memory_free(p);
   free_.clear();
   return memory_allocate(static_cast<size_t>(bytes));
@@ -174,7 +174,9 @@ std::unique_ptr<Graph> GpuDevice::capture(const std::function<void()>& queue_wor
 }
 
 std::shared_ptr<Float64Products> GpuDevice::float64_products() {
-  if (!products_) products_ = open_float64_products(name_, ordinal_);
+  if (products_) return products_;
+  products_ = open_float64_products(name_, ordinal_);
+  if (products_) pool_->ask_when_short([products = products_] { products->give_back(); });
   return products_;
 }
 

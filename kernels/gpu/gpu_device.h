@@ -1,10 +1,12 @@
 // GpuDevice: memory and queue of one GPU (or of the emulator), the same for every vendor.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/gpu/gpu_ops.h"
@@ -18,11 +20,14 @@ class MemoryPool {
   ~MemoryPool();
   void* take(int64_t bytes);  // 256-byte aligned; throws DeviceError when there is no memory
   void give(void* p, int64_t bytes);
+  // What else may give memory back when there is none.
+  void ask_when_short(std::function<void()> give_back) { give_back_ = std::move(give_back); }
   int64_t allocations() const { return allocations_; }  // that reached the driver
 
  private:
   std::mutex mutex_;
   std::multimap<int64_t, void*> free_;
+  std::function<void()> give_back_ = [] {};
   int64_t allocations_ = 0;
 };
 

@@ -18,6 +18,8 @@ class Float64Products {
   virtual bool exact() const = 0;
   // What float64_gemm does. Throws DeviceError. Called by any thread, by several at once.
   virtual void compute(const Float64Gemm& gemm) = 0;
+  // Frees what it keeps for the next product -> bytes. What is at work keeps its own.
+  virtual int64_t give_back() = 0;
   // Of an operand or of the result, so many elements at a time. Not while something is computed.
   virtual void hold_at_most(int64_t elements) = 0;
 

@@ -31,6 +31,7 @@ class Impostor final : public Float64Products {
     float64_gemm(gemm, nullptr);
     if (spoil_) spoil_(gemm);
   }
+  int64_t give_back() override { return 0; }
   void hold_at_most(int64_t) override {}
 
   int calls = 0;
