@@ -82,6 +82,10 @@ class DeviceOps : public Ops {
     compose_store_tokens(key_slots, value_slots, k, v, past, window);
   }
   virtual void do_advance(const Position& past, int64_t tokens) { compose_advance(past, tokens); }
+  virtual void do_argmax(const Tensor& ids, const Tensor& log, const Tensor& logits,
+                         const Position& past) {
+    compose_argmax(ids, log, logits, past);
+  }
 
   // What an op is about to write, for devices that read ahead of their queue.
   virtual bool follows_writes() const { return false; }

@@ -116,6 +116,11 @@ class Ops {
   // past.stored = past.stored + tokens. Not recorded.
   void advance(const Position& past, int64_t tokens);
 
+  // The greedy choice: ids[b] = the first place of the largest of logits[b], which log[past mod N,
+  // b] is, too. Of a row with NaN, ids has 0 and the log -1 less the place of the first. logits
+  // [B, 1, V], ids i64 [B, 1], log i64 [N, B], all dense, V below 2^31. Not recorded.
+  void argmax(const Tensor& ids, const Tensor& log, const Tensor& logits, const Position& past);
+
   // out[.., j, i] = x[.., i, j]: the last two axes exchanged in memory. x [.., M, N], out
   // [.., N, M], rank 2 at least.
   void transpose(const Tensor& out, const Tensor& x);
@@ -180,8 +185,8 @@ class Ops {
   // Whether the device has its own version of a fused op.
   virtual bool overrides(OpId op) const = 0;
 
-  // Whether sdpa, store_tokens and advance find positions in the device's memory alone, as replayed
-  // launches must; else they go by what the host knows.
+  // Whether sdpa, store_tokens, advance and argmax find positions in the device's memory alone, as
+  // replayed launches must; else they go by what the host knows.
   virtual bool reads_positions() const { return false; }
   // Whether linear and embedding take a weight that is narrower than their outputs: float64 runs
   // leave it as it was recorded.
@@ -229,6 +234,8 @@ class Ops {
   void compose_store_tokens(const Tensor& key_slots, const Tensor& value_slots, const Tensor& k,
                             const Tensor& v, const Position& past, std::optional<int64_t> window);
   void compose_advance(const Position& past, int64_t tokens);
+  void compose_argmax(const Tensor& ids, const Tensor& log, const Tensor& logits,
+                      const Position& past);
 
   bool runs_fused(OpId op) const { return fused_[static_cast<size_t>(op)] && overrides(op); }
 

@@ -1,5 +1,7 @@
 #include "blocks/models/decode_step.h"
 
+#include <algorithm>
+
 #include "kernels/error.h"
 
 namespace plumb::blocks {
@@ -12,6 +14,19 @@ std::string DecodeStep::why_eager() const {
   return "";
 }
 
+int64_t DecodeStep::at_once(double seconds_a_step) {
+  constexpr double kTogether = 0.02;
+  const double fit = kTogether / std::max(seconds_a_step, 1e-9);
+  return static_cast<int64_t>(std::clamp(fit, 1.0, static_cast<double>(kMostAtOnce)));
+}
+
+void DecodeStep::queue() {
+  Context ctx{device_.ops()};
+  model_.forward(ctx, logits_, ids_, sequence_);
+  if (!log_.defined()) return;
+  ctx.ops.argmax(ids_, log_, logits_, {sequence_.length, sequence_.position});
+}
+
 void DecodeStep::operator()() {
   require(sequence_.length < sequence_.max_length, "decode", "the sequence has room for ",
           sequence_.max_length, " tokens and is full");
@@ -20,14 +35,10 @@ void DecodeStep::operator()() {
     sequence_.count_replayed();
     return;
   }
-  const auto forward = [&] {
-    Context ctx{device_.ops()};
-    model_.forward(ctx, logits_, ids_, sequence_);
-  };
-  if (warm_ && why_eager().empty()) graph_ = device_.capture(forward);
+  if (warm_ && why_eager().empty()) graph_ = device_.capture([&] { queue(); });
   warm_ = true;
   if (graph_) graph_->replay();  // forward() has counted the token
-  else forward();
+  else queue();
 }
 
 }  // namespace plumb::blocks

@@ -1,7 +1,9 @@
 // Decoding one token at a time with recorded launches.
 #pragma once
 
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "blocks/models/causal_lm.h"
 
@@ -22,6 +24,14 @@ class DecodeStep {
         logits_(std::move(logits)),
         asked_(replay) {}
 
+  // Each step puts the greedy choice among its logits into ids, for the next one, and into row
+  // `length` mod N of log i64 [N, B] (Ops::argmax): nothing has to come from the host.
+  void choose_greedily(Tensor log) { log_ = std::move(log); }
+  // How many such steps to queue before the host waits for them: what takes 20 ms, so that tokens
+  // still appear as they come.
+  static int64_t at_once(double seconds_a_step);
+  static constexpr int64_t kMostAtOnce = 16;
+
   // The next token of every sequence; UsageError when there is no room.
   void operator()();
 
@@ -29,10 +39,12 @@ class DecodeStep {
   std::string why_eager() const;
 
  private:
+  void queue();
+
   const CausalLm& model_;
   Device& device_;
   Sequence& sequence_;
-  Tensor ids_, logits_;
+  Tensor ids_, logits_, log_;
   bool asked_;
   bool warm_ = false;  // scratch memory has grown, kernels are loaded
   std::unique_ptr<Graph> graph_;

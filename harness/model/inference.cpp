@@ -96,7 +96,11 @@ Inference::Inference(const ModelFolder& folder, Device& device, DType dtype, int
       sequence_(model_->begin(device, batch, max_length, padding, kind)),
       step_ids_(device.allocate(DType::i64, {batch, 1})),
       step_logits_(device.allocate(dtype, {batch, 1, model_->vocabulary()})),
-      step_(*model_, device, sequence_, step_ids_, step_logits_, replay) {}
+      chosen_(device.allocate(DType::i64, {blocks::DecodeStep::kMostAtOnce, batch})),
+      step_(*model_, device, sequence_, step_ids_, step_logits_, replay),
+      greedy_step_(*model_, device, sequence_, step_ids_, step_logits_, replay) {
+  greedy_step_.choose_greedily(chosen_);
+}
 
 void Inference::run_prompt(const Tensor& host_ids, int64_t kept, blocks::Observer* observer) {
   const Shape logits{host_ids.dim(0), kept, vocabulary()};
@@ -127,9 +131,36 @@ Tensor Inference::forward(const TokenRows& tokens, int64_t keep, blocks::Observe
   const Tensor& logits = single ? step_logits_ : logits_;
   const Tensor out = host_tensor(logits.dtype(), logits.shape());
   device_.download(out.raw(), logits);
+  finish();
+  return out;
+}
+
+TokenRows Inference::decode_greedily(const std::vector<int64_t>& last, int64_t count) {
+  require(static_cast<int64_t>(last.size()) == sequence_.batch && count > 0 &&
+              count <= blocks::DecodeStep::kMostAtOnce,
+          "generate", count, " tokens behind ", last.size(), " are asked for, of ", sequence_.batch,
+          " sequences at most ", blocks::DecodeStep::kMostAtOnce);
+  device_.upload(step_ids_, last.data());
+  for (int64_t step = 0; step < count; ++step) greedy_step_();
+  const Tensor host = host_tensor(DType::i64, chosen_.shape());
+  device_.download(host.raw(), chosen_);
+  finish();
+  TokenRows out;
+  for (int64_t step = count - 1; step >= 0; --step) {
+    const int64_t at =
+        (sequence_.length - step) % blocks::DecodeStep::kMostAtOnce * sequence_.batch;
+    const int64_t* ids = host.data<int64_t>() + at;
+    out.emplace_back(ids, ids + sequence_.batch);
+    for (const int64_t id : out.back()) {
+      require<DeviceError>(id >= 0, "generate", "the logit of token ", -1 - id, " is NaN");
+    }
+  }
+  return out;
+}
+
+void Inference::finish() {
   device_.synchronize();
   folder_.check();
-  return out;
 }
 
 }  // namespace plumb::harness

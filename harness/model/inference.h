@@ -38,6 +38,10 @@ class Inference {
   // T) of them (0: all), in the model's dtype. UsageError for an id that the model does not have,
   // BadInput where a file changed while it was used.
   Tensor forward(const TokenRows& tokens, int64_t keep, blocks::Observer* observer = nullptr);
+  // The greedy choices [count][B] behind `last` [B], each the next step's token without coming to
+  // the host; at most DecodeStep::kMostAtOnce. Of equal logits the smallest id; DeviceError where
+  // one is NaN.
+  TokenRows decode_greedily(const std::vector<int64_t>& last, int64_t count);
 
   blocks::RotaryAngles& angles() { return sequence_.angles; }
   int64_t vocabulary() const { return model_->vocabulary(); }
@@ -46,6 +50,8 @@ class Inference {
   std::string why_eager() const { return step_.why_eager(); }
 
  private:
+  // Throws BadInput where a file changed since: results cannot be trusted.
+  void finish();
   void run_prompt(const Tensor& host_ids, int64_t kept, blocks::Observer* observer);
 
   const ModelFolder& folder_;
@@ -54,7 +60,8 @@ class Inference {
   blocks::Sequence sequence_;
   Tensor ids_, logits_;            // on the device, kept while their shapes stay the same
   Tensor step_ids_, step_logits_;  // of single tokens
-  blocks::DecodeStep step_;
+  Tensor chosen_;                  // i64 [DecodeStep::kMostAtOnce, B], a ring
+  blocks::DecodeStep step_, greedy_step_;
 };
 
 }  // namespace plumb::harness

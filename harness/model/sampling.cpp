@@ -4,8 +4,10 @@
 #include <chrono>
 #include <cmath>
 #include <numeric>
+#include <vector>
 
 #include "harness/io/generator.h"
+#include "kernels/argmax.h"
 #include "kernels/error.h"
 
 namespace plumb::harness {
@@ -24,15 +26,12 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 int64_t choose_token(const char* logits, DType dtype, int64_t count, const Sampling& sampling,
                      uint64_t draw) {
+  const int64_t best = argmax(dtype, logits, count);
+  require<DeviceError>(best >= 0, "generate", "the logit of token ", -1 - best, " is NaN");
+  if (sampling.temperature == 0) return best;
   std::vector<double> values(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     values[static_cast<size_t>(i)] = load(dtype, logits + i * size_of(dtype));
-  }
-  const auto nan = std::find_if(values.begin(), values.end(), [](double x) { return x != x; });
-  require<DeviceError>(nan == values.end(), "generate", "the logit of token ", nan - values.begin(),
-                       " is NaN");
-  if (sampling.temperature == 0) {
-    return std::max_element(values.begin(), values.end()) - values.begin();
   }
   std::vector<int64_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);
@@ -66,26 +65,46 @@ Generated generate(Inference& inference, const TokenRows& prompt, int64_t most,
   Generated out;
   out.tokens.resize(prompt.size());
   std::vector<bool> done(prompt.size(), false);
-  TokenRows next = prompt;
-  auto start = std::chrono::steady_clock::now();
-  for (int64_t step = 0; step < most; ++step) {
-    const Tensor logits = inference.forward(next, 1);
+  std::vector<int64_t> last;  // of every sequence
+  const auto take = [&](const std::vector<int64_t>& ids) {
+    for (size_t row = 0; row < ids.size(); ++row) {
+      if (done[row]) continue;  // computed with the others, not shown
+      out.tokens[row].push_back(ids[row]);
+      said(row, ids[row]);
+      done[row] = std::find(stops.begin(), stops.end(), ids[row]) != stops.end();
+    }
+    last = ids;
+  };
+  const auto choose = [&](const Tensor& logits, int64_t step) {
+    std::vector<int64_t> ids;
     const int64_t vocabulary = logits.dim(-1);
     for (size_t row = 0; row < prompt.size(); ++row) {
       const char* at =
           logits.data<char>() + static_cast<int64_t>(row) * vocabulary * size_of(logits.dtype());
       const uint64_t draw = static_cast<uint64_t>(step) * prompt.size() + row;
-      const int64_t id = choose_token(at, logits.dtype(), vocabulary, sampling, draw);
-      next[row] = {id};
-      if (done[row]) continue;  // computed with the others, not shown
-      out.tokens[row].push_back(id);
-      said(row, id);
-      done[row] = std::find(stops.begin(), stops.end(), id) != stops.end();
+      ids.push_back(choose_token(at, logits.dtype(), vocabulary, sampling, draw));
     }
-    (step == 0 ? out.prompt_seconds : out.decode_seconds) += seconds_since(start);
-    out.decoded_per_row += step > 0;
-    start = std::chrono::steady_clock::now();
+    return ids;
+  };
+  auto start = std::chrono::steady_clock::now();
+  take(choose(inference.forward(prompt, 1), 0));
+  out.prompt_seconds = seconds_since(start);
+  int64_t at_once = 1, count = 1;
+  for (int64_t step = 1; step < most; step += count) {
     if (std::all_of(done.begin(), done.end(), [](bool d) { return d; })) break;
+    start = std::chrono::steady_clock::now();
+    if (sampling.temperature == 0) {
+      count = std::min(at_once, most - step);
+      for (const auto& ids : inference.decode_greedily(last, count)) take(ids);
+    } else {
+      TokenRows next;
+      for (const int64_t id : last) next.push_back({id});
+      take(choose(inference.forward(next, 1), step));
+    }
+    const double seconds = seconds_since(start);
+    out.decode_seconds += seconds;
+    out.decoded_per_row += count;
+    at_once = blocks::DecodeStep::at_once(seconds / static_cast<double>(count));
   }
   return out;
 }

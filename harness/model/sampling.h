@@ -27,7 +27,7 @@ struct Generated {
   TokenRows tokens;             // the new ones of each sequence
   double prompt_seconds = 0;    // until the first new token
   double decode_seconds = 0;    // for the others
-  int64_t decoded_per_row = 0;  // calls of one token each
+  int64_t decoded_per_row = 0;  // steps of one token each; some behind a stop, which are not shown
 };
 
 // Continues every sequence by at most `most` tokens, each until it has produced one of `stops`

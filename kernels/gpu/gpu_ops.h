@@ -68,6 +68,8 @@ class GpuOps final : public DeviceOps {
                        const Tensor& v, const Position& past,
                        std::optional<int64_t> window) override;
   void do_advance(const Position& past, int64_t tokens) override;
+  void do_argmax(const Tensor& ids, const Tensor& log, const Tensor& logits,
+                 const Position& past) override;
 
  private:
   IdError* id_error() const { return id_error_; }

@@ -1,14 +1,18 @@
 // Decoding with recorded launches: the same bits as queueing every launch, and nothing but kernels.
 #include <cstring>
+#include <set>
 
 #include "blocks/models/decode_step.h"
 #include "harness/model/inference.h"
+#include "kernels/argmax.h"
 #include "kernels/error.h"
 #include "kernels/ops.h"
 #include "tests/gpu/gpu_devices.h"
 
 namespace plumb {
 namespace {
+
+using Catch::Contains;
 
 // With both wave widths of the emulated one.
 std::vector<std::string> all_widths() {
@@ -115,6 +119,78 @@ TEST_CASE("a replayed step queues launches and does nothing else") {
       CHECK(*device->counters() - before == DeviceCounters{});
       CHECK(decoding.sequence().length == 16);
     }
+  }
+}
+
+// The greedy choices behind a prompt, one forward() and one look at the logits each.
+std::vector<int64_t> choices_one_by_one(const blocks::CausalLm& model, Device& device, int64_t room,
+                                        int64_t prompt, int count) {
+  Decoding decoding(model, device, 1, room, false);
+  const auto choice = [&](const std::string& logits) {
+    return argmax(model.dtype(), logits.data(), model.vocabulary());
+  };
+  std::vector<int64_t> out{choice(decoding.prompt(prompt, 3))};
+  while (static_cast<int>(out.size()) < count) out.push_back(choice(decoding.step(out.back())));
+  return out;
+}
+
+TEST_CASE("steps that choose their successors choose what the host would") {
+  for (const std::string& name : all_widths()) {
+    const auto device = open_device(name);
+    size_t distinct = 0;
+    for (const char* tiny : {"tiny:llama-a1", "tiny:gemma2-a4", "tiny:zamba2-a7"}) {
+      INFO(tiny << " on " << name);
+      const harness::ModelFolder folder(harness::find_model(tiny));
+      const auto model = folder.load(*device, DType::f32);
+      constexpr int kCount = 40;
+      const auto expected = choices_one_by_one(*model, *device, 60, 9, kCount);
+      distinct += std::set<int64_t>(expected.begin(), expected.end()).size();
+      Decoding decoding(*model, *device, 1, 60, true);
+      decoding.prompt(9, 3);
+      const Tensor log = device->allocate(DType::i64, {kCount, 1});
+      decoding.decode().choose_greedily(log);
+      decoding.step(expected[0]);
+      for (int step = 2; step < kCount; ++step) decoding.decode()();
+      std::vector<int64_t> kept(kCount);
+      device->download(kept.data(), log);
+      device->synchronize();
+      for (int step = 1; step < kCount; ++step) {
+        INFO("choice " << step);
+        CHECK(kept[static_cast<size_t>((9 + step) % kCount)] ==
+              expected[static_cast<size_t>(step)]);
+      }
+    }
+    CHECK(distinct > 8);  // a choice that is always the same proves little
+  }
+}
+
+TEST_CASE("several greedy steps at once give what one by one gives") {
+  for (const std::string& name : all_widths()) {
+    const auto device = open_device(name);
+    const harness::ModelFolder folder(harness::find_model("tiny:llama-a1"));
+    const auto begin = [&] {
+      auto out = std::make_unique<harness::Inference>(folder, *device, DType::f32, 2, 80);
+      out->forward({{1, 2, 3}, {4, 5, 6}}, 1);
+      return out;
+    };
+    const auto one = begin(), several = begin();
+    std::vector<int64_t> last{7, 8};
+    harness::TokenRows expected;
+    for (int step = 0; step < 40; ++step) {
+      expected.push_back(one->decode_greedily(last, 1)[0]);
+      last = expected.back();
+    }
+    harness::TokenRows made;
+    last = {7, 8};
+    for (const int64_t count : {1, 3, 16, 16, 4}) {
+      for (const auto& ids : several->decode_greedily(last, count)) made.push_back(ids);
+      last = made.back();
+    }
+    INFO(name);
+    CHECK(made == expected);
+    CHECK(several->length() == 43);
+    CHECK_THROWS_WITH(several->decode_greedily(last, 17), Contains("at most 16"));
+    CHECK_THROWS_WITH(several->decode_greedily({1}, 1), Contains("behind 1"));
   }
 }
 
