@@ -27,8 +27,9 @@ struct ModelBenchResult {
   int64_t peak_rss = 0;     // bytes of this process so far, 0: not known here
 };
 
-// Measures a model, batch 1, on random ids. Each step is waited for before the next, as someone who
-// chooses tokens has to. Before and after the timing: every op of a decode step is judged on
+// Measures a model, batch 1, behind random ids. Each step's token is the greedy choice of the one
+// before, as `harness generate` makes it: the host waits once for some (DecodeStep::at_once).
+// Before and after the timing: every op of a decode step is judged on
 // samples as run_bench() does, and single tokens behind half a prompt must give the logits of the
 // whole prompt in one call. Does not throw for what the device does: that becomes the status.
 ModelBenchResult run_model_bench(const blocks::CausalLm& model, Device& device, Device& oracle,
