@@ -2,8 +2,10 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <vector>
 
 #include "kernels/emu/memory.h"
 #include "kernels/emu/scheduler.h"
@@ -40,8 +42,30 @@ struct Clock {
 };
 Clock clock_now;
 uint64_t start_of_launch = 0;
-// Of the first launch since its queue was last waited for.
-uint64_t start_in_flight = 0;
+
+// Launches of a queue, one behind the other, that nobody has waited for: stamps [begin, end).
+struct InFlight {
+  uint64_t begin, end;
+  const Queue* queue;
+};
+constexpr uint64_t kRunning = ~uint64_t{0};  // an end
+std::vector<InFlight> in_flight;             // oldest first
+std::mutex in_flight_mutex;
+
+void note_launch(const Queue& queue) {
+  const std::lock_guard lock(in_flight_mutex);
+  const bool any_runs = !in_flight.empty() && in_flight.back().end == kRunning;
+  if (any_runs && in_flight.back().queue == &queue) return;
+  if (any_runs) in_flight.back().end = start_of_launch;
+  in_flight.push_back({start_of_launch, kRunning, &queue});
+}
+
+bool is_in_flight(uint64_t stamp) {
+  const std::lock_guard lock(in_flight_mutex);
+  return std::any_of(in_flight.begin(), in_flight.end(), [&](const InFlight& launches) {
+    return stamp >= launches.begin && stamp < launches.end;
+  });
+}
 
 // Whether a stamp is of an earlier stretch of this block.
 bool earlier_in_block(uint64_t stamp, const Clock& clock) {
@@ -187,7 +211,7 @@ template <Access Kind>
   for (size_t i = 0; i < bytes; ++i) {
     const Record& own = records[offset + i];
     const Record& r = bytes == 1 && part_of_wider(own, offset) ? (&own)[-1] : own;
-    if (r.write < start_in_flight || r.write >= clock_now.launch) continue;
+    if (r.write >= clock_now.launch || !is_in_flight(r.write)) continue;
     fault(early_read_text(offset, bytes, code, r.write_code));
   }
 }
@@ -197,9 +221,13 @@ template <Access Kind>
 void start_launch(const Queue& queue) {
   map_records();
   start_of_launch = ++epoch << kEpochShift;
-  if (queue.in_flight_since == 0) queue.in_flight_since = start_of_launch;
-  start_in_flight = queue.in_flight_since;
+  note_launch(queue);
   clock_now.wave_shift = queue.wave == 64 ? 6 : 5;
+}
+
+void pass_wait(const Queue& queue) {
+  const std::lock_guard lock(in_flight_mutex);
+  std::erase_if(in_flight, [&](const InFlight& launches) { return launches.queue == &queue; });
 }
 
 void start_block() {

@@ -10,10 +10,11 @@
 // becomes a fault at the next barrier: until then a write may still turn it into a race.
 //
 // Before wait_for_previous_kernel() a kernel may write nothing outside its block, and read nothing
-// that a launch has written since the queue was last waited for.
+// that a launch has written whose queue was not waited for since.
 //
 // Accesses of two bytes and more look at the records of even bytes only: a race of an access to an
-// odd byte with a wider one is not seen. Orders made by fences and flags are unknown and look like
+// odd byte with a wider one is not seen, nor that it is read too early, unless the odd byte was
+// never written alone. Orders made by fences and flags are unknown and look like
 // races.
 #pragma once
 
@@ -26,6 +27,8 @@ namespace plumb::emulator::check {
 
 // One checked launch at a time (run() sees to it).
 void start_launch(const Queue& queue);
+// What the queue was given has ended, for all that is launched from here on.
+void pass_wait(const Queue& queue);
 void start_block();
 void pass_block_barrier();
 // Until its end, what this block does comes behind all that others did so far.

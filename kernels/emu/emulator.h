@@ -41,7 +41,6 @@ struct Queue {
   bool checked = false;  // the kernels are instrumented: see check.h
   uint64_t seed = 0;     // 0: ascending order
   std::unique_ptr<Launches> recording = {};
-  mutable uint64_t in_flight_since = 0;  // the checker's; 0: all that was launched has ended
 };
 // With the seed of PLUMB_EMU_SEED, or 0. Throws UsageError for a seed that is no number.
 Queue* make_queue(int wave, bool checked);

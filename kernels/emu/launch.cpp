@@ -97,7 +97,9 @@ void submit(KernelName name, Dim grid, Dim block, size_t shared, const Queue& qu
   });
 }
 
-void wait(const Queue& queue) { queue.in_flight_since = 0; }
+void wait(const Queue& queue) {
+  if (queue.checked) check::pass_wait(queue);
+}
 
 // --- On a fiber.
 

@@ -241,8 +241,11 @@ inline void copy_to_host(void* to, const void* from, size_t bytes, Stream stream
 inline thread_local int emulated_wave = 32;
 inline void use_device(int wave) { emulated_wave = wave; }
 inline Stream make_stream() { return emulator::make_queue(emulated_wave, detail::kChecked); }
-inline void end_stream(Stream stream) { delete stream; }
 inline void wait_for(Stream stream) { emulator::wait(*stream); }
+inline void end_stream(Stream stream) {
+  wait_for(stream);
+  delete stream;
+}
 using GraphHandle = emulator::Launches*;
 inline void begin_capture(Stream stream) {
   stream->recording = std::make_unique<emulator::Launches>();

@@ -80,7 +80,7 @@ bool read_ahead_of_the_kernel_before(int wave, uint64_t seed) {
   return b.gives(64, [](int i) { return 2 * i + 3; });
 }
 
-// That another queue is waited for says nothing of this one.
+// That another queue is waited for says nothing of this one, and the other way round.
 template <bool Good>
 bool read_ahead_behind_another_queue(int wave, uint64_t seed) {
   Bench b(wave, seed);
@@ -91,6 +91,21 @@ bool read_ahead_behind_another_queue(int wave, uint64_t seed) {
   end_stream(other);
   launch_overlapped<read_early<false>>("read_early", {1}, {64}, 0, b.stream(), b.out(), sum,
                                        b.in());
+  return b.gives(64, [](int i) { return 2 * i + 3; });
+}
+
+template <bool Good>
+bool read_ahead_of_another_queue(int wave, uint64_t seed) {
+  Bench b(wave, seed);
+  float* sum = b.array(std::vector<float>(64, 0.0f));
+  float* more = b.array(std::vector<float>(64, 0.0f));
+  Stream other = make_stream();
+  launch_overlapped<one_more>("one_more", {1}, {64}, 0, b.stream(), more, b.in());
+  launch_overlapped<one_more>("one_more", {1}, {64}, 0, other, sum, b.in());
+  if (Good) wait_for(other);
+  launch_overlapped<read_early<false>>("read_early", {1}, {64}, 0, b.stream(), b.out(), sum,
+                                       b.in());
+  end_stream(other);
   return b.gives(64, [](int i) { return 2 * i + 3; });
 }
 

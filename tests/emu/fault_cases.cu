@@ -22,6 +22,8 @@ const std::vector<FaultCase>& fault_cases() {
       {"the same when only another queue was waited for",
        "read ahead of wait_for_previous_kernel()", nullptr, true,
        read_ahead_behind_another_queue<false>, read_ahead_behind_another_queue<true>},
+      {"read of what another queue has been given", "read ahead of wait_for_previous_kernel()",
+       nullptr, true, read_ahead_of_another_queue<false>, read_ahead_of_another_queue<true>},
       {"read of half of a number that the kernel before writes",
        "read ahead of wait_for_previous_kernel()", nullptr, true, read_of_a_byte_ahead<false>,
        read_of_a_byte_ahead<true>},
