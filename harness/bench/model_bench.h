@@ -18,10 +18,11 @@ struct ModelBenchOptions {
 struct ModelBenchResult {
   Status status = Status::pass;  // figures only when pass
   std::string reason;
-  std::string impl;                                   // of one decode step
-  double prefill = 0;                                 // seconds, the fastest
-  double decode = 0, decode_p10 = 0, decode_p90 = 0;  // seconds per step, the median
-  Cost step;                                          // of the decode step in the middle
+  std::string impl;    // of one decode step
+  double prefill = 0;  // seconds, the fastest
+  double decode = 0, decode_p10 = 0,
+         decode_p90 = 0;  // seconds per step (a mean of those at once), the median
+  Cost step;              // of the decode step in the middle
   double guard_error = 0, guard_limit = 0;
   int64_t state_bytes = 0;  // of keys, values and Mamba2 states
   int64_t peak_rss = 0;     // bytes of this process so far, 0: not known here
