@@ -28,7 +28,7 @@ class DecodeStep {
   // `length` mod N of log i64 [N, B] (Ops::argmax): nothing has to come from the host.
   void choose_greedily(Tensor log) { log_ = std::move(log); }
   // How many such steps to queue before the host waits for them: what takes 20 ms, so that tokens
-  // still appear as they come.
+  // still appear as they come, and at most 16.
   static int64_t at_once(double seconds_a_step);
   static constexpr int64_t kMostAtOnce = 16;
 

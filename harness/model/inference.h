@@ -39,8 +39,8 @@ class Inference {
   // BadInput where a file changed while it was used.
   Tensor forward(const TokenRows& tokens, int64_t keep, blocks::Observer* observer = nullptr);
   // The greedy choices [count][B] behind `last` [B], each the next step's token without coming to
-  // the host; at most DecodeStep::kMostAtOnce. Of equal logits the smallest id; DeviceError where
-  // one is NaN.
+  // the host; at most DecodeStep::kMostAtOnce. Of equal logits the smallest id; where one is NaN,
+  // -1 less its place (what follows in that row says nothing).
   TokenRows decode_greedily(const std::vector<int64_t>& last, int64_t count);
 
   blocks::RotaryAngles& angles() { return sequence_.angles; }

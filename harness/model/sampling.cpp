@@ -22,12 +22,17 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// What argmax gives.
+void require_number(int64_t place) {
+  require<DeviceError>(place >= 0, "generate", "the logit of token ", -1 - place, " is NaN");
+}
+
 }  // namespace
 
 int64_t choose_token(const char* logits, DType dtype, int64_t count, const Sampling& sampling,
                      uint64_t draw) {
   const int64_t best = argmax(dtype, logits, count);
-  require<DeviceError>(best >= 0, "generate", "the logit of token ", -1 - best, " is NaN");
+  require_number(best);
   if (sampling.temperature == 0) return best;
   std::vector<double> values(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
@@ -69,6 +74,7 @@ Generated generate(Inference& inference, const TokenRows& prompt, int64_t most,
   const auto take = [&](const std::vector<int64_t>& ids) {
     for (size_t row = 0; row < ids.size(); ++row) {
       if (done[row]) continue;  // computed with the others, not shown
+      require_number(ids[row]);
       out.tokens[row].push_back(ids[row]);
       said(row, ids[row]);
       done[row] = std::find(stops.begin(), stops.end(), ids[row]) != stops.end();
@@ -90,20 +96,26 @@ Generated generate(Inference& inference, const TokenRows& prompt, int64_t most,
   take(choose(inference.forward(prompt, 1), 0));
   out.prompt_seconds = seconds_since(start);
   int64_t at_once = 1, count = 1;
-  for (int64_t step = 1; step < most; step += count) {
-    if (std::all_of(done.begin(), done.end(), [](bool d) { return d; })) break;
+  const auto all_done = [&] {
+    return std::all_of(done.begin(), done.end(), [](bool d) { return d; });
+  };
+  for (int64_t step = 1; step < most && !all_done(); step += count) {
     start = std::chrono::steady_clock::now();
     if (sampling.temperature == 0) {
       count = std::min(at_once, most - step);
-      for (const auto& ids : inference.decode_greedily(last, count)) take(ids);
+      for (const auto& ids : inference.decode_greedily(last, count)) {
+        if (all_done()) break;
+        take(ids);
+        ++out.decoded_per_row;
+      }
     } else {
       TokenRows next;
       for (const int64_t id : last) next.push_back({id});
       take(choose(inference.forward(next, 1), step));
+      ++out.decoded_per_row;
     }
     const double seconds = seconds_since(start);
     out.decode_seconds += seconds;
-    out.decoded_per_row += count;
     at_once = blocks::DecodeStep::at_once(seconds / static_cast<double>(count));
   }
   return out;

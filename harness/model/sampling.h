@@ -26,8 +26,8 @@ int64_t choose_token(const char* logits, DType dtype, int64_t count, const Sampl
 struct Generated {
   TokenRows tokens;             // the new ones of each sequence
   double prompt_seconds = 0;    // until the first new token
-  double decode_seconds = 0;    // for the others
-  int64_t decoded_per_row = 0;  // steps of one token each; some behind a stop, which are not shown
+  double decode_seconds = 0;    // for the others, and up to 15 steps behind the last stop
+  int64_t decoded_per_row = 0;  // steps of one token each, until all have stopped
 };
 
 // Continues every sequence by at most `most` tokens, each until it has produced one of `stops`

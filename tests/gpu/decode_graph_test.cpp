@@ -1,9 +1,11 @@
 // Decoding with recorded launches: the same bits as queueing every launch, and nothing but kernels.
+#include <algorithm>
 #include <cstring>
 #include <set>
 
 #include "blocks/models/decode_step.h"
 #include "harness/model/inference.h"
+#include "harness/model/sampling.h"
 #include "kernels/argmax.h"
 #include "kernels/error.h"
 #include "kernels/ops.h"
@@ -191,6 +193,35 @@ TEST_CASE("several greedy steps at once give what one by one gives") {
     CHECK(several->length() == 43);
     CHECK_THROWS_WITH(several->decode_greedily(last, 17), Contains("at most 16"));
     CHECK_THROWS_WITH(several->decode_greedily({1}, 1), Contains("behind 1"));
+  }
+}
+
+TEST_CASE("what is computed behind a stop is not counted, whatever it is") {
+  for (const std::string& name : all_widths()) {
+    const auto device = open_device(name);
+    const harness::ModelFolder folder(harness::find_model("tiny:llama-a1"));
+    const auto generate = [&](const std::vector<int64_t>& stops) {
+      harness::Inference inference(folder, *device, DType::f32, 2, 80);
+      return harness::generate(inference, {{3, 4, 5}, {9, 1, 7}}, 60, {}, stops,
+                               [](size_t, int64_t) {});
+    };
+    const harness::Generated all = generate({});
+    INFO(name);
+    REQUIRE(all.tokens[0].size() == 60);
+    CHECK(all.decoded_per_row == 59);
+    // Far behind the first steps, which are taken alone.
+    for (const size_t at : {size_t{0}, size_t{1}, size_t{20}, size_t{33}}) {
+      const std::vector<int64_t> stops{all.tokens[0][at], all.tokens[1][at]};
+      const harness::Generated some = generate(stops);
+      size_t longest = 0;
+      for (size_t row = 0; row < 2; ++row) {
+        const auto end = std::find_first_of(all.tokens[row].begin(), all.tokens[row].end(),
+                                            stops.begin(), stops.end());
+        CHECK(some.tokens[row] == std::vector<int64_t>(all.tokens[row].begin(), end + 1));
+        longest = std::max(longest, some.tokens[row].size());
+      }
+      CHECK(some.decoded_per_row == static_cast<int64_t>(longest) - 1);
+    }
   }
 }
 
