@@ -70,16 +70,17 @@ Generated generate(Inference& inference, const TokenRows& prompt, int64_t most,
   Generated out;
   out.tokens.resize(prompt.size());
   std::vector<bool> done(prompt.size(), false);
-  std::vector<int64_t> last;  // of every sequence
+  std::vector<int64_t> last;  // of every sequence that goes on
   const auto take = [&](const std::vector<int64_t>& ids) {
+    last.assign(ids.size(), 0);
     for (size_t row = 0; row < ids.size(); ++row) {
       if (done[row]) continue;  // computed with the others, not shown
       require_number(ids[row]);
+      last[row] = ids[row];
       out.tokens[row].push_back(ids[row]);
       said(row, ids[row]);
       done[row] = std::find(stops.begin(), stops.end(), ids[row]) != stops.end();
     }
-    last = ids;
   };
   const auto choose = [&](const Tensor& logits, int64_t step) {
     std::vector<int64_t> ids;

@@ -12,13 +12,20 @@ import torch
 PROMPT = [3, 4, 5]
 
 
-def run(folder: Path, work: Path, *options: str) -> tuple[int, list[int], str]:
+def run_rows(
+    folder: Path, prompts: list[list[int]], work: Path, *options: str
+) -> tuple[int, list[list[int]], str]:
     """Exit code, the tokens that were shown, what was said."""
-    tokens = models.write_tokens([PROMPT], work)
+    tokens = models.write_tokens(prompts, work)
     where = ("--model", str(folder), "--tokens", str(tokens), "--max-new", "30")
     done = models.run("generate", *where, *options)
-    shown = [int(word) for word in done.stdout.split()]
+    shown = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
     return done.returncode, shown, done.stderr
+
+
+def run(folder: Path, work: Path, *options: str) -> tuple[int, list[int], str]:
+    code, shown, said = run_rows(folder, [PROMPT], work, *options)
+    return code, shown[0], said
 
 
 @pytest.fixture
@@ -53,3 +60,15 @@ def test_behind_the_stop_it_is_of_no_matter(broken: tuple[Path, list[int]], tmp_
     last = json.loads(report.read_text().splitlines()[-1])
     assert last["tokens"] == [expected]
     assert last["decoded_tokens"] == len(expected) - 1
+
+
+def test_a_sequence_that_has_stopped_does_not_end_the_others(
+    broken: tuple[Path, list[int]], tmp_path: Path
+) -> None:
+    folder, expected = broken
+    prompts = [[a, b, 7] for a in range(10, 20) for b in (11, 23)]
+    right = models.generated_rows(folder.parent / "model", prompts, tmp_path, "--max-new", "30")
+    at = next(i for i, ids in enumerate(right) if expected[-1] not in ids + prompts[i])
+    stop = ("--stop", str(expected[-1]))
+    code, shown, said = run_rows(folder, [PROMPT, prompts[at]], tmp_path, *stop)
+    assert (code, shown) == (0, [expected, right[at]]), said
