@@ -86,9 +86,8 @@ bool read_ahead_behind_another_queue(int wave, uint64_t seed) {
   Bench b(wave, seed);
   float* sum = b.array(std::vector<float>(64, 0.0f));
   launch_overlapped<one_more>("one_more", {1}, {64}, 0, b.stream(), sum, b.in());
-  Stream other = make_stream();
-  wait_for(Good ? b.stream() : other);
-  end_stream(other);
+  const Queue other;
+  wait_for(Good ? b.stream() : other.stream);
   launch_overlapped<read_early<false>>("read_early", {1}, {64}, 0, b.stream(), b.out(), sum,
                                        b.in());
   return b.gives(64, [](int i) { return 2 * i + 3; });
@@ -99,13 +98,12 @@ bool read_ahead_of_another_queue(int wave, uint64_t seed) {
   Bench b(wave, seed);
   float* sum = b.array(std::vector<float>(64, 0.0f));
   float* more = b.array(std::vector<float>(64, 0.0f));
-  Stream other = make_stream();
+  const Queue other;
   launch_overlapped<one_more>("one_more", {1}, {64}, 0, b.stream(), more, b.in());
-  launch_overlapped<one_more>("one_more", {1}, {64}, 0, other, sum, b.in());
-  if (Good) wait_for(other);
+  launch_overlapped<one_more>("one_more", {1}, {64}, 0, other.stream, sum, b.in());
+  if (Good) wait_for(other.stream);
   launch_overlapped<read_early<false>>("read_early", {1}, {64}, 0, b.stream(), b.out(), sum,
                                        b.in());
-  end_stream(other);
   return b.gives(64, [](int i) { return 2 * i + 3; });
 }
 

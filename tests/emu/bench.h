@@ -8,6 +8,15 @@
 
 namespace plumb::PLUMB_GPU_VENDOR {
 
+// A queue beside that of a Bench, which ends though a launch throws.
+struct Queue {
+  Queue() : stream(make_stream()) {}
+  ~Queue() { end_stream(stream); }
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+  const Stream stream;
+};
+
 class Bench {
  public:
   static constexpr int kCount = 256;
