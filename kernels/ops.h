@@ -116,9 +116,9 @@ class Ops {
   // past.stored = past.stored + tokens. Not recorded.
   void advance(const Position& past, int64_t tokens);
 
-  // The greedy choice: ids[b] = the first place of the largest of logits[b], which log[past mod N,
-  // b] is, too. Of a row with NaN, ids has 0 and the log -1 less the place of the first. logits
-  // [B, 1, V], ids i64 [B, 1], log i64 [N, B], all dense, V below 2^31. Not recorded.
+  // The greedy choice: ids[b] and log[past mod N, b] = index of the largest of logits[b, 0, :], the
+  // first of equal ones. Where logits[b] has a NaN, ids[b] = 0 and the log has -1 - its index.
+  // logits [B, 1, V], ids i64 [B, 1], log i64 [N, B], all dense, V < 2^31. Not recorded.
   void argmax(const Tensor& ids, const Tensor& log, const Tensor& logits, const Position& past);
 
   // out[.., j, i] = x[.., i, j]: the last two axes exchanged in memory. x [.., M, N], out

@@ -1,7 +1,5 @@
 #include "blocks/models/decode_step.h"
 
-#include <algorithm>
-
 #include "kernels/error.h"
 
 namespace plumb::blocks {
@@ -12,12 +10,6 @@ std::string DecodeStep::why_eager() const {
     return "launches depend on the length, by rotary frequencies or padding";
   if (!device_.ops().reads_positions()) return "ops of the device do not read positions";
   return "";
-}
-
-int64_t DecodeStep::at_once(double seconds_a_step) {
-  constexpr double kTogether = 0.02;
-  const double fit = kTogether / std::max(seconds_a_step, 1e-9);
-  return static_cast<int64_t>(std::clamp(fit, 1.0, static_cast<double>(kMostAtOnce)));
 }
 
 void DecodeStep::queue() {

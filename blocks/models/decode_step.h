@@ -27,10 +27,6 @@ class DecodeStep {
   // Each step puts the greedy choice among its logits into ids, for the next one, and into row
   // `length` mod N of log i64 [N, B] (Ops::argmax): nothing has to come from the host.
   void choose_greedily(Tensor log) { log_ = std::move(log); }
-  // How many such steps to queue before the host waits for them: what takes 20 ms, so that tokens
-  // still appear as they come, and at most 16.
-  static int64_t at_once(double seconds_a_step);
-  static constexpr int64_t kMostAtOnce = 16;
 
   // The next token of every sequence; UsageError when there is no room.
   void operator()();

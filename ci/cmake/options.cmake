@@ -28,8 +28,8 @@ add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-ffp-con
 # tests/kernels/roundings_test.cpp): the emulated GPU would add up more exactly than a real one.
 add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-tree-slp-vectorize>")
 include_directories("${CMAKE_SOURCE_DIR}")
-# Several files compiled as one take a third less: they share headers and templates. GCC then takes
-# a class with a member of an unnamed namespace for one of a header.
+# Several files compiled as one take less time: they share headers and templates. GCC then takes a
+# class with a member of an unnamed namespace for one of a header.
 if(CMAKE_UNITY_BUILD)
   add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>")
 endif()

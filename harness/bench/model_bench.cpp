@@ -8,6 +8,7 @@
 
 #include "blocks/models/decode_step.h"
 #include "harness/bench/observed_ops.h"
+#include "harness/model/inference.h"
 #include "harness/replay/device_errors.h"
 #include "kernels/error.h"
 
@@ -105,7 +106,7 @@ class Runner {
     if (!ids_fit) ids_ = device_.allocate(DType::i64, {1, count});
     if (!logits_fit) logits_ = device_.allocate(model_.dtype(), {1, keep, model_.vocabulary()});
     if (!log_.defined()) {
-      log_ = device_.allocate(DType::i64, {blocks::DecodeStep::kMostAtOnce, 1});
+      log_ = device_.allocate(DType::i64, {Inference::kMostAtOnce, 1});
     }
   }
 
@@ -205,7 +206,7 @@ class Measurement {
       const int64_t count = std::min(at_once, left);
       const double seconds = runner.decode(count);
       steps.insert(steps.end(), static_cast<size_t>(count), seconds);
-      at_once = blocks::DecodeStep::at_once(seconds);
+      at_once = Inference::at_once(seconds);
     }
     runner.logits();
     std::sort(steps.begin(), steps.end());

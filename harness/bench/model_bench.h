@@ -20,19 +20,19 @@ struct ModelBenchResult {
   std::string reason;
   std::string impl;    // of one decode step
   double prefill = 0;  // seconds, the fastest
-  double decode = 0, decode_p10 = 0,
-         decode_p90 = 0;  // seconds per step (a mean of those at once), the median
-  Cost step;              // of the decode step in the middle
+  // Seconds per step, the median; steps that are waited for together have their mean.
+  double decode = 0, decode_p10 = 0, decode_p90 = 0;
+  Cost step;  // of the decode step in the middle
   double guard_error = 0, guard_limit = 0;
   int64_t state_bytes = 0;  // of keys, values and Mamba2 states
   int64_t peak_rss = 0;     // bytes of this process so far, 0: not known here
 };
 
 // Measures a model, batch 1, behind random ids. Each step's token is the greedy choice of the one
-// before, as `harness generate` makes it: the host waits once for some (DecodeStep::at_once).
-// Before and after the timing: every op of a decode step is judged on
-// samples as run_bench() does, and single tokens behind half a prompt must give the logits of the
-// whole prompt in one call. Does not throw for what the device does: that becomes the status.
+// before, as `harness generate` makes it; the host waits once for several (Inference::at_once).
+// Before and after the timing: every op of a decode step is judged on samples as run_bench() does,
+// and single tokens behind half a prompt must give the logits of the whole prompt in one call. Does
+// not throw for what the device does: that becomes the status.
 ModelBenchResult run_model_bench(const blocks::CausalLm& model, Device& device, Device& oracle,
                                  const ModelBenchOptions& options);
 

@@ -96,7 +96,7 @@ Inference::Inference(const ModelFolder& folder, Device& device, DType dtype, int
       sequence_(model_->begin(device, batch, max_length, padding, kind)),
       step_ids_(device.allocate(DType::i64, {batch, 1})),
       step_logits_(device.allocate(dtype, {batch, 1, model_->vocabulary()})),
-      chosen_(device.allocate(DType::i64, {blocks::DecodeStep::kMostAtOnce, batch})),
+      chosen_(device.allocate(DType::i64, {kMostAtOnce, batch})),
       step_(*model_, device, sequence_, step_ids_, step_logits_, replay),
       greedy_step_(*model_, device, sequence_, step_ids_, step_logits_, replay) {
   greedy_step_.choose_greedily(chosen_);
@@ -136,10 +136,9 @@ Tensor Inference::forward(const TokenRows& tokens, int64_t keep, blocks::Observe
 }
 
 TokenRows Inference::decode_greedily(const std::vector<int64_t>& last, int64_t count) {
-  require(static_cast<int64_t>(last.size()) == sequence_.batch && count > 0 &&
-              count <= blocks::DecodeStep::kMostAtOnce,
+  require(static_cast<int64_t>(last.size()) == sequence_.batch && count > 0 && count <= kMostAtOnce,
           "generate", count, " tokens behind ", last.size(), " are asked for, of ", sequence_.batch,
-          " sequences at most ", blocks::DecodeStep::kMostAtOnce);
+          " sequences at most ", kMostAtOnce);
   device_.upload(step_ids_, last.data());
   for (int64_t step = 0; step < count; ++step) greedy_step_();
   const Tensor host = host_tensor(DType::i64, chosen_.shape());
@@ -147,12 +146,17 @@ TokenRows Inference::decode_greedily(const std::vector<int64_t>& last, int64_t c
   finish();
   TokenRows out;
   for (int64_t step = count - 1; step >= 0; --step) {
-    const int64_t at =
-        (sequence_.length - step) % blocks::DecodeStep::kMostAtOnce * sequence_.batch;
+    const int64_t at = (sequence_.length - step) % kMostAtOnce * sequence_.batch;
     const int64_t* ids = host.data<int64_t>() + at;
     out.emplace_back(ids, ids + sequence_.batch);
   }
   return out;
+}
+
+int64_t Inference::at_once(double seconds_a_step) {
+  constexpr double kTogether = 0.02;
+  const double fit = kTogether / std::max(seconds_a_step, 1e-9);
+  return static_cast<int64_t>(std::clamp(fit, 1.0, static_cast<double>(kMostAtOnce)));
 }
 
 void Inference::finish() {

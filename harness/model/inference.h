@@ -39,9 +39,13 @@ class Inference {
   // BadInput where a file changed while it was used.
   Tensor forward(const TokenRows& tokens, int64_t keep, blocks::Observer* observer = nullptr);
   // The greedy choices [count][B] behind `last` [B], each the next step's token without coming to
-  // the host; at most DecodeStep::kMostAtOnce. Of equal logits the smallest id; where one is NaN,
+  // the host; at most kMostAtOnce. Of equal logits the smallest id; where one is NaN,
   // -1 less its place (what follows in that row says nothing).
   TokenRows decode_greedily(const std::vector<int64_t>& last, int64_t count);
+  // How many of them to ask for at once: those that take 20 ms together, so that tokens still
+  // appear as they come, and at most kMostAtOnce.
+  static int64_t at_once(double seconds_a_step);
+  static constexpr int64_t kMostAtOnce = 16;
 
   blocks::RotaryAngles& angles() { return sequence_.angles; }
   int64_t vocabulary() const { return model_->vocabulary(); }
@@ -60,7 +64,7 @@ class Inference {
   blocks::Sequence sequence_;
   Tensor ids_, logits_;            // on the device, kept while their shapes stay the same
   Tensor step_ids_, step_logits_;  // of single tokens
-  Tensor chosen_;                  // i64 [DecodeStep::kMostAtOnce, B], a ring
+  Tensor chosen_;                  // i64 [kMostAtOnce, B], a ring
   blocks::DecodeStep step_, greedy_step_;
 };
 

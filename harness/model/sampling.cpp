@@ -117,7 +117,7 @@ Generated generate(Inference& inference, const TokenRows& prompt, int64_t most,
     }
     const double seconds = seconds_since(start);
     out.decode_seconds += seconds;
-    at_once = blocks::DecodeStep::at_once(seconds / static_cast<double>(count));
+    at_once = Inference::at_once(seconds / static_cast<double>(count));
   }
   return out;
 }

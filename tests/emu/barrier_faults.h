@@ -80,7 +80,7 @@ bool read_ahead_of_the_kernel_before(int wave, uint64_t seed) {
   return b.gives(64, [](int i) { return 2 * i + 3; });
 }
 
-// That another queue is waited for says nothing of this one, and the other way round.
+// Waiting for one queue says nothing about another.
 template <bool Good>
 bool read_ahead_behind_another_queue(int wave, uint64_t seed) {
   Bench b(wave, seed);
