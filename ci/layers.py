@@ -102,7 +102,7 @@ NO_CODE = re.compile(
 # further left; "up" is to the right. The package itself (__init__) is a member like the others.
 PYTHON_LAYERS = {
     "python_inspector": (
-        "version", "errors", "needs", "heap", "imports", "described", "stretches",
+        "version", "errors", "interrupts", "needs", "heap", "imports", "described", "stretches",
         "compatibility", "format", "models", "oracle", "taps", "recorder", "verdict_html",
         "verdict", "verdict_frame", "judge_library", "verification", "drawing", "checking",
         "pytest_plugin", "engines", "adapters", "cases",

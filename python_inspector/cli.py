@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from python_inspector import __version__
+from python_inspector import __version__, interrupts
 from python_inspector.errors import PlanError, UnknownModelError, UsageError
 from python_inspector.heap import keep_freed_memory
 from python_inspector.record_command import add_record, quiet_transformers
@@ -29,15 +29,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     keep_freed_memory()
     if options.debug:
         return int(options.run(options))
+    with interrupts.remembered():
+        return _run(options, words)
+
+
+def _run(options: argparse.Namespace, words: Sequence[str]) -> int:
     try:
         return int(options.run(options))
-    except KeyboardInterrupt as error:
-        print(f"inspector: interrupted; {_notes(error) or 'nothing was written'}", file=sys.stderr)
-        return INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except Exception as error:
+    except (KeyboardInterrupt, Exception) as error:
+        if isinstance(error, KeyboardInterrupt) or interrupts.came():
+            text = f"interrupted; {_notes(error) or 'nothing was written'}"
+            print(f"inspector: {text}", file=sys.stderr)
+            return INTERRUPTED
         text = _needs(words, error) or _one_line(error)
         print("inspector: " + "; ".join(filter(None, [text, _notes(error)])), file=sys.stderr)
         return _exit_code(error)

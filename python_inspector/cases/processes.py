@@ -26,6 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from python_inspector import interrupts
 from python_inspector.errors import ProcessError
 from python_inspector.format.folders import left_by_the_dead
 from python_inspector.stretches import Stretch, text_of
@@ -88,6 +89,7 @@ class Helpers:
     def recordings(self) -> Iterator[Path]:
         """Each one's, as soon as it is there. ProcessError where one failed."""
         for stretch, helper in zip(self._stretches, self._helpers, strict=True):
+            interrupts.check()
             code = helper.process.wait()
             if code != 0:
                 helper.said.seek(0)
@@ -165,7 +167,7 @@ def _locked(path: Path) -> int | None:
 
 def end_with(process: int) -> None:
     """Interrupts this process as soon as `process`, which started it, is no more or asks for it."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job may have it ignored
+    interrupts.obey()
 
     def watch() -> None:
         while os.getppid() == process:

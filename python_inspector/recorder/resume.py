@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from python_inspector import interrupts
 from python_inspector.errors import FormatError, ResumeError
 from python_inspector.format.axes import Named
 from python_inspector.format.journal import Additions, Finished
@@ -90,6 +91,7 @@ class Resume:
         A module that several layers share has the first one's path: places only go on. What stands
         in no layer is behind them all once the last one has been entered, else where the run was.
         """
+        interrupts.check()
         if call != self.place[0]:
             self._layer = None
         layer = layer_of(path)
@@ -103,6 +105,7 @@ class Resume:
 
     def begin(self, path: str, block: Block, again: Again | None, call: int) -> Event:
         """A block's call begins, in forward call `call` of the model."""
+        interrupts.check()
         if not self._is_own():
             self._settle(block, again)
             return Event(-1, left_out=True)
