@@ -34,6 +34,22 @@ TEST_CASE("a weight is uploaded once, until others need its room") {
   CHECK(resident.uploads() == 4);
 }
 
+TEST_CASE("of weights that must take less room those used last stay") {
+  const auto device = open_device("cpu", 1);
+  ResidentWeights resident(*device, 3 * kBytes);
+  const Tensor a = weight(1), b = weight(2), c = weight(3);
+  for (const auto& [name, w] : {std::pair{"a", a}, {"b", b}, {"c", c}, {"a", a}}) {
+    resident.get(name, w);
+  }
+  resident.keep_at_most(2 * kBytes);
+  resident.get("a", a);
+  resident.get("c", c);
+  CHECK(resident.uploads() == 3);
+  resident.get("b", b);
+  resident.get("a", a);  // in whose place b is
+  CHECK(resident.uploads() == 5);
+}
+
 TEST_CASE("small weights and those without room are not kept") {
   const auto device = open_device("cpu", 1);
   ResidentWeights resident(*device, 2 * kBytes);

@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
@@ -46,13 +46,23 @@ def _run(panel: Panel, indices: Sequence[int], options: argparse.Namespace) -> l
     options_again = given if options.device != _DEVICES else []
     options_again += [] if options.rows is None else ["--rows", str(options.rows)]
     options_again += [] if options.record_on == "cpu" else ["--record-on", options.record_on]
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(options.jobs, context, initializer=prepare) as pool:
-        for done in as_completed([pool.submit(run_trial, panel, i) for i in indices]):
-            trials.append(done.result())
-            for line in lines_of(trials[-1], panel.seed, options_again):
-                print(line, flush=True)
+    for trial in _trials(panel, indices, options.jobs):
+        trials.append(trial)
+        for line in lines_of(trial, panel.seed, options_again):
+            print(line, flush=True)
     return sorted(trials, key=lambda trial: trial.index)
+
+
+def _trials(panel: Panel, indices: Sequence[int], jobs: int) -> Iterator[Trial]:
+    """As they end."""
+    if jobs == 1:
+        prepare()
+        yield from (run_trial(panel, index) for index in indices)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, initializer=prepare) as pool:
+        for done in as_completed([pool.submit(run_trial, panel, i) for i in indices]):
+            yield done.result()
 
 
 _DEVICES = ["cpu", "emu"]

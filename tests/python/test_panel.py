@@ -8,7 +8,9 @@ import stat
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ sys.path.insert(0, str(ROOT))
 
 from harness_runs import harness  # noqa: E402
 
+from tests.panel import __main__ as panel  # noqa: E402
 from tests.panel.draw import FAMILIES, ROPES, draw  # noqa: E402
 from tests.panel.table import summary, upper_bound  # noqa: E402
 from tests.panel.trial import Alarm, Trial  # noqa: E402
@@ -67,24 +70,41 @@ def test_alarms_are_counted_by_recording_checkpoint_and_kind() -> None:
     assert figures["skipped"] == {"softcap": 1}
 
 
-def _panel(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [ROOT / "ci/panel", "--jobs", "1", "--keep", tmp_path / "kept", *options]
-    env = os.environ | {"PLUMB_PYTHON": sys.executable}
-    return subprocess.run(
-        [*map(str, command), "--json", str(tmp_path / "panel.json")],
-        capture_output=True, text=True, check=False, env=env, timeout=300,
-    )  # fmt: skip
+def options_of(tmp_path: Path, *options: str) -> list[str]:
+    files = ("--keep", str(tmp_path / "kept"), "--json", str(tmp_path / "panel.json"))
+    return ["--device", "cpu", *files, *options]
+
+
+@pytest.fixture
+def run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str]]:
+    """The panel in this process: its exit code, and what it printed."""
+    monkeypatch.setattr(panel, "prepare", lambda: None)  # this process is not the panel's alone
+
+    def run_here(*options: str) -> tuple[int, str]:
+        code = panel.main(options_of(tmp_path, "--jobs", "1", *options))
+        return code, capsys.readouterr().out
+
+    return run_here
 
 
 def test_a_panel_that_passes_leaves_nothing(tmp_path: Path) -> None:
-    done = _panel(tmp_path, "--seed", "1", "--only", "1", "--device", "cpu", "--harness", harness())
+    options = ("--seed", "1", "--only", "1", "--jobs", "2", "--harness", harness())
+    done = subprocess.run(
+        [ROOT / "ci/panel", *options_of(tmp_path, *options)],
+        capture_output=True, text=True, check=False, timeout=300,
+        env=os.environ | {"PLUMB_PYTHON": sys.executable},
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     figures = json.loads((tmp_path / "panel.json").read_text())["summary"]
     assert figures["recordings"]["of"] == 1 and figures["checkpoints"]["of"] > 20
     assert not list((tmp_path / "kept").rglob("recording.json"))
 
 
-def test_a_wrong_kernel_is_an_alarm_with_the_command_that_repeats_it(tmp_path: Path) -> None:
+def test_a_wrong_kernel_is_an_alarm_with_the_command_that_repeats_it(
+    run: Any, tmp_path: Path
+) -> None:
     """The kernels are right, so eps is changed in the recording before they are judged."""
     stub = tmp_path / "harness"
     stub.write_text(
@@ -98,24 +118,22 @@ sys.exit(subprocess.run([{harness()!r}, *sys.argv[1:]]).returncode)
     )
     stub.chmod(stub.stat().st_mode | stat.S_IXUSR)
     index = next(i for i in range(50) if draw(1, i).dtype == "f32" and draw(1, i).family == "llama")
-    options = ("--seed", "1", "--only", str(index), "--device", "cpu", "--harness", str(stub))
-    done = _panel(tmp_path, *options)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert f"again: ci/panel --seed 1 --only {index} --device cpu" in done.stdout
-    assert "rms_norm" in done.stdout and "harness --fixture" in done.stdout
+    code, said = run("--seed", "1", "--only", str(index), "--harness", str(stub))
+    assert code == 1
+    assert f"again: ci/panel --seed 1 --only {index} --device cpu" in said
+    assert "rms_norm" in said and "harness --fixture" in said
     assert (tmp_path / "kept/1" / str(index) / "recording.json").is_file()
 
 
-def test_with_rows_every_edit_of_the_recordings_is_noticed(tmp_path: Path) -> None:
-    options = ("--seed", "1", "--only", "0", "--device", "cpu", "--rows", "4")
-    done = _panel(tmp_path, *options, "--harness", harness())
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_with_rows_every_edit_of_the_recordings_is_noticed(run: Any, tmp_path: Path) -> None:
+    code, said = run("--seed", "1", "--only", "0", "--rows", "4", "--harness", harness())
+    assert code == 0
     figures = json.loads((tmp_path / "panel.json").read_text())["summary"]
-    assert figures["edits"] == {"of": 4, "survived": {}} and "4 edits, 4 noticed" in done.stdout
+    assert figures["edits"] == {"of": 4, "survived": {}} and "4 edits, 4 noticed" in said
     assert not list((tmp_path / "kept").rglob("recording.json"))
 
 
-def test_an_edit_that_no_verdict_notices_is_a_failure(tmp_path: Path) -> None:
+def test_an_edit_that_no_verdict_notices_is_a_failure(run: Any, tmp_path: Path) -> None:
     """This harness judges the recording as it was at first."""
     stub, first = tmp_path / "harness", tmp_path / "first"
     stub.write_text(
@@ -129,17 +147,16 @@ sys.exit(subprocess.run([{harness()!r}, *sys.argv[1:]]).returncode)
 """
     )
     stub.chmod(stub.stat().st_mode | stat.S_IXUSR)
-    options = ("--seed", "1", "--only", "0", "--device", "cpu", "--rows", "4")
-    done = _panel(tmp_path, *options, "--harness", str(stub))
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "not noticed: rms_norm.eps" in done.stdout and "4 edits, 0 noticed" in done.stdout
-    assert "again: ci/panel --seed 1 --only 0 --device cpu --rows 4" in done.stdout
+    code, said = run("--seed", "1", "--only", "0", "--rows", "4", "--harness", str(stub))
+    assert code == 1
+    assert "not noticed: rms_norm.eps" in said and "4 edits, 0 noticed" in said
+    assert "again: ci/panel --seed 1 --only 0 --device cpu --rows 4" in said
 
 
-def test_a_harness_that_breaks_down_is_no_pass(tmp_path: Path) -> None:
+def test_a_harness_that_breaks_down_is_no_pass(run: Any, tmp_path: Path) -> None:
     stub = tmp_path / "harness"
     stub.write_text("#!/bin/sh\necho no disk >&2\nexit 3\n")
     stub.chmod(stub.stat().st_mode | stat.S_IXUSR)
-    done = _panel(tmp_path, "--only", "1", "--device", "cpu", "--harness", str(stub))
-    assert done.returncode == 1
-    assert "broken" in done.stdout and "no disk" in done.stdout
+    code, said = run("--only", "1", "--harness", str(stub))
+    assert code == 1
+    assert "broken" in said and "no disk" in said

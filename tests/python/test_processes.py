@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import signal
 import subprocess
@@ -22,7 +20,6 @@ from test_joined import checkpoints, require_same
 
 from python_inspector import cli
 from python_inspector.cases import processes
-from python_inspector.cases import run as cases
 from python_inspector.errors import ProcessError
 from python_inspector.format import spool
 
@@ -61,9 +58,8 @@ def test_what_is_no_list_of_calls(text: str, capsys: pytest.CaptureFixture[str])
 # The command line.
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of two layers in a folder."""
+def saved_model(folder: Path) -> Path:
+    """A model of two layers, in `folder`."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(1)
@@ -71,10 +67,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
     )  # fmt: skip
-    folder = tmp_path_factory.mktemp("model")
     built: Any = LlamaForCausalLM(config)
     built.to(torch.bfloat16).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved_model(tmp_path_factory.mktemp("model"))
 
 
 def words(model: Path, out: Path, options: str) -> list[str]:
@@ -152,21 +152,25 @@ DEATHS = {
 
 
 @pytest.mark.parametrize(("by", "expected"), DEATHS.values(), ids=DEATHS)
-def test_a_process_beside_it_that_dies(by: str, expected: str, model: Path, tmp_path: Path) -> None:
+def test_a_process_beside_it_that_dies(
+    by: str, expected: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(DYING.format(by))
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
     given = words(model, tmp_path / "out" / "x", "--steps 2 --jobs 2")
-    code, _, errors = finished(given, PYTHONPATH=path)
-    assert code == 3, errors
+    with monkeypatch.context() as patch:
+        patch.setenv("PYTHONPATH", path)
+        assert cli.main(given) == 3
+    errors = capsys.readouterr().err
     assert f"the process for the stretch 1.2:3.0 ended with {expected}" in errors
     (left,) = names(tmp_path / "out")  # what this one had finished
     assert left.startswith(".x.partial-")
 
-    code, said, errors = finished([*given, "--resume"])
-    assert code == 0, errors
-    assert " taken over), " in said
+    assert cli.main([*given, "--resume"]) == 0
+    assert " taken over), " in capsys.readouterr().out
     assert names(tmp_path / "out") == ["x"]
 
 
@@ -289,122 +293,18 @@ def test_it_ends_when_the_process_that_started_it_is_killed(
     assert not any(name.startswith(".x.stretch-") for name in left)
 
 
-@pytest.fixture
-def share(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """That of the process beside one that was interrupted before it joined what that recorded."""
-
-    def interrupted(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(cases, "join", interrupted)
-        assert cli.main(words(model, tmp_path / "x", "--steps 1 --jobs 2")) == 130
-    return tmp_path / ".x.stretch-1.1-2.0"
-
-
-def resumed(model: Path, out: Path) -> tuple[int, str]:
-    """Exit code and errors."""
-    code, _, errors = finished(words(model, out, "--steps 1 --jobs 2 --resume"))
-    return code, errors
-
-
-def test_a_finished_share_is_taken_over_when_the_command_is_resumed(
-    model: Path, share: Path, tmp_path: Path
-) -> None:
-    recording, said = share / "recording.json", share / ".share"
-    recording.write_text(recording.read_text().replace('"notes": {', '"notes": {"kept": true, ', 1))
-    sha256 = hashlib.sha256(recording.read_bytes()).hexdigest()
-    said.write_text(json.dumps(json.loads(said.read_text()) | {"sha256": sha256}))
-    code, errors = resumed(model, tmp_path / "x")
-    assert code == 0, errors
-    found = json.loads((tmp_path / "x" / "recording.json").read_text())
-    assert found["provenance"]["notes"]["kept"]
-    assert {c["step"] for c in checkpoints(tmp_path / "x")} == {0, 1}
-    assert names(tmp_path) == ["x"]
-
-
-def flipped(file: Path) -> None:
-    """A bit in its middle."""
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
-
-
-def other_digit(file: Path) -> None:
-    text = file.read_text()
-    at = text.index('"error": ') + len('"error": ')
-    file.write_text(text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :])
-
-
-def cut_short(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:100])
-
-
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    [
-        ("tensors.safetensors", flipped),
-        ("tensors.safetensors", Path.unlink),
-        ("recording.json", other_digit),
-        ("recording.json", cut_short),
-        (".share", cut_short),
-    ],
-)
-def test_a_share_that_was_damaged_is_made_again(
-    name: str, damage: Callable[[Path], Any], model: Path, share: Path, tmp_path: Path
-) -> None:
-    damage(share / name)
-    code, errors = resumed(model, tmp_path / "x")
-    assert code == 0, errors
-    assert cli.main(words(model, tmp_path / "whole", "--steps 1 --jobs 1")) == 0
-    require_same(tmp_path / "x", tmp_path / "whole")
-    assert names(tmp_path) == ["whole", "x"]
-
-
-def test_a_share_of_another_run_is_refused_and_all_stays(
-    model: Path, share: Path, tmp_path: Path
-) -> None:
-    said = json.loads((share / ".share").read_text())
-    said["run"]["config"]["rms_norm_eps"] = 0.5
-    (share / ".share").write_text(json.dumps(said))
-    left = names(tmp_path)
-    code, errors = resumed(model, tmp_path / "x")
-    assert code == 3
-    assert f"{share}: run.config.rms_norm_eps is 0.5, this run has " in errors
-    assert [name.rstrip("0123456789") for name in names(tmp_path)] == [
-        name.rstrip("0123456789") for name in left
-    ]
-
-
-def test_what_was_finished_stays_where_a_share_has_other_weights(
-    model: Path, share: Path, tmp_path: Path
-) -> None:
-    recording, said = share / "recording.json", share / ".share"
-    content = json.loads(recording.read_text())
-    weight = next(t for t in content["tensors"].values() if "name" in t)
-    weight["sha256"] = "0" * 64
-    recording.write_text(json.dumps(content))
-    sha256 = hashlib.sha256(recording.read_bytes()).hexdigest()
-    said.write_text(json.dumps(json.loads(said.read_text()) | {"sha256": sha256}))
-    code, errors = resumed(model, tmp_path / "x")
-    assert code == 3
-    assert f"weight {weight['name']} has SHA-256 " in errors
-    assert any(name.startswith(".x.partial-") for name in names(tmp_path))
-    assert share.name in names(tmp_path)
-
-
-@pytest.mark.parametrize("options", ["--jobs 1", "--jobs 2", "--jobs 2 --resume"])
 def test_a_recording_that_another_command_makes_is_left_alone(
-    options: str, model: Path, tmp_path: Path, stopped: list[int]
+    model: Path, tmp_path: Path, stopped: list[int]
 ) -> None:
     given = words(model, tmp_path / "x", "--steps 16 --jobs 3")
     command = started(given)
     stop_beside(tmp_path / "x", 2, stopped)
     left = names(tmp_path)
-    code, _, errors = finished(words(model, tmp_path / "x", f"--steps 2 {options}"))
-    assert code == 3
-    assert f"{tmp_path / 'x'} is being recorded by a process that still runs: wait" in errors
-    assert names(tmp_path) == left
+    for options in ("--jobs 1", "--jobs 2", "--jobs 2 --resume"):
+        code, _, errors = finished(words(model, tmp_path / "x", f"--steps 2 {options}"))
+        assert code == 3
+        assert f"{tmp_path / 'x'} is being recorded by a process that still runs: wait" in errors
+        assert names(tmp_path) == left
     for process in stopped:
         os.kill(process, signal.SIGCONT)
     _, errors = command.communicate()
@@ -422,39 +322,6 @@ def test_the_lock_of_a_command_that_was_killed_is_nobodys(tmp_path: Path) -> Non
         with processes.alone(tmp_path / "y"):
             pass
     assert names(tmp_path) == []
-
-
-def test_what_shares_left_goes_when_there_is_nothing_to_resume(model: Path, tmp_path: Path) -> None:
-    given = words(model, tmp_path / "x", "--no-oracle --jobs 1")
-    assert cli.main(given) == 0
-    (tmp_path / ".x.stretch-0.1-1.0").mkdir()
-    assert cli.main([*given, "--resume"]) == 0
-    assert names(tmp_path) == ["x"]
-
-
-@pytest.mark.parametrize("name", ["x", ".x"])
-@pytest.mark.parametrize("left", [".{}.stretch-1.0-3.0", "..{}.stretch-1.0-3.0.partial-999999999"])
-def test_without_resume_what_other_shares_left_goes(
-    left: str, name: str, model: Path, tmp_path: Path
-) -> None:
-    (tmp_path / left.format(name)).mkdir()
-    (tmp_path / left.format(name) / ".payloads").write_bytes(b"\0" * 100)
-    given = words(model, tmp_path / name, "--no-oracle --jobs 1 --steps 2 --calls 2,1,1")
-    assert cli.main(given) == 0
-    assert names(tmp_path) == [name]
-    assert {c["step"] for c in checkpoints(tmp_path / name)} == {1, 2}
-
-
-def test_a_share_of_another_recording_stays(model: Path, tmp_path: Path) -> None:
-    others = [
-        ".y.stretch-1",
-        "..y.stretch-1.partial-999999999",
-        "..x.stretch-1",
-    ]  # the last is .x's
-    for other in others:
-        (tmp_path / other).mkdir()
-    assert cli.main(words(model, tmp_path / "x", "--no-oracle --jobs 1")) == 0
-    assert names(tmp_path) == sorted([*others, "x"])
 
 
 def test_modules_are_found_as_the_first_process_finds_them(model: Path, tmp_path: Path) -> None:
