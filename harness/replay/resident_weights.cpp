@@ -28,10 +28,7 @@ bool Resident::holds(const Tensor& host) const {
 std::shared_ptr<Resident> ResidentWeights::get(const std::string& key, const Tensor& host) {
   if (host.bytes() < kKept || host.bytes() > most_) return nullptr;
   if (auto found = find(key)) return found;
-  while (!items_.empty() && bytes_ + host.bytes() > most_) {
-    bytes_ -= items_.back().bytes;
-    items_.pop_back();
-  }
+  make_room(host.bytes());
   std::shared_ptr<Resident> held = placed(host);
   items_.push_front({key, held, host.bytes()});
   bytes_ += host.bytes();
@@ -66,6 +63,18 @@ std::shared_ptr<Resident> ResidentWeights::placed(const Tensor& host) {
   }
   clear();
   return make();
+}
+
+void ResidentWeights::make_room(int64_t bytes) {
+  while (!items_.empty() && bytes_ + bytes > most_) {
+    bytes_ -= items_.back().bytes;
+    items_.pop_back();
+  }
+}
+
+void ResidentWeights::keep_at_most(int64_t bytes) {
+  most_ = bytes;
+  make_room(0);
 }
 
 void ResidentWeights::clear() {

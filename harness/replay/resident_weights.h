@@ -45,15 +45,18 @@ class ResidentWeights {
   // reach other checkpoints. Null for one that is not worth keeping, or too large.
   std::shared_ptr<Resident> get(const std::string& key, const Tensor& host);
   void clear();
+  // Those used last, if all are more.
+  void keep_at_most(int64_t bytes);
 
   int64_t uploads() const { return uploads_; }
 
  private:
   std::shared_ptr<Resident> find(const std::string& key);
+  void make_room(int64_t bytes);
   std::shared_ptr<Resident> placed(const Tensor& host);
 
   Device& device_;
-  const int64_t most_;
+  int64_t most_;
   int64_t bytes_ = 0, uploads_ = 0;
   struct Item {
     std::string key;

@@ -1,6 +1,9 @@
 #include "harness/run/pipeline.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
 
 #include "kernels/error.h"
 #include "kernels/shared_loop.h"
@@ -13,6 +16,23 @@ constexpr size_t kAheadPerThread = 8;
 
 // Reading waits for judging: what is judged gives its memory back.
 constexpr int64_t kJudge = 0, kPrepare = 1;
+
+// Bytes of the weights that jobs use, each once, as the device has them.
+int64_t bytes_of_weights(const std::vector<Job>& jobs, size_t first, size_t end,
+                         const std::string& device) {
+  std::set<std::pair<const Recording*, std::string>> seen;
+  int64_t bytes = 0;
+  for (size_t k = first; k < end; ++k) {
+    const Recording& recording = *jobs[k].recording;
+    const int64_t item = size_of(dtype_of_run(recording, device, *jobs[k].options));
+    for (const auto& [name, key] : jobs[k].checkpoint->weights) {
+      if (!seen.emplace(&recording, key).second) continue;
+      const TensorInfo& weight = recording.tensor_info(key);
+      bytes += weight.shape.numel() * std::max(item, size_of(weight.dtype));
+    }
+  }
+  return bytes;
+}
 
 }  // namespace
 
@@ -28,7 +48,7 @@ bool still_works(Device& device) {
 Pipeline::Pipeline(Device& device, Device& oracle, int threads, int64_t memory, Finish finish)
     : device_(device),
       oracle_(oracle),
-      memory_(memory / 2),
+      memory_(memory),
       resident_(device, memory / 2),
       finish_(std::move(finish)) {
   if (threads < 2) return;
@@ -40,6 +60,9 @@ Pipeline::~Pipeline() { pool_.reset(); }
 bool Pipeline::run(const std::vector<Job>& jobs, size_t first, size_t count,
                    const Listener& listener) {
   const size_t end = first + count;
+  const int64_t weights = std::min(memory_ / 2, bytes_of_weights(jobs, first, end, device_.name()));
+  resident_.keep_at_most(weights);
+  room_ = memory_ - weights;
   const bool side_by_side = count > 1 && !oracles_.empty();
   if (side_by_side && !pool_) pool_ = std::make_unique<TaskPool>(static_cast<int>(oracles_.size()));
   first_ = told_ = first;
@@ -80,7 +103,7 @@ void Pipeline::admit(const std::vector<Job>& jobs, size_t end) {
   while (slots_.size() < most && first_ + slots_.size() < end) {
     const Job& job = jobs[first_ + slots_.size()];
     const int64_t bytes = bytes_of(job);
-    if (!slots_.empty() && bytes_ + bytes > memory_) return;
+    if (!slots_.empty() && bytes_ + bytes > room_) return;
     auto slot = std::make_unique<Slot>();
     slot->run = std::make_unique<CheckpointRun>(*job.recording, *job.checkpoint, device_.name(),
                                                 *job.options);
@@ -106,7 +129,7 @@ void Pipeline::set(Slot& slot, State state) {
 // What takes a share of the memory keeps others out of it: it has that share of the threads.
 std::unique_ptr<ThreadPool> Pipeline::threads_for(int64_t bytes) const {
   const double share =
-      static_cast<double>(bytes) / static_cast<double>(std::max<int64_t>(memory_, 1));
+      static_cast<double>(bytes) / static_cast<double>(std::max<int64_t>(room_, 1));
   const auto most = static_cast<double>(oracles_.size());
   const auto threads = static_cast<int>(std::min(share, 1.0) * most);
   return threads > 1 ? std::make_unique<ThreadPool>(threads) : nullptr;

@@ -35,8 +35,8 @@ class Pipeline {
   };
 
   // threads: that read and judge; 1: everything is done in turn, by the caller's thread. memory:
-  // bytes of operands and results that may be there at once, by estimate; one checkpoint always
-  // may. Weights that stay on the device have the other half.
+  // bytes of operands and results that may be there at once, by estimate, and of weights that stay
+  // on the device, which have half of it at most; one checkpoint always may be there.
   Pipeline(Device& device, Device& oracle, int threads, int64_t memory, Finish finish);
   ~Pipeline();
 
@@ -73,6 +73,7 @@ class Pipeline {
   Device& device_;
   Device& oracle_;
   const int64_t memory_;
+  int64_t room_ = 0;  // what the weights of the run leave of it
   ResidentWeights resident_;
   const Finish finish_;
   std::vector<std::unique_ptr<Device>> oracles_;  // of each thread
