@@ -27,10 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.command_line = shlex.join(["inspector", *words])
     options.own_process = arguments is None  # nothing else is done in it
     keep_freed_memory()
-    if options.debug:
-        return int(options.run(options))
     with interrupts.remembered():
-        return _run(options, words)
+        return int(options.run(options)) if options.debug else _run(options, words)
 
 
 def _run(options: argparse.Namespace, words: Sequence[str]) -> int:

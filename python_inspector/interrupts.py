@@ -1,8 +1,8 @@
 """Ctrl-C that is not lost.
 
-Python raises KeyboardInterrupt wherever the program is. Where that is a callback of the garbage
-collector, of which torch has many, it is dropped; where torch leaves one of its modes, it
-may become a RuntimeError. So it is remembered, and raised again where a run gets to next.
+Python raises KeyboardInterrupt wherever the program is. In a weak reference's callback or __del__,
+of which torch has many, it is dropped; where torch leaves one of its modes it may become a
+RuntimeError. So it is remembered, and raised again at the next call of the run.
 """
 
 from __future__ import annotations
@@ -13,44 +13,57 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 _came = False
 
 
 @contextmanager
 def remembered() -> Iterator[None]:
-    """KeyboardInterrupt is raised as ever, and `came` and `check` know of it. What the process does
-    not leave to Python, because it ignores or handles it otherwise, stays so."""
+    """KeyboardInterrupt is raised as ever, and `came` and `check` know of it afterwards. A process
+    that ignores or handles SIGINT itself goes on doing so."""
     global _came
-    _came = False
-    before, report = signal.getsignal(signal.SIGINT), sys.unraisablehook
-    if threading.current_thread() is not threading.main_thread():  # which alone gets it
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not _is_main_thread():  # which alone gets it
         yield
         return
-    if before is signal.default_int_handler:
+    report = sys.unraisablehook
+
+    def report_others(dropped: Any) -> None:
+        if not (_came and issubclass(dropped.exc_type, KeyboardInterrupt)):
+            report(dropped)
+
+    if usual:
         obey()
-    sys.unraisablehook = lambda dropped: _came or report(dropped)
+    sys.unraisablehook = report_others
     try:
         yield
     finally:
+        _came = False
         sys.unraisablehook = report
-        signal.signal(signal.SIGINT, before)
+        if usual:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def obey() -> None:
-    """Also in a process that was started with it ignored, as a shell's job in the background."""
+    """SIGINT interrupts this process, even one that was started with it ignored, as a shell starts
+    a job in the background."""
     signal.signal(signal.SIGINT, _interrupt)
 
 
 def came() -> bool:
     """Whether there was one."""
-    return _came
+    return _came and _is_main_thread()
 
 
 def check() -> None:
     """KeyboardInterrupt if there was one."""
-    if _came:
+    if came():
         raise KeyboardInterrupt
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -39,8 +39,8 @@ void add_replay_options(CLI::App& app, const std::shared_ptr<ReplayCommand>& opt
       ->capture_default_str();
   app.add_option(
          "--memory", options->worker.memory,
-         "what may be held at once, 8GB or 512MiB: checkpoints that are read, run and judged "
-         "side by side have one half, weights that stay on the device the other; one "
+         "what may be held at once, 8GB or 512MiB: weights that stay on the device have half of it "
+         "at most, checkpoints that are read, run and judged side by side the rest; one "
          "checkpoint always has what it needs; 0: half of what is available")
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();

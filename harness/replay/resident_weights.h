@@ -45,7 +45,7 @@ class ResidentWeights {
   // reach other checkpoints. Null for one that is not worth keeping, or too large.
   std::shared_ptr<Resident> get(const std::string& key, const Tensor& host);
   void clear();
-  // Those used last, if all are more.
+  // From now on; the least recently used go.
   void keep_at_most(int64_t bytes);
 
   int64_t uploads() const { return uploads_; }

@@ -1,9 +1,6 @@
 #include "harness/run/pipeline.h"
 
 #include <algorithm>
-#include <set>
-#include <string>
-#include <utility>
 
 #include "kernels/error.h"
 #include "kernels/shared_loop.h"
@@ -16,23 +13,6 @@ constexpr size_t kAheadPerThread = 8;
 
 // Reading waits for judging: what is judged gives its memory back.
 constexpr int64_t kJudge = 0, kPrepare = 1;
-
-// Bytes of the weights that jobs use, each once, as the device has them.
-int64_t bytes_of_weights(const std::vector<Job>& jobs, size_t first, size_t end,
-                         const std::string& device) {
-  std::set<std::pair<const Recording*, std::string>> seen;
-  int64_t bytes = 0;
-  for (size_t k = first; k < end; ++k) {
-    const Recording& recording = *jobs[k].recording;
-    const int64_t item = size_of(dtype_of_run(recording, device, *jobs[k].options));
-    for (const auto& [name, key] : jobs[k].checkpoint->weights) {
-      if (!seen.emplace(&recording, key).second) continue;
-      const TensorInfo& weight = recording.tensor_info(key);
-      bytes += weight.shape.numel() * std::max(item, size_of(weight.dtype));
-    }
-  }
-  return bytes;
-}
 
 }  // namespace
 
@@ -60,7 +40,8 @@ Pipeline::~Pipeline() { pool_.reset(); }
 bool Pipeline::run(const std::vector<Job>& jobs, size_t first, size_t count,
                    const Listener& listener) {
   const size_t end = first + count;
-  const int64_t weights = std::min(memory_ / 2, bytes_of_weights(jobs, first, end, device_.name()));
+  for (size_t index = first; index < end; ++index) add_weights(jobs[index]);
+  const int64_t weights = std::min(memory_ / 2, bytes_of_weights_);
   resident_.keep_at_most(weights);
   room_ = memory_ - weights;
   const bool side_by_side = count > 1 && !oracles_.empty();
@@ -78,13 +59,26 @@ bool Pipeline::run(const std::vector<Job>& jobs, size_t first, size_t count,
   return true;
 }
 
+// Those of all runs so far: a later one may use them again. Weights whose dtype is not the run's
+// may have either on the device, so they count as the wider one.
+void Pipeline::add_weights(const Job& job) {
+  const DType dtype = dtype_of_run(*job.recording, device_.name(), *job.options);
+  for (const auto& [name, key] : job.checkpoint->weights) {
+    const TensorInfo& weight = job.recording->tensor_info(key);
+    if (!weights_.insert(text(weight.sha256, ' ', name_of(dtype), ' ', weight.shape)).second) {
+      continue;
+    }
+    bytes_of_weights_ += weight.shape.numel() * std::max(size_of(dtype), size_of(weight.dtype));
+  }
+}
+
 int64_t Pipeline::bytes_of(const Job& job) const {
   const DType dtype = dtype_of_run(*job.recording, device_.name(), *job.options);
   return bytes_in_flight(*job.recording, *job.checkpoint, dtype, job.options->referee);
 }
 
 bool Pipeline::run_alone(const Job& job, size_t index) {
-  const std::unique_ptr<ThreadPool> threads = threads_for(bytes_of(job));
+  const std::unique_ptr<ThreadPool> threads = threads_for(bytes_of(job), memory_ / 2);
   const LoopThreads lent(threads.get());
   CheckpointRun run(*job.recording, *job.checkpoint, device_.name(), *job.options);
   force_impl(device_, *job.options);
@@ -126,17 +120,16 @@ void Pipeline::set(Slot& slot, State state) {
   changed_.notify_one();
 }
 
-// What takes a share of the memory keeps others out of it: it has that share of the threads.
-std::unique_ptr<ThreadPool> Pipeline::threads_for(int64_t bytes) const {
-  const double share =
-      static_cast<double>(bytes) / static_cast<double>(std::max<int64_t>(room_, 1));
+// What takes a share of the room keeps others out of it: it has that share of the threads.
+std::unique_ptr<ThreadPool> Pipeline::threads_for(int64_t bytes, int64_t room) const {
+  const double share = static_cast<double>(bytes) / static_cast<double>(std::max<int64_t>(room, 1));
   const auto most = static_cast<double>(oracles_.size());
   const auto threads = static_cast<int>(std::min(share, 1.0) * most);
   return threads > 1 ? std::make_unique<ThreadPool>(threads) : nullptr;
 }
 
 void Pipeline::judge(Slot& slot, int thread) {
-  const std::unique_ptr<ThreadPool> threads = threads_for(slot.bytes);
+  const std::unique_ptr<ThreadPool> threads = threads_for(slot.bytes, room_);
   const LoopThreads lent(threads.get());
   slot.run->judge(*oracles_[static_cast<size_t>(thread)]);
   if (!slot.run->wants_explanation()) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -57,8 +58,10 @@ class Pipeline {
   bool await(const std::vector<Job>& jobs, size_t index, size_t end);
   bool execute(const Job& job, size_t index);
   bool run_alone(const Job& job, size_t index);
+  void add_weights(const Job& job);
   int64_t bytes_of(const Job& job) const;
-  std::unique_ptr<ThreadPool> threads_for(int64_t bytes) const;  // null: none beside the own one
+  // Null: none beside the own one.
+  std::unique_ptr<ThreadPool> threads_for(int64_t bytes, int64_t room) const;
   void judge(Slot& slot, int thread);
   void set(Slot& slot, State state);
   void begins(size_t job);
@@ -73,7 +76,9 @@ class Pipeline {
   Device& device_;
   Device& oracle_;
   const int64_t memory_;
-  int64_t room_ = 0;  // what the weights of the run leave of it
+  int64_t room_ = 0;               // what weights leave of it
+  std::set<std::string> weights_;  // of all runs: SHA-256, dtype, shape
+  int64_t bytes_of_weights_ = 0;
   ResidentWeights resident_;
   const Finish finish_;
   std::vector<std::unique_ptr<Device>> oracles_;  // of each thread

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from python_inspector import interrupts
 from python_inspector.errors import RecordWarning
 from python_inspector.models.any_tiny import build_any
 from python_inspector.oracle.bugs import Bug
@@ -123,6 +124,7 @@ def surveys(
             yield Survey.from_json(path.read_text())
             continue
         made = survey(model_type, tokens, seed, most)
+        interrupts.check()  # it may have become one of the failures
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(made.to_json())

@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +33,8 @@ from python_inspector.stretches import Stretch, text_of
 
 _PATIENCE = 30.0
 """Seconds that one has to keep what is finished when it is told to stop."""
+_OFTEN = 0.5
+"""Seconds between two looks at who has gone, or asks for it."""
 
 
 @dataclass
@@ -89,8 +91,7 @@ class Helpers:
     def recordings(self) -> Iterator[Path]:
         """Each one's, as soon as it is there. ProcessError where one failed."""
         for stretch, helper in zip(self._stretches, self._helpers, strict=True):
-            interrupts.check()
-            code = helper.process.wait()
+            code = _wait(helper.process)
             if code != 0:
                 helper.said.seek(0)
                 lines = helper.said.read().decode(errors="replace").strip().splitlines()
@@ -171,10 +172,20 @@ def end_with(process: int) -> None:
 
     def watch() -> None:
         while os.getppid() == process:
-            time.sleep(0.5)
+            time.sleep(_OFTEN)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Its exit code. KeyboardInterrupt also where one got lost."""
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            code = process.wait(_OFTEN)
+            interrupts.check()
+            return code
+        interrupts.check()
 
 
 def _ending(code: int) -> str:

@@ -181,7 +181,8 @@ class Resume:
 
     def finish(self, event: Event, id: str) -> Callable[[], None]:
         """A checkpoint of this run has all its tensors; what is to be called when it is filled in,
-        too."""
+        too. KeyboardInterrupt where one got lost meanwhile: something may be missing."""
+        interrupts.check()
         self._compare_weights(wait=True)
         keep, closed = self._writer.keep, self._writer.additions()
         return partial(keep, event.number, id, event.opened, closed)

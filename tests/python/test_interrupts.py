@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +13,15 @@ from typing import Any
 import pytest
 from test_cli import refused
 
-from python_inspector import cli
+from python_inspector import cli, interrupts
+from python_inspector.cases import processes
+from python_inspector.oracle import reruns
 from python_inspector.recorder.resume import Resume
 
-pytestmark = pytest.mark.filterwarnings("error")  # as of what is dropped
+pytestmark = [
+    pytest.mark.filterwarnings("error"),  # what is dropped and reported would be a warning
+    pytest.mark.filterwarnings("ignore::python_inspector.errors.RecordWarning"),
+]
 
 WORDS = ("record", "--model", "tiny:llama", "--tokens", "5", "--spread", "2", "--no-bugs")
 
@@ -74,6 +82,58 @@ def test_what_is_ignored_stays_ignored(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
-def test_the_handler_is_put_back() -> None:
-    assert cli.main(["tiny"]) == 0
+def test_what_it_spoils_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where code of no block is repeated for its oracle, whatever goes wrong is a warning."""
+    words = ("record", "--model", "tiny:gpt2", "--tokens", "5", "--spread", "2", "--no-bugs")
+    assert cli.main([*words, "--out", str(tmp_path / "whole"), "--name", "a/b"]) == 0
+    run, calls = reruns._lifted, []
+
+    def lifted(*given: Any) -> Any:
+        calls.append(given)
+        if len(calls) == 7:
+            replaced()
+        return run(*given)
+
+    given = [*words, "--out", str(tmp_path / "x"), "--name", "a/b"]
+    with monkeypatch.context() as patch:
+        patch.setattr(reruns, "_lifted", lifted)
+        assert cli.main(given) == cli.INTERRUPTED
+    assert cli.main([*given, "--resume"]) == 0
+    whole, resumed = (
+        json.loads((tmp_path / name / "recording.json").read_text()) for name in ("whole", "x")
+    )
+    assert resumed["checkpoints"] == whole["checkpoints"]
+    assert resumed["provenance"]["warnings"] == whole["provenance"]["warnings"]
+
+
+def test_it_is_over_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report, reported = sys.unraisablehook, []
+    monkeypatch.setattr(sys, "unraisablehook", reported.append)
+    with pytest.raises(KeyboardInterrupt), interrupts.remembered():
+        dropped()
+        assert interrupts.came() and not reported
+        Failing()
+        assert [other.exc_type for other in reported] == [OSError]
+        interrupts.check()
+    assert not interrupts.came()
+    assert sys.unraisablehook == reported.append
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    sys.unraisablehook = report
+
+
+class Failing:
+    def __del__(self) -> None:
+        raise OSError("something else")
+
+
+def test_one_that_is_lost_while_others_are_waited_for() -> None:
+    with interrupts.remembered(), subprocess.Popen(["sleep", "60"]) as process:
+        dropped()
+        with pytest.raises(KeyboardInterrupt):
+            processes._wait(process)
+        process.kill()
+
+
+def test_a_handler_that_is_not_pythons_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal, "getsignal", lambda _: None)  # as where C has installed it
+    assert cli.main(["tiny"]) == 0
