@@ -19,7 +19,7 @@ using Call = std::function<void(blocks::Context&)>;
 constexpr double kBatchSeconds = 0.002;  // long enough for an event's resolution
 constexpr int kFewestBatches = 3;
 constexpr int64_t kMostCalls = 2000;  // per batch
-constexpr double kLongEnough = 0.03;  // seconds of what is measured once
+constexpr double kLongEnough = 0.01;  // seconds of what is measured once
 constexpr double kLongestTurn = 0.2;  // seconds of all sets in turn, of which a batch is whole ones
 
 double elapsed_since(Clock::time_point start) {
