@@ -23,10 +23,10 @@ def remembered() -> Iterator[None]:
     """KeyboardInterrupt is raised as ever, and `came` and `check` know of it afterwards. A process
     that ignores or handles SIGINT itself goes on doing so."""
     global _came
-    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not _is_main_thread():  # which alone gets it
         yield
         return
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     report = sys.unraisablehook
 
     def report_others(dropped: Any) -> None:

@@ -78,6 +78,7 @@ int64_t Pipeline::bytes_of(const Job& job) const {
 }
 
 bool Pipeline::run_alone(const Job& job, size_t index) {
+  // As if others had the other half, so that small ones start no threads.
   const std::unique_ptr<ThreadPool> threads = threads_for(bytes_of(job), memory_ / 2);
   const LoopThreads lent(threads.get());
   CheckpointRun run(*job.recording, *job.checkpoint, device_.name(), *job.options);

@@ -91,7 +91,6 @@ class Resume:
         A module that several layers share has the first one's path: places only go on. What stands
         in no layer is behind them all once the last one has been entered, else where the run was.
         """
-        interrupts.check()
         if call != self.place[0]:
             self._layer = None
         layer = layer_of(path)

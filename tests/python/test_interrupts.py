@@ -41,6 +41,11 @@ class Collected:
         signal.raise_signal(signal.SIGINT)
 
 
+class Failing:
+    def __del__(self) -> None:
+        raise OSError("something else")
+
+
 def dropped() -> None:
     Collected()
 
@@ -52,18 +57,28 @@ def replaced() -> None:
         raise RuntimeError("trying to pop from empty mode stack") from None
 
 
-@pytest.mark.parametrize("interrupted", [dropped, replaced])
+def nothing() -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(dropped, nothing), (replaced, nothing), (nothing, dropped)]
+)
 def test_it_ends_the_recording(
-    interrupted: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    before: Any, after: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
+    """Before a checkpoint is finished, and after that."""
     whole, made = Resume.finish, []
 
     def finish(*given: Any) -> Any:
         made.append(given)
-        if len(made) == 7:
-            interrupted()
-        return whole(*given)
+        if len(made) != 7:
+            return whole(*given)
+        before()
+        finished = whole(*given)
+        after()
+        return finished
 
     words = (*WORDS, "--out", str(tmp_path / "x"))
     with monkeypatch.context() as patch:
@@ -106,8 +121,8 @@ def test_what_it_spoils_is_made_again(tmp_path: Path, monkeypatch: pytest.Monkey
     assert resumed["provenance"]["warnings"] == whole["provenance"]["warnings"]
 
 
-def test_it_is_over_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report, reported = sys.unraisablehook, []
+def test_it_is_over_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", reported.append)
     with pytest.raises(KeyboardInterrupt), interrupts.remembered():
         dropped()
@@ -118,12 +133,6 @@ def test_it_is_over_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not interrupts.came()
     assert sys.unraisablehook == reported.append
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    sys.unraisablehook = report
-
-
-class Failing:
-    def __del__(self) -> None:
-        raise OSError("something else")
 
 
 def test_one_that_is_lost_while_others_are_waited_for() -> None:
