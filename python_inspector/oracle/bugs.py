@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -75,8 +76,8 @@ def _result_as(seen: Seen, value: torch.Tensor) -> Any:
 
 def _broadcasts(a: torch.Tensor, out: torch.Tensor) -> bool:
     try:
-        return torch.broadcast_shapes(a.shape, out.shape) == out.shape
-    except RuntimeError:
+        return np.broadcast_shapes(a.shape, out.shape) == tuple(out.shape)
+    except ValueError:
         return False
 
 

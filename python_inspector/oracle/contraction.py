@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
@@ -86,7 +87,7 @@ class Products:
         if a.shape == b.shape or a.numel() * b.numel() < LARGE:  # most: no larger than an operand
             return None
         most = max(a.numel(), b.numel(), LARGE // TIMES)
-        shape = torch.broadcast_shapes(a.shape, b.shape)
+        shape = np.broadcast_shapes(a.shape, b.shape)
         if math.prod(shape) < TIMES * most or not (a.is_floating_point() and b.is_floating_point()):
             return None
         one = torch.empty(1, dtype=dtype, device=a.device).untyped_storage()

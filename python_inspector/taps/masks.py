@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
 from python_inspector.format.axes import Named
@@ -110,7 +111,7 @@ def says_the_same(visibility: Visibility, mask: torch.Tensor | None, causal: boo
     rebuilt = allowed if mask.dtype == torch.bool else additive(allowed, mask.dtype)
     if mask.shape[-2:] != rebuilt.shape[-2:]:
         return False
-    both = torch.broadcast_shapes(mask.shape, rebuilt.shape)
+    both = np.broadcast_shapes(mask.shape, rebuilt.shape)
     return torch.equal(rebuilt.expand(both), mask.expand(both))
 
 
