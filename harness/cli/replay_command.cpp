@@ -169,7 +169,15 @@ Journal::Facts request_facts(const ReplayCommand& options) {
       {"impl", options.impl},
       {"no-fuse", options.no_fuse ? "yes" : ""},
       {"repeat", options.repeat == ReplayCommand().repeat ? "" : text(options.repeat)},
+      {"referee", options.referee == RefereeRule::always ? "native" : ""},
       {"looser-contracts", looser_contracts_allowed() ? "yes" : ""}};
+  std::vector<std::string> files, hashes;
+  for (const LoadedPlugin& plugin : loaded_plugins()) {
+    files.push_back(plugin.file);
+    hashes.push_back(sha256_hex(File::open(plugin.file)));
+  }
+  out.emplace_back("plugin", joined(files));
+  out.emplace_back("plugin-sha256", joined(hashes));
   std::erase_if(out, [](const auto& fact) { return fact.second.empty(); });
   return out;
 }
@@ -179,9 +187,6 @@ Journal::Facts journal_facts(const RunInfo& run, const std::vector<Loaded>& reco
   out.insert(out.end(), run.request.begin(), run.request.end());
   for (const std::string& device : run.devices) {
     out.emplace_back("device " + device.substr(0, device.find(": ")), device);
-  }
-  for (const LoadedPlugin& plugin : loaded_plugins()) {
-    out.emplace_back("plugin " + plugin.file, sha256_hex(File::open(plugin.file)));
   }
   for (const Loaded& entry : recordings) {
     out.emplace_back("recording " + entry.fixture,

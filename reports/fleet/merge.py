@@ -26,6 +26,9 @@ from reports.results import Header, Placed, Summary
 
 SHARD = re.compile("[1-9][0-9]{0,6}/[1-9][0-9]{0,6}")
 SHARDING = ("shard", "shard-by")  # options of which the whole run has none
+LISTS = ("fixture", "plugin")  # options that may be given again
+NO_OPTIONS = {"selected": "the size of the selection", "plugin-sha256": "the SHA-256 of --plugin"}
+"""What a run says of itself beside its options, in words."""
 MOST_NAMED = 10  # shards that a message lists
 
 
@@ -113,7 +116,7 @@ def check_one_run(parts: Sequence[Part]) -> None:
     same(parts, "--shard-by", [part.header.request.get("shard-by") for part in parts])
     same(parts, "commit", [part.header.environment.get("commit") for part in parts])
     for option in sorted({name for part in parts for name in part.request}):
-        name = "the size of the selection" if option == "selected" else f"--{option}"
+        name = NO_OPTIONS.get(option, f"--{option}")
         same(parts, name, [part.request.get(option) for part in parts])
     seen: dict[str, tuple[str, Path]] = {}
     for part in parts:
@@ -178,9 +181,9 @@ def command_of(request: dict[str, str], devices: Sequence[str]) -> str:
     """The command that repeats the whole run."""
     words = ["harness"]
     for name, value in request.items():
-        if name == "fixture":
-            words += [word for fixture in value.split(",") for word in ("--fixture", fixture)]
-        elif name != "selected":
+        if name in LISTS:
+            words += [word for one in value.split(",") for word in (f"--{name}", one)]
+        elif name not in NO_OPTIONS:
             words += [f"--{name}"] if value == "yes" else [f"--{name}", value]
     return shlex.join([*words, "--device", ",".join(devices)])
 

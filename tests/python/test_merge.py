@@ -172,6 +172,10 @@ def set_run(name: str, value: object) -> Edit:
     return lambda all_lines: all_lines[0].update({name: value})
 
 
+def set_request(name: str, value: str) -> Edit:
+    return lambda all_lines: all_lines[0]["request"].update({name: value})
+
+
 def set_commit(all_lines: list[Line]) -> None:
     all_lines[0]["environment"]["commit"] = "abc"
 
@@ -194,6 +198,12 @@ def set_golden(all_lines: list[Line]) -> None:
         (set_run("version", "9.9"), "version is .* in .*0.jsonl and 9.9 in .*1.jsonl"),
         (set_commit, "commit is None in .*0.jsonl and abc in .*1.jsonl"),
         (set_dtype, "--dtype is None in .*0.jsonl and f32 in .*1.jsonl"),
+        (
+            set_request("referee", "native"),
+            "--referee is None in .*0.jsonl and native in .*1.jsonl",
+        ),
+        (set_request("plugin", "a.so"), "--plugin is None in .*0.jsonl and a.so in .*1.jsonl"),
+        (set_request("plugin-sha256", "ab"), "the SHA-256 of --plugin is None in .*0.jsonl and ab"),
         (set_golden, "has the hash .* in .*0.jsonl and 000000000000 in .*1.jsonl"),
         (lambda all_lines: all_lines.pop(), "1.jsonl: was cut short; run it again"),
         (lambda all_lines: all_lines.pop(1), "checkpoints of .* that were selected"),

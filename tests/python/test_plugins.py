@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,6 +36,26 @@ def test_a_wrong_kernel_fails(plugins: Path, tmp_path: Path) -> None:
     assert any(result["status"] == "fail" for result in run.results)
     assert f"ran: {REPLACED}" in run.stdout
     assert f"--plugin {shlex.quote(str(plugins / 'rms_norm_wrong.so'))}" in run.stdout
+
+
+def test_shards_of_one_plugin_are_merged(plugins: Path, tmp_path: Path) -> None:
+    right, wrong = (plugins / f"rms_norm_{name}.so" for name in ("right", "wrong"))
+    files = []
+    for index, plugin in enumerate((right, right, wrong), 1):
+        folder = tmp_path / str(index)
+        folder.mkdir()
+        files.append(folder / "results.jsonl")
+        judge(plugin, folder, *NORMS, "--shard", f"{min(index, 2)}/2")
+    one, two, other = files
+
+    def merge(*parts: Path) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-m", "reports", "merge", *map(str, parts)]
+        words += ["--out", str(tmp_path / "all.jsonl")]
+        return subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+
+    assert merge(one, two).returncode == 0
+    assert f" --plugin {right} " in (tmp_path / "all.jsonl").read_text().partition("\n")[0]
+    assert f"--plugin is {right} in {one} and {wrong} in {other}" in merge(one, other).stderr
 
 
 def test_the_kernel_of_plugin_md(tmp_path: Path) -> None:
