@@ -51,19 +51,21 @@ bool told_by_gates(const CheckpointResult& result) {
   return result.status == Status::fail && worst && worst->ratio > 1;
 }
 
-std::string cause_of(const CheckpointResult& result) {
+std::string cause_of(const CheckpointResult& result, bool numbered) {
   if (result.known_bug) return result.known_bug->bug;
   const std::string& reason = result.reason;
   if (const size_t race = reason.find("race: "); race < kLongest) {
     return race_in(reason.substr(race, kLongest));
   }
-  return told_by_gates(result) ? "" : without_numbers(reason.substr(0, kLongest));
+  if (told_by_gates(result)) return "";
+  const std::string words = reason.substr(0, kLongest);
+  return numbered ? words : without_numbers(words);
 }
 
 }  // namespace
 
 std::string cause_key(const CheckpointResult& result) {
-  const std::string cause = cause_of(result);
+  const std::string cause = cause_of(result, false);
   const std::string what = text(name_of(result.status), '\n', result.device, '\n', cause);
   if (result.chain) return text(what, '\n', result.recording);  // each names its own culprit
   const bool anywhere = result.status == Status::device_error;
@@ -77,10 +79,11 @@ std::vector<FailureGroup> failure_groups(const std::vector<CheckpointResult>& re
     if (!is_failure(result.status)) continue;
     const auto [place, is_new] = places.try_emplace(cause_key(result), out.size());
     if (is_new) {
-      out.push_back({result.status, result.block, result.device, result.dtype, cause_of(result), 0,
-                     0, "", "", "", ""});
+      out.push_back({result.status, result.block, result.device, result.dtype,
+                     cause_of(result, true), 0, 0, "", "", "", ""});
     }
     FailureGroup& group = out[place->second];
+    if (group.cause != cause_of(result, true)) group.cause = cause_of(result, false);
     ++group.checkpoints;
     if (group.block != result.block) group.block = "several blocks";
     if (group.dtype != result.dtype) group.dtype = "several dtypes";

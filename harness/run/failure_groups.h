@@ -15,7 +15,8 @@ namespace plumb::harness {
 struct FailureGroup {
   Status status = Status::fail;
   std::string block, device, dtype;  // "several blocks", "several dtypes" where they differ
-  std::string cause;                 // "softcap left out", "device error"; "": beyond its limits
+  // "softcap left out", "device error", with # for numbers that differ; "": beyond its limits
+  std::string cause;
   int64_t checkpoints = 0;
   double ratio = 0;  // of the worst: statistic / limit; 0 where no gate was computed
   std::string recording, checkpoint, reason, again;  // of the worst, or the first

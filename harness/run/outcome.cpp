@@ -239,7 +239,7 @@ std::string words_for(const Outcome& outcome) {
   constexpr std::pair<Status, const char*> kWords[] = {
       {Status::fail, "checkpoints are worse than they may be"},
       {Status::nondeterministic, "checkpoints gave different bytes when repeated"},
-      {Status::bad_input, "checkpoints have a bad recording"},
+      {Status::bad_input, "checkpoints have bad input: a recording, or outputs to judge"},
       {Status::device_error, "checkpoints ended in an error of the device"},
       {Status::timeout, "checkpoints did not finish in time"},
       {Status::internal_error, "checkpoints ended in an error of the harness itself"}};

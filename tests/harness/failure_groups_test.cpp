@@ -73,6 +73,18 @@ TEST_CASE("a race is told once, wherever it happens") {
   CHECK(first.is_first(stopped(Status::device_error, "out of memory")));
 }
 
+TEST_CASE("numbers are left out of a cause only where they differ") {
+  const auto other_hash = [](const char* hash) {
+    return stopped(Status::bad_input, text("layers.3.weight has SHA-256 ", hash, ", not c282"));
+  };
+  std::vector<CheckpointResult> results(2, other_hash("7494"));
+  CHECK(contains(cause_text(failure_groups(results)[0]),
+                 "2 checkpoints like this: layers.3.weight has SHA-256 7494, not c282"));
+  results.push_back(other_hash("85ae"));
+  REQUIRE(failure_groups(results).size() == 1);
+  CHECK(contains(cause_text(failure_groups(results)[0]), "3 checkpoints like this: layers.#"));
+}
+
 TEST_CASE("the end of a run has a block per cause that is shared") {
   std::vector<CheckpointResult> results = {failing()};
   CHECK_FALSE(contains(closing_text(sample_outcome(results)), "failures by cause"));
