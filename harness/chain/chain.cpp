@@ -151,6 +151,7 @@ void Chain::simulate() {
 void Chain::explain() {
   const std::vector<Gate> gates = logits_verdict(findings()).gates;
   const bool bad =
+      chain_.wrong_table ||
       std::any_of(
           rows().begin(), rows().end(),
           [](const ChainRow& row) { return row.chained_failed() || row.isolated_failed; }) ||
@@ -162,7 +163,13 @@ void Chain::explain() {
   }
   diagnose(rows());
   ChainReport report;
-  if (const int64_t at = first_divergence(rows()); at >= 0) {
+  if (chain_.wrong_table) {
+    const CheckpointResult& table = *chain_.wrong_table;
+    report.first_divergence = report.culprit = table.checkpoint;
+    report.culprit_block = table.block;
+    result_.details = {text("kernel: ", table.checkpoint, " (", table.block,
+                            ") is wrong on recorded inputs: ", table.reason)};
+  } else if (const int64_t at = first_divergence(rows()); at >= 0) {
     const auto index = static_cast<size_t>(at);
     const ChainRow& row = rows()[index];
     report.first_divergence = row.checkpoint;
@@ -196,8 +203,9 @@ void Chain::explain() {
 void Chain::settle() {
   result_.outputs = {chain_verdict(rows())};
   if (dtype_ != DType::f64) result_.outputs.push_back(logits_verdict(findings()));
-  const bool alone = std::any_of(rows().begin(), rows().end(),
-                                 [](const ChainRow& row) { return row.isolated_failed; });
+  const bool alone =
+      chain_.wrong_table || std::any_of(rows().begin(), rows().end(),
+                                        [](const ChainRow& row) { return row.isolated_failed; });
   settle_chain(result_, rows(), dtype_, alone);
 }
 

@@ -134,6 +134,10 @@ ChainRows chain_rows(const Recording& recording, const RunAlone& run_alone,
   ChainRows out = listed(recording);
   std::vector<const Checkpoint*> checkpoints = out.checkpoints;  // one may have several rows
   checkpoints.erase(std::unique(checkpoints.begin(), checkpoints.end()), checkpoints.end());
+  const size_t of_rows = checkpoints.size();
+  for (const Checkpoint& c : recording.checkpoints()) {
+    if (c.block == "rotary_table") checkpoints.push_back(&c);
+  }
   const std::vector<CheckpointResult> alone = run_alone(checkpoints);
   std::vector<Floors> floors;
   size_t at = 0;
@@ -145,6 +149,10 @@ ChainRows chain_rows(const Recording& recording, const RunAlone& run_alone,
       note_run(result, done);
     }
     floors.push_back(take_isolated(out.rows[i], done));
+  }
+  for (size_t i = of_rows; i < alone.size(); ++i) {
+    note_run(result, alone[i]);
+    if (alone[i].status == Status::fail && !out.wrong_table) out.wrong_table = alone[i];
   }
   add_floors(out, floors);
   return out;

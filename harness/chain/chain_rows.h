@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "harness/judge/chain_figures.h"
@@ -14,6 +15,8 @@ struct ChainRows {
   std::vector<const Checkpoint*> checkpoints;  // of every row
   double head_floor = 0;                       // F of final norm and head, in quadrature
   double element_floor = 0;                    // F_E of the logits
+  // The first rotary table that is wrong alone. All layers share it, and none has it as a row.
+  std::optional<CheckpointResult> wrong_table;
 };
 
 // The results of these checkpoints alone, in their order.
@@ -24,8 +27,8 @@ using RunAlone =
 RunAlone run_in_turn(const Recording& recording, Device& device, Device& oracle,
                      const ReplayOptions& options);
 
-// Runs every chained checkpoint alone; `result` takes what that says of contract and
-// implementations. Throws what kept one from being judged.
+// Runs every chained checkpoint alone, and rotary tables; `result` takes what that says of contract
+// and implementations. Throws what kept one from being judged.
 ChainRows chain_rows(const Recording& recording, const RunAlone& run_alone,
                      CheckpointResult& result);
 

@@ -159,7 +159,8 @@ void settle_chain(CheckpointResult& result, const std::vector<ChainRow>& rows, D
   if (failed) {
     result.status = Status::fail;
     if (!report.culprit.empty()) {
-      result.reason = text("first divergence ", report.first_divergence, ", culprit ",
+      const std::string& first = report.first_divergence;
+      result.reason = text(first.empty() ? "" : "first divergence " + first + ", ", "culprit ",
                            report.culprit, report.onset.empty() ? "" : ", onset ", report.onset);
     }
   } else if (saturated != rows.end()) {

@@ -40,6 +40,7 @@ class ExternalChain {
   void introduce();
   std::string where_it_begins(size_t row) const;
   void keep_given();
+  void name_missing_logits();
 
   std::vector<ChainRow>& rows() { return chain_.rows; }
   bool given(size_t row) const { return values_[row].defined(); }
@@ -81,6 +82,7 @@ void ExternalChain::run() {
   result_.outputs = {chain_verdict(result_.chain->rows), logits_verdict(findings())};
   std::erase_if(result_.outputs, [](const OutputVerdict& it) { return it.gates.empty(); });
   settle_chain(result_, std::vector<ChainRow>(result_.chain->rows), recording_.dtype(), false);
+  name_missing_logits();
   if (result_.status != Status::fail || begins_.empty()) return;
   result_.reason = begins_;
 }
@@ -206,6 +208,20 @@ void ExternalChain::keep_given() {
     now[i] = static_cast<int64_t>(result_.chain->rows.size());
     result_.chain->rows.push_back(std::move(row));
   }
+}
+
+// A step that nobody saw may be as wrong as it likes: no pass of the whole model.
+void ExternalChain::name_missing_logits() {
+  std::string names;
+  for (size_t i = 0; i < rows().size(); ++i) {
+    if (rows()[i].block != "lm_head" || given(i)) continue;
+    const std::string name = text("logits#", rows()[i].step);
+    result_.not_judged.push_back(name);
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  if (names.empty() || result_.status != Status::pass) return;
+  result_.status = Status::blind;
+  result_.reason = text("not given: ", names, "; what was given is within its limits");
 }
 
 CheckpointResult external_chain_to_be(const Recording& recording) {

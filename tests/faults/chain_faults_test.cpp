@@ -1,4 +1,5 @@
 // Faults planted in one layer of a whole model: the chain names the layer and the block.
+#include <algorithm>
 #include <cstring>
 
 #include "harness/chain/chain.h"
@@ -141,6 +142,8 @@ TEST_CASE("a chain of correct code passes") {
   REQUIRE(result.chain);
   CHECK(result.chain->culprit.empty());
   CHECK(result.chain->onset.empty());
+  const auto makes_tables = [](const std::string& it) { return it.starts_with("rotary_table/"); };
+  CHECK(std::any_of(result.impl.begin(), result.impl.end(), makes_tables));
 }
 
 TEST_CASE("float64 against float64: one model, two derivations") {
@@ -168,6 +171,23 @@ TEST_CASE("float64 needs constants that were not rounded further") {
   const CheckpointResult result = run_chain(fixture("llama-a1/decode-bf16"), *oracle, *oracle, {});
   CHECK(result.status == Status::unsupported);
   CHECK(result.reason.starts_with("a float64 chain"));
+}
+
+TEST_CASE("kernel: rotary tables, which no row of the chain has") {
+  const Recording recording = fixture("gemma2-a4/decode-bf16");
+  const Hooks hooks{
+      .rotary_table = [](Call& c, auto& cos, auto& sin, auto& positions, auto& inv, auto scaling) {
+        const Tensor off = c.arena.take(inv.dtype(), inv.shape());
+        c.ops.scale(off, inv, 1.01, ScaleOperation::multiply);
+        c.ops.rotary_table(cos, sin, positions, off, scaling);
+      }};
+  const CheckpointResult result = chain_of(recording, hooks);
+  CAPTURE(result.reason, result.details);
+  CHECK(result.status == Status::fail);
+  REQUIRE(result.chain);
+  CHECK(result.chain->culprit == "model.rotary_emb#0");
+  CHECK(result.chain->culprit_block == "rotary_table");
+  CHECK(result.reason.starts_with("first divergence model.rotary_emb#0, culprit model.rotary"));
 }
 
 TEST_CASE("kernel: window one shorter in one layer") {
