@@ -50,6 +50,10 @@ void add_replay_options(CLI::App& app, const std::shared_ptr<ReplayCommand>& opt
 void check(const ReplayCommand& options) {
   require_known_blocks(*options.selection);
   if (!options.dtype.empty()) parse_dtype(options.dtype);
+  constexpr int64_t kLeast = int64_t{1} << 20;
+  const int64_t memory = options.worker.memory;
+  require(memory == 0 || memory >= kLeast, "--memory", "is ", memory, " bytes, needs ", kLeast,
+          " (1MiB) or more, or 0: half of what is available");
 }
 
 std::vector<Loaded> load_all(const ReplayCommand& options) {

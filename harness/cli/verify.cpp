@@ -35,6 +35,8 @@ void check_mode(const VerifyArguments& options) {
           "is of chains: add --mode chained or --mode both");
   require(options.mode != "chained" || !options.margins, "--margins",
           "are of single checkpoints: leave out --mode chained, or take --mode both");
+  require(!options.shard.empty() || options.shard_by == "checkpoints", "--shard-by",
+          "says how --shard i/n cuts: add that");
 }
 
 std::vector<Loaded> load_for(const VerifyArguments& options) {
