@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -66,6 +67,11 @@ def _temporary(path: Path, folder: Path | None) -> Path:
     """An empty file in the folder, or where temporary files are. OSError that names `path`."""
     if path.exists() and not os.access(path, os.W_OK):
         raise PermissionError(f"{path}: is read-only; it was left as it is")
+    if folder is not None and not folder.exists():
+        raise FileNotFoundError(
+            f"{path}: cannot be written: there is no folder {folder}; make it "
+            f"(mkdir -p {shlex.quote(str(folder))}) or name a file in another folder"
+        )
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=folder)
     except OSError as error:

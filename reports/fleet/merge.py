@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reports.decode import decode
-from reports.files import keep_inputs, replacing
+from reports.files import check_writable, keep_inputs, replacing
 from reports.fleet.program import summary_of
 from reports.fleet.sorting import Record, Sorter
 from reports.json_lines import Line
@@ -211,6 +211,7 @@ def merged_run(parts: Sequence[Part]) -> Line:
 def merge(paths: Sequence[Path], out: Path, harness: Path) -> Summary:
     """Writes the merged file whole or not at all; its summary, which the harness gives."""
     keep_inputs(out, paths)
+    check_writable(out)  # its error names the file, not the folder of the lines to be sorted
     beside = None if out.exists() and not out.is_file() else out.resolve().parent
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=beside) as folder:
         lines = Sorter(Path(folder))

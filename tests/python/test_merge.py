@@ -254,6 +254,16 @@ def test_a_part_is_not_overwritten_with_the_whole(
     assert parts[0].read_bytes() == before
 
 
+def test_a_folder_that_is_not_there_is_named(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "none" / "out"
+    assert merged(out, runs / "whole.jsonl") == 3
+    assert f"{out}: cannot be written: there is no folder {out.parent}; make it (mkdir -p " in (
+        capsys.readouterr().err
+    )
+
+
 def test_another_program_than_the_harness_is_named(
     tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

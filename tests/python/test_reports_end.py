@@ -43,8 +43,14 @@ def test_what_could_not_be_written_is_known_before_the_work(tmp_path: Path) -> N
     check_writable(tmp_path / "new")
     check_writable(Path("/dev/null"))
     assert not list(tmp_path.iterdir())
-    with pytest.raises(OSError, match="none/out: cannot be written: No such file"):
-        check_writable(tmp_path / "none" / "out")
+    folder = tmp_path / "no ne"
+    for write_to in (check_writable, lambda path: replace_text(path, "words")):
+        with pytest.raises(FileNotFoundError) as raised:
+            write_to(folder / "out")
+        assert str(raised.value) == (
+            f"{folder}/out: cannot be written: there is no folder {folder}; make it "
+            f"(mkdir -p '{folder}') or name a file in another folder"
+        )
     (tmp_path / "old").touch()
     check_writable(tmp_path / "old")
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
