@@ -239,7 +239,8 @@ def _record(options: argparse.Namespace, helpers: Helpers) -> int:
             progress=progress,
             advance=advance,
         )
-        summary = run.record_run(model, source, plan, what, where)
+        with run.told_of_room(size):
+            summary = run.record_run(model, source, plan, what, where)
     taken = f" ({summary.taken_over} taken over)" if summary.taken_over else ""
     print(
         f"{summary.path}: {summary.checkpoints} checkpoints{taken}, {summary.tensors} tensors, "

@@ -23,7 +23,7 @@ from python_inspector.format.block_table import BLOCKS
 from python_inspector.format.generator import UNIT, Generator, generate
 from python_inspector.format.recording import TORCH_DTYPES
 from python_inspector.format.sampled import Sampling
-from python_inspector.format.writer import Summary
+from python_inspector.format.summary import Summary
 from python_inspector.models.sizes import SIZES
 from python_inspector.oracle.replay import aside
 from python_inspector.recorder import session

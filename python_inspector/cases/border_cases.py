@@ -10,7 +10,7 @@ from python_inspector.cases import border_steps as do
 from python_inspector.cases.border import EPSILONS, Step, Subject, record_parts
 from python_inspector.cases.run import Where
 from python_inspector.format.sampled import Sampling
-from python_inspector.format.writer import Summary
+from python_inspector.format.summary import Summary
 
 LIMIT = 1_500_000
 """Bytes of one border recording."""

@@ -9,7 +9,7 @@ import torch
 
 from python_inspector.cases import run
 from python_inspector.cases.run import Source, What, Where
-from python_inspector.format.writer import Summary
+from python_inspector.format.summary import Summary
 from python_inspector.models.inputs import RunPlan, pad_left
 
 BATCH, TOKENS, PREFILL, STEPS = 2, 15, 11, 4

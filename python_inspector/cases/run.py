@@ -15,9 +15,11 @@ import torch
 from python_inspector.errors import FormatError, PlanError, ResumeError
 from python_inspector.format.folders import leftover_bytes
 from python_inspector.format.joined import join
+from python_inspector.format.kept import is_full_disk
 from python_inspector.format.recording import ITEM_SIZES, TORCH_DTYPES
 from python_inspector.format.spool import IN_PLACE
-from python_inspector.format.writer import Progress, Summary
+from python_inspector.format.summary import Summary
+from python_inspector.format.writer import Progress
 from python_inspector.models import accelerator, dispatch, tiny
 from python_inspector.models.dispatch import DeviceMap
 from python_inspector.models.inputs import PAD_ID, RunPlan, random_ids, run_model
@@ -269,6 +271,11 @@ class Estimate:
     def total(self) -> int:
         return self.weights + self.tensors
 
+    @property
+    def room(self) -> int:
+        """Needed while it is written: small payloads are spooled first, then copied."""
+        return (2 if self.total < IN_PLACE else 1) * self.total
+
 
 def estimate(
     model: torch.nn.Module, plan: RunPlan, what: What, *, copies_weights: bool = True
@@ -314,12 +321,25 @@ def check_disk(size: Estimate, out: Path) -> None:
     """FormatError if the disk has less room than the recording needs while it is written."""
     folder = next(p for p in [out.absolute(), *out.absolute().parents] if p.exists())
     free = shutil.disk_usage(folder).free + leftover_bytes(out.absolute())
-    copies = 2 if size.total < IN_PLACE else 1  # small payloads are spooled first, then copied
-    if copies * size.total > free:
+    if size.room > free:
         raise FormatError(
-            f"the recording needs about {copies * size.total} bytes while it is written, {folder} "
+            f"the recording needs about {size.room} bytes while it is written, {folder} "
             f"has {free}; record fewer --layers or --blocks, or fewer tokens (--rows)"
         )
+
+
+@contextmanager
+def told_of_room(size: Estimate) -> Iterator[None]:
+    """Where the disk is full after all, a note says what the recording needs."""
+    try:
+        yield
+    except OSError as error:
+        if is_full_disk(error):
+            error.add_note(
+                f"the whole recording needs about {size.room} bytes while it is written: free what "
+                "is missing, or record elsewhere (--out)"
+            )
+        raise
 
 
 @contextmanager

@@ -29,7 +29,12 @@ def sweep(out: Path, spare: Path | None = None) -> None:
 
 def leftover_bytes(out: Path) -> int:
     """On the disk, of recordings of `out` that were killed: to be resumed or cleared."""
-    files = (file for path in left_by_the_dead(partials(out)) for file in path.iterdir())
+    return disk_bytes(left_by_the_dead(partials(out)))
+
+
+def disk_bytes(folders: Iterable[Path]) -> int:
+    """On the disk, of the files in folders."""
+    files = (file for path in folders for file in path.iterdir())
     return sum(file.stat().st_blocks * 512 for file in files)
 
 

@@ -11,7 +11,6 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,13 @@ from python_inspector.format.journal import (
     find_leftover,
     taken_of,
 )
+from python_inspector.format.kept import (
+    is_full_disk,
+    lost,
+    name_full_disk,
+    what_is_kept,
+    what_is_lost,
+)
 from python_inspector.format.model_files import ModelFolder
 from python_inspector.format.payload import OutputFile, require_same_weights
 from python_inspector.format.recording import (
@@ -42,6 +48,7 @@ from python_inspector.format.recording import (
 )
 from python_inspector.format.recording_text import recording_text
 from python_inspector.format.references import require_stored, with_keys_of
+from python_inspector.format.summary import Summary
 from python_inspector.format.tensor_table import TensorTable, Weight
 
 RECORDING = "recording.json"
@@ -50,32 +57,6 @@ WEIGHTS = "weights.safetensors"
 
 Progress = Callable[[int, int], None]
 """Called with the number of checkpoints and of payload bytes so far."""
-
-
-@dataclass
-class Summary:
-    """What `commit` wrote."""
-
-    path: Path
-    checkpoints: int
-    taken_over: int
-    """Of those, the ones that a run before this one, which was killed, had finished."""
-    tensors: int
-    json_bytes: int
-    tensor_bytes: int
-    weight_bytes: int
-    weights_path: Path | None
-    weights_shared: bool
-    """The weights file was there already and holds the same values."""
-    hash_and_spool_seconds: float
-    commit_seconds: float
-
-    @property
-    def total_bytes(self) -> int:
-        """What this recording added to the disk."""
-        return (
-            self.json_bytes + self.tensor_bytes + (0 if self.weights_shared else self.weight_bytes)
-        )
 
 
 class RecordingWriter:
@@ -162,6 +143,8 @@ class RecordingWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: Any
     ) -> None:
+        if self._open and error is not None:
+            name_full_disk(error, self._partial)
         if self._open and error is not None and self._may_go_on(error):
             self._suspend(error)
         else:
@@ -328,15 +311,15 @@ class RecordingWriter:
         assert self._journal is not None
         with suppress(Exception):  # what is not in the journal is not finished
             self._journal.close()
-        if not self._journal.written:
+        written, missing = self._journal.written, lost(self._partial, TENSORS)
+        if not written or missing is not None:
             self.abort()
+            if missing is not None and written:
+                error.add_note(what_is_lost(written, missing))
             return
         self._open = False
         self._table.close(keep=True)
-        error.add_note(
-            f"{self._journal.written} finished checkpoints are kept in {self._partial}: the same "
-            "command with --resume goes on from there, without it begins anew"
-        )
+        error.add_note(what_is_kept(written, self._partial, full=is_full_disk(error)))
 
     def _may_go_on(self, error: BaseException) -> bool:
         """Whether the run might not end like that again."""

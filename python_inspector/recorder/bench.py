@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from python_inspector.errors import RecordWarning
-from python_inspector.format.writer import Summary
+from python_inspector.format.summary import Summary
 from python_inspector.recorder.session import record
 
 SIZES: dict[str, Any] = {

@@ -21,7 +21,8 @@ from python_inspector.format.recording import (
     TensorRef,
     checkpoint_id,
 )
-from python_inspector.format.writer import RecordingWriter, Summary
+from python_inspector.format.summary import Summary
+from python_inspector.format.writer import RecordingWriter
 from python_inspector.models import dispatch
 from python_inspector.oracle import truncation
 from python_inspector.oracle.replay import Again, aside, is_aside
