@@ -8,6 +8,8 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from python_inspector.errors import FormatError
+
 
 def partials(out: Path) -> list[Path]:
     """The folders beside `out` that it was or is being recorded in."""
@@ -30,6 +32,17 @@ def sweep(out: Path, spare: Path | None = None) -> None:
 def leftover_bytes(out: Path) -> int:
     """On the disk, of recordings of `out` that were killed: to be resumed or cleared."""
     return disk_bytes(left_by_the_dead(partials(out)))
+
+
+def require_place(out: Path, weights_path: Path, recording: str) -> None:
+    """FormatError where nothing may be put at `out`, or no weights at `weights_path`; `recording`:
+    the file by which a folder is known as one."""
+    if weights_path.parent not in (out, out.parent):
+        raise FormatError(f"weights file {weights_path} must lie in {out} or in {out.parent}")
+    if out.exists() and not out.is_dir():
+        raise FormatError(f"{out} exists and is no folder")
+    if out.is_dir() and any(out.iterdir()) and not (out / recording).is_file():
+        raise FormatError(f"{out} exists and is no recording; choose another folder")
 
 
 def disk_bytes(folders: Iterable[Path]) -> int:

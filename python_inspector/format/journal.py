@@ -26,7 +26,7 @@ from python_inspector.format.spool import CHUNK, Spool
 from python_inspector.format.tensor_table import TENSOR_SPOOL, Key, Promised, Taken, TensorTable
 
 JOURNAL = ".journal"
-VERSION = 3
+VERSION = 4
 """Also of where a spool places what came."""
 INTERVAL = 1.0
 """Seconds between two writes; so much is lost at most."""
@@ -59,13 +59,15 @@ class Additions:
 @dataclass
 class Finished:
     """A checkpoint of the run before: the number of the call, what came when it began and when it
-    was over, and the SHA-256 of the weights that no checkpoint before it has, by key."""
+    was over, the SHA-256 of the weights that no checkpoint before it has, by key, and of all
+    weights of the model, where it was known by then."""
 
     event: int
     checkpoint: dict[str, Any]
     opened: dict[str, Any]
     closed: dict[str, Any]
     weights: dict[str, str]
+    weights_sha256: str | None
 
     @property
     def tensors(self) -> Iterator[Taken]:
@@ -130,6 +132,8 @@ class Journal:
         """The next line goes into `file` after those of `before`."""
         self.written = len(before)
         """Checkpoints that are in it."""
+        self.weights_sha256: str | None = None
+        """Of all weights, once it is known."""
         self._file = file
         self._table = table
         self._weights = {key for finished in before for key in finished.weights}
@@ -186,6 +190,7 @@ class Journal:
                 "opened": opened.to_json(spool),
                 "closed": closed.to_json(spool),
                 "weights": self._new_weights(checkpoint),
+                "weights_sha256": self.weights_sha256,
                 "checkpoint": _encoded(checkpoint),
             }
             for event, checkpoint, opened, closed in batch
@@ -260,12 +265,12 @@ class Leftover:
                 path.unlink()
 
 
-def begin(folder: Path, run: Mapping[str, Any]) -> LockedFile:
-    """A new journal in `folder`, of `run`."""
+def begin(folder: Path, run: Mapping[str, Any], files: Mapping[str, Any]) -> LockedFile:
+    """A new journal in `folder`, of `run` with the model's own `files`."""
     descriptor = os.open(folder / JOURNAL, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     file = LockedFile(descriptor)
-    file.append([{"journal": VERSION, "run": dict(run)}])
+    file.append([{"journal": VERSION, "run": dict(run), "files": dict(files)}])
     return file
 
 

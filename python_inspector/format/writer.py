@@ -18,7 +18,7 @@ import torch
 
 from python_inspector.errors import FormatError, RecordError, ResumeError
 from python_inspector.format import share
-from python_inspector.format.folders import replace_folder, sweep
+from python_inspector.format.folders import replace_folder, require_place, sweep
 from python_inspector.format.generator import Generator
 from python_inspector.format.journal import (
     JOURNAL,
@@ -48,6 +48,7 @@ from python_inspector.format.recording import (
 )
 from python_inspector.format.recording_text import recording_text
 from python_inspector.format.references import require_stored, with_keys_of
+from python_inspector.format.same_weights import WeightsBefore, files_of, weights_before
 from python_inspector.format.summary import Summary
 from python_inspector.format.tensor_table import TensorTable, Weight
 
@@ -89,7 +90,7 @@ class RecordingWriter:
         self.weights_path = (
             self.out / WEIGHTS if weights_path is None else Path(os.path.abspath(weights_path))
         )
-        self._check_target()
+        require_place(self.out, self.weights_path, RECORDING)
         self._progress = progress
         self.finished: dict[int, Finished] = {}
         """Checkpoints of the run that is resumed, by the number of their calls."""
@@ -104,6 +105,8 @@ class RecordingWriter:
         self._bytes = 0
         self.out.parent.mkdir(parents=True, exist_ok=True)
         self._partial = self.out.parent / f".{self.out.name}.partial-{os.getpid()}"
+        self._files = files_of(model_folder)
+        self._before: WeightsBefore | None = None
         leftover = find_leftover(self.out) if resume and run is not None else None
         self._table: TensorTable
         self._journal: Journal | None = None
@@ -119,7 +122,7 @@ class RecordingWriter:
         self._partial.mkdir()
         self._table = TensorTable(self._partial, model_folder, self._advance)
         if run is not None:
-            self._journal = Journal(begin(self._partial, run), self._table)
+            self._journal = Journal(begin(self._partial, run, self._files), self._table)
 
     def _resume(
         self, leftover: Leftover, model_folder: ModelFolder | None, run: Mapping[str, Any]
@@ -131,6 +134,7 @@ class RecordingWriter:
             raise
         sweep(self.out, spare=leftover.folder)
         finished = leftover.finished()
+        self._before = weights_before(leftover, finished) if finished else None
         leftover.clear()
         leftover.folder.rename(self._partial)
         self.finished = {one.event: one for one in finished}
@@ -143,12 +147,21 @@ class RecordingWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: Any
     ) -> None:
-        if self._open and error is not None:
+        if error is not None and self._open:
             name_full_disk(error, self._partial)
-        if self._open and error is not None and self._may_go_on(error):
-            self._suspend(error)
-        else:
-            self.abort()
+            if self._may_go_on(error):
+                return self._suspend(error)
+        self.abort()
+
+    def weights_are(self, sha256: str) -> None:
+        """That of all weights is known, to a run that resumes this one."""
+        if self._journal is not None:
+            self._journal.weights_sha256 = sha256
+
+    def require_weights(self, sha256: Callable[[], str]) -> None:
+        """ResumeError where the run before had others (same_weights.py)."""
+        if self._before is not None:
+            self._before.require(self.journal_path, self._files, sha256)
 
     def generated(self, t: torch.Tensor, generator: Generator) -> None:
         """Declares that `generator` makes `t`: where this very tensor is used, its payload is not
@@ -325,16 +338,6 @@ class RecordingWriter:
         """Whether the run might not end like that again."""
         refused = isinstance(error, (RecordError, FormatError))
         return self._journal is not None and (isinstance(error, ResumeError) or not refused)
-
-    def _check_target(self) -> None:
-        if self.weights_path.parent not in (self.out, self.out.parent):
-            raise FormatError(
-                f"weights file {self.weights_path} must lie in {self.out} or in {self.out.parent}"
-            )
-        if self.out.exists() and not self.out.is_dir():
-            raise FormatError(f"{self.out} exists and is no folder")
-        if self.out.is_dir() and any(self.out.iterdir()) and not (self.out / RECORDING).is_file():
-            raise FormatError(f"{self.out} exists and is no recording; choose another folder")
 
     def _advance(self, size: int) -> None:
         self._bytes += size

@@ -102,17 +102,26 @@ def _sha256_of(parameters: Iterable[tuple[str, torch.Tensor, HostCopy]]) -> str:
     return digest.hexdigest()
 
 
-def promised_weights_sha256(model: torch.nn.Module, *, known: bool = False) -> Callable[[], str]:
+def promised_weights_sha256(
+    model: torch.nn.Module, *, known: bool = False, tell: Callable[[str], None] | None = None
+) -> Callable[[], str]:
     """weights_sha256, of a large model computed beside the run; zeros where it is `known`
-    elsewhere."""
+    elsewhere. `tell` is told of it once it is known: of a small model now, instead of at the end,
+    of one whose weights come and go never."""
     if known:
         return lambda: "0" * 64
     size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-    if size < BESIDE or dispatch.offloads(model):  # whose weights come and go
+    if dispatch.offloads(model) or (size < BESIDE and tell is None):
         return partial(weights_sha256, model)
+    if size < BESIDE and tell is not None:
+        digest = weights_sha256(model)
+        tell(digest)
+        return lambda: digest
     parameters = list(_own_parameters(model))  # now: during the run stubs stand for modules
     thread = ThreadPoolExecutor(1)
     future = thread.submit(_sha256_of, parameters)
+    if tell is not None:
+        future.add_done_callback(lambda done: None if done.exception() else tell(done.result()))
     thread.shutdown(wait=False)
     return future.result
 

@@ -165,7 +165,10 @@ def record(
     ) as writer:
         recorder = Recorder(model, writer, taps, options)
         _introduce(recorder, warnings)
-        weights_sha256 = provenance.promised_weights_sha256(model, known=to_be_joined)
+        weights_sha256 = provenance.promised_weights_sha256(
+            model, known=to_be_joined, tell=None if journal is None else writer.weights_are
+        )
+        writer.require_weights(weights_sha256)
         if shared is not None or chained:  # all weights, whatever is recorded
             for key, tensor in dispatch.parameters(model, first_names(model)):
                 writer.weight(key, tensor)
