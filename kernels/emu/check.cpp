@@ -265,7 +265,10 @@ void access(const void* p, size_t bytes, const void* code) {
   const size_t offset = offset_of(p);
   if (offset >= kRegionBytes) return;
   const Thread* thread = current;
-  if (!thread || !records) return host_access(code);
+  if (!thread || !records) {
+    if (region) host_access(code);  // else addresses of a program that is not relocated look inside
+    return;
+  }
   if (!thread->has_waited) check_ahead<Kind>(offset, bytes, code);
   const Clock& clock = clock_now;
   const uint64_t me =

@@ -16,7 +16,8 @@ namespace plumb::emulator {
 inline constexpr size_t kRegionBytes = size_t{1} << 36;
 inline constexpr size_t kSharedBytes = size_t{1} << 20;  // of the region: objects, zones and slack
 
-// Start of the region. Null until the first call of map_region(): nothing is inside then.
+// Start of the region. Null until the first call of map_region(): nothing is inside then, whatever
+// offset_of() says of addresses below kRegionBytes.
 extern constinit char* region;
 // Maps the region; throws DeviceError when the system refuses.
 void map_region();
