@@ -44,9 +44,18 @@ std::string describe(const Thread& t) {
               t.thread.y, ",", t.thread.z, ") lane ", t.lane);
 }
 
-std::string diverged(WaveOperation operation, const Wave& wave) {
-  return text("divergent ", name_of(operation), ": another lane of the wave is in ",
-              name_of(wave.operation), " at ", where(wave.site));
+// Faults of exchange(), apart from it: what texts are built in would be in the stack frame of every
+// waiting lane, whose cache lines are most of what a switch costs.
+[[noreturn, gnu::noinline, gnu::cold]] void other_width(WaveOperation operation, int width,
+                                                        int device, Site site) {
+  fault(text(name_of(operation), " of width ", width, " on a device of wave width ", device), site);
+}
+
+[[noreturn, gnu::noinline, gnu::cold]] void diverged(WaveOperation operation, const Wave& wave,
+                                                     Site site) {
+  fault(text("divergent ", name_of(operation), ": another lane of the wave is in ",
+             name_of(wave.operation), " at ", where(wave.site)),
+        site);
 }
 
 }  // namespace
@@ -123,12 +132,13 @@ void Scheduler::make_all_ready() {
   });
 }
 
-void Scheduler::set_up_threads(Dim index) {
+// What is the same in all blocks of a launch.
+void Scheduler::set_up_threads() {
   const Dim size = launch_->block;
   const auto wave = static_cast<unsigned>(launch_->queue.wave);
   for (unsigned t = 0; t < total_; ++t) {
     static_cast<Thread&>(threads_[t]) = {{t % size.x, t / size.x % size.y, t / size.x / size.y},
-                                         index,
+                                         {},
                                          size,
                                          launch_->grid,
                                          t,
@@ -142,12 +152,24 @@ void Scheduler::set_up_threads(Dim index) {
     waves_[i].first = i * wave;
     waves_[i].size = total_ - i * wave < wave ? total_ - i * wave : wave;
   }
+}
+
+void Scheduler::start_block(Dim index) {
+  const auto wave = static_cast<unsigned>(launch_->queue.wave);
+  for (unsigned t = 0; t < total_; ++t) {
+    threads_[t].block = index;
+    threads_[t].has_waited = false;
+  }
+  for (unsigned i = 0; i * wave < total_; ++i) {
+    waves_[i].arrived = waves_[i].turn = 0;
+    waves_[i].epoch = 0;
+  }
   at_barrier_ = done_ = 0;
   ready_.clear();
 }
 
 void Scheduler::run_block(Dim index) {
-  set_up_threads(index);
+  start_block(index);
   const bool wide = launch_->queue.wave == 64;
   shared_memory().start_block(wide ? kSharedOfWave64 : kSharedOfWave32, launch_->queue.checked);
   if (launch_->queue.checked) check::start_block();
@@ -189,6 +211,7 @@ std::string Scheduler::run(const Launch& launch) {
   host_.adopt_host_stack();
   map_region();
   if (launch.queue.checked) check::start_launch(launch.queue);
+  set_up_threads();
   const Dim grid = launch.grid;
   const uint64_t blocks = uint64_t{grid.x} * grid.y * grid.z;
   RandomOrder block_order(launch.queue.seed);
@@ -265,9 +288,7 @@ const uint64_t* Scheduler::exchange(uint64_t value, int width, WaveOperation ope
   GpuThread& me = running();
   Wave& wave = *me.wave;
   if (width && width != launch_->queue.wave) {
-    fault(text(name_of(operation), " of width ", width, " on a device of wave width ",
-               launch_->queue.wave),
-          site);
+    other_width(operation, width, launch_->queue.wave, site);
   }
   const unsigned turn = wave.turn;
   wave.slots[turn][me.lane] = value;
@@ -275,7 +296,7 @@ const uint64_t* Scheduler::exchange(uint64_t value, int width, WaveOperation ope
     wave.operation = operation;
     wave.site = site;
   } else if (wave.operation != operation || !same_place(wave.site, site)) {
-    fault(diverged(operation, wave), site);
+    diverged(operation, wave, site);
   }
   me.site = site;
   me.state = State::in_wave;

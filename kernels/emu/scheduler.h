@@ -65,7 +65,7 @@ class Scheduler {
 
  private:
   enum class State : uint8_t { ready, at_barrier, in_wave, done };
-  struct GpuThread : Thread {
+  struct alignas(64) GpuThread : Thread {  // a switch touches two cache lines of it
     Fiber fiber;
     State state{};
     Site site;
@@ -74,7 +74,8 @@ class Scheduler {
   static void thread_main();
   void start_fibers();
   void run_block(Dim index);
-  void set_up_threads(Dim index);
+  void set_up_threads();
+  void start_block(Dim index);
   void make_ready(unsigned first, unsigned count, unsigned except);
   void make_all_ready();
   void suspend(GpuThread& thread);
