@@ -1,5 +1,7 @@
 #include "harness/replay/guarded.h"
 
+#include <algorithm>
+
 #include "kernels/error.h"
 
 namespace plumb::harness {
@@ -30,17 +32,19 @@ std::vector<uint8_t> Guarded::bytes() const {
 }
 
 std::string Guarded::damage() const {
-  std::vector<uint8_t> band(static_cast<size_t>(kBand));
+  // Compared as a whole, which is fast: most bands are whole.
+  static const std::vector<uint8_t> intact(static_cast<size_t>(kBand), kCanary);
+  std::vector<uint8_t> band(intact.size());
   device_->download(band.data(), whole_.slice(0, 0, kBand));
-  for (int64_t i = kBand - 1; i >= 0; --i) {
-    if (band[static_cast<size_t>(i)] != kCanary) {
-      return text(kBand - i, " byte(s) before the start");
-    }
+  if (band != intact) {
+    const auto nearest = std::mismatch(band.rbegin(), band.rend(), intact.rbegin()).first;
+    return text(nearest - band.rbegin() + 1, " byte(s) before the start");
   }
   const int64_t end = whole_.bytes() - kBand;
   device_->download(band.data(), whole_.slice(0, end, end + kBand));
-  for (int64_t i = 0; i < kBand; ++i) {
-    if (band[static_cast<size_t>(i)] != kCanary) return text("byte ", i, " past the end");
+  if (band != intact) {
+    const auto nearest = std::mismatch(band.begin(), band.end(), intact.begin()).first;
+    return text("byte ", nearest - band.begin(), " past the end");
   }
   return {};
 }
