@@ -22,22 +22,21 @@ TOKENS, ROWS = 70, 6
 MODELS = ("gemma2", "llama-a1", "zamba2")
 
 
-def runs(folder: Path, name: str) -> tuple[Recording, Recording]:
+@pytest.fixture(scope="module", params=MODELS)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same prefill and decode step, recorded whole and with a few tokens."""
-    found = []
+    folder = tmp_path_factory.mktemp("recordings")
     for part, options in (("whole", {}), ("rows", {"rows": ROWS, "whole_layers": (1,)})):
-        model = tiny.build(name, torch.bfloat16)
+        model = tiny.build(request.param, torch.bfloat16)
         x = ids(model, 2, TOKENS)
         with record(model, folder / part, spread=2, **options), torch.no_grad():
             cache = model(x[:, :-1], use_cache=True).past_key_values
             model(x[:, -1:], past_key_values=cache, use_cache=True)
-        found.append(Recording(folder / part))
-    return found[0], found[1]
+    return folder
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_the_rows_are_those_of_the_whole_recording(name: str, tmp_path: Path) -> None:
-    whole, rows = runs(tmp_path, name)
+def test_the_rows_are_those_of_the_whole_recording(folder: Path) -> None:
+    whole, rows = Recording(folder / "whole"), Recording(folder / "rows")
     at = torch.tensor(chosen_tokens(TOKENS - 1, ROWS))
     cut = 0
     for checkpoint in rows.checkpoints:
@@ -57,11 +56,8 @@ def test_the_rows_are_those_of_the_whole_recording(name: str, tmp_path: Path) ->
     assert cut > 20
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_layers_that_are_not_whole_have_no_block_that_mixes_tokens(
-    name: str, tmp_path: Path
-) -> None:
-    whole, rows = runs(tmp_path, name)
+def test_layers_that_are_not_whole_have_no_block_that_mixes_tokens(folder: Path) -> None:
+    whole, rows = Recording(folder / "whole"), Recording(folder / "rows")
 
     def kinds(recording: Recording, layer: int) -> set[str]:
         return {c["block"] for c in recording.checkpoints if layer_of(c["path"]) == layer}
@@ -80,10 +76,8 @@ def test_layers_that_are_not_whole_have_no_block_that_mixes_tokens(
     assert {"embedding", "lm_head"} <= {c["block"] for c in rows.checkpoints}
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_the_harness_passes_them(name: str, tmp_path: Path) -> None:
-    runs(tmp_path, name)
-    done = models.run("--fixture", str(tmp_path / "rows"), "--device", "cpu")
+def test_the_harness_passes_them(folder: Path) -> None:
+    done = models.run("--fixture", str(folder / "rows"), "--device", "cpu")
     assert re.search(r"\d+ pass", done.stdout), done.stdout + done.stderr
     assert not re.search(r"\d+ fail", done.stdout), done.stdout + done.stderr
 
