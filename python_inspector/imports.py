@@ -66,8 +66,8 @@ def _compiler() -> ModuleType:
 
 
 class _StandIn(ModuleType):
-    """In place of a module that takes long to import. Who asks for more than it has gets that of
-    the real one."""
+    """In place of a module that takes long to import. Whoever asks for more than it has imports the
+    real one, for all."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -110,8 +110,8 @@ def _same(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Parts(MetaPathFinder):
-    """A part that is imported of a module that is not there: all of it is imported first, as a
-    package is before its parts."""
+    """Finds submodules of the compiler: the real package is imported before any of them, as it
+    would be without a stand-in."""
 
     def find_spec(self, name: str, _path: object, _target: object = None) -> ModuleSpec | None:
         if not name.startswith(f"{_COMPILER}."):
@@ -120,13 +120,13 @@ class _Parts(MetaPathFinder):
         part = sys.modules.get(name)
         if part is None:
             return PathFinder.find_spec(name, package.__path__)
-        # The import system would take the part's own, and make it again.
+        # Imported with the package. The import system would take its own spec, and run it again.
         part.__spec__ = ModuleSpec(name, _Imported(part))
         return part.__spec__
 
 
 class _Imported(Loader):
-    """Of a module that is there."""
+    """Loads a module that is there: by doing nothing."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module, self._spec = module, module.__spec__

@@ -164,11 +164,10 @@ void Chain::explain() {
   diagnose(rows());
   ChainReport report;
   if (chain_.wrong_table) {
-    const CheckpointResult& table = *chain_.wrong_table;
-    report.first_divergence = report.culprit = table.checkpoint;
-    report.culprit_block = table.block;
-    result_.details = {text("kernel: ", table.checkpoint, " (", table.block,
-                            ") is wrong on recorded inputs: ", table.reason)};
+    const Culprit culprit = wrong_alone(*chain_.wrong_table);
+    report.first_divergence = report.culprit = culprit.name;
+    report.culprit_block = culprit.block;
+    result_.details = culprit.words;
   } else if (const int64_t at = first_divergence(rows()); at >= 0) {
     const auto index = static_cast<size_t>(at);
     const ChainRow& row = rows()[index];

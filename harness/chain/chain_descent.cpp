@@ -153,6 +153,16 @@ double eager_error(const ChainRun& run, const std::vector<ChainRow>& rows, size_
                        only_valid(run, c, oracle->outputs.at(output)));
 }
 
+Culprit wrong_alone(const CheckpointResult& result) {
+  std::string ops;
+  for (const std::string& impl : result.impl) ops += (ops.empty() ? "" : ", ") + impl;
+  return {result.checkpoint,
+          result.block,
+          {text("kernel: ", result.checkpoint, " (", result.block,
+                ") is wrong on recorded inputs: ", result.reason),
+           text("ops: ", ops)}};
+}
+
 Culprit wrong_part(const ChainRun& run, const std::vector<ChainRow>& rows, size_t index) {
   const ChainRow& row = rows[index];
   const std::string& path = run.of_row[index]->path;
@@ -160,14 +170,7 @@ Culprit wrong_part(const ChainRun& run, const std::vector<ChainRow>& rows, size_
   for (const Checkpoint& c : run.recording.checkpoints()) {
     if (c.step != row.step || !is_inside(place_of(c), path)) continue;
     const CheckpointResult result = replayer.run(c);
-    if (result.status != Status::fail) continue;
-    std::string ops;
-    for (const std::string& impl : result.impl) ops += (ops.empty() ? "" : ", ") + impl;
-    return {
-        c.id,
-        c.block,
-        {text("kernel: ", c.id, " (", c.block, ") is wrong on recorded inputs: ", result.reason),
-         text("ops: ", ops)}};
+    if (result.status == Status::fail) return wrong_alone(result);
   }
   return {row.checkpoint,
           row.block,

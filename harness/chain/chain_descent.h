@@ -38,6 +38,8 @@ struct Culprit {
   std::vector<std::string> words;  // one line each
 };
 
+// A checkpoint that is wrong on recorded inputs.
+Culprit wrong_alone(const CheckpointResult& result);
 // A row that is wrong alone: the first checkpoint inside it that is, in the order of execution.
 Culprit wrong_part(const ChainRun& run, const std::vector<ChainRow>& rows, size_t row);
 // A row that is wrong in the chain only: the first of its parts that is farther from the float64

@@ -207,10 +207,16 @@ std::string joined(const std::vector<std::string>& parts) {
 }
 
 std::string blind_words(const Outcome& outcome) {
-  std::vector<std::string> names;
+  std::vector<std::string> names, blocks;
   for (const BlindFeature& it : outcome.blind) {
-    if (it.decides()) names.push_back(it.feature.empty() ? it.block : it.block + " " + it.feature);
+    if (!it.decides()) continue;
+    if (it.feature.empty()) blocks.push_back(it.block);
+    else names.push_back(it.block + " " + it.feature);
   }
+  if (names.empty() && !blocks.empty()) {
+    return "nothing failed, but no selected checkpoint proves anything of " + joined(blocks);
+  }
+  names.insert(names.end(), blocks.begin(), blocks.end());
   if (names.empty())
     return text("nothing failed, but ", outcome.counts[Status::blind],
                 " checkpoints prove nothing");

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from python_inspector.errors import RecordError
@@ -18,6 +19,15 @@ SCORES = ("batch", "head", "token", "kv_token")
 TABLE = ("batch", "token", "head_dim")
 
 _BY_DIMENSIONS = {0: (), 1: ("channel",), 2: ("token", "channel"), 3: HIDDEN, 4: QUERY}
+
+
+def broadcast_shape(a: torch.Tensor, b: torch.Tensor) -> tuple[int, ...] | None:
+    """The shape that both are expanded to; None where there is none. torch.broadcast_shapes imports
+    sympy, which takes a second."""
+    try:
+        return np.broadcast_shapes(a.shape, b.shape)
+    except ValueError:
+        return None
 
 
 def by_dimensions(tensor: torch.Tensor) -> Named:

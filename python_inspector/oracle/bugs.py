@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from python_inspector.format.axes import broadcast_shape
 from python_inspector.oracle.arithmetic import terms
 from python_inspector.oracle.attention_model import is_attention
 from python_inspector.oracle.sites import ACTIVATIONS, Seen, Site, floats
@@ -75,10 +75,7 @@ def _result_as(seen: Seen, value: torch.Tensor) -> Any:
 
 
 def _broadcasts(a: torch.Tensor, out: torch.Tensor) -> bool:
-    try:
-        return np.broadcast_shapes(a.shape, out.shape) == tuple(out.shape)
-    except ValueError:
-        return False
+    return broadcast_shape(a, out) == tuple(out.shape)
 
 
 def _skips(seen: Seen) -> Found:

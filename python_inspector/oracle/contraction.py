@@ -14,11 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
+
+from python_inspector.format.axes import broadcast_shape
 
 aten = torch.ops.aten
 
@@ -87,7 +88,9 @@ class Products:
         if a.shape == b.shape or a.numel() * b.numel() < LARGE:  # most: no larger than an operand
             return None
         most = max(a.numel(), b.numel(), LARGE // TIMES)
-        shape = np.broadcast_shapes(a.shape, b.shape)
+        shape = broadcast_shape(a, b)
+        if shape is None:
+            return None
         if math.prod(shape) < TIMES * most or not (a.is_floating_point() and b.is_floating_point()):
             return None
         one = torch.empty(1, dtype=dtype, device=a.device).untyped_storage()

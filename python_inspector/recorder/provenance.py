@@ -111,9 +111,11 @@ def promised_weights_sha256(
     if known:
         return lambda: "0" * 64
     size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-    if dispatch.offloads(model) or (size < BESIDE and tell is None):
+    if dispatch.offloads(model):
         return partial(weights_sha256, model)
-    if size < BESIDE and tell is not None:
+    if size < BESIDE:
+        if tell is None:
+            return partial(weights_sha256, model)
         digest = weights_sha256(model)
         tell(digest)
         return lambda: digest

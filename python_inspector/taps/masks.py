@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 
-from python_inspector.format.axes import Named
+from python_inspector.format.axes import Named, broadcast_shape
 
 KEYS = ("batch", "kv_token")
 MASK = ("batch", "head", "token", "kv_token")
@@ -111,8 +110,8 @@ def says_the_same(visibility: Visibility, mask: torch.Tensor | None, causal: boo
     rebuilt = allowed if mask.dtype == torch.bool else additive(allowed, mask.dtype)
     if mask.shape[-2:] != rebuilt.shape[-2:]:
         return False
-    both = np.broadcast_shapes(mask.shape, rebuilt.shape)
-    return torch.equal(rebuilt.expand(both), mask.expand(both))
+    both = broadcast_shape(mask, rebuilt)
+    return both is not None and torch.equal(rebuilt.expand(both), mask.expand(both))
 
 
 def largest_score(

@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
-from test_resume import RECORD, Killed, at_once, killed_at, run, stop  # noqa: F401
+from test_resume import RECORD, Killed, at_once, fill_disk, killed_at, run, stop  # noqa: F401
 
 from python_inspector import cli
-from python_inspector.recorder import spreads
 
 pytestmark = pytest.mark.filterwarnings("ignore::python_inspector.errors.RecordWarning")
 
 
-@pytest.fixture
-def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After 90 payloads."""
-    monkeypatch.setattr(spreads, "MOST", 1)
-    real, written = os.pwrite, 0
-
-    def full(*args: Any) -> int:
-        nonlocal written
-        written += 1
-        if written > 90:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return real(*args)
-
-    monkeypatch.setattr(os, "pwrite", full)
-
-
 def test_a_full_disk_is_named_with_what_it_has_and_what_is_needed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], full_disk: None
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    fill_disk(monkeypatch, payloads=90)
     assert cli.main([*RECORD.split(), "--out", str(tmp_path / "x")]) == 3
     partial = tmp_path / f".x.partial-{os.getpid()}"
     said = capsys.readouterr().err
@@ -56,10 +38,7 @@ def test_a_full_disk_is_named_with_what_it_has_and_what_is_needed(
 def test_a_full_disk_before_anything_is_finished_is_named_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "pwrite", full)
+    fill_disk(monkeypatch, payloads=0)
     assert cli.main([*RECORD.split(), "--out", str(tmp_path / "x")]) == 3
     said = capsys.readouterr().err
     assert re.search(r"partial-\d+ holds \d+ bytes, its disk has \d+ free; the whole rec", said)

@@ -157,3 +157,9 @@ def test_operands_are_freed_with_the_operation() -> None:
         assert gone() is None
     finally:
         gc.enable()
+
+
+def test_operands_that_do_not_fit_are_the_operations_own_error() -> None:
+    a, b = torch.ones(contraction.LARGE, 2), torch.ones(contraction.LARGE, 3)
+    with pytest.raises(RuntimeError, match="must match the size"):
+        run_lifted(lambda x, y: x * y, (a, b), {}, [])

@@ -276,16 +276,3 @@ def test_a_chain_needs_the_whole_recording(tmp_path: Path) -> None:
         content = (view / "gemma2-a4" / PAYLOADS[0]).read_bytes()
         sizes.append(content == (MODEL / PAYLOADS[0]).read_bytes())
     assert sizes.count(True) == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--shard-by", "layers"), "[--shard-by] says how --shard i/n cuts: add that"),
-        (("--memory", "-5"), "[--memory] is -5 bytes, needs 1048576 (1MiB) or more, or 0"),
-        (("--memory", "1KB"), "[--memory] is 1024 bytes, needs 1048576 (1MiB) or more, or 0"),
-    ],
-)
-def test_an_option_that_says_nothing_is_refused(options: tuple[str, str], words: str) -> None:
-    done = subprocess.run([harness(), *options], capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and words in done.stderr

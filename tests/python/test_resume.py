@@ -266,21 +266,26 @@ def test_a_process_that_is_killed(
         assert mine == theirs, name
 
 
-def test_a_full_disk_leaves_what_is_finished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(tmp_path / "r")
-    monkeypatch.setattr(spreads, "MOST", 1)
+def fill_disk(patch: pytest.MonkeyPatch, payloads: int) -> None:
+    """It is full after so many."""
+    patch.setattr(spreads, "MOST", 1)
     real, written = os.pwrite, 0
 
     def full(*args: Any) -> int:
         nonlocal written
         written += 1
-        if written > 90:
+        if written > payloads:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return real(*args)
 
-    monkeypatch.setattr(os, "pwrite", full)
+    patch.setattr(os, "pwrite", full)
+
+
+def test_a_full_disk_leaves_what_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "r")
+    fill_disk(monkeypatch, payloads=90)
     with pytest.raises(OSError, match="No space left") as raised:
         run(tmp_path / "x", resumable=True)
     assert "finished checkpoints are kept" in raised.value.__notes__[-1]
