@@ -5,20 +5,20 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from python_inspector.version import __version__ as __version__
+from .version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from python_inspector.checking import check
-    from python_inspector.drawing import draw
-    from python_inspector.engines.capture import capture
-    from python_inspector.engines.model import verify_model
-    from python_inspector.engines.module import verify_module
-    from python_inspector.errors import RecordError, RecordWarning
-    from python_inspector.models import tiny as tiny
-    from python_inspector.recorder.session import note, record, save
-    from python_inspector.verdict import Verdict
-    from python_inspector.verdict_frame import verdicts_frame
-    from python_inspector.verification import Call, Unsupported, verify
+    from .checking import check
+    from .drawing import draw
+    from .engines.capture import capture
+    from .engines.model import verify_model
+    from .engines.module import verify_module
+    from .errors import RecordError, RecordWarning
+    from .models import tiny as tiny
+    from .recorder.session import note, record, save
+    from .verdict import Verdict
+    from .verdict_frame import verdicts_frame
+    from .verification import Call, Unsupported, verify
 
 __all__ = [
     "Call",

@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from python_inspector import needs
-from python_inspector.drawing import Draw
-from python_inspector.errors import HarnessError
-from python_inspector.format.operands import Output, output_of, save
-from python_inspector.judge_library import find_library, opened
-from python_inspector.verdict import Verdict, WrongError
-from python_inspector.verification import find_harness, judge_with_binary
+from . import needs
+from .drawing import Draw
+from .errors import HarnessError
+from .format.operands import Output, output_of, save
+from .judge_library import find_library, opened
+from .verdict import Verdict, WrongError
+from .verification import find_harness, judge_with_binary
 
 if TYPE_CHECKING:
-    from python_inspector.format.recording import Checkpoint
-    from python_inspector.recorder.one_call import Arguments, Torch
+    from .format.recording import Checkpoint
+    from .recorder.one_call import Arguments, Torch
 
 IN_MEMORY = Path("/dev/shm")
 
@@ -58,7 +58,7 @@ def check(
     and whatever `function` raises.
     """
     needs.require("check()", "torch", "transformers")
-    from python_inspector.recorder.one_call import OneCallRecording
+    from .recorder.one_call import OneCallRecording
 
     given, judge = weights or {}, Judge(contract, harness)
     cases = list(cases_of(inputs))
@@ -140,7 +140,7 @@ def given_as(arrays: str | Callable[[Any], Any]) -> Callable[[Any], Any]:
     """What puts copies of all tensors in a nested value into the arrays that were asked for."""
     import torch
 
-    from python_inspector.recorder.one_call import copied
+    from .recorder.one_call import copied
 
     convert: Callable[[Any], Any]
     if arrays == "torch":

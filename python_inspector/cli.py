@@ -10,10 +10,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from python_inspector import __version__, interrupts
-from python_inspector.errors import PlanError, UnknownModelError, UsageError
-from python_inspector.heap import keep_freed_memory
-from python_inspector.record_command import add_record, quiet_transformers
+from . import __version__, interrupts
+from .errors import PlanError, UnknownModelError, UsageError
+from .heap import keep_freed_memory
+from .record_command import add_record, quiet_transformers
 
 USAGE_ERROR, BAD_INPUT, INTERRUPTED = 2, 3, 130
 
@@ -56,7 +56,7 @@ def _needs(words: Sequence[str], error: Exception) -> str | None:
     """What to install, where a package is missing that is no part of the core."""
     if not isinstance(error, ImportError):
         return None
-    from python_inspector.needs import advice_for
+    from .needs import advice_for
 
     command = next((word for word in words if not word.startswith("-")), "")
     return advice_for(f"inspector {command}".rstrip(), error)
@@ -114,7 +114,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_map(parser: argparse.ArgumentParser) -> None:
-    from python_inspector.engines.map_command import add_map
+    from .engines.map_command import add_map
 
     add_map(parser)
 
@@ -156,8 +156,8 @@ def _add_layer(parser: argparse.ArgumentParser) -> None:
 
 
 def _validate(options: argparse.Namespace) -> int:
-    from python_inspector.format.named_recordings import recording_folder
-    from python_inspector.format.validate import find_recordings, validate
+    from .format.named_recordings import recording_folder
+    from .format.validate import find_recordings, validate
 
     bad = 0
     folders = map(recording_folder, options.folder)
@@ -173,15 +173,15 @@ def _validate(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from python_inspector.format.named_recordings import recording_folder
-    from python_inspector.format.show import show
+    from .format.named_recordings import recording_folder
+    from .format.show import show
 
     print(show(recording_folder(options.folder), options.checkpoint))
     return 0
 
 
 def _tiny(options: argparse.Namespace) -> int:
-    from python_inspector.models.tiny import ALIASES, MODELS
+    from .models.tiny import ALIASES, MODELS
 
     for name, model in MODELS.items():
         print(f"tiny:{name:22} {model.about}")
@@ -191,7 +191,7 @@ def _tiny(options: argparse.Namespace) -> int:
 
 
 def _fixtures(options: argparse.Namespace) -> int:
-    from python_inspector.cases import committed
+    from .cases import committed
 
     quiet_transformers()
     if options.list:
@@ -207,9 +207,9 @@ def _fixtures(options: argparse.Namespace) -> int:
 def _layer(options: argparse.Namespace) -> int:
     import torch
 
-    from python_inspector.cases import run
-    from python_inspector.cases.border_cases import full_layer
-    from python_inspector.format.show import format_bytes
+    from .cases import run
+    from .cases.border_cases import full_layer
+    from .format.show import format_bytes
 
     quiet_transformers()
     if options.tokens < 2:
@@ -230,7 +230,7 @@ def _layer(options: argparse.Namespace) -> int:
 
 
 def _generate(options: argparse.Namespace) -> int:
-    from python_inspector.cases.generate import generate
+    from .cases.generate import generate
 
     print(options.prompt, end="", flush=True)
     for text in generate(options.model, options.prompt, options.options):
@@ -240,7 +240,7 @@ def _generate(options: argparse.Namespace) -> int:
 
 
 def _architectures(options: argparse.Namespace) -> int:
-    from python_inspector.cases import architectures
+    from .cases import architectures
 
     quiet_transformers()
     complete = architectures.main(
@@ -250,8 +250,8 @@ def _architectures(options: argparse.Namespace) -> int:
 
 
 def _bugs(options: argparse.Namespace) -> int:
-    from python_inspector.cases import bug_page, bug_survey
-    from python_inspector.models.any_tiny import configurations
+    from .cases import bug_page, bug_survey
+    from .models.any_tiny import configurations
 
     quiet_transformers()
     known = sorted(configurations())
@@ -269,8 +269,8 @@ def _bugs(options: argparse.Namespace) -> int:
 
 
 def _bench(words: Sequence[str]) -> int:
-    from python_inspector.cases import bench_verify
-    from python_inspector.recorder import bench
+    from .cases import bench_verify
+    from .recorder import bench
 
     if list(words[:1]) == ["verify"]:
         return bench_verify.main(words[1:])

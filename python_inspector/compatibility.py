@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, contextmanager
 from importlib import metadata
 from typing import Any
 
-from python_inspector import needs
+from . import needs
 
 PROVEN = {"torch": ((2, 4), (2, 13)), "transformers": ((4, 57), (5, 17))}
 """The oldest and newest version that ci/versions proves; pyproject.toml has the oldest, too."""

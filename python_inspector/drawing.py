@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from python_inspector import needs
+from . import needs
 
 if TYPE_CHECKING:
     import torch

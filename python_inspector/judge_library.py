@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from python_inspector.errors import HarnessError
+from .errors import HarnessError
 
 NAME = "libplumbline_judge.so"
 VARIABLE = "PLUMB_JUDGE_LIBRARY"

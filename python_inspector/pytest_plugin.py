@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from python_inspector.verdict import Verdict, WrongError
+from .verdict import Verdict, WrongError
 
 OPTION = "--plumbline-html"
 _PROPERTY, _PAGE = "plumbline", "plumbline_html"
@@ -28,7 +28,7 @@ class Plumbline:
 
     def check(self, function: Any, like: Any, inputs: Any, **options: Any) -> Verdict:
         """python_inspector.check(): AssertionError where the function is wrong."""
-        from python_inspector.checking import check
+        from .checking import check
 
         try:
             verdict = check(function, like, inputs, **options)
@@ -43,7 +43,7 @@ class Plumbline:
 
         What is blind or unsupported is left out, unless that is all there is.
         """
-        from python_inspector.verification import verify
+        from .verification import verify
 
         verdicts = verify(function, recording, **options)
         for verdict in verdicts:
@@ -83,7 +83,7 @@ class _Report:
             for line in _summary(self._verdicts):
                 terminalreporter.write_line(line)
         if self._page is not None:
-            from python_inspector.verdict_html import page_of
+            from .verdict_html import page_of
 
             self._page.write_text(page_of(self._pages), encoding="utf-8")
             terminalreporter.write_line(f"{len(self._pages)} verdicts written to {self._page}")

@@ -10,17 +10,17 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from python_inspector.errors import UsageError
-from python_inspector.heap import lasting_imports, rarely_collect, share_device
-from python_inspector.imports import only_what_is_needed
-from python_inspector.stretches import Stretch, stretch_of
+from .errors import UsageError
+from .heap import lasting_imports, rarely_collect, share_device
+from .imports import only_what_is_needed
+from .stretches import Stretch, stretch_of
 
 if TYPE_CHECKING:
     import torch
 
-    from python_inspector.cases.processes import Helpers
-    from python_inspector.cases.run import Source, What
-    from python_inspector.models.inputs import RunPlan
+    from .cases.processes import Helpers
+    from .cases.run import Source, What
+    from .models.inputs import RunPlan
 
 
 def add_record(parser: argparse.ArgumentParser) -> None:
@@ -178,8 +178,8 @@ def _stretch(text: str) -> Stretch:
 
 
 def record(options: argparse.Namespace) -> int:
-    from python_inspector.cases import processes
-    from python_inspector.cases.shares import stretches
+    from .cases import processes
+    from .cases.shares import stretches
 
     _check_row_options(options)
     _check_shared_options(options)
@@ -202,15 +202,15 @@ def _record(options: argparse.Namespace, helpers: Helpers) -> int:
     if options.own_process:
         share_device()
     with lasting_imports():
-        from python_inspector.models import accelerator
+        from .models import accelerator
 
         needed = only_what_is_needed() if options.own_process else nullcontext()
         with accelerator.starting(options.device or ""), needed:
             # What `run` and a model's own modules import later, by then with all packages.
             from transformers import AutoModelForCausalLM, modeling_layers  # noqa: F401
 
-            from python_inspector.cases import run
-    from python_inspector.format.show import format_bytes
+            from .cases import run
+    from .format.show import format_bytes
 
     rarely_collect()
     quiet_transformers()
@@ -261,8 +261,8 @@ def _forward_calls(options: argparse.Namespace) -> Sequence[int]:
 
 
 def _source(options: argparse.Namespace) -> Source:
-    from python_inspector.cases.run import Source
-    from python_inspector.models.dispatch import parse_map
+    from .cases.run import Source
+    from .models.dispatch import parse_map
 
     try:
         device_map = options.device_map and parse_map(options.device_map)
@@ -281,7 +281,7 @@ def _source(options: argparse.Namespace) -> Source:
 
 def _what(options: argparse.Namespace) -> What:
     """Most options are called as there."""
-    from python_inspector.cases.run import What
+    from .cases.run import What
 
     given = {name: value for name, value in vars(options).items() if name in What.__annotations__}
     return What(**given)
@@ -299,9 +299,9 @@ def _made_by(command: str) -> str:
 def _is_finished(out: Path, command: str, helps: bool) -> bool:
     """Whether there is nothing to resume, because the recording is there; says what is. One that
     `helps` another, which takes it as it is, is made anew where it was damaged."""
-    from python_inspector.format import share
-    from python_inspector.format.journal import find_leftover
-    from python_inspector.format.strict_json import load_json
+    from .format import share
+    from .format.journal import find_leftover
+    from .format.strict_json import load_json
 
     leftover = find_leftover(out.absolute())
     if leftover is not None:
@@ -370,8 +370,8 @@ def _check_shared_options(options: argparse.Namespace) -> None:
 
 
 def _plan(options: argparse.Namespace, source: Source, model: torch.nn.Module) -> RunPlan:
-    from python_inspector.cases import run
-    from python_inspector.models.inputs import RunPlan, pad_left
+    from .cases import run
+    from .models.inputs import RunPlan, pad_left
 
     cache = options.cache or ("dynamic" if options.steps or options.chunks else "none")
     left_pad = options.left_pad

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from python_inspector.verdict_html import html_of
+from .verdict_html import html_of
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from python_inspector import needs
-from python_inspector.verdict import Verdict
+from . import needs
+from .verdict import Verdict
 
 if TYPE_CHECKING:
     import pandas

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from python_inspector import needs
-from python_inspector.errors import HarnessError
-from python_inspector.format.operands import Output, output_of, read, save
-from python_inspector.format.safetensors_file import read_header
-from python_inspector.format.strict_json import load_json
-from python_inspector.verdict import Verdict
+from . import needs
+from .errors import HarnessError
+from .format.operands import Output, output_of, read, save
+from .format.safetensors_file import read_header
+from .format.strict_json import load_json
+from .verdict import Verdict
 
 Function = Callable[..., Any]
 

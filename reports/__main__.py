@@ -9,7 +9,8 @@ import sys
 
 from python_inspector import __version__
 from python_inspector.needs import advice_for
-from reports.commands import (
+
+from .commands import (
     UsageError,
     baseline,
     fetch,
@@ -23,7 +24,7 @@ from reports.commands import (
     table,
     turns,
 )
-from reports.terminal import printable_lines
+from .terminal import printable_lines
 
 COMMANDS = (rivals, model, turns, table, baseline, history, render, merge, sweep, fetch, support)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from reports.decode import decode
-from reports.json_lines import Line, json_lines
-from reports.results import STATUSES, Checkpoint, Comparison, Header, Key, Placed, Run, Summary
+from .decode import decode
+from .json_lines import Line, json_lines
+from .results import STATUSES, Checkpoint, Comparison, Header, Key, Placed, Run, Summary
 
 SCHEMA = 1
 HINT = "write the file with harness --json FILE"

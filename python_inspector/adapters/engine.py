@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from python_inspector.verification import Unsupported
+from ..verification import Unsupported
 
 LAYERS = ("model.embed_tokens", "model.layers.{}", "model.norm")
 """The recorded names of embedding, layers and final norm, in the order of every adapter."""

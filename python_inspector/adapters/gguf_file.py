@@ -9,9 +9,9 @@ import gguf
 import numpy as np
 import torch
 
-from python_inspector.adapters.engine import head_dim, require, rope_theta, windows
-from python_inspector.engines.layouts import interleaved_from_half
-from python_inspector.engines.weights import config_of, weights_of
+from ..engines.layouts import interleaved_from_half
+from ..engines.weights import config_of, weights_of
+from .engine import head_dim, require, rope_theta, windows
 
 ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "gemma2": "gemma2"}
 TYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}

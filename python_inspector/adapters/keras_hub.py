@@ -14,9 +14,9 @@ import keras
 import keras_hub
 import numpy as np
 
-from python_inspector.adapters.engine import Engine, head_dim, require
-from python_inspector.engines.steps import RecordedRun, Step
-from python_inspector.engines.weights import save_model
+from ..engines.steps import RecordedRun, Step
+from ..engines.weights import save_model
+from .engine import Engine, head_dim, require
 
 CLASSES = {
     "llama": "Llama3CausalLM", "mistral": "MistralCausalLM", "qwen2": "QwenCausalLM",

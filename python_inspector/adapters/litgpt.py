@@ -10,7 +10,10 @@ from litgpt import Config
 from litgpt.model import GPT
 from litgpt.scripts import convert_hf_checkpoint as converters
 
-from python_inspector.adapters.engine import (
+from ..engines.capture import capture
+from ..engines.steps import Step
+from ..engines.weights import config_of, weights_of
+from .engine import (
     LAYERS,
     Engine,
     head_dim,
@@ -19,9 +22,6 @@ from python_inspector.adapters.engine import (
     rope_theta,
     windows,
 )
-from python_inspector.engines.capture import capture
-from python_inspector.engines.steps import Step
-from python_inspector.engines.weights import config_of, weights_of
 
 # The product of embedding and scale stands in the model, not in a module: it is what layer 0 has.
 MODULES = dict(

@@ -10,10 +10,10 @@ from typing import Any
 import llama_cpp as cpp
 import numpy as np
 
-from python_inspector.adapters import gguf_file
-from python_inspector.adapters.engine import Engine, require
-from python_inspector.engines.steps import Step
-from python_inspector.engines.weights import config_of
+from ..engines.steps import Step
+from ..engines.weights import config_of
+from . import gguf_file
+from .engine import Engine, require
 
 PLACES = {  # the scaled embedding comes after the other
     "embd": "model.embed_tokens", "inp_embd": "model.embed_tokens",

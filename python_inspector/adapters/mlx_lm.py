@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from mlx_lm.models.cache import make_prompt_cache
 
-from python_inspector.adapters.engine import Engine, require, rope_theta
-from python_inspector.engines.steps import Step
-from python_inspector.engines.weights import config_of, weights_of
+from ..engines.steps import Step
+from ..engines.weights import config_of, weights_of
+from .engine import Engine, require, rope_theta
 
 MODULES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "gemma2": "gemma2"}
 """As its loader chooses them."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from python_inspector.adapters.engine import head_dim, windows
+from .engine import head_dim, windows
 
 NORMS = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
          "post_feedforward_layernorm")  # fmt: skip

@@ -9,10 +9,10 @@ import numpy as np
 import onnxruntime as ort
 import torch
 
-from python_inspector.adapters.engine import Engine, head_dim, require, rope_theta, windows
-from python_inspector.adapters.onnx_graph import Graph
-from python_inspector.engines.steps import Step
-from python_inspector.engines.weights import config_of, weights_of
+from ..engines.steps import Step
+from ..engines.weights import config_of, weights_of
+from .engine import Engine, head_dim, require, rope_theta, windows
+from .onnx_graph import Graph
 
 
 def engine(recording: Path | str) -> Engine:

@@ -13,10 +13,10 @@ import numpy as np
 from tinygrad import Tensor, dtypes
 from tinygrad.llm.model import Transformer
 
-from python_inspector.adapters import gguf_file
-from python_inspector.adapters.engine import Engine, require
-from python_inspector.engines.steps import Step
-from python_inspector.engines.weights import config_of
+from ..engines.steps import Step
+from ..engines.weights import config_of
+from . import gguf_file
+from .engine import Engine, require
 
 
 def model(recording: Path | str) -> tuple[Any, tuple[str, ...]]:

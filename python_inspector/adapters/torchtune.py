@@ -15,10 +15,10 @@ from torchtune.models.mistral._component_builders import mistral
 from torchtune.models.qwen2._component_builders import qwen2
 from torchtune.models.qwen2._convert_weights import qwen2_hf_to_tune
 
-from python_inspector.adapters.engine import LAYERS, Engine, head_dim, require, rope_theta
-from python_inspector.engines.capture import capture
-from python_inspector.engines.steps import Step
-from python_inspector.engines.weights import config_of, weights_of
+from ..engines.capture import capture
+from ..engines.steps import Step
+from ..engines.weights import config_of, weights_of
+from .engine import LAYERS, Engine, head_dim, require, rope_theta
 
 MODULES = dict(zip(("tok_embeddings", "layers.{}", "norm"), LAYERS, strict=True))
 BUILDERS: dict[str, Any] = {

@@ -18,13 +18,13 @@ from typing import Any
 
 import torch
 
-from python_inspector.cases import run
-from python_inspector.cases.self_check import Checked, check
-from python_inspector.errors import RecordWarning, UsageError
-from python_inspector.format.strict_json import load_json
-from python_inspector.format.validate import RECORDING, validate
-from python_inspector.models.any_tiny import configurations
-from python_inspector.models.inputs import RunPlan
+from ..errors import RecordWarning, UsageError
+from ..format.strict_json import load_json
+from ..format.validate import RECORDING, validate
+from ..models.any_tiny import configurations
+from ..models.inputs import RunPlan
+from . import run
+from .self_check import Checked, check
 
 DTYPES = ("f32", "bf16")
 BATCH, TOKENS, STEPS = 2, 9, 1

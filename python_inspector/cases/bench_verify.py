@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from python_inspector.verification import find_harness
+from ..verification import find_harness
 
 GOAL = 0.1
 """Verifying must take less than this share of Python's time."""
@@ -22,9 +22,9 @@ GOAL = 0.1
 
 def run_forwards() -> None:
     """The forwards of every committed recording of a model, without recording them."""
-    from python_inspector.cases import run
-    from python_inspector.cases.model_cases import MODEL_CASES
-    from python_inspector.models.inputs import run_model
+    from ..models.inputs import run_model
+    from . import run
+    from .model_cases import MODEL_CASES
 
     for case in MODEL_CASES:
         model = run.load_model(case.source)

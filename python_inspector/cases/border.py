@@ -17,18 +17,18 @@ from typing import Any
 
 import torch
 
-from python_inspector.cases.run import Where
-from python_inspector.errors import FormatError
-from python_inspector.format.block_table import BLOCKS
-from python_inspector.format.generator import UNIT, Generator, generate
-from python_inspector.format.recording import TORCH_DTYPES
-from python_inspector.format.sampled import Sampling
-from python_inspector.format.summary import Summary
-from python_inspector.models.sizes import SIZES
-from python_inspector.oracle.replay import aside
-from python_inspector.recorder import session
-from python_inspector.recorder.recorder import Recorder
-from python_inspector.taps.options import COMPONENTS
+from ..errors import FormatError
+from ..format.block_table import BLOCKS
+from ..format.generator import UNIT, Generator, generate
+from ..format.recording import TORCH_DTYPES
+from ..format.sampled import Sampling
+from ..format.summary import Summary
+from ..models.sizes import SIZES
+from ..oracle.replay import aside
+from ..recorder import session
+from ..recorder.recorder import Recorder
+from ..taps.options import COMPONENTS
+from .run import Where
 
 SOURCE = "shape:"
 NORM_SPREAD = -17
@@ -210,7 +210,7 @@ def build(subject: Subject) -> Parts:
 
 def _part(name: str, config: Any, dtype: torch.dtype) -> torch.nn.Module:
     """A part by name; its weights are allocated, not drawn. A rotary embedding stays float32."""
-    from python_inspector.compatibility import no_init_weights
+    from ..compatibility import no_init_weights
 
     file = modeling_file(config.model_type)
     prefix = {"llama": "Llama", "gemma2": "Gemma2", "zamba2": "Zamba2"}[config.model_type]

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from python_inspector.cases import border_steps as do
-from python_inspector.cases.border import EPSILONS, Step, Subject, record_parts
-from python_inspector.cases.run import Where
-from python_inspector.format.sampled import Sampling
-from python_inspector.format.summary import Summary
+from ..format.sampled import Sampling
+from ..format.summary import Summary
+from . import border_steps as do
+from .border import EPSILONS, Step, Subject, record_parts
+from .run import Where
 
 LIMIT = 1_500_000
 """Bytes of one border recording."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from python_inspector.cases.border import Stage, Step, attention_module
-from python_inspector.format.generator import UNIT
+from ..format.generator import UNIT
+from .border import Stage, Step, attention_module
 
 FAR = 700
 """A first position at which float32 angles cost many ulps."""

@@ -6,9 +6,9 @@ import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from python_inspector.cases.bug_survey import Alarm, Found, Survey
-from python_inspector.oracle.bugs import KINDS
-from python_inspector.oracle.resolution import Fate
+from ..oracle.bugs import KINDS
+from ..oracle.resolution import Fate
+from .bug_survey import Alarm, Found, Survey
 
 _LISTED = 6
 """Survivors that are named."""

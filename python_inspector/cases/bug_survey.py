@@ -17,19 +17,19 @@ from typing import Any
 
 import torch
 
-from python_inspector import interrupts
-from python_inspector.errors import RecordWarning
-from python_inspector.models.any_tiny import build_any
-from python_inspector.oracle.bugs import Bug
-from python_inspector.oracle.judgement import Judgement
-from python_inspector.oracle.planting import Rounded, chosen, listing_of, plant
-from python_inspector.oracle.replay import Again, Runner, run_as_it_is, run_lifted, run_rounded
-from python_inspector.oracle.reruns import Reruns
-from python_inspector.oracle.resolution import Fate, fate_of
-from python_inspector.oracle.sites import under
-from python_inspector.oracle.variants import VARIANTS, run_in_float32, sdpa_for_eager
-from python_inspector.recorder.session import record
-from python_inspector.taps.calls import Block
+from .. import interrupts
+from ..errors import RecordWarning
+from ..models.any_tiny import build_any
+from ..oracle.bugs import Bug
+from ..oracle.judgement import Judgement
+from ..oracle.planting import Rounded, chosen, listing_of, plant
+from ..oracle.replay import Again, Runner, run_as_it_is, run_lifted, run_rounded
+from ..oracle.reruns import Reruns
+from ..oracle.resolution import Fate, fate_of
+from ..oracle.sites import under
+from ..oracle.variants import VARIANTS, run_in_float32, sdpa_for_eager
+from ..recorder.session import record
+from ..taps.calls import Block
 
 DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
 """bf16 first: what survives there is also planted in float32."""

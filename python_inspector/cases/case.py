@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from python_inspector.cases import run
-from python_inspector.cases.run import Source, What, Where
-from python_inspector.format.summary import Summary
-from python_inspector.models.inputs import RunPlan, pad_left
+from ..format.summary import Summary
+from ..models.inputs import RunPlan, pad_left
+from . import run
+from .run import Source, What, Where
 
 BATCH, TOKENS, PREFILL, STEPS = 2, 15, 11, 4
 LEFT_PAD = (3, 0)

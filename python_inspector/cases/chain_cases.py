@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from python_inspector.cases.case import Case, decode_of, padded_decode_of, whole
-from python_inspector.cases.run import What
+from .case import Case, decode_of, padded_decode_of, whole
+from .run import What
 
 ROTARY = ("linear", "llama3", "yarn", "yarn-exact", "yarn-long", "yarn-mscale", "longrope",
           "dynamic")  # fmt: skip

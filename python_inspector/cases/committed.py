@@ -14,16 +14,16 @@ from typing import Any
 
 import torch
 
-from python_inspector.cases import border_cases
-from python_inspector.cases.border_cases import BORDER_CASES, BorderCase
-from python_inspector.cases.case import Case
-from python_inspector.cases.model_cases import MODEL_CASES
-from python_inspector.cases.run import Where
-from python_inspector.errors import FormatError
-from python_inspector.format.folders import replace_folder
-from python_inspector.format.show import format_bytes
-from python_inspector.format.strict_json import load_json
-from python_inspector.format.validate import RECORDING, find_recordings, validate
+from ..errors import FormatError
+from ..format.folders import replace_folder
+from ..format.show import format_bytes
+from ..format.strict_json import load_json
+from ..format.validate import RECORDING, find_recordings, validate
+from . import border_cases
+from .border_cases import BORDER_CASES, BorderCase
+from .case import Case
+from .model_cases import MODEL_CASES
+from .run import Where
 
 CASE_LIMIT = 2_500_000
 TOTAL_LIMIT = 60_000_000

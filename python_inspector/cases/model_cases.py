@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from python_inspector.cases.case import (
+from ..taps.options import COMPONENTS
+from .case import (
     Case,
     Plan,
     calls,
@@ -18,10 +19,9 @@ from python_inspector.cases.case import (
     static,
     whole,
 )
-from python_inspector.cases.chain_cases import chain_cases
-from python_inspector.cases.run import What
-from python_inspector.cases.zamba2_cases import zamba2_cases
-from python_inspector.taps.options import COMPONENTS
+from .chain_cases import chain_cases
+from .run import What
+from .zamba2_cases import zamba2_cases
 
 # What is left out keeps the tree small: single operations where another recording of the model has
 # them, and layers beyond the first of each kind.

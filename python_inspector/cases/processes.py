@@ -26,10 +26,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from python_inspector import interrupts
-from python_inspector.errors import ProcessError
-from python_inspector.format.folders import left_by_the_dead
-from python_inspector.stretches import Stretch, text_of
+from .. import interrupts
+from ..errors import ProcessError
+from ..format.folders import left_by_the_dead
+from ..stretches import Stretch, text_of
 
 _PATIENCE = 30.0
 """Seconds that one has to keep what is finished when it is told to stop."""

@@ -12,23 +12,23 @@ from typing import Any, Literal
 
 import torch
 
-from python_inspector.errors import FormatError, PlanError, ResumeError
-from python_inspector.format.folders import leftover_bytes
-from python_inspector.format.joined import join
-from python_inspector.format.kept import is_full_disk
-from python_inspector.format.recording import ITEM_SIZES, TORCH_DTYPES
-from python_inspector.format.spool import IN_PLACE
-from python_inspector.format.summary import Summary
-from python_inspector.format.writer import Progress
-from python_inspector.models import accelerator, dispatch, tiny
-from python_inspector.models.dispatch import DeviceMap
-from python_inspector.models.inputs import PAD_ID, RunPlan, random_ids, run_model
-from python_inspector.oracle.replay import is_aside
-from python_inspector.oracle.spread import DEFAULT_RUNS
-from python_inspector.recorder import session
-from python_inspector.recorder.provenance import model_dtype
-from python_inspector.recorder.resume import StretchIsOver
-from python_inspector.stretches import Stretch
+from ..errors import FormatError, PlanError, ResumeError
+from ..format.folders import leftover_bytes
+from ..format.joined import join
+from ..format.kept import is_full_disk
+from ..format.recording import ITEM_SIZES, TORCH_DTYPES
+from ..format.spool import IN_PLACE
+from ..format.summary import Summary
+from ..format.writer import Progress
+from ..models import accelerator, dispatch, tiny
+from ..models.dispatch import DeviceMap
+from ..models.inputs import PAD_ID, RunPlan, random_ids, run_model
+from ..oracle.replay import is_aside
+from ..oracle.spread import DEFAULT_RUNS
+from ..recorder import session
+from ..recorder.provenance import model_dtype
+from ..recorder.resume import StretchIsOver
+from ..stretches import Stretch
 
 TINY = "tiny:"
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from python_inspector.format.model_files import open_files, read_tensor
-from python_inspector.format.recording import as_number
-from python_inspector.format.strict_json import load_json
-from python_inspector.format.validate import RECORDING, broadcast_valid
-from python_inspector.oracle.gate_statistics import Scales, layout_of
+from ..format.model_files import open_files, read_tensor
+from ..format.recording import as_number
+from ..format.strict_json import load_json
+from ..format.validate import RECORDING, broadcast_valid
+from ..oracle.gate_statistics import Scales, layout_of
 
 DEVIATIONS = 10.0
 """As in harness/judge/limits.h: of a statistic's mean over simulated kernels."""

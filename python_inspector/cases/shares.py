@@ -15,9 +15,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from python_inspector.described import DESCRIBED
-from python_inspector.models.gpu_memory import memory_of
-from python_inspector.stretches import Place, Stretch
+from ..described import DESCRIBED
+from ..models.gpu_memory import memory_of
+from ..stretches import Place, Stretch
 
 CORES = 4
 """Of one process: its own, and threads that hash and write."""

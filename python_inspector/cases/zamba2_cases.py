@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from python_inspector.cases.case import (
+from .case import (
     PREFILL,
     Case,
     Plan,
@@ -17,7 +17,7 @@ from python_inspector.cases.case import (
     padded_decode_of,
     whole,
 )
-from python_inspector.cases.run import What
+from .run import What
 
 # Zamba2's layers: linear, hybrid with block 0, linear, hybrid with 1, hybrid with 0 again, linear.
 # Kinds that Zamba2 has in common with other models, and the parts of an adapter, are recorded where

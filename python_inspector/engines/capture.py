@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from python_inspector.engines.layouts import Transform, identity
-from python_inspector.format.operands import Output, output_of, save
+from ..format.operands import Output, output_of, save
+from .layouts import Transform, identity
 
 Target = str | tuple[str, Transform]
 """A recorded name, "model.layers.3", or that with a transform of theirs into the recorded one."""

@@ -7,7 +7,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from python_inspector.errors import UsageError
+from ..errors import UsageError
 
 
 def add_map(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def add_map(parser: argparse.ArgumentParser) -> None:
 
 
 def _map(options: argparse.Namespace) -> int:
-    from python_inspector.engines.mapping import propose
+    from .mapping import propose
 
     model, run = _loaded(options.function)()
     modules, parameters = propose(model, options.recording, run)

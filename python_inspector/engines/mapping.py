@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from python_inspector.engines import layouts
-from python_inspector.format.model_files import open_files, read_tensor
-from python_inspector.format.named_recordings import recording_folder
-from python_inspector.format.strict_json import load_json
+from ..format.model_files import open_files, read_tensor
+from ..format.named_recordings import recording_folder
+from ..format.strict_json import load_json
+from . import layouts
 
 NEAR = 0.05
 """Relative difference up to which an output is taken for the recorded one: an engine may be wrong

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from python_inspector import needs
-from python_inspector.engines.steps import Place, RecordedRun, Step
-from python_inspector.format.operands import Output, output_of, save
-from python_inspector.verdict import Verdict
-from python_inspector.verification import find_harness, judge_with_binary
+from .. import needs
+from ..format.operands import Output, output_of, save
+from ..verdict import Verdict
+from ..verification import find_harness, judge_with_binary
+from .steps import Place, RecordedRun, Step
 
 Model = Callable[..., Any]
 Arrays = dict[str, Any]

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from python_inspector.engines.layouts import Transform, axes, identity, interleaved_from_half
-from python_inspector.engines.layouts import half_from_interleaved as half
-from python_inspector.format.named_recordings import recording_folder
-from python_inspector.format.strict_json import load_json
-from python_inspector.verdict import Verdict
-from python_inspector.verification import Call, verify
+from ..format.named_recordings import recording_folder
+from ..format.strict_json import load_json
+from ..verdict import Verdict
+from ..verification import Call, verify
+from .layouts import Transform, axes, identity, interleaved_from_half
+from .layouts import half_from_interleaved as half
 
 Source = str | Sequence[str] | tuple[str, Transform]
 """Where a weight of theirs comes from: a recorded name, several of which it is the rows of, or one

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from python_inspector.errors import FormatError
-from python_inspector.format.model_files import name_of
-from python_inspector.format.named_recordings import recording_folder
-from python_inspector.format.operands import read
-from python_inspector.format.recording import chained_outputs
-from python_inspector.format.safetensors_file import SafetensorsFile, read_header
-from python_inspector.format.shared_payloads import require_shared
-from python_inspector.format.strict_json import load_json
+from ..errors import FormatError
+from ..format.model_files import name_of
+from ..format.named_recordings import recording_folder
+from ..format.operands import read
+from ..format.recording import chained_outputs
+from ..format.safetensors_file import SafetensorsFile, read_header
+from ..format.shared_payloads import require_shared
+from ..format.strict_json import load_json
 
 
 @dataclass(frozen=True)

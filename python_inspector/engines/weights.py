@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from python_inspector.format.model_files import MODEL_FILE, file_of, open_files
-from python_inspector.format.named_recordings import recording_folder
-from python_inspector.format.operands import read
-from python_inspector.format.strict_json import load_json
+from ..format.model_files import MODEL_FILE, file_of, open_files
+from ..format.named_recordings import recording_folder
+from ..format.operands import read
+from ..format.strict_json import load_json
 
 
 def weights_of(recording: Path | str, arrays: str = "torch") -> dict[str, Any]:
@@ -51,7 +51,7 @@ def transformers_model(recording: Path | str, dtype: Any = None, attention: str 
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from python_inspector.format.recording import TORCH_DTYPES
+    from ..format.recording import TORCH_DTYPES
 
     config = config_of(recording)
     recorded = TORCH_DTYPES[load_json(_folder(recording) / "recording.json")["provenance"]["dtype"]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from python_inspector.errors import RecordError
+from ..errors import RecordError
 
 Named = tuple[torch.Tensor, tuple[str, ...]]
 """A tensor and one axis name per dimension."""

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from python_inspector.errors import FormatError
+from ..errors import FormatError
 
 
 def partials(out: Path) -> list[Path]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from python_inspector.errors import FormatError
+from ..errors import FormatError
 
 KIND = "splitmix64"
 MEAN_OF_SUM = 131070  # of four numbers in [0, 65535]

@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 
-from python_inspector.errors import FormatError
-from python_inspector.format import share
-from python_inspector.format.generator import Generator, generate
-from python_inspector.format.model_files import name_of
-from python_inspector.format.recording import TORCH_DTYPES, Contract
-from python_inspector.format.references import with_keys_of
-from python_inspector.format.safetensors_file import read_header
-from python_inspector.format.writer import RECORDING, RecordingWriter
+from ..errors import FormatError
+from . import share
+from .generator import Generator, generate
+from .model_files import name_of
+from .recording import TORCH_DTYPES, Contract
+from .references import with_keys_of
+from .safetensors_file import read_header
+from .writer import RECORDING, RecordingWriter
 
 WeightOf = Callable[[str], torch.Tensor]
 """From a weight's full HF name to its values."""

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from python_inspector.errors import ResumeError
-from python_inspector.format.folders import partials
-from python_inspector.format.payload import Payload
-from python_inspector.format.spool import CHUNK, Spool
-from python_inspector.format.tensor_table import TENSOR_SPOOL, Key, Promised, Taken, TensorTable
+from ..errors import ResumeError
+from .folders import partials
+from .payload import Payload
+from .spool import CHUNK, Spool
+from .tensor_table import TENSOR_SPOOL, Key, Promised, Taken, TensorTable
 
 JOURNAL = ".journal"
 VERSION = 4

@@ -7,9 +7,9 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from python_inspector.format.folders import disk_bytes
-from python_inspector.format.journal import JOURNAL
-from python_inspector.format.tensor_table import TENSOR_SPOOL
+from .folders import disk_bytes
+from .journal import JOURNAL
+from .tensor_table import TENSOR_SPOOL
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 

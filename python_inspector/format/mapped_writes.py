@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from python_inspector.format.payload import write_all
+from .payload import write_all
 
 
 def write_mapped(file: int, data: memoryview, offset: int) -> None:

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from python_inspector.errors import FormatError
-from python_inspector.format.recording import dtype_name
-from python_inspector.format.safetensors_file import SafetensorsFile, read_header
-from python_inspector.format.shared_payloads import require_shared
+from ..errors import FormatError
+from .recording import dtype_name
+from .safetensors_file import SafetensorsFile, read_header
+from .shared_payloads import require_shared
 
 if TYPE_CHECKING:
     import torch

@@ -6,7 +6,7 @@ import difflib
 import os
 from pathlib import Path
 
-from python_inspector.errors import FormatError
+from ..errors import FormatError
 
 VARIABLE = "PLUMB_FIXTURES"
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from python_inspector.format.recording import ITEM_SIZES
-from python_inspector.format.safetensors_file import SafetensorsFile
+from .recording import ITEM_SIZES
+from .safetensors_file import SafetensorsFile
 
 _ARRAY_DTYPES = {
     "f64": "<f8", "f32": "<f4", "f16": "<f2", "i64": "<i8", "i32": "<i4", "u8": "u1", "bool": "?",

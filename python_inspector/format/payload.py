@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from python_inspector.errors import FormatError
-from python_inspector.format.host_copy import values_on_host
-from python_inspector.format.recording import dtype_name
-from python_inspector.format.safetensors_file import read_header
+from ..errors import FormatError
+from .host_copy import values_on_host
+from .recording import dtype_name
+from .safetensors_file import read_header
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-from python_inspector.errors import FormatError
+from ..errors import FormatError
 
 FORMAT = "plumbline-recording"
 VERSION = 2

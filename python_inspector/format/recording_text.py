@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from python_inspector.format.recording import plain
+from .recording import plain
 
 
 def recording_text(recording: dict[str, Any]) -> str:

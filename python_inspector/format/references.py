@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from python_inspector.errors import FormatError
-from python_inspector.format.recording import AXES, Checkpoint, OutputRef, TensorRef
+from ..errors import FormatError
+from .recording import AXES, Checkpoint, OutputRef, TensorRef
 
 ShapeOf = Callable[[str], tuple[int, ...] | None]
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from python_inspector.errors import FormatError
-from python_inspector.format.recording import ITEM_SIZES
+from ..errors import FormatError
+from .recording import ITEM_SIZES
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +42,7 @@ class SafetensorsFile:
         """A copy of the named tensor."""
         import torch  # here, because headers are read without it, too
 
-        from python_inspector.format.recording import TORCH_DTYPES
+        from .recording import TORCH_DTYPES
 
         entry = self.tensors[name]
         data = bytearray(self._bytes(entry))

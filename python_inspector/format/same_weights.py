@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from python_inspector.errors import ResumeError
-from python_inspector.format.journal import Finished, Leftover, difference
-from python_inspector.format.model_files import ModelFolder
+from ..errors import ResumeError
+from .journal import Finished, Leftover, difference
+from .model_files import ModelFolder
 
 Files = dict[str, dict[str, int]]
 """By path, what changes when a file does."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
-from python_inspector.errors import RecordError
-from python_inspector.format.generator import splitmix64
+from ..errors import RecordError
+from .generator import splitmix64
 
 WIDTH = 16
 TILE = 64

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from python_inspector.errors import ResumeError
-from python_inspector.format.journal import difference, other_run
+from ..errors import ResumeError
+from .journal import difference, other_run
 
 SHARE = ".share"
 RECORDING = "recording.json"

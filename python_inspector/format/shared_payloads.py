@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from python_inspector.errors import FormatError
-from python_inspector.format.recording import ITEM_SIZES
+from ..errors import FormatError
+from .recording import ITEM_SIZES
 
 
 def shared_findings(

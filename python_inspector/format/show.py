@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from python_inspector.errors import FormatError
-from python_inspector.format.recording import as_number
-from python_inspector.format.strict_json import load_json
-from python_inspector.format.validate import RECORDING, json_findings
+from ..errors import FormatError
+from .recording import as_number
+from .strict_json import load_json
+from .validate import RECORDING, json_findings
 
 Json = Mapping[str, Any]
 

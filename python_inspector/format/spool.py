@@ -24,10 +24,10 @@ from typing import Any
 
 import torch
 
-from python_inspector.errors import ResumeError
-from python_inspector.format.host_copy import HostCopy
-from python_inspector.format.mapped_writes import write_mapped
-from python_inspector.format.payload import (
+from ..errors import ResumeError
+from .host_copy import HostCopy
+from .mapped_writes import write_mapped
+from .payload import (
     OutputFile,
     Payload,
     payload_of,
@@ -35,7 +35,7 @@ from python_inspector.format.payload import (
     tensor_bytes,
     write_all,
 )
-from python_inspector.format.recording import ITEM_SIZES
+from .recording import ITEM_SIZES
 
 CHUNK = 1 << 20
 BESIDE = 1 << 20

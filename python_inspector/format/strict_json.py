@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from python_inspector.errors import FormatError
+from ..errors import FormatError
 
 MAX_DEPTH = 64
 

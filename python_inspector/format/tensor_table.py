@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from python_inspector.errors import FormatError
-from python_inspector.format.generator import Generator
-from python_inspector.format.model_files import ModelFolder
-from python_inspector.format.payload import Payload, identity_of, place_of, tensor_bytes
-from python_inspector.format.recording import ITEM_SIZES, dtype_name
-from python_inspector.format.spool import Spool
+from ..errors import FormatError
+from .generator import Generator
+from .model_files import ModelFolder
+from .payload import Payload, identity_of, place_of, tensor_bytes
+from .recording import ITEM_SIZES, dtype_name
+from .spool import Spool
 
 TENSOR_SPOOL, WEIGHT_SPOOL = ".payloads", ".weights"
 

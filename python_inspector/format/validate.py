@@ -17,27 +17,27 @@ from typing import Any
 
 import torch
 
-from python_inspector.errors import FormatError
-from python_inspector.format.block_table import BLOCKS, split_names
-from python_inspector.format.model_files import open_files, read_tensor
-from python_inspector.format.recording import as_number, checkpoint_id
-from python_inspector.format.safetensors_file import SafetensorsFile, read_header
-from python_inspector.format.shared_payloads import shared_findings
-from python_inspector.format.strict_json import load_json
-from python_inspector.format.validate_bugs import (
+from ..errors import FormatError
+from .block_table import BLOCKS, split_names
+from .model_files import open_files, read_tensor
+from .recording import as_number, checkpoint_id
+from .safetensors_file import SafetensorsFile, read_header
+from .shared_payloads import shared_findings
+from .strict_json import load_json
+from .validate_bugs import (
     bug_findings,
     bug_position_findings,
     member_findings,
 )
-from python_inspector.format.validate_chain import chain_findings
-from python_inspector.format.validate_model import (
+from .validate_chain import chain_findings
+from .validate_model import (
     model_findings,
     position_findings,
     trace_findings,
     version_findings,
 )
-from python_inspector.format.validate_sampled import sampled_findings, token_findings
-from python_inspector.format.validate_tensors import table_findings
+from .validate_sampled import sampled_findings, token_findings
+from .validate_tensors import table_findings
 
 RECORDING = "recording.json"
 SCHEMA = resources.files("python_inspector") / "data" / "recording.schema.json"

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from python_inspector.format.recording import as_number
-from python_inspector.format.validate_model import position_findings
+from .recording import as_number
+from .validate_model import position_findings
 
 Json = Mapping[str, Any]
 

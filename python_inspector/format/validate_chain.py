@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from python_inspector.format.recording import MAIN_INPUTS, chained_outputs
+from .recording import MAIN_INPUTS, chained_outputs
 
 
 def chain_findings(checkpoints: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from python_inspector.format.sampled import WIDTH, token_axis
+from .sampled import WIDTH, token_axis
 
 
 def sampled_findings(

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from python_inspector.errors import FormatError
-from python_inspector.format.generator import MOST_BYTES, Generator, generate
-from python_inspector.format.model_files import file_of, name_of
-from python_inspector.format.payload import tensor_bytes
-from python_inspector.format.recording import ITEM_SIZES, TORCH_DTYPES
-from python_inspector.format.safetensors_file import SafetensorsFile
+from ..errors import FormatError
+from .generator import MOST_BYTES, Generator, generate
+from .model_files import file_of, name_of
+from .payload import tensor_bytes
+from .recording import ITEM_SIZES, TORCH_DTYPES
+from .safetensors_file import SafetensorsFile
 
 
 def table_findings(

@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
-from python_inspector.errors import FormatError, RecordError, ResumeError
-from python_inspector.format import share
-from python_inspector.format.folders import replace_folder, require_place, sweep
-from python_inspector.format.generator import Generator
-from python_inspector.format.journal import (
+from ..errors import FormatError, RecordError, ResumeError
+from . import share
+from .folders import replace_folder, require_place, sweep
+from .generator import Generator
+from .journal import (
     JOURNAL,
     Additions,
     Finished,
@@ -30,27 +30,27 @@ from python_inspector.format.journal import (
     find_leftover,
     taken_of,
 )
-from python_inspector.format.kept import (
+from .kept import (
     is_full_disk,
     lost,
     name_full_disk,
     what_is_kept,
     what_is_lost,
 )
-from python_inspector.format.model_files import ModelFolder
-from python_inspector.format.payload import OutputFile, require_same_weights
-from python_inspector.format.recording import (
+from .model_files import ModelFolder
+from .payload import OutputFile, require_same_weights
+from .recording import (
     FORMAT,
     VERSION,
     Checkpoint,
     Contract,
     plain,
 )
-from python_inspector.format.recording_text import recording_text
-from python_inspector.format.references import require_stored, with_keys_of
-from python_inspector.format.same_weights import WeightsBefore, files_of, weights_before
-from python_inspector.format.summary import Summary
-from python_inspector.format.tensor_table import TensorTable, Weight
+from .recording_text import recording_text
+from .references import require_stored, with_keys_of
+from .same_weights import WeightsBefore, files_of, weights_before
+from .summary import Summary
+from .tensor_table import TensorTable, Weight
 
 RECORDING = "recording.json"
 TENSORS = "tensors.safetensors"

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 import torch
 
-from python_inspector.format.host_copy import is_host, is_on_host_too
+from ..format.host_copy import is_host, is_on_host_too
 
 _COPIES = 4
 """Weights that are read from their file and copied at once."""

@@ -16,7 +16,7 @@ from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.glm.modeling_glm import apply_rotary_pos_emb
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, eager_attention_forward
 
-from python_inspector.compatibility import PreTrainedConfig, attention_function
+from ..compatibility import PreTrainedConfig, attention_function
 
 SMALL = 2.0**-9
 """Scale of the activations of the small norms: their mean square is of the order of eps."""

@@ -12,7 +12,7 @@ from transformers.modeling_outputs import CausalLMOutput
 from transformers.models.clip.modeling_clip import _get_vector_norm
 from transformers.models.mixtral.modeling_mixtral import MixtralTopKRouter
 
-from python_inspector.compatibility import PreTrainedConfig
+from ..compatibility import PreTrainedConfig
 
 
 class ComponentsConfig(PreTrainedConfig):

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from python_inspector.compatibility import positions_of_mask
-from python_inspector.errors import PlanError
-from python_inspector.models.dispatch import input_device
+from ..compatibility import positions_of_mask
+from ..errors import PlanError
+from .dispatch import input_device
 
 FIRST_RANDOM_ID = 3
 PAD_ID = 0

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from python_inspector.models import dispatch
+from . import dispatch
 
 
 def first_names(model: torch.nn.Module) -> dict[str, str]:

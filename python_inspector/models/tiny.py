@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from python_inspector.compatibility import check_model_type
-from python_inspector.errors import UnknownModelError
-from python_inspector.models.any_tiny import build_any, configurations
+from ..compatibility import check_model_type
+from ..errors import UnknownModelError
+from .any_tiny import build_any, configurations
 
 GAIN = 1.4
 ZAMBA2_GAIN = 0.7
@@ -270,11 +270,11 @@ def build(
     if full not in MODELS:
         return build_any(full, dtype, attention, seed)
     if entry.model_type == "blocks":
-        from python_inspector.models.blocks_model import build_blocks
+        from .blocks_model import build_blocks
 
         model = build_blocks(dtype, attention, dict(entry.config))
     elif entry.model_type == "components":
-        from python_inspector.models.components_model import build_components
+        from .components_model import build_components
 
         model = build_components(dtype)
     else:

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from python_inspector.format.host_copy import is_host
-from python_inspector.oracle.grouped import grouped_product
-from python_inspector.oracle.narrow_product import is_narrow, narrow_product
-from python_inspector.oracle.simulation import Noise, product
+from ..format.host_copy import is_host
+from .grouped import grouped_product
+from .narrow_product import is_narrow, narrow_product
+from .simulation import Noise, product
 
 U = 2.0**-24
 """Unit roundoff of float32."""

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from python_inspector.oracle.arithmetic import DRIFT, FUNCTIONS, U, of_sum
-from python_inspector.oracle.simulation import Operands, Simulation
+from .arithmetic import DRIFT, FUNCTIONS, U, of_sum
+from .simulation import Operands, Simulation
 
 BLOCK = 512
 """Keys that torch's CPU kernel takes at once; a GPU's take fewer, which moves roundings of weights.

@@ -14,8 +14,8 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from python_inspector.oracle.narrow_product import is_narrow, product_of_stack
-from python_inspector.oracle.simulation import product
+from .narrow_product import is_narrow, product_of_stack
+from .simulation import product
 
 aten = torch.ops.aten
 

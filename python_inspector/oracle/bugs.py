@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from python_inspector.format.axes import broadcast_shape
-from python_inspector.oracle.arithmetic import terms
-from python_inspector.oracle.attention_model import is_attention
-from python_inspector.oracle.sites import ACTIVATIONS, Seen, Site, floats
+from ..format.axes import broadcast_shape
+from .arithmetic import terms
+from .attention_model import is_attention
+from .sites import ACTIVATIONS, Seen, Site, floats
 
 KINDS = ("skip", "constant", "shift", "last term", "rounding", "swap", "index", "sign")
 

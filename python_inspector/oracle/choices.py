@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from python_inspector.oracle.given import Choice, Follow, selection_axis
-from python_inspector.oracle.simulation import Operands
+from .given import Choice, Follow, selection_axis
+from .simulation import Operands
 
 TIMES = 4.0
 """Deviations that either value may be off by: RMS over the simulated kernels, of an element or of

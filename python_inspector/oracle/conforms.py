@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from python_inspector.format.strict_json import load_json
-from python_inspector.format.validate import RECORDING, find_recordings
+from ..format.strict_json import load_json
+from ..format.validate import RECORDING, find_recordings
 
 LEAST = 8
 """Differing bits that do not count."""

@@ -19,7 +19,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from python_inspector.format.axes import broadcast_shape
+from ..format.axes import broadcast_shape
 
 aten = torch.ops.aten
 

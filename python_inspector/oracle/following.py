@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from python_inspector.format.recording import as_number
-from python_inspector.oracle.gate_statistics import Layout
+from ..format.recording import as_number
+from .gate_statistics import Layout
 
 BASE, GROWTH, COUNT, SIGMAS, LEAST = 0.003, 3.0, 8.0, 3.0, 64
 OF_LARGEST, DEVIATIONS = 3.0, 10.0

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import torch
 
-from python_inspector.format.host_copy import is_host
-from python_inspector.oracle.gate_statistics import Figures, Layout, Scales
-from python_inspector.oracle.simulation import NARROW
+from ..format.host_copy import is_host
+from .gate_statistics import Figures, Layout, Scales
+from .simulation import NARROW
 
 
 def statistics(scales: Scales, y: torch.Tensor) -> Figures:

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from python_inspector.format.recording import as_number
-from python_inspector.oracle.following import Family
-from python_inspector.oracle.gate_statistics import Scales
+from ..format.recording import as_number
+from .following import Family
+from .gate_statistics import Scales
 
 NARROW = (torch.float16, torch.bfloat16)
 UNITS = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}

@@ -20,9 +20,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from python_inspector.compatibility import can_decompose, decomposed
-from python_inspector.oracle.dispatch import DispatchMode
-from python_inspector.oracle.grouped import is_grouped
+from ..compatibility import can_decompose, decomposed
+from .dispatch import DispatchMode
+from .grouped import is_grouped
 
 aten = torch.ops.aten
 

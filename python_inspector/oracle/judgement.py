@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from python_inspector.oracle.following import LEAST, NARROW, Way, family_of
-from python_inspector.oracle.gates import UNITS, Gates
-from python_inspector.oracle.members import Member, members_of
-from python_inspector.oracle.planting import (
+from .following import LEAST, NARROW, Way, family_of
+from .gates import UNITS, Gates
+from .members import Member, members_of
+from .planting import (
     MOST_BUGS,
     WORK,
     Plantation,
@@ -20,8 +20,8 @@ from python_inspector.oracle.planting import (
     listing_of,
     plant,
 )
-from python_inspector.oracle.replay import Again, run_rounded
-from python_inspector.oracle.spread import Judged, Outputs, Simulated, spreads_of_kinds
+from .replay import Again, run_rounded
+from .spread import Judged, Outputs, Simulated, spreads_of_kinds
 
 RUNS_FOR_MEMBERS = 180
 """Of the code, to find the members of its outputs: two dozen ways, nine of them simulated."""

@@ -29,10 +29,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
-from python_inspector.compatibility import decomposed
-from python_inspector.oracle.contraction import Products
-from python_inspector.oracle.dispatch import DispatchMode, plain_arithmetic
-from python_inspector.oracle.given import (
+from ..compatibility import decomposed
+from .contraction import Products
+from .dispatch import DispatchMode, plain_arithmetic
+from .given import (
     QUANTISED,
     Replay,
     UnliftableError,
@@ -40,8 +40,8 @@ from python_inspector.oracle.given import (
     is_choice,
     is_opaque,
 )
-from python_inspector.oracle.grouped import grouped_product, is_grouped
-from python_inspector.oracle.simulation import large
+from .grouped import grouped_product, is_grouped
+from .simulation import large
 
 aten = torch.ops.aten
 

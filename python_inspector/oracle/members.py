@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from python_inspector.oracle.following import COUNT, LEAST, NARROW, ONCE, bits_limit
-from python_inspector.oracle.gates import Gates
-from python_inspector.oracle.planting import Rounded
-from python_inspector.oracle.replay import Again, run_rounded
-from python_inspector.oracle.simulation import Normals, Simulation, TooLargeError
-from python_inspector.oracle.sites import Seen, Site, Walk, under
-from python_inspector.oracle.spread import Outputs, stack_of, summaries
+from .following import COUNT, LEAST, NARROW, ONCE, bits_limit
+from .gates import Gates
+from .planting import Rounded
+from .replay import Again, run_rounded
+from .simulation import Normals, Simulation, TooLargeError
+from .sites import Seen, Site, Walk, under
+from .spread import Outputs, stack_of, summaries
 
 MOST_MEMBERS = 9
 """Of one output."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import torch
 
-from python_inspector.format.host_copy import is_host
-from python_inspector.oracle.simulation import NARROW, product
+from ..format.host_copy import is_host
+from .simulation import NARROW, product
 
 _TO_FLOAT32 = getattr(torch.ops.aten.mm, "dtype", None) if torch.version.cuda else None
 

@@ -17,13 +17,13 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from python_inspector.format.axes import Named
-from python_inspector.oracle.bugs import Bug, bugs_of
-from python_inspector.oracle.gates import CERTAIN, Gates
-from python_inspector.oracle.replay import Again, Runner, run_rounded
-from python_inspector.oracle.simulation import Normals, Simulation
-from python_inspector.oracle.sites import Seen, Walk, under
-from python_inspector.oracle.spread import Outputs
+from ..format.axes import Named
+from .bugs import Bug, bugs_of
+from .gates import CERTAIN, Gates
+from .replay import Again, Runner, run_rounded
+from .simulation import Normals, Simulation
+from .sites import Seen, Walk, under
+from .spread import Outputs
 
 MOST_BUGS = 40
 """Of one call."""

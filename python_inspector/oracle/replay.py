@@ -23,17 +23,17 @@ from torch.utils._pytree import tree_leaves
 from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.utils import ModelOutput
 
-from python_inspector.compatibility import (
+from ..compatibility import (
     LinearAttentionCacheLayerMixin,
     PreTrainedConfig,
     collectors_off,
 )
-from python_inspector.models.dispatch import resident
-from python_inspector.oracle.dispatch import unwatched
-from python_inspector.oracle.given import Given, Replay, watched
-from python_inspector.oracle.lift import WIDE, float64_lift, is_low, widen
-from python_inspector.oracle.rounded import rounded_run
-from python_inspector.oracle.simulation import Simulation
+from ..models.dispatch import resident
+from .dispatch import unwatched
+from .given import Given, Replay, watched
+from .lift import WIDE, float64_lift, is_low, widen
+from .rounded import rounded_run
+from .simulation import Simulation
 
 _aside: ContextVar[bool] = ContextVar("python_inspector_aside", default=False)
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import torch
 
-from python_inspector.format.axes import Named
-from python_inspector.oracle.choices import any_doubt, other_choices, touched
-from python_inspector.oracle.given import Given, GivenError, Replay, UnliftableError
-from python_inspector.oracle.judgement import Judgement
-from python_inspector.oracle.lift import LiftError
-from python_inspector.oracle.replay import (
+from ..format.axes import Named
+from .choices import any_doubt, other_choices, touched
+from .given import Given, GivenError, Replay, UnliftableError
+from .judgement import Judgement
+from .lift import LiftError
+from .replay import (
     Again,
     Rerun,
     run_as_it_is,
@@ -20,8 +20,8 @@ from python_inspector.oracle.replay import (
     run_lifted,
     run_watched,
 )
-from python_inspector.oracle.rounded import RoundedRunError
-from python_inspector.oracle.spread import Outputs, Simulated, simulate
+from .rounded import RoundedRunError
+from .spread import Outputs, Simulated, simulate
 
 Settle = Callable[[Rerun, Given], None]
 """Tells a block what a watched run of its call used and changed."""

@@ -12,14 +12,14 @@ from enum import Enum
 
 import torch
 
-from python_inspector.format.recording import as_number
-from python_inspector.oracle.bugs import Bug
-from python_inspector.oracle.following import NARROW
-from python_inspector.oracle.gates import Gates
-from python_inspector.oracle.planting import Rounded, with_bug
-from python_inspector.oracle.replay import Again, Runner
-from python_inspector.oracle.simulation import Normals, Simulation
-from python_inspector.oracle.spread import Outputs
+from ..format.recording import as_number
+from .bugs import Bug
+from .following import NARROW
+from .gates import Gates
+from .planting import Rounded, with_bug
+from .replay import Again, Runner
+from .simulation import Normals, Simulation
+from .spread import Outputs
 
 SAME = 1e-12
 """Of the largest |o|: two float64 derivations of one function agree to that."""

@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from python_inspector.compatibility import decomposed
-from python_inspector.format.recording import DTYPES
-from python_inspector.oracle import truncation
-from python_inspector.oracle.arithmetic import (
+from ..compatibility import decomposed
+from ..format.recording import DTYPES
+from . import truncation
+from .arithmetic import (
     FUNCTIONS,
     if_rounded,
     is_rounded,
@@ -32,23 +32,23 @@ from python_inspector.oracle.arithmetic import (
     of_sum,
     terms,
 )
-from python_inspector.oracle.attention_model import all_results, attend, is_attention
-from python_inspector.oracle.batched import batched
-from python_inspector.oracle.choices import doubt
-from python_inspector.oracle.contraction import Contraction, Products
-from python_inspector.oracle.correctly_rounded import is_correctly_rounded
-from python_inspector.oracle.dispatch import DispatchMode, plain_arithmetic
-from python_inspector.oracle.given import (
+from .attention_model import all_results, attend, is_attention
+from .batched import batched
+from .choices import doubt
+from .contraction import Contraction, Products
+from .correctly_rounded import is_correctly_rounded
+from .dispatch import DispatchMode, plain_arithmetic
+from .given import (
     SELECTIONS,
     Replay,
     at_indices,
     is_choice,
     is_opaque,
 )
-from python_inspector.oracle.given import follow as followed
-from python_inspector.oracle.grouped import grouped_product, is_grouped
-from python_inspector.oracle.narrow_product import is_narrow
-from python_inspector.oracle.operations import (
+from .given import follow as followed
+from .grouped import grouped_product, is_grouped
+from .narrow_product import is_narrow
+from .operations import (
     MAKERS,
     MOVES,
     is_inexact,
@@ -56,7 +56,7 @@ from python_inspector.oracle.operations import (
     narrows,
     tensors,
 )
-from python_inspector.oracle.simulation import (
+from .simulation import (
     LOW,
     NARROW,
     Operands,
@@ -64,7 +64,7 @@ from python_inspector.oracle.simulation import (
     product,
     widened,
 )
-from python_inspector.oracle.stored import Dtypes, stored_dtypes
+from .stored import Dtypes, stored_dtypes
 
 aten = torch.ops.aten
 

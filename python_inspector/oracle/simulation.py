@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from python_inspector.format.host_copy import is_host
-from python_inspector.oracle.stacks import Stacks
+from ..format.host_copy import is_host
+from .stacks import Stacks
 
 NARROW = {torch.float16, torch.bfloat16}
 """Dtypes whose outputs are judged by their bits."""

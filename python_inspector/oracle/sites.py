@@ -19,10 +19,10 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 
-from python_inspector.compatibility import decomposed
-from python_inspector.oracle.arithmetic import name_of
-from python_inspector.oracle.dispatch import DispatchMode
-from python_inspector.oracle.replay import Rerun, Runner
+from ..compatibility import decomposed
+from .arithmetic import name_of
+from .dispatch import DispatchMode
+from .replay import Rerun, Runner
 
 CHOOSING_VIEWS = {"slice", "narrow", "select", "split", "split_with_sizes", "chunk", "unbind"}
 _UNWRITTEN = {

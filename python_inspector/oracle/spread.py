@@ -14,21 +14,21 @@ from typing import Any
 
 import torch
 
-from python_inspector.format.axes import Named
-from python_inspector.format.host_copy import is_host
-from python_inspector.format.sampled import WIDTH, sign_vectors
-from python_inspector.oracle import truncation
-from python_inspector.oracle.fused_statistics import statistics
-from python_inspector.oracle.gate_statistics import (
+from ..format.axes import Named
+from ..format.host_copy import is_host
+from ..format.sampled import WIDTH, sign_vectors
+from . import truncation
+from .fused_statistics import statistics
+from .gate_statistics import (
     Figures,
     Layout,
     Scales,
     layout_of,
     sketch_errors,
 )
-from python_inspector.oracle.given import Given
-from python_inspector.oracle.replay import Again, Twin, run_rounded
-from python_inspector.oracle.simulation import NARROW, Normals, Simulation, TooLargeError
+from .given import Given
+from .replay import Again, Twin, run_rounded
+from .simulation import NARROW, Normals, Simulation, TooLargeError
 
 DEFAULT_RUNS = 16
 _ROOM = 1 << 28

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from python_inspector.format.host_copy import is_host
-from python_inspector.oracle.simulation import Operands, Simulation
+from ..format.host_copy import is_host
+from .simulation import Operands, Simulation
 
 BLOCK = 16
 LEAST_TERMS = 1024

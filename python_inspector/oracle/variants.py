@@ -14,10 +14,10 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_map
 
-from python_inspector.compatibility import decomposed
-from python_inspector.oracle.arithmetic import name_of
-from python_inspector.oracle.dispatch import DispatchMode
-from python_inspector.oracle.replay import Rerun, aside
+from ..compatibility import decomposed
+from .arithmetic import name_of
+from .dispatch import DispatchMode
+from .replay import Rerun, aside
 
 aten = torch.ops.aten
 _LOW = (torch.float32, torch.float16, torch.bfloat16)

@@ -7,16 +7,16 @@ from collections.abc import Collection
 
 import torch
 
-from python_inspector.format.recording import BugRef, MemberRef
-from python_inspector.format.sampled import is_sampled
-from python_inspector.format.writer import RecordingWriter
-from python_inspector.oracle.judgement import Judgement, Output, judgement
-from python_inspector.oracle.replay import Again, run_as_it_is, run_rounded
-from python_inspector.oracle.reruns import Reruns
-from python_inspector.oracle.spread import judged
-from python_inspector.recorder.outputs import aligned
-from python_inspector.taps.calls import Block
-from python_inspector.taps.options import Options
+from ..format.recording import BugRef, MemberRef
+from ..format.sampled import is_sampled
+from ..format.writer import RecordingWriter
+from ..oracle.judgement import Judgement, Output, judgement
+from ..oracle.replay import Again, run_as_it_is, run_rounded
+from ..oracle.reruns import Reruns
+from ..oracle.spread import judged
+from ..taps.calls import Block
+from ..taps.options import Options
+from .outputs import aligned
 
 
 def judgement_of(

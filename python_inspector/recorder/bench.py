@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
-from python_inspector.errors import RecordWarning
-from python_inspector.format.summary import Summary
-from python_inspector.recorder.session import record
+from ..errors import RecordWarning
+from ..format.summary import Summary
+from .session import record
 
 SIZES: dict[str, Any] = {
     "hidden_size": 512,

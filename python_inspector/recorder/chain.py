@@ -21,13 +21,13 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 from transformers.cache_utils import Cache
 
-from python_inspector.errors import RecordError
-from python_inspector.format.axes import Named
-from python_inspector.format.recording import MAIN_INPUTS, chained_outputs
-from python_inspector.oracle.lift import widen
-from python_inspector.oracle.replay import Memo, run_lifted
-from python_inspector.taps.calls import Block, bound_arguments
-from python_inspector.taps.rope import STATEFUL
+from ..errors import RecordError
+from ..format.axes import Named
+from ..format.recording import MAIN_INPUTS, chained_outputs
+from ..oracle.lift import widen
+from ..oracle.replay import Memo, run_lifted
+from ..taps.calls import Block, bound_arguments
+from ..taps.rope import STATEFUL
 
 _RESIDUAL_STREAM = re.compile(r"|\w+|\w+\.\d+(\.mamba_decoder)?")
 """Paths in the decoder whose calls carry the residual stream."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from python_inspector.errors import RecordError
+from ..errors import RecordError
 
 
 @dataclass

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from python_inspector.compatibility import model_warnings, rope_init_function
-from python_inspector.errors import RecordError
-from python_inspector.models import dispatch
-from python_inspector.taps import Taps
+from ..compatibility import model_warnings, rope_init_function
+from ..errors import RecordError
+from ..models import dispatch
+from ..taps import Taps
 
 _TORCH_ATTENTION = ("eager", "sdpa")
 _RELATIVE_ROUNDING = (

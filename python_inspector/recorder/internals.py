@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from python_inspector.format.axes import QUERY, REPEATED, SCORES, Named, by_dimensions
-from python_inspector.oracle.dispatch import WatchingMode
-from python_inspector.oracle.replay import is_aside
-from python_inspector.recorder.recorder import Recorder
-from python_inspector.taps.calls import Block, Frame, only_out
-from python_inspector.taps.components import Component, is_component, record_component
+from ..format.axes import QUERY, REPEATED, SCORES, Named, by_dimensions
+from ..oracle.dispatch import WatchingMode
+from ..oracle.replay import is_aside
+from ..taps.calls import Block, Frame, only_out
+from ..taps.components import Component, is_component, record_component
+from .recorder import Recorder
 
 _KINDS = {
     "matmul": "matmul",

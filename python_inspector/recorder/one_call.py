@@ -15,8 +15,8 @@ from typing import Any, cast
 
 import torch
 
-from python_inspector.errors import RecordError
-from python_inspector.format.recording import (
+from ..errors import RecordError
+from ..format.recording import (
     Checkpoint,
     Contract,
     TensorRef,
@@ -24,16 +24,16 @@ from python_inspector.format.recording import (
     dtype_name,
     plain,
 )
-from python_inspector.format.writer import RecordingWriter
-from python_inspector.oracle.replay import Again, Runner, aside, run_as_it_is
-from python_inspector.oracle.reruns import Reruns, rerun_anything
-from python_inspector.oracle.spread import DEFAULT_RUNS
-from python_inspector.recorder.alternatives import bug_refs, judgement_of, member_refs
-from python_inspector.recorder.outputs import OutputStore
-from python_inspector.recorder.provenance import producer
-from python_inspector.taps.calls import Block, Call, Recorder, bound_arguments
-from python_inspector.taps.generic import GenericCall
-from python_inspector.taps.options import Options
+from ..format.writer import RecordingWriter
+from ..oracle.replay import Again, Runner, aside, run_as_it_is
+from ..oracle.reruns import Reruns, rerun_anything
+from ..oracle.spread import DEFAULT_RUNS
+from ..taps.calls import Block, Call, Recorder, bound_arguments
+from ..taps.generic import GenericCall
+from ..taps.options import Options
+from .alternatives import bug_refs, judgement_of, member_refs
+from .outputs import OutputStore
+from .provenance import producer
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 RANDOM = 0.03

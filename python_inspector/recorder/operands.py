@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from python_inspector.format.axes import Named
-from python_inspector.format.recording import Contract, TensorRef
-from python_inspector.format.writer import RecordingWriter
-from python_inspector.models.parameters import Parameters
-from python_inspector.recorder.provenance import model_dtype
+from ..format.axes import Named
+from ..format.recording import Contract, TensorRef
+from ..format.writer import RecordingWriter
+from ..models.parameters import Parameters
+from .provenance import model_dtype
 
 
 class Operands:

@@ -7,31 +7,31 @@ from typing import Any
 
 import torch
 
-from python_inspector.errors import RecordError
-from python_inspector.format.axes import Named
-from python_inspector.format.host_copy import near
-from python_inspector.format.recording import (
+from ..errors import RecordError
+from ..format.axes import Named
+from ..format.host_copy import near
+from ..format.recording import (
     OutputRef,
     SampledRef,
     SimulatedRef,
     TensorRef,
 )
-from python_inspector.format.sampled import choose_tokens, is_sampled, sketch, take, token_axis
-from python_inspector.format.writer import RecordingWriter
-from python_inspector.oracle.lift import looks_float32
-from python_inspector.oracle.reruns import Reruns, instability
-from python_inspector.oracle.simulation import NARROW
-from python_inspector.oracle.spread import (
+from ..format.sampled import choose_tokens, is_sampled, sketch, take, token_axis
+from ..format.writer import RecordingWriter
+from ..oracle.lift import looks_float32
+from ..oracle.reruns import Reruns, instability
+from ..oracle.simulation import NARROW
+from ..oracle.spread import (
     Simulated,
     judged,
     model_of,
     sketch_of_rows,
     spreads_of_kinds,
 )
-from python_inspector.recorder.difference import difference
-from python_inspector.recorder.spreads import Spreads
-from python_inspector.taps.calls import Block
-from python_inspector.taps.options import Options
+from ..taps.calls import Block
+from ..taps.options import Options
+from .difference import difference
+from .spreads import Spreads
 
 # Kinds whose float64 output fits float32 only if something below the lift computed in float32.
 _NEVER_FLOAT32 = {

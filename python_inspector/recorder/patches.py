@@ -15,18 +15,18 @@ from transformers import masking_utils, modeling_utils
 from transformers.cache_utils import Cache
 from transformers.generation import GenerationMixin
 
-from python_inspector.compatibility import MAKES_POSITIONS, has_positions_method, mask_question
-from python_inspector.format.axes import SCORES, Named
-from python_inspector.oracle.replay import Twin
-from python_inspector.recorder import guards
-from python_inspector.recorder.recorder import Recorder
-from python_inspector.taps.cache import conv_cache, kv_cache, ssm_cache, untapped_kv_cache
-from python_inspector.taps.calls import Block, bound_arguments
-from python_inspector.taps.common import FunctionTap
-from python_inspector.taps.components import position_ids
-from python_inspector.taps.generic import any_function
-from python_inspector.taps.masks import Visibility, from_interface, says_the_same
-from python_inspector.taps.scores import describe_sdpa
+from ..compatibility import MAKES_POSITIONS, has_positions_method, mask_question
+from ..format.axes import SCORES, Named
+from ..oracle.replay import Twin
+from ..taps.cache import conv_cache, kv_cache, ssm_cache, untapped_kv_cache
+from ..taps.calls import Block, bound_arguments
+from ..taps.common import FunctionTap
+from ..taps.components import position_ids
+from ..taps.generic import any_function
+from ..taps.masks import Visibility, from_interface, says_the_same
+from ..taps.scores import describe_sdpa
+from . import guards
+from .recorder import Recorder
 
 _FUSED = FunctionTap("sdpa", describe_sdpa(fused=True))
 _ANY_FUSED = FunctionTap("sdpa_attention_forward", any_function, decorated=True)

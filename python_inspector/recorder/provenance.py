@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from transformers.cache_utils import StaticCache
 
-from python_inspector.compatibility import config_dict
-from python_inspector.errors import RecordError
-from python_inspector.format.host_copy import HostCopy
-from python_inspector.format.payload import tensor_bytes
-from python_inspector.format.recording import DTYPES, dtype_name, plain
-from python_inspector.models import dispatch
-from python_inspector.models.parameters import first_names
-from python_inspector.version import __version__
+from ..compatibility import config_dict
+from ..errors import RecordError
+from ..format.host_copy import HostCopy
+from ..format.payload import tensor_bytes
+from ..format.recording import DTYPES, dtype_name, plain
+from ..models import dispatch
+from ..models.parameters import first_names
+from ..version import __version__
 
 BESIDE = 256 << 20
 """Bytes of a model whose weights are hashed beside the run."""

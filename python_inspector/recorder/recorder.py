@@ -12,35 +12,35 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from python_inspector.errors import RecordWarning
-from python_inspector.format.axes import Named, by_dimensions
-from python_inspector.format.recording import (
+from ..errors import RecordWarning
+from ..format.axes import Named, by_dimensions
+from ..format.recording import (
     ChainedRef,
     Checkpoint,
     OutputRef,
     TensorRef,
     checkpoint_id,
 )
-from python_inspector.format.summary import Summary
-from python_inspector.format.writer import RecordingWriter
-from python_inspector.models import dispatch
-from python_inspector.oracle import truncation
-from python_inspector.oracle.replay import Again, aside, is_aside
-from python_inspector.oracle.reruns import Reruns
-from python_inspector.recorder import provenance
-from python_inspector.recorder.alternatives import bug_refs, member_refs
-from python_inspector.recorder.chain import Chain
-from python_inspector.recorder.difference import difference
-from python_inspector.recorder.operands import Operands
-from python_inspector.recorder.outputs import OutputStore
-from python_inspector.recorder.rerunner import Rerunner
-from python_inspector.recorder.resume import Event, Resume
-from python_inspector.recorder.rows import of_rows
-from python_inspector.taps import Taps
-from python_inspector.taps.calls import Block, Call, Frame, bound_arguments
-from python_inspector.taps.common import FunctionTap, ModuleTap
-from python_inspector.taps.masks import Visibility
-from python_inspector.taps.options import Options, layer_of
+from ..format.summary import Summary
+from ..format.writer import RecordingWriter
+from ..models import dispatch
+from ..oracle import truncation
+from ..oracle.replay import Again, aside, is_aside
+from ..oracle.reruns import Reruns
+from ..taps import Taps
+from ..taps.calls import Block, Call, Frame, bound_arguments
+from ..taps.common import FunctionTap, ModuleTap
+from ..taps.masks import Visibility
+from ..taps.options import Options, layer_of
+from . import provenance
+from .alternatives import bug_refs, member_refs
+from .chain import Chain
+from .difference import difference
+from .operands import Operands
+from .outputs import OutputStore
+from .rerunner import Rerunner
+from .resume import Event, Resume
+from .rows import of_rows
 
 
 class Recorder:

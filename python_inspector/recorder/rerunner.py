@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from python_inspector.oracle.lift import LiftError
-from python_inspector.oracle.replay import Again
-from python_inspector.oracle.reruns import Reruns, rerun, rerun_anything
-from python_inspector.recorder.alternatives import judgement_of
-from python_inspector.taps import Taps
-from python_inspector.taps.calls import Block
-from python_inspector.taps.options import Options
+from ..oracle.lift import LiftError
+from ..oracle.replay import Again
+from ..oracle.reruns import Reruns, rerun, rerun_anything
+from ..taps import Taps
+from ..taps.calls import Block
+from ..taps.options import Options
+from .alternatives import judgement_of
 
 
 class Rerunner:

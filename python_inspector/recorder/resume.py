@@ -18,20 +18,20 @@ from typing import Any
 
 import torch
 
-from python_inspector import interrupts
-from python_inspector.errors import FormatError, ResumeError
-from python_inspector.format.axes import Named
-from python_inspector.format.journal import Additions, Finished
-from python_inspector.format.payload import Payload, tensor_bytes
-from python_inspector.format.recording import dtype_name
-from python_inspector.format.spool import BESIDE
-from python_inspector.format.tensor_table import Weight
-from python_inspector.format.writer import RecordingWriter
-from python_inspector.oracle.given import Given
-from python_inspector.oracle.replay import Again, run_watched
-from python_inspector.recorder.operands import Operands
-from python_inspector.taps.calls import Block
-from python_inspector.taps.options import Options, layer_of
+from .. import interrupts
+from ..errors import FormatError, ResumeError
+from ..format.axes import Named
+from ..format.journal import Additions, Finished
+from ..format.payload import Payload, tensor_bytes
+from ..format.recording import dtype_name
+from ..format.spool import BESIDE
+from ..format.tensor_table import Weight
+from ..format.writer import RecordingWriter
+from ..oracle.given import Given
+from ..oracle.replay import Again, run_watched
+from ..taps.calls import Block
+from ..taps.options import Options, layer_of
+from .operands import Operands
 
 _ADVICE = (
     "run it with the same weights and input, on the same machine and device; if the device does "

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from python_inspector.errors import RecordError
-from python_inspector.format.axes import Named, by_dimensions
-from python_inspector.format.generator import splitmix64
-from python_inspector.format.sampled import TILE
-from python_inspector.oracle.replay import Again, Rerun, Runner, Twin
-from python_inspector.taps.calls import Block
+from ..errors import RecordError
+from ..format.axes import Named, by_dimensions
+from ..format.generator import splitmix64
+from ..format.sampled import TILE
+from ..oracle.replay import Again, Rerun, Runner, Twin
+from ..taps.calls import Block
 
 ROW_WISE = {
     "linear", "rms_norm", "layer_norm", "gated_rms_norm", "embedding", "activation", "softcap",

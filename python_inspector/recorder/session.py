@@ -10,22 +10,22 @@ from typing import Any, Literal
 
 import torch
 
-from python_inspector.compatibility import check_model_type
-from python_inspector.errors import RecordError
-from python_inspector.format.block_table import BLOCKS
-from python_inspector.format.model_files import ModelFolder
-from python_inspector.format.sampled import Sampling
-from python_inspector.format.writer import Progress, RecordingWriter
-from python_inspector.models import dispatch
-from python_inspector.models.parameters import first_names
-from python_inspector.oracle.spread import DEFAULT_RUNS
-from python_inspector.recorder import guards, provenance
-from python_inspector.recorder.internals import OperationMode
-from python_inspector.recorder.patches import function_patches
-from python_inspector.recorder.recorder import Recorder
-from python_inspector.stretches import Stretch
-from python_inspector.taps import taps_for
-from python_inspector.taps.options import Options
+from ..compatibility import check_model_type
+from ..errors import RecordError
+from ..format.block_table import BLOCKS
+from ..format.model_files import ModelFolder
+from ..format.sampled import Sampling
+from ..format.writer import Progress, RecordingWriter
+from ..models import dispatch
+from ..models.parameters import first_names
+from ..oracle.spread import DEFAULT_RUNS
+from ..stretches import Stretch
+from ..taps import taps_for
+from ..taps.options import Options
+from . import guards, provenance
+from .internals import OperationMode
+from .patches import function_patches
+from .recorder import Recorder
 
 _active: ContextVar[tuple[Recorder, ...]] = ContextVar("python_inspector_recorders", default=())
 

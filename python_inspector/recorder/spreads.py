@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from python_inspector.format.host_copy import is_host
-from python_inspector.format.recording import Later
-from python_inspector.models.accelerator import give_back
-from python_inspector.oracle.spread import judged, spreads_of, spreads_of_kinds
+from ..format.host_copy import is_host
+from ..format.recording import Later
+from ..models.accelerator import give_back
+from ..oracle.spread import judged, spreads_of, spreads_of_kinds
 
 MOST = 1 << 10
 """Outputs that wait at most."""

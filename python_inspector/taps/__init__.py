@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from python_inspector.taps import blocks, gemma2, llama, zamba2
-from python_inspector.taps.common import GENERIC, Architecture, FunctionTap, ModuleTap
-from python_inspector.taps.generic import any_call, any_function, or_any_call
+from . import blocks, gemma2, llama, zamba2
+from .common import GENERIC, Architecture, FunctionTap, ModuleTap
+from .generic import any_call, any_function, or_any_call
 
 ARCHITECTURES: dict[str, Architecture] = {
     "llama": llama.TAPS,

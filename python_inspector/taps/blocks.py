@@ -1,6 +1,6 @@
 """The tiny model of models/blocks_model.py: features that LLaMA and Gemma2 do not have."""
 
-from python_inspector.taps.common import (
+from .common import (
     Architecture,
     FunctionTap,
     ModuleTap,
@@ -10,14 +10,14 @@ from python_inspector.taps.common import (
     rms_norm,
     rotary,
 )
-from python_inspector.taps.glue import (
+from .glue import (
     HEAD_CHILDREN,
     LAYER_INTERNALS,
     PACKED_GLU_CHILDREN,
     after_causal_lm,
     after_glu_mlp,
 )
-from python_inspector.taps.scores import EAGER_INTERNALS, describe_sdpa
+from .scores import EAGER_INTERNALS, describe_sdpa
 
 TAPS = Architecture(
     modules={

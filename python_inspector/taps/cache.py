@@ -16,14 +16,14 @@ from transformers.cache_utils import (
     StaticSlidingWindowLayer,
 )
 
-from python_inspector.compatibility import (
+from ..compatibility import (
     LinearAttentionAndFullAttentionLayer,
     LinearAttentionLayer,
 )
-from python_inspector.errors import RecordError
-from python_inspector.format.axes import CACHED, KEY, Named
-from python_inspector.oracle.replay import Twin
-from python_inspector.taps.calls import Block, Call
+from ..errors import RecordError
+from ..format.axes import CACHED, KEY, Named
+from ..oracle.replay import Twin
+from .calls import Block, Call
 
 COLUMNS = ("batch", "channel", "token")
 CONV_STATE = ("batch", "channel", "state")

@@ -11,14 +11,14 @@ from typing import Any, Protocol
 
 import torch
 
-from python_inspector.format.axes import Named, by_dimensions
-from python_inspector.format.recording import TensorRef
-from python_inspector.models.dispatch import Loaded
-from python_inspector.oracle.given import Given
-from python_inspector.oracle.replay import Again, Rerun, Twin
-from python_inspector.oracle.reruns import Reruns
-from python_inspector.taps.masks import Visibility
-from python_inspector.taps.options import Options
+from ..format.axes import Named, by_dimensions
+from ..format.recording import TensorRef
+from ..models.dispatch import Loaded
+from ..oracle.given import Given
+from ..oracle.replay import Again, Rerun, Twin
+from ..oracle.reruns import Reruns
+from .masks import Visibility
+from .options import Options
 
 
 class Recorder(Protocol):

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import torch
 from transformers import activations
 
-from python_inspector.errors import RecordError
-from python_inspector.format.axes import (
+from ..errors import RecordError
+from ..format.axes import (
     CACHED,
     HIDDEN,
     KEY,
@@ -23,9 +23,9 @@ from python_inspector.format.axes import (
     Named,
     by_dimensions,
 )
-from python_inspector.oracle.replay import Twin
-from python_inspector.taps.cache import cache_after, cache_params, cache_state
-from python_inspector.taps.calls import Block, Call, Frame, Internals, Recorder, only_out
+from ..oracle.replay import Twin
+from .cache import cache_after, cache_params, cache_state
+from .calls import Block, Call, Frame, Internals, Recorder, only_out
 
 Rounding = Literal["before", "after"]
 Describe = Callable[[Call], Block | None]

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from python_inspector.format.axes import Named, by_dimensions
-from python_inspector.oracle.replay import Rerun, Runner
-from python_inspector.taps.calls import Block, Recorder, only_out
+from ..format.axes import Named, by_dimensions
+from ..oracle.replay import Rerun, Runner
+from .calls import Block, Recorder, only_out
 
 MOST_DIMENSIONS = 5
 CHANNELS = ("batch", "channel", "token")

@@ -1,7 +1,7 @@
 """Gemma2 (transformers' modeling_gemma2.py): sandwich norms of 1 + weight, scaled embedding,
 softcaps on scores and logits, sliding and full attention in turn."""
 
-from python_inspector.taps.common import (
+from .common import (
     Architecture,
     FunctionTap,
     ModuleTap,
@@ -14,7 +14,7 @@ from python_inspector.taps.common import (
     rms_norm,
     rotary,
 )
-from python_inspector.taps.glue import (
+from .glue import (
     GLU_CHILDREN,
     HEAD_CHILDREN,
     HEAD_INTERNALS,
@@ -22,8 +22,8 @@ from python_inspector.taps.glue import (
     after_causal_lm,
     after_glu_mlp,
 )
-from python_inspector.taps.rope import after_rotary_embedding
-from python_inspector.taps.scores import EAGER_INTERNALS, describe_sdpa
+from .rope import after_rotary_embedding
+from .scores import EAGER_INTERNALS, describe_sdpa
 
 _NORM: tuple[str, int, Rounding] = ("eps", 1, "after")
 

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache
 
-from python_inspector.format.axes import Named, by_dimensions
-from python_inspector.format.recording import DTYPES
-from python_inspector.oracle.given import Given
-from python_inspector.oracle.replay import Rerun, Twin, is_state
-from python_inspector.taps.calls import Block, Call
+from ..format.axes import Named, by_dimensions
+from ..format.recording import DTYPES
+from ..oracle.given import Given
+from ..oracle.replay import Rerun, Twin, is_state
+from .calls import Block, Call
 
 MOST_BUFFER_ELEMENTS = 1 << 20
 """Larger ones are tables that a kernel would make for itself."""

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from python_inspector.format.axes import HIDDEN, by_dimensions
-from python_inspector.oracle.replay import Again, stubbed
-from python_inspector.taps.calls import Block, Frame, Internals, Recorder, only_out
-from python_inspector.taps.common import activation_name, first_argument
+from ..format.axes import HIDDEN, by_dimensions
+from ..oracle.replay import Again, stubbed
+from .calls import Block, Frame, Internals, Recorder, only_out
+from .common import activation_name, first_argument
 
 LOGITS = ("batch", "token", "vocab")
 

@@ -3,7 +3,7 @@ that differ from it by a window or biases, which the shared blocks read from the
 
 from collections.abc import Mapping
 
-from python_inspector.taps.common import (
+from .common import (
     Architecture,
     FunctionTap,
     ModuleTap,
@@ -15,15 +15,15 @@ from python_inspector.taps.common import (
     rms_norm,
     rotary,
 )
-from python_inspector.taps.glue import (
+from .glue import (
     GLU_CHILDREN,
     HEAD_CHILDREN,
     LAYER_INTERNALS,
     after_causal_lm,
     after_glu_mlp,
 )
-from python_inspector.taps.rope import after_rotary_embedding
-from python_inspector.taps.scores import EAGER_INTERNALS, describe_sdpa
+from .rope import after_rotary_embedding
+from .scores import EAGER_INTERNALS, describe_sdpa
 
 _NORM: tuple[str, int, Rounding] = ("variance_epsilon", 0, "before")
 

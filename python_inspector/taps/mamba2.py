@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from python_inspector.format.axes import HIDDEN, Named
-from python_inspector.oracle.replay import Twin
-from python_inspector.taps.cache import (
+from ..format.axes import HIDDEN, Named
+from ..oracle.replay import Twin
+from .cache import (
     CONV_STATE,
     SSM_STATE,
     conv_after,
@@ -26,8 +26,8 @@ from python_inspector.taps.cache import (
     mixer_state,
     ssm_after,
 )
-from python_inspector.taps.calls import Block, Call, only_out
-from python_inspector.taps.common import Rounding, norm_params, weights_of
+from .calls import Block, Call, only_out
+from .common import Rounding, norm_params, weights_of
 
 HEADS = ("batch", "token", "head", "head_dim")
 GROUPS = ("batch", "token", "group", "state")

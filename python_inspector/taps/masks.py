@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from python_inspector.format.axes import Named, broadcast_shape
+from ..format.axes import Named, broadcast_shape
 
 KEYS = ("batch", "kv_token")
 MASK = ("batch", "head", "token", "kv_token")

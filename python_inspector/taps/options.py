@@ -7,8 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from python_inspector.format.sampled import Sampling
-from python_inspector.stretches import Stretch
+from ..format.sampled import Sampling
+from ..stretches import Stretch
 
 COMPOSITES = {
     "attention", "glu_mlp", "decoder_layer", "lm_head", "low_rank_adapter",

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from python_inspector.compatibility import rope_init_function, rope_parameters
-from python_inspector.format.axes import TABLE, Named
-from python_inspector.oracle.replay import Rerun, Runner, Twin
-from python_inspector.taps.calls import Block, Frame, Recorder
-from python_inspector.taps.components import position_ids
+from ..compatibility import rope_init_function, rope_parameters
+from ..format.axes import TABLE, Named
+from ..oracle.replay import Rerun, Runner, Twin
+from .calls import Block, Frame, Recorder
+from .components import position_ids
 
 STATEFUL = ("dynamic", "longrope")
 """Types that recompute inv_freq inside a forward."""

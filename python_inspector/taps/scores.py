@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from python_inspector.format.axes import CACHED, QUERY, SCORES
-from python_inspector.taps.calls import AttentionFacts, Block, Call, Internals, only_out
-from python_inspector.taps.masks import MASK, Visibility, effective, largest_score, says_the_same
+from ..format.axes import CACHED, QUERY, SCORES
+from .calls import AttentionFacts, Block, Call, Internals, only_out
+from .masks import MASK, Visibility, effective, largest_score, says_the_same
 
 OUT = ("batch", "token", "head", "head_dim")
 

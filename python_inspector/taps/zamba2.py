@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from python_inspector.format.axes import HIDDEN, Named, by_dimensions
-from python_inspector.oracle.replay import stubbed
-from python_inspector.taps.calls import Block, Call, Frame, Recorder, only_out
-from python_inspector.taps.common import (
+from ..format.axes import HIDDEN, Named, by_dimensions
+from ..oracle.replay import stubbed
+from .calls import Block, Call, Frame, Recorder, only_out
+from .common import (
     Architecture,
     FunctionTap,
     ModuleTap,
@@ -25,14 +25,14 @@ from python_inspector.taps.common import (
     rotary,
     weights_of,
 )
-from python_inspector.taps.glue import (
+from .glue import (
     HEAD_CHILDREN,
     LAYER_INTERNALS,
     after_causal_lm,
     identity,
     record_glu_activation,
 )
-from python_inspector.taps.mamba2 import (
+from .mamba2 import (
     NORM,
     chunk_scan,
     exact_decay,
@@ -43,8 +43,8 @@ from python_inspector.taps.mamba2 import (
     mixer_params,
     state_update,
 )
-from python_inspector.taps.rope import after_rotary_embedding
-from python_inspector.taps.scores import EAGER_INTERNALS, describe_sdpa
+from .rope import after_rotary_embedding
+from .scores import EAGER_INTERNALS, describe_sdpa
 
 ADAPTERS = "gate_up_proj_adapter_list"
 

@@ -7,11 +7,11 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reports.commands import Commands
+from . import Commands
 
 if TYPE_CHECKING:
-    from reports.history.figures import Checkpoint
-    from reports.results import Key
+    from ..history.figures import Checkpoint
+    from ..results import Key
 
 MOST = 20  # failures that are named
 
@@ -30,9 +30,9 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Writes the baseline; the exit code."""
-    from reports.history import baseline
-    from reports.history.results import read_results
-    from reports.history.sources import at_commit
+    from ..history import baseline
+    from ..history.results import read_results
+    from ..history.sources import at_commit
 
     if options.out.exists():
         raise ValueError(
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _say(failing: dict[Key, Checkpoint], others: int) -> None:
-    from reports.history.words import place
+    from ..history.words import place
 
     counts = Counter(checkpoint.status for checkpoint in failing.values())
     kinds = ", ".join(f"{count} {status}" for status, count in counts.most_common())

@@ -6,8 +6,8 @@ import argparse
 import shlex
 from pathlib import Path
 
-from reports.commands import Commands, UsageError
-from reports.commands.sweep import CACHE
+from . import Commands, UsageError
+from .sweep import CACHE
 
 
 def add(commands: Commands) -> None:
@@ -31,8 +31,8 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Fetches; prints the command that verifies what was fetched."""
-    from reports.fleet.fetch import WEIGHTS, Part, distinct, fetched, recordings_at
-    from reports.fleet.merge import SHARD
+    from ..fleet.fetch import WEIGHTS, Part, distinct, fetched, recordings_at
+    from ..fleet.merge import SHARD
 
     part = None
     if options.shard is not None:

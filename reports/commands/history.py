@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reports.commands import Commands, UsageError
+from . import Commands, UsageError
 
 if TYPE_CHECKING:
-    from reports.history.baseline import Offer
-    from reports.history.store import Store
+    from ..history.baseline import Offer
+    from ..history.store import Store
 
 _SIDES = "a file of harness --json or several (A,B), a baseline, a commit, #RUN or last"
 _FOUND = "only ids in which this regular expression is found"
@@ -94,15 +94,15 @@ def _add_bisect(parser: argparse.ArgumentParser) -> None:
 
 
 def _store(options: argparse.Namespace, create: bool = False) -> Store:
-    from reports.history.sources import database
-    from reports.history.store import Store
+    from ..history.sources import database
+    from ..history.store import Store
 
     return Store(options.db or database(), create)
 
 
 def _measured(options: argparse.Namespace) -> str:
     """The commit that --commit names, or nothing."""
-    from reports.history.sources import commit_of, measured_commit
+    from ..history.sources import commit_of, measured_commit
 
     if not options.commit:
         return ""
@@ -116,7 +116,7 @@ def _measured(options: argparse.Namespace) -> str:
 
 
 def _add(options: argparse.Namespace) -> int:
-    from reports.history.sources import at_commit, read_file
+    from ..history.sources import at_commit, read_file
 
     commit = _measured(options)
     read = [run for path in options.results for run in read_file(path)]
@@ -132,7 +132,7 @@ def _add(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from reports.terminal import printable
+    from ..terminal import printable
 
     for run in _store(options).runs():
         cut = "" if run.complete else "  cut short"
@@ -142,9 +142,9 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from reports.history.sources import find
-    from reports.history.words import place
-    from reports.terminal import printable
+    from ..history.sources import find
+    from ..history.words import place
+    from ..terminal import printable
 
     for run in find(options.which, lambda: _store(options)):
         source = run.provenance
@@ -163,7 +163,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _plot(options: argparse.Namespace) -> int:
-    from reports.history import plot, trend
+    from ..history import plot, trend
 
     if options.out.suffix not in (".svg", ".png"):
         raise UsageError(f"--out {options.out}: name a .svg or a .png")
@@ -176,9 +176,9 @@ def _plot(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from reports.history.compare import Kind, compare
-    from reports.history.sources import find
-    from reports.history.words import in_words
+    from ..history.compare import Kind, compare
+    from ..history.sources import find
+    from ..history.words import in_words
 
     new = find(options.new, lambda: _store(options))
     code = 0
@@ -194,9 +194,9 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _accept(options: argparse.Namespace) -> int:
-    from reports.files import locked
-    from reports.history import baseline
-    from reports.history.sources import at_commit, author, commit_of, find
+    from ..files import locked
+    from ..history import baseline
+    from ..history.sources import at_commit, author, commit_of, find
 
     commit = _measured(options)
     if options.reason and not options.reason.strip():
@@ -226,7 +226,7 @@ def _accept(options: argparse.Namespace) -> int:
 
 def _left(offered: Offer) -> int:
     """Says what was not taken without a reason; the exit code, 1 as compare's for what is worse."""
-    from reports.history.words import place, trend_in_words
+    from ..history.words import place, trend_in_words
 
     for key, (_, why) in sorted(offered.refused.items())[:20]:
         print(f"  not taken, {why}: {place(key)}")
@@ -241,8 +241,8 @@ def _left(offered: Offer) -> int:
 
 
 def _bisect(options: argparse.Namespace) -> int:
-    from reports.history import bisect
-    from reports.history.sources import repository
+    from ..history import bisect
+    from ..history.sources import repository
 
     root = repository()
     plan = bisect.Plan(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from reports.commands import Commands
+from . import Commands
 
 
 def add(commands: Commands) -> None:
@@ -19,8 +19,8 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Merges; the exit code is that of the whole run."""
-    from reports.fleet.merge import merge
-    from reports.fleet.program import find_harness
+    from ..fleet.merge import merge
+    from ..fleet.program import find_harness
 
     summary = merge(options.results, options.out, find_harness(options.harness))
     print(

@@ -7,10 +7,10 @@ import json
 import math
 from pathlib import Path
 
-from reports.commands import Commands, UsageError
-from reports.files import check_writable, replace_text
-from reports.speed import rival_model
-from reports.speed.devices import device_name
+from ..files import check_writable, replace_text
+from ..speed import rival_model
+from ..speed.devices import device_name
+from . import Commands, UsageError
 
 
 def add(commands: Commands) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from reports.commands import Commands, UsageError
+from . import Commands, UsageError
 
 
 def add(commands: Commands) -> None:
@@ -28,9 +28,9 @@ def run(options: argparse.Namespace) -> int:
     """Writes what was asked for; the exit code is 0 also where checkpoints failed."""
     if not (options.html or options.markdown):
         raise UsageError("nothing to write: name --html FILE, --markdown FILE or both")
-    from reports.files import keep_inputs, replace_text
-    from reports.reader import read_runs
-    from reports.render import delta
+    from ..files import keep_inputs, replace_text
+    from ..reader import read_runs
+    from ..render import delta
 
     outputs = [path for path in (options.html, options.markdown) if path]
     if len({path.resolve() for path in outputs}) < len(outputs):
@@ -40,11 +40,11 @@ def run(options: argparse.Namespace) -> int:
     runs = read_runs(options.results)
     compared = delta.compare(runs, options.baseline) if options.baseline else None
     if options.markdown:
-        from reports.render.markdown import markdown
+        from ..render.markdown import markdown
 
         replace_text(options.markdown, markdown(runs, compared))
     if options.html:
-        from reports.render.html import html  # matplotlib only where figures are drawn
+        from ..render.html import html  # matplotlib only where figures are drawn
 
         replace_text(options.html, html(runs, compared))
     for notice in (run.notice for run in runs if run.notice):

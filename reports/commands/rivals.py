@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from reports.commands import Commands, UsageError
-from reports.speed.devices import device_name, unusable
-from reports.speed.shapes import SHAPES, Sizes
+from ..speed.devices import device_name, unusable
+from ..speed.shapes import SHAPES, Sizes
+from . import Commands, UsageError
 
 
 def add(commands: Commands) -> None:
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(
             f"--tokens {options.tokens}, --context {context}: need 1 <= tokens <= context"
         )
-    from reports.speed import rivals  # torch only where it is needed
+    from ..speed import rivals  # torch only where it is needed
 
     problem = unusable(options.device)
     if problem:

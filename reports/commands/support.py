@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reports.commands import Commands
+from . import Commands
 
 _ROOT = Path(__file__).resolve().parents[2]
 _NEVER = {"hip": "compiles"}  # devices that nothing has run on: what is known of them

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from reports.commands import Commands, UsageError
+from . import Commands, UsageError
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "plumbline" / "recordings"
 
@@ -52,8 +52,8 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(
             f"--shards {options.shards}, --retries {options.retries}: need at least 1 and 0"
         )
-    from reports.fleet import sweep
-    from reports.fleet.fetch import distinct, recordings_at
+    from ..fleet import sweep
+    from ..fleet.fetch import distinct, recordings_at
 
     sweep.import_ray()
     weights = options.weights

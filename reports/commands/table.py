@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from reports.commands import Commands
+from . import Commands
 
 
 def add(commands: Commands) -> None:
@@ -17,7 +17,7 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the table; the exit code."""
-    from reports.speed.table import markdown, read_lines
+    from ..speed.table import markdown, read_lines
 
     print(markdown(read_lines(options.files)), end="")
     return 0

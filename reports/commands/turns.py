@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from reports.commands import Commands, UsageError
-from reports.files import check_writable, replace_text
-from reports.speed import turns
-from reports.speed.devices import device_name, unusable
-from reports.speed.shapes import SHAPES, Sizes
+from ..files import check_writable, replace_text
+from ..speed import turns
+from ..speed.devices import device_name, unusable
+from ..speed.shapes import SHAPES, Sizes
+from . import Commands, UsageError
 
 
 def add(commands: Commands) -> None:

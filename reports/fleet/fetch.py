@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urljoin
 
-from reports.fleet.layers import needed
-from reports.fleet.partial import TensorFile, fetch_tensors
-from reports.fleet.ranges import ATTEMPTS, is_remote, local, opened
+from .layers import needed
+from .partial import TensorFile, fetch_tensors
+from .ranges import ATTEMPTS, is_remote, local, opened
 
 HEADER = "recording.json"
 PLAIN = re.compile(r"(?!\.\.?$)[^/\\\x00-\x1f]{1,255}")  # a file name, as recordings may name one

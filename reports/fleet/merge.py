@@ -16,13 +16,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reports.decode import decode
-from reports.files import check_writable, keep_inputs, replacing
-from reports.fleet.program import summary_of
-from reports.fleet.sorting import Record, Sorter
-from reports.json_lines import Line
-from reports.reader import SCHEMA, read_entries
-from reports.results import Header, Placed, Summary
+from ..decode import decode
+from ..files import check_writable, keep_inputs, replacing
+from ..json_lines import Line
+from ..reader import SCHEMA, read_entries
+from ..results import Header, Placed, Summary
+from .program import summary_of
+from .sorting import Record, Sorter
 
 SHARD = re.compile("[1-9][0-9]{0,6}/[1-9][0-9]{0,6}")
 SHARDING = ("shard", "shard-by")  # options of which the whole run has none

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from reports.fleet.ranges import PIECE, copy_range
+from .ranges import PIECE, copy_range
 
 GAP = 64 << 10  # bytes that are fetched along rather than asked around
 GUESS = 1 << 20  # bytes of a header that are fetched at once

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from reports.json_lines import Line
+from ..json_lines import Line
 
 BUILT = Path(__file__).parents[2] / "build" / "cpu" / "bin" / "harness"
 

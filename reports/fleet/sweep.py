@@ -18,12 +18,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from reports.files import check_writable
-from reports.fleet import fetch, layers, partial, program, ranges
-from reports.fleet.fetch import WEIGHTS, Part, RemoteRecording, fetched
-from reports.fleet.merge import merge
-from reports.fleet.program import find_harness
-from reports.results import Summary
+from ..files import check_writable
+from ..results import Summary
+from . import fetch, layers, partial, program, ranges
+from .fetch import WEIGHTS, Part, RemoteRecording, fetched
+from .merge import merge
+from .program import find_harness
 
 SHARDS_PER_UNIT = 4  # so that a node that is faster, or dies, leaves little to wait for
 LOST_SECONDS = 60.0  # that a device may have no node before the sweep ends

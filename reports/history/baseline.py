@@ -13,9 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from reports.files import replace_text
-from reports.history.compare import Comparison, Kind, compare
-from reports.history.figures import (
+from ..files import replace_text
+from ..json_lines import Line, json_lines
+from .compare import Comparison, Kind, compare
+from .figures import (
     Checkpoint,
     Key,
     Provenance,
@@ -26,7 +27,6 @@ from reports.history.figures import (
     texts,
     to_json,
 )
-from reports.json_lines import Line, json_lines
 
 SCHEMA = 2  # 1 had no histograms, and named the device in the runs only
 _DIGITS = 5

@@ -20,9 +20,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from reports.history.results import read_results
-from reports.history.rules import GROWTH
-from reports.terminal import printable
+from ..terminal import printable
+from .results import read_results
+from .rules import GROWTH
 
 _SKIP = 125  # git's: this commit cannot be judged
 _MEASURED = ("pass", "fail", "nondeterministic", "blind")

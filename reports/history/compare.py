@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from reports.history import rules
-from reports.history.figures import Checkpoint, Key, Run
-from reports.history.machine import Moved, moved
-from reports.history.significance import sign_test
-from reports.results import STATUSES
+from ..results import STATUSES
+from . import rules
+from .figures import Checkpoint, Key, Run
+from .machine import Moved, moved
+from .significance import sign_test
 
 TREND_CHANCE = 0.01  # of the sign test over the checkpoints that changed
 TREND_GROWTH = 1.01  # a mean change below a percent is said and does not count

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, NullPool, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
-from reports.history.schema import HistoryError
+from .schema import HistoryError
 
 _PATIENCE_S = 120  # for other writers
 _ADVICE = (

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from reports.json_lines import Line
-from reports.results import Judged, Key
+from ..json_lines import Line
+from ..results import Judged, Key
 
 _NOT_FINITE = ("inf", "-inf", "nan")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from reports.history.figures import Run
+from .figures import Run
 
 _INSTRUCTION_SETS = (
     "baseline", "sse2", "avx2", "avx512", "avx512_bf16", "amx_bf16", "neon", "sve",

@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from reports.files import replace_bytes
-from reports.history.rules import GROWTH
-from reports.history.trend import Course, Courses
+from ..files import replace_bytes
+from .rules import GROWTH
+from .trend import Course, Courses
 
 _COLUMNS = 3
 _PANELS = 24

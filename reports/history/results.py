@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reports import results
-from reports.history.figures import Checkpoint, Key, Output, Provenance, Run, to_json
-from reports.reader import HINT, read_entries
+from .. import results
+from ..reader import HINT, read_entries
+from .figures import Checkpoint, Key, Output, Provenance, Run, to_json
 
 _DIGITS = 5
 

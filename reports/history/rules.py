@@ -10,8 +10,8 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 
-from reports.history.figures import Checkpoint, Output
-from reports.history.significance import mann_whitney
+from .figures import Checkpoint, Output
+from .significance import mann_whitney
 
 GROWTH = 1.5  # of E_T and of every M_A
 GAIN_GROWTH = 2.0  # of |gain|, which

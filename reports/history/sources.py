@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reports.history import baseline
-from reports.history.figures import Run
-from reports.history.results import read_results
+from . import baseline
+from .figures import Run
+from .results import read_results
 
 if TYPE_CHECKING:
-    from reports.history.store import Store  # SQLAlchemy, which files alone do not need
+    from .store import Store  # SQLAlchemy, which files alone do not need
 
 VARIABLE = "PLUMB_HISTORY"
 

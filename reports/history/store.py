@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Row, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from reports.history.database import connect, errors, reading
-from reports.history.figures import (
+from .database import connect, errors, reading
+from .figures import (
     Checkpoint,
     Key,
     Provenance,
@@ -25,7 +25,7 @@ from reports.history.figures import (
     output_to_json,
     to_json,
 )
-from reports.history.schema import HistoryError, checkpoints, prepare, runs
+from .schema import HistoryError, checkpoints, prepare, runs
 
 
 @dataclass(frozen=True)

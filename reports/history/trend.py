@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from reports.history.figures import Key
-from reports.history.store import Error, Store, Stored
-from reports.results import NO_FAILURES
+from ..results import NO_FAILURES
+from .figures import Key
+from .store import Error, Store, Stored
 
 
 @dataclass

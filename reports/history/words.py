@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from reports.history.compare import Comparison, Finding, Kind, Trend
-from reports.history.figures import Key
-from reports.terminal import printable
+from ..terminal import printable
+from .compare import Comparison, Finding, Kind, Trend
+from .figures import Key
 
 _SHOWN = 20
 

@@ -7,12 +7,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reports.history.compare import Finding, Kind, Trend
-from reports.history.compare import compare as compare_runs
-from reports.history.results import kept
-from reports.history.sources import read_file
-from reports.render.words import times
-from reports.results import Checkpoint, Run
+from ..history.compare import Finding, Kind, Trend
+from ..history.compare import compare as compare_runs
+from ..history.results import kept
+from ..history.sources import read_file
+from ..results import Checkpoint, Run
+from .words import times
 
 
 @dataclass(frozen=True)

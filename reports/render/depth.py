@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from reports.render import figures
-from reports.results import Checkpoint, over
+from ..results import Checkpoint, over
+from . import figures
 
 DEEP = 8  # layers from which on a model has a map: what tiny models show, the matrix shows
 MOST_MODELS = 6

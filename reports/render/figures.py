@@ -13,10 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from reports.render.overview import checkpoints, grouped
-from reports.render.svg import BLUE, FAINT, GREEN, INK, LINE, ORANGE, TINT, drawing, short
-from reports.render.words import figure
-from reports.results import ChainRow, Checkpoint, Run, Where
+from ..results import ChainRow, Checkpoint, Run, Where
+from .overview import checkpoints, grouped
+from .svg import BLUE, FAINT, GREEN, INK, LINE, ORANGE, TINT, drawing, short
+from .words import figure
 
 PANEL = 344  # pixels: a phone shows it whole
 SMALL_PANEL = 224

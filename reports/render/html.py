@@ -10,11 +10,11 @@ from importlib import resources
 import jinja2
 from markupsafe import Markup
 
-from reports.render import figures, overview, words
-from reports.render.delta import Delta
-from reports.render.depth import depths
-from reports.render.page_data import page_data
-from reports.results import NO_FAILURES, STATUSES, Checkpoint, Run
+from ..results import NO_FAILURES, STATUSES, Checkpoint, Run
+from . import figures, overview, words
+from .delta import Delta
+from .depth import depths
+from .page_data import page_data
 
 _FOLDER = resources.files("reports.render") / "templates"
 

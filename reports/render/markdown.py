@@ -6,11 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from reports.render import overview
-from reports.render.delta import Delta
-from reports.render.overview import Cell, FailureGroup, LossGroup
-from reports.render.words import overall, percent, plural
-from reports.results import NO_FAILURES, STATUSES, Run
+from ..results import NO_FAILURES, STATUSES, Run
+from . import overview
+from .delta import Delta
+from .overview import Cell, FailureGroup, LossGroup
+from .words import overall, percent, plural
 
 MOST = 20  # groups of failures, groups of losses
 MOST_ROWS = 200  # of the matrix

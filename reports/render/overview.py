@@ -7,8 +7,8 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from reports.render.delta import Change, Delta
-from reports.results import STATUSES, Checkpoint, Gate, Output, Run
+from ..results import STATUSES, Checkpoint, Gate, Output, Run
+from .delta import Change, Delta
 
 Place = tuple[str, str, str]  # block, device, dtype
 K = TypeVar("K", bound=Hashable)

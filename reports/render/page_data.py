@@ -14,8 +14,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from reports.render.delta import Delta
-from reports.results import ChainRow, Checkpoint, Output, Run
+from ..results import ChainRow, Checkpoint, Output, Run
+from .delta import Delta
 
 CHUNK = 200  # checkpoints whose details are parsed at once
 _REPEATS = {"D0": "bit by bit", "D1": "with other bits"}  # by determinism

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from reports.history.compare import Trend
-from reports.results import Gate
+from ..history.compare import Trend
+from ..results import Gate
 
 
 def figure(value: float, digits: int = 2) -> str:

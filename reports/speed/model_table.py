@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reports.json_lines import Line
+from ..json_lines import Line
 
 KEY = ("model", "tokens", "dtype", "device")
 TITLES = (

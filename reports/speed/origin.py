@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from reports.json_lines import Line
+from ..json_lines import Line
 
 SESSION = timedelta(hours=6)  # longer than ci/device.sh takes
 HEADS = ("run", "rival_run")  # whose lines follow them

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from reports.speed.rival_cases import (
+from .rival_cases import (
     TORCH_NAMES,
     Case,
     Function,
@@ -19,7 +19,7 @@ from reports.speed.rival_cases import (
     Way,
     rotate,
 )
-from reports.speed.shapes import Sizes
+from .shapes import Sizes
 
 
 def allowed(sizes: Sizes, window: int | None) -> Tensor:

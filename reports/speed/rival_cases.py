@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from reports.speed.shapes import Shape, Sizes
+from .shapes import Shape, Sizes
 
 Operands = dict[str, Tensor]
 Function = Callable[[Operands], object]

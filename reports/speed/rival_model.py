@@ -22,9 +22,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from reports.json_lines import Line
-from reports.speed.work import Speed, Work
-from reports.speed.worker import Worker
+from ..json_lines import Line
+from .work import Speed, Work
+from .worker import Worker
 
 CONFIGS = resources.files("reports") / "data" / "configs"
 PUBLISHED = {
@@ -65,7 +65,7 @@ class Deadline:
 
 def transformers_model(config: dict[str, Any], work: Work) -> object:
     """The rival, made in the process that runs it: only there torch is needed."""
-    from reports.speed.transformers_model import TransformersModel
+    from .transformers_model import TransformersModel
 
     return TransformersModel(config, work)
 

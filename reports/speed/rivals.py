@@ -22,10 +22,10 @@ from typing import Any, TextIO
 
 import torch
 
-from reports.files import replacing
-from reports.speed import rival_attention, rival_cases
-from reports.speed.rival_cases import TORCH_NAMES, Case, Maker, Operand, Operands, Way
-from reports.speed.shapes import Shape, Sizes
+from ..files import replacing
+from . import rival_attention, rival_cases
+from .rival_cases import TORCH_NAMES, Case, Maker, Operand, Operands, Way
+from .shapes import Shape, Sizes
 
 ROTATE_BYTES = 256 << 20  # of operands in all: more than any cache holds
 MOST_SETS = 4096

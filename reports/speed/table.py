@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from reports.json_lines import Line, json_lines
-from reports.speed import model_table
-from reports.speed.origin import instant, origin_notes
+from ..json_lines import Line, json_lines
+from . import model_table
+from .origin import instant, origin_notes
 
 KEY = ("case", "shape", "tokens", "context", "dtype", "device")
 NEEDED = {

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, StaticCache
 from transformers.cache_utils import StaticLayer, StaticSlidingWindowLayer
 from transformers.utils.logging import disable_progress_bar
 
-from reports.speed.work import Speed, Work
+from .work import Speed, Work
 
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 WARM_STEPS = 3

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from reports.json_lines import Line, json_lines
-from reports.speed.shapes import Sizes
+from ..json_lines import Line, json_lines
+from .shapes import Sizes
 
 
 @dataclass(frozen=True)
