@@ -6,10 +6,12 @@
 #   --out DIR           where results, environment and summary go (default: build/device)
 #   --rival-timeout S   how long one model in turn with transformers may take (default: 240); what
 #                       is not done by then is a gap with this reason
-#   STEP                build verify tests bench models sanitize layers full panel coverage; default: all, in this order
+#   STEP                build verify tests python bench models sanitize layers full panel coverage; default:
+#                       all, in this order
 #
 # verify    every recording on it, fused and composed, alone and in the chain, and in every dtype
 # tests     op tests, attention at the borders of its tiles, more than 2^31 elements, counters, errors
+# python    check(), verify_module(), capture() and recordings of tensors on it, kernels in Triton
 # sanitize  compute-sanitizer's four tools over one small case of each kernel
 # layers    one layer each of Llama-3-8B (4096 tokens) and Gemma-2-2B (4200), recorded here by transformers
 # full      whole models at their real size, recorded and verified (ci/full_size)
@@ -48,8 +50,9 @@ readonly gpu=${visible[${device#cuda:}]:-${device#cuda:}}  # as the driver calls
 readonly on_gpu=(env "CUDA_VISIBLE_DEVICES=$gpu")  # for programs that take the first they see
 readonly bin=build/$preset/bin
 readonly summary=$out/summary.md
-readonly known=(build verify tests bench models sanitize layers full panel coverage)
+readonly known=(build verify tests python bench models sanitize layers full panel coverage)
 readonly shapes=(llama3-8b gemma2-2b) models=(llama3-8b gemma2-2b zamba2-1.2b)
+readonly python_tests=(tests/python/test_{check,triton,draw,any_call,verify_module,module_verdicts,foreign_kernels}.py)
 declare -rA layer_tokens=([llama3-8b]=4096 [gemma2-2b]=4200)  # beyond its window of 4096
 passed=0
 failed=0
@@ -116,6 +119,12 @@ step_tests() {
   check kernels_test env PLUMB_TEST_DEVICES="$device" "$bin/kernels_test" '~*cpu*'
   check cuda_test "${on_gpu[@]}" "$bin/cuda_test"
   check gpu_test "${on_gpu[@]}" "$bin/gpu_test"
+}
+
+# The tests of what judges tensors where they are; what they make lies on the GPU (tests/python/on_device.py).
+step_python() {
+  has_python || { skip python "python3 has no torch with CUDA, transformers and safetensors" && return; }
+  check python "${on_gpu[@]}" PLUMB_TEST_DEVICE=cuda:0 "PATH=$PWD/$bin:$PATH" python3 -m pytest "${python_tests[@]}"
 }
 
 step_sanitize() {

@@ -64,7 +64,7 @@ def alike_in_row(x: torch.Tensor) -> int:
     bits = x.reshape(-1, x.shape[-1]).contiguous().view(torch.int16)
     significands = 1 << (7 if x.dtype == torch.bfloat16 else 10)
     counted = (bits & 0x7FFF) != 0
-    times = torch.zeros(len(bits), significands, dtype=torch.int64)
+    times = torch.zeros(len(bits), significands, dtype=torch.int64, device=x.device)
     times.scatter_add_(1, (bits & (significands - 1)).long(), counted.long())
     return max(int(times.max()) - 1, 0)
 

@@ -223,9 +223,9 @@ def positions(y: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
     """Where to recognise y: half the places are where it is furthest from m, half anywhere."""
     size = y.numel()
     if size <= POSITIONS:
-        return torch.arange(size)
+        return torch.arange(size, device=y.device)
     off = (y.flatten().double() - m.flatten().double()).abs().nan_to_num(torch.inf)
     furthest = off.topk(POSITIONS // 2).indices
-    anywhere = torch.arange(POSITIONS) * size // POSITIONS
+    anywhere = torch.arange(POSITIONS, device=y.device) * size // POSITIONS
     rest = anywhere[~torch.isin(anywhere, furthest)][: POSITIONS - len(furthest)]
     return torch.cat([furthest, rest]).sort().values

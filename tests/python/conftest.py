@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -30,6 +31,18 @@ def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         subprocess.run(command, check=True)  # pytest shows what it prints when it fails
     return out
+
+
+@pytest.fixture(autouse=True)
+def _where_tensors_are_made() -> Iterator[None]:
+    """On the device that PLUMB_TEST_DEVICE names; see on_device.py."""
+    if (device := os.environ.get("PLUMB_TEST_DEVICE")) is None:
+        yield
+        return
+    from on_device import MadeOn  # not before: most tests need no torch
+
+    with MadeOn(device):
+        yield
 
 
 @pytest.fixture

@@ -1,0 +1,52 @@
+"""Puts what the code of one folder makes on another device, and leaves alone what others make.
+
+PLUMB_TEST_DEVICE=cuda:0 has the tests make their tensors and modules on the GPU, as a user does.
+What the product makes without naming a device stays on the host, so that operands of two devices
+meet where it forgot one. Without a GPU the same is seen the other way round: what the product makes
+without naming a device is put on "meta", and meets the tests' tensors on the host.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
+
+TESTS = Path(__file__).parent
+_TORCH = str(Path(torch.__file__).parent)
+
+
+class MadeOn(TorchFunctionMode):
+    """Tensors that code below `folder` makes, also through torch's modules, lie on `device`."""
+
+    def __init__(self, device: str, folder: Path = TESTS) -> None:
+        super().__init__()
+        self._device = device
+        self._folder = str(folder)
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func not in _device_constructors() or (kwargs or {}).get("device") is not None:
+            return result
+        if result.ndim == 0 or (args and isinstance(args[0], torch.Tensor)) or not self._asked():
+            return result  # numbers mix with any device; as_tensor(t) makes none
+        # Made on the host, where a seeded generator is, and with the same values everywhere.
+        with torch._C.DisableTorchFunction():
+            return result.to(self._device)
+
+    def _asked(self) -> bool:
+        frame = sys._getframe(2)
+        while frame.f_back is not None and frame.f_code.co_filename.startswith(_TORCH):
+            frame = frame.f_back
+        return frame.f_code.co_filename.startswith(self._folder)

@@ -1,0 +1,43 @@
+"""A failing check() of tensors on a GPU mixes no devices: seen on a machine that has none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from checked import normal, wrong
+from on_device import MadeOn
+
+import python_inspector
+
+pytestmark = pytest.mark.usefixtures("harness")
+PRODUCT = Path(python_inspector.__file__).parent
+
+
+def attention(q: Any, k: Any, v: Any, border: int = 0) -> Any:
+    scores = q @ k.transpose(-1, -2)
+    seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril(border)
+    return scores.masked_fill(~seen, float("-inf")).softmax(-1) @ v
+
+
+CALLS: dict[str, tuple[Any, Any, int]] = {
+    "linear": (lambda x: x @ x.T, lambda x: x @ x.T * 1.01, 1),
+    "activation": (torch.nn.functional.silu, torch.nn.functional.gelu, 1),
+    "norm": (lambda x: x / (x.square().mean(-1, True) + 1e-5).sqrt(), torch.nn.functional.relu, 1),
+    "attention": (attention, lambda q, k, v: attention(q, k, v, 1), 3),
+    "argmax": (lambda x: x.argmax(-1), lambda x: x.argmin(-1), 1),
+    "top-k": (lambda x: x.topk(3, -1), lambda x: (x.topk(3, -1)[0], x.topk(4, -1)[1][..., 1:]), 1),
+    "index": (lambda x: x[[2, 0, 1]], lambda x: x[[1, 0, 2]], 1),
+    "cast": (lambda x: (x * 3).round().to(torch.int32), lambda x: (x * 3).to(torch.int32), 1),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", CALLS)
+def test_what_a_failure_needs_is_made_where_the_tensors_are(name: str, dtype: torch.dtype) -> None:
+    like, kernel, operands = CALLS[name]
+    inputs = tuple(normal(24, 24, dtype=dtype, seed=seed) for seed in range(operands))
+    with MadeOn("meta", PRODUCT):
+        assert wrong(kernel, like, inputs, bugs=True).status == "fail"
