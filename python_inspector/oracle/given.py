@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from ..compatibility import can_decompose, decomposed
 from .dispatch import DispatchMode
 from .grouped import is_grouped
+from .reads import Reader, Reads, asked, lacks_eps, norm_input
 
 aten = torch.ops.aten
 
@@ -86,6 +87,9 @@ class Storages:
         if storage._cdata not in self._refs:
             self._refs[storage._cdata] = StorageWeakRef(storage)
 
+    def discard(self, t: torch.Tensor) -> None:
+        self._refs.pop(t.untyped_storage()._cdata, None)
+
     def __contains__(self, t: torch.Tensor) -> bool:
         return t.untyped_storage()._cdata in self._refs
 
@@ -100,6 +104,8 @@ class Given:
     """Those that any operation of the watched run read."""
     kept: dict[int, tuple[torch.Tensor, torch.UntypedStorage]] = field(default_factory=dict)
     """Weights and buffers that the code writes to, and what they held before, by storage."""
+    reads: Reads = field(default_factory=Reads)
+    """The dtypes that its code read."""
     leaves_torch: bool = False
     """NumPy computes some of it."""
 
@@ -132,6 +138,11 @@ class Replay:
         self._at = 0
         self._lost = False
         """An own choice led elsewhere: what is given fits no more."""
+        self._reader = Reader(given.reads)
+
+    def dtype(self, own: torch.dtype, of: Any) -> torch.dtype:
+        """What the reference's code read where this rerun's reads its `own`, of a tensor."""
+        return self._reader.next(own, of)
 
     def choice(self, func: OpOverload, result: Any) -> Choice | None:
         """The choice that the reference made here; `result` is the rerun's own.
@@ -186,8 +197,9 @@ def watched(given: Given, own: Mapping[int, torch.Tensor]) -> Iterator[None]:
     `own` are tensors of the modules by storage: what the run writes to them is taken back.
     """
     given.events.clear()
+    given.reads.found.clear()
     try:
-        with _WatchNumpy(given), _Watch(given, own):
+        with _WatchFunctions(given), _Watch(given, own):
             yield
     finally:
         for t, before in given.kept.values():
@@ -287,9 +299,10 @@ class _Watch(DispatchMode):
                 self._given.kept[storage._cdata] = (own, storage.clone())
 
 
-class _WatchNumpy(TorchFunctionMode):
-    """Notes that tensors leave torch: what comes back is taken as NumPy computes it, which is in
-    float64 where it is handed float64 and names no other dtype."""
+class _WatchFunctions(TorchFunctionMode):
+    """Notes the dtypes that the code reads, and that tensors leave torch: what comes back is taken
+    as NumPy computes it, which is in float64 where it is handed float64 and names no other dtype.
+    """
 
     def __init__(self, given: Given) -> None:
         super().__init__()
@@ -302,9 +315,16 @@ class _WatchNumpy(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        kwargs = kwargs or {}
         if func is torch.Tensor.numpy:
             self._given.leaves_torch = True
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **kwargs)
+        if isinstance(result, torch.dtype):
+            self._given.reads.note(result, asked(args))
+        elif lacks_eps(func, args, kwargs):
+            x = norm_input(args, kwargs)
+            self._given.reads.note(x.dtype, x)
+        return result
 
 
 def _written(func: OpOverload, args: Any, kwargs: Any) -> dict[int, torch.Tensor]:

@@ -10,7 +10,8 @@ then upcast: what depends only on weights keeps the rounding of the real run, wh
 activations loses it.
 
 Where the choices of a reference and the results of opaque operations are given (given.py), the lift
-follows them instead of refusing.
+follows them instead of refusing, and its code reads the dtypes that the reference's read
+(reads.py): it takes the same branches, the same finfo, the same constants.
 
 A TorchDispatchMode does the work. A small TorchFunctionMode beside it covers what never reaches the
 dispatcher at low precision: tensor constructors, and C++ front ends that compare dtypes first.
@@ -35,12 +36,14 @@ from .dispatch import DispatchMode, plain_arithmetic
 from .given import (
     QUANTISED,
     Replay,
+    Storages,
     UnliftableError,
     follow,
     is_choice,
     is_opaque,
 )
 from .grouped import grouped_product, is_grouped
+from .reads import asked, eps_of, lacks_eps, norm_input, with_eps
 from .simulation import large
 
 aten = torch.ops.aten
@@ -111,12 +114,15 @@ def leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-class _Constructors(TorchFunctionMode):
-    """Functions that make or check their tensors before the dispatcher sees them."""
+class _Functions(TorchFunctionMode):
+    """Functions that make or check their tensors before the dispatcher sees them, and what the code
+    reads of dtypes."""
 
-    def __init__(self, replay: Replay | None) -> None:
+    def __init__(self, replay: Replay | None, constants: Storages, default: torch.dtype) -> None:
         super().__init__()
         self._replay = replay
+        self._constants = constants
+        self._default = default
 
     def __torch_function__(
         self,
@@ -128,12 +134,35 @@ class _Constructors(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is torch.Tensor.numpy and self._replay is None:
             raise LiftError("[lift] a tensor leaves torch by .numpy(): its arithmetic is not seen")
+        if lacks_eps(func, args, kwargs):
+            args, kwargs = (), with_eps(args, kwargs, self._eps(args, kwargs))
         if func in _DTYPE_CHECKED:
             args, kwargs = tree_map(widen, (args, kwargs))
+        if func in _CONSTRUCTORS:
+            return self._constant(func, args, kwargs)
         result = func(*args, **kwargs)
-        if func in _CONSTRUCTORS and is_low(result):
-            with _disable_current_modes():
-                return widen(result)  # a constant: rounded as the code says, then exact
+        if isinstance(result, torch.dtype) and self._replay is not None:
+            return self._replay.dtype(result, asked(args))
+        return result
+
+    def _eps(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+        """That of the dtype which the norm's operand has in the run."""
+        x = norm_input(args, kwargs)
+        own = x.dtype
+        return eps_of(own if self._replay is None else self._replay.dtype(own, x))
+
+    def _constant(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
+        """Rounded as the code says, then exact."""
+        if self._replay is None:
+            result = func(*args, **kwargs)
+        else:
+            with _default_dtype(self._default):
+                result = func(*args, **kwargs)
+        if not is_low(result):
+            return result
+        with _disable_current_modes():
+            result = widen(result)
+        self._constants.add(result)
         return result
 
 
@@ -145,11 +174,13 @@ class _Lift(DispatchMode):
         leaves: Collection[int] | None,
         chunk: int | None = None,
         replay: Replay | None = None,
+        constants: Storages | None = None,
     ) -> None:
         super().__init__()
         self._leaves = leaves
         self._chunk = chunk
         self._replay = replay
+        self._constants = Storages() if constants is None else constants
         self.products = Products()
 
     def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -196,6 +227,9 @@ class _Lift(DispatchMode):
     def _apply(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if args and is_low(args[0]) and func in _MOVES:
             return widen(func(*args, **kwargs))
+        casts = func is aten._to_copy.default and kwargs.get("dtype") in WIDE
+        if casts and self._replay is not None and args[0] in self._constants:
+            return widen(func(*args, **kwargs))
         if func is aten.mm.default and is_low(args[1]):
             chunk = self._chunk or large(args[1].device)
             if args[1].numel() > chunk:
@@ -223,15 +257,18 @@ class _Lift(DispatchMode):
                     "buffer or lifted input of the block: an un-lifted path made it"
                 )
 
-    @staticmethod
-    def _refuse_low_writes(func: OpOverload, args: tuple[Any, ...], kwargs: Any) -> None:
+    def _refuse_low_writes(self, func: OpOverload, args: tuple[Any, ...], kwargs: Any) -> None:
         if not func._schema.is_mutable:
             return
         for i, argument in enumerate(func._schema.arguments):
             value = args[i] if i < len(args) else kwargs.get(argument.name)
-            writes = argument.alias_info is not None and argument.alias_info.is_write
-            if writes and any(map(is_low, tree_leaves(value))):
+            if argument.alias_info is None or not argument.alias_info.is_write:
+                continue
+            written = [t for t in tree_leaves(value) if isinstance(t, torch.Tensor)]
+            if any(map(is_low, written)):
                 raise LiftError(f"[lift] {func} writes a low-precision tensor: lift it first")
+            for t in written:
+                self._constants.discard(t)
 
     @staticmethod
     def _refuse_reinterpretation(args: tuple[Any, ...]) -> None:
@@ -261,15 +298,22 @@ def float64_lift(
     with a `replay` of the reference that is taken from there, and UnliftableError names an
     operation that should be.
     """
-    default = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
+    default, constants = torch.get_default_dtype(), Storages()
+    lift = _Lift(leaves, chunk, replay, constants)
+    functions = _Functions(replay, constants, default)
+    with _default_dtype(torch.float64), plain_arithmetic(), functions, lift:
+        yield
+        lift.products.finish()
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
     try:
-        lift = _Lift(leaves, chunk, replay)
-        with plain_arithmetic(), _Constructors(replay), lift:
-            yield
-            lift.products.finish()
+        yield
     finally:
-        torch.set_default_dtype(default)
+        torch.set_default_dtype(before)
 
 
 def looks_float32(tensor: torch.Tensor) -> bool:

@@ -101,7 +101,8 @@ def run_lifted(
     An input that is in `known` is replaced by what stands there instead of by a fresh copy.
     """
     modules = list(modules)
-    copies = _Copies(_widened, WIDE, dict(known or {}))
+    dtypes = WIDE if replay is None else {}  # a watched run's are given as its code read them
+    copies = _Copies(_widened, dtypes, dict(known or {}))
     given = None if replay is None else replay.given
 
     def lift() -> AbstractContextManager[None]:
@@ -228,7 +229,12 @@ class _LazyLayers(list[Any]):
             return [self[i] for i in range(*index.indices(len(self)))]
         index = range(len(self))[index]
         if index not in self._done:
-            with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
+            with (
+                _disable_current_modes(),
+                torch._C.DisableTorchFunction(),
+                torch.inference_mode(False),
+                torch.no_grad(),
+            ):
                 self._done[index] = self._copies.of(super().__getitem__(index))
         return self._done[index]
 
