@@ -52,7 +52,7 @@ readonly bin=build/$preset/bin
 readonly summary=$out/summary.md
 readonly known=(build verify tests python bench models sanitize layers full panel coverage)
 readonly shapes=(llama3-8b gemma2-2b) models=(llama3-8b gemma2-2b zamba2-1.2b)
-readonly python_tests=(tests/python/test_{check,triton,draw,any_call,verify_module,module_verdicts,foreign_kernels}.py)
+readonly python_tests=(tests/python/test_{check,products,triton,draw,any_call,verify_module,module_verdicts,foreign_kernels}.py)
 declare -rA layer_tokens=([llama3-8b]=4096 [gemma2-2b]=4200)  # beyond its window of 4096
 passed=0
 failed=0
@@ -125,6 +125,13 @@ step_tests() {
 step_python() {
   has_python || { skip python "python3 has no torch with CUDA, transformers and safetensors" && return; }
   check python "${on_gpu[@]}" PLUMB_TEST_DEVICE=cuda:0 "PATH=$PWD/$bin:$PATH" python3 -m pytest "${python_tests[@]}"
+  local model
+  for model in llama gemma2 mistral qwen2 zamba2; do
+    rm -rf "build/device-record/$model"
+    check "record-tiny-$model" python3 -m python_inspector record --model "tiny:$model" --dtype bf16 --tokens 11 \
+      --steps 3 --chained --device "$device" --out "build/device-record/$model" &&
+      check "verify-tiny-$model" "$bin/harness" --mode both --device cpu --fixture "build/device-record/$model"
+  done
 }
 
 step_sanitize() {

@@ -62,6 +62,7 @@ def verify(
     block: str | None = None,
     arrays: str = "torch",
     upcast: bool = False,
+    device: Any = None,
     contract: str | None = None,
     margins: bool = True,
     harness: Path | str | None = None,
@@ -71,7 +72,8 @@ def verify(
     `recording` is a folder, or a name of the project's own such as "llama-a1/decode-bf16".
     `checkpoint` is a regular expression over ids, `block` a kind of block; both None selects all.
     Inputs and weights are dicts of torch tensors or, with arrays="numpy", of arrays; numpy has no
-    bf16, so 16-bit floats are then upcast to float32, exactly, as `upcast` does for torch. A fourth
+    bf16, so 16-bit floats are then upcast to float32, exactly, as `upcast` does for torch. Tensors
+    lie on the host, or on the torch `device` that is named. A fourth
     argument, where the function has one (or `call=`), is the Call: layer, position, step, dtype,
     config, ids. The function returns a dict of outputs by name, or the only output itself; float32
     and float64 are accepted for 16-bit outputs and rounded. What a call leaves behind in a cache
@@ -88,13 +90,15 @@ def verify(
     """
     if arrays not in ("torch", "numpy"):
         raise ValueError(f"arrays is {arrays!r}, expected torch or numpy")
+    if device is not None and arrays != "torch":
+        raise ValueError(f"device is {device!r}, which is for torch tensors: arrays is {arrays!r}")
     if arrays == "torch":
         needs.require("verify() with torch tensors", "torch")
     binary = find_harness(harness)
     with tempfile.TemporaryDirectory(prefix="plumbline-") as name:
         folder = Path(name)
         source, exported = _export(binary, recording, folder, checkpoint, block, arrays, upcast)
-        outputs, verdicts = _run(function, source, exported, arrays, folder)
+        outputs, verdicts = _run(function, source, exported, arrays, folder, device)
         if outputs:
             results = folder / "outputs.safetensors"
             save(outputs, results)
@@ -172,17 +176,21 @@ def _run(
     exported: list[dict[str, Any]],
     arrays: str,
     folder: Path,
+    device: Any,
 ) -> tuple[dict[str, Output], dict[str, Verdict]]:
     """The outputs of all checkpoints, and verdicts on those that have none."""
+
+    def taken_from(key: str) -> Any:
+        array = read(tensors, key, arrays)
+        return array if device is None else array.to(device)
+
     tensors = read_header(folder / "tensors.safetensors")
     takes_call = _takes_call(function)
     results: dict[str, Output] = {}
     lost: dict[str, Verdict] = {}
     for entry in exported:
-        inputs = {
-            name: read(tensors, ref["tensor"], arrays) for name, ref in entry["inputs"].items()
-        }
-        weights = {name: read(tensors, key, arrays) for name, key in entry["weights"].items()}
+        inputs = {name: taken_from(ref["tensor"]) for name, ref in entry["inputs"].items()}
+        weights = {name: taken_from(key) for name, key in entry["weights"].items()}
         arguments = [inputs, weights, entry["params"]]
         named: dict[str, Any] = {}
         if takes_call == "positional":

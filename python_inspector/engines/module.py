@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,8 +119,8 @@ def verify_module(
     of name and transform; None: they have the same names. `call(module, inputs, params)` calls it,
     with the block's first input by default. `layout` is its order of the axes of tensors by head,
     such as "btnh"; `rope` is "half" as in HuggingFace, or "interleaved" where it turns neighbours:
-    rows of q and k, and heads that come in or go out, are put in that order. `options` are of
-    verify().
+    rows of q and k, and heads that come in or go out, are put in that order. Operands lie where its
+    parameters do. `options` are of verify().
     """
     if rope not in ("half", "interleaved"):
         raise ValueError(f"rope is {rope!r}, expected half or interleaved")
@@ -132,6 +133,8 @@ def verify_module(
     def function(inputs: Any, weights: Any, params: Any, call: Call) -> Any:
         return adapted(inputs, weights, params, call)
 
+    own = next(itertools.chain(module.parameters(), module.buffers()), None)
+    options = {"device": None if own is None else own.device} | options
     return verify(function, recording, checkpoint, block=block, **options)
 
 

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ..format.axes import broadcast_shape
 from .arithmetic import terms
 from .attention_model import is_attention
+from .products import ANYWHERE, cut_to_tf32, in_tf32, rounded_to_tf32
 from .sites import ACTIVATIONS, Seen, Site, floats
 
 KINDS = ("skip", "constant", "shift", "last term", "rounding", "swap", "index", "sign")
@@ -251,6 +252,21 @@ def _roundings(seen: Seen) -> Found:
         return (rounded, *result[1:]) if isinstance(result, (tuple, list)) else rounded
 
     yield "", f"the result of {seen.site} is rounded to {text}", change
+    at = in_tf32(seen.site.op, torch.float32, ANYWHERE)
+    if at and all(seen.args[i].dtype == torch.float32 for i in at):
+        yield "tf32", f"{seen.site} multiplies in TF32", _with_operands(at, rounded_to_tf32)
+        yield "cut", f"{seen.site} multiplies in TF32, cut off", _with_operands(at, cut_to_tf32)
+
+
+def _with_operands(at: tuple[int, ...], rounded: Callable[[torch.Tensor], torch.Tensor]) -> Change:
+    def change(seen: Seen) -> Any:
+        args = list(seen.args)
+        for i in at:
+            with _disable_current_modes():
+                args[i] = rounded(args[i])
+        return seen.run(args)
+
+    return change
 
 
 _ORDERED = {"sub", "rsub", "div", "mm", "bmm", "floor_divide", "remainder", "pow", "atan2"}

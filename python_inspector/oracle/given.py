@@ -108,6 +108,8 @@ class Given:
     """The dtypes that its code read."""
     leaves_torch: bool = False
     """NumPy computes some of it."""
+    products: frozenset[str] = frozenset()
+    """Which products of float32 the run made in TF32 (products.py)."""
 
     @property
     def choices(self) -> list[Choice]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ..format.axes import Named
+from . import products
 from .choices import any_doubt, other_choices, touched
 from .given import Given, GivenError, Replay, UnliftableError
 from .judgement import Judgement
@@ -18,9 +19,11 @@ from .replay import (
     run_as_it_is,
     run_following,
     run_lifted,
+    run_rounded,
     run_watched,
 )
 from .rounded import RoundedRunError
+from .simulation import Normals, Simulation
 from .spread import Outputs, Simulated, simulate
 
 Settle = Callable[[Rerun, Given], None]
@@ -90,6 +93,9 @@ def rerun_anything(
         for name in given.opaque
     ]
     result.oracle = oracle
+    given.products = _products_in_tf32(again, outputs, given, oracle, seed)
+    if given.products:
+        warnings.append(f"{where}: torch made its products of float32 in TF32, as it may here")
     if not runs:
         return result, warnings
     try:
@@ -111,6 +117,28 @@ def _lifted(again: Again, given: Given) -> Rerun:
                 raise LiftError(str(error)) from error
             given.unliftable.add(error.func)
             again(run_watched(given))
+
+
+def _products_in_tf32(
+    again: Again, outputs: Outputs, given: Given, oracle: dict[str, Named], seed: str
+) -> frozenset[str]:
+    """The switches of torch that allow TF32, where the run's own result is nearer to what that
+    makes of it."""
+    kinds = products.allowed()
+    if not kinds or not any(products.may_be_tf32(t) for t, _ in oracle.values()):
+        return frozenset()
+    models = []
+    for tried in (frozenset[str](), kinds):
+        given.products = tried
+        rerun = again(run_rounded(Simulation(0, Normals(seed)), given))
+        models.append(outputs(rerun.result, rerun.twin))
+    exact, cut = models
+    real = again(run_as_it_is)
+    had = any(
+        r.dtype == torch.float32 and products.nearer(r, cut[name][0], exact[name][0])
+        for name, (r, _) in outputs(real.result, real.twin).items()
+    )
+    return kinds if had else frozenset()
 
 
 def _undecided(

@@ -56,6 +56,7 @@ from .operations import (
     narrows,
     tensors,
 )
+from .products import cut_off, in_tf32, rounded_to_tf32
 from .simulation import (
     LOW,
     NARROW,
@@ -95,6 +96,7 @@ class _Rounded(DispatchMode):
         self._simulation = simulation
         self._stacks = simulation.stacks
         self._replay = replay
+        self._tf32 = frozenset() if replay is None else replay.given.products
         self.products = Products()
 
     def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -206,6 +208,8 @@ class _Rounded(DispatchMode):
 
     def _computed(self, func: OpOverload, name: str, operands: Operands, dtypes: Dtypes) -> Any:
         stacked = operands.stacked
+        multiplied = in_tf32(name, operands.stores, self._tf32)
+        operands.change(multiplied, rounded_to_tf32)
         if is_attention(name):
             exact: Any = attend(func, operands, self._simulation)
         else:
@@ -308,6 +312,8 @@ class _Rounded(DispatchMode):
         args, kwargs = operands.first_row()
         first = exact[0] if stacked else exact
         parts = noise(name, func, args, kwargs, first)
+        if parts and in_tf32(name, operands.stores, self._tf32):
+            parts.append(cut_off(first))
         if not cuts and not parts:
             return exact
         if not stacked:

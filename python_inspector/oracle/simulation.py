@@ -197,6 +197,14 @@ class Operands:
     def stacked(self) -> bool:
         return bool(self._with_rows)
 
+    def change(self, places: Sequence[int], change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """Puts what `change` makes of the arguments at these places in their place."""
+        for i in places:
+            changed, stacked = change(self.args[i]), self.has_rows(self.args[i])
+            self.args[i] = changed
+            if stacked:
+                self._with_rows.add(id(changed))
+
     def first_row(self) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of the run itself."""
         return self.map(lambda t: t[0] if self.has_rows(t) else t)

@@ -34,9 +34,10 @@ def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _where_tensors_are_made() -> Iterator[None]:
+def _where_tensors_are_made(request: pytest.FixtureRequest) -> Iterator[None]:
     """On the device that PLUMB_TEST_DEVICE names; see on_device.py."""
-    if (device := os.environ.get("PLUMB_TEST_DEVICE")) is None:
+    device = os.environ.get("PLUMB_TEST_DEVICE")
+    if device is None or request.node.get_closest_marker("host") is not None:
         yield
         return
     from on_device import MadeOn  # not before: most tests need no torch

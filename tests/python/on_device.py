@@ -11,18 +11,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
+import python_inspector
+
 TESTS = Path(__file__).parent
-_TORCH = str(Path(torch.__file__).parent)
+PRODUCT = Path(python_inspector.__file__).parent
+_OURS = (str(TESTS), str(PRODUCT))
 
 
 class MadeOn(TorchFunctionMode):
-    """Tensors that code below `folder` makes, also through torch's modules, lie on `device`."""
+    """Tensors that code below `folder` makes lie on `device`, also what torch's and transformers'
+    modules make for it."""
 
     def __init__(self, device: str, folder: Path = TESTS) -> None:
         super().__init__()
@@ -47,6 +52,11 @@ class MadeOn(TorchFunctionMode):
 
     def _asked(self) -> bool:
         frame = sys._getframe(2)
-        while frame.f_back is not None and frame.f_code.co_filename.startswith(_TORCH):
+        while frame.f_back is not None and not _counts(frame.f_code):
             frame = frame.f_back
         return frame.f_code.co_filename.startswith(self._folder)
+
+
+def _counts(code: CodeType) -> bool:
+    """Not the product's modes, which stand between a test's function and torch."""
+    return code.co_filename.startswith(_OURS) and code.co_name != "__torch_function__"

@@ -84,6 +84,7 @@ class Stateful(torch.nn.Module):
         return total * self.weight + state.sums[1] + self.count
 
 
+@pytest.mark.host
 def test_reruns_change_nothing_and_states_are_outputs(tmp_path: Path) -> None:
     alone, seen = Stateful().eval(), Stateful()
     results = []
@@ -241,6 +242,7 @@ def test_undecidable_rows_and_no_others(tmp_path: Path, dtype: torch.dtype) -> N
     assert whole.all(-1).tolist() == [True, True, False, True, True, True]
 
 
+@pytest.mark.host
 def test_the_oracle_follows_the_reference(tmp_path: Path) -> None:
     """Logits that bfloat16 rounds to a tie: float64 alone would choose the other expert."""
     mixture = Mixture(torch.bfloat16)
@@ -277,7 +279,7 @@ def test_an_opaque_operation_is_taken_as_given(tmp_path: Path) -> None:
         assert f"model:forward: what {name}" in said
     codes = (x * 2).to(torch.float8_e4m3fn).double()
     exact = codes / 2 + (x * x * x).double().exp() + x.double()
-    assert torch.allclose(recording.oracle(recording.checkpoints[0]), exact, rtol=1e-12)
+    assert torch.allclose(recording.oracle(recording.checkpoints[0]), exact.cpu(), rtol=1e-12)
     operations = recording.json["traces"][recording.checkpoints[0]["trace"]]["operations"]
     assert {"mul", "exp", "add", "cubed"} <= {entry["op"] for entry in operations}
 
@@ -301,7 +303,7 @@ def test_grouped_products(tmp_path: Path, dtype: torch.dtype) -> None:
     (checkpoint,) = recording.checkpoints
     weight = module.weight.detach().double()
     exact = torch.cat([x[:4].double() @ weight[0], x[4:].double() @ weight[2]])
-    assert torch.allclose(recording.oracle(checkpoint), exact, rtol=1e-7)
+    assert torch.allclose(recording.oracle(checkpoint), exact.cpu(), rtol=1e-7)
     spread = checkpoint["outputs"]["out"]["spread"]
     if dtype == torch.float32:  # of sums of 16 terms; a function is off by more
         assert 5e-8 < spread["tensor"][0] < 1.05e-7
@@ -329,7 +331,7 @@ def test_complex_rotary(tmp_path: Path, dtype: torch.dtype) -> None:
     even, odd = x.double()[:, ::2], x.double()[:, 1::2]
     cos, sin = angles.double().cos(), angles.double().sin()
     exact = torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2)
-    assert torch.allclose(o, exact, atol=1e-9 if dtype == torch.bfloat16 else 1e-13)
+    assert torch.allclose(o, exact.cpu(), atol=1e-9 if dtype == torch.bfloat16 else 1e-13)
     spread = checkpoint["outputs"]["out.0"]["spread"]
     assert 0 < spread["tensor"][0] < (1e-6 if dtype == torch.float32 else 1e-2)
     assert recording.raw(checkpoint["outputs"]["out.1"]["tensor"]).shape == (5, 4, 2)

@@ -143,6 +143,7 @@ def test_numpy_functions_get_arrays() -> None:
     assert "wider outputs were rounded to bf16" in verdict.figures["details"]
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("protocol", ["dlpack", "array"])
 def test_anything_that_offers_an_array_is_taken(protocol: str) -> None:
     class Array:
@@ -165,6 +166,7 @@ def test_anything_that_offers_an_array_is_taken(protocol: str) -> None:
     check(kernel, like=torch.tanh, inputs=normal(4, 16), arrays=Array)
 
 
+@pytest.mark.host
 def test_from_dlpack_of_a_named_module_makes_the_arrays() -> None:
     check(lambda x: np.exp(np.asarray(x)), like=torch.exp, inputs=normal(3, 8), arrays="torch")
     given: list[Any] = []
@@ -254,6 +256,7 @@ def test_what_draws_random_numbers_is_refused() -> None:
         check(torch.tanh, like=lambda x: torch.nn.functional.dropout(x, 0.5), inputs=normal(4, 64))
 
 
+@pytest.mark.host
 def test_what_cannot_be_lifted_is_no_pass() -> None:
     def like(x: torch.Tensor) -> torch.Tensor:
         return torch.from_numpy(np.tanh(x.numpy()))

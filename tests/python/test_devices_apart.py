@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from checked import normal, wrong
-from on_device import MadeOn
-
-import python_inspector
+from on_device import PRODUCT, MadeOn
 
 pytestmark = pytest.mark.usefixtures("harness")
-PRODUCT = Path(python_inspector.__file__).parent
 
 
 def attention(q: Any, k: Any, v: Any, border: int = 0) -> Any:

@@ -257,6 +257,7 @@ def test_undecidable_choices_may_fall_either_way(tmp_path: Path, harness: Path) 
 # What cannot be judged is no pass.
 
 
+@pytest.mark.host
 def test_moves_are_held_to_their_bits(tmp_path: Path, harness: Path) -> None:
     x = normal(4, 16)
     folder = recorded(tmp_path / "r", lambda x: x.flip(-1), x)
@@ -266,6 +267,7 @@ def test_moves_are_held_to_their_bits(tmp_path: Path, harness: Path) -> None:
     assert "1 of 64 elements" in judged(harness, folder, out=off)["reason"]
 
 
+@pytest.mark.host
 def test_without_oracle_nothing_is_judged(tmp_path: Path, harness: Path) -> None:
     def like(x: torch.Tensor) -> torch.Tensor:
         return torch.from_numpy(x.numpy() * 2)

@@ -324,3 +324,16 @@ def test_a_row_that_is_not_stored_is_judged_by_its_sketch(harness: Path) -> None
     failed = [gate["name"] for gate in verdict.figures["outputs"][0]["gates"] if not gate["passed"]]
     assert failed == ["sketch"]
     assert verdict.reason.endswith("where: token 20")
+
+
+def test_operands_lie_on_the_device_that_is_named(harness: Path) -> None:
+    seen: set[str] = set()
+
+    def norm(inputs: Any, weights: Any, params: Any) -> Any:
+        seen.update(t.device.type for t in (*inputs.values(), *weights.values()))
+        raise python_inspector.Unsupported("no more is asked")
+
+    python_inspector.verify(norm, "llama-a1/whole-f32", "model.norm#0", device="meta")
+    assert seen == {"meta"}
+    with pytest.raises(ValueError, match="device is 'meta', which is for torch tensors"):
+        python_inspector.verify(norm, "llama-a1/whole-f32", device="meta", arrays="numpy")

@@ -143,8 +143,8 @@ def test_transforms_are_each_others_inverse() -> None:
 
 
 def test_hooks_are_taken_off_and_a_wrong_name_is_told(tmp_path: Path) -> None:
-    model = transformers_model("llama-a1/decode-f32")
     ids = torch.arange(3, 8)[None]
+    model = transformers_model("llama-a1/decode-f32").to(ids.device)
     with capture(model, {"model.layers.{}": "model.layers.{}", "lm_head": ("logits", lambda x: -x)}
                  ) as taken:  # fmt: skip
         logits = model(ids).logits

@@ -207,7 +207,7 @@ def _normal(*shape: int, seed: int, dtype: torch.dtype, scale: float = 1.0) -> t
 
 def _table(tokens: int, half: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     rates = 10000.0 ** (-torch.arange(half) / half)
-    angles = torch.arange(tokens)[:, None] * rates
+    angles = 500 * torch.arange(tokens)[:, None] * rates
     return angles.cos().to(dtype).to(DEVICE), angles.sin().to(dtype).to(DEVICE)
 
 

@@ -1,0 +1,82 @@
+"""Products of float32 that an accelerator makes in TF32, where torch allows it.
+
+TF32 keeps 10 bits of a significand behind the point (NVIDIA, A100 whitepaper, 2020): operands of a
+product are rounded to it, sums stay in float32. torch allows it in cuDNN's convolutions by default
+and in matrix products when asked (torch.backends.{cuda.matmul,cudnn}.allow_tf32). Whether a run had
+it shows in its result alone.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from .simulation import Noise
+
+ANYWHERE = frozenset({"matmul", "cudnn"})
+"""Both switches of torch."""
+CUT_OFF = 0.72 * 2.0**-10
+"""Mean relative loss of a product whose two operands are cut off rather than rounded, as tensor
+cores do with float32 bits that no instruction has rounded: 2 x 2^-10 / 2 over the mean 1 / 1.39 of
+a significand."""
+
+_OPERANDS: dict[str, tuple[str, tuple[int, ...]]] = {
+    "mm": ("matmul", (0, 1)),
+    "bmm": ("matmul", (0, 1)),
+    "addmm": ("matmul", (1, 2)),
+    "baddbmm": ("matmul", (1, 2)),
+    "_scaled_dot_product_efficient_attention": ("matmul", (0, 1, 2)),
+    "_scaled_dot_product_attention_math": ("matmul", (0, 1, 2)),
+    "convolution": ("cudnn", (0, 1)),
+}
+"""Which switch of torch an operation asks, and which of its arguments are multiplied."""
+
+
+def allowed() -> frozenset[str]:
+    """The switches that are on."""
+    owners = {"matmul": torch.backends.cuda.matmul, "cudnn": torch.backends.cudnn}
+    return frozenset(name for name, owner in owners.items() if _is_on(owner))
+
+
+def may_be_tf32(t: torch.Tensor) -> bool:
+    """Whether torch's switches count for what is made where t is."""
+    return t.is_cuda
+
+
+def _is_on(owner: object) -> bool:
+    precision = getattr(owner, "fp32_precision", None)  # torch 2.9; the other raises beside it
+    if precision in ("tf32", "ieee"):
+        return bool(precision == "tf32")
+    try:
+        return bool(getattr(owner, "allow_tf32", False))
+    except RuntimeError:  # both ways to ask were used
+        return False
+
+
+def in_tf32(name: str, stores: torch.dtype, products: frozenset[str]) -> tuple[int, ...]:
+    """The arguments that this operation rounds to TF32; none where it does not."""
+    kind, operands = _OPERANDS.get(name, ("", ()))
+    return operands if kind in products and stores == torch.float32 else ()
+
+
+def rounded_to_tf32(x: torch.Tensor) -> torch.Tensor:
+    """To the nearest, ties to even; in the dtype of x."""
+    bits = x.float().contiguous().view(torch.int32)
+    kept = (bits + 0x0FFF + ((bits >> 13) & 1)) & ~0x1FFF
+    rounded = kept.view(torch.float32)
+    return torch.where(x.isfinite() & rounded.isfinite(), rounded.to(x.dtype), x)
+
+
+def cut_to_tf32(x: torch.Tensor) -> torch.Tensor:
+    """Towards zero, as a tensor core reads the bits of a float32; in the dtype of x."""
+    bits = x.float().contiguous().view(torch.int32)
+    return torch.where(x.isfinite(), (bits & ~0x1FFF).view(torch.float32).to(x.dtype), x)
+
+
+def cut_off(exact: torch.Tensor) -> Noise:
+    """How far kernels whose operands are cut off to TF32 are: all of a result by the same share."""
+    return Noise(exact.new_full((1,) * exact.ndim, CUT_OFF), exact)
+
+
+def nearer(r: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether r is nearer to `one`."""
+    return bool((r.double() - one.double()).norm() < (r.double() - other.double()).norm())

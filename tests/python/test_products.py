@@ -1,0 +1,58 @@
+"""Products of float32 in TF32: told from the result, modelled, and named where they are a fault."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from checked import normal, wrong
+
+from python_inspector import check
+from python_inspector.oracle import products
+
+pytestmark = pytest.mark.usefixtures("harness")
+
+
+def in_tf32(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return products.rounded_to_tf32(a) @ products.rounded_to_tf32(b)
+
+
+def cut_off(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return products.cut_to_tf32(a) @ products.cut_to_tf32(b)
+
+
+def test_tf32_keeps_eleven_bits() -> None:
+    values = torch.tensor([1 + 2.0**-11, 1 + 3 * 2.0**-11, 1 + 2.0**-12, -3.0, 0.0, torch.inf])
+    expected = torch.tensor([1.0, 1 + 2.0**-9, 1.0, -3.0, 0.0, torch.inf])
+    assert torch.equal(products.rounded_to_tf32(values), expected)
+    assert torch.equal(products.rounded_to_tf32(values.double()), expected.double())
+    x = normal(1000)
+    assert float(((products.rounded_to_tf32(x) - x) / x).abs().max()) <= 2.0**-11
+
+
+@pytest.mark.parametrize("kernel", [in_tf32, cut_off])
+def test_where_the_run_has_no_tf32_it_is_wrong_and_named(kernel: object) -> None:
+    verdict = wrong(kernel, torch.matmul, (normal(24, 64), normal(64, 40, seed=6)))
+    assert "TF32" in str(verdict)
+
+
+@pytest.fixture
+def run_in_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU where torch allows it."""
+    monkeypatch.setattr(products, "may_be_tf32", lambda t: True)
+    monkeypatch.setattr(products, "allowed", lambda: frozenset({"matmul"}))
+    monkeypatch.setattr(products, "nearer", lambda r, one, other: True)
+
+
+@pytest.mark.usefixtures("run_in_tf32")
+@pytest.mark.parametrize("kernel", [in_tf32, cut_off, torch.matmul])
+def test_where_the_run_has_tf32_kernels_may_have_it(kernel: object) -> None:
+    verdict = check(kernel, like=torch.matmul, inputs=(normal(24, 64), normal(64, 40, seed=6)))
+    assert verdict.passed
+
+
+@pytest.mark.usefixtures("run_in_tf32")
+def test_where_the_run_has_tf32_bf16_is_wrong_all_the_same() -> None:
+    def narrow(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return (a.bfloat16().float() @ b.bfloat16().float()).float()
+
+    wrong(narrow, torch.matmul, (normal(24, 64), normal(64, 40, seed=6)))
