@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from . import aliases
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ _HOMES = {
     "verify_module": "engines.module",
 }
 
+aliases.join()
 
 _LIGHT = {"verification", "verdict", "verdict_frame", "checking", "drawing"}
 """What can be imported without torch and transformers, and says itself what it needs."""

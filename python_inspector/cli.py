@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import __version__, interrupts
+from .aliases import PACKAGE
 from .errors import PlanError, UnknownModelError, UsageError
 from .heap import keep_freed_memory
 from .record_command import add_record, quiet_transformers
@@ -64,7 +65,7 @@ def _needs(words: Sequence[str], error: Exception) -> str | None:
 
 def _one_line(error: Exception) -> str:
     text = " ".join(str(error).split())
-    known = type(error).__module__.startswith("python_inspector") or isinstance(error, OSError)
+    known = type(error).__module__.startswith((PACKAGE, "plumbline")) or isinstance(error, OSError)
     if known and text:
         return text
     return f"{type(error).__name__}: {text} (--debug shows where)"

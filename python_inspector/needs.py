@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+
+DISTRIBUTION = "plumbline-kernels"
+"""The package's name where pip asks for it; `plumbline` is somebody else's."""
 
 EXTRAS = {
     "torch": "record",
@@ -36,7 +42,18 @@ def advice(what: str, missing: Iterable[str]) -> str:
     *others, last = missing
     extras = ",".join(sorted({EXTRAS[name] for name in (*others, last)}))
     names = f"{', '.join(others)} and {last}" if others else last
-    return f"{what} needs {names}: pip install 'plumbline[{extras}]'"
+    return f"{what} needs {names}: pip install {extra(extras)}"
+
+
+def extra(names: str) -> str:
+    """What pip is told for extras: of what is installed, else of the checkout that this is."""
+    root = Path(__file__).resolve().parents[1]
+    try:
+        metadata.version(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        if (root / "pyproject.toml").is_file():
+            return shlex.quote(f"{root}[{names}]")
+    return shlex.quote(f"{DISTRIBUTION}[{names}]")
 
 
 def advice_for(what: str, error: ImportError) -> str | None:

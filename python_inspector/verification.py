@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sysconfig
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -119,8 +120,9 @@ def find_harness(given: Path | str | None = None) -> Path:
             source = "given" if given else BINARY_VARIABLE
             raise HarnessError(f"{named} ({source}) is no program that can be run")
         return Path(found)
-    if found := shutil.which("harness"):
-        return Path(found)
+    for path in (None, sysconfig.get_path("scripts")):  # where a wheel puts it, on PATH or not
+        if found := shutil.which("harness", path=path):
+            return Path(found)
     built = sorted(
         Path(__file__).parents[1].glob("build/*/bin/harness"),
         key=lambda path: path.stat().st_mtime,

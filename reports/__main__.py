@@ -1,4 +1,4 @@
-"""python -m reports: what the harness measured, compared, kept and shown."""
+"""reports: what the harness measured, compared, kept and shown."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import gc
 import os
 import sys
 
-from python_inspector import __version__
-from python_inspector.needs import advice_for
-
+from .beside import __version__, advice_for
 from .commands import (
     UsageError,
     baseline,
@@ -31,7 +29,7 @@ COMMANDS = (rivals, model, turns, table, baseline, history, render, merge, sweep
 
 def build_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m reports", description=__doc__)
+    parser = argparse.ArgumentParser(prog="reports", description=__doc__)
     parser.add_argument("--version", action="version", version=f"reports {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     for command in COMMANDS:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..aliases import PACKAGE
 from ..verification import find_harness
 
 GOAL = 0.1
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run_forwards()
         return 0
     verify = [find_harness(options.harness), "--fixture", options.fixtures, "--device", "cpu"]
-    python = [sys.executable, "-m", "python_inspector.cases.bench_verify", "--forwards"]
+    python = [sys.executable, "-m", f"{PACKAGE}.cases.bench_verify", "--forwards"]
     times = [(_seconds(verify), _seconds(python)) for _ in range(options.rounds)]
     harness_s, python_s = (min(column) for column in zip(*times, strict=True))
     print(f"harness, all recordings on cpu       {harness_s:7.2f} s")

@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import IO
 
 from .. import interrupts
+from ..aliases import PACKAGE
 from ..errors import ProcessError
 from ..format.folders import left_by_the_dead
 from ..stretches import Stretch, text_of
@@ -109,7 +110,7 @@ class Helpers:
         here = ("", str(Path.cwd()))
         safe = [] if sys.path[0] in here else ["-P"]  # as this one finds its modules
         process = subprocess.Popen(
-            [sys.executable, *safe, "-m", "python_inspector", *words],
+            [sys.executable, *safe, "-m", PACKAGE, *words],
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=subprocess.STDOUT,

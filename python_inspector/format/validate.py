@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from ..aliases import PACKAGE
 from ..errors import FormatError
 from .block_table import BLOCKS, split_names
 from .model_files import open_files, read_tensor
@@ -40,7 +41,7 @@ from .validate_sampled import sampled_findings, token_findings
 from .validate_tensors import table_findings
 
 RECORDING = "recording.json"
-SCHEMA = resources.files("python_inspector") / "data" / "recording.schema.json"
+SCHEMA = resources.files(PACKAGE) / "data" / "recording.schema.json"
 ERROR_TOLERANCE = 1e-5
 """Relative: `delta` is rounded to float32, so a recomputed figure differs in the eighth digit."""
 

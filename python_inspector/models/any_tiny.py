@@ -16,9 +16,11 @@ from typing import Any
 
 import torch
 
+from ..aliases import PACKAGE
+
 GAIN = 1.4
 SPREAD = 0.3
-TABLE = resources.files("python_inspector") / "data" / "architectures.json"
+TABLE = resources.files(PACKAGE) / "data" / "architectures.json"
 
 
 @functools.cache

@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from .. import needs
+
 DeviceMap = str | dict[str, str | int]
 STRATEGIES = ("auto", "balanced", "balanced_low_0", "sequential")
 
@@ -50,7 +52,8 @@ def require_accelerate() -> None:
         import accelerate  # noqa: F401
     except ImportError as error:
         raise ValueError(
-            "a device map needs accelerate, which is not installed: pip install '.[device-map]'"
+            "a device map needs accelerate, which is not installed: "
+            f"pip install {needs.extra('device-map')}"
         ) from error
 
 

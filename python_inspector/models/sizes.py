@@ -6,6 +6,8 @@ import json
 from importlib import resources
 from typing import Any
 
+from ..aliases import PACKAGE
+
 SIZES: dict[str, dict[str, Any]] = json.loads(
-    (resources.files("python_inspector") / "data" / "sizes.json").read_text()
+    (resources.files(PACKAGE) / "data" / "sizes.json").read_text()
 )

@@ -1,4 +1,4 @@
-"""One module per command of `python -m reports`: add(commands) declares it, run(options) does it.
+"""One module per command of `reports`: add(commands) declares it, run(options) does it.
 
 run returns the exit code. It may raise OSError and ValueError, whose text __main__ prints (exit
 code 3), and UsageError (exit code 2). What takes long to import is imported in run.

@@ -22,7 +22,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("results", type=Path, nargs="+", help="files of `harness --json`")
     parser.add_argument("--device", help="of which; default: the only one")
     parser.add_argument("--out", type=Path, required=True, help="must not be there yet: later "
-                        "figures are taken by `python -m reports history accept`")  # fmt: skip
+                        "figures are taken by `reports history accept`")  # fmt: skip
     parser.add_argument("--passing", action="store_true", help="leave out what fails; otherwise "
                         "nothing is written then, and the exit code is 1")  # fmt: skip
     parser.set_defaults(run=run)
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.out.exists():
         raise ValueError(
-            f"{options.out}: is there already: python -m reports history accept RESULTS "
+            f"{options.out}: is there already: reports history accept RESULTS "
             f"{options.out} takes what is better, and with --reason what is worse"
         )
     runs = [at_commit(run) for path in options.results for run in read_results(path)]

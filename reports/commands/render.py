@@ -19,7 +19,7 @@ def add(commands: Commands) -> None:
         type=Path,
         action="append",
         default=[],
-        help="what to compare with: of `python -m reports baseline`, or results; may be repeated",
+        help="what to compare with: of `reports baseline`, or results; may be repeated",
     )
     parser.set_defaults(run=run)
 

@@ -18,7 +18,7 @@ def add(commands: Commands) -> None:
         help="verify recordings on the devices of a Ray cluster",
         description="A node announces its devices, and how many runs of each at once it takes: "
         "ray start --address HEAD --resources='{\"cuda\": 1}'. Needs "
-        "pip install '.[sweep]' here, and Ray and the harness on every node.",
+        "the extra `sweep` of this package here, and Ray and the harness on every node.",
     )
     parser.add_argument(
         "--fixtures", nargs="+", required=True, metavar="URI",

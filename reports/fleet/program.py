@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sysconfig
 from pathlib import Path
 
 from ..json_lines import Line
@@ -16,9 +17,9 @@ def find_harness(named: Path | None = None) -> Path:
     """The program that was named, else the one on the PATH, else the one built here. ValueError."""
     if named:
         return named
-    found = shutil.which("harness")
-    if found:
-        return Path(found)
+    for path in (None, sysconfig.get_path("scripts")):  # where a wheel puts it, on PATH or not
+        if found := shutil.which("harness", path=path):
+            return Path(found)
     if BUILT.is_file():
         return BUILT
     raise ValueError("no harness on the PATH nor in build/cpu/bin; name one with --harness")

@@ -86,8 +86,10 @@ def import_ray() -> ModuleType:
     try:
         import ray
     except ImportError as error:
+        from ..beside import extra
+
         raise ValueError(
-            "a sweep needs Ray, which is not installed: pip install '.[sweep]'"
+            f"a sweep needs Ray, which is not installed: pip install {extra('sweep')}"
         ) from error
     return ray
 

@@ -26,7 +26,7 @@ from .rules import GROWTH
 
 _SKIP = 125  # git's: this commit cannot be judged
 _MEASURED = ("pass", "fail", "nondeterministic", "blind")
-_PACKAGE = Path(__file__).parents[2]
+_FOLDER = Path(__file__).parents[__name__.count(".")]  # in which the package lies
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ def find(root: Path, good: str, bad: str, plan: Plan) -> int:
         plan = _with_threshold(tree, plan, commits[good], commits[bad])
         _git(tree, "bisect", "start", commits[bad], commits[good])
         script = json.dumps(asdict(plan), default=str)
-        step = [sys.executable, "-P", "-m", "reports.history.bisect", script]
+        step = [sys.executable, "-P", "-m", __name__, script]
         done = subprocess.run(
             ["git", "bisect", "run", *step], cwd=tree, stdout=subprocess.PIPE, text=True,
-            env={**os.environ, "PYTHONPATH": str(_PACKAGE)},
+            env={**os.environ, "PYTHONPATH": str(_FOLDER)},
         )  # fmt: skip
         if done.returncode != 0:
             skipped = re.findall(r"^[0-9a-f]{40}$", done.stdout, re.MULTILINE)

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, NullPool, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
+from ..beside import extra
 from .schema import HistoryError
 
 _PATIENCE_S = 120  # for other writers
@@ -48,11 +49,11 @@ def connect(text: str, create: bool) -> Engine:
     except (ArgumentError, ImportError, NoSuchModuleError) as error:
         raise HistoryError(
             f"--db: {error}; give a path, or a URL such as postgresql+psycopg://HOST/NAME "
-            "(pip install '.[postgresql]')"
+            f"(pip install {extra('postgresql')})"
         ) from error
     file = Path(str(url.database))
     if not create and not file.exists():
-        raise HistoryError(f"{file}: there is no history yet: python -m reports history add FILE")
+        raise HistoryError(f"{file}: there is no history yet: reports history add FILE")
     if create:
         file.parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": _PATIENCE_S})

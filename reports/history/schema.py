@@ -107,7 +107,7 @@ def prepare(engine: Engine, create: bool) -> str:
     if version == VERSION:
         return ""
     if version is None and not create:
-        raise HistoryError(f"{name}: there is no history yet: python -m reports history add FILE")
+        raise HistoryError(f"{name}: there is no history yet: reports history add FILE")
     with engine.begin() as connection:
         if engine.dialect.name == "postgresql":
             connection.execute(sql("SELECT pg_advisory_xact_lock(:key)"), {"key": _CREATING})

@@ -108,9 +108,7 @@ class Store:
         else:
             found = [run for run in known if run.commit and run.commit.startswith(name)]
         if not found:
-            raise HistoryError(
-                f"{self.name}: no run {name!r}; python -m reports history list shows them"
-            )
+            raise HistoryError(f"{self.name}: no run {name!r}; reports history list shows them")
         commits = {run.commit for run in found}
         if len(commits) > 1:
             raise HistoryError(f"{self.name}: {name!r} begins {len(commits)} commits: give more")

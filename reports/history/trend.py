@@ -42,9 +42,7 @@ def follow(store: Store, device: str = "", blocks: set[str] | None = None) -> Co
     device = device or _only_device(stored)
     last = {run.commit or f"#{run.id}": run for run in stored if device in _devices(run)}
     if not last:
-        raise ValueError(
-            f"{store.name}: no run on {device}; python -m reports history list shows them"
-        )
+        raise ValueError(f"{store.name}: no run on {device}; reports history list shows them")
     commits = [run.label for run in last.values()]
     errors = [store.errors(run.id, device) for run in last.values()]
     return Courses(device, commits, _courses(errors, blocks or set()))

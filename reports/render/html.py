@@ -16,7 +16,7 @@ from .delta import Delta
 from .depth import depths
 from .page_data import page_data
 
-_FOLDER = resources.files("reports.render") / "templates"
+_FOLDER = resources.files(__package__) / "templates"
 
 MOST_CHAINS = 12  # figures of chains; failing ones first
 MOST_MAPS = 12  # figures of failures, the simplest block first

@@ -22,11 +22,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ..beside import PACKAGE
 from ..json_lines import Line
 from .work import Speed, Work
 from .worker import Worker
 
-CONFIGS = resources.files("reports") / "data" / "configs"
+CONFIGS = resources.files(PACKAGE) / "data" / "configs"
 PUBLISHED = {
     "llama3-8b": "Meta-Llama-3-8B",
     "llama3.2-1b": "Llama-3.2-1B",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from python_inspector.models.sizes import SIZES
+from ..beside import SIZES
 
 
 @dataclass(frozen=True)

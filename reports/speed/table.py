@@ -74,7 +74,7 @@ def read_lines(paths: Iterable[Path]) -> list[Line]:
         if not kinds & NEEDED.keys():
             raise ValueError(
                 f"{path}: holds {', '.join(sorted(kinds))} lines, no measurements; write them with "
-                "harness bench --json, python -m reports rivals or python -m reports model"
+                "harness bench --json, reports rivals or reports model"
             )
     return out
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..beside import PACKAGE
 from ..json_lines import Line, json_lines
 from .shapes import Sizes
 
@@ -48,7 +49,7 @@ def take_turn(
     with tempfile.TemporaryDirectory() as folder:
         ours, theirs = Path(folder, "bench.jsonl"), Path(folder, "rivals.jsonl")
         _run([str(harness), "bench", *same, "--json", str(ours)])
-        _run([sys.executable, "-m", "reports", "rivals", *same, "--quick", "--out", str(theirs)])
+        _run([sys.executable, "-m", PACKAGE, "rivals", *same, "--quick", "--out", str(theirs)])
         return Turn(
             [line for _, line in json_lines(ours)], [line for _, line in json_lines(theirs)]
         )

@@ -16,6 +16,9 @@ from harness_runs import PLUGIN_SAMPLES, ROOT
 from python_inspector.errors import HarnessError
 from python_inspector.verification import find_harness
 
+# Processes that tests start use this checkout, whatever is installed and wherever they run.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+
 
 @pytest.fixture(scope="session")
 def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -246,7 +246,7 @@ def test_an_accepted_entry_names_the_commit_it_was_measured_at(tmp_path: Path) -
         (
             ["baseline", "{results}", "--out", "{baseline}"],
             3,
-            "is there already: python -m reports",
+            "is there already: reports",
         ),
         (["baseline", "{both}", "--out", "{new}"], 3, "the runs are of cpu, emu:64: name one"),
         (["baseline", "{both}", "--out", "{new}", "--device", "tpu"], 3, "no run has a checkpoint"),

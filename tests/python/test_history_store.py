@@ -250,9 +250,7 @@ def test_what_an_older_schema_held_is_the_same_run(url: str, tmp_path: Path) -> 
 
 
 def test_what_is_no_history_is_left_alone(url: str) -> None:
-    with pytest.raises(
-        HistoryError, match="there is no history yet: python -m reports history add FILE"
-    ):
+    with pytest.raises(HistoryError, match="there is no history yet: reports history add FILE"):
         Store(url)
     change(url, "CREATE TABLE other (x INTEGER)")
     for create in (False, True):

@@ -92,7 +92,7 @@ def test_verify_needs_numpy_alone(harness: Path) -> None:
 def test_verify_with_torch_tensors_says_what_it_needs() -> None:
     code = "import python_inspector; python_inspector.verify(print, 'x')"
     done = without(BEYOND_NUMPY, code)
-    assert done.stderr.strip().endswith("needs torch: pip install 'plumbline[record]'")
+    assert done.stderr.strip().endswith("needs torch: pip install 'plumbline-kernels[record]'")
 
 
 @pytest.mark.parametrize(
@@ -102,13 +102,13 @@ def test_verify_with_torch_tensors_says_what_it_needs() -> None:
             "python_inspector.cli",
             ["record", "--model", "tiny:llama", "--out", "x"],
             "inspector: inspector record needs torch, transformers, jsonschema and tqdm: "
-            "pip install 'plumbline[record]'",
+            "pip install 'plumbline-kernels[record]'",
         ),
         (
             "reports.__main__",
             ["history", "--db", "sqlite://", "list"],
             "reports: reports history needs jinja2, matplotlib and sqlalchemy: "
-            "pip install 'plumbline[report]'",
+            "pip install 'plumbline-kernels[report]'",
         ),
     ],
 )

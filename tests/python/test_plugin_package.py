@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -59,3 +60,17 @@ def test_only_the_surface_of_a_plugin_is_installed(prefix: Path) -> None:
         "kernels/gpu/gpu.h", "kernels/gpu/gpu_cuda.h", "kernels/gpu/gpu_emu.h",
         "kernels/gpu/gpu_hip.h",
     }  # fmt: skip
+
+
+def test_ci_verify_builds_all_that_is_installed(prefix: Path) -> None:
+    """`cmake --install` fails on the first file that is not there."""
+    lists = (*ROOT.glob("harness/**/CMakeLists.txt"), *ROOT.glob("ci/cmake/*.cmake"))
+    installed = re.findall(r"install\(TARGETS ([\w ]+?) (?:RUNTIME|LIBRARY)", "".join(
+        file.read_text() for file in lists
+    ))  # fmt: skip
+    (built,) = re.findall(
+        r"^readonly targets=\((.*)\)$", (ROOT / "ci" / "verify").read_text(), re.M
+    )
+    assert set(" ".join(installed).split()) == set(built.split()) == {"harness", "plumbline_judge"}
+    assert (prefix / "lib" / "libplumbline_judge.so").is_file()
+    assert (prefix / "bin" / "harness").is_file()

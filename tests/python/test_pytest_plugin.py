@@ -87,4 +87,4 @@ def test_the_package_declares_it() -> None:
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["entry-points"]["pytest11"] == {"plumbline": "python_inspector.pytest_plugin"}
+    assert project["entry-points"]["pytest11"] == {"plumbline": "plumbline.inspector.pytest_plugin"}

@@ -128,4 +128,4 @@ def test_a_sweep_without_ray_says_how_to_install_it(
     monkeypatch.setitem(sys.modules, "ray", None)
     words = ["sweep", "--fixtures", str(ROOT / "fixtures" / CASES[0]), "--devices", "cpu"]
     assert main([*words, "--out", str(tmp_path / "out")]) == 3
-    assert "pip install '.[sweep]'" in capsys.readouterr().err
+    assert "pip install 'plumbline-kernels[sweep]'" in capsys.readouterr().err
