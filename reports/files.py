@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import lzma
 import os
 import shlex
 import tempfile
@@ -23,8 +24,9 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """replace_bytes of the text in UTF-8."""
-    replace_bytes(path, text.encode())
+    """replace_bytes of the text in UTF-8, compressed where the name ends in .xz."""
+    content = text.encode()
+    replace_bytes(path, lzma.compress(content) if path.suffix == ".xz" else content)
 
 
 def replace_bytes(path: Path, content: bytes) -> None:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import lzma
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 Line = dict[str, Any]
+
+
+def opened(path: Path) -> BinaryIO:
+    """To read the file's bytes, decompressed where its name ends in .xz."""
+    return cast(BinaryIO, lzma.open(path)) if path.suffix == ".xz" else path.open("rb")
 
 
 def json_lines(path: Path, torn_end: bool = False) -> Iterator[tuple[str, Line]]:
@@ -18,11 +24,14 @@ def json_lines(path: Path, torn_end: bool = False) -> Iterator[tuple[str, Line]]
     if path.is_char_device():  # some never end
         raise ValueError(f"{path}: is a device; name a file")
     number = 0
-    with path.open("rb") as file:
-        for number, text in enumerate(file, 1):
-            if torn_end and not text.endswith(b"\n"):  # may end in half a character
-                break
-            yield f"{path}:{number}", _object(f"{path}:{number}", text)
+    with opened(path) as file:
+        try:
+            for number, text in enumerate(file, 1):
+                if torn_end and not text.endswith(b"\n"):  # may end in half a character
+                    break
+                yield f"{path}:{number}", _object(f"{path}:{number}", text)
+        except (lzma.LZMAError, EOFError) as error:
+            raise ValueError(f"{path}: is damaged after line {number}: {error}") from error
     if not number:
         raise ValueError(f"{path}: is empty")
 

@@ -109,7 +109,8 @@ def _doubtful_comparison(choice: Choice, operands: Operands) -> torch.Tensor | N
 
 def _difference(pair: Sequence[Any]) -> torch.Tensor:
     """a - b, 0 where both are the same infinity."""
-    a, b = (v if isinstance(v, torch.Tensor) else torch.tensor(float(v)) for v in pair[:2])
+    device = max((v for v in pair[:2] if isinstance(v, torch.Tensor)), key=torch.Tensor.dim).device
+    a, b = (torch.as_tensor(v, dtype=torch.float64, device=device) for v in pair[:2])
     a, b = torch.broadcast_tensors(a.double(), b.double())
     return torch.where(a == b, 0.0, a - b)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..json_lines import opened
 from . import Commands
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +44,7 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints the matrix; the exit code."""
     models = _models(options.fixtures)
-    files = sorted(options.baselines.glob("*.jsonl"))
+    files = sorted(options.baselines.glob("*.jsonl*"))
     lines = {file: list(_read(file)) for file in files}
     columns = [
         _column(read) for read in lines.values() if read and read[0].get("type") == "baseline"
@@ -59,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read(file: Path) -> Iterator[dict[str, Any]]:
-    with file.open(encoding="utf-8") as lines:
+    with opened(file) as lines:
         yield from (json.loads(line) for line in lines)
 
 

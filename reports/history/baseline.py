@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ..files import replace_text
-from ..json_lines import Line, json_lines
+from ..json_lines import Line, json_lines, opened
 from .compare import Comparison, Kind, compare
 from .figures import (
     Checkpoint,
@@ -76,7 +76,7 @@ class Baseline:
 
 def is_baseline(path: Path) -> bool:
     """Whether the file's first line says so. Raises OSError, and ValueError for no JSON lines."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         return re.match(rb'\s*\{\s*"type"\s*:\s*"baseline"', file.read(200)) is not None
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import lzma
 import random
 import re
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,11 +124,28 @@ def test_a_baseline_of_the_older_schema_says_what_it_cannot_judge(
 
 
 def test_the_committed_baselines_are_read() -> None:
-    found = sorted((ROOT / "reports" / "baselines").glob("*.jsonl"))
-    read = {path.stem: baseline.read(path) for path in found if baseline.is_baseline(path)}
+    found = sorted((ROOT / "reports" / "baselines").glob("*.jsonl*"))
+    read = {
+        path.name.partition(".")[0]: baseline.read(path)
+        for path in found
+        if baseline.is_baseline(path)
+    }
     assert {"cpu", "emu-64", "nvidia-h200"} <= read.keys()
     assert (read["cpu"].device, read["emu-64"].device) == ("cpu", "emu:64")
     assert all(len(found.checkpoints) > 2000 for found in read.values())
+
+
+def test_a_compressed_baseline_is_read_written_and_told_where_it_is_damaged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = made(tmp_path, *(checkpoint(name) for name in ("a", "b")))
+    path = tmp_path / "b.jsonl.xz"
+    baseline.write(replace(baseline.read(plain), path=path))
+    assert lzma.decompress(path.read_bytes()) == plain.read_bytes()
+    assert main(["history", "compare", str(plain), str(path)]) == 0
+    path.write_bytes(path.read_bytes()[:-20])
+    assert main(["history", "compare", str(plain), str(path)]) == 3
+    assert f"{path}: is damaged after line" in capsys.readouterr().err
 
 
 def test_better_is_taken_and_worse_only_with_a_reason(

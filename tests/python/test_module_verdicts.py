@@ -155,6 +155,7 @@ def test_without_the_member_its_kernel_fails(tmp_path: Path, harness: Path) -> N
     assert item["diagnosis"].startswith("follows no rounding points of the recording")
 
 
+@pytest.mark.host
 def test_a_member_less_accurate_than_the_reference_is_none(tmp_path: Path, harness: Path) -> None:
     bad = (eager(X).float() * (1 + 2**-7 * normal(*X.shape))).bfloat16()
     item = judged(harness, recorded(tmp_path / "r", eager, X, with_member(bad)), out=bad)
