@@ -105,7 +105,7 @@ PYTHON_LAYERS = {
         "version", "aliases", "errors", "interrupts", "needs", "heap", "imports", "described",
         "stretches", "compatibility", "format", "models", "oracle", "taps", "recorder",
         "verdict_html", "verdict", "verdict_frame", "judge_library", "verification", "drawing",
-        "checking", "pytest_plugin", "engines", "adapters", "cases",
+        "explaining", "checking", "pytest_plugin", "engines", "adapters", "cases",
         "__init__", "record_command", "cli", "__main__", "plumbline",
     ),
     "reports": (

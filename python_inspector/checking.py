@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from . import needs
 from .drawing import Draw
 from .errors import HarnessError
+from .explaining import Explainer
 from .format.operands import Output, output_of, save
 from .judge_library import find_library, opened
 from .verdict import Verdict, WrongError
@@ -33,6 +34,7 @@ def check(
     arrays: str | Callable[[Any], Any] = "torch",
     contract: str | None = None,
     bugs: bool = False,
+    explain: bool | float = True,
     spread: int = 16,
     harness: Path | str | None = None,
 ) -> Verdict:
@@ -52,8 +54,10 @@ def check(
     __dlpack__ or __array__; wider floats are accepted for 16 bits, and rounded.
 
     Where a 16-bit function rounds is inferred from its bits; `contract`, "eager" or "fused" (once,
-    at the output), demands one. `bugs` plants bugs in `like` and says which would pass; a failure
-    is held to them in any case. The AssertionError's text is the verdict; else the verdict comes
+    at the output), demands one. Bugs are planted in `like` for up to five seconds: a failure is
+    named after the one that it is, a pass says which it is blind to. `explain` is False for none of
+    that, or another number of seconds; `bugs` tells all kinds of bugs that would pass, however long
+    that takes. The AssertionError's text is the verdict; else the verdict comes
     back. Raises RecordError where `like` cannot be recorded, HarnessError where there is no judge,
     and whatever `function` raises.
     """
@@ -66,26 +70,17 @@ def check(
     with tempfile.TemporaryDirectory(prefix="plumbline-", dir=home) as name:
         folder = Path(name)
 
-        def recorded(wanted: Sequence[bool]) -> list[Checkpoint]:
-            with OneCallRecording(like, folder / "call", weights=given, spread=spread) as calls:
-                checkpoints = [
-                    calls.add(arguments, case, alternatives=more)
-                    for (case, arguments), more in zip(cases, wanted, strict=True)
-                ]
-                calls.commit()
-            return checkpoints
-
+        with OneCallRecording(like, folder / "call", weights=given, spread=spread) as calls:
+            kept = [calls.add(arguments, case) for case, arguments in cases]
+            calls.commit()
         results: dict[str, Output] = {}
-        checkpoints = recorded([bugs] * len(cases))
-        for checkpoint, (_, arguments) in zip(checkpoints, cases, strict=True):
-            results |= _run(function, checkpoint, arguments, given, arrays)
+        for call, (_, arguments) in zip(kept, cases, strict=True):
+            results |= _run(function, call.checkpoint, arguments, given, arrays)
         save(results, folder / "outputs.safetensors")
-        verdicts = judge(folder)
-        failed = [verdict.status == "fail" for verdict in verdicts]
-        if any(failed) and not bugs:  # what is slower to learn, and says more of a failure
-            recorded(failed)
-            verdicts = judge(folder)
-    verdict = combined(verdicts)
+        verdicts = judge(folder / "call", folder / "outputs.safetensors")
+        explainer = Explainer(kept, results, judge, explain, every=bugs)
+        verdicts = explainer.explained(verdicts, calls.another, folder)
+    verdict = explainer.blinded(combined(verdicts))
     if not verdict.passed:
         raise WrongError(verdict)
     return verdict
@@ -222,16 +217,16 @@ class Judge:
     contract: str | None
     harness: Path | str | None
 
-    def __call__(self, folder: Path) -> list[Verdict]:
-        recording, outputs = folder / "call", folder / "outputs.safetensors"
+    def __call__(self, recording: Path, outputs: Path) -> list[Verdict]:
         binary = self._binary()
         library = find_library(binary)
         if library is not None:
-            items = opened(library).judge(recording, outputs, contract=self.contract or "inferred")
+            contract = self.contract or "inferred"
+            items = opened(library).judge(recording, outputs, contract=contract, margins=False)
             return [Verdict.of(item) for item in items]
         options = [] if self.contract is None else ["--contract", self.contract]
-        command = [binary or find_harness(), "judge", recording, outputs, *options]
-        return list(judge_with_binary(command, folder / "verdicts.json").values())
+        command = [binary or find_harness(), "judge", recording, outputs, "--no-margins", *options]
+        return list(judge_with_binary(command, outputs.with_suffix(".json")).values())
 
     def _binary(self) -> Path | None:
         """None where the library is named, and there is no harness."""

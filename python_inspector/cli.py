@@ -110,7 +110,7 @@ def build_parser() -> argparse.ArgumentParser:
     text.set_defaults(run=_generate)
     _add_map(commands.add_parser("map", help="which module of an engine is which recorded one"))
     _add_architectures(commands.add_parser("architectures", help="record and check them all"))
-    commands.add_parser("bench", help="what recording (or: bench verify) costs")
+    commands.add_parser("bench", help="what recording (or: bench check, verify) costs")
     return parser
 
 
@@ -270,11 +270,12 @@ def _bugs(options: argparse.Namespace) -> int:
 
 
 def _bench(words: Sequence[str]) -> int:
-    from .cases import bench_verify
+    from .cases import bench_check, bench_verify
     from .recorder import bench
 
-    if list(words[:1]) == ["verify"]:
-        return bench_verify.main(words[1:])
+    others = {"verify": bench_verify, "check": bench_check}
+    if words and words[0] in others:
+        return others[words[0]].main(words[1:])
     return bench.main(words)
 
 

@@ -38,34 +38,39 @@ class Draw:
             drawn = torch.randint(0, high or 128, self.shape, generator=generator)
             return drawn.to(self.dtype).to(self.device)
         normal = torch.randn(self.shape, generator=generator, dtype=torch.float64)
-        made = KINDS[self.kind(seed)](normal * self.scale, torch.finfo(self.dtype))
+        made = (KINDS | NAMED_KINDS)[self.kind(seed)](normal * self.scale, torch.finfo(self.dtype))
         return made.to(self.dtype).to(self.device)
 
 
 def draw(
     shape: Sequence[int],
     dtype: Any = None,
-    seeds: int = 8,
+    seeds: int | None = None,
     *,
     kinds: Sequence[str] | None = None,
     high: int | None = None,
     device: str = "cpu",
     scale: float = 1.0,
 ) -> Draw:
-    """Operands for `check(inputs=...)`: `seeds` of them, each of the next kind of hard values.
+    """Operands for `check(inputs=...)`: `seeds` of them, each of the next kind of hard values; one
+    of each kind by default.
 
     Kinds: "normal"; "outliers", a few channels a hundred times as large; "ties", few significands,
     so that results lie between two 16-bit numbers; "borders", large values beside multiples of 16
     along every axis; "denormals", some below the smallest normal number; "negative", all of them;
-    "huge", where squares of sums still fit float32; "sparse", zeros but for one in eight.
-    `dtype` is a torch dtype, float32 by default; integers are drawn below `high` (128).
+    "huge", where squares of sums still fit float32; "sparse", zeros but for one in eight; "small",
+    a thousandth, so that an epsilon counts. Where they are named: "equal", one value a row;
+    "zeros", in every other row; "inf", a few of them. Normal numbers are multiplied by `scale`
+    first. `dtype` is a torch dtype, float32 by default; integers are drawn below `high` (128).
     """
     needs.require("draw()", "torch")
     import torch
 
     chosen = tuple(KINDS) if kinds is None else tuple(kinds)
-    if unknown := [kind for kind in chosen if kind not in KINDS]:
-        raise ValueError(f"draw: unknown kind {unknown[0]!r}; known are {', '.join(KINDS)}")
+    known = KINDS | NAMED_KINDS
+    if unknown := [kind for kind in chosen if kind not in known]:
+        raise ValueError(f"draw: unknown kind {unknown[0]!r}; known are {', '.join(known)}")
+    seeds = len(chosen) if seeds is None else seeds
     if seeds < 1 or not chosen:
         raise ValueError(f"draw: {seeds} seeds of {len(chosen)} kinds draw nothing")
     if any(extent < 1 for extent in shape):
@@ -119,6 +124,26 @@ def _sparse(x: Any, info: Any) -> Any:
     return flat.reshape(x.shape)
 
 
+def _small(x: Any, info: Any) -> Any:
+    return x / 1024
+
+
+def _equal(x: Any, info: Any) -> Any:
+    return x[..., :1].expand(x.shape).clone()
+
+
+def _zeros(x: Any, info: Any) -> Any:
+    rows = x.reshape(-1, x.shape[-1])
+    rows[::2] = 0
+    return rows.reshape(x.shape)
+
+
+def _infinite(x: Any, info: Any) -> Any:
+    flat = x.reshape(-1)
+    flat[:: max(2, flat.numel() // 3)] *= math.inf
+    return flat.reshape(x.shape)
+
+
 KINDS: dict[str, Callable[[Any, Any], Any]] = {
     "normal": _normal,
     "outliers": _outliers,
@@ -128,4 +153,11 @@ KINDS: dict[str, Callable[[Any, Any], Any]] = {
     "negative": _negative,
     "huge": _huge,
     "sparse": _sparse,
+    "small": _small,
 }
+NAMED_KINDS: dict[str, Callable[[Any, Any], Any]] = {
+    "equal": _equal,
+    "zeros": _zeros,
+    "inf": _infinite,
+}
+"""Those that many functions say nothing of, and that are drawn where they are asked for."""

@@ -7,6 +7,9 @@ from typing import Any
 
 from .verdict_html import html_of
 
+MOST_BLIND = 6
+"""Bugs that are named in the text."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -29,6 +32,9 @@ class Verdict:
     """Known bugs that would pass here; None: not measured."""
     not_judged: tuple[str, ...] = ()
     """Optional outputs that the function did not return."""
+    planted: tuple[int, int] | None = None
+    """How many gross bugs check() planted to know what a pass is blind to, of how many that there
+    are; fewer where time was up."""
     cases: tuple[Verdict, ...] = ()
     """Where check() judged several sets of inputs: the verdict on each; this one is on all."""
 
@@ -84,11 +90,20 @@ class Verdict:
         told = (
             ("", self.golden_suspect),
             ("", self.diagnosis),
-            ("blind to: ", ", ".join(self.blind_to)),
+            ("blind to: ", self._blind_words()),
             ("would pass here: ", ", ".join(self.passing_bugs or ())),
             ("not judged: ", ", ".join(self.not_judged)),
         )
         return "\n".join(lines + [f"  {title}{words}" for title, words in told if words])
+
+    def _blind_words(self) -> str:
+        words = ", ".join(self.blind_to[:MOST_BLIND])
+        if len(self.blind_to) > MOST_BLIND:
+            words += f" and {len(self.blind_to) - MOST_BLIND} more"
+        if self.planted is not None and self.planted[0] < self.planted[1]:
+            tried, of = self.planted
+            words += f" (time was up after {tried} of {of} planted bugs)"
+        return words.strip()
 
     def _repr_html_(self) -> str:
         """For notebooks."""

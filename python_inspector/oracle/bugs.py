@@ -7,7 +7,7 @@ called to another result, so the same bug can be planted in the rounded model an
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,15 +37,26 @@ class Bug:
     change: Callable[[Seen], Any]
     pattern: tuple[Any, ...]
     """Equal for bugs that differ in their place alone."""
+    place: str = ""
+    """File and line of the code that calls the operation."""
+
+    @property
+    def told(self) -> str:
+        """The name for people, who cannot count operations."""
+        return f"{self.name} ({self.place})" if self.place else self.name
 
 
-def bugs_of(seen: Seen) -> Iterator[Bug]:
-    """The bugs that this operation can have; `seen.result` is what it gives."""
-    for kind, rule in _RULES.items():
+Rule = Callable[["Seen"], "Found"]
+"""From an operation to its bugs of one kind."""
+
+
+def bugs_of(seen: Seen, rules: Iterable[tuple[str, Rule]]) -> Iterator[Bug]:
+    """The bugs by these rules that this operation can have; `seen.result` is what it gives."""
+    for kind, rule in rules:
         for detail, name, change in rule(seen):
             shapes = tuple(tuple(t.shape) for t in seen.args if isinstance(t, torch.Tensor))
             pattern = (kind, detail, seen.site.op, shapes)
-            yield Bug(seen.site, kind, name, change, pattern)
+            yield Bug(seen.site, kind, name, change, pattern, seen.place)
 
 
 Change = Callable[[Seen], Any]
@@ -53,14 +64,14 @@ Found = Iterator[tuple[str, str, Change]]
 """What tells the bug from others of its kind and operation, its name, and what it does."""
 
 
-def _out(seen: Seen) -> torch.Tensor | None:
+def out_of(seen: Seen) -> torch.Tensor | None:
     """The first result, if it is a floating tensor."""
     result = seen.result[0] if isinstance(seen.result, (tuple, list)) else seen.result
     floating = isinstance(result, torch.Tensor) and result.is_floating_point()
     return result if floating and not seen.func.is_view else None
 
 
-def _instead(seen: Seen, i: int, value: Any) -> list[Any]:
+def instead(seen: Seen, i: int, value: Any) -> list[Any]:
     return [*seen.args[:i], value, *seen.args[i + 1 :]]
 
 
@@ -75,19 +86,19 @@ def _result_as(seen: Seen, value: torch.Tensor) -> Any:
     return value.to(result.dtype).expand_as(result).clone()
 
 
-def _broadcasts(a: torch.Tensor, out: torch.Tensor) -> bool:
+def broadcasts(a: torch.Tensor, out: torch.Tensor) -> bool:
     return broadcast_shape(a, out) == tuple(out.shape)
 
 
 def _skips(seen: Seen) -> Found:
     """The result is an operand."""
-    out = _out(seen)
+    out = out_of(seen)
     if out is None or seen.site.op in _CASTS:
         return
     if seen.writes:
         yield "target", f"{seen.site} is skipped", lambda s: s.args[0]
         return
-    found = [i for i in floats(seen.args) if _broadcasts(seen.args[i], out)]
+    found = [i for i in floats(seen.args) if broadcasts(seen.args[i], out)]
     for i in found[:3]:
         alone = f", its {seen.argument(i)} is the result" if len(found) > 1 else ""
         yield str(i), f"{seen.site} is skipped{alone}", _operand_as_result(i)
@@ -99,10 +110,15 @@ def _operand_as_result(i: int) -> Change:
 
 def _constants(seen: Seen) -> Found:
     """A number is a hundredth larger."""
+    yield from constants_of(seen, 1.01)
+
+
+def constants_of(seen: Seen, factor: float) -> Found:
+    """A number is so many times as large."""
     kinds = [str(a.type) for a in seen.func._schema.arguments]
     for i, value in enumerate(seen.args):
         if _is_constant(value, kinds[i]):
-            more = value * 1.01
+            more = value * factor
             yield (
                 f"{i} {value}",
                 f"{seen.site} {seen.argument(i)} {value:.5g} -> {more:.5g}",
@@ -111,15 +127,15 @@ def _constants(seen: Seen) -> Found:
         elif _is_scalar(value):
             yield (
                 str(i),
-                f"{seen.site} {seen.argument(i)} x 1.01",
-                _with_scalar(i),
+                f"{seen.site} {seen.argument(i)} x {factor:g}",
+                _with_scalar(i, factor),
             )
     for key, value in seen.kwargs.items():
         if isinstance(value, float) and 0 < abs(value) < _LARGE:
             yield (
                 key,
-                f"{seen.site} {key} {value:.5g} -> {value * 1.01:.5g}",
-                _with_keyword(key, value * 1.01),
+                f"{seen.site} {key} {value:.5g} -> {value * factor:.5g}",
+                _with_keyword(key, value * factor),
             )
 
 
@@ -136,7 +152,7 @@ def _is_scalar(value: Any) -> bool:
 
 def _with_constant(i: int, more: float) -> Change:
     def change(seen: Seen) -> Any:
-        args = _instead(seen, i, more)
+        args = instead(seen, i, more)
         if seen.site.op == "pow" and i == 1 and isinstance(args[0], torch.Tensor):
             args[0] = args[0].abs()  # a power that is not whole has no value below zero
         return seen.run(args)
@@ -144,8 +160,8 @@ def _with_constant(i: int, more: float) -> Change:
     return change
 
 
-def _with_scalar(i: int) -> Change:
-    return lambda seen: seen.run(_instead(seen, i, seen.args[i] * 1.01))
+def _with_scalar(i: int, factor: float) -> Change:
+    return lambda seen: seen.run(instead(seen, i, seen.args[i] * factor))
 
 
 def _with_keyword(key: str, more: float) -> Change:
@@ -154,7 +170,7 @@ def _with_keyword(key: str, more: float) -> Change:
 
 def _shifts(seen: Seen) -> Found:
     """An operand is shifted by one along an axis."""
-    if _out(seen) is None or seen.site.op in _CASTS or seen.writes:
+    if out_of(seen) is None or seen.site.op in _CASTS or seen.writes:
         return
     for i in list(floats(seen.args))[:3]:
         sizes = seen.args[i].shape
@@ -168,7 +184,7 @@ def _shifts(seen: Seen) -> Found:
 
 
 def _rolled(i: int, axis: int) -> Change:
-    return lambda seen: seen.run(_instead(seen, i, seen.args[i].roll(1, axis)))
+    return lambda seen: seen.run(instead(seen, i, seen.args[i].roll(1, axis)))
 
 
 _SUMMED = {"mm": 0, "bmm": 0, "mv": 0, "dot": 0, "_grouped_mm": 0, "addmm": 1, "baddbmm": 1}
@@ -178,7 +194,7 @@ _OVER_ONE = {"_softmax", "_log_softmax", "cumsum", "logcumsumexp"}
 
 def _last_terms(seen: Seen) -> Found:
     """A sum's last term is dropped."""
-    op, out = seen.site.op, _out(seen)
+    op, out = seen.site.op, out_of(seen)
     if out is None or not seen.args or not isinstance(seen.args[0], torch.Tensor):
         return
     change: Change | None = None
@@ -196,12 +212,14 @@ def _last_terms(seen: Seen) -> Found:
         change = _without_last_key
     if change is not None:
         count = terms(op, seen.args, out)
+        if op in ("amax", "amin"):  # whose arithmetic has no terms
+            count = seen.args[0].shape[_axis(seen) or 0]
         yield "", f"the last of {count} terms of {seen.site} is dropped", change
 
 
 def _axis(seen: Seen) -> int | None:
     """The last of the axes that are summed over."""
-    axes = seen.args[1] if len(seen.args) > 1 else seen.kwargs.get("dim")
+    axes = seen.value("dim")
     if isinstance(axes, int):
         return axes
     if seen.args[0].ndim == 0:
@@ -213,7 +231,7 @@ def _without_last(i: int, axis: int, other: float) -> Change:
     def change(seen: Seen) -> Any:
         x = seen.args[i].clone()
         x.select(axis, -1).fill_(other)
-        return seen.run(_instead(seen, i, x))
+        return seen.run(instead(seen, i, x))
 
     return change
 
@@ -235,7 +253,7 @@ def _without_last_key(seen: Seen) -> Any:
 
 def _roundings(seen: Seen) -> Found:
     """A float32 value is rounded to 16 bits; a float64 run has none."""
-    out = _out(seen)
+    out = out_of(seen)
     if out is None or out.dtype != torch.float32 or seen.site.op in ("fill", "full", "arange"):
         return
     given = [a.dtype for a in seen.args if isinstance(a, torch.Tensor)]
@@ -401,11 +419,11 @@ def _next_of_other(seen: Seen) -> Any:
     at = _INDEX_AT[seen.site.op]
     axis = seen.args[1] if isinstance(seen.args[1], int) else 0
     size = seen.args[0].shape[axis] if seen.site.op != "take" else seen.args[0].numel()
-    return seen.run(_instead(seen, at, (seen.args[at] + 1) % size))
+    return seen.run(instead(seen, at, (seen.args[at] + 1) % size))
 
 
 def _signs(seen: Seen) -> Found:
-    out = _out(seen)
+    out = out_of(seen)
     if out is None or seen.site.op in _UNSIGNED or seen.writes:
         return
 
@@ -417,7 +435,7 @@ def _signs(seen: Seen) -> Found:
     yield "", f"the sign of {seen.site} is flipped", change
 
 
-_RULES: dict[str, Callable[[Seen], Found]] = {
+RULES: dict[str, Rule] = {
     "skip": _skips,
     "constant": _constants,
     "shift": _shifts,

@@ -30,6 +30,8 @@ DEVIATIONS = 10.0
 FAR_BEYOND_FLOOR = 8.0
 NO_LESS_ACCURATE = 1.5
 
+SAMPLE = 1 << 14
+"""Elements that are looked at first."""
 CERTAIN = 1e9
 """The margin of what no rounding explains: NaN where the reference has a number, another choice."""
 
@@ -91,6 +93,7 @@ class Gates:
     """Of a 16-bit output: the ways to round that its bits may follow."""
     _reference: _Errors = field(init=False)
     _uniform: dict[str, bool] = field(init=False)
+    _some: tuple[torch.Tensor, torch.Tensor, int] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         s = self.scales
@@ -107,6 +110,31 @@ class Gates:
         """The largest statistic / limit over the gates; at most 1 passes."""
         ratios = self.ratios(y).values()
         return CERTAIN if any(map(math.isnan, ratios)) else min(max(ratios), CERTAIN)
+
+    def at_least(self, y: torch.Tensor) -> float:
+        """A part of margin() that costs little: some elements against the loosest limit that they
+        can have. Above 1 the margin is above 1, too."""
+        if self._some is None:
+            self._some = self._sample()
+        o, allowed, step = self._some
+        some = self.scales.layout.arranged(y).reshape(-1)[::step]
+        ratio = float(((some.double() - o).abs() / allowed).amax()) if len(o) else 0.0
+        return min(ratio, CERTAIN) if ratio == ratio else 0.0
+
+    def _sample(self) -> tuple[torch.Tensor, torch.Tensor, int]:
+        """Of some elements, in every column, the oracle and the largest error that any way to round
+        may have there."""
+        reference = self._reference
+        for way in [] if self.family is None else self.family.ways:
+            reference = _higher(reference, self._errors(way.values[None]))
+        far = self._errors((2 * self.oracle())[None])
+        ratio = float(self._against(far, reference)["element"][0])
+        limit = far.one("plain", "element") / ratio if ratio > 0 else math.inf
+        step = max(1, self.scales.o.numel() // SAMPLE) | 1
+        usable = self.scales.usable.reshape(-1)[::step]
+        allowed = (self.scales.element * limit).reshape(-1)[::step]
+        allowed = torch.where(usable & (allowed > 0), allowed, torch.inf)
+        return self.scales.known.reshape(-1)[::step], allowed, step
 
     def ratios(self, y: torch.Tensor) -> dict[str, float]:
         """Statistic / limit of each gate; NaN and Inf for what no rounding explains."""

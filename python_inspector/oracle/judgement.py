@@ -14,6 +14,7 @@ from .members import Member, members_of
 from .planting import (
     MOST_BUGS,
     WORK,
+    Listing,
     Plantation,
     Rounded,
     chosen,
@@ -53,6 +54,7 @@ def judgement(
     seed: str,
     *,
     bugs: bool = True,
+    members: bool = True,
     rounded: Rounded = run_rounded,
     free: Rounded = run_rounded,
     undecided: Mapping[str, torch.Tensor] | None = None,
@@ -60,23 +62,25 @@ def judgement(
     """Members and planted bugs of a call whose outputs are stored whole.
 
     `simulated` are its simulated kernels, `floating` its outputs that have limits, `inputs` the
-    tensors that a recording stores as its inputs. Members are sought where that is affordable, bugs
-    planted where they are wanted, too. `rounded` runs follow the reference's choices, `free` ones
-    make their own; `undecided` are choices of which any is right.
+    tensors that a recording stores as its inputs. Members are sought where they are wanted and that
+    is affordable, bugs planted where they are wanted, too. `rounded` runs follow the reference's
+    choices, `free` ones make their own; `undecided` are choices of which any is right.
     """
-    listing = listing_of(again, seed, rounded)
     models = {name: stack[0] for name, stack in simulated.stacks.items()}
     runs = simulated.runs
     result = Judgement()
     for name, output in floating.items():
         stack = simulated.stacks[name]
         kinds = 1 + simulated.truncates
-        spread, *truncated = spreads_of_kinds(output.against, stack, kinds=kinds)
+        spread, *truncated = simulated.spreads.get(name) or spreads_of_kinds(
+            output.against, stack, kinds=kinds
+        )
         narrow = truncated[0] if truncated else None
         result.gates[name] = Gates(
             output.against.scales, output.r, stack[0], spread, output.valid, narrow
         )
-    if listing.work <= WORK // RUNS_FOR_MEMBERS:
+    listing = listing_of(again, seed, rounded) if members or bugs else Listing()
+    if members and listing.work <= WORK // RUNS_FOR_MEMBERS:
         result.members = members_of(again, outputs, models, result.gates, seed, runs, rounded)
     for name, gates in result.gates.items():
         if gates.r.dtype in NARROW and gates.r.numel() >= LEAST:

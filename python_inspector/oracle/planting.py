@@ -18,11 +18,11 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from ..format.axes import Named
-from .bugs import Bug, bugs_of
+from .bugs import RULES, Bug, Rule, bugs_of
 from .gates import CERTAIN, Gates
 from .replay import Again, Runner, run_rounded
 from .simulation import Normals, Simulation
-from .sites import Seen, Walk, under
+from .sites import Seen, Walk, place_of_call, under
 from .spread import Outputs
 
 MOST_BUGS = 40
@@ -77,14 +77,21 @@ class Plantation:
 class Listing(Walk):
     """Every bug that an operation of a call can have, and how many elements a run computes."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, rules: Sequence[tuple[str, Rule]] = tuple(RULES.items()), *, places: bool = False
+    ) -> None:
+        """With `places` bugs know the line of code that calls their operation."""
         super().__init__()
+        self._rules = rules
+        self._places = places
         self.bugs: list[Bug] = []
         self.work = 0
 
     def visit(self, seen: Seen) -> Any:
+        if self._places:
+            seen.place = place_of_call()
         seen.result = seen.run()
-        self.bugs.extend(bugs_of(seen))
+        self.bugs.extend(bugs_of(seen, self._rules))
         self.work += sum(t.numel() for t in tree_leaves(seen.result) if isinstance(t, torch.Tensor))
         return seen.result
 
@@ -162,7 +169,7 @@ def plant(
     assert right is not None
     for bug in bugs:
         found = _planted(again, outputs, rounded, seed, bug)
-        if found is None or _forms(found) != _forms(right):
+        if found is None or forms(found) != forms(right):
             result.broken.append(bug)
             continue
         planted = _judged(bug, found, right, gates, undecided or {})
@@ -181,7 +188,7 @@ def _planted(
     return None if named is None else {name: tensor for name, (tensor, _) in named.items()}
 
 
-def _forms(named: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+def forms(named: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     return {name: (t.shape, t.dtype) for name, t in named.items()}
 
 
@@ -196,26 +203,26 @@ def _judged(
     shown = []
     for name, m in right.items():
         y = found[name]
-        if _equal(y, m):
+        if same_values(y, m):
             continue
         if name in gates:
             margin = gates[name].margin(y)
         else:
-            margin = 0.0 if y.is_floating_point() or _open(name, y, m, undecided) else CERTAIN
+            margin = 0.0 if y.is_floating_point() or is_open(name, y, m, undecided) else CERTAIN
         at = positions(y, m)
         shown.append(Shown(name, margin, at, y.flatten()[at].float()))
     shown.sort(key=lambda output: -output.margin)
     return Planted(bug, shown) if shown else None
 
 
-def _open(
+def is_open(
     name: str, y: torch.Tensor, m: torch.Tensor, undecided: Mapping[str, torch.Tensor]
 ) -> bool:
     """Whether every choice that differs is one of which any is right."""
     return name in undecided and bool(((y == m) | undecided[name]).all())
 
 
-def _equal(y: torch.Tensor, m: torch.Tensor) -> bool:
+def same_values(y: torch.Tensor, m: torch.Tensor) -> bool:
     return bool(((y == m) | ((y != y) & (m != m))).all())
 
 

@@ -339,6 +339,8 @@ def _as_stored(value: torch.Tensor, name: str) -> torch.Tensor:
 
 def parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
     """Names of a function's parameters; () for a builtin without a signature."""
+    if isinstance(function, functools.partial):  # what runs a function under a mode of its own
+        function = getattr(function, "__wrapped__", function)
     return _parameter_names(getattr(function, "__func__", function), inspect.ismethod(function))
 
 

@@ -49,7 +49,7 @@ def fate_of(
     pairs = [(right[name][0], wrong[name][0]) for name in right]
     if any(a.shape != b.shape for a, b in pairs):
         return Fate.SURVIVES
-    if all(_same(a, b) for a, b in pairs):
+    if all(same_function(a, b) for a, b in pairs):
         return Fate.SAME_FUNCTION
     if any(not a.is_floating_point() and not torch.equal(a, b) for a, b in pairs):
         return Fate.SURVIVES
@@ -61,7 +61,8 @@ def fate_of(
     return Fate.BELOW_RESOLUTION
 
 
-def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+def same_function(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two float64 runs of what may be one function agree."""
     if not a.is_floating_point():
         return torch.equal(a, b)
     known = a.isfinite() & b.isfinite()

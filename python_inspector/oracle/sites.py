@@ -8,11 +8,16 @@ alike.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -58,6 +63,8 @@ class Seen:
     sources: Mapping[int, Seen]
     """Which activation made a tensor, by the tensor's storage, as far as anybody asks."""
     result: Any = None
+    place: str = ""
+    """File and line of the code that calls it, where somebody asked."""
 
     def run(
         self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
@@ -69,6 +76,13 @@ class Seen:
     def argument(self, i: int) -> str:
         """The name that the operation's schema has for a positional argument."""
         return str(self.func._schema.arguments[i].name)
+
+    def value(self, name: str) -> Any:
+        """What stands for the argument of this name in the schema; None where there is none."""
+        for i, argument in enumerate(self.func._schema.arguments):
+            if argument.name == name:
+                return self.args[i] if i < len(self.args) else self.kwargs.get(name)
+        return None
 
     @property
     def writes(self) -> bool:
@@ -109,6 +123,29 @@ class Walk(DispatchMode):
         return result
 
 
+def place_of_call() -> str:
+    """File and line of the innermost code that is neither torch's nor ours, as `norm.py:12`.
+
+    Of an operation that a mode sees, up to where the call under the mode began: a torch module has
+    no such code.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not _inside_code:
+        file = frame.f_code.co_filename
+        if not file.startswith(_NOT_THEIRS) and not file.startswith("<"):
+            return f"{Path(file).name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+_NOT_THEIRS = (
+    f"{Path(torch.__file__).parent}{os.sep}",
+    f"{Path(__file__).parents[1]}{os.sep}",
+    contextlib.__file__,
+)
+"""Of torch, of this package, and of what both wrap functions in."""
+
+
 def _zeroed(t: torch.Tensor) -> torch.Tensor:
     with _disable_current_modes():  # it is no operation of the code
         return t.zero_()
@@ -123,14 +160,25 @@ def under(runner: Runner, mode: Callable[[], AbstractContextManager[Any]]) -> Ru
         kwargs: Mapping[str, Any],
         modules: Any = (),
     ) -> Rerun:
-        @functools.wraps(getattr(function, "__func__", function))
-        def inside(*given: Any, **named: Any) -> Any:
-            with mode():
-                return function(*given, **named)
-
+        inside = functools.partial(_inside, function, mode)
+        functools.update_wrapper(inside, function)
         return runner(inside, args, kwargs, modules)
 
     return run
+
+
+def _inside(
+    function: Callable[..., Any],
+    mode: Callable[[], AbstractContextManager[Any]],
+    /,
+    *given: Any,
+    **named: Any,
+) -> Any:
+    with mode():
+        return function(*given, **named)
+
+
+_inside_code = _inside.__code__
 
 
 def floats(values: Sequence[Any]) -> Iterator[int]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -49,6 +49,17 @@ class Simulated:
     operations: list[dict[str, Any]]
     runs: int
     truncates: bool = False
+    spreads: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """By output the spread entry of each kind of kernels, where they are known already."""
+
+    def models(self, spreads: Mapping[str, Sequence[Mapping[str, Any]]]) -> Simulated:
+        """What is left to know once there are spread entries: the rounded models, which need a
+        fraction of the memory."""
+        return replace(
+            self,
+            stacks={name: stack[:1].clone() for name, stack in self.stacks.items()},
+            spreads={name: [dict(entry) for entry in kinds] for name, kinds in spreads.items()},
+        )
 
     @property
     def outputs(self) -> dict[str, torch.Tensor]:

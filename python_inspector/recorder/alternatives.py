@@ -11,6 +11,7 @@ from ..format.recording import BugRef, MemberRef
 from ..format.sampled import is_sampled
 from ..format.writer import RecordingWriter
 from ..oracle.judgement import Judgement, Output, judgement
+from ..oracle.planting import Rounded
 from ..oracle.replay import Again, run_as_it_is, run_rounded
 from ..oracle.reruns import Reruns
 from ..oracle.spread import judged
@@ -27,6 +28,7 @@ def judgement_of(
     seed: str,
     *,
     bugs: bool,
+    members: bool = True,
 ) -> Judgement | None:
     """Of a call without a native block whose outputs are stored whole; None for any other."""
     if block.kind != "module" or not options.bugs:
@@ -51,9 +53,7 @@ def judgement_of(
         mask = None if valid is None else aligned(valid, axes)
         stored = r.double() + (o.double() - r.double()).float().double()
         floating[name] = Output(r, judged(stored, axes, mask, None), mask)
-    given = reruns.given
-    rounded = functools.partial(run_rounded, given=given)
-    fixed = given is not None and (given.opaque or given.kept)
+    rounded, fixed = rounded_of(reruns)
     return judgement(
         again,
         block.outputs,
@@ -62,10 +62,19 @@ def judgement_of(
         [tensor for tensor, _ in block.inputs.values()],
         seed,
         bugs=bugs,
+        members=members,
         rounded=rounded,
         free=rounded if fixed else run_rounded,
         undecided=reruns.undecided,
     )
+
+
+def rounded_of(reruns: Reruns) -> tuple[Rounded, bool]:
+    """Makes runners that follow what the reference chose, and whether no other can: some of what
+    the code computes is taken as given."""
+    given = reruns.given
+    fixed = given is not None and bool(given.opaque or given.kept)
+    return functools.partial(run_rounded, given=given), fixed
 
 
 def member_refs(writer: RecordingWriter, reruns: Reruns, name: str) -> list[MemberRef]:
@@ -90,5 +99,6 @@ def bug_refs(
         shown = among[0]
         margin = float(f"{shown.margin:.3g}")
         keys = (writer.tensor(shown.at), writer.tensor(shown.values))
-        refs.append(BugRef(planted.name, planted.bug.kind, shown.output, margin, *keys))
+        name = planted.bug.told
+        refs.append(BugRef(name, planted.bug.kind, shown.output, margin, *keys))
     return sorted(refs, key=lambda ref: ref.margin)

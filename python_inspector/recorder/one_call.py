@@ -9,6 +9,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
@@ -31,7 +32,7 @@ from ..oracle.spread import DEFAULT_RUNS
 from ..taps.calls import Block, Call, Recorder, bound_arguments
 from ..taps.generic import GenericCall
 from ..taps.options import Options
-from .alternatives import bug_refs, judgement_of, member_refs
+from .alternatives import bug_refs, member_refs
 from .outputs import OutputStore
 from .provenance import producer
 
@@ -40,6 +41,36 @@ RANDOM = 0.03
 """Relative difference of two runs that no order of sums explains."""
 
 Torch = torch.nn.Module | Callable[..., Any]
+
+
+@dataclass
+class Kept:
+    """What is left in memory of a call that was recorded: enough to say more of it."""
+
+    checkpoint: Checkpoint
+    block: Block
+    again: Again
+    reruns: Reruns
+    module: torch.nn.Module
+
+    @classmethod
+    def of(
+        cls,
+        checkpoint: Checkpoint,
+        block: Block,
+        again: Again,
+        reruns: Reruns,
+        module: torch.nn.Module,
+    ) -> Kept:
+        """Without the samples of simulated kernels, once the checkpoint is complete."""
+        entries = {
+            name: [dict(it) for it in (ref.simulated.spread, ref.simulated.truncated) if it]
+            for name, ref in checkpoint.outputs.items()
+            if ref.simulated is not None
+        }
+        if reruns.simulated is not None:
+            reruns = replace(reruns, simulated=reruns.simulated.models(entries))
+        return cls(checkpoint, block, again, reruns, module)
 
 
 class OneCallRecording:
@@ -55,6 +86,7 @@ class OneCallRecording:
         self, like: Torch, out: Path, *, weights: Mapping[str, Any], spread: int = DEFAULT_RUNS
     ) -> None:
         self.name = name_of(like)
+        self._of = (like, weights)
         whole = isinstance(like, torch.nn.Module)
         self._keywords = {} if whole else dict(weights)
         self._call, self._module = _callable(like, weights)
@@ -77,13 +109,10 @@ class OneCallRecording:
     ) -> None:
         self._writer.abort()
 
-    def add(
-        self, arguments: Arguments, case: str | None = None, *, alternatives: bool = False
-    ) -> Checkpoint:
+    def add(self, arguments: Arguments, case: str | None = None) -> Kept:
         """Makes and records one call; `case` says what is special about its operands.
 
-        With `alternatives` other ways to round and planted bugs are recorded, too. Raises
-        RecordError where nothing goes in or comes back that can be judged.
+        Raises RecordError where nothing goes in or comes back that can be judged.
         """
         args, kwargs = arguments[0], {**arguments[1], **self._keywords}
         again = functools.partial(_again, self._call, args, kwargs, [self._module])
@@ -91,18 +120,31 @@ class OneCallRecording:
         call = self._calls[case]
         self._calls[case] += 1
         id = checkpoint_id(self.name, case, call)
-        with aside(), torch.no_grad(), _evaluated(self._module), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's own, of the dtypes that reruns have
+        with undisturbed(self._module):
             unasked = cast(Recorder, self)  # such a call asks nothing of a recorder
             block = GenericCall(Call(self.name, self._module, bound, unasked), self._module).block()
             if block is None:
                 raise RecordError(f"[check] {self.name} is given no tensor with elements")
-            options = Options(spread=self._spread, bugs=alternatives)
-            reruns = self._rerun(block, again, id, options)
+            reruns = self._rerun(block, again, id)
             checkpoint = self._checkpoint(id, case, call, block, again, reruns)
         self._writer.checkpoint(checkpoint)
         self._store.spreads.settle()
-        return checkpoint
+        return Kept.of(checkpoint, block, again, reruns, self._module)
+
+    def another(self, out: Path) -> OneCallRecording:
+        """One of calls of the same function."""
+        like, weights = self._of
+        return OneCallRecording(like, out, weights=weights, spread=self._spread)
+
+    def add_again(self, kept: Kept) -> None:
+        """Records a call that another recording has, from what is known of it, with its `bugs` and
+        members."""
+        of = kept.checkpoint
+        with undisturbed(self._module):
+            checkpoint = self._checkpoint(
+                of.id, of.function, of.call, kept.block, kept.again, kept.reruns
+            )
+        self._writer.checkpoint(checkpoint)
 
     def commit(self) -> None:
         provenance = {
@@ -122,7 +164,7 @@ class OneCallRecording:
         header = {"name": f"check/{self.name}", "config": {}, "network": []}
         self._writer.commit(header | {"provenance": provenance})
 
-    def _rerun(self, block: Block, again: Again, id: str, options: Options) -> Reruns:
+    def _rerun(self, block: Block, again: Again, id: str) -> Reruns:
         assert block.settle is not None
         settle = functools.partial(block.settle, block)
         reruns, texts = rerun_anything(
@@ -134,7 +176,6 @@ class OneCallRecording:
             oracle = (reruns.oracle or {})[name]
             if oracle[0].is_floating_point():
                 block.valid[name] = (~mask, oracle[1])
-        reruns.judgement = judgement_of(block, again, reruns, options, id, bugs=True)
         return reruns
 
     def _checkpoint(
@@ -275,6 +316,14 @@ def captured(function: Callable[..., Any]) -> torch.nn.Module:
         elif isinstance(leaf, torch.Tensor):
             holder.register_buffer(f"captured_{i}", leaf.detach())
     return holder
+
+
+@contextmanager
+def undisturbed(module: torch.nn.Module) -> Iterator[None]:
+    """Calls inside are no part of a run that is recorded."""
+    with aside(), torch.no_grad(), _evaluated(module), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, of the dtypes that reruns have
+        yield
 
 
 @contextmanager

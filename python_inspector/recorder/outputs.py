@@ -113,7 +113,8 @@ class OutputStore:
             recorded = _recorded_oracle(r, oracle, off)
 
             def spread(stack: torch.Tensor, kinds: int) -> Sequence[dict[str, Any]]:
-                return self.spreads.of(recorded, axes, mask, stack, kinds)
+                known = simulated.spreads.get(name)
+                return known or self.spreads.of(recorded, axes, mask, stack, kinds)
 
             output.simulated = self._simulated(name, values, m, simulated, spread)
         return output

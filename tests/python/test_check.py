@@ -117,7 +117,8 @@ def test_any_of_the_roundings_may_be_kept_in_float32() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_failure_is_named_after_the_bug_that_it_is(dtype: torch.dtype) -> None:
     verdict = wrong(lambda x: x.tanh() + x, three_roundings, normal(6, 8, 32, dtype=dtype))
-    assert verdict.known_bug == "mul #0 is skipped"
+    line = three_roundings.__code__.co_firstlineno + 1
+    assert verdict.known_bug == f"mul #0 is skipped (test_check.py:{line})"
     assert "equals the block with a known bug, mul #0 is skipped" in verdict.reason
     assert wrong(lambda x: x * 7, three_roundings, normal(4, 32, dtype=dtype)).known_bug is None
 
@@ -126,7 +127,8 @@ def test_bugs_that_would_pass_are_told_on_demand() -> None:
     x = normal(4, 9, 64)
     assert check(eager_norm, eager_norm, (x, x[0, 0])).passing_bugs is None
     verdict = check(eager_norm, eager_norm, (x, x[0, 0]), bugs=True)
-    assert verdict.passing_bugs == ("add #0 other 1e-05 -> 1.01e-05",)
+    assert verdict.passing_bugs is not None
+    assert verdict.passing_bugs[0].startswith("add #0 other 1e-05 -> 1.01e-05 (test_check.py:")
 
 
 # What comes in and what comes back.

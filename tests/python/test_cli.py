@@ -277,9 +277,10 @@ def test_tiny_lists_every_model(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_bench_gets_its_own_options(capsys: pytest.CaptureFixture[str]) -> None:
-    for words, program in ((("bench",), "inspector bench "), (("bench", "verify"), "bench verify")):
+    programs = {(): "inspector bench ", ("verify",): "bench verify", ("check",): "bench check"}
+    for words, program in programs.items():
         with pytest.raises(SystemExit) as stopped:
-            main([*words, "--rounds", "x"])
+            main(["bench", *words, "--rounds", "x"])
         assert stopped.value.code == 2
         assert program in capsys.readouterr().err
 

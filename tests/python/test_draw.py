@@ -12,7 +12,7 @@ import torch
 from checked import wrong
 
 from python_inspector import check, draw
-from python_inspector.drawing import KINDS
+from python_inspector.drawing import KINDS, NAMED_KINDS
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("harness")
@@ -26,11 +26,11 @@ def test_the_example_passes() -> None:
 
 
 def test_every_seed_is_a_case_of_the_next_kind() -> None:
-    drawn = draw((4, 32), seeds=10)
+    drawn = draw((4, 32), seeds=11)
     verdict = check(lambda x: x.double().softmax(-1), lambda x: x.softmax(-1), inputs=drawn)
     kinds = [case.checkpoint.partition(":")[2].partition("#")[0] for case in verdict.cases]
     assert kinds == [*KINDS, "normal", "outliers"]
-    assert verdict.reason == "10 of 10 cases pass"
+    assert verdict.reason == "11 of 11 cases pass"
 
 
 def test_a_case_that_fails_is_told_by_its_kind() -> None:
@@ -53,8 +53,12 @@ def test_draws_of_one_call_differ_and_repeat() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_drawn_values_are_what_their_kind_says(dtype: torch.dtype) -> None:
-    by_kind = {k: draw((4, 48), dtype, kinds=[k]).tensor(0) for k in KINDS}
-    assert all(bool(x.isfinite().all()) for x in by_kind.values())
+    by_kind = {k: draw((4, 48), dtype, kinds=[k]).tensor(0) for k in KINDS | NAMED_KINDS}
+    assert all(bool(by_kind[kind].isfinite().all()) for kind in KINDS)
+    assert 0 < float(by_kind["small"].abs().max()) < 0.01
+    assert bool((by_kind["equal"] == by_kind["equal"][:, :1]).all())
+    assert by_kind["zeros"].any(1).tolist() == [False, True, False, True]
+    assert 0 < int(by_kind["inf"].isinf().sum()) < 10 and not by_kind["inf"].isnan().any()
     smallest = torch.finfo(dtype).smallest_normal
     assert bool((by_kind["denormals"].abs() < smallest).any())
     assert bool((by_kind["negative"] <= 0).all())

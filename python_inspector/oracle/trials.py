@@ -1,0 +1,229 @@
+"""Bugs planted in a call that was judged, as long as there is time: what a failure is, and what a
+pass cannot see.
+
+The code runs as it is, with one operation changed: that is faster than its rounded model, and shows
+the same. Where the code itself, taken apart, is beyond the limits the rounded model runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from ..format.axes import Named
+from .blunders import of_a_failure, of_a_pass
+from .bugs import Bug, Rule
+from .gates import CERTAIN, Gates
+from .planting import (
+    MOST_BUGS,
+    Listing,
+    Planted,
+    Rounded,
+    Shown,
+    chosen,
+    forms,
+    is_open,
+    positions,
+    same_values,
+    with_bug,
+)
+from .replay import Again, Runner, run_as_it_is, run_lifted, run_rounded
+from .resolution import same_function
+from .simulation import Normals, Simulation
+from .sites import Seen, Walk, under
+from .spread import Outputs
+
+SECONDS = 5.0
+"""That bugs may take by default."""
+
+
+@dataclass
+class Deadline:
+    """So many seconds from now on; None: as long as it takes."""
+
+    seconds: float | None
+    _start: float = field(default_factory=lambda: time.monotonic())
+
+    @property
+    def left(self) -> float | None:
+        return None if self.seconds is None else self.seconds + self._start - time.monotonic()
+
+    @property
+    def is_over(self) -> bool:
+        return self.left is not None and self.left <= 0
+
+    def share(self, count: int) -> Deadline:
+        """One of so many parts of what is left, from now on."""
+        return Deadline(None if self.left is None else self.left / count)
+
+
+@dataclass
+class Found:
+    """What planting some bugs in one call gave."""
+
+    planted: list[Planted] = field(default_factory=list)
+    """What shows, in the order of planting."""
+    same: list[Bug] = field(default_factory=list)
+    """The same bits in all outputs."""
+    tried: int = 0
+    listed: int = 0
+
+    @property
+    def passing(self) -> list[Bug]:
+        """Bugs that would pass, or change nothing here."""
+        return [*self.same, *(it.bug for it in self.planted if it.margin <= 1)]
+
+
+class _Compared(Walk):
+    """What an operation gives with a bug beside what it gives."""
+
+    def __init__(self, bug: Bug) -> None:
+        super().__init__()
+        self._bug = bug
+        self.same = True
+
+    def visit(self, seen: Seen) -> Any:
+        result = seen.run()
+        if seen.site == self._bug.site and not seen.writes:
+            pairs = zip(tree_leaves(result), tree_leaves(self._bug.change(seen)), strict=True)
+            tensors = [(a, b) for a, b in pairs if isinstance(a, torch.Tensor)]
+            self.same = all(a.shape == b.shape and same_values(a, b) for a, b in tensors)
+        return result
+
+
+Look = Callable[[Mapping[str, torch.Tensor]], Iterable[Shown]]
+"""From outputs with a bug to what they show."""
+
+
+class Trials:
+    """The bugs of one call beside its limits; outputs without `gates` are discrete."""
+
+    def __init__(
+        self,
+        again: Again,
+        outputs: Outputs,
+        gates: Mapping[str, Gates],
+        seed: str,
+        *,
+        rounded: Rounded = run_rounded,
+        undecided: Mapping[str, torch.Tensor] | None = None,
+        fixed: bool = False,
+    ) -> None:
+        """`fixed`: some of what the code computes is taken as given, so that only its rounded
+        model, which follows that, can be run."""
+        self._again, self._outputs, self._gates, self._seed = again, outputs, gates, seed
+        self._undecided = undecided or {}
+        self._lifted: dict[str, Named] | None = None
+        self._runner: Runner = run_as_it_is
+        if fixed or not self._is_right():
+            self._runner = rounded(Simulation(0, Normals(seed)))
+        self._right = self._with(None) or {}
+
+    def of_a_failure(self, deadline: Deadline, most: int = MOST_BUGS) -> Found:
+        """Any bug, with what to recognise it by; a margin is the part of it that costs little."""
+        bugs = self._listed(of_a_failure())
+        return self._planted(chosen(bugs, most, self._seed), len(bugs), deadline, self._recognised)
+
+    def of_any_kind(self, most: int = MOST_BUGS) -> Found:
+        """Any bug with its margin."""
+        bugs = self._listed(of_a_failure())
+        found = chosen(bugs, most, self._seed)
+        return self._planted(found, len(bugs), Deadline(None), self._margins)
+
+    def of_a_pass(
+        self, deadline: Deadline, among: Collection[str] | None = None, most: int = MOST_BUGS
+    ) -> Found:
+        """Gross bugs, of these names alone where there are some."""
+        bugs = self._listed(of_a_pass())
+        if among is not None:
+            bugs = [bug for bug in bugs if bug.name in among]
+        return self._planted(chosen(bugs, most, self._seed), len(bugs), deadline, self._margins)
+
+    def is_another_function(self, bug: Bug) -> bool:
+        """Whether a bug that passes is one: in float64 it gives other values than rounding does, or
+        the same because its operation has nothing to do on these inputs."""
+        try:
+            if self._lifted is None:
+                self._lifted = with_bug(self._again, self._outputs, run_lifted, None)
+            wrong = with_bug(self._again, self._outputs, run_lifted, bug)
+        except Exception:  # it cannot be lifted: nothing is known
+            return True
+        if self._lifted is None or wrong is None or self._lifted.keys() != wrong.keys():
+            return True
+        pairs = [(right, wrong[name][0]) for name, (right, _) in self._lifted.items()]
+        if any(a.shape != b.shape for a, b in pairs):
+            return True
+        if all(same_values(a, b) for a, b in pairs):
+            return bug.kind != "swap" and self._does_nothing(bug)  # swapped operands may be one
+        return not all(same_function(a, b) for a, b in pairs)
+
+    def _does_nothing(self, bug: Bug) -> bool:
+        """Whether the operation gives what it gives with the bug in it."""
+        compared = _Compared(bug)
+        self._again(under(self._runner, lambda: compared))
+        return compared.same
+
+    def _is_right(self) -> bool:
+        return all(
+            self._gates[name].margin(y) <= 1
+            for name, y in (self._with(None) or {}).items()
+            if name in self._gates
+        )
+
+    def _listed(self, rules: Iterable[tuple[str, Rule]]) -> list[Bug]:
+        listing = Listing(list(rules), places=True)
+        self._again(under(self._runner, lambda: listing))
+        return listing.bugs
+
+    def _planted(self, bugs: Iterable[Bug], listed: int, deadline: Deadline, look: Look) -> Found:
+        out = Found(listed=listed)
+        for bug in bugs:
+            if deadline.is_over:
+                break
+            out.tried += 1
+            found = self._with(bug)
+            if found is None or forms(found) != forms(self._right):
+                continue
+            shown = sorted(look(found), key=lambda it: -it.margin)
+            if shown:
+                out.planted.append(Planted(bug, shown))
+            else:
+                out.same.append(bug)
+        return out
+
+    def _with(self, bug: Bug | None) -> dict[str, torch.Tensor] | None:
+        named = with_bug(self._again, self._outputs, self._runner, bug)
+        return None if named is None else {name: tensor for name, (tensor, _) in named.items()}
+
+    def _recognised(self, found: Mapping[str, torch.Tensor]) -> Iterator[Shown]:
+        """What to recognise each output by that differs."""
+        for name, right in self._right.items():
+            y = found[name]
+            margin = self._gates[name].at_least(y) if name in self._gates else CERTAIN
+            if margin > 1 or not same_values(y, right):
+                at = positions(y, right)
+                yield Shown(name, margin, at, y.flatten()[at].float())
+
+    def _margins(self, found: Mapping[str, torch.Tensor]) -> Iterator[Shown]:
+        """How far outputs that differ are beyond the limits, up to the first that is at all."""
+        nothing = torch.empty(0)
+        for name, right in self._right.items():
+            y = found[name]
+            margin = self._gates[name].at_least(y) if name in self._gates else 0.0
+            if margin <= 1:
+                if same_values(y, right):
+                    continue
+                margin = self._margin(name, y, right)
+            yield Shown(name, margin, nothing, nothing)
+            if margin > 1:
+                return
+
+    def _margin(self, name: str, y: torch.Tensor, right: torch.Tensor) -> float:
+        if name in self._gates:
+            return self._gates[name].margin(y)
+        return 0.0 if y.is_floating_point() or is_open(name, y, right, self._undecided) else CERTAIN
