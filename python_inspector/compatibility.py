@@ -20,7 +20,7 @@ from typing import Any
 
 from . import needs
 
-PROVEN = {"torch": ((2, 4), (2, 13)), "transformers": ((4, 57), (5, 17))}
+PROVEN = {"torch": ((2, 4), (2, 13)), "transformers": ((4, 57), (5, 24))}
 """The oldest and newest version that ci/versions proves; pyproject.toml has the oldest, too."""
 
 ZAMBA2 = (5, 17)
@@ -53,6 +53,14 @@ def check_versions() -> None:
                 VersionWarning,
                 stacklevel=3,
             )
+
+
+def newer_than_proven() -> str:
+    """What a message adds where transformers is newer than what ci/versions proves."""
+    newest, text = PROVEN["transformers"][1], metadata.version("transformers")
+    if _numbers(text) <= newest:
+        return ""
+    return f"; this is transformers {text}, recording is proven up to {_dotted(newest)}"
 
 
 def _numbers(version: str) -> tuple[int, int]:
@@ -140,6 +148,21 @@ def mask_question(asked: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**asked, "q_length": len(slots), "q_offset": int(slots[0])}
 
 
+CACHE_NAMES = ("past_key_values", "cache", "cache_params", "state")
+"""How models call what they hand on from call to call: `past_key_values` or, of Mamba,
+`cache_params` before 5.24, `cache` since; RWKV `state`."""
+
+
+def cache_in(values: Any) -> Any:
+    """Of the arguments of a call, or of a model's output, what it keeps for the next call: a Cache
+    under whatever name, or else what has the name of one; None where there is neither."""
+    named: Mapping[str, Any] = values if isinstance(values, Mapping) else {}
+    for value in values if isinstance(values, tuple) else named.values():
+        if isinstance(value, cache_utils.Cache):
+            return value
+    return next((named[name] for name in CACHE_NAMES if named.get(name) is not None), None)
+
+
 def rope_parameters(config: Any) -> Mapping[str, Any]:
     """The rotary parameters of a config, rope_theta among them."""
     parameters = getattr(config, "rope_parameters", None)
@@ -183,9 +206,8 @@ not know; one that has its default says nothing."""
 
 
 def rope_init_function(module: Any) -> Callable[..., Any]:
-    """The unedited function that computes (inv_freq, attention_scaling) of a config and a device.
-
-    Its result is on the CPU where it takes no device, which is what it has there for the model.
+    """The unedited function that computes (inv_freq, attention_scaling) of a config and a device;
+    one that takes no device computes on the host, as the model itself does then.
     """
     function: Callable[..., Any]
     if module.rope_type == "default" and hasattr(module, "compute_default_rope_parameters"):
@@ -194,7 +216,12 @@ def rope_init_function(module: Any) -> Callable[..., Any]:
         function = ROPE_INIT_FUNCTIONS[module.rope_type]
     if "device" in inspect.signature(function).parameters:
         return function
-    return lambda config, device=None, **options: function(config, **options)
+
+    def moved(config: Any, device: Any = None, **options: Any) -> tuple[torch.Tensor, Any]:
+        inv_freq, scaling = function(config, **options)
+        return inv_freq if device is None else inv_freq.to(device), scaling
+
+    return moved
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..compatibility import positions_of_mask
+from ..compatibility import CACHE_NAMES, positions_of_mask
 from ..errors import PlanError
 from .dispatch import input_device
 
@@ -172,8 +172,9 @@ class Carried:
         self._uses_cache = plan.cache is not None
         self._parameters = inspect.signature(model.forward).parameters
         self._state: dict[str, Any] = {}
-        if "past_key_values" in self._parameters and not _makes_its_own(model):
-            self._state["past_key_values"] = _new_cache(model, plan)
+        name = next((name for name in _NAMES_OF_CACHES if name in self._parameters), None)
+        if name is not None and not _makes_its_own(model):
+            self._state[name] = _new_cache(model, plan)
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         arguments: dict[str, Any] = {"input_ids": ids}
@@ -186,14 +187,14 @@ class Carried:
             positions = positions_of_mask(self._model, ids, mask)
             arguments |= {"attention_mask": mask, "position_ids": positions[:, -ids.shape[1] :]}
         out = self._model(**arguments)
-        if self._uses_cache and self._state.get("past_key_values") is None:
-            self._state = {name: out[name] for name in _CARRIED if out.get(name) is not None}
+        if self._uses_cache and all(self._state.get(n) is None for n in _NAMES_OF_CACHES):
+            self._state = {name: out[name] for name in CACHE_NAMES if out.get(name) is not None}
         logits: torch.Tensor = out.logits
         return logits
 
 
-_CARRIED = ("past_key_values", "cache_params", "state")
-"""How models call what they hand on."""
+_NAMES_OF_CACHES = ("past_key_values", "cache")
+"""Of CACHE_NAMES those that a Cache of transformers' own can be handed in under."""
 
 
 def _makes_its_own(model: torch.nn.Module) -> bool:

@@ -55,6 +55,8 @@ def noise(
     `args` are the float64 operands of one run, `exact` its result. Whole numbers (counts, ids,
     one-hot rows carried in floats) are no arithmetic: every kernel has them exactly.
     """
+    if name in TRANSFORMS:
+        return [_of_transform(args, exact)]
     if exact.is_complex():
         return _complex(name, exact)
     if name in EXACT or exact.numel() == 0:
@@ -76,15 +78,33 @@ def _noise(
     if name == "gelu":
         return [Noise(FUNCTIONS * args[0].abs())]
     own = Noise(FUNCTIONS * exact.abs())
+    if name in _OF_ROUNDED_ARGUMENTS:
+        return [own, Noise(U * _steepness(func, args, kwargs))]
+    if name == "logit":  # near 1/2 the logarithm of a rounded 1
+        return [own, Noise(torch.full_like(exact, U))]
     if name in ("_softmax", "_log_softmax"):
         row = exact.select(args[1], 0).unsqueeze(args[1])
         common = torch.full_like(row, DRIFT * length**0.5)
         return [own, Noise(common, exact if name == "_softmax" else None)]
-    if name == "native_layer_norm":
-        return _layer_norm(args, exact, length)
     if length > 1:  # a function of one sum, like var
         return [own, Noise(DRIFT * length**0.5 * exact.abs())]
     return [own]
+
+
+_OF_ROUNDED_ARGUMENTS = {
+    "sinc", "digamma", "lgamma", "polygamma", "special_zeta", "erfinv", "special_ndtri",
+}  # fmt: skip
+"""Compute with their argument before they are a function of it: pi x, or a shift by recurrence."""
+_STEP = 2.0**-20
+
+
+def _steepness(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
+    """|x f'(x)|: what a relative change of the argument does to the result."""
+    at = next(i for i, a in enumerate(args) if isinstance(a, torch.Tensor))
+    sides = [
+        func(*args[:at], args[at] * (1 + h), *args[at + 1 :], **kwargs) for h in (_STEP, -_STEP)
+    ]
+    return ((sides[0] - sides[1]) / (2 * _STEP)).abs().nan_to_num(0.0, 0.0, 0.0)
 
 
 def is_rounded(exact: torch.Tensor) -> bool | torch.Tensor:
@@ -130,6 +150,12 @@ def terms(name: str, args: Sequence[Any], out: torch.Tensor) -> int:
         return given[0].shape[-1] if given[0].ndim else 1
     if name == "convolution":
         return given[1][0].numel()
+    if name == "native_group_norm":
+        return given[0][0].numel() // int(args[6])
+    if name in ("native_batch_norm", "cudnn_batch_norm") and args[5]:
+        return given[0].numel() // max(1, given[0].shape[1])
+    if name in TRANSFORMS:
+        return math.prod(given[0].shape[axis] for axis in args[1])
     if name.startswith("_scaled_dot_product"):
         return max(given[0].shape[-1], given[1].shape[-2])
     if name in ("sum", "mean", "var", "std", "linalg_vector_norm", "norm", "prod", "logsumexp"):
@@ -171,6 +197,23 @@ def _offsets(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {"offs": kwargs["offs"]} if "offs" in kwargs else {}
 
 
+TRANSFORMS = {"_fft_r2c", "_fft_c2c", "_fft_c2r"}
+
+
+def _of_transform(args: Sequence[Any], exact: torch.Tensor) -> Noise:
+    """Each element is a sum over all that are transformed, times factors of size 1 that are
+    functions, too."""
+    x, axes, scaling = args[:3]
+    half = exact.is_floating_point()  # of what comes in, the rest is its mirror image
+    n = math.prod((exact if half else x).shape[axis] for axis in axes)
+    shared = {0: 1.0, 1: n**-0.5, 2: 1.0 / n}[int(scaling)] * (2.0 if half else 1.0)
+    sizes = x.abs()
+    magnitudes = shared * sizes.sum(axes, keepdim=True)
+    factors = shared * FUNCTIONS * sizes.square().sum(axes, keepdim=True).sqrt()
+    scale = torch.hypot(of_sum(magnitudes, exact.abs(), n), factors)
+    return Noise(scale.expand(exact.shape))
+
+
 _SUMS: dict[str, Callable[..., torch.Tensor]] = {
     "mm": _product,
     "_grouped_mm": _grouped,
@@ -188,22 +231,3 @@ _SUMS: dict[str, Callable[..., torch.Tensor]] = {
     "index_add": _magnitudes,
     "scatter_add": _magnitudes,
 }
-
-
-def _layer_norm(args: Sequence[Any], exact: torch.Tensor, length: int) -> list[Noise]:
-    """Of (x - mean) rstd w + b: two roundings of either summand, and the errors of mean and rstd,
-    which a row has in common."""
-    x, shape, weight, bias, eps = args[:5]
-    axes = tuple(range(-len(shape), 0))
-    if exact.shape != x.shape:  # mean or rstd
-        return [Noise((FUNCTIONS + DRIFT * length**0.5) * exact.abs())]
-    rstd = torch.rsqrt(x.var(axes, keepdim=True, correction=0) + eps)
-    slope = torch.ones_like(exact) if weight is None else weight.expand_as(exact)
-    shift = torch.zeros_like(exact) if bias is None else bias.expand_as(exact)
-    mean = of_sum(x.abs().mean(axes, keepdim=True), x.mean(axes, keepdim=True), length)
-    common = torch.full_like(rstd, DRIFT * length**0.5 / 2)
-    return [
-        Noise(FUNCTIONS * (exact.abs() + shift.abs())),
-        Noise(mean * rstd, slope),
-        Noise(common, exact - shift),
-    ]

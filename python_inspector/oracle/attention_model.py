@@ -16,7 +16,7 @@ import torch
 from torch._ops import OpOverload
 
 from .arithmetic import DRIFT, FUNCTIONS, U, of_sum
-from .simulation import Operands, Simulation
+from .simulation import NARROW, Operands, Simulation
 
 BLOCK = 512
 """Keys that torch's CPU kernel takes at once; a GPU's take fewer, which moves roundings of weights.
@@ -30,7 +30,7 @@ def is_attention(name: str) -> bool:
 def attend(
     func: OpOverload, operands: Operands, simulation: Simulation
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The stack of outputs, and the rounded model's log of summed exponentials."""
+    """Stacks of outputs, and of the rounded model's log of summed exponentials."""
     given = _by_name(func, operands)
     q, k, v = (_rows(operands, given[name]) for name in ("query", "key", "value"))
     scale = given.get("scale")
@@ -51,7 +51,7 @@ def attend(
     magnitudes = torch.matmul(rounded[0], v[0].abs()) / total[0]
     out = out.nan_to_num(0.0)
     off = of_sum(magnitudes.nan_to_num(0.0), out[0], k.shape[-2])
-    return simulation.perturb(out, off, stacked=True), lse
+    return simulation.perturb(out, off, stacked=True), lse.expand(simulation.rows, *lse.shape)
 
 
 def all_results(func: OpOverload, results: Sequence[Any]) -> tuple[Any, ...]:
@@ -72,7 +72,7 @@ def _weights(
     """
     largest = scores.amax(-1, keepdim=True)
     largest = torch.where(largest.isinf(), 0.0, largest)
-    narrow = stores in (torch.float16, torch.bfloat16)
+    narrow = stores in NARROW and not simulation.keeps(stores)
     so_far, parts, totals = None, [], []
     for block in scores.split(BLOCK, -1):
         top = block.amax(-1, keepdim=True)

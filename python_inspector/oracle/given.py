@@ -229,8 +229,10 @@ def is_choice(func: OpOverload, args: Any, kwargs: Any, result: Any) -> bool:
     """Whether integers or bools were made of floats."""
     if func._schema.is_mutable or func.is_view or not _discrete(result):
         return False
-    if func._schema.name.startswith("aten::_scaled_dot_product"):  # seeds of dropout
-        return False
+    name = func._schema.name.partition("::")[2]
+    first = next((v for v in tree_leaves(result) if _is_tensor(v)), None)
+    if name not in SELECTIONS and first is not None and _is_inexact(first):
+        return False  # pivots, seeds of dropout, flags: they go with the numbers
     return any(_is_tensor(v) and _is_inexact(v) for v in tree_leaves((args, kwargs)))
 
 

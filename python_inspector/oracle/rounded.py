@@ -33,8 +33,10 @@ from .arithmetic import (
     terms,
 )
 from .attention_model import all_results, attend, is_attention
+from .backward_error import is_stable, solved
 from .batched import batched
 from .choices import doubt
+from .composites import composition
 from .contraction import Contraction, Products
 from .correctly_rounded import is_correctly_rounded
 from .dispatch import DispatchMode, plain_arithmetic
@@ -48,6 +50,7 @@ from .given import (
 from .given import follow as followed
 from .grouped import grouped_product, is_grouped
 from .narrow_product import is_narrow
+from .norm_model import is_norm, normalise
 from .operations import (
     MAKERS,
     MOVES,
@@ -113,6 +116,10 @@ class _Rounded(DispatchMode):
         result = decomposed(self, func, args, kwargs)
         if result is not NotImplemented:
             return result
+        composed = composition(func, args, kwargs)
+        if composed is not None:
+            with self:
+                return composed(*args, **kwargs)
         name = name_of(func)
         if name in MAKERS or not any(map(is_inexact, tensors((args, kwargs)))):
             return func(*args, **kwargs)
@@ -207,23 +214,45 @@ class _Rounded(DispatchMode):
         return followed(func, args, result, replay.held(choice, (args, {})))
 
     def _computed(self, func: OpOverload, name: str, operands: Operands, dtypes: Dtypes) -> Any:
-        stacked = operands.stacked
         multiplied = in_tf32(name, operands.stores, self._tf32)
         operands.change(multiplied, rounded_to_tf32)
-        if is_attention(name):
-            exact: Any = attend(func, operands, self._simulation)
-        else:
-            exact = self._exact(func, name, operands)
+        whole = self._whole(func, name, operands, dtypes)
+        if whole is not None:
+            return whole
+        exact = self._exact(func, name, operands)
+        stacked = operands.stacked
         if not isinstance(exact, (tuple, list)):
             result = self._stored(func, name, operands, exact, dtypes[0], stacked)
             self._note(name, operands, result)
             return result
-        results = []
-        for i, (value, dtype) in enumerate(zip(exact, dtypes, strict=False)):
-            fresh = stacked if not is_attention(name) else i == 0
-            results.append(self._stored(func, name, operands, value, dtype, fresh))
+        values = zip(exact, dtypes, strict=False)
+        results = [self._stored(func, name, operands, v, dtype, stacked) for v, dtype in values]
         self._note(name, operands, results[0])
-        return all_results(func, results) if is_attention(name) else tuple(results)
+        return tuple(results)
+
+    def _whole(self, func: OpOverload, name: str, operands: Operands, dtypes: Dtypes) -> Any:
+        """An operation of which more is known than that it is a function or a sum; its kernels are
+        simulated inside of it. None for any other."""
+        simulation = self._simulation
+        if is_attention(name):
+            made: Sequence[Any] = attend(func, operands, simulation)
+        elif is_norm(name):
+            operands.args = widened(operands.args)
+            made = normalise(name, func, operands, simulation, dtypes)
+        elif is_stable(name):
+            operands.args = widened(operands.args)
+            made = solved(func, operands, simulation)
+        else:
+            return None
+        results = []
+        for value, dtype in zip(made, dtypes, strict=False):
+            if dtype is not None and is_number(dtype):
+                value = self._kept(value, dtype, True)
+            elif isinstance(value, torch.Tensor):
+                value = value[0]
+            results.append(value)
+        self._note(name, operands, results[0])
+        return results[0] if len(dtypes) == 1 else all_results(func, results)
 
     def _operands(self, name: str, args: Any, kwargs: Any) -> Operands:
         """In float64, unless an accelerator multiplies them as they are."""
@@ -279,11 +308,10 @@ class _Rounded(DispatchMode):
             return exact[0] if stacked else exact
         if stacked:
             self._simulation.check(exact[0].numel(), exact.device)
-        if not is_attention(name):
-            into = torch.float32 if self._simulation.keeps(dtype) else dtype
-            perturbed = self._perturbed(func, name, operands, exact, stacked, into)
-            stacked = stacked or perturbed is not exact
-            exact = perturbed
+        into = torch.float32 if self._simulation.keeps(dtype) else dtype
+        perturbed = self._perturbed(func, name, operands, exact, stacked, into)
+        stacked = stacked or perturbed is not exact
+        exact = perturbed
         return self._kept(exact, dtype, stacked)
 
     def _kept(self, exact: torch.Tensor, dtype: torch.dtype, stacked: bool) -> torch.Tensor:

@@ -21,6 +21,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 from transformers.cache_utils import Cache
 
+from ..compatibility import cache_in
 from ..errors import RecordError
 from ..format.axes import Named
 from ..format.recording import MAIN_INPUTS, chained_outputs
@@ -53,7 +54,7 @@ class Chain:
 
     def run(self, path: str, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         """One forward call of the model, before it is made."""
-        given = bound_arguments(module.forward, args, kwargs).get("past_key_values")
+        given = cache_in(bound_arguments(module.forward, args, kwargs))
         self._refuse_changes(given)
         self._calls.clear()
         with ExitStack() as stack:
@@ -67,11 +68,11 @@ class Chain:
         self._keep(path, module, args, kwargs, lifted.result)
         if given is not None:
             self._caches[id(given)] = (given, lifted.twin(given))
-        self._given, self._cache = given, getattr(lifted.result, "past_key_values", None)
+        self._given, self._cache = given, cache_in(lifted.result)
 
     def over(self, result: Any) -> None:
         """The real call is over: a cache that it made itself is known from now on."""
-        made = getattr(result, "past_key_values", None)
+        made = cache_in(result)
         if made is not None:
             self._caches[id(made)] = (made, self._cache)
         cache = self._given if made is None else made

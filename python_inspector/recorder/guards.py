@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..compatibility import model_warnings, rope_init_function
+from ..compatibility import cache_in, model_warnings, rope_init_function
 from ..errors import RecordError
 from ..models import dispatch
 from ..taps import Taps
@@ -165,7 +165,7 @@ def _identity_weights(model: torch.nn.Module) -> Iterator[str]:
 def refuse_packed(mask_arguments: Mapping[str, Any], force: bool) -> None:
     """Positions that jump, without mask and cache, make transformers assume packed sequences."""
     positions = mask_arguments.get("position_ids")
-    given = (mask_arguments.get("attention_mask"), mask_arguments.get("past_key_values"))
+    given = (mask_arguments.get("attention_mask"), cache_in(mask_arguments))
     if force or positions is None or any(value is not None for value in given):
         return
     if bool((positions.diff(dim=-1) != 1).any()):

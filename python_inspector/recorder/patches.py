@@ -15,7 +15,12 @@ from transformers import masking_utils, modeling_utils
 from transformers.cache_utils import Cache
 from transformers.generation import GenerationMixin
 
-from ..compatibility import MAKES_POSITIONS, has_positions_method, mask_question
+from ..compatibility import (
+    MAKES_POSITIONS,
+    PreTrainedConfig,
+    has_positions_method,
+    mask_question,
+)
 from ..format.axes import SCORES, Named
 from ..oracle.replay import Twin
 from ..taps.cache import conv_cache, kv_cache, ssm_cache, untapped_kv_cache
@@ -105,10 +110,13 @@ def _mask_maker(recorder: Recorder, label: str, original: Callable[..., Any]) ->
             return original(*args, **kwargs)
         given = bound_arguments(original, args, kwargs)
         guards.refuse_packed(given, recorder.options.force)
-        with _asked(given["config"]._attn_implementation) as asked:
+        config = next((v for v in given.values() if isinstance(v, PreTrainedConfig)), None)
+        with _asked(getattr(config, "_attn_implementation", "eager")) as asked:
             mask = original(*args, **kwargs)
         if asked:
-            _keep_mask(recorder, label, from_interface(mask_question(asked[-1]), mask))
+            where = recorder.stack[-1].path if recorder.stack else recorder.taps.base_path
+            with recorder.misfits.kept_apart(where, label, "it is left out"):
+                _keep_mask(recorder, label, from_interface(mask_question(asked[-1]), mask))
         return mask
 
     return wrapper

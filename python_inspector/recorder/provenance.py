@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import StaticCache
 
-from ..compatibility import config_dict
+from ..compatibility import cache_in, config_dict
 from ..errors import RecordError
 from ..format.host_copy import HostCopy
 from ..format.payload import tensor_bytes
@@ -50,7 +50,7 @@ def describe_run(arguments: Mapping[str, Any]) -> dict[str, Any]:
     left = None
     if isinstance(mask, torch.Tensor) and mask.ndim == 2 and not bool(mask.bool().all()):
         left = (~mask.bool()).int().cumprod(-1).sum(-1).tolist()
-    given = arguments.get("past_key_values")
+    given = cache_in(arguments)
     kind = "static" if isinstance(given, StaticCache) else "dynamic"
     return {
         "batch": shape[0],

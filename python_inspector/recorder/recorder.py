@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import threading
 import warnings
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -14,33 +13,31 @@ from torch.utils.hooks import RemovableHandle
 
 from ..errors import RecordWarning
 from ..format.axes import Named, by_dimensions
-from ..format.recording import (
-    ChainedRef,
-    Checkpoint,
-    OutputRef,
-    TensorRef,
-    checkpoint_id,
-)
+from ..format.recording import checkpoint_id
 from ..format.summary import Summary
 from ..format.writer import RecordingWriter
 from ..models import dispatch
 from ..oracle import truncation
-from ..oracle.replay import Again, aside, is_aside
+from ..oracle.replay import Again, Rerun, Runner, aside, is_aside
 from ..oracle.reruns import Reruns
 from ..taps import Taps
 from ..taps.calls import Block, Call, Frame, bound_arguments
 from ..taps.common import FunctionTap, ModuleTap
+from ..taps.generic import any_call, any_function
 from ..taps.masks import Visibility
 from ..taps.options import Options, layer_of
 from . import provenance
-from .alternatives import bug_refs, member_refs
 from .chain import Chain
-from .difference import difference
+from .checkpoints import Checkpoints
+from .misfits import ATTENTION, Misfit, Misfits
 from .operands import Operands
 from .outputs import OutputStore
 from .rerunner import Rerunner
-from .resume import Event, Resume
+from .resume import Resume
 from .rows import of_rows
+
+Description = tuple[Callable[[Call], Block | None], Again]
+"""What a call is as a block, and how it is run again."""
 
 
 class Recorder:
@@ -61,10 +58,10 @@ class Recorder:
         self.runs: list[dict[str, Any]] = []
         """What is known of each forward call of the model."""
         self.summary: Summary | None = None
+        self.misfits = Misfits(self.warn)
         self.on_judgement: Callable[[str, Block, Again, Reruns], None] | None = None
         """Told of every call without a native block, by its id; plants its own bugs."""
         self._chain = Chain(model, taps.base_path) if options.chained else None
-        self._calls: Counter[str] = Counter()
         self._shares: Frame | None = None
         """The outermost block that is running: its parts share what truncation loses in it."""
         self._thread = threading.get_ident()
@@ -73,6 +70,9 @@ class Recorder:
         self._resume = Resume(writer, self._operands, options, layers)
         self._rerunner = Rerunner(options, taps, self.warn)
         self._outputs = OutputStore(writer, options, self._operands.key, self.warn)
+        self._checkpoints = Checkpoints(
+            writer, self._operands, self._resume, self._outputs, self._chain
+        )
 
     # What taps and patches use.
 
@@ -115,7 +115,7 @@ class Recorder:
                     reruns = self._rerun(path, function, block, again)
                 stored = self._operands.refs(block.inputs)
             results = block.outputs(result, _same)
-            self._emit(event, path, function, block, stored, results, reruns)
+            self._checkpoints.add(event, self._step, path, function, block, stored, results, reruns)
 
     def call_function(
         self, tap: FunctionTap, original: Callable[..., Any], args: Any, kwargs: Any
@@ -130,11 +130,18 @@ class Recorder:
         if not tap.decorated:
             pure = inspect.unwrap(original)  # torch code beneath hub kernels' and other patches
         modules = _modules(args)
-        if tap.oracle is not None:
-            pure = tap.oracle(call, pure)
-            modules = [above.module] if above.module is not None else []
+
+        def as_called(run: Runner) -> Rerun:
+            return run(original, args, kwargs, modules)
+
+        def again(run: Runner) -> Rerun:
+            if tap.oracle is None:
+                return run(pure, args, kwargs, modules)
+            above_modules = [above.module] if above.module is not None else []
+            return run(tap.oracle(call, pure), args, kwargs, above_modules)
+
         with aside(), torch.no_grad():
-            self._open(frame, tap.name, tap.describe, lambda run: run(pure, args, kwargs, modules))
+            self._open(frame, tap.name, (tap.describe, again), (any_function, as_called))
         self.stack.append(frame)
         try:
             result = original(*args, **kwargs)
@@ -164,7 +171,9 @@ class Recorder:
         block = Block("module", {}, lambda result, twin: {"out": named})
         with aside(), torch.no_grad():
             event = self._resume.begin(path, block, None, self._step)
-            self._emit(event, path, name, block, {}, {"out": named}, Reruns())
+            self._checkpoints.add(
+                event, self._step, path, name, block, {}, {"out": named}, Reruns()
+            )
 
     # Hooks.
 
@@ -181,12 +190,11 @@ class Recorder:
         frame = Frame(path, module, call, internals=tap.internals, keep=tap.keep)
         if tap.describe is not None:
             frame.loaded = dispatch.load(module)
-            self._open(
-                frame,
-                _function_of(path),
-                tap.describe,
-                lambda run: run(module.forward, args, kwargs, [module]),
-            )
+
+            def again(run: Runner) -> Rerun:
+                return run(module.forward, args, kwargs, [module])
+
+            self._open(frame, _function_of(path), (tap.describe, again), (any_call, again))
         self.stack.append(frame)
 
     def after(self, path: str, module: torch.nn.Module, result: Any) -> None:
@@ -212,7 +220,9 @@ class Recorder:
                 above.children[name] = (frame.call, result)
         tap = self.taps.module(module)
         if tap is not None and tap.after is not None:
-            tap.after(self, frame, result)
+            kind = type(module).__name__
+            with self.misfits.kept_apart(path, kind, "what it describes inside is not recorded"):
+                tap.after(self, frame, result)
         if frame.block is not None:
             self._close(frame, _function_of(path), result)
 
@@ -237,16 +247,33 @@ class Recorder:
     # From a call to a checkpoint.
 
     def _open(
+        self, frame: Frame, function: str | None, described: Description, any_way: Description
+    ) -> None:
+        """Before the call, so that nothing has mutated: its inputs stored, its reruns made. Where
+        the tap does not fit the call, `any_way`."""
+        if described[0] is any_way[0]:
+            self._open_as(frame, function, *described)
+            return
+        fits, instead = False, "it is recorded as a call of kind `module`"
+        with self.misfits.kept_apart(frame.path, _tap_of(frame, function), instead):
+            self._open_as(frame, function, *described)
+            fits = True
+        if not fits:
+            frame.block = frame.reruns = None
+            self._open_as(frame, function, *any_way)
+
+    def _open_as(
         self,
         frame: Frame,
         function: str | None,
         describe: Callable[[Call], Block | None],
         again: Again,
     ) -> None:
-        """Before the call, so that nothing has mutated: its inputs stored, its reruns made."""
         block = describe(frame.call)
         if block is None or not self._wanted(block.kind, frame.path):
             return
+        if block.uses_attention is not None:
+            self.misfits.require_attention()
         taken = self._taken(frame.path, block, again)
         if taken is None:
             return
@@ -284,9 +311,8 @@ class Recorder:
         return block, again
 
     def _rerun(self, path: str, function: str | None, block: Block, again: Again) -> Reruns:
-        path = path or "model"
-        call = self._calls[path if function is None else f"{path}:{function}"]
-        seed = checkpoint_id(path, function, call)
+        call = self._checkpoints.next_call(path, function)
+        seed = checkpoint_id(path or "model", function, call)
         bugs = self.on_judgement is None
         reruns = self._rerunner.reruns(block, again, seed, first=call == 0, bugs=bugs)
         if reruns.judgement is not None and self.on_judgement is not None:
@@ -297,24 +323,32 @@ class Recorder:
         block, event = frame.block, frame.event
         assert block is not None
         self._resume.ends()
-        facts = frame.attention
-        if block.uses_attention is not None and facts is not None:
-            inner = block.params
-            for key in filter(None, [block.uses_attention]):
-                inner = inner[key]
-            inner |= facts.params
-            if event.is_made:
-                frame.stored |= self._operands.refs(facts.inputs)
-            else:
-                self._resume.remember(event, facts.inputs)
-            block.contract = facts.contract
-            if facts.valid is not None:
-                block.valid["out"] = (facts.valid, ("batch", "token"))
-        results = block.outputs(result, _same)
+        results: dict[str, Named] = {}
+        with self.misfits.kept_apart(frame.path, _tap_of(frame, function), "it is left out"):
+            if block.uses_attention is not None:
+                self._add_attention(frame, block, block.uses_attention)
+            results = block.outputs(result, _same)
         if block.states is not None:
             self._leave_to_parts(frame, block.states, results)
         reruns = frame.reruns or Reruns()
-        self._emit(event, frame.path, function, block, frame.stored, results, reruns)
+        self._checkpoints.add(
+            event, self._step, frame.path, function, block, frame.stored, results, reruns
+        )
+
+    def _add_attention(self, frame: Frame, block: Block, where: str) -> None:
+        """What the attention function inside of a block found out."""
+        facts = frame.attention
+        if facts is None:
+            raise Misfit(f"no attention function ran in it that the tap {ATTENTION} knows")
+        inner = block.params[where] if where else block.params
+        inner |= facts.params
+        if frame.event.is_made:
+            frame.stored |= self._operands.refs(facts.inputs)
+        else:
+            self._resume.remember(frame.event, facts.inputs)
+        block.contract = facts.contract
+        if facts.valid is not None:
+            block.valid["out"] = (facts.valid, ("batch", "token"))
 
     def _leave_to_parts(
         self, frame: Frame, states: dict[str, tuple[int, str]], results: dict[str, Named]
@@ -326,84 +360,18 @@ class Recorder:
         for outer in self.stack:
             outer.settled |= set(states.values())
 
-    def _emit(
-        self,
-        event: Event,
-        path: str,
-        function: str | None,
-        block: Block,
-        stored: dict[str, TensorRef],
-        results: dict[str, Named],
-        reruns: Reruns,
-    ) -> None:
-        if not results:
-            return
-        path = path or "model"
-        name = path if function is None else f"{path}:{function}"
-        call = self._calls[name]
-        self._calls[name] += 1
-        if event.left_out:
-            return
-        id = checkpoint_id(path, function, call)
-        self._operands.declare(block.contract)
-        if event.finished is not None:
-            weights = self._operands.weights(path, block.weights)
-            self._resume.take_over(event, id, block, results, weights)
-            return
-        outputs, amplification = self._store_outputs(id, path, block, results, reruns)
-        self.writer.checkpoint(
-            Checkpoint(
-                id=id,
-                block=block.kind,
-                path=path,
-                function=function,
-                call=call,
-                step=self._step,
-                contract=block.contract,
-                params=block.params,
-                inputs=stored,
-                weights=self._operands.weights(path, block.weights),
-                outputs=outputs,
-                trace=self._trace(reruns),
-                amplification=amplification,
-                bugs=bug_refs(self.writer, reruns, outputs),
-            )
-        )
-        self._outputs.spreads.then(self._resume.finish(event, id))
-
-    def _store_outputs(
-        self, id: str, path: str, block: Block, results: dict[str, Named], reruns: Reruns
-    ) -> tuple[dict[str, OutputRef], float | None]:
-        """With what the chained run says of them, and of the block's amplification."""
-        outputs = {
-            key: self._outputs.store(id, key, block, named, reruns)
-            for key, named in results.items()
-        }
-        for key, output in outputs.items():
-            output.members = member_refs(self.writer, reruns, key)
-        if self._chain is None:
-            return outputs, None
-        for key, o in self._chain.outputs(block, path).items():
-            if key in outputs:
-                outputs[key].chained = self._chained(id, results[key][0], o)
-        if reruns.oracle is None or "out" not in reruns.oracle:
-            return outputs, None
-        return outputs, self._chain.amplification(block, path, reruns.oracle["out"][0])
-
-    def _trace(self, reruns: Reruns) -> str | None:
-        return None if reruns.simulated is None else self.writer.trace(reruns.simulated.operations)
-
-    def _chained(self, where: str, r: torch.Tensor, o: torch.Tensor) -> ChainedRef:
-        """Every element counts: nothing is excluded from what is handed on."""
-        delta = difference(r, o, None, f"{where}: chained").delta
-        return ChainedRef(None if delta is None else self.writer.tensor(delta))
-
     def _wanted(self, kind: str, path: str) -> bool:
         if self.options.direct and len(self.stack) != 1:
             return False
         if self._chain is not None and self._chain.needs(kind, path):
             return True
         return self.options.wants(kind, path)
+
+
+def _tap_of(frame: Frame, function: str | None) -> str:
+    """The name of the tap, of a module that of its class."""
+    is_module = function in (None, "forward")
+    return type(frame.module).__name__ if is_module else str(function)
 
 
 def _function_of(path: str) -> str | None:

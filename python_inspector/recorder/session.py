@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from ..compatibility import check_model_type
+from ..compatibility import check_model_type, newer_than_proven
 from ..errors import RecordError
 from ..format.block_table import BLOCKS
 from ..format.model_files import ModelFolder
@@ -252,6 +252,12 @@ def _introduce(recorder: Recorder, warnings: list[str]) -> None:
         recorder.warn(
             f"there are no taps for {type(recorder.model).__name__} (model_type {kind}): its "
             "modules and functions are recorded as blocks of kind `module`"
+        )
+    if missing := recorder.taps.missing:
+        recorder.warn(
+            f"the modeling files of {type(recorder.model).__name__} have no {', '.join(missing)}, "
+            "which its taps are named after: what no tap describes is recorded as blocks of kind "
+            f"`module`{newer_than_proven()}"
         )
     if recorder.options.oracle is False:
         recorder.writer.note(oracle=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from dataclasses import dataclass, field, replace
@@ -43,26 +44,45 @@ class Taps:
         return self._by_class[kind]
 
     def files(self) -> list[ModuleType]:
-        """The modeling files that define the tapped classes of the model."""
+        """The modeling files that define the model and its tapped classes."""
+        if self.architecture is None:
+            return []
         names = {
             kind.__module__
             for module in self.model.modules()
             for kind in type(module).__mro__
-            if self.architecture is not None and kind.__name__ in self.architecture.modules
-        }
-        return [sys.modules[name] for name in sorted(names) if not name.startswith("torch.")]
+            if kind.__name__ in self.architecture.modules
+        } | {type(self.model).__module__}
+        return [
+            sys.modules[name]
+            for name in sorted(names)
+            if not name.startswith("torch.") and name in sys.modules
+        ]
+
+    @functools.cached_property
+    def missing(self) -> list[str]:
+        """Classes and functions that the architecture's table names and its files do not have."""
+        table = self.architecture
+        if table is None:
+            return []
+        known = {name for file in self.files() for name in vars(file)} | set(dir(torch.nn))
+        named = [*table.modules, *table.functions, *table.masks]
+        return [name for name in named if name not in known | table.optional]
 
     def untapped_functions(self) -> dict[tuple[ModuleType, str], FunctionTap]:
-        """Where the architecture is not described here: the functions of its modeling files."""
-        if self.architecture is not None:
+        """Where the architecture is not described here, or no more: the other functions of its
+        modeling files."""
+        table = self.architecture
+        if table is not None and not self.missing:
             return {}
+        tapped = set() if table is None else {*table.functions, *table.masks}
         names = {type(m).__module__ for m in self.model.modules()}
         return {
             (sys.modules[name], function): FunctionTap(function, any_function, decorated=True)
             for name in sorted(names)
             if not name.startswith("torch.") and name in sys.modules
             for function, value in inspect.getmembers(sys.modules[name], inspect.isfunction)
-            if inspect.unwrap(value).__module__ == name
+            if inspect.unwrap(value).__module__ == name and function not in tapped
         }
 
     def _find(self, module: torch.nn.Module) -> ModuleTap | None:
@@ -71,7 +91,7 @@ class Taps:
                 if kind.__name__ in self.architecture.modules:
                     return self.architecture.modules[kind.__name__]
         known = GENERIC.get(type(module))
-        if self.architecture is not None:
+        if self.architecture is not None and not self.missing:
             return known
         if known is not None and known.describe is not None:
             return replace(known, describe=or_any_call(known.describe))

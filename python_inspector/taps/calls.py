@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ..compatibility import cache_in
 from ..format.axes import Named, by_dimensions
 from ..format.recording import TensorRef
 from ..models.dispatch import Loaded
@@ -84,6 +85,11 @@ class Call:
     def get(self, name: str) -> Any:
         """The argument, or None where it was not given."""
         return self.arguments.get(name)
+
+    @property
+    def cache(self) -> Any:
+        """The cache that was given, or None."""
+        return cache_in(self.arguments)
 
 
 @dataclass

@@ -66,6 +66,8 @@ class Architecture:
     modules: Mapping[str, ModuleTap]
     functions: Mapping[str, FunctionTap] = field(default_factory=dict)
     masks: Mapping[str, str] = field(default_factory=dict)
+    optional: frozenset[str] = frozenset()
+    """Of these names those that some versions of transformers do not have."""
     softcapping: str | None = None
     """The config entry of a softcap on attention scores, which sdpa would drop."""
 
@@ -189,7 +191,7 @@ def repeat_kv(call: Call) -> Block | None:
     """repeat_kv(hidden_states, n_rep): each kv head `n_rep` times in a row."""
     if call["n_rep"] == 1:
         return None
-    inputs: dict[str, Named] = {"x": (call["hidden_states"], CACHED)}
+    inputs: dict[str, Named] = {"x": (first_argument(call), CACHED)}
     return Block("repeat_kv", inputs, only_out(REPEATED), {"repeats": int(call["n_rep"])})
 
 
@@ -214,16 +216,22 @@ def glu_mlp(function: str = "act_fn") -> Callable[[Call], Block | None]:
 
 def attention_inputs(call: Call, index: int) -> dict[str, Named]:
     """hidden, the rotary table where there is one, and the cached keys and values."""
-    inputs: dict[str, Named] = {"hidden": (call["hidden_states"], HIDDEN)}
-    table = call.get("position_embeddings")
+    inputs: dict[str, Named] = {"hidden": (first_argument(call), HIDDEN)}
+    table = next((v for v in call.arguments.values() if _is_table(v)), None)
     if table is not None:
         inputs |= {"cos": (table[0], TABLE), "sin": (table[1], TABLE)}
-    cache = call.get("past_key_values")
+    cache = call.cache
     return inputs if cache is None else inputs | cache_state(cache, index, call.path)
 
 
+def _is_table(value: Any) -> bool:
+    """Whether an argument is the cosines and sines of a rotary embedding."""
+    is_pair = isinstance(value, (tuple, list)) and len(value) == 2
+    return is_pair and all(isinstance(part, torch.Tensor) for part in value)
+
+
 def attention_params(call: Call, module: Any, index: int, style: str) -> dict[str, Any]:
-    cache = call.get("past_key_values")
+    cache = call.cache
     kind = None if cache is None else cache_params(cache, index, call.path)
     return {"head_dim": module.head_dim, "style": style, "cache": kind}
 
@@ -245,7 +253,7 @@ def attention(style: Literal["half", "interleaved"]) -> Callable[[Call], Block]:
         return Block(
             "attention",
             attention_inputs(call, index),
-            attention_outputs(call.get("past_key_values"), index),
+            attention_outputs(call.cache, index),
             attention_params(call, module, index, style),
             weights_of(module),
             uses_attention="",

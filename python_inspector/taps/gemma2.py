@@ -52,5 +52,6 @@ TAPS = Architecture(
         "create_causal_mask": "causal_mask.full_attention",
         "create_sliding_window_causal_mask": "causal_mask.sliding_attention",
     },
+    optional=frozenset({"Gemma2TextScaledWordEmbedding"}),  # before 5.5
     softcapping="attn_logit_softcapping",
 )

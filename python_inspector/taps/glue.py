@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -92,7 +91,7 @@ def after_causal_lm(softcap_of: Callable[[Any], float | None]) -> Any:
         forward = inspect.unwrap(type(module).forward)
 
         def run(children: dict[str, torch.Tensor]) -> Any:
-            stubs: dict[str, Any] = {"model": lambda **_: _model_output(children["model"])}
+            stubs: dict[str, Any] = {"model": lambda **_: _DecoderOutput(children["model"])}
             if "lm_head" in children:
                 stubs["lm_head"] = children["lm_head"]
             with stubbed(module, stubs):
@@ -121,10 +120,15 @@ def identity(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def _model_output(hidden: torch.Tensor) -> SimpleNamespace:
-    return SimpleNamespace(
-        last_hidden_state=hidden, past_key_values=None, hidden_states=None, attentions=None
-    )
+class _DecoderOutput:
+    """What a decoder gave, as far as its head computes with it; all else that a version of
+    transformers hands on, under whatever name, is None."""
+
+    def __init__(self, hidden: torch.Tensor) -> None:
+        self.last_hidden_state = hidden
+
+    def __getattr__(self, name: str) -> None:
+        return None
 
 
 def _hidden_state(output: Any) -> torch.Tensor:

@@ -38,7 +38,7 @@ NORM: tuple[str, int, Rounding] = ("variance_epsilon", 0, "before")
 def mixer(call: Call) -> Block:
     """A mixer module: projection, convolution, scan, gated norm, projection."""
     module: Any = call.module
-    cache, index = call.get("cache_params"), module.layer_idx
+    cache, index = call.cache, module.layer_idx
     call.before["layer"] = copy_of_conv_layer(cache, index, call.path)
 
     def outputs(result: Any, twin: Twin) -> dict[str, Named]:
@@ -84,7 +84,7 @@ def _scan_params(module: Any, form: str) -> dict[str, Any]:
 def mamba_layer(call: Call) -> Block:
     """hidden + mixer(norm(hidden + transformer)), the second summand where there is one."""
     module: Any = call.module
-    cache, other = call.get("past_key_values"), call.get("transformer_hidden_states")
+    cache, other = call.cache, call.get("transformer_hidden_states")
     inputs: dict[str, Named] = {"hidden": (call["hidden_states"], HIDDEN)}
     if other is not None:
         inputs["transformer"] = (other, HIDDEN)
@@ -186,7 +186,7 @@ def _record_convolution(call: Call, out: torch.Tensor) -> None:
     projected = frame.children["in_proj"][1]
     sizes = [mixer.intermediate_size, mixer.conv_dim, mixer.num_heads]
     x = projected.split(sizes, dim=-1)[1]
-    cache, mask = frame.call.get("cache_params"), frame.call.get("attention_mask")
+    cache, mask = frame.call.cache, frame.call.get("attention_mask")
     layer = frame.call.before["layer"]
     inputs: dict[str, Named] = {"x": (x, HIDDEN)} | token_valid(frame.call)
     if layer is not None and layer.has_previous_state[0]:

@@ -56,7 +56,7 @@ def _record_positions(recorder: Recorder, positions: torch.Tensor) -> None:
     above = recorder.stack[-1]
     if above.call.get("position_ids") is not None:
         return
-    cache = above.call.get("past_key_values")
+    cache = above.call.cache
     past = 0 if cache is None else int(cache.get_seq_length())
     recorder.record(above.path, "position_ids", position_ids(past, None), positions, None)
 

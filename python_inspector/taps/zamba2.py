@@ -81,7 +81,7 @@ def attention(call: Call) -> Block:
     return Block(
         "attention",
         attention_inputs(call, layer),
-        attention_outputs(call.get("past_key_values"), layer),
+        attention_outputs(call.cache, layer),
         params,
         weights_of_call(module, index),
         uses_attention="",
@@ -146,7 +146,7 @@ def shared_transformer(call: Call) -> Block:
 def hybrid_layer(call: Call) -> Block:
     """A Mamba2 layer that adds linear(shared_transformer(hidden)) to its mixer's input only."""
     module: Any = call.module
-    cache, mamba = call.get("past_key_values"), module.mamba_decoder.mamba
+    cache, mamba = call.cache, module.mamba_decoder.mamba
     inner = Call(call.path, module.shared_transformer, call.arguments, call.recorder)
     parts = shared_transformer(inner)
     return Block(

@@ -128,11 +128,15 @@ def test_a_version_that_is_too_old_is_one_line(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_version_that_is_newer_than_proven_warns(monkeypatch: pytest.MonkeyPatch) -> None:
-    versions = {"torch": "2.13.1", "transformers": "5.18.0"}
+    versions = {"torch": "2.13.1", "transformers": "5.25.0"}
     monkeypatch.setattr(metadata, "version", versions.__getitem__)
-    with pytest.warns(compatibility.VersionWarning, match=r"4\.57 to 5\.17, this is 5\.18\.0"):
+    with pytest.warns(compatibility.VersionWarning, match=r"4\.57 to 5\.24, this is 5\.25\.0"):
         compatibility.check_versions()
+    assert compatibility.newer_than_proven() == (
+        "; this is transformers 5.25.0, recording is proven up to 5.24"
+    )
     versions["transformers"] = "4.57.0"
+    assert compatibility.newer_than_proven() == ""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         compatibility.check_versions()

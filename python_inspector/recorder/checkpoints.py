@@ -1,0 +1,120 @@
+"""From a call that is over to its checkpoint: numbered, stored, and written."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import torch
+
+from ..format.axes import Named
+from ..format.recording import ChainedRef, Checkpoint, OutputRef, TensorRef, checkpoint_id
+from ..format.writer import RecordingWriter
+from ..oracle.reruns import Reruns
+from ..taps.calls import Block
+from .alternatives import bug_refs, member_refs
+from .chain import Chain
+from .difference import difference
+from .operands import Operands
+from .outputs import OutputStore
+from .resume import Event, Resume
+
+
+class Checkpoints:
+    """The checkpoints of one recording, in the order in which their calls end."""
+
+    def __init__(
+        self,
+        writer: RecordingWriter,
+        operands: Operands,
+        resume: Resume,
+        outputs: OutputStore,
+        chain: Chain | None,
+    ) -> None:
+        self._writer = writer
+        self._operands = operands
+        self._resume = resume
+        self._outputs = outputs
+        self._chain = chain
+        self._calls: Counter[str] = Counter()
+
+    def next_call(self, path: str, function: str | None) -> int:
+        """The number that a call of this module or function will have."""
+        return self._calls[_name(path or "model", function)]
+
+    def add(
+        self,
+        event: Event,
+        step: int,
+        path: str,
+        function: str | None,
+        block: Block,
+        stored: dict[str, TensorRef],
+        results: dict[str, Named],
+        reruns: Reruns,
+    ) -> None:
+        """A block whose call, in forward call `step` of the model, gave `results`."""
+        if not results:
+            return
+        path = path or "model"
+        name = _name(path, function)
+        call = self._calls[name]
+        self._calls[name] += 1
+        if event.left_out:
+            return
+        id = checkpoint_id(path, function, call)
+        self._operands.declare(block.contract)
+        if event.finished is not None:
+            weights = self._operands.weights(path, block.weights)
+            self._resume.take_over(event, id, block, results, weights)
+            return
+        outputs, amplification = self._store_outputs(id, path, block, results, reruns)
+        self._writer.checkpoint(
+            Checkpoint(
+                id=id,
+                block=block.kind,
+                path=path,
+                function=function,
+                call=call,
+                step=step,
+                contract=block.contract,
+                params=block.params,
+                inputs=stored,
+                weights=self._operands.weights(path, block.weights),
+                outputs=outputs,
+                trace=self._trace(reruns),
+                amplification=amplification,
+                bugs=bug_refs(self._writer, reruns, outputs),
+            )
+        )
+        self._outputs.spreads.then(self._resume.finish(event, id))
+
+    def _store_outputs(
+        self, id: str, path: str, block: Block, results: dict[str, Named], reruns: Reruns
+    ) -> tuple[dict[str, OutputRef], float | None]:
+        """With what the chained run says of them, and of the block's amplification."""
+        outputs = {
+            key: self._outputs.store(id, key, block, named, reruns)
+            for key, named in results.items()
+        }
+        for key, output in outputs.items():
+            output.members = member_refs(self._writer, reruns, key)
+        if self._chain is None:
+            return outputs, None
+        for key, o in self._chain.outputs(block, path).items():
+            if key in outputs:
+                outputs[key].chained = self._chained(id, results[key][0], o)
+        if reruns.oracle is None or "out" not in reruns.oracle:
+            return outputs, None
+        return outputs, self._chain.amplification(block, path, reruns.oracle["out"][0])
+
+    def _trace(self, reruns: Reruns) -> str | None:
+        return None if reruns.simulated is None else self._writer.trace(reruns.simulated.operations)
+
+    def _chained(self, where: str, r: torch.Tensor, o: torch.Tensor) -> ChainedRef:
+        """Every element counts: nothing is excluded from what is handed on."""
+        delta = difference(r, o, None, f"{where}: chained").delta
+        return ChainedRef(None if delta is None else self._writer.tensor(delta))
+
+
+def _name(path: str, function: str | None) -> str:
+    return path if function is None else f"{path}:{function}"

@@ -1,0 +1,224 @@
+"""Operations that torch runs as one and that are sums, roundings and factorisations inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from checked import normal, wrong
+from torch.nn import functional
+
+from python_inspector import check
+from python_inspector.oracle.reruns import rerun_anything
+
+torch.set_num_threads(1)
+pytestmark = pytest.mark.usefixtures("harness")
+
+Kernel = Callable[..., torch.Tensor]
+
+
+# Normalisations.
+
+
+def two_passes(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    mean = x.mean(-1, keepdim=True)
+    return mean, (x - mean).square().mean(-1, keepdim=True)
+
+
+def updates(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Welford's."""
+    mean, squares = torch.zeros_like(x[..., :1]), torch.zeros_like(x[..., :1])
+    for i in range(x.shape[-1]):
+        off = x[..., i : i + 1] - mean
+        mean = mean + off / (i + 1)
+        squares = squares + off * (x[..., i : i + 1] - mean)
+    return mean, squares / x.shape[-1]
+
+
+def centred(x: torch.Tensor, moments: Kernel, eps: float = 1e-5) -> torch.Tensor:
+    mean, variance = moments(x.float())
+    return ((x.float() - mean) * torch.rsqrt(variance + eps)).to(x.dtype)
+
+
+def scaled(x: torch.Tensor, moments: Kernel, eps: float = 1e-5) -> torch.Tensor:
+    """x rstd - mean rstd."""
+    mean, variance = moments(x.float())
+    rstd = torch.rsqrt(variance + eps)
+    return (x.float() * rstd + -mean * rstd).to(x.dtype)
+
+
+NORMS: dict[str, tuple[Kernel, Any]] = {
+    "group": (lambda x: functional.group_norm(x, 4), lambda x: x.reshape(2, 4, -1)),
+    "instance": (functional.instance_norm, lambda x: x),
+    "layer": (lambda x: functional.layer_norm(x, x.shape[-1:]), lambda x: x),
+    "batch": (
+        lambda x: functional.batch_norm(x, None, None, training=True),
+        lambda x: x.movedim(1, 0).reshape(8, -1),
+    ),
+}
+
+
+def as_norm(name: str, grouped: torch.Tensor) -> torch.Tensor:
+    if name == "batch":
+        return grouped.reshape(8, 2, 32).movedim(0, 1)
+    return grouped.reshape(2, 8, 32)
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("mean", [0.0, 100.0, "a row of 1e4"])
+def test_a_norm_of_any_form_is_right_whatever_the_mean(
+    name: str, dtype: torch.dtype, mean: Any
+) -> None:
+    like, view = NORMS[name]
+    x = normal(2, 8, 32)
+    if isinstance(mean, float):
+        x = x + mean
+    else:
+        x[1, 3] += 1e4
+    x = x.to(dtype)
+    check(like, like=like, inputs=x)
+    for form in (centred, scaled):
+        for moments in (two_passes, updates):
+            check(lambda x, f=form, m=moments: as_norm(name, f(view(x), m)), like=like, inputs=x)
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("mean", [0.0, 100.0])
+def test_a_wrong_norm_is_wrong_whatever_the_mean(name: str, mean: float) -> None:
+    like, view = NORMS[name]
+    x = normal(2, 8, 32) + mean
+
+    def unbiased(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.mean(-1, keepdim=True), x.var(-1, keepdim=True)
+
+    wrong(lambda x: as_norm(name, centred(view(x), unbiased)), like, x)
+    wrong(lambda x: as_norm(name, centred(view(x), two_passes, eps=1e-3)), like, x)
+
+
+def test_weights_and_running_statistics_of_a_norm() -> None:
+    weight, bias, x = 1 + normal(8) / 4, normal(8, seed=6), normal(3, 8, 5, 4) + 100
+    running = (100 + normal(8) / 9, 1 + normal(8).square())
+
+    def group(x: torch.Tensor) -> torch.Tensor:
+        return functional.group_norm(x, 2, weight, bias)
+
+    def batch(x: torch.Tensor) -> torch.Tensor:
+        return functional.batch_norm(x, *running, weight, bias)
+
+    def of_group(x: torch.Tensor, weight: torch.Tensor = weight) -> torch.Tensor:
+        y = centred(x.reshape(3, 2, -1), two_passes).reshape(x.shape)
+        return y * weight[:, None, None] + bias[:, None, None]
+
+    def of_batch(x: torch.Tensor, eps: float = 1e-5) -> torch.Tensor:
+        factor = weight / (running[1] + eps).sqrt()
+        return x * factor[:, None, None] + (bias - running[0] * factor)[:, None, None]
+
+    check(of_group, like=group, inputs=x)
+    wrong(lambda x: of_group(x, weight.roll(1)), group, x)
+    check(of_batch, like=batch, inputs=x)
+    wrong(lambda x: of_batch(x, 1e-2), batch, x)
+
+
+# Transforms and factorisations.
+
+
+def matrix(n: int) -> torch.Tensor:
+    turns = torch.outer(torch.arange(n), torch.arange(n)) % n * (-2 * torch.pi / n)
+    return torch.polar(torch.ones(n, n), turns)
+
+
+@pytest.mark.parametrize("mean", [0.0, 100.0])
+def test_a_transform_may_be_any_sum(mean: float) -> None:
+    x = normal(4, 24) + mean
+
+    def real(spectrum: torch.Tensor) -> torch.Tensor:
+        return torch.view_as_real(spectrum)
+
+    def product(x: torch.Tensor) -> torch.Tensor:
+        return real(x.to(torch.complex64) @ matrix(24))
+
+    check(product, like=lambda x: real(torch.fft.fft(x)), inputs=x)
+    check(lambda x: product(x)[:, :13], like=lambda x: real(torch.fft.rfft(x)), inputs=x)
+    wrong(lambda x: product(x) * 1.0001, lambda x: real(torch.fft.fft(x)), x)
+    wrong(lambda x: product(x.clone().index_fill_(1, torch.tensor(23), 0)),
+          lambda x: real(torch.fft.fft(x)), x)  # fmt: skip
+    spectrum = torch.fft.rfft(x)
+    check(
+        lambda pairs: torch.fft.irfft(torch.view_as_complex(pairs).to(torch.complex128)).float(),
+        like=lambda pairs: torch.fft.irfft(torch.view_as_complex(pairs)),
+        inputs=real(spectrum),
+    )
+
+
+@pytest.mark.parametrize("mean", [0.0, 100.0])
+def test_a_determinant_is_as_good_as_its_matrix(mean: float) -> None:
+    x = normal(8, 8) + mean
+    for like in (torch.linalg.det, lambda x: torch.linalg.slogdet(x).logabsdet):
+        check(lambda x, like=like: like(x.mT), like=like, inputs=x)
+        wrong(lambda x, like=like: like(x) * 1.01, like, x)
+
+
+def test_eigenvalues_of_unequal_rows() -> None:
+    x = normal(8, 16)
+    x[3] += 1e4
+    square = x @ x.mT
+    check(torch.linalg.eigvalsh, like=torch.linalg.eigvalsh, inputs=square)
+    check(torch.linalg.svdvals, like=torch.linalg.svdvals, inputs=x)
+    wrong(lambda x: torch.linalg.svdvals(x) * 1.001, torch.linalg.svdvals, x)
+
+
+def test_flags_of_a_factorisation_are_no_choices() -> None:
+    """What is chosen later is followed all the same."""
+
+    def like(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.linalg.inv(x), x[torch.linalg.det(x[None]).argmax(-1)] * x.argmax(-1)
+
+    x = normal(6, 6)
+
+    def outputs(result: Any, twin: Any) -> Any:
+        return {str(i): (t, ("token", "channel")) for i, t in enumerate(result)}
+
+    reruns, texts = rerun_anything(
+        outputs, lambda run: run(like, (x,), {}), "inv#0", lambda *a: None, runs=2, repeat=False
+    )
+    assert texts == []
+    assert reruns.simulated is not None
+
+
+# Functions and small compositions.
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_functions_that_compute_with_their_argument(dtype: torch.dtype) -> None:
+    def sinc(x: torch.Tensor) -> torch.Tensor:
+        turned = x.float() * torch.pi
+        return torch.where(x == 0, 1.0, turned.sin() / turned).to(dtype)
+
+    def bounded(x: torch.Tensor) -> torch.Tensor:
+        return torch.logit(x, eps=1e-3)
+
+    x = (100 * normal(6, 16)).to(dtype)
+    check(sinc, like=torch.sinc, inputs=x)
+    wrong(lambda x: sinc(x) * 1.02, torch.sinc, x)
+    if dtype != torch.bfloat16:  # where 1 - eps is 1
+        check(bounded, like=bounded, inputs=x.sigmoid())
+        wrong(lambda x: torch.logit(x, eps=2e-3), bounded, x.sigmoid())
+    near = 1.4616 + 1e-3 * normal(6, 16)  # where digamma is 0
+    check(torch.digamma, like=torch.digamma, inputs=near)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_cross_product_of_nearly_parallel_vectors(dtype: torch.dtype) -> None:
+    a, b = (100 + normal(16, 3, seed=s).to(dtype) for s in (1, 2))
+
+    def cross(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        x, y, z = a.double().unbind(-1)
+        u, v, w = b.double().unbind(-1)
+        return torch.stack([y * w - z * v, z * u - x * w, x * v - y * u], -1).to(dtype)
+
+    check(torch.linalg.cross, like=torch.linalg.cross, inputs=(a, b))
+    check(cross, like=torch.linalg.cross, inputs=(a, b))
+    wrong(lambda a, b: cross(b, a), torch.linalg.cross, (a, b))
