@@ -118,6 +118,7 @@ def add_record(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--force", action="store_true", help="record what a guard would refuse")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--overwrite", action="store_true", help="replace the recording in DIR")
     parser.add_argument("--weights", type=Path, metavar="FILE", help="shared file beside DIR")
     parser.add_argument(
         "--copy-weights",
@@ -184,6 +185,8 @@ def record(options: argparse.Namespace) -> int:
     _check_row_options(options)
     _check_shared_options(options)
     helps = options.beside is not None
+    if not helps and not options.resume and not options.overwrite:
+        _refuse_replacing(options.out)
     if helps:
         processes.end_with(options.beside)
     own, *others = stretches(options, _forward_calls(options))
@@ -293,7 +296,16 @@ def _made_by(command: str) -> str:
     if "--beside" in words:
         at = words.index("--beside")
         del words[at : at + 2]
-    return shlex.join(word for word in words if len(word) < 5 or not "--resume".startswith(word))
+    how = ("--resume", "--overwrite")
+    return shlex.join(
+        word for word in words if len(word) < 5 or not any(it.startswith(word) for it in how)
+    )
+
+
+def _refuse_replacing(out: Path) -> None:
+    """UsageError where a recording lies at `out`, which may be another one."""
+    if (out / "recording.json").is_file():
+        raise UsageError(f"--out: {out} has a recording already; --overwrite replaces it")
 
 
 def _is_finished(out: Path, command: str, helps: bool) -> bool:
@@ -314,10 +326,10 @@ def _is_finished(out: Path, command: str, helps: bool) -> bool:
     made_by = load_json(out / "recording.json")["provenance"]["command"]
     if made_by != command:
         raise UsageError(
-            f"--resume: {out} is finished, and was made by another command ({made_by}): leave out "
-            "--resume to record it anew"
+            f"--resume: {out} is finished, and was made by another command ({made_by}): give "
+            "--overwrite instead of --resume to replace it"
         )
-    print(f"nothing to resume: {out} is finished (leave out --resume to record it anew)")
+    print(f"nothing to resume: {out} is finished (--overwrite in place of --resume: made anew)")
     return True
 
 

@@ -202,6 +202,20 @@ def test_a_folder_that_is_no_recording_stays(
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_another_recording_is_replaced_only_where_that_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = record(tmp_path / "r", "--tokens", "3", "--spread", "0", "--no-bugs")
+    words = (*RECORD, "--tokens", "4", "--spread", "0", "--no-bugs", "--out", str(tmp_path / "r"))
+    text = refused(capsys, 2, *words)
+    assert "has a recording already; --overwrite replaces it" in text
+    assert json.loads((tmp_path / "r" / "recording.json").read_text()) == first
+    assert main([*words, "--overwrite"]) == 0
+    replaced = json.loads((tmp_path / "r" / "recording.json").read_text())
+    assert replaced["provenance"]["run"]["tokens"] == 4
+    assert "--overwrite" not in replaced["provenance"]["command"]
+
+
 def test_ctrl_c_leaves_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

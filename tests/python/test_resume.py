@@ -391,7 +391,7 @@ def test_with_nothing_to_resume_it_begins_or_says_that_it_is_done(
     assert "nothing to resume beside" in capsys.readouterr().out
     before = files(tmp_path / "r")
     assert cli.main([*words, "--resume"]) == 0
-    assert "is finished (leave out --resume" in capsys.readouterr().out
+    assert "is finished (--overwrite in place" in capsys.readouterr().out
     assert cli.main([*words, "--spread", "3", "--resume"]) == 2
     assert "was made by another command" in capsys.readouterr().err
     assert files(tmp_path / "r") == before
