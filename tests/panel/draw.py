@@ -1,7 +1,8 @@
 """Draws a tiny random model and a run of it, from a seed and an index alone.
 
 Sizes are odd and even and stay below the tile of any kernel; what a family does not have is not
-drawn for it. Weights are those of python_inspector.models.tiny, whose gain is scaled by 0.7 to 1.4.
+drawn for it. Weights are those of python_inspector.models.tiny, whose gain is scaled by 0.7 to 1.4;
+half of the models have values as trained ones have them, too (values.py).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 from python_inspector import tiny
 from python_inspector.format.recording import TORCH_DTYPES
 from python_inspector.models.inputs import RunPlan, pad_left, random_ids
+from tests.panel.values import KINDS, change
 
 ROPES = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 FAMILIES = ("llama", "mistral", "qwen2", "gemma2", "zamba2")
@@ -47,6 +49,8 @@ class Draw:
     """Which width of sub-groups the emulated GPU has."""
     marks: tuple[str, ...] = field(default=())
     """What is peculiar to it, for a table."""
+    values: str = ""
+    """A kind of weights of values.py."""
 
     def about(self) -> str:
         """The draw in a line."""
@@ -56,6 +60,7 @@ class Draw:
             self.dtype,
             self.attention,
             *self.marks,
+            self.values,
             f"weights x {self.weight_scale:.2f}",
             run if self.chunks is None else f"{run} in {'+'.join(map(str, self.chunks))}",
             f"{self.steps} steps" if self.steps else "",
@@ -80,6 +85,7 @@ class Draw:
             zero_centred_norms=self.family == "gemma2",
             gain=gain * self.weight_scale,
         )
+        change(weights, self.values, self.dtype, self.weight_seed)
         tiny.load_weights(model, weights)
         return model.eval()
 
@@ -100,6 +106,10 @@ def draw(seed: int, index: int) -> Draw:
     dice = random.Random(f"{seed}:{index}")
     family = FAMILIES[index % len(FAMILIES)]
     config, marks = _MODELS[family](dice)
+    others = random.Random(f"{seed}:{index}:values")  # the rest is as it was without them
+    if family in ("gemma2", "zamba2") and others.random() < 0.5:
+        config["tie_word_embeddings"] = False
+        marks = [*marks, "untied"]
     eager = family == "gemma2" or dice.random() < 0.5
     return Draw(
         seed=seed,
@@ -113,6 +123,7 @@ def draw(seed: int, index: int) -> Draw:
         chained=dice.random() < 0.6,
         emulator=dice.choice(("emu:32", "emu:64")),
         marks=tuple(marks),
+        values=others.choice(("", "", "", *KINDS)),
         **_run(dice, _CACHES[family == "zamba2"]),
     )
 
