@@ -102,11 +102,11 @@ NO_CODE = re.compile(
 # further left; "up" is to the right. The package itself (__init__) is a member like the others.
 PYTHON_LAYERS = {
     "python_inspector": (
-        "version", "aliases", "errors", "interrupts", "needs", "heap", "imports", "described",
-        "stretches", "compatibility", "format", "models", "oracle", "taps", "recorder",
-        "verdict_html", "verdict", "verdict_frame", "judge_library", "verification", "drawing",
-        "explaining", "checking", "pytest_plugin", "engines", "adapters", "cases",
-        "__init__", "record_command", "cli", "__main__", "plumbline",
+        "version", "aliases", "errors", "usage", "named_code", "interrupts", "needs", "heap",
+        "imports", "described", "stretches", "compatibility", "format", "models", "oracle", "taps",
+        "recorder", "verdict_html", "verdict", "verdict_frame", "judge_library", "verification",
+        "drawing", "explaining", "checking", "pytest_plugin", "engines", "adapters", "cases",
+        "__init__", "record_command", "check_command", "cli", "command", "__main__", "plumbline",
     ),
     "reports": (
         "__init__", "beside", "terminal", "files", "decode", "json_lines", "results", "reader",

@@ -12,9 +12,11 @@ from pathlib import Path
 
 from . import __version__, interrupts
 from .aliases import PACKAGE
+from .check_command import add_check
 from .errors import PlanError, UnknownModelError, UsageError
 from .heap import keep_freed_memory
 from .record_command import add_record, quiet_transformers
+from .usage import Parser, dtype
 
 USAGE_ERROR, BAD_INPUT, INTERRUPTED = 2, 3, 130
 
@@ -78,13 +80,12 @@ def _notes(error: BaseException) -> str:
 
 def build_parser() -> argparse.ArgumentParser:
     """All commands and options."""
-    parser = argparse.ArgumentParser(
-        prog="inspector", description="Records model runs and checks recordings."
-    )
+    parser = Parser(prog="inspector", description="Records model runs and checks recordings.")
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.add_argument("--debug", action="store_true", help="show a traceback on errors")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_record(commands.add_parser("record", help="run a model and record it"))
+    add_check(commands.add_parser("check", help="judge a kernel against any torch code"))
     validate = commands.add_parser("validate", help="check a recording, or all below a folder")
     validate.add_argument("folder", type=Path, nargs="+")
     validate.set_defaults(run=_validate)
@@ -149,7 +150,7 @@ def _add_layer(parser: argparse.ArgumentParser) -> None:
         "generated weights and inputs; of the outputs chosen rows and a sketch are stored."
     )
     parser.add_argument("--shape", required=True, help="llama3-8b, gemma2-2b, zamba2-1.2b, ...")
-    parser.add_argument("--dtype", choices=("f32", "bf16", "f16"), default="bf16")
+    parser.add_argument("--dtype", type=dtype, choices=("f32", "bf16", "f16"), default="bf16")
     parser.add_argument("--attn", choices=("eager", "sdpa"), default="eager")
     parser.add_argument("--tokens", type=int, default=4096, metavar="N")
     parser.add_argument("--device", default="cpu", help="a torch device: cpu, cuda, cuda:1")

@@ -14,6 +14,7 @@ from .errors import UsageError
 from .heap import lasting_imports, rarely_collect, share_device
 from .imports import only_what_is_needed
 from .stretches import Stretch, stretch_of
+from .usage import Parser, dtype
 
 if TYPE_CHECKING:
     import torch
@@ -23,12 +24,26 @@ if TYPE_CHECKING:
     from .models.inputs import RunPlan
 
 
-def add_record(parser: argparse.ArgumentParser) -> None:
+ELSEWHERE = {
+    "--max-new-tokens": "--steps, decode steps behind the prompt",
+    "--torch-dtype": "--dtype",
+    "--attn-implementation": "--attn",
+    "--model-id": "--model",
+    "--model-name": "--model",
+    "--input-ids": "--token-ids",
+    "--output": "--out",
+    "--output-dir": "--out",
+}
+
+
+def add_record(parser: Parser) -> None:
     parser.set_defaults(run=record)
+    parser.meant = ELSEWHERE
     model = parser.add_argument_group("model")
     model.add_argument("--model", required=True, help="hub id, local path or tiny:NAME")
     model.add_argument("--revision", help="of a model on the hub")
-    model.add_argument("--dtype", choices=("auto", "f32", "bf16", "f16", "f64"), default="auto")
+    dtypes = ("auto", "f32", "bf16", "f16", "f64")
+    model.add_argument("--dtype", type=dtype, choices=dtypes, default="auto")
     model.add_argument("--attn", choices=("eager", "sdpa"), default="eager")
     model.add_argument("--seed", type=int, default=1, help="of tiny weights and random ids")
     place = model.add_mutually_exclusive_group()

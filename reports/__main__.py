@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 
-from .beside import __version__, advice_for
+from .beside import Parser, __version__, advice_for
 from .commands import (
     UsageError,
     baseline,
@@ -29,7 +29,7 @@ COMMANDS = (rivals, model, turns, table, baseline, history, render, merge, sweep
 
 def build_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="reports", description=__doc__)
+    parser = Parser(prog="reports", description=__doc__)
     parser.add_argument("--version", action="version", version=f"reports {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     for command in COMMANDS:

@@ -9,12 +9,14 @@ if TYPE_CHECKING or __package__ == "reports":
     from python_inspector import __version__
     from python_inspector.models.sizes import SIZES
     from python_inspector.needs import advice_for, extra
+    from python_inspector.usage import Parser
 else:
     from ..inspector import __version__
     from ..inspector.models.sizes import SIZES
     from ..inspector.needs import advice_for, extra
+    from ..inspector.usage import Parser
 
-__all__ = ["PACKAGE", "SIZES", "__version__", "advice_for", "extra"]
+__all__ = ["PACKAGE", "SIZES", "Parser", "__version__", "advice_for", "extra"]
 
 PACKAGE = __name__.rpartition(".")[0]
 """How this package is called here: reports, or plumbline.reports."""

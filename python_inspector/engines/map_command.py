@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 from pathlib import Path
-from typing import Any
 
-from ..errors import UsageError
+from ..named_code import load
 
 
 def add_map(parser: argparse.ArgumentParser) -> None:
@@ -23,22 +21,10 @@ def add_map(parser: argparse.ArgumentParser) -> None:
 def _map(options: argparse.Namespace) -> int:
     from .mapping import propose
 
-    model, run = _loaded(options.function)()
+    model, run = load(options.function)()
     modules, parameters = propose(model, options.recording, run)
     for title, found in (("outputs", modules), ("weights", parameters)):
         print(f"{title}: theirs, recorded, transform, difference")
         for each in found:
             print(f"  {each}")
     return 0
-
-
-def _loaded(named: str) -> Any:
-    file, _, function = named.rpartition(":")
-    spec = importlib.util.spec_from_file_location("mapped", file) if file else None
-    if spec is None or spec.loader is None or not Path(file).is_file():
-        raise UsageError(f"{named}: expected FILE.py:FUNCTION")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    if not hasattr(module, function):
-        raise UsageError(f"{file} has no function {function}")
-    return getattr(module, function)

@@ -107,11 +107,11 @@ assert not others, others
 
 def test_an_installation_judges_and_records(python: Path, harness: Path, tmp_path: Path) -> None:
     run(python, "-c", USES.format(harness=str(harness)), cwd=tmp_path)
-    command = python.parent / "inspector"
+    command = python.parent / "plumbline"
     words = ["record", "--model", "tiny:llama", "--layers", "0", "--tokens", "3", "--out", "r"]
     assert "verify it: " in run(command, *words, cwd=tmp_path)
     assert "1 recordings, 0 bad" in run(command, "validate", "r", cwd=tmp_path)
-    assert "usage: reports turns" in run(python.parent / "reports", "turns", "-h", cwd=tmp_path)
+    assert "usage: reports render" in run(command, "report", "-h", cwd=tmp_path)
 
 
 def test_modules_run_by_their_name_there(python: Path, tmp_path: Path) -> None:

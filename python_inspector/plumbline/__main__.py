@@ -1,0 +1,8 @@
+"""`python -m plumbline` is the `plumbline` command."""
+
+import sys
+
+from .inspector.command import main  # type: ignore[import-not-found]
+
+if __name__ == "__main__":
+    sys.exit(main())
