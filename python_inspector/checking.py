@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,14 +12,16 @@ from . import needs
 from .drawing import Draw
 from .errors import HarnessError
 from .explaining import Explainer
-from .format.operands import Output, output_of, save
 from .judge_library import find_library, opened
+from .keeping import CALL, LATER, keep_case, require_place
 from .verdict import Verdict, WrongError
 from .verification import find_harness, judge_with_binary
 
 if TYPE_CHECKING:
-    from .format.recording import Checkpoint
-    from .recorder.one_call import Arguments, Torch
+    from .calling import Calls
+    from .recorder.axes import Axes
+    from .recorder.callables import Torch
+    from .recorder.one_call import Arguments
 
 IN_MEMORY = Path("/dev/shm")
 
@@ -36,6 +37,9 @@ def check(
     bugs: bool = False,
     explain: bool | float = True,
     spread: int = 16,
+    repeat: int = 2,
+    axes: Axes = None,
+    keep: Path | str | None = None,
     harness: Path | str | None = None,
 ) -> Verdict:
     """Judges what `function` makes of the inputs against what `like` is; AssertionError if wrong.
@@ -51,7 +55,15 @@ def check(
     `arrays` says what `function` is given: "torch" tensors, "numpy" arrays (16-bit floats upcast to
     float32), arrays of "jax" or "cupy" or any module with from_dlpack, or what a function of yours
     makes of a tensor. It returns what `like` returns, or the first of it, as anything with
-    __dlpack__ or __array__; wider floats are accepted for 16 bits, and rounded.
+    __dlpack__ or __array__; wider floats are accepted for 16 bits, and rounded. Results are paired
+    by their place: dicts by key, tuples in order, None for what is absent.
+
+    Afterwards the arguments are compared, too, with what `like` made of them: whole storages, and
+    caches. `function` is called `repeat` times, on fresh copies; other bits in a later call are
+    nondeterminism, where two runs of `like` have the same.
+
+    `axes` names the dimensions of outputs in verdicts, "B T H D" or a dict by output; without it
+    indices are told. `keep` is a folder for the case, which `harness judge` then judges again.
 
     Where a 16-bit function rounds is inferred from its bits; `contract`, "eager" or "fused" (once,
     at the output), demands one. Bugs are planted in `like` for up to five seconds: a failure is
@@ -62,25 +74,46 @@ def check(
     and whatever `function` raises.
     """
     needs.require("check()", "torch", "transformers")
+    from .calling import Kernel
     from .recorder.one_call import OneCallRecording
 
+    if repeat < 1:
+        raise ValueError(f"repeat is {repeat}: the function is called once at least")
+    if keep is not None:
+        require_place(Path(keep))
     given, judge = weights or {}, Judge(contract, harness)
+    kernel = Kernel(function, given, arrays, repeat)
     cases = list(cases_of(inputs))
     home = str(IN_MEMORY) if IN_MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="plumbline-", dir=home) as name:
         folder = Path(name)
-
-        with OneCallRecording(like, folder / "call", weights=given, spread=spread) as calls:
-            kept = [calls.add(arguments, case) for case, arguments in cases]
-            calls.commit()
-        results: dict[str, Output] = {}
-        for call, (_, arguments) in zip(kept, cases, strict=True):
-            results |= _run(function, call.checkpoint, arguments, given, arrays)
-        save(results, folder / "outputs.safetensors")
-        verdicts = judge(folder / "call", folder / "outputs.safetensors")
-        explainer = Explainer(kept, results, judge, explain, every=bugs)
-        verdicts = explainer.explained(verdicts, calls.another, folder)
+        with OneCallRecording(
+            like, folder / CALL, weights=given, spread=spread, axes=axes
+        ) as recording:
+            kept = [recording.add(arguments, case) for case, arguments in cases]
+            recording.commit()
+        calls = [
+            kernel.call(call.observed, arguments)
+            for call, (_, arguments) in zip(kept, cases, strict=True)
+        ]
+        troubled = any(it.faults or it.unstable for it in calls)  # no bug of `like` explains that
+        explainer = Explainer(kept, judge, False if troubled else explain, every=bugs)
+        first = explainer.judged([it.first.outputs for it in calls], folder, recording.another)
+        later = Explainer(kept, judge, False, every=False).judged(
+            [it.again.outputs if it.again else {} for it in calls],
+            folder,
+            recording.another,
+            LATER,
+        )
+        replay = "" if keep is None else keep_case(folder, Path(keep), contract)
+    ids = [call.checkpoint.id for call in kept]
+    verdicts = [
+        concluded(id, it, first.get(id), later.get(id)) for id, it in zip(ids, calls, strict=True)
+    ]
     verdict = explainer.blinded(combined(verdicts))
+    if replay:
+        verdict = replace(verdict, replay=replay)
+        print(f"{verdict.checkpoint}: {verdict.status}; again: {replay}")
     if not verdict.passed:
         raise WrongError(verdict)
     return verdict
@@ -111,105 +144,6 @@ def cases_of(inputs: Any) -> Iterator[tuple[str | None, Arguments]]:
         )
 
 
-def _run(
-    function: Callable[..., Any],
-    recorded: Checkpoint,
-    arguments: Arguments,
-    weights: Mapping[str, Any],
-    arrays: str | Callable[[Any], Any],
-) -> dict[str, Output]:
-    """What the function makes of one case, by the names that the judge knows."""
-    given = given_as(arrays)
-    args, kwargs = given(arguments[0]), given({**arguments[1], **weights})
-    returned = by_name(function(*args, **kwargs), sorted(recorded.outputs, key=_order))
-    outputs = {}
-    for name, value in returned.items():
-        try:
-            outputs[f"{recorded.id}/{name}"] = output_of(as_array(value))
-        except TypeError as error:
-            raise TypeError(f"the function's output {name} {error}") from None
-    return outputs
-
-
-def given_as(arrays: str | Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """What puts copies of all tensors in a nested value into the arrays that were asked for."""
-    import torch
-
-    from .recorder.one_call import copied
-
-    convert: Callable[[Any], Any]
-    if arrays == "torch":
-        return copied
-    if arrays == "numpy":
-        convert = _to_numpy
-    elif isinstance(arrays, str):
-        convert = importlib.import_module({"jax": "jax.numpy"}.get(arrays, arrays)).from_dlpack
-    else:
-        convert = arrays
-
-    def given(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return convert(value.detach().clone())
-        if isinstance(value, dict):
-            return {key: given(item) for key, item in value.items()}
-        if type(value) in (tuple, list):
-            return type(value)(given(item) for item in value)
-        return value
-
-    return given
-
-
-def _to_numpy(tensor: Any) -> Any:
-    wide = tensor.is_floating_point() and tensor.itemsize < 4
-    return (tensor.float() if wide else tensor).cpu().numpy()
-
-
-def as_array(value: Any) -> Any:
-    """A torch tensor or NumPy array of anything that offers itself as one."""
-    import numpy as np
-    import torch
-
-    if isinstance(value, torch.Tensor | np.ndarray | np.generic | float | int):
-        return np.asarray(value) if isinstance(value, float | int) else value
-    if hasattr(value, "__dlpack__"):
-        try:
-            return torch.from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError, ValueError):
-            pass  # a dtype or device that it does not hand over that way
-    return np.asarray(value) if hasattr(value, "__array__") else value
-
-
-def by_name(returned: Any, expected: Sequence[str]) -> dict[str, Any]:
-    """The function's results by the names of the outputs of `like`: as it names them, or in order.
-
-    What a result holds inside is taken in order, too.
-    """
-    if isinstance(returned, Mapping) and returned and returned.keys() <= set(expected):
-        return dict(returned)
-    values = [value for value in _leaves(returned) if value is not None]
-    if not 0 < len(values) <= len(expected):
-        raise AssertionError(
-            f"the function returned {len(values)} results, `like` {len(expected)}: "
-            f"{', '.join(expected)}"
-        )
-    return dict(zip(expected, values, strict=False))
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, (tuple, list, Mapping)):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _leaves(item)
-    else:
-        yield value
-
-
-def _order(name: str) -> tuple[Any, ...]:
-    """out.2 before out.10, states that the call changed behind all of them."""
-    parts = name.split(".")
-    numbers = [(part.isdigit(), int(part) if part.isdigit() else part) for part in parts]
-    return name.endswith("_after"), *numbers
-
-
 @dataclass(frozen=True)
 class Judge:
     """The library beside the harness where there is one, else the harness itself."""
@@ -236,6 +170,30 @@ class Judge:
             return find_harness()
         except HarnessError:
             return None
+
+
+def concluded(id: str, calls: Calls, judged: Verdict | None, again: Verdict | None) -> Verdict:
+    """What the judge says of a case's outputs, and what else there is to say of its calls."""
+    verdict = judged or Verdict(
+        id, "module", "pass", "all outputs are empty, as they should be", {}
+    )
+    wrong = verdict.status not in ("pass", "blind", "unsupported")
+    faults = list(calls.faults)
+    if again is not None and not wrong and again.status == "fail":
+        faults.append(f"in a later call: {again.reason}")
+    not_judged = (*verdict.not_judged, *calls.first.not_judged)
+    verdict = replace(verdict, not_judged=not_judged)
+    alone = next(iter(calls.first.outputs), "")
+    if wrong and len(calls.first.outputs) == 1 and alone.endswith("_after"):
+        verdict = replace(verdict, reason=f"{alone}: {verdict.reason}")
+    if calls.first.faults or (faults and not calls.unstable):
+        told = [*faults, verdict.reason] if wrong else faults
+        return replace(verdict, status="fail", reason="; ".join(told))
+    if calls.unstable and not wrong:
+        return replace(
+            verdict, status="nondeterministic", reason="; ".join([calls.unstable, *faults])
+        )
+    return verdict
 
 
 def combined(verdicts: list[Verdict]) -> Verdict:

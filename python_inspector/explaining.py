@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .format.operands import Output, save
+from .keeping import CALL, OUTPUTS
 from .verdict import Verdict
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ class Explainer:
     def __init__(
         self,
         kept: Sequence[Kept],
-        results: Mapping[str, Output],
         judge: Judging,
         explain: bool | float,
         *,
@@ -37,11 +37,32 @@ class Explainer:
         from .oracle.trials import SECONDS, Deadline
 
         self._kept = {call.checkpoint.id: call for call in kept}
-        self._results, self._judge, self._every = results, judge, every
+        self._results: dict[str, Output] = {}
+        self._judge, self._every = judge, every
         seconds = SECONDS if explain is True else float(explain)
         self._deadline = Deadline(None if every else seconds)
         self._most = MOST_BUGS if seconds > 0 or every else 0
         self._blind: BlindSpots | None = None
+
+    def judged(
+        self,
+        outputs: Sequence[Mapping[str, Output]],
+        folder: Path,
+        another: Another,
+        name: str = OUTPUTS,
+    ) -> dict[str, Verdict]:
+        """By checkpoint the verdict on the outputs of each call, in order, in the `folder` beside
+        their recording; on calls without outputs there is none."""
+        self._results = {
+            f"{id}/{output}": value
+            for id, given in zip(self._kept, outputs, strict=True)
+            for output, value in given.items()
+        }
+        if not self._results:
+            return {}
+        save(self._results, folder / name)
+        verdicts = self._judge(folder / CALL, folder / name)
+        return {it.checkpoint: it for it in self.explained(verdicts, another, folder)}
 
     def explained(self, verdicts: list[Verdict], another: Another, folder: Path) -> list[Verdict]:
         """The verdicts with what there is to say of each; `another` records in the `folder`."""

@@ -35,6 +35,8 @@ class Verdict:
     planted: tuple[int, int] | None = None
     """How many gross bugs check() planted to know what a pass is blind to, of how many that there
     are; fewer where time was up."""
+    replay: str = ""
+    """The command that judges a kept case again: check(keep=DIR)."""
     cases: tuple[Verdict, ...] = ()
     """Where check() judged several sets of inputs: the verdict on each; this one is on all."""
 
@@ -93,6 +95,7 @@ class Verdict:
             ("blind to: ", self._blind_words()),
             ("would pass here: ", ", ".join(self.passing_bugs or ())),
             ("not judged: ", ", ".join(self.not_judged)),
+            ("again: ", self.replay),
         )
         return "\n".join(lines + [f"  {title}{words}" for title, words in told if words])
 

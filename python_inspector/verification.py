@@ -78,7 +78,8 @@ def verify(
     argument, where the function has one (or `call=`), is the Call: layer, position, step, dtype,
     config, ids. The function returns a dict of outputs by name, or the only output itself; float32
     and float64 are accepted for 16-bit outputs and rounded. What a call leaves behind in a cache
-    (names that end in "_after") may be missing and is not judged then.
+    (names that end in "_after") may be missing or None and is not judged then; of a block `module`
+    any output may, but for one: attention weights, which no flash kernel has.
 
     An exception of the function costs that checkpoint: its status is "error", or "unsupported" for
     python_inspector.Unsupported, and the reason says what was raised and where.
@@ -265,22 +266,26 @@ class _Returned(Exception):  # noqa: N818  what it is of, not an error of ours
 
 
 def _by_name(entry: Mapping[str, Any], returned: Any) -> Mapping[str, Any]:
+    """The outputs that were given; None is one that was not."""
     expected = list(entry["outputs"])
-    required = [name for name in expected if not name.endswith("_after")] or expected
+    results = [name for name in expected if not name.endswith("_after")] or expected
+    anything = entry["block"] == "module"  # attention weights that no flash kernel has, and such
+    required = [] if anything else results
+    if isinstance(returned, (tuple, list)) and anything and len(returned) <= len(results):
+        returned = dict(zip(results, returned, strict=False))
     if isinstance(returned, Mapping):
-        if not set(required) <= returned.keys() <= set(expected):
+        returned = {name: value for name, value in returned.items() if value is not None}
+        if not returned or not set(required) <= returned.keys() <= set(expected):
+            optional = sorted(set(expected) - set(required))
             raise _Returned(
-                f"the function returned {sorted(returned)}, expected {sorted(required)}"
-                + (f" and perhaps {optional}" if (optional := _others(expected, required)) else "")
+                f"the function returned {sorted(returned)}, expected "
+                + (f"{sorted(required)}" if required else f"some of {optional}")
+                + (f" and perhaps {optional}" if required and optional else "")
             )
         return returned
-    if len(required) != 1:
-        raise _Returned(f"the function returned one value, expected a dict of {sorted(required)}")
-    return {required[0]: returned}
-
-
-def _others(expected: list[str], required: list[str]) -> list[str]:
-    return sorted(set(expected) - set(required))
+    if len(results) != 1 and not anything:
+        raise _Returned(f"the function returned one value, expected a dict of {sorted(results)}")
+    return {results[0]: returned}
 
 
 def _taken(name: str, value: Any) -> Output:

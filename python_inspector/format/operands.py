@@ -27,6 +27,11 @@ _WRITTEN = {
     "int64": "i64", "int32": "i32", "uint8": "u8", "bool": "bool",
 }  # fmt: skip
 """Dtypes as NumPy, ml_dtypes and torch call them, and as the format does."""
+_WIDENED = {
+    "int8": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64",
+}  # fmt: skip
+"""What the format has not, exactly in what it has; 8-bit floats are in float32, and complex numbers
+pairs."""
 
 
 @dataclass(frozen=True)
@@ -43,21 +48,56 @@ def read(file: SafetensorsFile, name: str, arrays: str) -> Any:
     if arrays == "torch":
         return file.read(name)
     entry = file.tensors[name]
-    return np.ndarray(entry.shape, _ARRAY_DTYPES[entry.dtype], bytearray(file.payload_of(name)))
+    payload = file.payload_of(name)
+    if entry.dtype == "bf16":  # the upper halves of float32
+        halves = np.frombuffer(payload, "<u2").astype("<u4") << 16
+        return halves.view("<f4").reshape(entry.shape)
+    return np.ndarray(entry.shape, _ARRAY_DTYPES[entry.dtype], bytearray(payload))
 
 
 def output_of(value: Any) -> Output:
     """A copy of what a function returned; TypeError says what it is instead of a tensor."""
     if isinstance(value, np.ndarray | np.generic):
-        array = np.asarray(value)
+        array = _array_in_format(np.asarray(value))
         little = array.astype(array.dtype.newbyteorder("<"), copy=False)
         return Output(_written(array.dtype.name), array.shape, little.tobytes())
     torch = sys.modules.get("torch")  # without torch there are no tensors
     if torch is None or not isinstance(value, torch.Tensor):
         return _of_other_array(value)
-    flat = value.detach().cpu().contiguous().reshape(-1)
+    value = _tensor_in_format(value.detach())
+    flat = value.cpu().contiguous().reshape(-1)
     dtype = _written(str(value.dtype).removeprefix("torch."))
     return Output(dtype, tuple(value.shape), flat.view(torch.uint8).numpy().tobytes())
+
+
+def _array_in_format(array: Any) -> Any:
+    if array.dtype.kind == "c":
+        pairs = np.stack([array.real, array.imag], -1)
+        return pairs
+    name = array.dtype.name
+    if name.startswith("float8"):  # of ml_dtypes
+        return array.astype(np.float32)
+    _require_int64(name, array)
+    return array.astype(_WIDENED[name]) if name in _WIDENED else array
+
+
+def _tensor_in_format(value: Any) -> Any:
+    import torch
+
+    if value.is_complex():
+        value = torch.view_as_real(value.resolve_conj())
+        return value.float() if value.dtype == torch.float16 else value
+    name = str(value.dtype).removeprefix("torch.")
+    if name.startswith("float8"):
+        return value.float()
+    if name == "uint64":
+        _require_int64(name, value.cpu().numpy())
+    return value.to(getattr(torch, _WIDENED[name])) if name in _WIDENED else value
+
+
+def _require_int64(name: str, array: Any) -> None:
+    if name == "uint64" and array.size and int(array.max()) >= 1 << 63:
+        raise TypeError(f"holds {int(array.max())}, which int64 cannot hold")
 
 
 def _of_other_array(value: Any) -> Output:

@@ -205,6 +205,8 @@ class OutputRef:
     """Of a 16-bit output of a call without a native block."""
     undecidable: str | None = None
     """Key of the elements that correct kernels may choose otherwise; of integers and bools only."""
+    labels: tuple[str, ...] | None = None
+    """What verdicts call the axes, where not by their names: "" is an axis that nobody named."""
 
     def to_json(self) -> dict[str, Any]:
         entry: dict[str, Any] = {
@@ -225,6 +227,8 @@ class OutputRef:
             entry["members"] = [member.to_json() for member in self.members]
         if self.undecidable is not None:
             entry["undecidable"] = self.undecidable
+        if self.labels is not None:
+            entry["labels"] = list(self.labels)
         return entry if self.sampled is None else entry | self.sampled.to_json()
 
 

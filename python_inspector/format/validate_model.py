@@ -13,7 +13,7 @@ Json = Mapping[str, Any]
 
 _NARROW = ("f16", "bf16")
 _DISCRETE = ("i64", "i32", "u8", "bool")
-_OF_OUTPUTS = ("model", "spread", "truncated", "unstable", "undecidable", "members")
+_OF_OUTPUTS = ("model", "spread", "truncated", "unstable", "undecidable", "members", "labels")
 
 
 def version_findings(recording: Json) -> Iterator[str]:
@@ -50,6 +50,8 @@ def model_findings(where: str, output: Json, table: Json) -> Iterator[str]:
     for field in ("spread", "truncated"):
         if field in output:
             yield from _figure_findings(f"{where}.{field}", output[field], output, narrow)
+    if len(output.get("labels", entry["shape"])) != len(entry["shape"]):
+        yield f"{where}.labels: {len(output['labels'])} for {len(entry['shape'])} axes"
     if "undecidable" in output:
         yield from _undecidable_findings(
             f"{where}.undecidable", output["undecidable"], entry, table

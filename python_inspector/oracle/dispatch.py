@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -31,12 +33,30 @@ def unwatched() -> Iterator[None]:
         yield
 
 
+_gradients: ContextVar[bool] = ContextVar("python_inspector_gradients", default=False)
+
+
+def tracks_gradients() -> bool:
+    return _gradients.get()
+
+
+@contextmanager
+def gradients(wanted: bool) -> Iterator[None]:
+    """Reruns inside track gradients, or do not."""
+    token = _gradients.set(wanted)
+    try:
+        with torch.set_grad_enabled(wanted):
+            yield
+    finally:
+        _gradients.reset(token)
+
+
 @contextmanager
 def plain_arithmetic() -> Iterator[None]:
-    """Without gradients, inference tensors and autocast."""
+    """Without inference tensors, autocast, and gradients that nobody asked for."""
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.no_grad())
+        stack.enter_context(torch.set_grad_enabled(tracks_gradients()))
         for device in ("cpu", "cuda"):
             if torch.is_autocast_enabled(device):
                 stack.enter_context(torch.autocast(device, enabled=False))
@@ -44,7 +64,10 @@ def plain_arithmetic() -> Iterator[None]:
 
 
 class DispatchMode(TorchDispatchMode):
-    """A mode whose operation() stands for each operation below it."""
+    """A mode whose operation() stands for each operation below it.
+
+    One with `out=` is the same operation without, and a copy.
+    """
 
     def __torch_dispatch__(
         self,
@@ -53,7 +76,42 @@ class DispatchMode(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        return self.operation(func, args, kwargs or {})
+        kwargs = kwargs or {}
+        found = _without_out(func)
+        if found is None:
+            return self.operation(func, args, kwargs)
+        plain, names = found
+        outs = [kwargs[name] for name in names]
+        given = {name: value for name, value in kwargs.items() if name not in names}
+        if given.get("dtype") is None and any(a.name == "dtype" for a in plain._schema.arguments):
+            given["dtype"] = outs[0].dtype
+        made = self.operation(plain, args, given)
+        for out, value in zip(outs, made if len(outs) > 1 else [made], strict=True):
+            if out.shape != value.shape:
+                out.resize_(value.shape)
+            self.operation(torch.ops.aten.copy_.default, (out, value), {})
+        return outs[0] if len(outs) == 1 else tuple(outs)
 
     def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NotImplementedError
+
+
+@functools.cache
+def _without_out(func: OpOverload) -> tuple[OpOverload, tuple[str, ...]] | None:
+    """Of an operation that writes to tensors named for it, the one that returns new ones, and the
+    names; None of any other."""
+    arguments = func._schema.arguments
+    outs = tuple(a.name for a in arguments if a.is_out)
+    if not outs or func.namespace != "aten":
+        return None
+    rest = {a.name: str(a.type) for a in arguments if not a.is_out}
+    packet = func.overloadpacket
+    for name in packet.overloads():
+        plain: OpOverload = getattr(packet, name)
+        schema = plain._schema
+        own = {a.name: str(a.type) for a in schema.arguments}
+        spare = all(a.has_default_value() for a in schema.arguments if a.name not in rest)
+        fits = rest.items() <= own.items() and spare and len(schema.returns) == len(outs)
+        if fits and not schema.is_mutable:
+            return plain, outs
+    return None

@@ -8,37 +8,25 @@ switched off, and `is_aside()` is true meanwhile, so that every hook and patch s
 
 from __future__ import annotations
 
-import copy
 import functools
-import inspect
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
-from transformers.cache_utils import Cache, CacheLayerMixin
-from transformers.utils import ModelOutput
 
-from ..compatibility import (
-    LinearAttentionCacheLayerMixin,
-    PreTrainedConfig,
-    collectors_off,
-)
+from ..compatibility import collectors_off
 from ..models.dispatch import resident
-from .dispatch import unwatched
+from .copies import Copies, Memo
+from .dispatch import tracks_gradients, unwatched
 from .given import Given, Replay, watched
 from .lift import WIDE, float64_lift, is_low, widen
 from .rounded import rounded_run
 from .simulation import Simulation
 
 _aside: ContextVar[bool] = ContextVar("python_inspector_aside", default=False)
-
-Memo = dict[int, tuple[Any, Any]]
-"""id of an original object -> (the original, kept alive so that the id stays its own; its copy)."""
 
 
 def is_aside() -> bool:
@@ -102,7 +90,7 @@ def run_lifted(
     """
     modules = list(modules)
     dtypes = WIDE if replay is None else {}  # a watched run's are given as its code read them
-    copies = _Copies(_widened, dtypes, dict(known or {}))
+    copies = Copies(_widened, dtypes, dict(known or {}))
     given = None if replay is None else replay.given
 
     def lift() -> AbstractContextManager[None]:
@@ -123,7 +111,7 @@ def run_rounded(simulation: Simulation, given: Given | None = None) -> Runner:
         kwargs: Mapping[str, Any],
         modules: Iterable[torch.nn.Module] = (),
     ) -> Rerun:
-        copies = _Copies(_as_stored, {}, {})
+        copies = Copies(_as_stored, {}, {})
         return _run(function, args, kwargs, list(modules), copies, mode, given)
 
     return run
@@ -148,10 +136,10 @@ def run_watched(given: Given) -> Runner:
         @contextmanager
         def mode() -> Iterator[None]:
             own = {t.untyped_storage()._cdata: t for t in _own_tensors(modules)}
-            with torch.no_grad(), watched(given, own):
+            with torch.set_grad_enabled(tracks_gradients()), watched(given, own):
                 yield
 
-        copies = _Copies(_as_stored, {}, {})
+        copies = Copies(_as_stored, {}, {})
         return _run(function, args, kwargs, list(modules), copies, mode)
 
     return run
@@ -164,8 +152,12 @@ def run_as_it_is(
     modules: Iterable[torch.nn.Module] = (),
 ) -> Rerun:
     """Calls `function` as the model does."""
-    copies = _Copies(_as_stored, {}, {})
-    return _run(function, args, kwargs, list(modules), copies, torch.no_grad)
+    copies = Copies(_as_stored, {}, {})
+
+    def mode() -> AbstractContextManager[Any]:
+        return torch.set_grad_enabled(tracks_gradients())
+
+    return _run(function, args, kwargs, list(modules), copies, mode)
 
 
 def _run(
@@ -173,7 +165,7 @@ def _run(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     modules: list[torch.nn.Module],
-    copies: _Copies,
+    copies: Copies,
     mode: Callable[[], AbstractContextManager[Any]],
     given: Given | None = None,
 ) -> Rerun:
@@ -187,7 +179,12 @@ def _run(
         with torch.inference_mode(False), torch.no_grad():
             args, kwargs = copies.of_call(function, args, kwargs)
             if given is not None and given.kept:
-                _replace_written(modules, given, copies)
+                kept = given.kept
+                _replace(modules, lambda t: t.untyped_storage()._cdata in kept, copies)
+            if tracks_gradients():
+                _replace(modules, lambda t: t.requires_grad, copies)
+        if tracks_gradients():
+            stack.enter_context(_without_gradients(modules, copies))
         with mode():
             return Rerun(function(*args, **kwargs), copies.memo)
 
@@ -216,106 +213,6 @@ class _Stub(torch.nn.Module):
         return self.value(*args, **kwargs) if callable(self.value) else self.value
 
 
-class _LazyLayers(list[Any]):
-    """A cache's layers, copied one by one when they are touched."""
-
-    def __init__(self, layers: list[Any], copies: _Copies) -> None:
-        super().__init__(layers)
-        self._done: dict[int, Any] = {}
-        self._copies = copies
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        index = range(len(self))[index]
-        if index not in self._done:
-            with (
-                _disable_current_modes(),
-                torch._C.DisableTorchFunction(),
-                torch.inference_mode(False),
-                torch.no_grad(),
-            ):
-                self._done[index] = self._copies.of(super().__getitem__(index))
-        return self._done[index]
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self[i] for i in range(len(self)))
-
-    def touched(self) -> dict[int, Any]:
-        """The copies that were made: of layers that the run looked at."""
-        return dict(self._done)
-
-
-class _Copies:
-    """Copies of input trees: they never alias the originals, and keep aliasing inside."""
-
-    def __init__(
-        self,
-        tensor: Callable[[torch.Tensor, str], torch.Tensor],
-        dtypes: Mapping[Any, torch.dtype],
-        memo: Memo,
-    ) -> None:
-        self._tensor = tensor
-        self._dtypes = dtypes
-        self.memo = memo
-
-    def of_call(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments copied; positional ones stay positional, their names tell which are masks."""
-        names = [*parameter_names(function), *[""] * len(args)]
-        return (
-            tuple(self.of(value, name) for name, value in zip(names, args, strict=False)),
-            {key: self.of(value, key) for key, value in kwargs.items()},
-        )
-
-    def of(self, value: Any, name: str = "") -> Any:
-        if id(value) in self.memo:
-            return self.memo[id(value)][1]
-        new: Any
-        if isinstance(value, torch.Tensor):
-            new = self._tensor(value.detach(), name)
-        elif isinstance(value, Cache):
-            new = copy.copy(value)
-            new.__dict__ = {
-                key: _LazyLayers(item, self) if key == "layers" else self.of(item, key)
-                for key, item in vars(value).items()
-            }
-        elif isinstance(value, _LAYERS) or is_state(value):
-            new = copy.copy(value)
-            self.memo[id(value)] = (value, new)  # it may hold itself
-            new.__dict__ = {key: self.of(item, key) for key, item in vars(value).items()}
-        elif isinstance(value, torch.dtype):
-            new = self._dtypes.get(value, value)
-        elif isinstance(value, dict):
-            items = ((key, self.of(item, str(key))) for key, item in value.items())
-            if isinstance(value, ModelOutput):
-                new = type(value)(**dict(items))
-            else:
-                new = type(value)(items) if type(value) in (dict, OrderedDict) else dict(items)
-        elif isinstance(value, tuple):
-            parts = [self.of(item, name) for item in value]
-            new = type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-        elif isinstance(value, list):
-            new = [self.of(item, name) for item in value]
-        else:
-            new = value
-        self.memo[id(value)] = (value, new)
-        return new
-
-
-_LAYERS = (CacheLayerMixin, LinearAttentionCacheLayerMixin)
-
-
-def is_state(value: Any) -> bool:
-    """Whether an object of an undescribed class holds tensors, like a cache."""
-    if not hasattr(value, "__dict__") or callable(value):
-        return False
-    if isinstance(value, (PreTrainedConfig, dict, list, tuple, torch.Tensor)):
-        return False
-    return any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(list(vars(value).values())))
-
-
 def _widened(value: torch.Tensor, name: str) -> torch.Tensor:
     """Exactly, in float64. An additive mask's finfo(dtype).min becomes float64's: -65504 would not
     absorb a score."""
@@ -337,20 +234,21 @@ def _as_stored(value: torch.Tensor, name: str) -> torch.Tensor:
     return new.set_(storage, value.storage_offset(), value.shape, value.stride())
 
 
-def parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Names of a function's parameters; () for a builtin without a signature."""
-    if isinstance(function, functools.partial):  # what runs a function under a mode of its own
-        function = getattr(function, "__wrapped__", function)
-    return _parameter_names(getattr(function, "__func__", function), inspect.ismethod(function))
-
-
-@functools.lru_cache(maxsize=512)
-def _parameter_names(function: Callable[..., Any], bound: bool) -> tuple[str, ...]:
+@contextmanager
+def _without_gradients(modules: list[torch.nn.Module], copies: Copies) -> Iterator[None]:
+    """Copies require gradients where the originals do; those that modules have are put aside."""
+    for original, made in list(copies.memo.values()):
+        if isinstance(original, torch.Tensor) and original.requires_grad and made.is_leaf:
+            made.requires_grad_()
+    own = [t for t in _own_tensors(modules) if t.is_leaf and t.requires_grad]
+    old = [t.grad for t in own]
     try:
-        names = tuple(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
-        return ()
-    return names[1:] if bound else names
+        for t in own:
+            t.grad = None
+        yield
+    finally:
+        for t, grad in zip(own, old, strict=True):
+            t.grad = grad
 
 
 def _leaves(modules: Iterable[torch.nn.Module]) -> set[int]:
@@ -368,13 +266,15 @@ def _own_tensors(modules: Iterable[torch.nn.Module]) -> Iterator[torch.Tensor]:
                     yield value
 
 
-def _replace_written(modules: Iterable[torch.nn.Module], given: Given, copies: _Copies) -> None:
-    """Copies in place of the weights and buffers that the code writes to."""
+def _replace(
+    modules: Iterable[torch.nn.Module], wanted: Callable[[torch.Tensor], bool], copies: Copies
+) -> None:
+    """Copies in place of weights and buffers: of those that the code writes to, or whose gradients
+    it may ask for."""
     for module in (m for root in modules for m in root.modules()):
         for table in (module._parameters, module._buffers, vars(module)):
             for name, value in list(table.items()):
-                is_tensor = isinstance(value, torch.Tensor)
-                if is_tensor and value.untyped_storage()._cdata in given.kept:
+                if isinstance(value, torch.Tensor) and wanted(value):
                     table[name] = copies.of(value, name)
 
 

@@ -169,9 +169,14 @@ def _line(error: Exception) -> str:
 
 
 def instability(r: torch.Tensor, repeated: torch.Tensor) -> float:
-    """sqrt(sum (r' - r)^2 / sum r^2): 0 for the same values, Inf where one is not finite."""
-    if r.shape != repeated.shape or not r.is_floating_point():
+    """sqrt(sum (r' - r)^2 / sum r^2): 0 for the same values, Inf where one is not finite.
+
+    Of whole numbers the share that differs.
+    """
+    if r.shape != repeated.shape:
         return 0.0
+    if not r.is_floating_point():
+        return float((r != repeated).float().mean()) if r.numel() else 0.0
     same = (r == repeated) | (r.isnan() & repeated.isnan())
     if bool(same.all()):
         return 0.0

@@ -25,8 +25,9 @@ from ..compatibility import cache_in
 from ..errors import RecordError
 from ..format.axes import Named
 from ..format.recording import MAIN_INPUTS, chained_outputs
+from ..oracle.copies import Memo
 from ..oracle.lift import widen
-from ..oracle.replay import Memo, run_lifted
+from ..oracle.replay import run_lifted
 from ..taps.calls import Block, bound_arguments
 from ..taps.rope import STATEFUL
 

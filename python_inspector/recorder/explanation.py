@@ -32,7 +32,7 @@ class BlindSpots:
 def alternatives(kept: Kept, deadline: Deadline, *, most: int) -> bool:
     """Seeks other ways to round the call, and at `most` so many bugs for its failure to be; whether
     there is anything to judge it by once more. They are recorded with the call from then on."""
-    with undisturbed(kept.module):
+    with undisturbed(kept.differentiates):
         judgement = _judgement(kept, members=True)
         if judgement is None:
             return False
@@ -45,7 +45,7 @@ def alternatives(kept: Kept, deadline: Deadline, *, most: int) -> bool:
 
 def passing_bugs(kept: Kept, most: int) -> list[str] | None:
     """Of any bugs the names of those that would pass; None where nothing can be said."""
-    with undisturbed(kept.module):
+    with undisturbed(kept.differentiates):
         judgement = kept.reruns.judgement or _judgement(kept, members=False)
         if judgement is None:
             return None
@@ -61,7 +61,7 @@ def blind_spots(
 ) -> BlindSpots | None:
     """The gross bugs, of those `among` which it is to look, that this call would pass with; None
     where nothing can be said."""
-    with undisturbed(kept.module):
+    with undisturbed(kept.differentiates):
         judgement = kept.reruns.judgement or _judgement(kept, members=False)
         if judgement is None:
             return None

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import functools
-import inspect
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
@@ -26,21 +24,45 @@ from ..format.recording import (
     plain,
 )
 from ..format.writer import RecordingWriter
-from ..oracle.replay import Again, Runner, aside, run_as_it_is
+from ..oracle.copies import aliases_kept
+from ..oracle.dispatch import gradients
+from ..oracle.replay import Again, Rerun, Runner, aside, run_as_it_is
 from ..oracle.reruns import Reruns, rerun_anything
 from ..oracle.spread import DEFAULT_RUNS
 from ..taps.calls import Block, Call, Recorder, bound_arguments
-from ..taps.generic import GenericCall
+from ..taps.generic import GenericCall, numbers_of
 from ..taps.options import Options
 from .alternatives import bug_refs, member_refs
+from .axes import Axes, OutputAxes
+from .callables import Torch, callable_of, name_of
 from .outputs import OutputStore
 from .provenance import producer
+from .results import Template, holds_empty_alone, template_of, tensors_by_name
+from .training import in_training, refuse_training
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+NO_GRADIENT = "not require grad"
+"""In torch's errors where gradients are asked for and none were tracked."""
 RANDOM = 0.03
 """Relative difference of two runs that no order of sums explains."""
 
-Torch = torch.nn.Module | Callable[..., Any]
+
+@dataclass(frozen=True)
+class Observed:
+    """What a call did, for those that other functions' results are paired with."""
+
+    template: Template
+    """Of its result."""
+    arguments: Mapping[str, Any]
+    """By name, as they were given."""
+    changed: frozenset[str] = frozenset()
+    """Which tensors among them it changed."""
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    """Plain values in them, after the call."""
+    outputs: tuple[str, ...] = ()
+    """As the recording has them; none where every output is empty, and nothing was recorded."""
+    unstable: frozenset[str] = frozenset()
+    """Outputs with other bits when the call is made again."""
 
 
 @dataclass
@@ -51,7 +73,9 @@ class Kept:
     block: Block
     again: Again
     reruns: Reruns
-    module: torch.nn.Module
+    observed: Observed
+    differentiates: bool
+    """Whether it needs gradients."""
 
     @classmethod
     def of(
@@ -60,7 +84,8 @@ class Kept:
         block: Block,
         again: Again,
         reruns: Reruns,
-        module: torch.nn.Module,
+        observed: Observed,
+        differentiates: bool,
     ) -> Kept:
         """Without the samples of simulated kernels, once the checkpoint is complete."""
         entries = {
@@ -70,7 +95,7 @@ class Kept:
         }
         if reruns.simulated is not None:
             reruns = replace(reruns, simulated=reruns.simulated.models(entries))
-        return cls(checkpoint, block, again, reruns, module)
+        return cls(checkpoint, block, again, reruns, observed, differentiates)
 
 
 class OneCallRecording:
@@ -78,18 +103,24 @@ class OneCallRecording:
 
     Each becomes a checkpoint of kind `module` with its oracle, rounded model and simulated kernels.
     `weights` take the place of a module's parameters of those names, and are keyword arguments of a
-    function. A module is called in eval mode. As a context manager it aborts unless commit was
+    function. A module is called in its own mode. As a context manager it aborts unless commit was
     called.
     """
 
     def __init__(
-        self, like: Torch, out: Path, *, weights: Mapping[str, Any], spread: int = DEFAULT_RUNS
+        self,
+        like: Torch,
+        out: Path,
+        *,
+        weights: Mapping[str, Any],
+        spread: int = DEFAULT_RUNS,
+        axes: Axes | OutputAxes = None,
     ) -> None:
         self.name = name_of(like)
         self._of = (like, weights)
         whole = isinstance(like, torch.nn.Module)
         self._keywords = {} if whole else dict(weights)
-        self._call, self._module = _callable(like, weights)
+        self._call, self._module = callable_of(like, weights)
         self._writer = RecordingWriter(out)
         self._spread = spread
         options = Options(spread=spread)
@@ -97,6 +128,9 @@ class OneCallRecording:
         self._store = OutputStore(writer, options, lambda _, t: writer.tensor(t), writer.warn)
         self._calls: Counter[str | None] = Counter()
         self._storage = "f32"
+        self._axes = axes if isinstance(axes, OutputAxes) else OutputAxes(axes)
+        self._is_empty = True
+        refuse_training(self._module, self.name)
 
     def __enter__(self) -> OneCallRecording:
         return self
@@ -112,7 +146,8 @@ class OneCallRecording:
     def add(self, arguments: Arguments, case: str | None = None) -> Kept:
         """Makes and records one call; `case` says what is special about its operands.
 
-        Raises RecordError where nothing goes in or comes back that can be judged.
+        Raises RecordError where nothing goes in or comes back that can be judged. A call whose
+        results are all empty is no checkpoint.
         """
         args, kwargs = arguments[0], {**arguments[1], **self._keywords}
         again = functools.partial(_again, self._call, args, kwargs, [self._module])
@@ -120,33 +155,57 @@ class OneCallRecording:
         call = self._calls[case]
         self._calls[case] += 1
         id = checkpoint_id(self.name, case, call)
-        with undisturbed(self._module):
-            unasked = cast(Recorder, self)  # such a call asks nothing of a recorder
-            block = GenericCall(Call(self.name, self._module, bound, unasked), self._module).block()
+        with undisturbed():
+            real, differentiates = _real(again)
+        unasked = cast(Recorder, self)  # such a call asks nothing of a recorder
+        tap = Call(self.name, self._module, bound, unasked)
+        with undisturbed(differentiates):
+            generic = GenericCall(tap, self._module, tensors_by_name, self._axes)
+            block, template = generic.block(), template_of(real.result)
+            if holds_empty_alone(template):
+                nothing = Checkpoint(id, "module", self.name, case, call, 0, "", {})
+                empty = Block("module", {}, lambda result, twin: {})
+                return Kept(nothing, empty, again, Reruns(), Observed(template, bound), False)
             if block is None:
                 raise RecordError(f"[check] {self.name} is given no tensor with elements")
             reruns = self._rerun(block, again, id)
-            checkpoint = self._checkpoint(id, case, call, block, again, reruns)
-        self._writer.checkpoint(checkpoint)
+            checkpoint = self._checkpoint(id, case, call, block, real, reruns)
+            observed = Observed(
+                template,
+                bound,
+                frozenset(generic.changed),
+                numbers_of(bound, real.twin),
+                tuple(checkpoint.outputs),
+                frozenset(name for name, ref in checkpoint.outputs.items() if ref.unstable),
+            )
+        self._write(checkpoint)
         self._store.spreads.settle()
-        return Kept.of(checkpoint, block, again, reruns, self._module)
+        return Kept.of(checkpoint, block, again, reruns, observed, differentiates)
 
     def another(self, out: Path) -> OneCallRecording:
         """One of calls of the same function."""
         like, weights = self._of
-        return OneCallRecording(like, out, weights=weights, spread=self._spread)
+        return OneCallRecording(like, out, weights=weights, spread=self._spread, axes=self._axes)
 
     def add_again(self, kept: Kept) -> None:
         """Records a call that another recording has, from what is known of it, with its `bugs` and
         members."""
         of = kept.checkpoint
-        with undisturbed(self._module):
+        with undisturbed(kept.differentiates):
+            real = kept.again(run_as_it_is)
             checkpoint = self._checkpoint(
-                of.id, of.function, of.call, kept.block, kept.again, kept.reruns
+                of.id, of.function, of.call, kept.block, real, kept.reruns
             )
+        self._write(checkpoint)
+
+    def _write(self, checkpoint: Checkpoint) -> None:
         self._writer.checkpoint(checkpoint)
+        self._is_empty = False
 
     def commit(self) -> None:
+        """Nothing is put there where there is no checkpoint."""
+        if self._is_empty:
+            return
         provenance = {
             "created": "2000-01-01T00:00:00Z",
             "command": f"check(like={self.name})",
@@ -179,23 +238,25 @@ class OneCallRecording:
         return reruns
 
     def _checkpoint(
-        self, id: str, case: str | None, call: int, block: Block, again: Again, reruns: Reruns
+        self, id: str, case: str | None, call: int, block: Block, real: Rerun, reruns: Reruns
     ) -> Checkpoint:
-        real = again(run_as_it_is)
         outputs = block.outputs(real.result, real.twin)
         if not outputs:
             raise RecordError(
                 f"[check] {self.name} returned {type(real.result).__name__} without a tensor"
             )
+        self._axes.check()
         self._storage = _storage_of([t for t, _ in outputs.values()], self._storage)
         stored = {}
         for name, named in outputs.items():
             stored[name] = self._store.store(id, name, block, named, reruns)
             stored[name].members = member_refs(self._writer, reruns, name)
             if (stored[name].unstable or 0) > RANDOM:
+                advice = "; it is in train mode: call .eval() first"
                 raise RecordError(
                     f"[check] two runs of {self.name} differ by {stored[name].unstable:.1e} in "
                     f"{name}: it draws random numbers, and nothing can be held to that"
+                    + (advice if in_training(self._module) else "")
                 )
         return Checkpoint(
             id=id,
@@ -223,27 +284,6 @@ class OneCallRecording:
         return name
 
 
-def name_of(like: Torch) -> str:
-    """Of a module its class, of a function its name: the path in ids."""
-    while isinstance(like, functools.partial):
-        like = like.func
-    name = type(like).__name__ if isinstance(like, torch.nn.Module) else ""
-    name = name or getattr(like, "__name__", "") or type(like).__name__
-    return name.strip("<>") or "function"
-
-
-def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """What a nested value holds, by dotted path."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from leaves(item, f"{path}.{key}")
-    elif isinstance(value, (tuple, list)):
-        for index, item in enumerate(value):
-            yield from leaves(item, f"{path}.{index}")
-    else:
-        yield path, value
-
-
 def _again(
     call: Callable[..., Any],
     args: tuple[Any, ...],
@@ -254,89 +294,25 @@ def _again(
     return run(call, args, kwargs, modules)
 
 
-def copied(value: Any) -> Any:
-    """Operands that a call may write to: tensors without their history, everything else as it is
-    copied by Python."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    if isinstance(value, dict):
-        return {key: copied(item) for key, item in value.items()}
-    if type(value) in (tuple, list):
-        return type(value)(copied(item) for item in value)
-    return copy.deepcopy(value)
-
-
-def _callable(
-    like: Torch, weights: Mapping[str, Any]
-) -> tuple[Callable[..., Any], torch.nn.Module]:
-    """What is called with the inputs, and the module whose tensors it may use."""
-    if not isinstance(like, torch.nn.Module):
-        return like, captured(like)
-    if not weights:
-        return like.forward, like
-    module = copy.deepcopy(like)
-    for name, tensor in weights.items():
-        path, _, attribute = name.rpartition(".")
-        try:
-            old = getattr(module.get_submodule(path), attribute)
-        except AttributeError:
-            names = ", ".join(sorted(dict(module.named_parameters()))) or "none"
-            raise RecordError(
-                f"[check] weights has {name!r}, which {type(like).__name__} lacks; it has {names}"
-            ) from None
-        if old.shape != tensor.shape:
-            raise RecordError(
-                f"[check] weights: {name} is {tuple(tensor.shape)}, {type(like).__name__} has "
-                f"{tuple(old.shape)}"
-            )
-        parameter = torch.nn.Parameter(tensor.detach(), requires_grad=False)
-        module.get_submodule(path)._parameters[attribute] = parameter
-    return module.forward, module
-
-
-def captured(function: Callable[..., Any]) -> torch.nn.Module:
-    """A module of what a function uses without being given it: modules and tensors of its closure,
-    its globals, its defaults, and what it is bound to."""
-    found: list[Any] = []
-    while isinstance(function, functools.partial):
-        found += [*function.args, *function.keywords.values()]
-        function = function.func
-    found.append(getattr(function, "__self__", None))
-    bare = inspect.unwrap(getattr(function, "__func__", function))
-    if inspect.isfunction(bare):
-        variables = inspect.getclosurevars(bare)
-        found += [*variables.nonlocals.values(), *variables.globals.values()]
-        found += [*(bare.__defaults__ or ()), *(bare.__kwdefaults__ or {}).values()]
-    holder = torch.nn.Module()
-    for i, (_, leaf) in enumerate(leaf for value in found for leaf in leaves(value, "")):
-        if isinstance(leaf, torch.nn.Module):
-            holder.add_module(f"captured_{i}", leaf)
-        elif isinstance(leaf, torch.nn.Parameter):
-            holder.register_parameter(f"captured_{i}", leaf)
-        elif isinstance(leaf, torch.Tensor):
-            holder.register_buffer(f"captured_{i}", leaf.detach())
-    return holder
-
-
 @contextmanager
-def undisturbed(module: torch.nn.Module) -> Iterator[None]:
-    """Calls inside are no part of a run that is recorded."""
-    with aside(), torch.no_grad(), _evaluated(module), warnings.catch_warnings():
+def undisturbed(differentiates: bool = False) -> Iterator[None]:
+    """Calls inside are no part of a run that is recorded; they need gradients or have none."""
+    with aside(), aliases_kept(), gradients(differentiates), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own, of the dtypes that reruns have
         yield
 
 
-@contextmanager
-def _evaluated(module: torch.nn.Module) -> Iterator[None]:
-    """In eval mode: a fresh module is in train mode, where dropout draws."""
-    training = [m for m in module.modules() if m.training]
+def _real(again: Again) -> tuple[Rerun, bool]:
+    """The call as it is, and whether it needs gradients: they are off as in inference, since some
+    code fails where parameters have them (flex_attention on the CPU)."""
     try:
-        for module in training:
-            module.training = False
-        yield
-    finally:
-        for module in training:
-            module.training = True
+        with gradients(False):
+            return again(run_as_it_is), False
+    except RuntimeError as error:
+        if NO_GRADIENT not in str(error):
+            raise
+    with gradients(True):
+        return again(run_as_it_is), True
 
 
 def _storage_of(outputs: list[torch.Tensor], before: str) -> str:

@@ -17,8 +17,9 @@ from transformers.cache_utils import Cache
 
 from ..format.axes import Named, by_dimensions
 from ..format.recording import DTYPES
+from ..oracle.copies import is_state
 from ..oracle.given import Given
-from ..oracle.replay import Rerun, Twin, is_state
+from ..oracle.replay import Rerun, Twin
 from .calls import Block, Call
 
 MOST_BUFFER_ELEMENTS = 1 << 20
@@ -26,6 +27,11 @@ MOST_BUFFER_ELEMENTS = 1 << 20
 STATE_AFTER = "_after"
 BUFFERS = "buffers."
 Tensors = dict[str, torch.Tensor]
+Names = Callable[[Any], Tensors]
+"""From a result to the outputs in it."""
+AxesOf = Callable[[str, torch.Tensor, bool], tuple[str, ...]]
+"""From an output's name and tensor, and whether its last axis is the two parts of complex numbers,
+to its axes."""
 
 
 def any_call(call: Call) -> Block | None:
@@ -45,15 +51,29 @@ def any_function(call: Call) -> Block | None:
 class GenericCall:
     """One call while it becomes a block: its arguments, and which of them it uses and changes.
 
-    `module` is the one whose weights and buffers it may use.
+    `module` is the one whose weights and buffers it may use; `names` finds the outputs in a result,
+    `axes` names their dimensions.
     """
 
-    def __init__(self, call: Call, module: torch.nn.Module | None) -> None:
+    def __init__(
+        self,
+        call: Call,
+        module: torch.nn.Module | None,
+        names: Names | None = None,
+        axes: AxesOf | None = None,
+    ) -> None:
         self._call = call
         self._module = module
+        self._names = names or _numbered
+        self._axes = axes
         self._before = {name: _kept(t) for name, t in self._tensors(_same).items()}
         self._changed: list[str] = []
         self._states: dict[str, tuple[int, str]] = {}
+
+    @property
+    def changed(self) -> list[str]:
+        """The states, once the block is settled."""
+        return self._changed
 
     def block(self) -> Block | None:
         if not self._before:
@@ -101,25 +121,23 @@ class GenericCall:
         block.weights = {name: t for name, t in block.weights.items() if is_used(t)}
 
     def _outputs(self, result: Any, twin: Twin) -> dict[str, Named]:
-        found = [t for t in _leaves(result) if t.numel()]
-        names = ["out"] if len(found) == 1 else [f"out.{i}" for i in range(len(found))]
-        named = {name: storable(t) for name, t in zip(names, found, strict=True)}
+        found = dict(self._names(result))
         if self._changed:
             after = self._tensors(twin)
-            named |= {
-                f"{name}{STATE_AFTER}": storable(after[name])
+            found |= {
+                f"{name}{STATE_AFTER}": after[name]
                 for name in self._changed
                 if name in after and after[name].numel()
             }
-        return named
+        return {name: self._storable(name, t) for name, t in found.items()}
+
+    def _storable(self, name: str, t: torch.Tensor) -> Named:
+        made, axes = storable(t)
+        return made, axes if self._axes is None else self._axes(name, made, t.is_complex())
 
     def _tensors(self, twin: Twin) -> Tensors:
         """All tensors among the arguments, or among the copies that stand for them."""
-        found: Tensors = {}
-        for name, value in self._call.arguments.items():
-            if not isinstance(value, torch.nn.Module):
-                found |= dict(_named(name, _twin_of(value, twin)))
-        return found
+        return tensors_of(self._call.arguments, twin)
 
 
 def storable(t: torch.Tensor) -> Named:
@@ -129,6 +147,24 @@ def storable(t: torch.Tensor) -> Named:
     if t.dtype not in DTYPES:
         t = t.to(torch.float32 if t.is_floating_point() else torch.int64)
     return by_dimensions(t)
+
+
+def tensors_of(arguments: Mapping[str, Any], twin: Twin) -> Tensors:
+    """All tensors among the arguments of a call, by dotted name, as `twin` has them."""
+    found: Tensors = {}
+    for name, value in arguments.items():
+        if not isinstance(value, torch.nn.Module):
+            found |= dict(_named(name, _twin_of(value, twin)))
+    return found
+
+
+def numbers_of(arguments: Mapping[str, Any], twin: Twin) -> dict[str, Any]:
+    """What else can be compared in states and containers, which a call may change, by name."""
+    found: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if not isinstance(value, (*_PLAIN, torch.nn.Module)):
+            found |= dict(_named(name, _twin_of(value, twin), _PLAIN))
+    return found
 
 
 def _twin_of(value: Any, twin: Twin) -> Any:
@@ -143,24 +179,31 @@ def _twin_of(value: Any, twin: Twin) -> Any:
         return value
 
 
-def _named(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors in a value with dotted names; those without elements are left out."""
+_TENSORS = (torch.Tensor,)
+_PLAIN = (bool, int, float, str)
+
+
+def _named(name: str, value: Any, wanted: tuple[type, ...] = _TENSORS) -> Iterator[tuple[str, Any]]:
+    """The tensors, or whatever is wanted, in a value with dotted names; tensors without elements
+    are left out."""
     if isinstance(value, torch.Tensor):
-        if value.numel():
+        if wanted is _TENSORS and value.numel():
             yield name, value
+    elif isinstance(value, wanted):
+        yield name, value
     elif isinstance(value, Cache):
         for i, layer in _layers(value.layers):
-            yield from _named(f"{name}.{i}", _public(layer))
+            yield from _named(f"{name}.{i}", _public(layer), wanted)
         others = {key: item for key, item in _public(value).items() if key != "layers"}
-        yield from _named(name, others)
+        yield from _named(name, others, wanted)
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _named(f"{name}.{key}", item)
+            yield from _named(f"{name}.{key}", item, wanted)
     elif isinstance(value, (tuple, list)):
         for i, item in enumerate(value):
-            yield from _named(f"{name}.{i}", item)
+            yield from _named(f"{name}.{i}", item, wanted)
     elif is_state(value):
-        yield from _named(name, _public(value))
+        yield from _named(name, _public(value), wanted)
 
 
 def _public(state: Any) -> dict[str, Any]:
@@ -184,6 +227,13 @@ def _leaves(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, (tuple, list)):
         for item in value:
             yield from _leaves(item)
+
+
+def _numbered(result: Any) -> Tensors:
+    """By position."""
+    found = [t for t in _leaves(result) if t.numel()]
+    names = ["out"] if len(found) == 1 else [f"out.{i}" for i in range(len(found))]
+    return dict(zip(names, found, strict=True))
 
 
 def _identical(a: torch.Tensor, b: torch.Tensor) -> bool:

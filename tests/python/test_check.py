@@ -176,14 +176,7 @@ def test_from_dlpack_of_a_named_module_makes_the_arrays() -> None:
     assert isinstance(given[0], np.ndarray)
 
 
-def test_a_function_may_write_to_its_inputs() -> None:
-    x = normal(4, 16)
-    before = x.clone()
-    check(lambda x: x.mul_(2), like=lambda x: x * 2, inputs=x)
-    assert torch.equal(x, before)
-
-
-def test_several_outputs_go_by_position_or_name() -> None:
+def test_several_outputs_go_by_position() -> None:
     def like(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x + y, x * y
 
@@ -193,12 +186,6 @@ def test_several_outputs_go_by_position_or_name() -> None:
     assert "out.1: " in wrong(lambda x, y: (y + x, y * x * 1.01), like, inputs).reason
     with pytest.raises(AssertionError, match=r"3 results, `like` 2: out\.0, out\.1"):
         check(lambda x, y: (x, x, x), like=like, inputs=inputs)
-    named = {"sum": torch.sum, "most": torch.amax}
-    check(
-        lambda x: {"sum": x.sum(-1), "out": [x.amax(-1)]},
-        like=lambda x: {name: function(x, -1) for name, function in named.items()},
-        inputs=normal(8, 16),
-    )
 
 
 def test_whole_numbers_must_be_equal() -> None:
@@ -245,12 +232,6 @@ def test_functions_may_use_modules_and_tensors_around_them() -> None:
     x = normal(8, 16, dtype=torch.bfloat16)
     verdict = check(lambda x: linear(x) * scale, like=lambda x: linear(x) * scale, inputs=x)
     assert verdict.passed
-
-
-def test_a_module_is_called_in_eval_mode_and_left_as_it_was() -> None:
-    module = torch.nn.Sequential(torch.nn.Linear(64, 16), torch.nn.Dropout(0.5))
-    assert check(module[0], like=module, inputs=normal(4, 64)).passed
-    assert module.training and module[1].training
 
 
 def test_what_draws_random_numbers_is_refused() -> None:

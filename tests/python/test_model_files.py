@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import models
+import numpy as np
 import pytest
 import torch
 from recorded import ids
@@ -227,3 +228,12 @@ def test_a_reference_names_no_other_folder(tmp_path: Path) -> None:
 
 
 assert model_files.MODEL_FILE == "model:"  # as harness/recording/recording_header.h has it
+
+
+def test_weights_in_16_bits_are_float32_for_numpy() -> None:
+    wide, own = (weights_of("llama-a1/decode-bf16", arrays) for arrays in ("numpy", "torch"))
+    assert wide.keys() == own.keys() and own
+    for name, array in wide.items():
+        assert array.dtype == np.float32
+        assert torch.equal(torch.from_numpy(array), own[name].float())
+        array += 1  # a copy of its own

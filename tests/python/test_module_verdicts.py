@@ -31,7 +31,7 @@ Edit = Callable[[Any, dict[str, Any]], None]
 def recorded(out: Path, like: Any, x: torch.Tensor, edit: Edit = lambda writer, c: None) -> Path:
     """One call; `edit` adds fields to the checkpoint's JSON before it is written."""
     with OneCallRecording(like, out, weights={}) as calls:
-        checkpoint = calls.add(((x,), {}))
+        checkpoint = calls.add(((x,), {})).checkpoint
         edit(calls._writer, calls._writer._checkpoints[checkpoint.id])
         calls.commit()
     assert validate(out) == []
@@ -308,3 +308,31 @@ def test_verdicts_in_a_frame_and_in_a_notebook(olmo: Path, harness: Path) -> Non
     frame = python_inspector.verdicts_frame(verdicts)
     assert list(frame["status"]) == ["pass"] * len(verdicts)
     assert (frame["ratio"] <= 1).all()
+
+
+def test_verify_asks_for_no_output_that_a_kernel_may_lack(tmp_path: Path, harness: Path) -> None:
+    """Attention weights, as eager attention returns them and no flash kernel does."""
+
+    def eager_attention(q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        weights = (q @ q.transpose(-1, -2) / 4).softmax(-1)
+        return weights @ q, weights
+
+    folder = recorded(tmp_path / "r", eager_attention, normal(1, 2, 8, 16))
+
+    def flash(inputs: Any, *others: Any) -> torch.Tensor:
+        q = inputs["q"]
+        return torch.nn.functional.scaled_dot_product_attention(q, q, q)
+
+    for function in (
+        flash,
+        lambda *operands: (flash(*operands), None),
+        lambda *operands: {"out.0": flash(*operands), "out.1": None},
+    ):
+        (verdict,) = verify(function, folder)
+        assert verdict.passed, verdict
+        assert verdict.not_judged == ("out.1",)
+    (verdict,) = verify(lambda *operands: {"out.1": None}, folder)
+    assert verdict.status == "error"
+    assert "expected some of ['out.0', 'out.1']" in verdict.reason
+    (verdict,) = verify(lambda *operands: (flash(*operands) * 1.01, None), folder)
+    assert verdict.status == "fail"

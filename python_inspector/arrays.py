@@ -1,0 +1,45 @@
+"""Arrays of any library: what a function under check() is given, and what it gives back."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+Convert = Callable[[Any], Any]
+
+
+def converter(arrays: str | Convert) -> Convert | None:
+    """What makes the arrays that were asked for of a torch tensor; None where it is wanted itself.
+
+    They share its memory where their library can.
+    """
+    if arrays == "torch":
+        return None
+    if arrays == "numpy":
+        return _to_numpy
+    if isinstance(arrays, str):
+        module = importlib.import_module({"jax": "jax.numpy"}.get(arrays, arrays))
+        from_dlpack: Convert = module.from_dlpack
+        return from_dlpack
+    return arrays
+
+
+def _to_numpy(tensor: Any) -> Any:
+    wide = tensor.is_floating_point() and tensor.itemsize < 4
+    return (tensor.float() if wide else tensor).cpu().numpy()
+
+
+def as_array(value: Any) -> Any:
+    """A torch tensor or NumPy array of anything that offers itself as one."""
+    import numpy as np
+    import torch
+
+    if isinstance(value, torch.Tensor | np.ndarray | np.generic | float | int):
+        return np.asarray(value) if isinstance(value, float | int) else value
+    if hasattr(value, "__dlpack__"):
+        try:
+            return torch.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError, ValueError):
+            pass  # a dtype or device that it does not hand over that way
+    return np.asarray(value) if hasattr(value, "__array__") else value
