@@ -183,17 +183,6 @@ def test_an_output_of_another_kind_is_named() -> None:
         operands.output_of(torch.zeros(1, dtype=torch.complex64))
 
 
-def test_rotary_functions_that_take_no_device_are_given_none() -> None:
-    class Rotary:
-        rope_type = "default"
-
-        @staticmethod
-        def compute_default_rope_parameters(config: str, **options: int) -> tuple[str, int]:
-            return config, options.get("seq_len", 0)
-
-    assert compatibility.rope_init_function(Rotary())("config", "cpu", seq_len=3) == ("config", 3)
-
-
 def test_a_config_from_before_5_is_written_as_the_harness_reads_it() -> None:
     class Old(compatibility.PreTrainedConfig):  # type: ignore[misc, name-defined]
         def to_dict(self) -> dict[str, object]:

@@ -111,12 +111,12 @@ def test_frequencies_of_a_function_without_a_device_come_to_the_one_asked_for() 
     rotary = tiny.build("llama-a1").model.rotary_emb
 
     def of_config(config: Any, **options: Any) -> tuple[torch.Tensor, float]:
-        return rotary.inv_freq, 1.0
+        return rotary.inv_freq, options.get("seq_len", 1.0)
 
     rotary.compute_default_rope_parameters = of_config
     made, scaling = rope_init_function(rotary)(rotary.config, torch.device("meta"))
     assert (made.device.type, scaling) == ("meta", 1.0)
-    assert rope_init_function(rotary)(rotary.config)[0] is rotary.inv_freq
+    assert rope_init_function(rotary)(rotary.config, seq_len=3) == (rotary.inv_freq, 3)
 
 
 def told(recording: Recording) -> str:
