@@ -85,12 +85,19 @@ class Verdict:
         outputs = self.figures.get("outputs", ())
         return "; ".join(filter(None, (output["golden_suspect"] for output in outputs)))
 
+    @property
+    def ill_conditioned(self) -> str:
+        """What of the outputs is not judged, because correct kernels do not agree on it."""
+        outputs = self.figures.get("outputs", ())
+        return "; ".join(filter(None, (output["ill_conditioned"] for output in outputs)))
+
     def __str__(self) -> str:
         lines = [f"{self.checkpoint} ({self.block}): {self.status}"]
         if self.reason:
             lines[0] += f": {self.reason}"
         told = (
             ("", self.golden_suspect),
+            ("", self.ill_conditioned if self.ill_conditioned != self.reason else ""),
             ("", self.diagnosis),
             ("blind to: ", self._blind_words()),
             ("would pass here: ", ", ".join(self.passing_bugs or ())),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/judge/ill_conditioned.h"
 #include "harness/judge/spread_limit.h"
 #include "harness/judge/sums.h"
 #include "kernels/error.h"
@@ -67,6 +68,10 @@ CaseArrays load_arrays(const OutputCase& c) {
   if (c.delta.defined() && f64) a.delta = to_matrix(c.delta, a.layout);
   if (c.model.defined()) a.model = to_matrix(c.model, a.layout);
   a.valid = to_mask(c.valid, c.valid_axes, a.layout);
+  if (c.ill_conditioned.defined() && !f64) {
+    const std::vector<uint8_t> ill = to_mask(c.ill_conditioned, c.axes, a.layout);
+    for (size_t i = 0; i < ill.size(); ++i) a.valid[i] = a.valid[i] && !ill[i];
+  }
   if (c.oracle.defined()) {
     a.o = to_matrix(c.oracle, a.layout);
     return a;
@@ -114,6 +119,10 @@ std::string LimitBasis::ill_conditioned() const {
   if (!of || of->mean <= kLimits.ill_conditioned) return {};
   return text("ill conditioned: correct kernels differ from the oracle by ", of->mean,
               " of its size");
+}
+
+bool LimitBasis::may_have_ill_rows() const {
+  return (of_r_ && may_be_ill(*of_r_, scales_)) || (of_model_ && may_be_ill(*of_model_, scales_));
 }
 
 std::vector<Gate> LimitBasis::gates(const Statistics& y) {

@@ -45,8 +45,10 @@ class LimitBasis {
   const Floors& floors() const { return floors_; }
   // Why the recorded reference is not believed; empty where it is.
   const std::string& suspicion() const { return suspicion_; }
-  // Why a failure would say nothing: correct kernels differ as much. Empty where they do not.
+  // Why nothing is decidable: correct kernels differ as much. Empty where they do not.
   std::string ill_conditioned() const;
+  // Whether a row may be ill conditioned by what stands for the reference.
+  bool may_have_ill_rows() const;
 
   // The gates on y. Where one fails and the recording has no spread, our own block's simulated
   // kernels have a say; a little beyond them, of a composite that does not round where the

@@ -49,7 +49,7 @@ struct LimitConstants {
   double redraw_worth = 8;               // the same of roundings that are drawn anew
   double no_less_accurate = 1.5;         // errors of a rounded model over the reference's
   double far_beyond_floor = 8;           // of a reference's error, over what a right one may have
-  double ill_conditioned = 0.1;          // tensor error of simulated correct kernels
+  double ill_conditioned = 0.1;          // error of simulated correct kernels, of a row or all
   double chain_narrow = 1.5;     // c of chained errors: real models' correct code stays below 1.03
   double chain_f32 = 4;          // plain sums against a blocked reference
   double chain_excess = 2;       // chained error over its forecast; correct code: 1.08

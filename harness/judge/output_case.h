@@ -34,6 +34,9 @@ struct OutputCase {
   Tensor model;      // rounded model m; undefined: no conformance
   Tensor valid;      // bool; undefined: all
   std::vector<std::string> valid_axes;
+  // Bool, of rows that correct kernels do not agree on, which no limit is for; undefined: not
+  // known.
+  Tensor ill_conditioned;
   // Where the recording has some rows only: what is known of all. The tensors above hold those
   // tokens of the output.
   std::optional<RowSample> sample;

@@ -156,12 +156,12 @@ void limit_row_scales(ReferenceScales& s, const std::vector<uint8_t>& counts) {
     if (counts[row]) medians.push_back(s.row_scale[row]);
   }
   s.valid_rows = static_cast<int64_t>(medians.size());
-  const double smallest = kLimits.smallest_scale * median(medians);
+  const double smallest = std::max(kLimits.smallest_scale * median(medians), s.smallest_normal);
   for (double& scale : s.row_scale) scale = std::max(scale, smallest);
 }
 
 FamilyScales family_scales(Partition partition, std::vector<double> energy,
-                           const std::vector<double>& sizes) {
+                           const std::vector<double>& sizes, double smallest_normal) {
   FamilyScales out;
   const auto groups = static_cast<size_t>(partition.groups);
   out.scales = std::move(energy);
@@ -176,7 +176,7 @@ FamilyScales family_scales(Partition partition, std::vector<double> energy,
     out.uniform = out.uniform && out.sizes[g] == size;
   }
   out.counted = static_cast<int64_t>(rms.size());
-  const double smallest = kLimits.smallest_scale * median(rms);
+  const double smallest = std::max(kLimits.smallest_scale * median(rms), smallest_normal);
   out.kappas.assign(groups, 1);
   for (size_t g = 0; g < groups; ++g) {
     const bool counts = out.sizes[g] >= kLimits.smallest_group;
@@ -194,6 +194,7 @@ ReferenceScales reference_scales(const Layout& layout, std::vector<double> o,
   ReferenceScales out;
   out.layout = layout;
   out.storage = storage;
+  if (is_floating(storage)) out.smallest_normal = std::ldexp(1.0, info(storage).min_exponent);
   out.o = std::move(o);
   out.usable = valid;
   out.row_scale.assign(static_cast<size_t>(layout.rows), 0);
@@ -206,12 +207,13 @@ ReferenceScales reference_scales(const Layout& layout, std::vector<double> o,
   out.n = totals.n;
   out.constant = totals.constant;
   out.max_abs = totals.max_abs;
-  out.sum_o2 = totals.sum_o2;
+  const double normal = out.smallest_normal;
+  out.sum_o2 = std::max(totals.sum_o2, static_cast<double>(out.n) * normal * normal);
   limit_row_scales(out, rows.rows_that_count());
   std::vector<std::vector<double>> energy = rows.energy(), sizes = rows.sizes();
   std::vector<Partition> counted;
   for (size_t k = 0; k < families.size(); ++k) {
-    out.families.push_back(family_scales(families[k], std::move(energy[k]), sizes[k]));
+    out.families.push_back(family_scales(families[k], std::move(energy[k]), sizes[k], normal));
     if (out.families.back().counted == 0) continue;
     out.counted_families.push_back(k);
     counted.push_back(std::move(families[k]));

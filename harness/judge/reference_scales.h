@@ -22,7 +22,8 @@ struct FamilyScales {
   int64_t counted = 0;         // groups that are not left out
   bool uniform = true;         // those have one size
   std::vector<int64_t> sizes;  // n_g: usable elements
-  std::vector<double> scales;  // s_g = max(RMS_g(o), 2^-10 median over groups of RMS_g(o))
+  // s_g = max(RMS_g(o), 2^-10 median over groups of RMS_g(o), smallest normal number)
+  std::vector<double> scales;
   std::vector<double> kappas;  // small-sample widening of group g (1 where left out)
 };
 
@@ -34,12 +35,13 @@ struct ReferenceScales {
   std::vector<uint8_t> usable;  // valid, and o finite
   int64_t n = 0;                // usable elements
   int64_t valid_rows = 0;       // rows with a usable element
-  std::vector<double>
-      row_scale;  // max(m_row, 2^-10 median of m_row), m_row = median_j |o_ij| / 0.6745
+  // max(m_row, 2^-10 median of m_row, smallest_normal), m_row = median_j |o_ij| / 0.6745
+  std::vector<double> row_scale;
   std::vector<FamilyScales> families;
   std::vector<size_t> counted_families;  // indices of those with a group that counts
   std::shared_ptr<const RowPlan> plan;   // of those
-  double sum_o2 = 0;
+  double smallest_normal = 0;  // of the storage: no size is less, below it steps are constant
+  double sum_o2 = 0;           // at least that of n such numbers
   double max_abs = 0;
   bool constant = false;  // all usable elements are equal
 

@@ -7,6 +7,7 @@
 #include "harness/judge/details.h"
 #include "harness/judge/distribution.h"
 #include "harness/judge/float64_agreement.h"
+#include "harness/judge/ill_conditioned.h"
 #include "harness/judge/limit_basis.h"
 #include "harness/judge/sample_gates.h"
 #include "harness/judge/spread_limit.h"
@@ -196,9 +197,11 @@ void conformance_gate(OutputVerdict& v, const OutputCase& c, const CaseArrays& a
   v.gates.push_back(std::move(gate));
 }
 
-void statistics_gates(OutputVerdict& v, const OutputCase& c, const CaseArrays& a,
-                      const ReferenceScales& scales) {
+// False where a row may be ill conditioned and that is not known yet: then nothing is judged.
+bool statistics_gates(OutputVerdict& v, const OutputCase& c, const CaseArrays& a,
+                      const ReferenceScales& scales, bool known) {
   LimitBasis basis(c, a, scales, v.floors);
+  if (!known && basis.may_have_ill_rows()) return false;
   for (Gate& gate : basis.gates(v.statistics)) v.gates.push_back(std::move(gate));
   if (basis.recorded()) v.recorded_error = basis.recorded()->tensor;
   v.reference = basis.reference();
@@ -209,6 +212,7 @@ void statistics_gates(OutputVerdict& v, const OutputCase& c, const CaseArrays& a
   v.ill_conditioned = basis.ill_conditioned();
   v.floors = basis.floors();
   conformance_gate(v, c, a);
+  return true;
 }
 
 double token_error(const Statistics& statistics) {
@@ -279,20 +283,46 @@ std::string blind_reason(const CaseArrays& a, const std::vector<double>& o) {
   return count == 1 ? "" : text("every element of the output is ", first);
 }
 
+// What a kernel does that has zeros where the result is a denormal number, in words.
+std::string words_of_flushing(const CaseArrays& a, const ReferenceScales& scales) {
+  const double normal = scales.smallest_normal;
+  const double rounds_to_zero = normal * unit_roundoff(scales.storage);
+  int64_t denormals = 0, normals = 0;
+  for (size_t i = 0; i < a.y.size(); ++i) {
+    const double size = std::fabs(scales.o[i]);
+    if (!scales.usable[i] || size <= rounds_to_zero) continue;
+    if (size < normal && a.y[i] != 0) return {};
+    denormals += size < normal;
+    normals += size >= normal && a.y[i] != 0;
+  }
+  if (denormals == 0 || normals == 0) return {};
+  return text("; it flushes denormals to zero: y is 0 in all ", denormals,
+              " places where the result is smaller than ", normal);
+}
+
 // Gates that no rounding error explains.
 constexpr std::string_view kStructural[] = {"structure", "classes", "padding", "float64 block",
                                             "rows finite"};
 
+// Whether correct kernels agree on nothing of the output; says what is set aside where they do not
+// agree on some of it.
+bool nothing_decidable(OutputVerdict& v, const OutputCase& c, const CaseArrays& a,
+                       const ReferenceScales& scales) {
+  if (!v.ill_conditioned.empty()) return true;
+  if (scales.storage != DType::f64) v.ill_conditioned = words_of_ill_rows(c, a);
+  return !v.ill_conditioned.empty() && scales.n == 0;
+}
+
 void settle(OutputVerdict& v, const CaseArrays& a, const ReferenceScales& scales,
-            const std::vector<ClassOutcome>& outcomes, const std::vector<double>& expected) {
+            const std::vector<ClassOutcome>& outcomes, const std::vector<double>& expected,
+            bool decidable) {
   const bool passed =
       std::all_of(v.gates.begin(), v.gates.end(), [](const Gate& gate) { return gate.passed; });
   const auto by_errors = [](const Gate& gate) {
     return gate.passed || std::none_of(std::begin(kStructural), std::end(kStructural),
                                        [&](std::string_view name) { return gate.name == name; });
   };
-  if (!passed && !v.ill_conditioned.empty() &&
-      std::all_of(v.gates.begin(), v.gates.end(), by_errors)) {
+  if (!decidable && std::all_of(v.gates.begin(), v.gates.end(), by_errors)) {
     v.status = Status::blind;
     v.reason = v.ill_conditioned;
     return;
@@ -309,8 +339,9 @@ void settle(OutputVerdict& v, const CaseArrays& a, const ReferenceScales& scales
 
 }  // namespace
 
-OutputVerdict judge(const OutputCase& c) {
-  check_case(c);
+namespace {
+
+OutputVerdict judge(const OutputCase& c, bool known) {
   OutputVerdict v;
   v.name = c.name;
   v.reason = structure_fault(c);
@@ -353,7 +384,11 @@ OutputVerdict judge(const OutputCase& c) {
   switch (rule) {
     case Rule::bits: v.gates.push_back(bits_gate(a, expected)); break;
     case Rule::float64: v.gates.push_back(float64_gate(a, scales, skipped)); break;
-    case Rule::gates: statistics_gates(v, c, a, scales); break;
+    case Rule::gates:
+      if (!statistics_gates(v, c, a, scales, known)) {
+        return judge(without_ill_rows(c, a, scales).value_or(c), true);
+      }
+      break;
   }
   const size_t chosen = v.gates.size();
   if (c.sample) {
@@ -361,7 +396,7 @@ OutputVerdict judge(const OutputCase& c) {
       v.gates.push_back(std::move(gate));
     }
   }
-  settle(v, a, scales, outcomes, expected);
+  settle(v, a, scales, outcomes, expected, !nothing_decidable(v, c, a, scales));
   const bool elsewhere =
       std::all_of(v.gates.begin(), v.gates.begin() + static_cast<std::ptrdiff_t>(chosen),
                   [](const Gate& gate) { return gate.passed; });
@@ -369,7 +404,15 @@ OutputVerdict judge(const OutputCase& c) {
     v.where = localise_rows(*c.sample, a.layout, sample_rule(v, c, scales, rule), v.gates);
     v.reason = failure_text(v, a.y, expected);
   }
+  if (v.status == Status::fail && rule == Rule::gates) v.reason += words_of_flushing(a, scales);
   return v;
+}
+
+}  // namespace
+
+OutputVerdict judge(const OutputCase& c) {
+  check_case(c);
+  return judge(c, c.ill_conditioned.defined());
 }
 
 Verdict combine(std::vector<OutputVerdict> outputs) {
@@ -380,7 +423,7 @@ Verdict combine(std::vector<OutputVerdict> outputs) {
   });
   out.status = all_blind ? Status::blind : Status::pass;
   for (const OutputVerdict& v : outputs) {
-    if (v.status == Status::blind && !all_blind) continue;
+    if (v.status == Status::blind && !all_blind && v.ill_conditioned.empty()) continue;
     const bool first = out.reason.empty();
     const bool worst = worse(out.status, v.status) == v.status && v.status != out.status;
     out.status = worse(out.status, v.status);

@@ -28,7 +28,8 @@ struct OutputVerdict {
   // Why limits are not the reference's own errors: it is worse than a correct run's can be. Empty
   // where nothing is wrong with it.
   std::string golden_suspect;
-  // Why a failure would say nothing: correct kernels differ as much. Empty where they do not.
+  // Which rows correct kernels do not agree on, or that they differ too much for any verdict. Empty
+  // where they do not.
   std::string ill_conditioned;
   std::string rounding;  // which roundings the bits follow, where that was inferred
   Floors floors;
@@ -45,12 +46,14 @@ struct OutputVerdict {
 //   others: the gates of limits.h, then conformance.
 // A reference that is itself beyond what its rounded model, a floor or simulated correct kernels
 // allow is suspect, and limits come from those.
-// bad_input when the recording contradicts itself (o not finite where r is), blind when all gates
-// passed but o is empty, zero or constant. Throws UsageError when the case lacks what it needs.
+// Rows that are ill conditioned are set aside first. bad_input when the recording contradicts
+// itself (o not finite where r is), blind when all gates passed but o is empty, zero or constant,
+// or correct kernels do not agree on any row of it. Throws UsageError when the case lacks what it
+// needs.
 OutputVerdict judge(const OutputCase& output);
 
-// The verdict on a checkpoint: the worst status of its outputs and that output's reason; blind only
-// when every output is.
+// The verdict on a checkpoint: the worst status of its outputs and that output's reason; blind when
+// every output is, or one because it is ill conditioned.
 struct Verdict {
   Status status = Status::fail;
   std::string reason;  // with several outputs preceded by the output's name

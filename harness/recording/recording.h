@@ -74,7 +74,10 @@ struct OutputRef {
   std::optional<Spread> spread, truncated;
   std::vector<MemberRef> members;          // 16-bit outputs
   std::optional<std::string> undecidable;  // bool, of choices: where any of them is right
-  double unstable = 0;                     // relative difference of two runs of the reference
+  // Bool, of floats: rows that correct kernels do not agree on. What the spreads say is of the
+  // rest.
+  std::optional<std::string> ill_conditioned;
+  double unstable = 0;                // relative difference of two runs of the reference
   std::optional<ChainedRef> chained;  // in a chained recording, of the outputs that make the chain
 };
 

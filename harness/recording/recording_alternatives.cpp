@@ -65,10 +65,11 @@ std::vector<MemberRef> read_members(JsonValue members, const TensorInfo& output,
   return out;
 }
 
-std::string read_undecidable(JsonValue field, const TensorInfo& output,
-                             const RecordingHeader& header) {
-  if (is_floating(output.dtype)) {
-    field.fail("stands in an output of ", name_of(output.dtype), ", expected integers or bool");
+std::string read_mask(JsonValue field, const TensorInfo& output, bool discrete,
+                      const RecordingHeader& header) {
+  if (is_floating(output.dtype) == discrete) {
+    field.fail("stands in an output of ", name_of(output.dtype), ", expected ",
+               discrete ? "integers or bool" : "floats");
   }
   return read_like(field, DType::boolean, output.shape, header);
 }

@@ -157,7 +157,8 @@ ModelRef CheckpointReader::read_model(JsonValue field, const TensorInfo& output)
 
 OutputRef CheckpointReader::read_output(JsonValue value) {
   value.only({"tensor", "delta", "error", "axes", "valid", "chained_delta", "rows", "sketch",
-              "model", "spread", "truncated", "unstable", "members", "undecidable"});
+              "model", "spread", "truncated", "unstable", "members", "undecidable",
+              "ill_conditioned"});
   OutputRef output;
   const JsonValue tensor = value.at("tensor");
   const TensorInfo& info = resolve(tensor);
@@ -196,7 +197,10 @@ OutputRef CheckpointReader::read_output(JsonValue value) {
     output.members = read_members(*members, info, header_);
   }
   if (const auto choices = value.find("undecidable")) {
-    output.undecidable = read_undecidable(*choices, info, header_);
+    output.undecidable = read_mask(*choices, info, true, header_);
+  }
+  if (const auto rows = value.find("ill_conditioned")) {
+    output.ill_conditioned = read_mask(*rows, info, false, header_);
   }
   return output;
 }

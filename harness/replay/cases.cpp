@@ -290,6 +290,7 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
       output.oracle = o;
       output.reference = {};
       output.delta = {};
+      output.ill_conditioned = {};  // of kernels in the recording's dtype
     }
     if (block.bits == blocks::BitRule::cascade && !facts.stages.empty()) {
       output.cascade_stages.assign(facts.stages.begin(), facts.stages.end() - 1);

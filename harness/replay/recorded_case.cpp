@@ -39,6 +39,8 @@ OutputCase recorded_case(const Recording& recording, const Checkpoint& checkpoin
     out.valid = recording.read(ref.valid->tensor);
     out.valid_axes = ref.valid->axes;
   }
+  if (ref.ill_conditioned && !ref.sampled)
+    out.ill_conditioned = recording.read(*ref.ill_conditioned);
   out.max_abs_score = stated_score(checkpoint).value_or(0);
   out.unstable = ref.unstable;
   if (checkpoint.operations) out.narrowed = narrowed_by(*checkpoint.operations, recording.dtype());

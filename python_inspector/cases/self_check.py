@@ -65,7 +65,7 @@ def _worst(output: Json, dtype: str, read: Read) -> tuple[str, float]:
     mask = None
     if valid is not None:
         mask = broadcast_valid(read(valid["tensor"]), valid, output).expand(r.shape)
-    scales = Scales(layout_of(r.shape, output["axes"]), o, mask)
+    scales = Scales(layout_of(r.shape, output["axes"]), o, mask, storage=r.dtype)
     figures = {name: abs(float(v)) for name, v in scales.statistics(r[None]).items()}
     if r.numel() < LEAST_FOR_GAIN:
         del figures["gain"]

@@ -207,8 +207,21 @@ class OutputRef:
     """Key of the elements that correct kernels may choose otherwise; of integers and bools only."""
     labels: tuple[str, ...] | None = None
     """What verdicts call the axes, where not by their names: "" is an axis that nobody named."""
+    ill_conditioned: str | None = None
+    """Key of the rows that correct kernels do not agree on; of floats only."""
+    _entry: Later = field(init=False, default_factory=lambda: Later())
 
-    def to_json(self) -> dict[str, Any]:
+    def set_aside(self, key: str) -> None:
+        """Says which rows are ill conditioned, which may be found out when all else is written."""
+        self.ill_conditioned = key
+        if self._entry:
+            self._entry["ill_conditioned"] = key
+
+    def to_json(self) -> Later:
+        self._entry.update(self._fields())
+        return self._entry
+
+    def _fields(self) -> dict[str, Any]:
         entry: dict[str, Any] = {
             "tensor": self.tensor,
             "delta": self.delta,
@@ -229,6 +242,8 @@ class OutputRef:
             entry["undecidable"] = self.undecidable
         if self.labels is not None:
             entry["labels"] = list(self.labels)
+        if self.ill_conditioned is not None:
+            entry["ill_conditioned"] = self.ill_conditioned
         return entry if self.sampled is None else entry | self.sampled.to_json()
 
 

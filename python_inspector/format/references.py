@@ -43,7 +43,7 @@ def with_keys_of(checkpoint: Mapping[str, Any], key_of: Callable[[str], str]) ->
     return entry
 
 
-_KEYS = ("tensor", "delta", "chained_delta", "undecidable", "at", "values")
+_KEYS = ("tensor", "delta", "chained_delta", "undecidable", "ill_conditioned", "at", "values")
 """Fields that hold a key, or null."""
 _WITH_KEYS = ("valid", "model", "rows")
 """Fields that hold an object with such fields, or null."""
@@ -79,6 +79,8 @@ def _parts(output: OutputRef) -> Iterator[tuple[str, str]]:
         yield member.name, member.values
     if output.undecidable is not None:
         yield "undecidable", output.undecidable
+    if output.ill_conditioned is not None:
+        yield "ill_conditioned", output.ill_conditioned
     if (s := output.sampled) is not None:
         for key in (s.tokens, s.reference, s.oracle, s.rms):
             yield "rows and sketch", key

@@ -13,7 +13,9 @@ Json = Mapping[str, Any]
 
 _NARROW = ("f16", "bf16")
 _DISCRETE = ("i64", "i32", "u8", "bool")
-_OF_OUTPUTS = ("model", "spread", "truncated", "unstable", "undecidable", "members", "labels")
+_MASKS = {"undecidable": True, "ill_conditioned": False}
+"""Bools of elements, and whether they are of discrete outputs."""
+_OF_OUTPUTS = ("model", "spread", "truncated", "unstable", "members", "labels", *_MASKS)
 
 
 def version_findings(recording: Json) -> Iterator[str]:
@@ -52,10 +54,8 @@ def model_findings(where: str, output: Json, table: Json) -> Iterator[str]:
             yield from _figure_findings(f"{where}.{field}", output[field], output, narrow)
     if len(output.get("labels", entry["shape"])) != len(entry["shape"]):
         yield f"{where}.labels: {len(output['labels'])} for {len(entry['shape'])} axes"
-    if "undecidable" in output:
-        yield from _undecidable_findings(
-            f"{where}.undecidable", output["undecidable"], entry, table
-        )
+    for field in output.keys() & _MASKS.keys():
+        yield from _mask_findings(f"{where}.{field}", output[field], entry, table, _MASKS[field])
     model = output.get("model")
     if model is None:
         return
@@ -75,10 +75,13 @@ def model_findings(where: str, output: Json, table: Json) -> Iterator[str]:
         yield f"{where}.model.values: {lengths[1]} beside at of {lengths[0]}"
 
 
-def _undecidable_findings(where: str, key: str, output: Json, table: Json) -> Iterator[str]:
-    """Bools, one for each element of an output of integers or bools."""
-    if output["dtype"] not in _DISCRETE:
-        yield f"{where}: stands beside {output['dtype']}, expected integers or bools"
+def _mask_findings(
+    where: str, key: str, output: Json, table: Json, discrete: bool
+) -> Iterator[str]:
+    """Bools, one for each element of an output of integers or bools, or of one of floats."""
+    if (output["dtype"] in _DISCRETE) != discrete:
+        expected = "integers or bools" if discrete else "floats"
+        yield f"{where}: stands beside {output['dtype']}, expected {expected}"
     entry = table.get(key)
     if entry is None:
         yield f"{where}: tensor {key} is not in the table"

@@ -65,6 +65,11 @@ class Layout:
         order = [*range(extra), *(axis + extra for axis in self.order)]
         return t.permute(order).reshape(*t.shape[:extra], self.rows, self.columns)
 
+    def restored(self, matrix: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        """[rows, columns] in the shape of the output."""
+        back = [self.order.index(axis) for axis in range(len(self.order))]
+        return matrix.reshape([shape[axis] for axis in self.order]).permute(back)
+
     @property
     def rows(self) -> int:
         return self.batch * len(self.tokens)
@@ -114,9 +119,19 @@ def layout_of(
 class Scales:
     """What the statistics need of the oracle, computed once for all outputs."""
 
-    def __init__(self, layout: Layout, o: torch.Tensor, valid: torch.Tensor | None = None) -> None:
-        """`o` is [..., *shape], `valid` has the same shape."""
+    def __init__(
+        self,
+        layout: Layout,
+        o: torch.Tensor,
+        valid: torch.Tensor | None = None,
+        *,
+        storage: torch.dtype,
+    ) -> None:
+        """`o` is [..., *shape], `valid` has the same shape, outputs are stored as `storage`."""
         self.layout = layout
+        self.storage = storage
+        self.smallest = torch.finfo(storage).smallest_normal
+        """No size is less: below it the steps of the storage are constant."""
         self.o = layout.matrix(o)
         self.usable = self.o.isfinite()
         if valid is not None:
@@ -124,7 +139,8 @@ class Scales:
         self.all_usable = bool(self.usable.all())
         self.known = self.o if self.all_usable else torch.where(self.usable, self.o, 0.0)
         squares = self.known.square()
-        self.whole = squares.sum((-2, -1))
+        least = self.usable.sum((-2, -1)) * self.smallest**2
+        self.whole = torch.maximum(squares.sum((-2, -1)), least)
         self.element = torch.maximum(self.known.abs(), self._row_scales()[..., None])
         self._families = {name: self._family(name, squares) for name in family_names(layout)}
         self._positive, self._is_moderate = self._find_range()
@@ -133,8 +149,9 @@ class Scales:
         magnitudes = self.o.abs()
         if not self.all_usable:
             magnitudes = torch.where(self.usable, magnitudes, torch.nan)
-        rows = _medians(magnitudes, complete=self.all_usable) / _MEDIAN_TO_SIGMA
-        return _not_too_small(rows, complete=self.all_usable and self.layout.columns > 0)
+        rows = medians(magnitudes, complete=self.all_usable) / _MEDIAN_TO_SIGMA
+        complete = self.all_usable and self.layout.columns > 0
+        return _not_too_small(rows, complete=complete).clamp_min(self.smallest)
 
     def _family(self, name: str, squares: torch.Tensor) -> _Family:
         if self.all_usable:
@@ -144,10 +161,12 @@ class Scales:
             all_count = False
         sums = group_sums(squares, name, self.layout)
         if all_count:
-            return _Family(sizes, _not_too_small((sums / sizes).sqrt(), complete=True), True)
+            rms = _not_too_small((sums / sizes).sqrt(), complete=True)
+            return _Family(sizes, rms.clamp_min(self.smallest), True)
         counted = sizes >= SMALLEST_GROUP
         scales = torch.where(counted, (sums / sizes).sqrt(), torch.nan)
-        return _Family(torch.where(counted, sizes, 0.0), _not_too_small(scales), False)
+        scales = _not_too_small(scales).clamp_min(self.smallest)
+        return _Family(torch.where(counted, sizes, 0.0), scales, False)
 
     def _find_range(self) -> tuple[dict[str, bool], bool]:
         """Which divisors have no zeros, and whether float32 has room for squares of errors; asked
@@ -267,7 +286,7 @@ def _whole_sizes(name: str, layout: Layout, device: torch.device) -> tuple[torch
 
 def _not_too_small(scales: torch.Tensor, *, complete: bool = False) -> torch.Tensor:
     """At least a share of their median; 0 for NaN. `complete`: there is none."""
-    smallest = SMALLEST_SCALE * _medians(scales, complete=complete)[..., None]
+    smallest = SMALLEST_SCALE * medians(scales, complete=complete)[..., None]
     if not complete:
         scales, smallest = scales.nan_to_num(0.0), smallest.nan_to_num(0.0, posinf=torch.inf)
     return torch.maximum(scales, smallest)
@@ -295,7 +314,7 @@ def _largest(values: torch.Tensor) -> torch.Tensor:
     return values.amax(-1)
 
 
-def _medians(values: torch.Tensor, *, complete: bool = False) -> torch.Tensor:
+def medians(values: torch.Tensor, *, complete: bool = False) -> torch.Tensor:
     """Of each row without its NaNs, the mean of the two middle ones; NaN for none. `complete`:
     there are no NaNs."""
     length = values.shape[-1]

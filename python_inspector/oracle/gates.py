@@ -179,10 +179,7 @@ class Gates:
 
     def oracle(self) -> torch.Tensor:
         """o in the shape of the output."""
-        layout = self.scales.layout
-        moved = [self.r.shape[axis] for axis in layout.order]
-        back = [layout.order.index(axis) for axis in range(len(layout.order))]
-        return self.scales.o.reshape(moved).permute(back)
+        return self.scales.layout.restored(self.scales.o, self.r.shape)
 
     def _errors(self, y: torch.Tensor) -> _Errors:
         finite = torch.where(y.isfinite(), y.double(), self.oracle().expand(y.shape))

@@ -10,6 +10,7 @@ import torch
 
 from .following import LEAST, NARROW, Way, family_of
 from .gates import UNITS, Gates
+from .ill_conditioned import of_the_rest, without
 from .members import Member, members_of
 from .planting import (
     MOST_BUGS,
@@ -72,13 +73,18 @@ def judgement(
     for name, output in floating.items():
         stack = simulated.stacks[name]
         kinds = 1 + simulated.truncates
-        spread, *truncated = simulated.spreads.get(name) or spreads_of_kinds(
-            output.against, stack, kinds=kinds
-        )
+        entries, ill = simulated.spreads.get(name), simulated.ill.get(name)
+        if not entries:
+            entries = spreads_of_kinds(output.against, stack, kinds=kinds)
+            entries, ill = of_the_rest(output.against, stack, entries)
+        elif ill is not None:
+            output.against.scales = without(output.against.scales, ill)
+        if not bool(output.against.scales.usable.any()):
+            continue  # nothing is decidable
+        spread, *truncated = entries
+        valid = output.valid if ill is None else _both(output.valid, ~ill)
         narrow = truncated[0] if truncated else None
-        result.gates[name] = Gates(
-            output.against.scales, output.r, stack[0], spread, output.valid, narrow
-        )
+        result.gates[name] = Gates(output.against.scales, output.r, stack[0], spread, valid, narrow)
     listing = listing_of(again, seed, rounded) if members or bugs else Listing()
     if members and listing.work <= WORK // RUNS_FOR_MEMBERS:
         result.members = members_of(again, outputs, models, result.gates, seed, runs, rounded)
@@ -92,6 +98,10 @@ def judgement(
         result.bugs = plant(again, outputs, result.gates, seed, planted, free, undecided)
         result.bugs.listed = len(listing.bugs)
     return result
+
+
+def _both(valid: torch.Tensor | None, others: torch.Tensor) -> torch.Tensor:
+    return others if valid is None else valid & others
 
 
 def _set_family(

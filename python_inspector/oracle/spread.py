@@ -51,6 +51,8 @@ class Simulated:
     truncates: bool = False
     spreads: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """By output the spread entry of each kind of kernels, where they are known already."""
+    ill: dict[str, torch.Tensor] = field(default_factory=dict)
+    """By output its ill-conditioned rows, which these entries are without."""
 
     def models(self, spreads: Mapping[str, Sequence[Mapping[str, Any]]]) -> Simulated:
         """What is left to know once there are spread entries: the rounded models, which need a
@@ -174,11 +176,16 @@ class Judged:
 
 
 def judged(
-    o: torch.Tensor, axes: Sequence[str], valid: torch.Tensor | None, tokens: list[int] | None
+    o: torch.Tensor,
+    axes: Sequence[str],
+    valid: torch.Tensor | None,
+    tokens: list[int] | None,
+    storage: torch.dtype,
 ) -> Judged:
     """`o` as stored, of the chosen `tokens` only where there are some."""
     layout = layout_of(o.shape, axes, tokens)
-    return Judged(layout, Scales(layout, o, None if valid is None else valid.expand(o.shape)))
+    mask = None if valid is None else valid.expand(o.shape)
+    return Judged(layout, Scales(layout, o, mask, storage=storage))
 
 
 def sketch_of_rows(
@@ -238,7 +245,8 @@ def spreads_of(
 ) -> list[list[dict[str, Any]]]:
     """The spread entries of n outputs of one shape: `oracles` [n, *shape], as stored, `samples`
     [n, 1 + kinds * runs, *shape], each one's m first, `valid` [n, *shape]."""
-    scales = Scales(layout_of(oracles.shape[1:], axes), oracles, valid)
+    layout = layout_of(oracles.shape[1:], axes)
+    scales = Scales(layout, oracles, valid, storage=samples.dtype)
     return _entries(_judged(scales, samples[:, :1], samples[:, 1:]), kinds)
 
 

@@ -52,7 +52,7 @@ def judgement_of(
         valid = block.valid.get(name)
         mask = None if valid is None else aligned(valid, axes)
         stored = r.double() + (o.double() - r.double()).float().double()
-        floating[name] = Output(r, judged(stored, axes, mask, None), mask)
+        floating[name] = Output(r, judged(stored, axes, mask, None, r.dtype), mask)
     rounded, fixed = rounded_of(reruns)
     return judgement(
         again,

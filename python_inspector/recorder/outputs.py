@@ -112,9 +112,15 @@ class OutputStore:
         if simulated is not None:
             recorded = _recorded_oracle(r, oracle, off)
 
+            def set_aside(rows: torch.Tensor) -> None:
+                simulated.ill[name] = rows
+                output.set_aside(self._writer.tensor(rows.contiguous()))
+
             def spread(stack: torch.Tensor, kinds: int) -> Sequence[dict[str, Any]]:
                 known = simulated.spreads.get(name)
-                return known or self.spreads.of(recorded, axes, mask, stack, kinds)
+                if known and name in simulated.ill:
+                    set_aside(simulated.ill[name])
+                return known or self.spreads.of(recorded, axes, mask, stack, kinds, set_aside)
 
             output.simulated = self._simulated(name, values, m, simulated, spread)
         return output
@@ -146,7 +152,7 @@ class OutputStore:
         )
         simulated = self._usable(where, name, named[0], reruns.simulated)
         if simulated is not None:
-            against = judged(_recorded_oracle(r, o, result.delta), axes, None, tokens)
+            against = judged(_recorded_oracle(r, o, result.delta), axes, None, tokens, r.dtype)
             against.sketch = sketch_of_rows(axes, named[0].shape, whole.oracle, whole.rms)
 
             def chosen(stack: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ filled in then, and the checkpoints that have them are finished.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from ..format.host_copy import is_host
 from ..format.recording import Later
 from ..models.accelerator import give_back
+from ..oracle.ill_conditioned import may_be_ill, of_the_rest
 from ..oracle.spread import judged, spreads_of, spreads_of_kinds
 
 MOST = 1 << 10
@@ -41,6 +42,11 @@ class _Output:
     """[1 + kinds * runs, *shape], the rounded model first."""
     into: list[Later]
     """One for each kind of samples."""
+    set_aside: SetAside | None
+
+
+SetAside = Callable[[torch.Tensor], None]
+"""Is told which elements lie in ill-conditioned rows, where there are some."""
 
 
 class Spreads:
@@ -60,11 +66,12 @@ class Spreads:
         valid: torch.Tensor | None,
         samples: torch.Tensor,
         kinds: int,
+        set_aside: SetAside | None = None,
     ) -> list[Later]:
         """The spread entry of an output that is stored whole, for each kind of its samples; empty
         until there are enough."""
         mask = None if valid is None else valid.expand(oracle.shape).clone()  # the run goes on
-        output = _Output(oracle, mask, samples, [Later() for _ in range(kinds)])
+        output = _Output(oracle, mask, samples, [Later() for _ in range(kinds)], set_aside)
         kind = (samples.dtype, oracle.device, len(samples), kinds, valid is None)
         self._waiting.setdefault((axes, oracle.shape, kind), []).append(output)
         self._since = self._since if self._count else time.monotonic()
@@ -109,8 +116,8 @@ def _fill(axes: tuple[str, ...], outputs: list[_Output]) -> None:
     first = outputs[0]
     kinds = len(first.into)
     if len(outputs) == 1:  # which may be too large for a copy
-        against = judged(first.oracle, axes, first.valid, None)
-        _into(first, spreads_of_kinds(against, first.samples, kinds=kinds))
+        against = judged(first.oracle, axes, first.valid, None, first.samples.dtype)
+        _into(axes, first, spreads_of_kinds(against, first.samples, kinds=kinds))
         return
     oracles = torch.stack([output.oracle for output in outputs])
     samples = torch.stack([output.samples for output in outputs])
@@ -118,10 +125,16 @@ def _fill(axes: tuple[str, ...], outputs: list[_Output]) -> None:
     valid = torch.stack(masks) if masks else None
     entries = spreads_of(axes, oracles, samples, valid, kinds=kinds)
     for output, of_kinds in zip(outputs, entries, strict=True):
-        _into(output, of_kinds)
+        _into(axes, output, of_kinds)
 
 
-def _into(output: _Output, entries: Sequence[dict[str, Any]]) -> None:
+def _into(axes: tuple[str, ...], output: _Output, entries: list[dict[str, Any]]) -> None:
+    """What decides of an output whose rows are partly ill conditioned is the rest of it."""
+    if may_be_ill(entries):
+        against = judged(output.oracle, axes, output.valid, None, output.samples.dtype)
+        entries, rows = of_the_rest(against, output.samples, entries)
+        if rows is not None and output.set_aside is not None:
+            output.set_aside(rows)
     for later, entry in zip(output.into, entries, strict=True):
         later.fill(entry)
 

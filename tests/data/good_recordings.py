@@ -73,7 +73,7 @@ def write_simulated(out: Path) -> None:
         a = normed.float()
         total = output_of(writer, a + 0.1, a.double() + 0.1)
         samples = (a + 0.1).expand(3, *a.shape)
-        scales = judged((a + 0.1).double(), HIDDEN, None, None)
+        scales = judged((a + 0.1).double(), HIDDEN, None, None, a.dtype)
         total.simulated = SimulatedRef(spread_of(scales, samples), narrow=False)
         writer.contract(
             "float32", Contract("f32", "f32", {"bits": 24, "rounding": "nearest"}, "eager")
@@ -102,7 +102,7 @@ def _add_samples(writer: RecordingWriter, output: OutputRef, r: torch.Tensor) ->
     samples = m.reshape(r.shape).expand(4, *r.shape).clone()
     samples[1, 0, 1, :2] *= 1.01
     valid = torch.tensor([[False, True, True]])[..., None]
-    figures = spread_of(judged(r.double(), HIDDEN, valid, None), samples)
+    figures = spread_of(judged(r.double(), HIDDEN, valid, None, r.dtype), samples)
     keys = (writer.tensor(at), writer.tensor(m[at]))
     output.simulated = SimulatedRef(figures, narrow=True, model=keys, truncated=dict(figures))
     output.unstable = 1e-3

@@ -2,6 +2,8 @@
 // kernels do, and a block that does not make o is told before anything else.
 #include "harness/judge/limit_basis.h"
 
+#include <algorithm>
+
 #include "harness/judge/spread_limit.h"
 #include "tests/catch.h"
 #include "tests/harness/judge_support.h"
@@ -71,9 +73,11 @@ TEST_CASE("simulated kernels that err as much acquit a reference and a device", 
   }
 }
 
-TEST_CASE("what correct kernels cannot decide is blind, not failed", "[basis]") {
-  OutputCase c = off_by(0.4, 30);
+TEST_CASE("what correct kernels cannot decide is blind, neither failed nor passed", "[basis]") {
+  OutputCase c = off_by(0.4, 0);
   c.spread = spread_of_error(0.4, 0.1);
+  CHECK(judge(c).status == Status::blind);
+  c.y = off_by(0, 30).y;
   const OutputVerdict v = judge(c);
   CHECK(v.status == Status::blind);
   CHECK(v.reason.find("ill conditioned") == 0);
@@ -81,6 +85,69 @@ TEST_CASE("what correct kernels cannot decide is blind, not failed", "[basis]") 
     c.y.data<float>()[7] = std::numeric_limits<float>::quiet_NaN();
     CHECK(judge(c).status == Status::fail);
   }
+}
+
+TEST_CASE("rows that correct kernels do not agree on are set aside", "[basis]") {
+  constexpr size_t kRow = 5, kColumns = 32;
+  const std::vector<double> o = Random(3).normals(512);
+  const auto made_of = [&](double in_row, double elsewhere) {
+    std::vector<double> y = o;
+    for (size_t i = 0; i < y.size(); ++i) y[i] *= i / kColumns == kRow ? in_row : elsewhere;
+    return rounded(DType::f32, y);
+  };
+  const auto judged = [&](double in_row, double elsewhere, bool simulated = true) {
+    OutputCase c = case_of(made(DType::f32), made_of(in_row, elsewhere), made_of(0, 1), o);
+    if (simulated) {
+      c.simulate = [&](int count) {
+        const Tensor zero = tensor_of(DType::f32, {16, 32}, made_of(0, 1));
+        return std::vector<Tensor>(static_cast<size_t>(count), zero);
+      };
+    }
+    return judge(c);
+  };
+  for (const double anything : {0.0, 1.0, 7.0}) {
+    const OutputVerdict v = judged(anything, 1);
+    CHECK(v.status == Status::pass);
+    CHECK(v.ill_conditioned.find("1 of 16 rows are ill conditioned") == 0);
+    CHECK(v.ill_conditioned.find("set aside: token 5") != std::string::npos);
+    CHECK(judged(anything, 1.0001).status == Status::fail);
+  }
+  CHECK(judged(7, 1, false).status == Status::fail);
+  CHECK(judged(0, 1, false).ill_conditioned.empty());
+}
+
+TEST_CASE("an output of ill-conditioned rows alone is blind, and so is its checkpoint", "[basis]") {
+  OutputCase c = off_by(0, 0);
+  c.ill_conditioned = host_tensor(DType::boolean, c.y.shape());
+  std::fill_n(c.ill_conditioned.data<uint8_t>(), 512, uint8_t{1});
+  const OutputVerdict v = judge(c);
+  CHECK(v.status == Status::blind);
+  CHECK(v.reason.find("16 of 16 rows are ill conditioned") == 0);
+  CHECK(combine({judge(off_by(0, 0)), v}).status == Status::blind);
+  c.y.data<float>()[7] = std::numeric_limits<float>::quiet_NaN();
+  CHECK(judge(c).status == Status::fail);
+}
+
+TEST_CASE("denormal results are measured in their steps", "[basis]") {
+  std::vector<double> o = Random(3).normals(512);
+  for (double& value : o) value *= 0x1p-134;
+  const auto judged = [&](const std::vector<double>& y) {
+    OutputCase c = case_of(made(DType::f32), y, rounded(DType::f32, o), o);
+    c.delta = {};
+    c.oracle = tensor_of(DType::f64, {16, 32}, o);
+    return judge(c);
+  };
+  CHECK(judged(rounded(DType::f32, o)).status == Status::pass);
+  std::vector<double> wrong = o;
+  for (double& value : wrong) value *= 1.1;
+  CHECK(judged(rounded(DType::f32, wrong)).status == Status::fail);
+  o[7] = 1;
+  std::vector<double> flushed = rounded(DType::f32, o);
+  for (double& value : flushed) value = std::fabs(value) < 0x1p-126 ? 0 : value;
+  const OutputVerdict v = judged(flushed);
+  CHECK(v.status == Status::fail);
+  CHECK(v.reason.find("it flushes denormals to zero: y is 0 in all 511 places") !=
+        std::string::npos);
 }
 
 TEST_CASE("our own simulations count where the recording has none", "[basis]") {

@@ -220,10 +220,10 @@ TEST_CASE("zero, empty and single outputs", "[statistics]") {
   Case zero = make({8}, {"channel"}, std::vector<double>(8, 0));
   CHECK(zero.result().tensor == 0);
   CHECK(zero.result().element == 0);
-  zero.y[2] = 1e-300;
-  CHECK(zero.result().element == kInf);
+  zero.y[2] = 0x1p-149;  // a step of denormals, of which errors are never more than that
+  CHECK(zero.result().element == 0x1p-23);
   zero.y[2] = 1;
-  CHECK(zero.result().tensor == kInf);
+  CHECK(zero.result().tensor > 0x1p120);
   Case empty = make({0, 4}, {"token", "channel"}, {});
   CHECK(empty.result().tensor == 0);
   CHECK(empty.informative().values.size() > 10);

@@ -71,7 +71,8 @@ class Judged:
         return (r * off).to(r.dtype)
 
     def scales(self, output: dict[str, Any]) -> Scales:
-        o = self.read(output["tensor"]).double()
+        r = self.read(output["tensor"])
+        o = r.double()
         if output["delta"] is not None:
             o = o + self.read(output["delta"]).double()
         valid = None
@@ -79,7 +80,7 @@ class Judged:
             mask = self.read(output["valid"]["tensor"])
             valid = broadcast_valid(mask, output["valid"], output).expand(o.shape)
         tokens = self.read(output["rows"]["tensor"]).tolist() if "rows" in output else None
-        return Scales(layout_of(o.shape, output["axes"], tokens), o, valid)
+        return Scales(layout_of(o.shape, output["axes"], tokens), o, valid, storage=r.dtype)
 
     def figures(self, where: str, output: dict[str, Any]) -> dict[str, float]:
         scales, every = self.scales(output), self.y[where][None]
@@ -157,7 +158,7 @@ def test_differing_bits_are_counted_as_the_harness_counts_them(tmp_path: Path) -
 
 def test_signs_of_zero_and_not_a_numbers_are_no_difference() -> None:
     o = torch.ones(1, 2, 8)
-    scales = Scales(layout_of(o.shape, ("batch", "token", "channel")), o)
+    scales = Scales(layout_of(o.shape, ("batch", "token", "channel")), o, storage=torch.float32)
     m = o.bfloat16()
     m[0, 0, :2] = torch.tensor([0.0, torch.nan])
     y = m.clone()
@@ -169,7 +170,7 @@ def test_signs_of_zero_and_not_a_numbers_are_no_difference() -> None:
 
 def test_a_not_a_number_beats_every_other_error() -> None:
     o = torch.randn(2, 9, 16, generator=torch.Generator().manual_seed(1))
-    scales = Scales(layout_of(o.shape, ("batch", "token", "channel")), o)
+    scales = Scales(layout_of(o.shape, ("batch", "token", "channel")), o, storage=torch.float32)
     y = torch.stack([o, o])
     y[1, 0, 0, 0] = torch.nan
     figures = scales.statistics(y)
@@ -200,7 +201,7 @@ def test_an_accelerator_finds_the_same_in_fewer_passes(
     off = 1 + 2e-3 * torch.randn(2, 5, *shape, generator=generator)
     y = (o[:, None] * off).to(dtype)
     y[1, 2].view(-1)[7] = torch.nan
-    scales = Scales(layout_of(shape, axes), o)
+    scales = Scales(layout_of(shape, axes), o, storage=torch.float32)
     expected = scales.statistics(y)
     monkeypatch.setattr(fused_statistics, "is_host", lambda device: False)
     monkeypatch.setattr(Scales, "statistics", None)  # the other way
@@ -219,7 +220,7 @@ def test_what_float32_has_no_room_for_is_found_in_float64(
 ) -> None:
     o = torch.randn(2, 9, 16, generator=torch.Generator().manual_seed(1)).double()
     o *= scale
-    scales = Scales(layout_of(o.shape, ("batch", "token", "channel")), o)
+    scales = Scales(layout_of(o.shape, ("batch", "token", "channel")), o, storage=torch.float32)
     y = o[None] * (1 + 1e-3 * torch.ones(3, 1, 1, 1))
     expected = scales.statistics(y)
     monkeypatch.setattr(fused_statistics, "is_host", lambda device: False)

@@ -188,6 +188,8 @@ def test_every_key_of_a_checkpoint_can_be_another(tmp_path: Path) -> None:
             assert not [text for _, text in strings(other) if text in keys]
             assert with_keys_of(other, lambda key: key.removeprefix("other ")) == checkpoint
     assert fields >= FIELDS
+    ill = {"inputs": {}, "weights": {}, "outputs": {"out": {"ill_conditioned": "t1"}}}
+    assert "other t1" in str(with_keys_of(ill, lambda key: f"other {key}"))
 
 
 def with_large_payloads(monkeypatch: pytest.MonkeyPatch) -> None:

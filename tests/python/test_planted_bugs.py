@@ -51,7 +51,7 @@ def judged_call(
         floating = {}
         for name, (r, axes) in outputs(function(*args), lambda x: x).items():
             if r.is_floating_point():
-                floating[name] = Output(r, judged(oracle[name][0], axes, None, None))
+                floating[name] = Output(r, judged(oracle[name][0], axes, None, None, r.dtype))
         found = judgement(again, outputs, simulated, floating, args, "test#0", bugs=bugs)
     return again, found, simulated
 

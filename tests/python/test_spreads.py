@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from python_inspector.format.recording import Later
+from python_inspector.oracle.ill_conditioned import of_the_rest
 from python_inspector.oracle.spread import judged, spread_of
 from python_inspector.recorder import spreads
 from python_inspector.recorder.spreads import Spreads
@@ -37,7 +38,9 @@ def an_output(
 
 def alone(output: Output) -> dict[str, Any]:
     oracle, axes, valid, samples = output
-    return spread_of(judged(oracle, axes, valid, None), samples)
+    against = judged(oracle, axes, valid, None, samples.dtype)
+    (entry,), _ = of_the_rest(against, samples, [spread_of(against, samples)])
+    return entry
 
 
 def many() -> list[Output]:
@@ -68,7 +71,7 @@ def test_many_at_once_are_what_each_is_alone(room: int, monkeypatch: pytest.Monk
 
 def test_samples_of_two_kinds_have_figures_of_their_own() -> None:
     oracle, axes, valid, samples = an_output(1)
-    other = samples * 1.5
+    other = samples * 1.05
     both, waiting = torch.cat([samples, other[1:]]), Spreads()
     for like_it in range(2):  # alone, and with another one
         waiting = Spreads()

@@ -1,0 +1,150 @@
+#include "harness/judge/ill_conditioned.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "harness/judge/distribution.h"
+#include "harness/judge/limits.h"
+#include "harness/judge/median.h"
+#include "harness/judge/sums.h"
+#include "kernels/error.h"
+
+namespace plumb::harness {
+namespace {
+
+// What the errors of a row are measured in.
+struct RowSize {
+  int64_t n = 0;  // usable elements
+  double rms = 0;
+};
+
+// Of rows too short to be groups the median row's size is the least: cancellation leaves one of
+// their few elements small, and no error large.
+std::vector<RowSize> row_sizes(const ReferenceScales& scales) {
+  const auto rows = static_cast<size_t>(scales.layout.rows);
+  const auto columns = static_cast<size_t>(scales.layout.columns);
+  std::vector<RowSize> out(rows);
+  std::vector<double> known;
+  for (size_t row = 0; row < rows; ++row) {
+    double energy = 0;
+    for (size_t i = row * columns; i < (row + 1) * columns; ++i) {
+      if (!scales.usable[i]) continue;
+      ++out[row].n;
+      energy += scales.o[i] * scales.o[i];
+    }
+    if (out[row].n == 0) continue;
+    out[row].rms = std::sqrt(energy / static_cast<double>(out[row].n));
+    known.push_back(out[row].rms);
+  }
+  std::sort(known.begin(), known.end());
+  const size_t n = known.size();
+  const double middle = n == 0 ? 0 : (known[(n - 1) / 2] + known[n / 2]) / 2;
+  for (RowSize& row : out) {
+    const double share = row.n >= kLimits.smallest_group ? kLimits.smallest_scale : 1;
+    row.rms = std::max({row.rms, share * middle, scales.smallest_normal});
+  }
+  return out;
+}
+
+// Of one row; where y overflows as o's rounded value does it is not off.
+double row_error(const std::vector<double>& y, const ReferenceScales& scales, size_t row,
+                 const RowSize& size) {
+  const auto columns = static_cast<size_t>(scales.layout.columns);
+  double energy = 0;
+  for (size_t i = row * columns; i < (row + 1) * columns; ++i) {
+    if (!scales.usable[i]) continue;
+    const double o = scales.o[i];
+    if (!std::isfinite(y[i]) && y[i] == round_quickly(scales.storage, o)) continue;
+    energy += (y[i] - o) * (y[i] - o);
+  }
+  return quotient(std::sqrt(energy / static_cast<double>(std::max<int64_t>(size.n, 1))), size.rms);
+}
+
+// 1 for the rows that these kernels are too far off in, on average.
+std::vector<uint8_t> ill_rows(const std::vector<Tensor>& kernels, const ReferenceScales& scales) {
+  const std::vector<RowSize> sizes = row_sizes(scales);
+  std::vector<double> errors(sizes.size(), 0);
+  for (const Tensor& kernel : kernels) {
+    const std::vector<double> y = to_matrix(kernel, scales.layout);
+    for (size_t row = 0; row < sizes.size(); ++row) {
+      errors[row] += row_error(y, scales, row, sizes[row]) / static_cast<double>(kernels.size());
+    }
+  }
+  std::vector<uint8_t> out(sizes.size());
+  for (size_t row = 0; row < sizes.size(); ++row) {
+    out[row] = sizes[row].n > 0 && !(errors[row] <= kLimits.ill_conditioned);
+  }
+  return out;
+}
+
+// All rows as one column, by which they are named.
+Layout layout_of_rows(const Layout& layout) {
+  std::vector<std::string> axes;
+  std::vector<int64_t> extents;
+  for (const int axis : {layout.batch_axis, layout.token_axis}) {
+    if (axis < 0) continue;
+    axes.push_back(layout.axes[static_cast<size_t>(axis)]);
+    extents.push_back(layout.shape[axis]);
+  }
+  return layout_of(Shape(extents), axes);
+}
+
+}  // namespace
+
+bool may_be_ill(const Statistics& reference, const ReferenceScales& scales) {
+  double largest = reference.element;  // where rows are too short to be groups
+  for (size_t k = 0; k < reference.families.size(); ++k) {
+    const bool rows = reference.families[k].family == "token" && scales.families[k].counted > 0;
+    if (rows) largest = reference.families[k].value;
+  }
+  return !(largest <= kLimits.ill_conditioned);
+}
+
+std::optional<OutputCase> without_ill_rows(const OutputCase& output, const CaseArrays& arrays,
+                                           const ReferenceScales& scales) {
+  if (!output.simulate) return {};
+  const std::vector<Tensor> kernels = output.simulate(static_cast<int>(kLimits.spread_runs));
+  if (kernels.empty()) return {};
+  const std::vector<uint8_t> rows = ill_rows(kernels, scales);
+  if (std::find(rows.begin(), rows.end(), 1) == rows.end()) return {};
+  OutputCase out = output;
+  out.ill_conditioned = host_tensor(DType::boolean, output.y.shape());
+  const std::vector<int64_t> flat = flat_positions(arrays.layout);
+  for (size_t i = 0; i < flat.size(); ++i) {
+    const size_t row = i / static_cast<size_t>(arrays.layout.columns);
+    out.ill_conditioned.data<uint8_t>()[flat[i]] = rows[row];
+  }
+  out.spread.reset();
+  out.bits.reset();
+  return out;
+}
+
+std::string words_of_ill_rows(const OutputCase& output, const CaseArrays& arrays) {
+  constexpr int64_t kMostNamed = 4;
+  if (!output.ill_conditioned.defined()) return {};
+  const Layout& layout = arrays.layout;
+  const std::vector<uint8_t> ill = to_mask(output.ill_conditioned, output.axes, layout);
+  const auto columns = static_cast<size_t>(layout.columns);
+  const Layout of_rows = layout_of_rows(layout);
+  std::string places;
+  int64_t count = 0;
+  for (size_t row = 0; row < static_cast<size_t>(layout.rows); ++row) {
+    const auto begin = ill.begin() + static_cast<std::ptrdiff_t>(row * columns);
+    if (std::find(begin, begin + static_cast<std::ptrdiff_t>(columns), 1) ==
+        begin + static_cast<std::ptrdiff_t>(columns)) {
+      continue;
+    }
+    if (count++ < kMostNamed) {
+      places += (places.empty() ? "" : "; ") + element_name(of_rows, static_cast<int64_t>(row));
+    }
+  }
+  if (count == 0) return {};
+  std::string out = text(count, " of ", layout.rows, layout.rows == 1 ? " row is" : " rows are",
+                         " ill conditioned (correct kernels differ from the oracle by more than ",
+                         kLimits.ill_conditioned, " of its size) and set aside");
+  if (layout.rows > 1 && count < layout.rows) out += ": " + places;
+  return out + (count > kMostNamed && count < layout.rows ? "; ..." : "");
+}
+
+}  // namespace plumb::harness
