@@ -8,7 +8,7 @@
 namespace plumb::harness {
 
 struct Float64Agreement {
-  double share = 0;  // the largest |y - o|, as a share of 1e-12 max|o| + 2^-24 |delta|
+  double share = 0;  // the largest |y - o|, as a share of 1e-12 max|o| + max(2^-24 |delta|, 2^-150)
   int64_t at = -1;   // position of that element
 };
 

@@ -42,7 +42,7 @@ struct OutputVerdict {
 //   structure; classes; padding (invalid elements finite);
 //   float64 block: ours makes o of the recorded operands, as the float64 rule below says;
 //   bitwise contracts and integers: bits (y = round(o));
-//   y in f64: float64 agreement, |y - o| <= 1e-12 max|o| + 2^-24 |delta|;
+//   y in f64: float64 agreement, |y - o| <= 1e-12 max|o| + max(2^-24 |delta|, 2^-150);
 //   others: the gates of limits.h, then conformance.
 // A reference that is itself beyond what its rounded model, a floor or simulated correct kernels
 // allow is suspect, and limits come from those.

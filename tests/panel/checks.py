@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             said["wrongly"] += wrong
             if wrong:
                 print(f"{suite}: {trial.name}: {status}", flush=True)
-        wrongly, judged = said.pop("wrongly"), sum(said.values()) - said["wrongly"]
+        wrongly, judged = said.pop("wrongly", 0), sum(said.values())
         found = found or wrongly > 0
         kinds = ", ".join(f"{n} {status}" for status, n in sorted(said.items()))
         lines.append(f"{suite:22} {judged:6} judged, {wrongly:4} wrongly: {kinds}")

@@ -87,9 +87,7 @@ def _norms() -> Iterator[Wrong]:
         "no bias": lambda x, w, b: layer_norm_like(x, w, torch.zeros_like(b)),
         "2 % high": lambda x, w, b: layer_norm_like(x, w, b) * 1.02,
         "mean added": lambda x, w, b: layer_norm_like(x, w, b) + x.mean(-1, keepdim=True),
-        "unbiased variance": lambda x, w, b: (
-            (x.float() - x.float().mean(-1, True)) / (x.float().var(-1, True) + 1e-5).sqrt()
-            * w.float() + b.float()).to(x.dtype),
+        "unbiased variance": lambda x, w, b: layer_norm_like(x, w * (69 / 70) ** 0.5, b),
     }  # fmt: skip
     for name, kernel in kernels.items():
         yield Wrong(f"layer_norm: {name}", kernel, layer_norm_like, shapes)
