@@ -27,7 +27,7 @@ class Plumbline:
         self._pages = pages
 
     def check(self, function: Any, like: Any, inputs: Any, **options: Any) -> Verdict:
-        """python_inspector.check(): AssertionError where the function is wrong."""
+        """plumbline.check(): AssertionError where the function is wrong."""
         from .checking import check
 
         try:
@@ -39,7 +39,7 @@ class Plumbline:
         return verdict
 
     def verify(self, function: Any, recording: Path | str, **options: Any) -> list[Verdict]:
-        """python_inspector.verify(), and AssertionError where a verdict is no pass.
+        """plumbline.verify(), and AssertionError where a verdict is no pass.
 
         What is blind or unsupported is left out, unless that is all there is.
         """

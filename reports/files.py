@@ -11,6 +11,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+OWN_FOLDER = ".plumbline"
+"""What is kept in somebody's repository."""
+
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:

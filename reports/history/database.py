@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine, NullPool, create_engine, event, make_
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from ..beside import extra
+from ..files import OWN_FOLDER
 from .schema import HistoryError
 
 _PATIENCE_S = 120  # for other writers
@@ -27,6 +28,14 @@ _ADVICE = (
      "`sqlite3 FILE .recover`"),
     ("locked", f"others have been writing for {_PATIENCE_S} s: repeat later"),
 )  # fmt: skip
+
+
+def _make_folder(folder: Path) -> None:
+    """Where a history is kept; git does not see the one that is made in somebody's repository."""
+    is_new = not folder.is_dir()
+    folder.mkdir(parents=True, exist_ok=True)
+    if is_new and folder.name == OWN_FOLDER:
+        (folder / ".gitignore").write_text("*\n")
 
 
 @contextmanager
@@ -55,7 +64,7 @@ def connect(text: str, create: bool) -> Engine:
     if not create and not file.exists():
         raise HistoryError(f"{file}: there is no history yet: reports history add FILE")
     if create:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(file.parent)
     engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": _PATIENCE_S})
     event.listen(engine, "connect", _sqlite_connected)
     event.listen(engine, "begin", _sqlite_begins)

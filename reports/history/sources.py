@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..files import OWN_FOLDER
 from . import baseline
 from .figures import Run
 from .results import read_results
@@ -28,7 +29,7 @@ def repository(folder: Path | None = None) -> Path:
 
 def database() -> str:
     """Where the history is unless --db says: $PLUMB_HISTORY, else a file in the repository."""
-    return os.environ.get(VARIABLE) or str(repository() / ".plumbline" / "history.sqlite")
+    return os.environ.get(VARIABLE) or str(repository() / OWN_FOLDER / "history.sqlite")
 
 
 def read_file(path: Path) -> list[Run]:

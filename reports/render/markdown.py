@@ -13,6 +13,7 @@ from .overview import Cell, FailureGroup, LossGroup
 from .words import overall, percent, plural
 
 MOST = 20  # groups of failures, groups of losses
+OPEN = 4  # of each are seen at once: the summary of a job is one screen
 MOST_ROWS = 200  # of the matrix
 _LONGEST = 300  # characters of a name or a reason
 # What Markdown, or HTML in it, acts on: "@" names people, "#" issues; an underscore within a word
@@ -32,6 +33,20 @@ def fenced(words: str) -> list[str]:
     longest = max((len(run) for run in re.findall("`+", words)), default=0)
     fence = "`" * max(3, longest + 1)
     return [f"{fence}bash", " ".join(words.split("\n")), fence, ""]
+
+
+def _folded(title: str, lines: list[str]) -> list[str]:
+    """Seen by those who open it."""
+    return [f"<details><summary>{title}</summary>", "", *lines, "</details>", ""] if lines else []
+
+
+def _groups(parts: list[list[str]]) -> list[str]:
+    """Those in front, and the others folded."""
+    seen, others = parts[:OPEN], parts[OPEN:MOST]
+    more = [line for part in others for line in part]
+    return [line for part in seen for line in part] + [
+        *_folded(f"{plural(len(others), 'group')} more", more), *_more(len(parts) - MOST, "group"),
+    ]  # fmt: skip
 
 
 def _more(count: int, what: str) -> list[str]:
@@ -77,22 +92,19 @@ def _matrix(runs: list[Run], delta: Delta | None) -> list[str]:
     found = overview.matrix(runs, delta)
     heads = [f"{text(device)} {text(dtype)}" for device, dtype in found.columns]
     lines = [
-        "### Largest share of a limit",
-        "",
         f"| block | {' | '.join(heads)} |",
         "|---|" + "--:|" * len(heads),
     ]
     for block, cells in list(found.rows.items())[:MOST_ROWS]:
         row = [_cell(cells.get(column)) for column in found.columns]
         lines.append(f"| {text(block)} | {' | '.join(row)} |")
-    return [*lines, "", *_more(len(found.rows) - MOST_ROWS, "block")]
+    lines += ["", *_more(len(found.rows) - MOST_ROWS, "block")]
+    return _folded("Largest share of a limit, by block", lines)
 
 
 def _delta(delta: Delta, losses: list[LossGroup]) -> list[str]:
     lines = [f"### Beside {text(delta.name)}", ""]
-    for group in losses[:MOST]:
-        lines += _loss(group)
-    lines += _more(len(losses) - MOST, "group")
+    lines += _groups(list(map(_loss, losses)))
     for trend in delta.losses:
         lines += [f"**▲ {text(trend.device)}**: {text(overall(trend))}", ""]
     counts = [
@@ -133,9 +145,7 @@ def markdown(runs: list[Run], delta: Delta | None) -> str:
         lines += [sentence, ""]
     if failures:
         lines += ["### Failed", ""]
-    for group in failures[:MOST]:
-        lines += _failure(group)
-    lines += _more(len(failures) - MOST, "group")
+    lines += _groups(list(map(_failure, failures)))
     if delta:
         lines += _delta(delta, losses)
     lines += _matrix(runs, delta)

@@ -1,9 +1,8 @@
 """A kernel of one's own against a torch module: `pytest tests/examples/judge_module.py`."""
 
 import numpy as np
+import plumbline
 import torch
-
-import python_inspector
 
 
 def layer_norm(x, weight, bias):
@@ -14,10 +13,10 @@ def layer_norm(x, weight, bias):
 
 def test_layer_norm():
     norm = torch.nn.LayerNorm(64)
-    python_inspector.check(
+    plumbline.check(
         layer_norm,
         like=norm,
-        inputs=python_inspector.draw(shape=(4, 9, 64)),  # eight kinds of hard values
+        inputs=plumbline.draw(shape=(4, 9, 64)),  # eight kinds of hard values
         weights=dict(norm.named_parameters()),
         arrays="numpy",
     )

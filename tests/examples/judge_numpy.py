@@ -1,8 +1,7 @@
 """A kernel of one's own, judged: LLaMA's RMSNorm in NumPy, right and then with one mistake."""
 
 import numpy as np
-
-import python_inspector
+import plumbline
 
 
 def rms_norm(inputs, weights, params):
@@ -16,7 +15,7 @@ def wrong_rms_norm(inputs, weights, params):
 
 
 for kernel in (rms_norm, wrong_rms_norm):
-    verdicts = python_inspector.verify(
+    verdicts = plumbline.verify(
         kernel, "fixtures/llama-a1/whole-f32", block="rms_norm", arrays="numpy"
     )
     passed = sum(verdict.passed for verdict in verdicts)

@@ -1,9 +1,8 @@
 """A kernel of one's own in a test: `pytest tests/examples/judge_pytest.py`."""
 
 import numpy as np
+import plumbline
 import pytest
-
-import python_inspector
 
 
 def rms_norm(inputs, weights, params):
@@ -14,5 +13,5 @@ def rms_norm(inputs, weights, params):
 
 @pytest.mark.parametrize("recording", ["llama-a1/whole-f32", "gemma2-a4/whole-f32"])
 def test_rms_norm(recording):
-    verdicts = python_inspector.verify(rms_norm, recording, block="rms_norm", arrays="numpy")
+    verdicts = plumbline.verify(rms_norm, recording, block="rms_norm", arrays="numpy")
     assert all(v.passed for v in verdicts), "\n".join(map(str, verdicts))

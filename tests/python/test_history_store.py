@@ -324,6 +324,9 @@ def test_a_run_gets_the_commit_that_is_checked_out(
     assert main(["history", "add", files[0]]) == 0
     (root / "file").write_text("2")
     assert main(["history", "add", files[1]]) == 0
+    assert (root / ".plumbline" / ".gitignore").read_text() == "*\n"
+    seen = subprocess.run(["git", "status", "--short"], cwd=root, text=True, capture_output=True)
+    assert ".plumbline" not in seen.stdout, "git sees the history"
     stored = Store(str(root / ".plumbline" / "history.sqlite")).runs()
     assert [(one.commit, one.dirty) for one in stored] == [
         (git("rev-parse", "HEAD"), False), (git("rev-parse", "HEAD"), True),
