@@ -104,9 +104,9 @@ PYTHON_LAYERS = {
     "python_inspector": (
         "version", "aliases", "errors", "usage", "named_code", "interrupts", "needs", "heap",
         "imports", "described", "stretches", "arrays", "compatibility", "format", "models",
-        "oracle", "taps", "recorder", "verdict_html", "verdict", "verdict_frame", "judge_library", "verification",
-        "drawing", "keeping", "explaining", "calling", "checking", "pytest_plugin", "engines",
-        "adapters", "cases",
+        "oracle", "taps", "recorder", "verdict_html", "verdict", "verdict_frame", "judge_library",
+        "verification", "drawing", "keeping", "explaining", "calling", "checking", "pytest_plugin",
+        "engines", "adapters", "cases",
         "__init__", "record_command", "check_command", "cli", "command", "__main__", "plumbline",
     ),
     "reports": (
