@@ -57,6 +57,13 @@ struct PlantedBug {
   std::string at, values;
 };
 
+// The values that are right at open elements of an output of integers or bools: i64 [n] of flat
+// positions, ascending, one for each of the values.
+struct LegalRef {
+  std::string at, values;
+  int64_t distinct = -1;  // the axis along which no two values may be the same; -1: none
+};
+
 // The reference `tensor`, and how far it is from the float64 oracle. `delta` (f32, same shape) is
 // oracle - reference; absent, they are equal. `valid` (bool) has axes among this one's and
 // broadcasts; elements that it calls false are judged only for being finite. Where `sampled` is
@@ -73,7 +80,8 @@ struct OutputRef {
   std::optional<ModelRef> model;
   std::optional<Spread> spread, truncated;
   std::vector<MemberRef> members;          // 16-bit outputs
-  std::optional<std::string> undecidable;  // bool, of choices: where any of them is right
+  std::optional<std::string> undecidable;  // bool, of choices: where others are right, too
+  std::optional<LegalRef> legal;           // which; where it says nothing, that is not known
   // Bool, of floats: rows that correct kernels do not agree on. What the spreads say is of the
   // rest.
   std::optional<std::string> ill_conditioned;

@@ -74,6 +74,25 @@ std::string read_mask(JsonValue field, const TensorInfo& output, bool discrete,
   return read_like(field, DType::boolean, output.shape, header);
 }
 
+LegalRef read_legal(JsonValue field, const TensorInfo& output, const RecordingHeader& header) {
+  field.only({"at", "values", "distinct"});
+  const JsonValue at = field.at("at");
+  const TensorInfo& positions = resolve(at, header);
+  if (positions.dtype != DType::i64 || positions.shape.rank() != 1) {
+    at.fail("is ", at.string(), ", ", name_of(positions.dtype), ' ', positions.shape,
+            ", expected i64 of one dimension");
+  }
+  LegalRef out{std::string(at.string()),
+               read_like(field.at("values"), DType::i64, positions.shape, header)};
+  if (const auto distinct = field.find("distinct")) {
+    out.distinct = distinct->integer();
+    if (out.distinct < 0 || out.distinct >= output.shape.rank()) {
+      distinct->fail("is ", out.distinct, ", expected an axis of ", output.shape);
+    }
+  }
+  return out;
+}
+
 std::vector<PlantedBug> read_bugs(JsonValue bugs, const std::map<std::string, OutputRef>& outputs,
                                   const RecordingHeader& header) {
   std::vector<PlantedBug> out;

@@ -16,6 +16,7 @@ std::vector<MemberRef> read_members(JsonValue members, const TensorInfo& output,
 // The key of a bool tensor of the output's shape, which is of discrete values, or of floats.
 std::string read_mask(JsonValue field, const TensorInfo& output, bool discrete,
                       const RecordingHeader& header);
+LegalRef read_legal(JsonValue field, const TensorInfo& output, const RecordingHeader& header);
 std::vector<PlantedBug> read_bugs(JsonValue bugs, const std::map<std::string, OutputRef>& outputs,
                                   const RecordingHeader& header);
 

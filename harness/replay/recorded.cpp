@@ -8,6 +8,7 @@
 #include "harness/judge/limit_basis.h"
 #include "harness/judge/spread_limit.h"
 #include "harness/judge/verdict.h"
+#include "harness/replay/open_choices.h"
 #include "harness/replay/recorded_bugs.h"
 #include "harness/replay/recorded_case.h"
 #include "kernels/error.h"
@@ -65,13 +66,14 @@ std::optional<Spread> widest_spread(const OutputRef& ref) {
 }
 
 // Whether a rounding to 16 bits feeds a later sum: one that falls otherwise moves all that the sum
-// makes.
+// makes. A fused attention rounds the weights of its own sum.
 bool cascades(const Operations& operations) {
   const auto narrow = std::find_if(operations.begin(), operations.end(),
                                    [](const Operation& it) { return is_narrow(it.stores); });
   return narrow != operations.end() &&
-         std::any_of(narrow + 1, operations.end(),
-                     [](const Operation& it) { return it.terms > 1; });
+         (narrow->op.starts_with("_scaled_dot_product") ||
+          std::any_of(narrow + 1, operations.end(),
+                      [](const Operation& it) { return it.terms > 1; }));
 }
 
 // Values of a row that one factor of it brings over a tie together (alike_in_row), in any input
@@ -84,25 +86,6 @@ int64_t alike_inputs(const Recording& recording, const Checkpoint& checkpoint, c
     most = std::max(most, alike_in_row(x));
   }
   return most;
-}
-
-// False where `undecidable`: any choice is right there.
-Tensor decidable(const Tensor& undecidable, const OutputCase& output) {
-  const Layout layout = layout_of(undecidable.shape(), output.axes);
-  const std::vector<uint8_t> valid = to_mask(output.valid, output.valid_axes, layout);
-  const std::vector<int64_t> flat = flat_positions(layout);
-  const Tensor out = host_tensor(DType::boolean, undecidable.shape());
-  for (size_t i = 0; i < flat.size(); ++i) {
-    out.data<uint8_t>()[flat[i]] = valid[i] && !undecidable.data<uint8_t>()[flat[i]];
-  }
-  return out;
-}
-
-void take_choices(OutputCase& output, const Recording& recording, const OutputRef& ref) {
-  output.exact = true;
-  if (!ref.undecidable) return;
-  output.valid = decidable(recording.read(*ref.undecidable), output);
-  output.valid_axes = output.axes;
 }
 
 OutputCase case_of(const Recording& recording, const Checkpoint& checkpoint,
@@ -273,30 +256,6 @@ std::string follow_bits(const Recording& recording, const Checkpoint& checkpoint
   return words_of(nearest, members, follows);
 }
 
-// How many choices may fall either way, and where.
-void note_choices(const Recording& recording, const Checkpoint& checkpoint,
-                  const OutputCase& output, CheckpointResult& result) {
-  constexpr size_t kMostNamed = 4;
-  const OutputRef& ref = checkpoint.outputs.at(output.name);
-  if (!ref.undecidable) return;
-  const Tensor undecidable = recording.read(*ref.undecidable);
-  const Layout layout = layout_of(undecidable.shape(), output.axes);
-  const std::vector<int64_t> flat = flat_positions(layout);
-  std::vector<std::string> places;
-  for (size_t i = 0; i < flat.size(); ++i) {
-    if (undecidable.data<uint8_t>()[flat[i]]) {
-      places.push_back(element_name(layout, static_cast<int64_t>(i)));
-    }
-  }
-  if (places.empty()) return;
-  std::string words = text("output \"", output.name, "\": ", places.size(), " of ", flat.size(),
-                           " choices are undecidable, any is right:");
-  for (size_t i = 0; i < std::min(places.size(), kMostNamed); ++i) {
-    words += (i ? "; " : " ") + places[i];
-  }
-  result.details.push_back(words + (places.size() > kMostNamed ? "; ..." : ""));
-}
-
 }  // namespace
 
 bool judged_as_recorded(const Checkpoint& checkpoint) { return checkpoint.block == "module"; }
@@ -321,7 +280,8 @@ void judge_recorded(const Recording& recording, const Checkpoint& checkpoint,
     if (!words.empty()) add_diagnosis(result, given.size() > 1 ? name : "", words);
     verdicts.push_back(judge(output));
     note_sample(output, result);
-    note_choices(recording, checkpoint, output, result);
+    note_choices(recording, checkpoint.outputs.at(name), output, result);
+    note_judged(output, verdicts.back(), result);
     cases.push_back(std::move(output));
   }
   if (!result.diagnosis.empty()) result.details.push_back("bits: " + result.diagnosis);

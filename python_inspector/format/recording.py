@@ -183,6 +183,21 @@ class ChainedRef:
 
 
 @dataclass
+class LegalRef:
+    """The values that are right at open elements of an output of integers or bools."""
+
+    at: str
+    """Key of flat positions, ascending, once for each value."""
+    values: str
+    distinct: int | None = None
+    """The axis along which values may not be the same."""
+
+    def to_json(self) -> dict[str, Any]:
+        entry: dict[str, Any] = {"at": self.at, "values": self.values}
+        return entry if self.distinct is None else entry | {"distinct": self.distinct}
+
+
+@dataclass
 class OutputRef:
     """A reference `r`, and how far it is from the float64 oracle `o`.
 
@@ -210,6 +225,8 @@ class OutputRef:
     ill_conditioned: str | None = None
     """Key of the rows that correct kernels do not agree on; of floats only."""
     _entry: Later = field(init=False, default_factory=lambda: Later())
+    legal: LegalRef | None = None
+    """What is right there; without it that is not known, and the elements are not judged."""
 
     def set_aside(self, key: str) -> None:
         """Says which rows are ill conditioned, which may be found out when all else is written."""
@@ -244,6 +261,8 @@ class OutputRef:
             entry["labels"] = list(self.labels)
         if self.ill_conditioned is not None:
             entry["ill_conditioned"] = self.ill_conditioned
+        if self.legal is not None:
+            entry["legal"] = self.legal.to_json()
         return entry if self.sampled is None else entry | self.sampled.to_json()
 
 

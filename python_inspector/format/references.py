@@ -45,7 +45,7 @@ def with_keys_of(checkpoint: Mapping[str, Any], key_of: Callable[[str], str]) ->
 
 _KEYS = ("tensor", "delta", "chained_delta", "undecidable", "ill_conditioned", "at", "values")
 """Fields that hold a key, or null."""
-_WITH_KEYS = ("valid", "model", "rows")
+_WITH_KEYS = ("valid", "model", "rows", "legal")
 """Fields that hold an object with such fields, or null."""
 
 
@@ -81,6 +81,9 @@ def _parts(output: OutputRef) -> Iterator[tuple[str, str]]:
         yield "undecidable", output.undecidable
     if output.ill_conditioned is not None:
         yield "ill_conditioned", output.ill_conditioned
+    if output.legal is not None:
+        yield "legal", output.legal.at
+        yield "legal", output.legal.values
     if (s := output.sampled) is not None:
         for key in (s.tokens, s.reference, s.oracle, s.rms):
             yield "rows and sketch", key

@@ -15,7 +15,7 @@ _NARROW = ("f16", "bf16")
 _DISCRETE = ("i64", "i32", "u8", "bool")
 _MASKS = {"undecidable": True, "ill_conditioned": False}
 """Bools of elements, and whether they are of discrete outputs."""
-_OF_OUTPUTS = ("model", "spread", "truncated", "unstable", "members", "labels", *_MASKS)
+_OF_OUTPUTS = ("model", "spread", "truncated", "unstable", "legal", "members", "labels", *_MASKS)
 
 
 def version_findings(recording: Json) -> Iterator[str]:
@@ -56,6 +56,8 @@ def model_findings(where: str, output: Json, table: Json) -> Iterator[str]:
         yield f"{where}.labels: {len(output['labels'])} for {len(entry['shape'])} axes"
     for field in output.keys() & _MASKS.keys():
         yield from _mask_findings(f"{where}.{field}", output[field], entry, table, _MASKS[field])
+    if "legal" in output:
+        yield from _legal_findings(f"{where}.legal", output, entry, table)
     model = output.get("model")
     if model is None:
         return
@@ -87,6 +89,25 @@ def _mask_findings(
         yield f"{where}: tensor {key} is not in the table"
     elif (entry["dtype"], entry["shape"]) != ("bool", output["shape"]):
         yield f"{where}: {entry['dtype']} {entry['shape']}, expected bool {output['shape']}"
+
+
+def _legal_findings(where: str, output: Json, entry: Json, table: Json) -> Iterator[str]:
+    """Values beside their positions, of an output that has open elements."""
+    if "undecidable" not in output:
+        yield f"{where}: stands without undecidable"
+    legal, lengths = output["legal"], []
+    for name in ("at", "values"):
+        tensor = table.get(legal[name])
+        if tensor is None:
+            yield f"{where}.{name}: tensor {legal[name]} is not in the table"
+        elif tensor["dtype"] != "i64" or len(tensor["shape"]) != 1:
+            yield f"{where}.{name}: {tensor['dtype']} {tensor['shape']}, expected i64 [n]"
+        else:
+            lengths.append(tensor["shape"][0])
+    if len(lengths) == 2 and lengths[0] != lengths[1]:
+        yield f"{where}.values: {lengths[1]} beside at of {lengths[0]}"
+    if legal.get("distinct", 0) >= len(entry["shape"]):
+        yield f"{where}.distinct: {legal['distinct']} is no axis of {entry['shape']}"
 
 
 def _figure_findings(where: str, spread: Json, output: Json, narrow: bool) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from .given import Choice, Follow, selection_axis
+from .orders import MOST, Places, turns
 from .simulation import Operands
 
 TIMES = 4.0
@@ -49,12 +50,26 @@ def any_doubt(choices: Sequence[Choice]) -> bool:
     return any(c.doubtful is not None and bool(c.doubtful.any()) for c in choices)
 
 
-def other_choices(parity: int) -> Follow:
-    """What a run follows that decides the doubtful choices the other way.
+def decide_otherwise(choices: Sequence[Choice], most: int = MOST) -> int:
+    """Works out the other ways in which doubtful choices may be made, `most` of each; how many runs
+    go through all of them."""
+    for choice in choices:
+        if choice.operands is None or choice.doubtful is None or not bool(choice.doubtful.any()):
+            continue
+        name = choice.func._schema.name.partition("::")[2]
+        if name in _ORDERS:
+            choice.others, choice.complete = _other_orders(choice, most)
+        elif name in _COMPARISONS:
+            choice.others = [choice.held[0] ^ choice.doubtful]
+        else:
+            choice.others = [_free(choice)]
+    return max((len(choice.others) for choice in choices), default=0)
 
-    In an order neighbours change places, at even places (`parity` 0) or at odd ones (1), since a
-    place has two neighbours. Where other operands come in, another choice made them: the run is
-    free there.
+
+def other_choices(turn: int) -> Follow:
+    """What a run follows that decides the doubtful choices in another way, the `turn`th.
+
+    Where other operands come in, another choice made them: the run is free there.
     """
 
     def follow(choice: Choice, operands: tuple[Any, Any]) -> tuple[torch.Tensor, ...]:
@@ -63,13 +78,8 @@ def other_choices(parity: int) -> Follow:
         own = tuple(t for t in free if not t.is_floating_point())
         if choice.operands is None:
             return own
-        name = choice.func._schema.name.partition("::")[2]
-        if choice.doubtful is None:
-            other = choice.held[0]
-        elif name in _ORDERS:
-            other = _swapped(choice, parity)
-        else:
-            other = _free(choice) if name not in _COMPARISONS else choice.held[0] ^ choice.doubtful
+        others = choice.others
+        other = others[turn % len(others)] if others else choice.held[0]
         return (_where_unchanged(choice, operands, other, own[0]), *own[1:])
 
     return follow
@@ -147,12 +157,35 @@ def _doubtful_order(choice: Choice, operands: Operands) -> torch.Tensor | None:
         tolerance = _tolerance(off)
     else:
         tolerance = torch.zeros_like(x)
-    order = _order(choice, x)
-    sign = 1.0 if _is_descending(choice) else -1.0
-    v, t = (sign * x).gather(-1, order), tolerance.gather(-1, order)
+    known = choice.tolerance
+    choice.tolerance = tolerance if known is None else torch.maximum(known, tolerance)
+    _, v, t = _ordered(choice)
     least = (v - t)[..., :-1].cummin(-1).values
     most = (v + t)[..., 1:].flip(-1).cummax(-1).values.flip(-1)
     return least <= most
+
+
+def _ordered(choice: Choice) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """All indices in the choice's order, the values that stand there, the first one the largest,
+    and their tolerances."""
+    assert choice.operands is not None and choice.tolerance is not None
+    x = _last(choice.operands[0][0], _axis(choice), 0)
+    order = _order(choice, x)
+    sign = 1.0 if _is_descending(choice) else -1.0
+    return order, (sign * x).gather(-1, order), choice.tolerance.gather(-1, order)
+
+
+def _other_orders(choice: Choice, most: int) -> tuple[list[torch.Tensor], bool]:
+    """Of the form of the choice."""
+    assert choice.doubtful is not None
+    order, v, t = _ordered(choice)
+    axis, held = _axis(choice), choice.held[0]
+    flat = axis is None or held.ndim < choice.operands[0][0].ndim  # type: ignore[index]
+    first = 1 if flat else held.shape[axis or 0]
+    found = turns(order, choice.doubtful, Places.of(v, t), first, most)
+    if flat:
+        return [other[..., 0].reshape(held.shape) for other in found.orders], found.complete
+    return [other.movedim(-1, axis or 0) for other in found.orders], found.complete
 
 
 def _order(choice: Choice, x: torch.Tensor) -> torch.Tensor:
@@ -175,25 +208,6 @@ def _order(choice: Choice, x: torch.Tensor) -> torch.Tensor:
     keep = ~chosen.gather(-1, others)
     others = others[keep].reshape(*others.shape[:-1], -1)
     return torch.cat([held, others], -1)
-
-
-def _swapped(choice: Choice, parity: int) -> torch.Tensor:
-    """The choice with doubtful neighbours at places of this parity exchanged."""
-    assert choice.operands is not None and choice.doubtful is not None
-    axis = _axis(choice)
-    x = _last(choice.operands[0][0], axis, 0)
-    order = _order(choice, x)
-    places = torch.arange(order.shape[-1] - 1, device=order.device) % 2 == parity
-    swap = choice.doubtful & places
-    up = torch.nn.functional.pad(swap, (0, 1))  # takes what stands behind it
-    down = torch.nn.functional.pad(swap, (1, 0))  # takes what stands before it
-    other = torch.where(up, order.roll(-1, -1), torch.where(down, order.roll(1, -1), order))
-    held = choice.held[0]
-    if axis is None:
-        return other[0].reshape(held.shape)
-    if held.ndim < x.ndim:
-        return other[..., 0]
-    return other[..., : held.shape[axis]].movedim(-1, axis)
 
 
 def _axis(choice: Choice) -> int | None:

@@ -26,6 +26,8 @@ UNIT32 = 2.0**-24
 NARROW = (torch.float16, torch.bfloat16)
 NAMES = ("f16", "bf16")
 ONCE = "rounds once, at the output"
+FUSED = "_scaled_dot_product"
+"""What the names of fused attentions begin with."""
 
 Numbers = Sequence[Any]
 """Mean, deviation and largest, as a recording has them."""
@@ -51,9 +53,11 @@ def bits_limit(figures: Numbers) -> float:
 
 
 def cascades(operations: Sequence[dict[str, Any]]) -> bool:
-    """Whether a rounding to 16 bits feeds a later sum."""
+    """Whether a rounding to 16 bits feeds a later sum, or one inside of the same operation: the
+    weights of a fused attention are rounded before they multiply the values."""
     first = next((i for i, e in enumerate(operations) if e["stores"] in NAMES), len(operations))
-    return any(entry.get("terms", 1) > 1 for entry in operations[first + 1 :])
+    inside = any(e["op"].startswith(FUSED) for e in operations[first : first + 1])
+    return inside or any(entry.get("terms", 1) > 1 for entry in operations[first + 1 :])
 
 
 def alike_in_row(x: torch.Tensor) -> int:

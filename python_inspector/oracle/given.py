@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ..compatibility import can_decompose, decomposed
 from .dispatch import DispatchMode
+from .feeding import Feeding
 from .grouped import is_grouped
 from .reads import Reader, Reads, asked, lacks_eps, norm_input
 
@@ -63,6 +64,12 @@ class Choice:
     """What the float64 run would have chosen."""
     doubtful: torch.Tensor | None = None
     """Where correct kernels may choose otherwise; see choices.py for what its elements are."""
+    tolerance: torch.Tensor | None = None
+    """Of an order, how far each value may be off."""
+    others: list[torch.Tensor] = field(default_factory=list)
+    """What else is right, in the form of what is held."""
+    complete: bool = True
+    """There is no other one, element by element."""
 
 
 @dataclass
@@ -130,12 +137,20 @@ class Replay:
     """Hands out what was given, event by event, to one rerun.
 
     `follow` decides what a rerun uses in place of its own choice; by default what is held. `keeps`:
-    the operands of this rerun's choices are kept with them.
+    the operands of this rerun's choices are kept with them. `feeding` notes what they feed.
     """
 
-    def __init__(self, given: Given, follow: Follow | None = None, *, keeps: bool = False) -> None:
+    def __init__(
+        self,
+        given: Given,
+        follow: Follow | None = None,
+        *,
+        keeps: bool = False,
+        feeding: Feeding | None = None,
+    ) -> None:
         self.given = given
         self.keeps = keeps
+        self.feeding = feeding
         self._follow = follow
         self._at = 0
         self._lost = False

@@ -12,6 +12,7 @@ from .following import LEAST, NARROW, Way, family_of
 from .gates import UNITS, Gates
 from .ill_conditioned import of_the_rest, without
 from .members import Member, members_of
+from .open_choices import Open
 from .planting import (
     MOST_BUGS,
     WORK,
@@ -58,7 +59,7 @@ def judgement(
     members: bool = True,
     rounded: Rounded = run_rounded,
     free: Rounded = run_rounded,
-    undecided: Mapping[str, torch.Tensor] | None = None,
+    undecided: Mapping[str, Open] | None = None,
 ) -> Judgement:
     """Members and planted bugs of a call whose outputs are stored whole.
 

@@ -210,6 +210,8 @@ class _Lift(DispatchMode):
                 raise LiftError(f"[lift] {func} produced {tensor.dtype}")
         if replay is not None and is_choice(func, args, kwargs, result):
             return self._chosen(replay, func, args, kwargs, result)
+        if replay is not None and replay.feeding is not None:
+            replay.feeding.computed(func, args, kwargs, result)
         return result
 
     @staticmethod
@@ -222,6 +224,9 @@ class _Lift(DispatchMode):
         held = replay.held(choice, (args, kwargs))
         if replay.keeps:
             choice.operands, choice.free = (args, kwargs), result
+        if replay.feeding is not None:
+            for t in held:
+                replay.feeding.chosen(choice, (args, kwargs), t)
         return follow(func, args, result, held)
 
     def _apply(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 from ..format.axes import Named
 from .bugs import RULES, Bug, Rule, bugs_of
 from .gates import CERTAIN, Gates
+from .open_choices import Open
 from .replay import Again, Runner, run_rounded
 from .simulation import Normals, Simulation
 from .sites import Seen, Walk, place_of_call, under
@@ -157,7 +158,7 @@ def plant(
     seed: str,
     bugs: Sequence[Bug],
     rounded: Rounded = run_rounded,
-    undecided: Mapping[str, torch.Tensor] | None = None,
+    undecided: Mapping[str, Open] | None = None,
 ) -> Plantation:
     """Plants bugs in a call and judges each output by its gates.
 
@@ -197,7 +198,7 @@ def _judged(
     found: Mapping[str, torch.Tensor],
     right: Mapping[str, torch.Tensor],
     gates: Mapping[str, Gates],
-    undecided: Mapping[str, torch.Tensor],
+    undecided: Mapping[str, Open],
 ) -> Planted | None:
     """None where no output differs from the model."""
     shown = []
@@ -215,11 +216,9 @@ def _judged(
     return Planted(bug, shown) if shown else None
 
 
-def is_open(
-    name: str, y: torch.Tensor, m: torch.Tensor, undecided: Mapping[str, torch.Tensor]
-) -> bool:
-    """Whether every choice that differs is one of which any is right."""
-    return name in undecided and bool(((y == m) | undecided[name]).all())
+def is_open(name: str, y: torch.Tensor, m: torch.Tensor, undecided: Mapping[str, Open]) -> bool:
+    """Whether every choice that differs is another one that is right."""
+    return name in undecided and undecided[name].allows(y, m)
 
 
 def same_values(y: torch.Tensor, m: torch.Tensor) -> bool:

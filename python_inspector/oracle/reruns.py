@@ -9,10 +9,11 @@ import torch
 
 from ..format.axes import Named
 from . import products
-from .choices import any_doubt, other_choices, touched
-from .given import Given, GivenError, Replay, UnliftableError
+from .choices import any_doubt
+from .given import Given, Replay, UnliftableError
 from .judgement import Judgement
 from .lift import LiftError
+from .open_choices import Open, open_elements
 from .replay import (
     Again,
     Rerun,
@@ -41,7 +42,7 @@ class Reruns:
     """As the model computes them, once more."""
     judgement: Judgement | None = None
     """Other ways to round, and planted bugs, of a call without a native block."""
-    undecided: dict[str, torch.Tensor] = field(default_factory=dict)
+    undecided: dict[str, Open] = field(default_factory=dict)
     """Of outputs, the elements that depend on a choice which correct kernels may make otherwise."""
     given: Given | None = None
     """What the reruns followed, where they followed the reference."""
@@ -103,7 +104,8 @@ def rerun_anything(
     except Exception as error:
         return result, [*warnings, f"{where} has no rounded model: {_line(error)}"]
     if any_doubt(given.choices):
-        result.undecided = _undecided(outputs, again, result, given)
+        simulated = {} if result.simulated is None else result.simulated.outputs
+        result.undecided = open_elements(outputs, again, oracle, simulated, given)
     return result, warnings
 
 
@@ -139,28 +141,6 @@ def _products_in_tf32(
         for name, (r, _) in outputs(real.result, real.twin).items()
     )
     return kinds if had else frozenset()
-
-
-def _undecided(
-    outputs: Outputs, again: Again, result: Reruns, given: Given
-) -> dict[str, torch.Tensor]:
-    """By output, the elements that the doubtful choices reach; none for one without."""
-    assert result.oracle is not None
-    simulated = {} if result.simulated is None else result.simulated.outputs
-    found: dict[str, torch.Tensor] = {}
-    for parity in (0, 1):
-        try:
-            other = again(run_following(Replay(given, other_choices(parity))))
-            named = outputs(other.result, other.twin)
-        except (GivenError, RuntimeError, IndexError):
-            named = {}
-        for name, (o, _) in result.oracle.items():
-            if name in named:
-                reached = touched(o, named[name][0], simulated.get(name))
-            else:  # with the other choice the code takes another way: unknown which rows
-                reached = torch.ones_like(o, dtype=torch.bool)
-            found[name] = found[name] | reached if name in found else reached
-    return {name: mask for name, mask in found.items() if bool(mask.any())}
 
 
 def _line(error: Exception) -> str:

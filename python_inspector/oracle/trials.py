@@ -19,6 +19,7 @@ from ..format.axes import Named
 from .blunders import of_a_failure, of_a_pass
 from .bugs import Bug, Rule
 from .gates import CERTAIN, Gates
+from .open_choices import Open
 from .planting import (
     MOST_BUGS,
     Listing,
@@ -111,7 +112,7 @@ class Trials:
         seed: str,
         *,
         rounded: Rounded = run_rounded,
-        undecided: Mapping[str, torch.Tensor] | None = None,
+        undecided: Mapping[str, Open] | None = None,
         fixed: bool = False,
     ) -> None:
         """`fixed`: some of what the code computes is taken as given, so that only its rounded

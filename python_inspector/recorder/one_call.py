@@ -231,10 +231,10 @@ class OneCallRecording:
         )
         for text in texts:
             self._writer.warn(text)
-        for name, mask in reruns.undecided.items():
+        for name, elements in reruns.undecided.items():
             oracle = (reruns.oracle or {})[name]
             if oracle[0].is_floating_point():
-                block.valid[name] = (~mask, oracle[1])
+                block.valid[name] = (~elements.mask, oracle[1])
         return reruns
 
     def _checkpoint(

@@ -11,6 +11,7 @@ from ..errors import RecordError
 from ..format.axes import Named
 from ..format.host_copy import near
 from ..format.recording import (
+    LegalRef,
     OutputRef,
     SampledRef,
     SimulatedRef,
@@ -19,6 +20,7 @@ from ..format.recording import (
 from ..format.sampled import choose_tokens, is_sampled, sketch, take, token_axis
 from ..format.writer import RecordingWriter
 from ..oracle.lift import looks_float32
+from ..oracle.open_choices import Open
 from ..oracle.reruns import Reruns, instability
 from ..oracle.simulation import NARROW
 from ..oracle.spread import (
@@ -108,7 +110,7 @@ class OutputStore:
         reference = None if valid is None else TensorRef(self._key(valid[0], valid[0]), valid[1])
         output = OutputRef(self._key(r, values), axes, delta, error, reference)
         if name in reruns.undecided and not r.is_floating_point():
-            output.undecidable = self._writer.tensor(reruns.undecided[name])
+            self._open(output, reruns.undecided[name])
         if simulated is not None:
             recorded = _recorded_oracle(r, oracle, off)
 
@@ -124,6 +126,12 @@ class OutputStore:
 
             output.simulated = self._simulated(name, values, m, simulated, spread)
         return output
+
+    def _open(self, output: OutputRef, elements: Open) -> None:
+        output.undecidable = self._writer.tensor(elements.mask)
+        if elements.at is not None and elements.values is not None:
+            at, values = (self._writer.tensor(t) for t in (elements.at, elements.values))
+            output.legal = LegalRef(at, values, elements.distinct)
 
     def _sampled(
         self, where: str, name: str, block: Block, named: Named, reruns: Reruns

@@ -48,10 +48,10 @@ class Rerunner:
             reruns, warnings = rerun_anything(
                 block.outputs, again, seed, settle, runs=runs, repeat=repeat
             )
-            for name, mask in reruns.undecided.items():
+            for name, elements in reruns.undecided.items():
                 named = (reruns.oracle or {})[name]
                 if named[0].is_floating_point():
-                    block.valid[name] = (~mask, named[1])
+                    block.valid[name] = (~elements.mask, named[1])
         for text in warnings:
             self._warn(text)
         return reruns

@@ -238,6 +238,8 @@ ALTERNATIVES: list[tuple[str, str, Callable[[Json], Any]]] = [
     ("members-name-empty", "name", member(name="")),
     ("undecidable-beside-floats", "undecidable", put(*OUT, "undecidable", value="t3")),
     ("ill-conditioned-not-bool", "ill_conditioned", put(*OUT, "ill_conditioned", value="t3")),
+    ("legal-without-undecidable", "legal",
+     put(*OUT, "legal", value={"at": "t4", "values": "t4"})),
     ("bugs-object", "bugs", put(*NORM, "bugs", value=BUG)),
     ("bugs-output-unknown", "other", bug(output="other")),
     ("bugs-margin-negative", "margin", bug(margin=-1)),

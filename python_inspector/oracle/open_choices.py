@@ -1,0 +1,121 @@
+"""Elements of outputs that depend on choices which correct kernels may make otherwise.
+
+The float64 run is made again with other choices that are right, so often that each of them is made
+once. What a float output has elsewhere then is not judged; of an output of integers every value
+that was seen is right, and no other: where an element follows from one choice alone. Where several
+feed it, or not all that is right could be gone through, it is not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from ..format.axes import Named
+from .choices import decide_otherwise, other_choices, touched
+from .feeding import Feeding
+from .given import Given, GivenError, Replay
+from .orders import MOST
+from .replay import Again, run_following
+from .spread import Outputs
+
+FOR_FLOATS = 3
+"""Ways that are gone through where no output is a choice."""
+
+
+@dataclass
+class Open:
+    """The open elements of one output."""
+
+    mask: torch.Tensor
+    at: torch.Tensor | None = None
+    """Of integers: flat positions, ascending, once for each value that is right there."""
+    values: torch.Tensor | None = None
+    distinct: int | None = None
+    """The axis along which no two values may be the same: that of a top-k's indices."""
+
+    def allows(self, y: torch.Tensor, right: torch.Tensor) -> bool:
+        """Whether `y` is right but for open elements, and has one of their values there."""
+        other = y != right
+        if bool((other & ~self.mask).any()):
+            return False
+        if self.at is None or self.values is None:
+            return True
+        fits = torch.zeros(y.numel(), dtype=torch.bool, device=y.device)
+        fits[self.at[y.flatten()[self.at] == self.values]] = True
+        known = torch.zeros_like(fits)
+        known[self.at] = True
+        return not bool((other.flatten() & known & ~fits).any())
+
+
+def open_elements(
+    outputs: Outputs,
+    again: Again,
+    oracle: Mapping[str, Named],
+    simulated: Mapping[str, torch.Tensor],
+    given: Given,
+) -> dict[str, Open]:
+    """By output; none for one without. `oracle` has the reference's choices."""
+    discrete = any(not o.is_floating_point() for o, _ in oracle.values())
+    runs = decide_otherwise(given.choices, MOST if discrete else FOR_FLOATS)
+    seen: dict[str, list[torch.Tensor]] = {name: [] for name in oracle}
+    single, axes = dict.fromkeys(oracle, True), dict.fromkeys(oracle, None)
+    masks = {name: torch.zeros_like(o, dtype=torch.bool) for name, (o, _) in oracle.items()}
+    for turn in range(runs):
+        feeding = Feeding()
+        try:
+            other = again(run_following(Replay(given, other_choices(turn), feeding=feeding)))
+            named = outputs(other.result, other.twin)
+        except (GivenError, RuntimeError, IndexError):
+            named, other = {}, None
+        leaves = [] if other is None else _leaves(other.result)
+        for place, (name, (o, _)) in enumerate(oracle.items()):
+            if name not in named or named[name][0].shape != o.shape:
+                # with other choices the code takes another way: unknown which rows
+                masks[name], single[name] = torch.ones_like(masks[name]), False
+                continue
+            masks[name] |= touched(o, named[name][0], simulated.get(name))
+            seen[name].append(named[name][0])
+            leaf = leaves[place] if place < len(leaves) else None
+            if leaf is None or leaf.shape != o.shape or not feeding.is_single(leaf):
+                single[name] = False
+            else:
+                axes[name] = _distinct(feeding.origin(leaf), leaf)
+    found = {name: Open(mask) for name, mask in masks.items() if bool(mask.any())}
+    for name, entry in found.items():
+        o = oracle[name][0]
+        if single[name] and not o.is_floating_point():
+            entry.at, entry.values = _right(o, seen[name], entry.mask)
+            entry.distinct = axes[name]
+    return found
+
+
+def _right(
+    o: torch.Tensor, others: list[torch.Tensor], mask: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Every value that was seen at each open position."""
+    at = mask.flatten().nonzero().flatten()
+    every = torch.stack([t.flatten()[at].long() for t in (o, *others)]).sort(0).values
+    first = torch.ones_like(every, dtype=torch.bool)
+    first[1:] = every[1:] != every[:-1]
+    return at.expand_as(every).T[first.T], every.T[first.T]
+
+
+def _distinct(choice: Any, held: torch.Tensor) -> int | None:
+    name = "" if choice is None else choice.func._schema.name.partition("::")[2]
+    if name not in ("topk", "sort", "argsort") or choice.held[0].shape != held.shape:
+        return None
+    names = [argument.name for argument in choice.func._schema.arguments]
+    args, kwargs = choice.operands
+    at = names.index("dim")
+    axis = args[at] if len(args) > at else kwargs.get("dim", -1)
+    return int(axis) % max(1, held.ndim)
+
+
+def _leaves(result: Any) -> list[torch.Tensor]:
+    """The tensors of a result in the order of its outputs."""
+    return [t for t in tree_leaves(result) if isinstance(t, torch.Tensor) and t.numel()]
