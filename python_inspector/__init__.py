@@ -14,19 +14,29 @@ if TYPE_CHECKING:
     from .engines.capture import capture
     from .engines.model import verify_model
     from .engines.module import verify_module
-    from .errors import RecordError, RecordWarning
+    from .errors import (
+        FormatError,
+        HarnessError,
+        RecordError,
+        RecordWarning,
+        UsageError,
+    )
     from .models import tiny as tiny
     from .recorder.session import note, record, save
-    from .verdict import Verdict
+    from .verdict import Verdict, WrongError
     from .verdict_frame import verdicts_frame
     from .verification import Call, Unsupported, verify
 
 __all__ = [
     "Call",
+    "FormatError",
+    "HarnessError",
     "RecordError",
     "RecordWarning",
     "Unsupported",
+    "UsageError",
     "Verdict",
+    "WrongError",
     "capture",
     "check",
     "draw",
@@ -41,10 +51,14 @@ __all__ = [
 
 _HOMES = {
     "Call": "verification",
+    "FormatError": "errors",
+    "HarnessError": "errors",
     "RecordError": "errors",
     "RecordWarning": "errors",
     "Unsupported": "verification",
+    "UsageError": "errors",
     "Verdict": "verdict",
+    "WrongError": "verdict",
     "capture": "engines.capture",
     "check": "checking",
     "draw": "drawing",
@@ -59,7 +73,7 @@ _HOMES = {
 
 aliases.join()
 
-_LIGHT = {"verification", "verdict", "verdict_frame", "checking", "drawing"}
+_LIGHT = {"errors", "verification", "verdict", "verdict_frame", "checking", "drawing"}
 """What can be imported without torch and transformers, and says itself what it needs."""
 _MODULES = {"tiny": "models.tiny"}
 """Modules that are reached from here, wherever they lie."""
@@ -75,3 +89,7 @@ def __getattr__(name: str) -> Any:
     if home not in _LIGHT and not home.startswith("engines."):
         importlib.import_module(f"{__name__}.compatibility")  # first: a version that is too old
     return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})

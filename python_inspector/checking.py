@@ -14,7 +14,7 @@ from .errors import HarnessError
 from .explaining import Explainer
 from .judge_library import find_library, opened
 from .keeping import CALL, LATER, keep_case, require_place
-from .verdict import Verdict, WrongError
+from .verdict import Verdict, WrongError, announce, by_its_verdict
 from .verification import find_harness, judge_with_binary
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def check(
     back. Raises RecordError where `like` cannot be recorded, HarnessError where there is no judge,
     and whatever `function` raises.
     """
+    __tracebackhide__ = by_its_verdict  # pytest shows the test's own line
     needs.require("check()", "torch", "transformers")
     from .calling import Kernel
     from .recorder.one_call import OneCallRecording
@@ -114,6 +115,7 @@ def check(
     if replay:
         verdict = replace(verdict, replay=replay)
         print(f"{verdict.checkpoint}: {verdict.status}; again: {replay}")
+    announce(verdict)
     if not verdict.passed:
         raise WrongError(verdict)
     return verdict

@@ -7,36 +7,28 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .verdict import Verdict, WrongError
+from .verdict import Verdict, by_its_verdict, heard_by
 
 OPTION = "--plumbline-html"
 _PROPERTY, _PAGE = "plumbline", "plumbline_html"
 
 
 class Plumbline:
-    """What a test is given: check() and verify(), whose verdicts the run's report has."""
-
-    def __init__(self, node: pytest.Item, *, pages: bool) -> None:
-        self._node = node
-        self._pages = pages
+    """What a test is given: check() and verify(), without an import."""
 
     def check(self, function: Any, like: Any, inputs: Any, **options: Any) -> Verdict:
         """plumbline.check(): AssertionError where the function is wrong."""
+        __tracebackhide__ = by_its_verdict
         from .checking import check
 
-        try:
-            verdict = check(function, like, inputs, **options)
-        except WrongError as error:
-            self._keep(error.verdict)
-            raise
-        self._keep(verdict)
-        return verdict
+        return check(function, like, inputs, **options)
 
     def verify(self, function: Any, recording: Path | str, **options: Any) -> list[Verdict]:
         """plumbline.verify(), and AssertionError where a verdict is no pass.
@@ -46,18 +38,26 @@ class Plumbline:
         from .verification import verify
 
         verdicts = verify(function, recording, **options)
-        for verdict in verdicts:
-            self._keep(verdict)
         wrong = [v for v in verdicts if v.status not in ("pass", "blind", "unsupported")]
         if wrong or not any(v.passed for v in verdicts):
+            __tracebackhide__ = True
             raise AssertionError("\n".join(map(str, wrong or verdicts)))
         return verdicts
 
-    def _keep(self, verdict: Verdict) -> None:
-        entry = {"checkpoint": verdict.checkpoint, "status": verdict.status, "text": str(verdict)}
-        self._node.user_properties.append((_PROPERTY, json.dumps(entry)))
-        if self._pages:
-            self._node.user_properties.append((_PAGE, verdict._repr_html_()))
+
+def _keep(item: pytest.Item, pages: bool, verdict: Verdict) -> None:
+    entry = {"checkpoint": verdict.checkpoint, "status": verdict.status, "text": str(verdict)}
+    item.user_properties.append((_PROPERTY, json.dumps(entry)))
+    if pages:
+        item.user_properties.append((_PAGE, verdict._repr_html_()))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Keeps the verdicts of all that a test and its fixtures call."""
+    pages = item.config.getoption(OPTION) is not None
+    with heard_by(partial(_keep, item, pages)):
+        yield
 
 
 class _Report:
@@ -115,6 +115,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def plumbline(request: pytest.FixtureRequest) -> Plumbline:
+def plumbline() -> Plumbline:
     """Judges kernels: `plumbline.check(my_kernel, like=module, inputs=(x,))`."""
-    return Plumbline(request.node, pages=request.config.getoption(OPTION) is not None)
+    return Plumbline()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from .errors import public
 from .verdict_html import html_of
 
 MOST_BLIND = 6
@@ -98,6 +102,7 @@ class Verdict:
         told = (
             ("", self.golden_suspect),
             ("", self.ill_conditioned if self.ill_conditioned != self.reason else ""),
+            *(("", words) for words in self._mismatches()),
             ("", self.diagnosis),
             ("blind to: ", self._blind_words()),
             ("would pass here: ", ", ".join(self.passing_bugs or ())),
@@ -105,6 +110,12 @@ class Verdict:
             ("again: ", self.replay),
         )
         return "\n".join(lines + [f"  {title}{words}" for title, words in told if words])
+
+    def _mismatches(self) -> list[str]:
+        """Of each output that fails how many elements do, and how far at most."""
+        outputs = self.figures.get("outputs", ())
+        named = "{name}: {mismatch}" if len(outputs) > 1 else "{mismatch}"
+        return [named.format(**output) for output in outputs if output.get("mismatch")]
 
     def _blind_words(self) -> str:
         words = ", ".join(self.blind_to[:MOST_BLIND])
@@ -120,12 +131,38 @@ class Verdict:
         return html_of(self)
 
 
+@public
 class WrongError(AssertionError):
     """What check() raises: its text is the verdict."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(str(verdict))
         self.verdict = verdict
+
+
+def by_its_verdict(raised: Any) -> bool:
+    """Whether pytest leaves a frame out (__tracebackhide__): of a verdict, not of an error."""
+    return isinstance(raised.value, WrongError)
+
+
+Listener = Callable[[Verdict], None]
+_listener: ContextVar[Listener | None] = ContextVar("plumbline_listener", default=None)
+
+
+@contextmanager
+def heard_by(listener: Listener) -> Iterator[None]:
+    """Tells `listener` of every verdict that check() and verify() come to inside."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def announce(verdict: Verdict) -> None:
+    """To whoever listens."""
+    if (listener := _listener.get()) is not None:
+        listener(verdict)
 
 
 def _ratio(gate: dict[str, Any]) -> float:

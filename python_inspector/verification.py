@@ -20,7 +20,7 @@ from .errors import HarnessError
 from .format.operands import Output, output_of, read, save
 from .format.safetensors_file import read_header
 from .format.strict_json import load_json
-from .verdict import Verdict
+from .verdict import Verdict, announce
 
 Function = Callable[..., Any]
 
@@ -109,7 +109,10 @@ def verify(
             command += [] if margins else ["--no-margins"]
             expected = [entry["id"] for entry in exported if entry["id"] not in verdicts]
             verdicts |= judge_with_binary(command, folder / "verdicts.json", expected)
-        return [verdicts[entry["id"]] for entry in exported]
+        result = [verdicts[entry["id"]] for entry in exported]
+    for verdict in result:
+        announce(verdict)
+    return result
 
 
 def find_harness(given: Path | str | None = None) -> Path:

@@ -220,10 +220,10 @@ def _last_terms(seen: Seen) -> Found:
 def _axis(seen: Seen) -> int | None:
     """The last of the axes that are summed over."""
     axes = seen.value("dim")
-    if isinstance(axes, int):
-        return axes
     if seen.args[0].ndim == 0:
         return None
+    if isinstance(axes, int):
+        return axes
     return -1 if not isinstance(axes, (list, tuple)) or not axes else axes[-1]
 
 

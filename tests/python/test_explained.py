@@ -3,6 +3,7 @@ may take."""
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
@@ -176,3 +177,32 @@ def test_a_verdict_says_how_many_were_tried_where_time_was_up() -> None:
     known: dict[str, Any] = {"checkpoint": "f#0", "block": "module", "status": "pass"}
     verdict = Verdict(**known, reason="", figures={}, blind_to=("a", "b"), planted=(3, 40))
     assert str(verdict).endswith("blind to: a, b (time was up after 3 of 40 planted bugs)")
+
+
+def test_errors_are_the_packages_and_dir_lists_what_there_is() -> None:
+    import python_inspector
+
+    assert set(python_inspector.__all__) <= set(dir(python_inspector))
+    for name in ("WrongError", "HarnessError", "RecordError", "RecordWarning"):
+        error = getattr(python_inspector, name)
+        assert f"{error.__module__}.{error.__qualname__}" == f"plumbline.{name}"
+        assert pickle.loads(pickle.dumps(error)) is error
+
+
+# Rules meet operations as they are called.
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: torch.norm(x, p=2, dim=1, keepdim=True),
+        lambda x: torch.norm(x, dim=(0, 1)),
+        lambda x: torch.cumsum(x, 0),
+        lambda x: x.std(1, correction=0),
+        lambda x: x.amax((0, 1)) + x.prod(1),
+        lambda x: torch.logsumexp(x, (0, 1)) + torch.logcumsumexp(x, 1),
+    ],
+)
+def test_a_failing_case_is_explained_whatever_its_axes_are(call: Any) -> None:
+    verdict = wrong(lambda x: call(x) * 1.5, call, normal(6, 8).abs() + 0.5)
+    assert verdict.status == "fail"

@@ -18,6 +18,15 @@ def test_right(plumbline):
     verdict = plumbline.check(torch.tanh, like=torch.nn.Tanh(), inputs=torch.ones(4, 16).cumsum(1))
     assert verdict.passed
 
+def test_plain():
+    import python_inspector
+    python_inspector.check(torch.tanh, like=torch.nn.Tanh(), inputs=torch.ones(4, 16).cumsum(1))
+
+def test_plain_wrong():
+    import python_inspector
+    x = torch.ones(4, 16).cumsum(1)
+    python_inspector.check(lambda x: x.tanh() * 1.01, like=torch.nn.Tanh(), inputs=x)
+
 def test_wrong(plumbline):
     plumbline.check(lambda x: x.tanh() * 1.01, torch.nn.Tanh(), torch.ones(4, 16).cumsum(1))
 
@@ -57,18 +66,25 @@ def run(tmp_path: Path, harness: Path):
 def test_the_run_ends_with_a_section_of_verdicts(run) -> None:
     done = run()
     assert done.returncode == 1
-    assert "2 failed, 2 passed" in done.stdout
+    assert "3 failed, 3 passed" in done.stdout
     section = done.stdout.partition("= plumbline =")[2]
-    assert "4 verdicts: 2 fail, 2 pass" in section
+    assert "6 verdicts: 3 fail, 3 pass" in section
     assert "test_it.py::test_wrong\n  Tanh#0 (module): fail: " in section
     assert "test_it.py::test_recorded_wrong\n  model.norm#0 (rms_norm): fail: " in section
+
+
+def test_a_failure_shows_the_test_and_the_verdict_and_nothing_of_ours(run) -> None:
+    done = run("-k", "test_plain_wrong or test_wrong or test_recorded_wrong")
+    assert "FAILED test_it.py::test_plain_wrong - plumbline.WrongError: Tanh#0" in done.stdout
+    assert "python_inspector/checking.py" not in done.stdout
+    assert "pytest_plugin.py" not in done.stdout
 
 
 def test_all_verdicts_are_written_as_a_page(run, tmp_path: Path) -> None:
     done = run("--plumbline-html", "out.html")
     page = (tmp_path / "out.html").read_text()
-    assert "4 verdicts written to" in done.stdout
-    assert page.count("<h2>") == 4
+    assert "6 verdicts written to" in done.stdout
+    assert page.count("<h2>") == 6
     assert "test_it.py::test_right" in page and "allowed" in page
 
 
