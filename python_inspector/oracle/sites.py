@@ -132,7 +132,8 @@ def place_of_call() -> str:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not _inside_code:
         file = frame.f_code.co_filename
-        if not file.startswith(_NOT_THEIRS) and not file.startswith("<"):
+        mode = frame.f_code.co_name in ("__torch_function__", "__torch_dispatch__")
+        if not mode and not file.startswith(_NOT_THEIRS) and not file.startswith("<"):
             return f"{Path(file).name}:{frame.f_lineno}"
         frame = frame.f_back
     return ""

@@ -56,6 +56,7 @@ def test_a_kernel_in_place_is_judged_by_what_it_changed() -> None:
     wrong(double, lambda x: x.mul_(2), x)  # does not do it in place
 
 
+@pytest.mark.host
 def test_numpy_kernels_change_their_arrays_too() -> None:
     x = normal(4, 16)
 

@@ -18,15 +18,15 @@ def product_out(x: torch.Tensor) -> torch.Tensor:
 
 
 def matmul_out(x: torch.Tensor) -> torch.Tensor:
-    return torch.matmul(x, x.T, out=torch.empty(0, dtype=x.dtype))
+    return torch.matmul(x, x.T, out=x.new_empty(0))
 
 
 def sum_out(x: torch.Tensor) -> torch.Tensor:
-    return torch.sum(x * x, -1, out=torch.empty(len(x), dtype=x.dtype))
+    return torch.sum(x * x, -1, out=x.new_empty(len(x)))
 
 
 def most_out(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    out = torch.empty(len(x), dtype=x.dtype), torch.empty(len(x), dtype=torch.long)
+    out = x.new_empty(len(x)), x.new_empty(len(x), dtype=torch.long)
     torch.max(x, 1, out=out)
     return out
 

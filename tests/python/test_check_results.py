@@ -88,6 +88,7 @@ def test_empty_results_are_equal() -> None:
     assert "argument x was changed" in wrong(lambda x: x.mul_(2)[:0], lambda x: x[:0], x).reason
 
 
+@pytest.mark.host
 def test_complex_results_by_their_parts() -> None:
     z = torch.complex(normal(4, 16), normal(4, 16, seed=6))
     check(lambda z: z * z, like=lambda z: z * z, inputs=z)
@@ -116,6 +117,7 @@ def test_a_module_is_called_in_its_own_mode() -> None:
     assert all(m.training for m in still.modules())
 
 
+@pytest.mark.host
 @pytest.mark.parametrize(
     "part, does",
     [
