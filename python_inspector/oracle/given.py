@@ -24,6 +24,7 @@ from ..compatibility import can_decompose, decomposed
 from .dispatch import DispatchMode
 from .feeding import Feeding
 from .grouped import is_grouped
+from .operations import MAKERS
 from .reads import Reader, Reads, asked, lacks_eps, norm_input
 
 aten = torch.ops.aten
@@ -245,6 +246,8 @@ def is_choice(func: OpOverload, args: Any, kwargs: Any, result: Any) -> bool:
     if func._schema.is_mutable or func.is_view or not _discrete(result):
         return False
     name = func._schema.name.partition("::")[2]
+    if name in MAKERS:  # of a tensor's form, whatever it holds
+        return False
     first = next((v for v in tree_leaves(result) if _is_tensor(v)), None)
     if name not in SELECTIONS and first is not None and _is_inexact(first):
         return False  # pivots, seeds of dropout, flags: they go with the numbers
