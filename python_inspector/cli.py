@@ -108,6 +108,8 @@ def build_parser() -> argparse.ArgumentParser:
     text.add_argument("--model", type=Path, required=True, help="folder, tokenizer included")
     text.add_argument("--prompt", required=True, metavar="TEXT")
     text.add_argument("options", nargs="*", metavar="-- OPTION", help="of harness generate")
+    of_harness = ("--max-new-tokens", "--temperature", "--top-k", "--top-p", "--device")
+    text.meant = {name: f"-- {name}, which harness generate takes" for name in of_harness}
     text.set_defaults(run=_generate)
     _add_map(commands.add_parser("map", help="which module of an engine is which recorded one"))
     _add_architectures(commands.add_parser("architectures", help="record and check them all"))

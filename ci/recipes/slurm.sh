@@ -4,7 +4,7 @@
 #SBATCH --gpus=1
 #SBATCH --requeue
 # sbatch ci/recipes/slurm.sh, with harness on the PATH; afterwards
-# python -m reports merge verify/*.jsonl --out results.jsonl
+# reports merge verify/*.jsonl --out results.jsonl
 # A task that is requeued goes on where it stopped: that is the journal.
 #
 # A large model: RECORDING=/shared/llama3-8b sbatch --array=1-8 ci/recipes/slurm.sh
@@ -19,7 +19,7 @@ what=(--shard "$shard")
 if [[ ${RECORDING:-} == *://* ]]; then
   mkdir -p "$results/$task"
   cd "$results/$task" # where the recording is fetched to has the same name in all tasks
-  python -m reports fetch "$RECORDING" --shard "$shard" --out recording
+  reports fetch "$RECORDING" --shard "$shard" --out recording
   RECORDING=recording
   if [[ -d recording/.weights ]]; then what+=(--weights recording/.weights); fi
 fi

@@ -127,7 +127,7 @@ Action add_bench(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   app.add_option("--context", options->context, "keys in all; 0: as many as tokens")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
-  app.add_option("--dtype", options->dtype, "f32, f16 or bf16")->capture_default_str();
+  add_dtype(app, options->dtype, "f32, f16 or bf16; default: bf16");
   app.add_option("--repeat", options->bench.batches, "timed batches of calls, at most")
       ->capture_default_str()
       ->check(CLI::Range(3, 100000));

@@ -40,7 +40,9 @@ Action add_completion(CLI::App& app);
 // Accepts numbers in [low, high]; CLI::Range takes "nan", too.
 CLI::Validator between(double low, double high);
 
-// --fixture, --block, --checkpoint.
+// --dtype, by our names or torch's.
+void add_dtype(CLI::App& app, std::string& dtype, const std::string& about);
+// --fixture, which needs no name in front, --block, --checkpoint.
 void add_selection(CLI::App& app, const std::shared_ptr<Selection>& selection);
 // --block and --checkpoint alone.
 void add_narrowing(CLI::App& app, Selection& selection);

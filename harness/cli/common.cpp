@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
+#include <map>
 #include <thread>
 
 #include "harness/cli/cli.h"
@@ -92,7 +93,7 @@ CLI::Validator between(double low, double high) {
 }
 
 void add_selection(CLI::App& app, const std::shared_ptr<Selection>& selection) {
-  app.add_option("--fixture", selection->fixtures,
+  app.add_option("--fixture,recording", selection->fixtures,
                  "a recording or a folder of them; default: the project's own");
   app.add_option_function<std::string>(
          "--weights", [](const std::string& folder) { setenv("PLUMB_WEIGHTS", folder.c_str(), 1); },
@@ -109,6 +110,21 @@ void add_narrowing(CLI::App& app, Selection& selection) {
       ->delimiter(',');
   app.add_option("--checkpoint", selection.checkpoint,
                  "only this id, or ids in which this regular expression is found");
+}
+
+void add_dtype(CLI::App& app, std::string& dtype, const std::string& about) {
+  app.add_option("--dtype", dtype, about)
+      ->transform(CLI::Validator(
+          [](std::string& word) {
+            static const std::map<std::string, std::string> torch = {
+                {"float16", "f16"},   {"half", "f16"},    {"fp16", "f16"},
+                {"bfloat16", "bf16"}, {"float32", "f32"}, {"float", "f32"},
+                {"fp32", "f32"},      {"float64", "f64"}, {"double", "f64"}};
+            const auto ours = torch.find(word.rfind("torch.", 0) == 0 ? word.substr(6) : word);
+            if (ours != torch.end()) word = ours->second;
+            return std::string();
+          },
+          ""));
 }
 
 std::vector<std::string> split_list(const std::string& text) {

@@ -84,7 +84,7 @@ int run(const GenerateArguments& options, ReportFile& json, const Step& step) {
 Action add_generate(CLI::App& app) {
   auto options = std::make_shared<GenerateArguments>();
   add_model_options(app, options->model);
-  app.add_option("--max-new", options->most, "new tokens at most")
+  app.add_option("--max-new,--max-new-tokens", options->most, "new tokens at most")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   app.add_option("--temperature", options->sampling.temperature, "0: greedy")

@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "harness/cli/cli.h"
+#include "harness/cli/usage.h"
 #include "harness/io/log.h"
 #include "harness/io/output_place.h"
 #include "harness/io/printable.h"
@@ -59,6 +60,8 @@ struct Subcommand {
 };
 
 constexpr Subcommand kSubcommands[] = {
+    {"verify", "replay recordings and judge them: what harness does without a command", add_verify,
+     true},
     {"list", "list recordings and their checkpoints, or --blocks", add_list},
     {"devices", "list devices, usable or not, with the reason", add_devices, true},
     {"compare-devices", "the same checkpoints on several devices: which one stands alone",
@@ -171,7 +174,7 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kExitUsage;
+    return explain(app, error);
   }
   const CLI::App* command = &app;
   Action action = verify;
@@ -182,6 +185,7 @@ int run(int argc, char** argv) {
   }
   check_place(app, *command);
   check_impl(*command);
+  require_recordings(app, *command);
   check_outputs(app, *command);
   const auto parsed = log_level_from_name(level);
   require(parsed.has_value(), "--log-level", "unknown level \"", level,

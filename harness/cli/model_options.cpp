@@ -36,7 +36,7 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
       ->required();
   app.add_option("--device", options.device, "one device, as harness devices names them")
       ->capture_default_str();
-  app.add_option("--dtype", options.dtype, "f32, f16, bf16; default: the model's own");
+  add_dtype(app, options.dtype, "f32, f16, bf16; default: the model's own");
   app.add_option("--threads", options.threads, "CPU threads; 0: one per core")
       ->capture_default_str();
   app.add_option("--impl", options.impl, "force implementations, as for verifying");

@@ -18,7 +18,7 @@ void add_replay_options(CLI::App& app, const std::shared_ptr<ReplayCommand>& opt
       ->capture_default_str();
   app.add_option("--priority", options->priority,
                  "order in which auto looks, e.g. cpu,cuda (also PLUMB_DEVICES)");
-  app.add_option("--dtype", options->dtype, "run in this dtype instead of the recording's");
+  add_dtype(app, options->dtype, "run in this dtype instead of the recording's");
   app.add_flag("--no-fuse", options->no_fuse,
                "run fused ops as compositions with HuggingFace's eager rounding points");
   app.add_option("--impl", options->impl,

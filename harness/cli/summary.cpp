@@ -11,7 +11,7 @@ namespace plumb::harness {
 Action add_summary(CLI::App& app) {
   auto results = std::make_shared<std::string>();
   app.add_option("results", *results,
-                 "JSON lines: a run and its checkpoints, as `python -m reports merge` puts them "
+                 "JSON lines: a run and its checkpoints, as `reports merge` puts them "
                  "together")
       ->required();
   return [results] {

@@ -128,6 +128,7 @@ def test_help_has_every_command_and_typos_are_told(
         ("record --model m --out x --max_new_tokens 5", "did you mean --steps,"),
         ("record --model m --out x --max_length 5", "did you mean --max-length?"),
         ("record --model m --out x --torch_dtype bfloat16", "did you mean --dtype?"),
+        ("generate --model m --prompt x --max-new-tokens 5", "did you mean -- --max-new-tokens,"),
         ("show llama-a1 --chekpoint x", "there is no --chekpoint; did you mean --checkpoint?"),
     ],
 )
