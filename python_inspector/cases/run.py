@@ -291,12 +291,12 @@ def estimate(
     weights = sum(parameter.numel() for parameter in model.parameters()) * item
     weights *= copies_weights
     try:
-        channels, inner = config.hidden_size, config.intermediate_size
-        heads, layers = config.num_attention_heads, config.num_hidden_layers
-    except AttributeError:
+        channels, inner = _of_layers(config.hidden_size), _of_layers(config.intermediate_size)
+        heads, layers = _of_layers(config.num_attention_heads), int(config.num_hidden_layers)
+        kv_heads = _of_layers(getattr(config, "num_key_value_heads", None) or heads)
+        width = getattr(config, "head_dim", None) or channels // heads
+    except (AttributeError, TypeError):
         return Estimate(weights, 0)
-    kv_heads = getattr(config, "num_key_value_heads", heads)
-    width = getattr(config, "head_dim", None) or channels // heads
     if what.layers is not None:
         layers = len([index for index in what.layers if index < layers])
     cost = item + (4 if what.oracle else 0)
@@ -315,6 +315,11 @@ def estimate(
             total += layers * rows * per_token * cost + count * mixed * item
         total += rows * (2 * config.vocab_size + 3 * channels) * cost
     return Estimate(weights, total * plan.ids.shape[0])
+
+
+def _of_layers(width: int | Sequence[int]) -> int:
+    """A width of the config; the mean where each layer has its own."""
+    return int(width) if isinstance(width, int) else round(sum(width) / len(width))
 
 
 def check_disk(size: Estimate, out: Path) -> None:

@@ -151,12 +151,12 @@ def _same(before: list[tuple[Any, int]], now: list[tuple[Any, int]]) -> bool:
 
 
 def _residual_stream(model: torch.nn.Module, base_path: str) -> dict[str, torch.nn.Module]:
-    """The decoder and what stands in it: embedding, layers, layers in those, final norm."""
+    """The decoder and what stands in it: embeddings, layers, layers in those, final norm."""
     base = model.get_submodule(base_path)
     return {
         ".".join(filter(None, [base_path, path])): module
         for path, module in base.named_modules()
-        if _RESIDUAL_STREAM.fullmatch(path)
+        if _RESIDUAL_STREAM.fullmatch(path) or isinstance(module, torch.nn.Embedding)
     }
 
 

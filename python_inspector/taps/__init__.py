@@ -102,6 +102,14 @@ def taps_for(model: torch.nn.Module) -> Taps:
     """The table of the model's architecture, or none."""
     config: Any = getattr(model, "config", None)
     architecture = ARCHITECTURES.get(getattr(config, "model_type", ""))
-    base = getattr(model, "base_model", model)
     paths = {id(m): path for path, m in model.named_modules()}
-    return Taps(architecture, paths.get(id(base), ""), model)
+    return Taps(architecture, paths.get(id(_decoder_of(model)), ""), model)
+
+
+def _decoder_of(model: Any) -> Any:
+    """The decoder without its head; by name, too, where the base of a class of text models is that
+    of the larger model which it is a part of."""
+    base = getattr(model, "base_model", model)
+    if base is model and hasattr(model, "get_decoder"):
+        return model.get_decoder()
+    return base

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 from harness_runs import ROOT
 
-from python_inspector import tiny
+from python_inspector import RecordWarning, record, tiny
 from python_inspector.cases import architectures
+from python_inspector.cases.run import What, estimate
 from python_inspector.cases.self_check import check
 from python_inspector.cli import main
+from python_inspector.format.validate import validate
+from python_inspector.models import any_tiny
 from python_inspector.models.any_tiny import configurations
+from python_inspector.models.inputs import RunPlan, random_ids, run_model
 
 TABLE = ROOT / "fixtures" / "architectures.txt"
 CHOSEN = ("deepseek_v3", "gpt_oss", "mixtral", "olmo2", "qwen3_next", "rwkv")
@@ -85,3 +90,19 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no architecture 'mixtrall'" in capsys.readouterr().err
     assert main(["architectures", "olmo2", "--markdown"]) == 0
     assert "| olmo2 |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("model_type", ["llama4_text", "gemma3n_text"])
+def test_a_chain_whose_decoder_or_widths_are_not_where_others_have_them(
+    tmp_path: Path, model_type: str
+) -> None:
+    """llama4_text is its own base model; gemma3n_text has a width per layer."""
+    model = any_tiny.build_any(model_type, torch.float32, "eager", 1)
+    plan = RunPlan(random_ids(1, 4, 40), tokens=3, steps=1, cache="dynamic")
+    assert estimate(model, plan, What()).tensors > 0
+    unknown = pytest.warns(RecordWarning, match="no taps")
+    with unknown, record(model, tmp_path / "r", chained=True, spread=0):
+        run_model(model, plan)
+    assert validate(tmp_path / "r") == []
+    checkpoints = json.loads((tmp_path / "r/recording.json").read_text())["checkpoints"]
+    assert any("chained_delta" in out for c in checkpoints for out in c["outputs"].values())
