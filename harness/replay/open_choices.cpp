@@ -160,10 +160,12 @@ void note_judged(const OutputCase& output, OutputVerdict& verdict, CheckpointRes
   const std::string words = text(judged, " of ", all, " elements judged");
   result.details.push_back(text("output \"", output.name, "\": ", words));
   if (verdict.status != Status::pass || judged == all) return;
-  verdict.reason = words + ", the others depend on choices within rounding";
+  verdict.reason =
+      words + ", the others depend on choices within rounding or on rows without a key";
   if (static_cast<double>(judged) >= kLeastJudged * static_cast<double>(all)) return;
   verdict.status = Status::blind;
-  verdict.reason += "; less than half proves nothing: give operands without ties";
+  verdict.reason +=
+      "; less than half proves nothing: give operands without ties, keys to every row";
 }
 
 }  // namespace plumb::harness

@@ -56,6 +56,8 @@ def decide_otherwise(choices: Sequence[Choice], most: int = MOST) -> int:
     for choice in choices:
         if choice.operands is None or choice.doubtful is None or not bool(choice.doubtful.any()):
             continue
+        if choice.quantised:
+            continue  # what simulated kernels have is known
         name = choice.func._schema.name.partition("::")[2]
         if name in _ORDERS:
             choice.others, choice.complete = _other_orders(choice, most)
@@ -63,11 +65,12 @@ def decide_otherwise(choices: Sequence[Choice], most: int = MOST) -> int:
             choice.others = [choice.held[0] ^ choice.doubtful]
         else:
             choice.others = [_free(choice)]
-    return max((len(choice.others) for choice in choices), default=0)
+    return max((len(choice.others) for choice in choices if not choice.quantised), default=0)
 
 
-def other_choices(turn: int) -> Follow:
-    """What a run follows that decides the doubtful choices in another way, the `turn`th.
+def other_choices(turn: int, *, quantised: bool = False) -> Follow:
+    """What a run follows that decides the doubtful choices in another way, the `turn`th: those of
+    `quantised` values, or all others.
 
     Where other operands come in, another choice made them: the run is free there.
     """
@@ -75,10 +78,10 @@ def other_choices(turn: int) -> Follow:
     def follow(choice: Choice, operands: tuple[Any, Any]) -> tuple[torch.Tensor, ...]:
         free = choice.func(*operands[0], **operands[1])
         free = free if isinstance(free, tuple) else (free,)
-        own = tuple(t for t in free if not t.is_floating_point())
+        own = free if choice.quantised else tuple(t for t in free if not t.is_floating_point())
         if choice.operands is None:
             return own
-        others = choice.others
+        others = choice.others if choice.quantised == quantised else []
         other = others[turn % len(others)] if others else choice.held[0]
         return (_where_unchanged(choice, operands, other, own[0]), *own[1:])
 
@@ -102,7 +105,11 @@ def _where_unchanged(
             axis = _axis(choice)
             equal = equal.all() if axis is None else equal.all(axis, keepdim=own.ndim == then.ndim)
         same = equal if same is None else same & equal
-    return own if same is None else torch.where(same, other, own)
+    if same is None:
+        return own
+    if choice.quantised:  # torch.where takes no 8-bit floats
+        return torch.where(same, other.double(), own.double()).to(other.dtype)
+    return torch.where(same, other, own)
 
 
 def _doubtful_comparison(choice: Choice, operands: Operands) -> torch.Tensor | None:
@@ -267,6 +274,7 @@ def touched(o: torch.Tensor, other: torch.Tensor, samples: torch.Tensor | None) 
     if not o.is_floating_point():
         return o != other
     off = (other - o).nan_to_num(0.0, torch.inf, torch.inf).abs()
+    off = torch.where(o.isnan() ^ other.isnan(), torch.inf, off)
     if samples is None:
         return off > 0
     usual = _tolerance((samples.double() - o).nan_to_num(0.0)) / TIMES / 2

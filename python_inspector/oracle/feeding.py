@@ -31,8 +31,10 @@ class Feeding:
     def chosen(self, choice: Any, operands: Any, held: torch.Tensor) -> None:
         """A choice was made of operands: it feeds its result, element by element where none of
         them was chosen itself and all that is right is known."""
-        alone = choice.complete and not any(self._is_fed(t) for t in _tensors(operands))
-        self._set(held, alone)
+        fed = {_key(t): t for t in _tensors(operands) if self._is_fed(t)}
+        cast = choice.quantised and len(fed) == 1  # of what was rounded before
+        alone = not fed or (cast and all(map(self.is_single, fed.values())))
+        self._set(held, alone and choice.complete)
         self._origins[_key(held)] = choice
 
     def computed(

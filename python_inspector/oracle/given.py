@@ -24,19 +24,15 @@ from ..compatibility import can_decompose, decomposed
 from .dispatch import DispatchMode
 from .feeding import Feeding
 from .grouped import is_grouped
+from .keyless import filled, may_lack_keys, rows_without_key
 from .operations import MAKERS
+from .quantising import QUANTISED, quantises
 from .reads import Reader, Reads, asked, lacks_eps, norm_input
 
 aten = torch.ops.aten
 
 SEEN = ("aten", "prims", "prim")
 """Namespaces of operations that torch itself computes."""
-QUANTISED = {
-    value
-    for name, value in vars(torch).items()
-    if name.startswith(("float8_", "float4_")) and isinstance(value, torch.dtype)
-}
-"""Casting to these quantises; a quantised value is a choice of the run, which cannot be lifted."""
 SELECTIONS = {"topk", "sort", "max", "min", "kthvalue", "median", "mode", "cummax", "cummin"}
 """Give values and indices."""
 
@@ -71,6 +67,8 @@ class Choice:
     """What else is right, in the form of what is held."""
     complete: bool = True
     """There is no other one, element by element."""
+    quantised: bool = False
+    """It is numbers of few values; see quantising.py."""
 
 
 @dataclass
@@ -112,6 +110,8 @@ class Given:
     """Those that any operation of the watched run read."""
     kept: dict[int, tuple[torch.Tensor, torch.UntypedStorage]] = field(default_factory=dict)
     """Weights and buffers that the code writes to, and what they held before, by storage."""
+    keyless: list[torch.Tensor | None] = field(default_factory=list)
+    """Of every softmax and fused attention the rows without a key; None for none."""
     reads: Reads = field(default_factory=Reads)
     """The dtypes that its code read."""
     leaves_torch: bool = False
@@ -122,6 +122,14 @@ class Given:
     @property
     def choices(self) -> list[Choice]:
         return [event for event in self.events if isinstance(event, Choice)]
+
+    @property
+    def lacks_keys(self) -> bool:
+        return any(rows is not None for rows in self.keyless)
+
+    @property
+    def quantises(self) -> bool:
+        return any(choice.quantised for choice in self.choices)
 
     @property
     def opaque(self) -> list[str]:
@@ -139,6 +147,7 @@ class Replay:
 
     `follow` decides what a rerun uses in place of its own choice; by default what is held. `keeps`:
     the operands of this rerun's choices are kept with them. `feeding` notes what they feed.
+    `fills`: rows without a key hold other numbers.
     """
 
     def __init__(
@@ -148,8 +157,10 @@ class Replay:
         *,
         keeps: bool = False,
         feeding: Feeding | None = None,
+        fills: bool = False,
     ) -> None:
         self.given = given
+        self._keyless = iter(given.keyless if fills else ())
         self.keeps = keeps
         self.feeding = feeding
         self._follow = follow
@@ -167,18 +178,24 @@ class Replay:
 
         None where a run that follows own choices has left the reference's way.
         """
-        shapes = [t.shape for t in _discrete(result)]
         try:
             event = self._next(func)
+            picked = [result] if getattr(event, "quantised", False) else _discrete(result)
+            shapes = [t.shape for t in picked]
             if isinstance(event, Choice) and [t.shape for t in event.held] == shapes:
                 return event
         except GivenError:
             if self._follow is None:
                 raise
         if self._follow is None:
-            raise GivenError(f"[given] {func} chooses {shapes}, the reference chose otherwise")
+            raise GivenError(f"[given] {func} chooses other shapes than the reference did")
         self._lost = True
         return None
+
+    def filled(self, func: OpOverload, result: Any) -> Any:
+        """The result of an operation of this rerun, rows without a key filled if that is asked."""
+        rows = next(self._keyless, None) if may_lack_keys(func) else None
+        return result if rows is None else filled(result, rows)
 
     def held(self, event: Choice, operands: tuple[Any, Any]) -> tuple[torch.Tensor, ...]:
         """What this rerun follows; copies, which it may write to."""
@@ -216,6 +233,7 @@ def watched(given: Given, own: Mapping[int, torch.Tensor]) -> Iterator[None]:
     """
     given.events.clear()
     given.reads.found.clear()
+    given.keyless.clear()
     try:
         with _WatchFunctions(given), _Watch(given, own):
             yield
@@ -236,13 +254,17 @@ def is_opaque(
         return not can_decompose(func)
     if func is aten.view.dtype:
         return bool(args[0].dtype.is_floating_point or args[1].is_floating_point)
+    if quantises(func, args, kwargs):
+        return False
     leaves = tree_leaves((args, kwargs))
-    quantises = any(isinstance(v, torch.dtype) and v in QUANTISED for v in leaves)
-    return quantises and any(_is_tensor(v) and v.dtype not in QUANTISED for v in leaves)
+    makes = any(isinstance(v, torch.dtype) and v in QUANTISED for v in leaves)
+    return makes and any(_is_tensor(v) and v.dtype not in QUANTISED for v in leaves)
 
 
 def is_choice(func: OpOverload, args: Any, kwargs: Any, result: Any) -> bool:
     """Whether integers or bools were made of floats."""
+    if quantises(func, args, kwargs):
+        return True
     if func._schema.is_mutable or func.is_view or not _discrete(result):
         return False
     name = func._schema.name.partition("::")[2]
@@ -304,13 +326,16 @@ class _Watch(DispatchMode):
                 return result
         if func._schema.is_mutable:
             self._keep_own(func, args, kwargs)
+        if may_lack_keys(func):
+            self._given.keyless.append(rows_without_key(func, args, kwargs))
         result = func(*args, **kwargs)
         if opaque:
             written = _written(func, args, kwargs)
             self._given.events.append(Opaque(func, tree_map(_kept, result), written))
         elif is_choice(func, args, kwargs, result):
-            held = tuple(t.clone() for t in _discrete(result))
-            self._given.events.append(Choice(func, held))
+            few = quantises(func, args, kwargs)
+            held = tuple(t.clone() for t in ([result] if few else _discrete(result)))
+            self._given.events.append(Choice(func, held, quantised=few))
         return result
 
     def _keep_own(self, func: OpOverload, args: Any, kwargs: Any) -> None:

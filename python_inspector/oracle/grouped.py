@@ -5,9 +5,12 @@ torch has no float64 kernel for them: here they are done group by group.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from .simulation import Operands
 
 _NAMES = {"aten::_grouped_mm", "transformers::grouped_mm_fallback"}
 """The second is what transformers calls where torch lacks the first; it computes the same."""
@@ -56,3 +59,9 @@ def _padded(made: torch.Tensor, size: int, axis: int) -> torch.Tensor:
     missing = list(made.shape)
     missing[axis] = size - missing[axis]
     return torch.cat([made, made.new_zeros(missing)], axis) if missing[axis] > 0 else made
+
+
+def grouped(operands: Operands) -> torch.Tensor:
+    """A grouped product, [rows, ...] where an operand has rows."""
+    ranks = tuple(t.ndim - operands.has_rows(t) for t in operands.args[:2])
+    return grouped_product(*operands.args, **operands.kwargs, ranks=(ranks[0], ranks[1]))

@@ -34,7 +34,6 @@ from ..compatibility import decomposed
 from .contraction import Products
 from .dispatch import DispatchMode, plain_arithmetic
 from .given import (
-    QUANTISED,
     Replay,
     Storages,
     UnliftableError,
@@ -43,6 +42,7 @@ from .given import (
     is_opaque,
 )
 from .grouped import grouped_product, is_grouped
+from .quantising import QUANTISED, quantises
 from .reads import asked, eps_of, lacks_eps, norm_input, with_eps
 from .simulation import large
 
@@ -205,14 +205,17 @@ class _Lift(DispatchMode):
         if result is not None:
             return result
         result = self._apply(func, args, kwargs)
+        few = replay is not None and quantises(func, args, kwargs)
         for tensor in leaves(result):
-            if is_low(tensor) or getattr(tensor, "dtype", None) in QUANTISED:
+            if is_low(tensor) or (getattr(tensor, "dtype", None) in QUANTISED and not few):
                 raise LiftError(f"[lift] {func} produced {tensor.dtype}")
         if replay is not None and is_choice(func, args, kwargs, result):
             return self._chosen(replay, func, args, kwargs, result)
-        if replay is not None and replay.feeding is not None:
+        if replay is None:
+            return result
+        if replay.feeding is not None:
             replay.feeding.computed(func, args, kwargs, result)
-        return result
+        return replay.filled(func, result)
 
     @staticmethod
     def _chosen(replay: Replay, func: OpOverload, args: Any, kwargs: Any, result: Any) -> Any:
@@ -221,7 +224,7 @@ class _Lift(DispatchMode):
         choice = replay.choice(func, result)
         if choice is None:
             return result
-        held = replay.held(choice, (args, kwargs))
+        held = tuple(map(widen, replay.held(choice, (args, kwargs))))
         if replay.keeps:
             choice.operands, choice.free = (args, kwargs), result
         if replay.feeding is not None:
@@ -252,7 +255,7 @@ class _Lift(DispatchMode):
 
     def _check_operands(self, func: OpOverload, operands: tuple[Any, ...]) -> None:
         for value in leaves(operands):
-            if isinstance(value, torch.dtype) and value in QUANTISED:
+            if isinstance(value, torch.dtype) and value in QUANTISED and self._replay is None:
                 raise LiftError(f"[lift] {func} casts to {value}, a quantisation")
             if not is_low(value) or self._leaves is None or self._replay is not None:
                 continue  # where all is watched, what is low came in as a constant

@@ -1,4 +1,5 @@
-"""Elements of outputs that depend on choices which correct kernels may make otherwise.
+"""Elements of outputs that depend on choices which correct kernels may make otherwise, or on rows
+of attention without a key.
 
 The float64 run is made again with other choices that are right, so often that each of them is made
 once. What a float output has elsewhere then is not judged; of an output of integers every value
@@ -8,7 +9,7 @@ feed it, or not all that is right could be gone through, it is not judged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,36 +63,86 @@ def open_elements(
     """By output; none for one without. `oracle` has the reference's choices."""
     discrete = any(not o.is_floating_point() for o, _ in oracle.values())
     runs = decide_otherwise(given.choices, MOST if discrete else FOR_FLOATS)
-    seen: dict[str, list[torch.Tensor]] = {name: [] for name in oracle}
-    single, axes = dict.fromkeys(oracle, True), dict.fromkeys(oracle, None)
-    masks = {name: torch.zeros_like(o, dtype=torch.bool) for name, (o, _) in oracle.items()}
-    for turn in range(runs):
+    codes = max((len(choice.others) for choice in given.choices if choice.quantised), default=0)
+    gone_through = _Through(oracle, simulated)
+    for turn in range(runs + codes):
+        quantised = turn >= runs
+        follow = other_choices(turn - runs if quantised else turn, quantised=quantised)
         feeding = Feeding()
         try:
-            other = again(run_following(Replay(given, other_choices(turn), feeding=feeding)))
-            named = outputs(other.result, other.twin)
+            other = again(run_following(Replay(given, follow, feeding=feeding)))
+            named, leaves = outputs(other.result, other.twin), _leaves(other.result)
         except (GivenError, RuntimeError, IndexError):
-            named, other = {}, None
-        leaves = [] if other is None else _leaves(other.result)
-        for place, (name, (o, _)) in enumerate(oracle.items()):
+            named, leaves = {}, []
+        gone_through.add(named, leaves, feeding, quantised=quantised)
+    if given.lacks_keys:
+        try:
+            other = again(run_following(Replay(given, fills=True)))
+            gone_through.without_key(outputs(other.result, other.twin))
+        except (GivenError, RuntimeError, IndexError):
+            gone_through.without_key({})
+    return gone_through.found()
+
+
+class _Through:
+    """What runs with other choices gave."""
+
+    def __init__(self, oracle: Mapping[str, Named], simulated: Mapping[str, torch.Tensor]) -> None:
+        self._oracle = {name: o for name, (o, _) in oracle.items()}
+        self._simulated = simulated
+        self._masks = {
+            name: torch.zeros_like(o, dtype=torch.bool) for name, o in self._oracle.items()
+        }
+        self._seen: dict[str, list[torch.Tensor]] = {name: [] for name in oracle}
+        self._single = dict.fromkeys(oracle, True)
+        self._distinct: dict[str, int | None] = {}
+
+    def add(
+        self,
+        named: Mapping[str, Named],
+        leaves: Sequence[torch.Tensor],
+        feeding: Feeding,
+        *,
+        quantised: bool,
+    ) -> None:
+        """Values that were `quantised` otherwise count in outputs that are such values; what is
+        computed of them simulated kernels have, too."""
+        for place, (name, o) in enumerate(self._oracle.items()):
+            leaf = leaves[place] if place < len(leaves) else None
+            origin = None if leaf is None else feeding.origin(leaf)
+            is_code = not o.is_floating_point() or getattr(origin, "quantised", False)
+            if quantised and not is_code:
+                continue
             if name not in named or named[name][0].shape != o.shape:
                 # with other choices the code takes another way: unknown which rows
-                masks[name], single[name] = torch.ones_like(masks[name]), False
+                self._masks[name].fill_(True)
+                self._single[name] = False
                 continue
-            masks[name] |= touched(o, named[name][0], simulated.get(name))
-            seen[name].append(named[name][0])
-            leaf = leaves[place] if place < len(leaves) else None
+            self._masks[name] |= touched(o, named[name][0], self._simulated.get(name))
+            self._seen[name].append(named[name][0])
             if leaf is None or leaf.shape != o.shape or not feeding.is_single(leaf):
-                single[name] = False
+                self._single[name] = False
             else:
-                axes[name] = _distinct(feeding.origin(leaf), leaf)
-    found = {name: Open(mask) for name, mask in masks.items() if bool(mask.any())}
-    for name, entry in found.items():
-        o = oracle[name][0]
-        if single[name] and not o.is_floating_point():
-            entry.at, entry.values = _right(o, seen[name], entry.mask)
-            entry.distinct = axes[name]
-    return found
+                self._distinct[name] = _distinct(origin, leaf)
+
+    def without_key(self, named: Mapping[str, Named]) -> None:
+        """Of a run whose rows without a key hold something else."""
+        for name, o in self._oracle.items():
+            known = name in named and named[name][0].shape == o.shape
+            reached = torch.ones_like(o, dtype=torch.bool)
+            if known:
+                reached = touched(o, named[name][0], self._simulated.get(name))
+            self._masks[name] |= reached
+            self._single[name] = self._single[name] and not bool(reached.any())
+
+    def found(self) -> dict[str, Open]:
+        out = {name: Open(mask) for name, mask in self._masks.items() if bool(mask.any())}
+        for name, entry in out.items():
+            o = self._oracle[name]
+            if self._single[name] and not o.is_floating_point():
+                entry.at, entry.values = _right(o, self._seen[name], entry.mask)
+                entry.distinct = self._distinct.get(name)
+        return out
 
 
 def _right(

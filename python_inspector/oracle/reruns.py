@@ -23,9 +23,9 @@ from .replay import (
     run_rounded,
     run_watched,
 )
-from .rounded import RoundedRunError
 from .simulation import Normals, Simulation
 from .spread import Outputs, Simulated, simulate
+from .writes import RoundedRunError
 
 Settle = Callable[[Rerun, Given], None]
 """Tells a block what a watched run of its call used and changed."""
@@ -103,7 +103,7 @@ def rerun_anything(
         result.simulated = simulate(again, outputs, runs, seed, given)
     except Exception as error:
         return result, [*warnings, f"{where} has no rounded model: {_line(error)}"]
-    if any_doubt(given.choices):
+    if any_doubt(given.choices) or given.lacks_keys:
         simulated = {} if result.simulated is None else result.simulated.outputs
         result.undecided = open_elements(outputs, again, oracle, simulated, given)
     return result, warnings

@@ -48,7 +48,7 @@ from .given import (
     is_opaque,
 )
 from .given import follow as followed
-from .grouped import grouped_product, is_grouped
+from .grouped import grouped, is_grouped
 from .narrow_product import is_narrow
 from .norm_model import is_norm, normalise
 from .operations import (
@@ -60,24 +60,23 @@ from .operations import (
     tensors,
 )
 from .products import cut_off, in_tf32, rounded_to_tf32
+from .quantising import SCALES, codes_of_rows, inexact, quantises
 from .simulation import (
     LOW,
     NARROW,
+    Noise,
     Operands,
     Simulation,
     product,
     widened,
 )
 from .stored import Dtypes, stored_dtypes
+from .writes import RoundedRunError, target_of, written
 
 aten = torch.ops.aten
 
 _PRODUCTS = {"mm": (0, 1), "addmm": (1, 2)}
 _SOFTMAX = (aten._softmax.default, aten._log_softmax.default)
-
-
-class RoundedRunError(RuntimeError):
-    """Code whose arithmetic is not seen, or cannot be done in float64."""
 
 
 @contextmanager
@@ -101,6 +100,8 @@ class _Rounded(DispatchMode):
         self._replay = replay
         self._tf32 = frozenset() if replay is None else replay.given.products
         self.products = Products()
+        self._quantises = replay is not None and replay.given.quantises
+        """So a scale may be applied as a reciprocal, and codes are integers with samples."""
 
     def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         contraction = self.products.summed(func, args, kwargs)
@@ -121,8 +122,10 @@ class _Rounded(DispatchMode):
             with self:
                 return composed(*args, **kwargs)
         name = name_of(func)
-        if name in MAKERS or not any(map(is_inexact, tensors((args, kwargs)))):
+        if name in MAKERS or not any(map(self._varies, tensors((args, kwargs)))):
             return func(*args, **kwargs)
+        if replay is not None and quantises(func, args, kwargs):
+            return self._quantised(replay, func, name, args, kwargs)
         if func._schema.is_mutable:
             return self._in_place(func, name, args, kwargs)
         if name in MOVES:
@@ -134,7 +137,8 @@ class _Rounded(DispatchMode):
         if not any(is_number(dtype) for dtype in dtypes):
             return self._chosen(func, args, kwargs)
         stores = dtypes[0]
-        if stores is not None and is_correctly_rounded(name, args, kwargs, stores):
+        scales = self._quantises and name in SCALES
+        if stores is not None and not scales and is_correctly_rounded(name, args, kwargs, stores):
             operands = Operands(self._stacks, args, kwargs, wide=False)
             if not operands.mixed and not self._simulation.keeps(stores):
                 return self._as_it_is(func, name, operands)
@@ -196,9 +200,29 @@ class _Rounded(DispatchMode):
 
         return replay.opaque(func, args, kwargs, each)
 
+    def _varies(self, t: torch.Tensor) -> bool:
+        """Whether a tensor holds rounded numbers, or codes that simulated kernels do not share."""
+        return is_inexact(t) or (self._quantises and self._stacks.of(t) is not None)
+
+    def _quantised(
+        self, replay: Replay, func: OpOverload, name: str, args: Any, kwargs: Any
+    ) -> torch.Tensor:
+        """The reference's values, where simulated kernels do not round to others."""
+        operands = Operands(self._stacks, args, kwargs, wide=False)
+        choice = replay.choice(func, func(*args, **kwargs))
+        assert choice is not None
+        codes = codes_of_rows(func, operands, self._simulation, choice)
+        alone = codes is choice.held[0]
+        result = codes.clone() if alone else self._stacks.adopt(codes)
+        self._note(name, operands, result)
+        return result
+
     def _chosen(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A choice: m's, or the reference's where that is given."""
         result = func(*args, **kwargs)
+        if self._quantises and not is_choice(func, args, kwargs, result):
+            codes = Operands(self._stacks, args, kwargs, wide=False)
+            return self._as_it_is(func, name_of(func), codes) if codes.stacked else result
         if self._replay is None or not is_choice(func, args, kwargs, result):
             return result
         operands = Operands(self._stacks, args, kwargs, wide=True)
@@ -340,6 +364,8 @@ class _Rounded(DispatchMode):
         args, kwargs = operands.first_row()
         first = exact[0] if stacked else exact
         parts = noise(name, func, args, kwargs, first)
+        if self._quantises and name in SCALES and not first.is_complex():
+            parts = [Noise(FUNCTIONS * first.abs() * inexact(first))]
         if parts and in_tf32(name, operands.stores, self._tf32):
             parts.append(cut_off(first))
         if not cuts and not parts:
@@ -398,7 +424,7 @@ class _Rounded(DispatchMode):
         self, func: OpOverload, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Writes the rounded result back to the first argument."""
-        target = _target(func, args)
+        target = target_of(func, args)
         if not is_inexact(target):
             return func(*args, **kwargs)
         moves = name in MOVES
@@ -407,7 +433,7 @@ class _Rounded(DispatchMode):
             func(*args, **kwargs)
         else:
             given = operands.args if moves else widened(operands.args)
-            exact, stacked = self._written(func, given, operands)
+            exact, stacked = written(func, given, operands, self._simulation)
             if not moves:
                 exact = self._perturbed(func, name, operands, exact, stacked, target.dtype)
             if stacked or exact.shape != target.shape:
@@ -419,53 +445,14 @@ class _Rounded(DispatchMode):
             self._note(name, operands, target)
         return target
 
-    def _written(
-        self, func: OpOverload, args: list[Any], operands: Operands
-    ) -> tuple[torch.Tensor, bool]:
-        """The operation done on a copy of its target, and whether that is a stack."""
-        target = args[0]
-        if not operands.stacked:
-            target = target.clone()
-            func(target, *args[1:], **operands.kwargs)
-            return target, False
-        rows = self._simulation.rows
-        if operands.has_rows(target):
-            target = target.clone()
-        else:
-            target = self._simulation.spread_out(target, stacked=False)
-
-        def has_rows(value: Any) -> bool:
-            return value is target or operands.has_rows(value)
-
-        batched(func, [target, *args[1:]], operands.kwargs, has_rows, rows)
-        return target, True
-
     def _note(self, name: str, operands: Operands, result: Any) -> None:
         if not isinstance(result, torch.Tensor):
             return
         stores = result.real if result.is_complex() else result
-        if stores.dtype not in DTYPES:
+        if stores.dtype not in DTYPES or not is_inexact(result):
             return
         args, _ = operands.first_row()
         entry: dict[str, Any] = {"op": name, "stores": DTYPES[stores.dtype]}
         if (n := terms(name, args, result)) > 1:
             entry["terms"] = int(n)
         self._simulation.operations.append(entry)
-
-
-def grouped(operands: Operands) -> torch.Tensor:
-    """A grouped product, [rows, ...] where an operand has rows."""
-    ranks = tuple(t.ndim - operands.has_rows(t) for t in operands.args[:2])
-    return grouped_product(*operands.args, **operands.kwargs, ranks=(ranks[0], ranks[1]))
-
-
-def _target(func: OpOverload, args: Sequence[Any]) -> torch.Tensor:
-    """The one tensor that an operation writes to; it is the first argument."""
-    written = [
-        i
-        for i, argument in enumerate(func._schema.arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write
-    ]
-    if written != [0] or not isinstance(args[0], torch.Tensor):
-        raise RoundedRunError(f"[rounded] {func} writes to other arguments than its first")
-    return args[0]
