@@ -96,7 +96,7 @@ def run_lifted(
     def lift() -> AbstractContextManager[None]:
         return float64_lift(_leaves(modules), replay=replay)
 
-    return _run(function, args, kwargs, modules, copies, lift, given)
+    return _run(function, args, kwargs, modules, copies, lift, given, wide=True)
 
 
 def run_rounded(simulation: Simulation, given: Given | None = None) -> Runner:
@@ -168,6 +168,8 @@ def _run(
     copies: Copies,
     mode: Callable[[], AbstractContextManager[Any]],
     given: Given | None = None,
+    *,
+    wide: bool = False,
 ) -> Rerun:
     with ExitStack() as stack:
         stack.enter_context(collectors_off())
@@ -176,6 +178,7 @@ def _run(
         stack.enter_context(resident(modules))
         for module in modules:
             stack.enter_context(_state_restored(module))
+        own = [t for t in _own_tensors(modules) if tracks_gradients() and t.requires_grad]
         with torch.inference_mode(False), torch.no_grad():
             args, kwargs = copies.of_call(function, args, kwargs)
             if given is not None and given.kept:
@@ -184,7 +187,7 @@ def _run(
             if tracks_gradients():
                 _replace(modules, lambda t: t.requires_grad, copies)
         if tracks_gradients():
-            stack.enter_context(_without_gradients(modules, copies))
+            stack.enter_context(_fresh_gradients(own, copies, wide=wide))
         with mode():
             return Rerun(function(*args, **kwargs), copies.memo)
 
@@ -235,19 +238,24 @@ def _as_stored(value: torch.Tensor, name: str) -> torch.Tensor:
 
 
 @contextmanager
-def _without_gradients(modules: list[torch.nn.Module], copies: Copies) -> Iterator[None]:
-    """Copies require gradients where the originals do; those that modules have are put aside."""
+def _fresh_gradients(own: list[torch.Tensor], copies: Copies, *, wide: bool) -> Iterator[None]:
+    """Copies require gradients where the originals do; what parameters have is put aside.
+
+    In a `wide` run parameters of which there is no copy have none: torch refuses float64 ones.
+    """
     for original, made in list(copies.memo.values()):
         if isinstance(original, torch.Tensor) and original.requires_grad and made.is_leaf:
             made.requires_grad_()
-    own = [t for t in _own_tensors(modules) if t.is_leaf and t.requires_grad]
+    own = [t for t in own if t.is_leaf]
     old = [t.grad for t in own]
     try:
         for t in own:
             t.grad = None
+            t.requires_grad_(not wide)
         yield
     finally:
         for t, grad in zip(own, old, strict=True):
+            t.requires_grad_()
             t.grad = grad
 
 

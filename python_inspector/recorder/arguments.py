@@ -151,7 +151,10 @@ class Given(Copies):
             return
         now = numbers_of(expected.arguments, self.twin)
         for name, value in expected.numbers.items():
-            if name in now and now[name] != value:
+            same = (
+                name not in now or now[name] == value or (value != value and now[name] != now[name])
+            )
+            if not same:
                 yield f"argument {name} is {now[name]!r} after the call, after `like` {value!r}"
 
 
@@ -210,7 +213,7 @@ def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
 
 
 def _own_bytes(t: torch.Tensor) -> torch.Tensor:
-    return t.detach().contiguous().reshape(-1).view(torch.uint8)
+    return t.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
 
 def _elements(of_bytes: torch.Tensor, view: torch.Tensor) -> torch.Tensor:

@@ -97,3 +97,16 @@ def test_gradients_are_off_where_nobody_asks_for_them() -> None:
         return out
 
     check(kernel, like=kernel, inputs=normal(4, 16).requires_grad_())
+
+
+def test_gradients_of_parameters_that_nobody_asks_for() -> None:
+    weight = torch.nn.Parameter(normal(16, 16))
+
+    def like(x: torch.Tensor) -> torch.Tensor:
+        x = x.detach().requires_grad_()
+        (x @ weight).tanh().sum().backward()
+        assert x.grad is not None
+        return x.grad
+
+    check(lambda x: derived(x @ weight) @ weight.T, like=like, inputs=normal(4, 16))
+    assert weight.grad is None and weight.requires_grad

@@ -93,6 +93,7 @@ def test_complex_results_by_their_parts() -> None:
     z = torch.complex(normal(4, 16), normal(4, 16, seed=6))
     check(lambda z: z * z, like=lambda z: z * z, inputs=z)
     check(lambda z: z.numpy() * z.numpy(), like=lambda z: z * z, inputs=z)
+    check(lambda z: z * z, like=lambda z: z * z, inputs=z.conj())
     wrong(lambda z: (z * z).conj(), lambda z: z * z, z)
     wrong(lambda z: z * z * 1.001, lambda z: z * z, z)
     x = normal(4, 32)
