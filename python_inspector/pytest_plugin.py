@@ -65,7 +65,7 @@ class _Report:
 
     def __init__(self, page: Path | None) -> None:
         self._page = page
-        self._verdicts: list[tuple[str, dict[str, str]]] = []
+        self._verdicts: list[tuple[str, dict[str, Any]]] = []
         self._pages: list[tuple[str, str]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -73,7 +73,8 @@ class _Report:
             return
         for name, value in report.user_properties:
             if name == _PROPERTY:
-                self._verdicts.append((report.nodeid, json.loads(str(value))))
+                entry = json.loads(str(value)) | {"expected": report.passed}
+                self._verdicts.append((report.nodeid, entry))
             elif name == _PAGE:
                 self._pages.append((report.nodeid, str(value)))
 
@@ -89,14 +90,15 @@ class _Report:
             terminalreporter.write_line(f"{len(self._pages)} verdicts written to {self._page}")
 
 
-def _summary(verdicts: Iterable[tuple[str, dict[str, str]]]) -> list[str]:
-    """Counts by status, then what did not pass, each in full."""
+def _summary(verdicts: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
+    """Counts by status, then what did not pass, each in full, but for failures that a test that
+    passed has asked for."""
     verdicts = list(verdicts)
     counts = Counter(entry["status"] for _, entry in verdicts)
     words = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     lines = [f"{len(verdicts)} verdicts: {words}"]
     for test, entry in verdicts:
-        if entry["status"] != "pass":
+        if entry["status"] != "pass" and not (entry["status"] == "fail" and entry["expected"]):
             lines += [f"{test}", *(f"  {line}" for line in entry["text"].splitlines())]
     return lines
 

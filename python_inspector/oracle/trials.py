@@ -71,13 +71,10 @@ class Found:
     """What shows, in the order of planting."""
     same: list[Bug] = field(default_factory=list)
     """The same bits in all outputs."""
+    passing: list[Bug] = field(default_factory=list)
+    """Those of both that would pass and are another function, where that was asked."""
     tried: int = 0
     listed: int = 0
-
-    @property
-    def passing(self) -> list[Bug]:
-        """Bugs that would pass, or change nothing here."""
-        return [*self.same, *(it.bug for it in self.planted if it.margin <= 1)]
 
 
 class _Compared(Walk):
@@ -131,10 +128,10 @@ class Trials:
         return self._planted(chosen(bugs, most, self._seed), len(bugs), deadline, self._recognised)
 
     def of_any_kind(self, most: int = MOST_BUGS) -> Found:
-        """Any bug with its margin."""
+        """Any bug with its margin, and which would pass."""
         bugs = self._listed(of_a_failure())
         found = chosen(bugs, most, self._seed)
-        return self._planted(found, len(bugs), Deadline(None), self._margins)
+        return self._planted(found, len(bugs), Deadline(None), self._margins, asked=True)
 
     def of_a_pass(
         self, deadline: Deadline, among: Collection[str] | None = None, most: int = MOST_BUGS
@@ -143,7 +140,8 @@ class Trials:
         bugs = self._listed(of_a_pass())
         if among is not None:
             bugs = [bug for bug in bugs if bug.name in among]
-        return self._planted(chosen(bugs, most, self._seed), len(bugs), deadline, self._margins)
+        found = chosen(bugs, most, self._seed)
+        return self._planted(found, len(bugs), deadline, self._margins, asked=True)
 
     def is_another_function(self, bug: Bug) -> bool:
         """Whether a bug that passes is one: in float64 it gives other values than rounding does, or
@@ -181,7 +179,16 @@ class Trials:
         self._again(under(self._runner, lambda: listing))
         return listing.bugs
 
-    def _planted(self, bugs: Iterable[Bug], listed: int, deadline: Deadline, look: Look) -> Found:
+    def _planted(
+        self,
+        bugs: Iterable[Bug],
+        listed: int,
+        deadline: Deadline,
+        look: Look,
+        *,
+        asked: bool = False,
+    ) -> Found:
+        """`asked`: whether a bug that would pass is another function."""
         out = Found(listed=listed)
         for bug in bugs:
             if deadline.is_over:
@@ -195,6 +202,9 @@ class Trials:
                 out.planted.append(Planted(bug, shown))
             else:
                 out.same.append(bug)
+            passes = not shown or shown[0].margin <= 1
+            if asked and passes and self.is_another_function(bug):
+                out.passing.append(bug)
         return out
 
     def _with(self, bug: Bug | None) -> dict[str, torch.Tensor] | None:

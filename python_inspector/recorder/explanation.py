@@ -49,11 +49,10 @@ def passing_bugs(kept: Kept, most: int) -> list[str] | None:
         judgement = kept.reruns.judgement or _judgement(kept, members=False)
         if judgement is None:
             return None
-        trials = _trials(kept, judgement)
-        found = trials.of_any_kind(most)
-        passing = [it for it in found.planted if it.margin <= 1]
-        passing = [it for it in passing if trials.is_another_function(it.bug)]
-    return [it.bug.told for it in sorted(passing, key=lambda it: it.margin)]
+        found = _trials(kept, judgement).of_any_kind(most)
+    passing = {bug.name for bug in found.passing}
+    planted = sorted(found.planted, key=lambda it: it.margin)
+    return [it.bug.told for it in planted if it.name in passing]
 
 
 def blind_spots(
@@ -67,10 +66,9 @@ def blind_spots(
             return None
         alike = {name: words for name, words in _alike(kept) if among is None or name in among}
         out = BlindSpots(alike)
-        trials = _trials(kept, judgement)
-        found = trials.of_a_pass(deadline, among)
+        found = _trials(kept, judgement).of_a_pass(deadline, among)
         out.tried, out.listed = found.tried, found.listed
-        unseen = {it.name: it.told for it in found.passing if trials.is_another_function(it)}
+        unseen = {bug.name: bug.told for bug in found.passing}
         out.unseen |= {
             name: words for name, words in unseen.items() if not is_part_of(name, unseen)
         }

@@ -16,7 +16,7 @@ def test_layer_norm():
     plumbline.check(
         layer_norm,
         like=norm,
-        inputs=plumbline.draw(shape=(4, 9, 64)),  # eight kinds of hard values
+        inputs=plumbline.draw(shape=(4, 9, 64)),  # nine kinds of hard values
         weights=dict(norm.named_parameters()),
         arrays="numpy",
     )

@@ -27,6 +27,12 @@ def test_plain_wrong():
     x = torch.ones(4, 16).cumsum(1)
     python_inspector.check(lambda x: x.tanh() * 1.01, like=torch.nn.Tanh(), inputs=x)
 
+def test_expected():
+    import pytest, python_inspector
+    x = torch.ones(4, 16).cumsum(1)
+    with pytest.raises(python_inspector.WrongError):
+        python_inspector.check(lambda x: x, like=torch.nn.Tanh(), inputs=x)
+
 def test_wrong(plumbline):
     plumbline.check(lambda x: x.tanh() * 1.01, torch.nn.Tanh(), torch.ones(4, 16).cumsum(1))
 
@@ -66,10 +72,11 @@ def run(tmp_path: Path, harness: Path):
 def test_the_run_ends_with_a_section_of_verdicts(run) -> None:
     done = run()
     assert done.returncode == 1
-    assert "3 failed, 3 passed" in done.stdout
+    assert "3 failed, 4 passed" in done.stdout
     section = done.stdout.partition("= plumbline =")[2]
-    assert "6 verdicts: 3 fail, 3 pass" in section
+    assert "7 verdicts: 4 fail, 3 pass" in section
     assert "test_it.py::test_wrong\n  Tanh#0 (module): fail: " in section
+    assert "test_it.py::test_expected" not in section
     assert "test_it.py::test_recorded_wrong\n  model.norm#0 (rms_norm): fail: " in section
 
 
@@ -83,8 +90,8 @@ def test_a_failure_shows_the_test_and_the_verdict_and_nothing_of_ours(run) -> No
 def test_all_verdicts_are_written_as_a_page(run, tmp_path: Path) -> None:
     done = run("--plumbline-html", "out.html")
     page = (tmp_path / "out.html").read_text()
-    assert "6 verdicts written to" in done.stdout
-    assert page.count("<h2>") == 6
+    assert "7 verdicts written to" in done.stdout
+    assert page.count("<h2>") == 7
     assert "test_it.py::test_right" in page and "allowed" in page
 
 
