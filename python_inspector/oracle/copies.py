@@ -91,18 +91,18 @@ class Copies:
             return self.memo[id(value)][1]
         new: Any
         if isinstance(value, torch.Tensor):
-            shares = value.untyped_storage()._cdata in self._shared if self._shared else False
+            shares = bool(self._shared) and value.layout is torch.strided
+            shares = shares and value.untyped_storage()._cdata in self._shared
             new = self._view(value, name) if shares else self.tensor(value.detach(), name)
         elif isinstance(value, Cache):
             new = copy.copy(value)
-            new.__dict__ = {
-                key: _LazyLayers(item, self) if self._lazy and key == "layers" else self.of(item)
-                for key, item in vars(value).items()
-            }
+            for key, item in vars(value).items():
+                lazy = self._lazy and key == "layers"
+                vars(new)[key] = _LazyLayers(item, self) if lazy else self.of(item, key)
         elif isinstance(value, _LAYERS) or is_state(value):
             new = copy.copy(value)
             self.memo[id(value)] = (value, new)  # it may hold itself
-            new.__dict__ = {key: self.of(item, key) for key, item in vars(value).items()}
+            vars(new).update({key: self.of(item, key) for key, item in vars(value).items()})
         elif isinstance(value, torch.dtype):
             new = self._dtypes.get(value, value)
         elif isinstance(value, dict):

@@ -84,6 +84,7 @@ class Given(Copies):
             *self._written(before, expected.changed),
             *self._replaced(before, expected),
             *self._miscounted(expected),
+            *self._of_modules(),
         ]
 
     def _now(self, expected: Expected) -> dict[str, Any]:
@@ -145,6 +146,17 @@ class Given(Copies):
             return False
         array = array.detach().to(old.device, old.dtype)
         return torch.equal(_own_bytes(array), _own_bytes(old))
+
+    def _of_modules(self) -> Iterator[str]:
+        """Weights and buffers of modules that are arguments themselves."""
+        for original, made in self.memo.values():
+            if not isinstance(original, torch.nn.Module) or made is original:
+                continue
+            now = dict(made.state_dict(keep_vars=True))
+            for name, old in original.state_dict(keep_vars=True).items():
+                if name not in now or not self._holds(old, now[name]):
+                    kind = type(original).__name__
+                    yield f"{name} of the argument {kind} was changed, which `like` does not do"
 
     def _miscounted(self, expected: Expected) -> Iterator[str]:
         if expected.numbers is None or self._convert is not None:

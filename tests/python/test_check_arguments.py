@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import types
 import weakref
 from typing import Any
 
@@ -186,6 +187,26 @@ def test_plain_values_in_arguments_count() -> None:
     verdict = wrong(kernel, like, (normal(4, 16), state))
     assert "argument state.seen is 3 after the call, after `like` 7" in verdict.reason
     assert state == {"seen": 3}
+
+
+def test_objects_and_modules_are_looked_into() -> None:
+    x, linear = normal(4, 16), torch.nn.Linear(16, 16)
+    state = types.SimpleNamespace(inner=types.SimpleNamespace(x=x.clone()), y=x.clone())
+
+    def kernel(state: Any, linear: torch.nn.Module) -> torch.Tensor:
+        out: torch.Tensor = linear(state.y)
+        state.inner.x.zero_()
+        linear.weight.data.zero_()
+        return out
+
+    def like(state: Any, linear: torch.nn.Module) -> torch.Tensor:
+        return linear(state.y)
+
+    check(like, like=like, inputs=(state, linear))
+    reason = wrong(kernel, like, (state, linear)).reason
+    assert "argument state.inner.x was changed" in reason
+    assert "weight of the argument Linear was changed" in reason
+    assert bool(state.inner.x.any()) and bool(linear.weight.any())
 
 
 class Once:
