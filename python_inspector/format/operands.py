@@ -27,11 +27,9 @@ _WRITTEN = {
     "int64": "i64", "int32": "i32", "uint8": "u8", "bool": "bool",
 }  # fmt: skip
 """Dtypes as NumPy, ml_dtypes and torch call them, and as the format does."""
-_WIDENED = {
-    "int8": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64",
-}  # fmt: skip
-"""What the format has not, exactly in what it has; 8-bit floats are in float32, and complex numbers
-pairs."""
+_WIDENED = ("int8", "int16", "uint16", "uint32", "uint64")
+"""What the format has not: in int64, as recordings have it; 8-bit floats are in float32, complex
+numbers are pairs."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ def _array_in_format(array: Any) -> Any:
     if name.startswith("float8"):  # of ml_dtypes
         return array.astype(np.float32)
     _require_int64(name, array)
-    return array.astype(_WIDENED[name]) if name in _WIDENED else array
+    return array.astype(np.int64) if name in _WIDENED else array
 
 
 def _tensor_in_format(value: Any) -> Any:
@@ -92,7 +90,7 @@ def _tensor_in_format(value: Any) -> Any:
         return value.float()
     if name == "uint64":
         _require_int64(name, value.cpu().numpy())
-    return value.to(getattr(torch, _WIDENED[name])) if name in _WIDENED else value
+    return value.to(torch.int64) if name in _WIDENED else value
 
 
 def _require_int64(name: str, array: Any) -> None:

@@ -101,6 +101,30 @@ def test_complex_results_by_their_parts() -> None:
     wrong(lambda x: torch.fft.rfft(x).conj(), lambda x: torch.fft.rfft(x), x)
 
 
+NUMBERS = [
+    torch.int8, torch.int16, torch.uint8, torch.int32, torch.int64, torch.bool,
+    torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_results_of_every_dtype(dtype: torch.dtype) -> None:
+    x = (normal(4, 16) * 3).abs()
+    if dtype == torch.bool:
+        x = x - 2
+
+    def like(x: torch.Tensor) -> torch.Tensor:
+        return (x > 0) if dtype == torch.bool else x.to(dtype)
+
+    def off(x: torch.Tensor) -> torch.Tensor:
+        out = like(x).float()
+        out[2, 3] = 1 - out[2, 3] if dtype == torch.bool else out[2, 3] + 1
+        return out.to(dtype)
+
+    check(lambda x: like(x), like=like, inputs=x)
+    wrong(off, like, x)
+
+
 # Modules in train mode.
 
 
