@@ -93,6 +93,12 @@ def build_parser() -> argparse.ArgumentParser:
     show.add_argument("folder", type=Path, help="a folder, or a name: llama-a1/decode-bf16")
     show.add_argument("--checkpoint", metavar="REGEX", help="checkpoints in detail")
     show.set_defaults(run=_show)
+    rows = commands.add_parser("coverage", help="what recordings vary of each block, and what none")
+    rows.add_argument("folder", type=Path, nargs="+", help="recordings, or folders of them")
+    rows.add_argument(
+        "--thin", action="store_true", help="rows that few checkpoints, or none, vary"
+    )
+    rows.set_defaults(run=_coverage)
     tiny = commands.add_parser("tiny", help="the built-in tiny models")
     tiny.add_argument("--list", action="store_true", help="list them (the default)")
     tiny.set_defaults(run=_tiny)
@@ -181,6 +187,13 @@ def _show(options: argparse.Namespace) -> int:
     from .format.show import show
 
     print(show(recording_folder(options.folder), options.checkpoint))
+    return 0
+
+
+def _coverage(options: argparse.Namespace) -> int:
+    from .format.coverage import coverage, table
+
+    print("\n".join(table(coverage(options.folder), thin=options.thin)))
     return 0
 
 

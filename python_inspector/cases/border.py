@@ -27,6 +27,7 @@ from ..models.sizes import SIZES
 from ..oracle.replay import aside
 from ..recorder import session
 from ..recorder.recorder import Recorder
+from ..taps.calls import Block
 from ..taps.options import COMPONENTS
 from .run import Where
 
@@ -98,6 +99,11 @@ class Stage:
             self._recorder.writer.generated(made, generator)
             self._inputs[key] = made
         return self._inputs[key]
+
+    def record(self, name: str, block: Block, run: Callable[..., Any], given: Any) -> None:
+        """A function of nobody's model as a block."""
+        result = run(*given)
+        self._recorder.record("", name, block, result, lambda again: again(run, given, {}))
 
     def hidden(self, tokens: int) -> torch.Tensor:
         return self.tensor("hidden", 1, tokens, self.config.hidden_size)
@@ -238,6 +244,7 @@ def _part(name: str, config: Any, dtype: torch.dtype) -> torch.nn.Module:
         "odd_layer_norm": lambda: nn.LayerNorm(1031),
         "odd_norm": lambda: kind("RMSNorm")(1031, eps=eps),
         "embedding": lambda: nn.Embedding(257, hidden),
+        "large_embedding": lambda: nn.Embedding(config.vocab_size, hidden),
         "silu": nn.SiLU,
         "gelu": nn.GELU,
         "gelu_tanh": lambda: nn.GELU(approximate="tanh"),

@@ -98,6 +98,17 @@ def _llama(shape: str, dtype: str, attention: str = "eager") -> Iterator[BorderC
     )
 
 
+def _grouped(dtype: str) -> BorderCase:
+    """Products with fewer kv heads, as many groups as kv heads and not."""
+    return BorderCase(
+        f"border-llama32-1b/whole-{dtype}-grouped",
+        "products of heads with fewer kv heads",
+        Subject("llama3.2-1b", dtype, ("norm",), sizes={"hidden_size": 32}),
+        [do.grouped_products(5, 7, kv_heads=2, groups=3), do.grouped_products(1, 9, 4, 2)],
+        5,
+    )
+
+
 def _composites() -> Iterator[BorderCase]:
     """Projections and blocks made of blocks; the inner size of MLPs is cut, off the tile."""
     sizes = {"intermediate_size": 520}
@@ -235,6 +246,7 @@ def _all_cases() -> Iterator[BorderCase]:
         yield from _odd(dtype, width)
     yield from _small_norms()
     yield from _rare()
+    yield from map(_grouped, ("f32", "bf16"))
 
 
 BORDER_CASES: tuple[BorderCase, ...] = tuple(_all_cases())

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
+
+from ..format.axes import CACHED, QUERY, SCORES, Named
 from ..format.generator import UNIT
+from ..taps.calls import Block, only_out
 from .border import Stage, Step, attention_module
 
 FAR = 700
@@ -31,6 +35,37 @@ def embedding(tokens: int) -> Step:
         module = stage.model.embedding
         ids = stage.positions(tokens) * 37 % module.num_embeddings
         module(ids)
+
+    return step
+
+
+def ids_up_to(name: str, vocabulary: int, tokens: int) -> Step:
+    """An embedding of so many rows, the first and the last among those taken."""
+
+    def step(stage: Stage) -> None:
+        last = vocabulary - 1
+        stage.model.get_submodule(name)(stage.positions(tokens) * last // (tokens - 1))
+
+    return step
+
+
+def grouped_products(rows: int, columns: int, kv_heads: int, groups: int, width: int = 16) -> Step:
+    """Products of each head with its kv head's matrix, lying either way: transformers repeats kv
+    heads before, so that no model has fewer in the second operand."""
+
+    def product(a: torch.Tensor, b: torch.Tensor, transposed: bool) -> torch.Tensor:
+        b = b.repeat_interleave(groups, 1)
+        return a @ (b.mT if transposed else b)
+
+    def step(stage: Stage) -> None:
+        a = stage.tensor("a", 1, kv_heads * groups, rows, width)
+        for transposed in (True, False):
+            shape = (columns, width) if transposed else (width, columns)
+            b = stage.tensor("b", 1, kv_heads, *shape)
+            axes = (*CACHED[:2], *(CACHED[2:] if transposed else CACHED[:1:-1]))
+            inputs: dict[str, Named] = {"a": (a, QUERY), "b": (b, axes)}
+            block = Block("matmul", inputs, only_out(SCORES), {"transpose_b": transposed})
+            stage.record("grouped_product", block, product, (a, b, transposed))
 
     return step
 

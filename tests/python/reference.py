@@ -240,6 +240,13 @@ def causal_mask(i: Tensors, w: Tensors, p: dict[str, Any], lowest: float) -> Ten
     return {"mask": seen if p["form"] == "bool" else torch.where(seen, 0.0, lowest).double()}
 
 
+def _of_heads(b: torch.Tensor, a: torch.Tensor, transposed: bool) -> torch.Tensor:
+    """The second operand of a product with as many heads as the first."""
+    if a.shape[1] != b.shape[1]:
+        b = b.repeat_interleave(a.shape[1] // b.shape[1], 1)
+    return b.mT if transposed else b
+
+
 def _scale(i: Tensors, w: Tensors, p: dict[str, Any]) -> Tensors:
     x = i["x"]
     return {"out": x * p["factor"] if p["operation"] == "multiply" else x / p["factor"]}
@@ -265,7 +272,7 @@ BLOCKS: dict[str, Block] = {
     "scale": _scale,
     "softcap": lambda i, w, p: {"out": torch.tanh(i["x"] / p["cap"]) * p["cap"]},
     "repeat_kv": lambda i, w, p: {"out": torch.repeat_interleave(i["x"], p["repeats"], 1)},
-    "matmul": lambda i, w, p: {"out": i["a"] @ (i["b"].mT if p["transpose_b"] else i["b"])},
+    "matmul": lambda i, w, p: {"out": i["a"] @ _of_heads(i["b"], i["a"], p["transpose_b"])},
     "masked_add": lambda i, w, p: {"out": i["x"] + i["mask"]},
     "softmax": lambda i, w, p: {"out": torch.softmax(i["x"], -1)},
     "kv_cache": kv_cache,
