@@ -44,7 +44,7 @@ def check(
 ) -> Verdict:
     """Judges what `function` makes of the inputs against what `like` is; AssertionError if wrong.
 
-        python_inspector.check(my_norm, like=torch.nn.RMSNorm(64), inputs=(x,))
+        plumbline.check(my_norm, like=torch.nn.RMSNorm(64), inputs=(x,))
 
     `like` is a torch module or a function of torch code. It runs on the inputs once as it is, once
     in float64, and as `spread` simulated correct kernels: limits come from those, none is given by

@@ -82,7 +82,7 @@ def verify(
     any output may, but for one: attention weights, which no flash kernel has.
 
     An exception of the function costs that checkpoint: its status is "error", or "unsupported" for
-    python_inspector.Unsupported, and the reason says what was raised and where.
+    plumbline.Unsupported, and the reason says what was raised and where.
     Where a 16-bit function rounds is inferred from its bits; `contract`, "eager", "fused" (once, at
     the output) or "flash", demands one.
     `margins=False` does not tell which known bugs would pass, and is faster.

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..aliases import PACKAGE
 from ..format.strict_json import load_json
 from ..format.validate import RECORDING, find_recordings
 
@@ -80,7 +81,7 @@ def report(found: Sequence[Row]) -> Iterator[str]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python_inspector.oracle.conforms", description=__doc__)
+    parser = argparse.ArgumentParser(prog=f"{PACKAGE}.oracle.conforms", description=__doc__)
     parser.add_argument("folder", type=Path, nargs="*", default=[Path("fixtures")])
     found = [
         row

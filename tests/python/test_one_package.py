@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -211,3 +212,33 @@ def test_nobody_is_told_to_install_or_import_a_stranger() -> None:
         if file.is_file() and file != Path(__file__):
             found = stranger.search(file.read_text(encoding="utf-8", errors="replace"))
             assert not found, f"{name}: {found and found[0]}"
+
+
+NAMES_ITSELF = {"python_inspector/aliases.py", "python_inspector/plumbline/__init__.py",
+                "reports/beside.py"}  # fmt: skip
+MODULE = re.compile(r"python_inspector(\.\w+)*|reports\.(commands|fleet|history|render|speed)\S*")
+IN_RECORDINGS = {"python_inspector/recorder/provenance.py", "python_inspector/format/show.py"}
+
+
+def test_nothing_inside_depends_on_what_the_package_is_called() -> None:
+    """Imports are relative, and no string names a module by what it is called in a checkout."""
+    for file in (*(ROOT / "python_inspector").rglob("*.py"), *(ROOT / "reports").rglob("*.py")):
+        path = file.relative_to(ROOT).as_posix()
+        if path in NAMES_ITSELF:
+            continue
+        tree = ast.parse(file.read_text())
+        for node in ast.walk(tree):
+            modules: list[str] = []
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                modules = [node.module or ""]
+            own = [
+                name for name in modules if name.split(".")[0] in ("python_inspector", "reports")
+            ]
+            assert not own, f"{path}:{node.lineno}: imports {own[0]}; make it relative"
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                named = MODULE.fullmatch(node.value)
+                assert not named or path in IN_RECORDINGS, (
+                    f"{path}:{node.lineno}: {node.value!r}: see aliases.PACKAGE"
+                )
