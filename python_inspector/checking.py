@@ -39,6 +39,7 @@ def check(
     spread: int = 16,
     repeat: int = 2,
     axes: Axes = None,
+    valid: Any = None,
     keep: Path | str | None = None,
     harness: Path | str | None = None,
 ) -> Verdict:
@@ -63,10 +64,12 @@ def check(
     nondeterminism, where two runs of `like` have the same.
 
     `axes` names the dimensions of outputs in verdicts, "B T H D" or a dict by output; without it
-    indices are told. `keep` is a folder for the case, which `harness judge` then judges again.
+    indices are told. `valid`, bools over the first dimensions of outputs, leaves rows out.
+    `keep` is a folder for the case, which `harness judge` then judges again.
 
     Where a 16-bit function rounds is inferred from its bits; `contract`, "eager" or "fused" (once,
-    at the output), demands one. Bugs are planted in `like` for up to five seconds: a failure is
+    at the output), demands one, and "sums-16", "p-16", "reduce-16", joined by "+", allow what
+    oracle/contracts.py lists. Bugs are planted in `like` for up to five seconds: a failure is
     named after the one that it is, a pass says which it is blind to. `explain` is False for none of
     that, or another number of seconds; `bugs` tells all kinds of bugs that would pass, however long
     that takes. The AssertionError's text is the verdict; else the verdict comes
@@ -76,20 +79,29 @@ def check(
     __tracebackhide__ = by_its_verdict  # pytest shows the test's own line
     needs.require("check()", "torch", "transformers")
     from .calling import Kernel
+    from .oracle.contracts import asked
+    from .recorder.left_out import Valid
     from .recorder.one_call import OneCallRecording
 
     if repeat < 1:
         raise ValueError(f"repeat is {repeat}: the function is called once at least")
     if keep is not None:
         require_place(Path(keep))
-    given, judge = weights or {}, Judge(contract, harness)
+    wanted = asked(contract)
+    given, judge = weights or {}, Judge(wanted.rounding, harness)
     kernel = Kernel(function, given, arrays, repeat)
     cases = list(cases_of(inputs))
     home = str(IN_MEMORY) if IN_MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="plumbline-", dir=home) as name:
         folder = Path(name)
         with OneCallRecording(
-            like, folder / CALL, weights=given, spread=spread, axes=axes
+            like,
+            folder / CALL,
+            weights=given,
+            spread=spread,
+            axes=axes,
+            valid=None if valid is None else Valid(valid),
+            inside=wanted.inside,
         ) as recording:
             kept = [recording.add(arguments, case) for case, arguments in cases]
             recording.commit()
@@ -106,7 +118,7 @@ def check(
             recording.another,
             LATER,
         )
-        replay = "" if keep is None else keep_case(folder, Path(keep), contract)
+        replay = "" if keep is None else keep_case(folder, Path(keep), wanted.rounding)
     ids = [call.checkpoint.id for call in kept]
     verdicts = [
         concluded(id, it, first.get(id), later.get(id)) for id, it in zip(ids, calls, strict=True)

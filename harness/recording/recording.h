@@ -82,6 +82,7 @@ struct OutputRef {
   std::vector<MemberRef> members;          // 16-bit outputs
   std::optional<std::string> undecidable;  // bool, of choices: where others are right, too
   std::optional<LegalRef> legal;           // which; where it says nothing, that is not known
+  int64_t left_out = 0;                    // elements that the caller did not want to be judged
   // Bool, of floats: rows that correct kernels do not agree on. What the spreads say is of the
   // rest.
   std::optional<std::string> ill_conditioned;

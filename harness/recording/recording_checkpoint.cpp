@@ -158,7 +158,7 @@ ModelRef CheckpointReader::read_model(JsonValue field, const TensorInfo& output)
 OutputRef CheckpointReader::read_output(JsonValue value) {
   value.only({"tensor", "delta", "error", "axes", "valid", "chained_delta", "rows", "sketch",
               "model", "spread", "truncated", "unstable", "members", "undecidable",
-              "ill_conditioned", "legal"});
+              "ill_conditioned", "legal", "left_out"});
   OutputRef output;
   const JsonValue tensor = value.at("tensor");
   const TensorInfo& info = resolve(tensor);
@@ -202,6 +202,7 @@ OutputRef CheckpointReader::read_output(JsonValue value) {
   if (const auto rows = value.find("ill_conditioned")) {
     output.ill_conditioned = read_mask(*rows, info, false, header_);
   }
+  if (const auto left_out = value.find("left_out")) output.left_out = left_out->integer(1);
   if (const auto legal = value.find("legal")) {
     if (!output.undecidable) legal->fail("stands without undecidable");
     output.legal = read_legal(*legal, info, header_);

@@ -151,12 +151,13 @@ void note_choices(const Recording& recording, const OutputRef& ref, const Output
   result.details.push_back(words + listed(places));
 }
 
-void note_judged(const OutputCase& output, OutputVerdict& verdict, CheckpointResult& result) {
+void note_judged(const OutputRef& ref, const OutputCase& output, OutputVerdict& verdict,
+                 CheckpointResult& result) {
   if (!output.has_expected_shape()) return;
   const Layout layout = layout_of(output.y.shape(), output.axes);
   const std::vector<uint8_t> valid = to_mask(output.valid, output.valid_axes, layout);
   const int64_t judged = std::count(valid.begin(), valid.end(), 1);
-  const auto all = static_cast<int64_t>(valid.size());
+  const int64_t all = static_cast<int64_t>(valid.size()) - ref.left_out;
   const std::string words = text(judged, " of ", all, " elements judged");
   result.details.push_back(text("output \"", output.name, "\": ", words));
   if (verdict.status != Status::pass || judged == all) return;

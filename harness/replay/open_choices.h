@@ -16,6 +16,7 @@ void take_choices(OutputCase& output, const Recording& recording, const OutputRe
 // that leaves out more than it judges is none.
 void note_choices(const Recording& recording, const OutputRef& ref, const OutputCase& output,
                   CheckpointResult& result);
-void note_judged(const OutputCase& output, OutputVerdict& verdict, CheckpointResult& result);
+void note_judged(const OutputRef& ref, const OutputCase& output, OutputVerdict& verdict,
+                 CheckpointResult& result);
 
 }  // namespace plumb::harness

@@ -281,7 +281,7 @@ void judge_recorded(const Recording& recording, const Checkpoint& checkpoint,
     verdicts.push_back(judge(output));
     note_sample(output, result);
     note_choices(recording, checkpoint.outputs.at(name), output, result);
-    note_judged(output, verdicts.back(), result);
+    note_judged(checkpoint.outputs.at(name), output, verdicts.back(), result);
     cases.push_back(std::move(output));
   }
   if (!result.diagnosis.empty()) result.details.push_back("bits: " + result.diagnosis);

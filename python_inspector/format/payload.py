@@ -87,6 +87,8 @@ def tensor_bytes(t: torch.Tensor) -> memoryview:
     known = values_on_host(t)
     here = t.detach().to("cpu") if known is None else known
     flat = here.contiguous().reshape(-1)
+    if flat.numel() == 1:  # contiguous with any stride
+        flat = flat.as_strided((1,), (1,))
     return flat.view(torch.uint8).numpy().data
 
 

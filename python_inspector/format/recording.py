@@ -227,6 +227,8 @@ class OutputRef:
     _entry: Later = field(init=False, default_factory=lambda: Later())
     legal: LegalRef | None = None
     """What is right there; without it that is not known, and the elements are not judged."""
+    left_out: int = 0
+    """Elements that the caller did not want to be judged; `valid` says which."""
 
     def set_aside(self, key: str) -> None:
         """Says which rows are ill conditioned, which may be found out when all else is written."""
@@ -261,6 +263,8 @@ class OutputRef:
             entry["labels"] = list(self.labels)
         if self.ill_conditioned is not None:
             entry["ill_conditioned"] = self.ill_conditioned
+        if self.left_out:
+            entry["left_out"] = self.left_out
         if self.legal is not None:
             entry["legal"] = self.legal.to_json()
         return entry if self.sampled is None else entry | self.sampled.to_json()

@@ -15,7 +15,17 @@ _NARROW = ("f16", "bf16")
 _DISCRETE = ("i64", "i32", "u8", "bool")
 _MASKS = {"undecidable": True, "ill_conditioned": False}
 """Bools of elements, and whether they are of discrete outputs."""
-_OF_OUTPUTS = ("model", "spread", "truncated", "unstable", "legal", "members", "labels", *_MASKS)
+_OF_OUTPUTS = (
+    "model",
+    "spread",
+    "truncated",
+    "unstable",
+    "legal",
+    "left_out",
+    "members",
+    "labels",
+    *_MASKS,
+)
 
 
 def version_findings(recording: Json) -> Iterator[str]:

@@ -28,6 +28,8 @@ SUMS = 0.5 * U
 DRIFT = 0.43 / 3**0.5 * U
 """Of sqrt(terms) |sum|: each partial sum of n terms of one sign is i / n of the whole and rounded
 by 0.43 of its u, which is the RMS of one rounding. The mean of squares, a softmax's denominator."""
+SMALLEST = 2.0**-149
+"""Float32's step between denormals."""
 FUNCTIONS = 2 * U
 """Of a function's result: libraries promise 1 to 4 ulp."""
 
@@ -86,13 +88,25 @@ def _noise(
         row = exact.select(args[1], 0).unsqueeze(args[1])
         common = torch.full_like(row, DRIFT * length**0.5)
         return [own, Noise(common, exact if name == "_softmax" else None)]
+    if name in ("linalg_vector_norm", "norm", "_pdist_forward", "_cdist_forward"):
+        return [
+            own,
+            Noise(DRIFT * length**0.5 * exact.abs()),
+            Noise(_of_tiny_squares(exact, length)),
+        ]
     if length > 1:  # a function of one sum, like var
         return [own, Noise(DRIFT * length**0.5 * exact.abs())]
     return [own]
 
 
+def _of_tiny_squares(exact: torch.Tensor, length: int) -> torch.Tensor:
+    """A norm whose squares are below float32's smallest step has lost them."""
+    return (exact.square() + length * SMALLEST).sqrt() - exact.abs()
+
+
 _OF_ROUNDED_ARGUMENTS = {
     "sinc", "digamma", "lgamma", "polygamma", "special_zeta", "erfinv", "special_ndtri",
+    "special_bessel_j0", "special_bessel_j1", "special_bessel_y0", "special_bessel_y1",
 }  # fmt: skip
 """Compute with their argument before they are a function of it: pi x, or a shift by recurrence."""
 _STEP = 2.0**-20
@@ -160,6 +174,8 @@ def terms(name: str, args: Sequence[Any], out: torch.Tensor) -> int:
         return max(given[0].shape[-1], given[1].shape[-2])
     if name in ("sum", "mean", "var", "std", "linalg_vector_norm", "norm", "prod", "logsumexp"):
         return max(1, given[0].numel() // max(1, out.numel()))
+    if name in ("_pdist_forward", "_cdist_forward"):
+        return given[0].shape[-1]
     if name in ("index_add", "scatter_add", "scatter_reduce"):
         return 2
     return 1

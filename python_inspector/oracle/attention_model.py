@@ -16,6 +16,7 @@ import torch
 from torch._ops import OpOverload
 
 from .arithmetic import DRIFT, FUNCTIONS, U, of_sum
+from .contracts import Inside
 from .simulation import NARROW, Operands, Simulation
 
 BLOCK = 512
@@ -28,7 +29,7 @@ def is_attention(name: str) -> bool:
 
 
 def attend(
-    func: OpOverload, operands: Operands, simulation: Simulation
+    func: OpOverload, operands: Operands, simulation: Simulation, inside: Inside | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Stacks of outputs, and of the rounded model's log of summed exponentials."""
     given = _by_name(func, operands)
@@ -51,6 +52,8 @@ def attend(
     magnitudes = torch.matmul(rounded[0], v[0].abs()) / total[0]
     out = out.nan_to_num(0.0)
     off = of_sum(magnitudes.nan_to_num(0.0), out[0], k.shape[-2])
+    if inside is not None:
+        off = inside.of_attention((rounded[0] / total[0]).nan_to_num(0.0), v[0], off)
     return simulation.perturb(out, off, stacked=True), lse.expand(simulation.rows, *lse.shape)
 
 

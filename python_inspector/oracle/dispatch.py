@@ -63,6 +63,19 @@ def plain_arithmetic() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def without_fused_layers() -> Iterator[None]:
+    """Whole encoder layers and LSTMs are computed operation by operation: of one that is fused
+    nothing is seen, and it has no float64 kernel."""
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.backends.mkldnn.flags(enabled=False):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
+
+
 class DispatchMode(TorchDispatchMode):
     """A mode whose operation() stands for each operation below it.
 

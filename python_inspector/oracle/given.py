@@ -16,18 +16,27 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ..compatibility import can_decompose, decomposed
+from .contracts import Inside
 from .dispatch import DispatchMode
 from .feeding import Feeding
 from .grouped import is_grouped
 from .keyless import filled, may_lack_keys, rows_without_key
 from .operations import MAKERS
 from .quantising import QUANTISED, quantises
-from .reads import Reader, Reads, asked, lacks_eps, norm_input
+from .reads import (
+    Reader,
+    Reads,
+    asked,
+    lacks_eps,
+    norm_input,
+    stores_numbers,
+    with_stored_numbers,
+)
+from .storages import Storages
 
 aten = torch.ops.aten
 
@@ -81,30 +90,13 @@ class Opaque:
     """By the position among the arguments' leaves."""
 
 
-class Storages:
-    """Of tensors, by address. Each is referred to weakly, so that as long as it is in here no later
-    storage gets its address."""
-
-    def __init__(self) -> None:
-        self._refs: dict[int, StorageWeakRef] = {}
-
-    def add(self, t: torch.Tensor) -> None:
-        storage = t.untyped_storage()
-        if storage._cdata not in self._refs:
-            self._refs[storage._cdata] = StorageWeakRef(storage)
-
-    def discard(self, t: torch.Tensor) -> None:
-        self._refs.pop(t.untyped_storage()._cdata, None)
-
-    def __contains__(self, t: torch.Tensor) -> bool:
-        return t.untyped_storage()._cdata in self._refs
-
-
 @dataclass
 class Given:
     """All of one call, in order. `unliftable` are operations found to have no float64 kernel."""
 
     unliftable: set[Any] = field(default_factory=set)
+    inside: Inside | None = None
+    """What simulated kernels do that the reference does not."""
     events: list[Choice | Opaque] = field(default_factory=list)
     used: Storages = field(default_factory=Storages)
     """Those that any operation of the watched run read."""
@@ -112,6 +104,8 @@ class Given:
     """Weights and buffers that the code writes to, and what they held before, by storage."""
     keyless: list[torch.Tensor | None] = field(default_factory=list)
     """Of every softmax and fused attention the rows without a key; None for none."""
+    stored: Reads = field(default_factory=Reads)
+    """The dtypes to which operations cast their numbers (stores_numbers)."""
     reads: Reads = field(default_factory=Reads)
     """The dtypes that its code read."""
     leaves_torch: bool = False
@@ -167,7 +161,7 @@ class Replay:
         self._at = 0
         self._lost = False
         """An own choice led elsewhere: what is given fits no more."""
-        self._reader = Reader(given.reads)
+        self._reader, self._stored = Reader(given.reads), Reader(given.stored)
 
     def dtype(self, own: torch.dtype, of: Any) -> torch.dtype:
         """What the reference's code read where this rerun's reads its `own`, of a tensor."""
@@ -191,6 +185,12 @@ class Replay:
             raise GivenError(f"[given] {func} chooses other shapes than the reference did")
         self._lost = True
         return None
+
+    def numbers(self, func: OpOverload, args: Any) -> Any:
+        """The arguments with numbers as the reference's operation stored them."""
+        if not stores_numbers(func):
+            return args
+        return with_stored_numbers(args, self._stored.next(args[0].dtype, args[0]))
 
     def filled(self, func: OpOverload, result: Any) -> Any:
         """The result of an operation of this rerun, rows without a key filled if that is asked."""
@@ -234,6 +234,7 @@ def watched(given: Given, own: Mapping[int, torch.Tensor]) -> Iterator[None]:
     given.events.clear()
     given.reads.found.clear()
     given.keyless.clear()
+    given.stored.found.clear()
     try:
         with _WatchFunctions(given), _Watch(given, own):
             yield
@@ -326,6 +327,8 @@ class _Watch(DispatchMode):
                 return result
         if func._schema.is_mutable:
             self._keep_own(func, args, kwargs)
+        if stores_numbers(func):
+            self._given.stored.note(args[0].dtype, args[0])
         if may_lack_keys(func):
             self._given.keyless.append(rows_without_key(func, args, kwargs))
         result = func(*args, **kwargs)

@@ -35,7 +35,6 @@ from .contraction import Products
 from .dispatch import DispatchMode, plain_arithmetic
 from .given import (
     Replay,
-    Storages,
     UnliftableError,
     follow,
     is_choice,
@@ -45,6 +44,7 @@ from .grouped import grouped_product, is_grouped
 from .quantising import QUANTISED, quantises
 from .reads import asked, eps_of, lacks_eps, norm_input, with_eps
 from .simulation import large
+from .storages import Storages
 
 aten = torch.ops.aten
 
@@ -188,6 +188,8 @@ class _Lift(DispatchMode):
         if contraction is not None:
             return contraction.of(widen(contraction.a), widen(contraction.b), (False, False))
         replay = self._replay
+        if replay is not None:
+            args = replay.numbers(func, args)
         if replay is not None and is_opaque(func, args, kwargs, replay.given.unliftable):
             return replay.opaque(func, args, kwargs, widen)
         if func.namespace not in ("aten", "prims", "prim") and not is_grouped(func):

@@ -21,6 +21,11 @@ MAKERS = {
 }  # fmt: skip
 """Use a tensor's form alone, or lay a view over it, or read m's value."""
 
+IN_PLACE_VIEWS = {
+    "squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims", "as_strided", "detach",
+}  # fmt: skip
+"""With an underscore they change how a tensor lies over its storage, and nothing in it."""
+
 
 def is_inexact(t: torch.Tensor) -> bool:
     """Whether a tensor holds rounded numbers."""

@@ -73,6 +73,24 @@ def with_eps(args: tuple[Any, ...], kwargs: Mapping[str, Any], eps: float) -> di
     return _bound(args, kwargs) | {"eps": eps}
 
 
+_OF_NUMBERS = {torch.ops.aten.fmod.Scalar, torch.ops.aten.remainder.Scalar}
+
+
+def stores_numbers(func: Any) -> bool:
+    """Whether an operation of 16 bits rounds a number among its arguments to them: others compute
+    with it in float32."""
+    return func in _OF_NUMBERS
+
+
+def with_stored_numbers(args: tuple[Any, ...], dtype: torch.dtype) -> tuple[Any, ...]:
+    if not dtype.is_floating_point:
+        return args
+    return tuple(
+        torch.tensor(a, dtype=dtype, device="cpu").item() if isinstance(a, float) else a
+        for a in args
+    )
+
+
 def _bound(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return dict(zip(_NAMES, args, strict=False)) | dict(kwargs)
 

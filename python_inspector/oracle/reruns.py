@@ -10,6 +10,7 @@ import torch
 from ..format.axes import Named
 from . import products
 from .choices import any_doubt
+from .contracts import Inside
 from .given import Given, Replay, UnliftableError
 from .judgement import Judgement
 from .lift import LiftError
@@ -72,13 +73,21 @@ def rerun(
 
 
 def rerun_anything(
-    outputs: Outputs, again: Again, seed: str, settle: Settle, *, runs: int, repeat: bool
+    outputs: Outputs,
+    again: Again,
+    seed: str,
+    settle: Settle,
+    *,
+    runs: int,
+    repeat: bool,
+    inside: Inside | None = None,
 ) -> tuple[Reruns, list[str]]:
-    """As rerun(), of undescribed code: it follows the choices of the reference.
+    """As rerun(), of undescribed code: it follows the choices of the reference. `inside` is what
+    simulated kernels do that it does not.
 
     Whatever stands in the way of an oracle is a warning.
     """
-    given = Given()
+    given = Given(inside=inside)
     result, where = Reruns(given=given), seed.rpartition("#")[0]
     try:
         repeated = again(run_watched(given))

@@ -39,7 +39,7 @@ from .choices import doubt
 from .composites import composition
 from .contraction import Contraction, Products
 from .correctly_rounded import is_correctly_rounded
-from .dispatch import DispatchMode, plain_arithmetic
+from .dispatch import DispatchMode, plain_arithmetic, without_fused_layers
 from .given import (
     SELECTIONS,
     Replay,
@@ -52,6 +52,7 @@ from .grouped import grouped, is_grouped
 from .narrow_product import is_narrow
 from .norm_model import is_norm, normalise
 from .operations import (
+    IN_PLACE_VIEWS,
     MAKERS,
     MOVES,
     is_inexact,
@@ -61,6 +62,7 @@ from .operations import (
 )
 from .products import cut_off, in_tf32, rounded_to_tf32
 from .quantising import SCALES, codes_of_rows, inexact, quantises
+from .reads import stores_numbers, with_stored_numbers
 from .simulation import (
     LOW,
     NARROW,
@@ -87,7 +89,7 @@ def rounded_run(simulation: Simulation, replay: Replay | None = None) -> Iterato
     """
     rounded = _Rounded(simulation, replay)
     # No mode of a recorder's own is asked.
-    with plain_arithmetic(), torch._C.DisableTorchFunction(), rounded:
+    with plain_arithmetic(), without_fused_layers(), torch._C.DisableTorchFunction(), rounded:
         yield
         rounded.products.finish()
 
@@ -102,6 +104,7 @@ class _Rounded(DispatchMode):
         self.products = Products()
         self._quantises = replay is not None and replay.given.quantises
         """So a scale may be applied as a reciprocal, and codes are integers with samples."""
+        self._inside = None if replay is None else replay.given.inside
 
     def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         contraction = self.products.summed(func, args, kwargs)
@@ -127,6 +130,8 @@ class _Rounded(DispatchMode):
         if replay is not None and quantises(func, args, kwargs):
             return self._quantised(replay, func, name, args, kwargs)
         if func._schema.is_mutable:
+            if name in IN_PLACE_VIEWS:
+                return func(*args, **kwargs)
             return self._in_place(func, name, args, kwargs)
         if name in MOVES:
             return self._moved(func, name, args, kwargs)
@@ -137,6 +142,8 @@ class _Rounded(DispatchMode):
         if not any(is_number(dtype) for dtype in dtypes):
             return self._chosen(func, args, kwargs)
         stores = dtypes[0]
+        if stores_numbers(func) and stores is not None:
+            args = with_stored_numbers(args, stores)
         scales = self._quantises and name in SCALES
         if stores is not None and not scales and is_correctly_rounded(name, args, kwargs, stores):
             operands = Operands(self._stacks, args, kwargs, wide=False)
@@ -259,7 +266,7 @@ class _Rounded(DispatchMode):
         simulated inside of it. None for any other."""
         simulation = self._simulation
         if is_attention(name):
-            made: Sequence[Any] = attend(func, operands, simulation)
+            made: Sequence[Any] = attend(func, operands, simulation, self._inside)
         elif is_norm(name):
             operands.args = widened(operands.args)
             made = normalise(name, func, operands, simulation, dtypes)
@@ -366,6 +373,8 @@ class _Rounded(DispatchMode):
         parts = noise(name, func, args, kwargs, first)
         if self._quantises and name in SCALES and not first.is_complex():
             parts = [Noise(FUNCTIONS * first.abs() * inexact(first))]
+        if self._inside is not None and parts:
+            parts += self._inside.noise(name, args, first, into, parts)
         if parts and in_tf32(name, operands.stores, self._tf32):
             parts.append(cut_off(first))
         if not cuts and not parts:

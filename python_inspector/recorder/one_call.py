@@ -24,10 +24,12 @@ from ..format.recording import (
     plain,
 )
 from ..format.writer import RecordingWriter
+from ..oracle.contracts import Inside
 from ..oracle.copies import aliases_kept
 from ..oracle.dispatch import gradients
 from ..oracle.replay import Again, Rerun, Runner, aside, run_as_it_is
 from ..oracle.reruns import Reruns, rerun_anything
+from ..oracle.simulation import NARROW
 from ..oracle.spread import DEFAULT_RUNS
 from ..taps.calls import Block, Call, Recorder, bound_arguments
 from ..taps.generic import GenericCall, numbers_of
@@ -35,6 +37,7 @@ from ..taps.options import Options
 from .alternatives import bug_refs, member_refs
 from .axes import Axes, OutputAxes
 from .callables import Torch, callable_of, name_of
+from .left_out import Valid
 from .outputs import OutputStore
 from .provenance import producer
 from .results import Template, holds_empty_alone, template_of, tensors_by_name
@@ -115,8 +118,11 @@ class OneCallRecording:
         weights: Mapping[str, Any],
         spread: int = DEFAULT_RUNS,
         axes: Axes | OutputAxes = None,
+        valid: Valid | None = None,
+        inside: frozenset[str] = frozenset(),
     ) -> None:
         self.name = name_of(like)
+        self._valid, self._inside = valid, inside
         self._of = (like, weights)
         whole = isinstance(like, torch.nn.Module)
         self._keywords = {} if whole else dict(weights)
@@ -185,7 +191,15 @@ class OneCallRecording:
     def another(self, out: Path) -> OneCallRecording:
         """One of calls of the same function."""
         like, weights = self._of
-        return OneCallRecording(like, out, weights=weights, spread=self._spread, axes=self._axes)
+        return OneCallRecording(
+            like,
+            out,
+            weights=weights,
+            spread=self._spread,
+            axes=self._axes,
+            valid=self._valid,
+            inside=self._inside,
+        )
 
     def add_again(self, kept: Kept) -> None:
         """Records a call that another recording has, from what is known of it, with its `bugs` and
@@ -227,7 +241,13 @@ class OneCallRecording:
         assert block.settle is not None
         settle = functools.partial(block.settle, block)
         reruns, texts = rerun_anything(
-            block.outputs, again, id, settle, runs=self._spread, repeat=True
+            block.outputs,
+            again,
+            id,
+            settle,
+            runs=self._spread,
+            repeat=True,
+            inside=self._asked(block),
         )
         for text in texts:
             self._writer.warn(text)
@@ -235,7 +255,22 @@ class OneCallRecording:
             oracle = (reruns.oracle or {})[name]
             if oracle[0].is_floating_point():
                 block.valid[name] = (~elements.mask, oracle[1])
+        if self._valid is not None:
+            self._valid.restrict(block, reruns)
         return reruns
+
+    def _asked(self, block: Block) -> Inside | None:
+        """What is asked of simulated kernels; RecordError for a call without 16-bit operands."""
+        if not self._inside:
+            return None
+        operands = [t for t, _ in block.inputs.values()] + list(block.weights.values())
+        narrow = next((t.dtype for t in operands if t.dtype in NARROW), None)
+        if narrow is None:
+            raise RecordError(
+                f"[check] contract has {', '.join(sorted(self._inside))}, which is of 16 bits: "
+                f"no operand of {self.name} is bfloat16 or float16"
+            )
+        return Inside(self._inside, narrow)
 
     def _checkpoint(
         self, id: str, case: str | None, call: int, block: Block, real: Rerun, reruns: Reruns
@@ -251,6 +286,8 @@ class OneCallRecording:
         for name, named in outputs.items():
             stored[name] = self._store.store(id, name, block, named, reruns)
             stored[name].members = member_refs(self._writer, reruns, name)
+            if self._valid is not None:
+                stored[name].left_out = self._valid.left_out(named[0])
             if (stored[name].unstable or 0) > RANDOM:
                 advice = "; it is in train mode: call .eval() first"
                 raise RecordError(

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from python_inspector import check
 from python_inspector.oracle.reruns import rerun_anything
+from python_inspector.verdict import WrongError
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.usefixtures("harness")
@@ -212,7 +213,7 @@ def test_functions_that_compute_with_their_argument(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_a_cross_product_of_nearly_parallel_vectors(dtype: torch.dtype) -> None:
-    a, b = (100 + normal(16, 3, seed=s).to(dtype) for s in (1, 2))
+    a, b = ((10 + normal(16, 3, seed=s)).to(dtype) for s in (1, 2))
 
     def cross(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         x, y, z = a.double().unbind(-1)
@@ -222,3 +223,50 @@ def test_a_cross_product_of_nearly_parallel_vectors(dtype: torch.dtype) -> None:
     check(torch.linalg.cross, like=torch.linalg.cross, inputs=(a, b))
     check(cross, like=torch.linalg.cross, inputs=(a, b))
     wrong(lambda a, b: cross(b, a), torch.linalg.cross, (a, b))
+
+
+# Siblings of these.
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_number_that_is_rounded_to_the_storage(dtype: torch.dtype) -> None:
+    x = (100 * normal(6, 16)).to(dtype)
+    for like in (lambda x: torch.fmod(x, 0.7), lambda x: (x * 1.0) % 0.7):
+        check(like, like=like, inputs=x)
+        wrong(lambda x: torch.fmod(x.float(), 0.7).to(dtype), like, x)
+
+
+def test_layers_that_torch_fuses_are_taken_apart() -> None:
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 20, batch_first=True).eval()
+    lstm = torch.nn.LSTM(16, 6, batch_first=True).eval()
+    gru = torch.nn.GRU(16, 6, batch_first=True).eval()
+    for module in (layer, lstm, gru):
+        module.requires_grad_(False)
+        check(module, like=module, inputs=normal(2, 5, 16))
+        if module is not layer:
+            wrong(lambda x, m=module: (m(x)[0] * 1.001, m(x)[1]), module, normal(2, 5, 16))
+    wrong(lambda x: layer(x) * 1.001, layer, normal(2, 5, 16))
+    check(layer, like=layer, inputs=normal(2, 5, 16) + 100)
+
+
+def test_what_changes_its_shape_in_place() -> None:
+    def like(x: torch.Tensor) -> torch.Tensor:
+        return torch.quantile(x.tanh(), 0.3, -1).unsqueeze_(0).transpose_(0, 1)
+
+    check(like, like=like, inputs=normal(6, 9))
+    check(like, like=like, inputs=(normal(6, 9) * 2).round())
+    wrong(lambda x: like(x) * 1.001, like, normal(6, 9))
+
+
+def test_norms_and_distances_of_tiny_values_prove_nothing() -> None:
+    x = normal(6, 9) * 1e-30
+    for like in (lambda x: x.norm(dim=-1), lambda x: functional.pdist(x)):
+        with pytest.raises(WrongError) as raised:
+            check(like, like=like, inputs=x)
+        assert raised.value.verdict.status == "blind"
+
+
+def test_one_element_with_a_stride() -> None:
+    x = normal(1, 1)
+    check(lambda x: x * 2, like=lambda x: torch.view_as_complex(
+        torch.stack([x * 2, x], -1)).real, inputs=x)  # fmt: skip
