@@ -9,16 +9,10 @@ is judged.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch._ops import OpOverload
-
-from .batched import batched
-from .simulation import Operands, Simulation
-
-if TYPE_CHECKING:
-    from .given import Choice
 
 aten = torch.ops.aten
 
@@ -41,27 +35,6 @@ def quantises(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     if not x.is_floating_point() or x.dtype in QUANTISED:
         return False
     return func in _ROUNDS or kwargs.get("dtype") in _CODES
-
-
-def codes_of_rows(
-    func: OpOverload, operands: Operands, simulation: Simulation, choice: Choice
-) -> torch.Tensor:
-    """The reference's values, or a stack where simulated kernels round some otherwise. What is
-    right at those is noted in the choice."""
-    held = choice.held[0]
-    if not operands.stacked:
-        return held
-    stack = batched(func, operands.args, operands.kwargs, operands.has_rows, simulation.rows)
-    wide = stack.double()
-    own = wide != wide[:1]
-    if not bool(own.any()):
-        return held
-    stack = torch.where(own, wide, held.double()).to(held.dtype)
-    doubtful = own.any(0)
-    choice.doubtful = doubtful if choice.doubtful is None else choice.doubtful | doubtful
-    wide = stack.double()
-    choice.others += [wide.amin(0).to(held.dtype), wide.amax(0).to(held.dtype)]
-    return stack
 
 
 def inexact(exact: torch.Tensor) -> torch.Tensor:

@@ -36,6 +36,7 @@ from .attention_model import all_results, attend, is_attention
 from .backward_error import is_stable, solved
 from .batched import batched
 from .choices import doubt
+from .codes import codes_of_rows
 from .composites import composition
 from .contraction import Contraction, Products
 from .correctly_rounded import is_correctly_rounded
@@ -61,7 +62,7 @@ from .operations import (
     tensors,
 )
 from .products import cut_off, in_tf32, rounded_to_tf32
-from .quantising import SCALES, codes_of_rows, inexact, quantises
+from .quantising import SCALES, inexact, quantises
 from .reads import stores_numbers, with_stored_numbers
 from .simulation import (
     LOW,

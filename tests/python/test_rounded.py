@@ -11,9 +11,9 @@ from torch.nn import functional
 
 from python_inspector.oracle import arithmetic, spread
 from python_inspector.oracle.replay import run_rounded
-from python_inspector.oracle.writes import RoundedRunError
 from python_inspector.oracle.simulation import Normals, Simulation, TooLargeError
 from python_inspector.oracle.spread import simulate
+from python_inspector.oracle.writes import RoundedRunError
 
 RUNS = 5
 
