@@ -117,15 +117,17 @@ def test_github(place: Path) -> None:
         assert (place / f"{shard}.xml").is_file()
     shutil.copy(harness(), place / "harness")
     summary = place / "screen.md"
-    on_github = {"GITHUB_STEP_SUMMARY": str(summary), "GITHUB_SHA": "2" * 40}
-    for _ in range(2):  # the second time there is a history
+    on_github = {"GITHUB_STEP_SUMMARY": str(summary), "GITHUB_SHA": "2" * 40, "MAIN": "main"}
+    for branch in ("main", "topic"):  # the second time there is a history
+        on_github["GITHUB_REF_NAME"] = branch
         summary.unlink(missing_ok=True)
         for name in ("merge", "report", "history"):
             run(place, step(jobs["merge"], name), **on_github)
     shown = summary.read_text()
     assert "## Nothing failed" in shown and "no worse" in shown
     assert len(lines_on_screen(shown)) <= SCREEN
-    assert (place / ".plumbline" / "history.sqlite").is_file()
+    kept = place / ".plumbline" / "history.sqlite"
+    assert len(run(place, ["plumbline", "history", "--db", str(kept), "list"]).splitlines()) == 1
     assert (place / "report.html").is_file()
 
 
@@ -162,6 +164,7 @@ def test_the_action_judges_and_keeps_history(place: Path) -> None:
         "GITHUB_ACTION_PATH": str(ROOT / "ci" / "action"), "GITHUB_STEP_SUMMARY": str(summary),
         "GITHUB_OUTPUT": str(output), "GITHUB_SHA": "2" * 40, "RUNNER_TEMP": str(place / "tmp"),
         "PLUMB_PYTEST": "", "PLUMB_ARGUMENTS": "", "PLUMB_KEPT": ".plumbline",
+        "PLUMB_MAIN": "main", "GITHUB_REF_NAME": "main",
     }  # fmt: skip
     assert given.keys() >= judge["env"].keys()
     assert "give the input pytest or harness" in run(
