@@ -92,10 +92,10 @@ class Inside:
         """What float32 sums are `off` by, and what is asked for beside it; weights as they divide
         to 1."""
         u = UNITS[self.narrow]
-        if "p-16" in self.names:
-            off = torch.hypot(off, _ONE * u * _together(weights, v))
         if "sums-16" in self.names:
             off = off * (1 + u / _U32)
+        if "p-16" in self.names:
+            off = torch.hypot(off, _ONE * u * _together(weights, v))
         return off
 
 

@@ -9,6 +9,8 @@ import torch
 from checked import normal, wrong
 from on_device import PRODUCT, MadeOn
 
+from python_inspector import check
+
 pytestmark = pytest.mark.usefixtures("harness")
 
 
@@ -37,3 +39,44 @@ def test_what_a_failure_needs_is_made_where_the_tensors_are(name: str, dtype: to
     inputs = tuple(normal(24, 24, dtype=dtype, seed=seed) for seed in range(operands))
     with MadeOn("meta", PRODUCT):
         assert wrong(kernel, like, inputs, bugs=True).status == "fail"
+
+
+def coded(x: Any, most: float = 448.0) -> Any:
+    scale = x.float().abs().amax(-1, keepdim=True) / most
+    return (x.float() / scale).to(torch.float8_e4m3fn).float() @ x.float().T * scale
+
+
+def masked(q: Any, k: Any, v: Any) -> Any:
+    seen = torch.ones(24, 24, dtype=torch.bool, device=q.device).tril()
+    seen[:3] = False
+    parts = [t[None, None] for t in (q, k, v)]
+    return torch.nn.functional.scaled_dot_product_attention(*parts, attn_mask=seen)
+
+
+def tied(x: Any) -> Any:
+    y = x.clone()
+    y[:5, 3] = y[:5, 7] = 9.0
+    return y.argmax(-1), y.topk(2, -1).indices
+
+
+INSIDE: dict[str, tuple[Any, int]] = {
+    "group norm": (lambda x: torch.nn.functional.group_norm(x[None] + 100, 4), 1),
+    "batch norm": (lambda x: torch.nn.functional.batch_norm(x, None, None, training=True), 1),
+    "rms norm": (lambda x: torch.nn.functional.rms_norm(x * 1e-4, (24,)), 1),
+    "transform": (lambda x: torch.view_as_real(torch.fft.rfft(x.float())), 1),
+    "determinant": (lambda x: torch.linalg.inv(x.float()), 1),
+    "8 bits": (coded, 1),
+    "rows without a key": (masked, 3),
+    "cross product": (lambda x: torch.linalg.cross(x[:, :3], x[:, 3:6] + 1), 1),
+    "ties": (tied, 1),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", INSIDE)
+def test_what_is_simulated_inside_lies_where_the_tensors_are(name: str, dtype: torch.dtype) -> None:
+    like, operands = INSIDE[name]
+    inputs = tuple(normal(24, 24, dtype=dtype, seed=seed) for seed in range(operands))
+    options = {"contract": "p-16+sums-16"} if dtype == torch.bfloat16 else {}
+    with MadeOn("meta", PRODUCT):
+        assert check(like, like, inputs, explain=False, **options).status == "pass"
