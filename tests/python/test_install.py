@@ -179,8 +179,10 @@ def test_outputs_reach_the_file_bit_by_bit(tmp_path: Path) -> None:
 def test_an_output_of_another_kind_is_named() -> None:
     with pytest.raises(TypeError, match="is a list, not an array or a tensor"):
         operands.output_of([1.0])
-    with pytest.raises(TypeError, match="has dtype complex64; known are float64, float32"):
-        operands.output_of(torch.zeros(1, dtype=torch.complex64))
+    with pytest.raises(TypeError, match="has dtype bits8; known are float64, float32"):
+        operands.output_of(torch.empty(1, dtype=torch.bits8))
+    pairs = operands.output_of(torch.zeros(3, dtype=torch.complex64))
+    assert (pairs.dtype, pairs.shape) == ("f32", (3, 2))
 
 
 def test_a_config_from_before_5_is_written_as_the_harness_reads_it() -> None:
