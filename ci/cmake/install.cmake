@@ -13,6 +13,7 @@ foreach(header
   cmake_path(GET header PARENT_PATH folder)
   install(FILES "${header}" DESTINATION "${headers}/${folder}" COMPONENT development)
 endforeach()
+install(DIRECTORY kernels/emu/cuda DESTINATION "${headers}/kernels/emu" COMPONENT development)
 configure_package_config_file(ci/cmake/PlumblineConfig.cmake.in
   "${CMAKE_BINARY_DIR}/PlumblineConfig.cmake"
   INSTALL_DESTINATION "${package}"

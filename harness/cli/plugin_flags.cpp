@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "harness/cli/cli.h"
+#include "harness/cli/emulated_source.h"
 #include "kernels/error.h"
 
 namespace plumb::harness {
@@ -43,15 +44,36 @@ std::string flags_for(const std::string& kind) {
   return "-O2 -fPIC";
 }
 
+// Where what a compiler is given instead of a source goes: below the current folder, as ci/verify's
+// and the reports' files.
+constexpr const char* kFolder = ".plumbline/emulated";
+
+// What compiles a file of plain CUDA, its path at the end.
+std::string source_flags(const std::string& kind, const std::string& source) {
+  if (kind != "emu" && kind != "emu-check") return source;
+  const fs::path root = headers(), file = source;
+  const fs::path written = write_emulated(file, fs::path(kFolder) / file.stem());
+  const fs::path beside = fs::absolute(file).parent_path();
+  return text("-I", (root / "kernels" / "emu" / "cuda").string(), " -I", beside.string(),
+              " -x c++ ", written.string());
+}
+
 }  // namespace
 
 Action add_plugin_flags(CLI::App& app) {
-  auto device = std::make_shared<std::string>();
+  auto device = std::make_shared<std::string>(), source = std::make_shared<std::string>();
   app.add_option("--device", *device, "whose ops the plugin replaces: cpu, emu:64, cuda:0, ...")
       ->required();
-  return [device] {
+  app.add_option(
+      "--source", *source,
+      "a file of plain CUDA (__global__, threadIdx, <<<>>>), to be compiled as it is; for an "
+      "emulated device a copy in .plumbline/emulated is");
+  return [device, source] {
     const std::string kind = device->substr(0, device->find(':'));
-    std::cout << "-shared -I" << headers() << ' ' << flags_for(kind) << '\n';
+    std::cout << "-shared -I" << headers() << " -DPLUMB_DEVICE=\"" << *device << "\" "
+              << flags_for(kind);
+    if (!source->empty()) std::cout << ' ' << source_flags(kind, *source);
+    std::cout << '\n';
     return 0;
   };
 }

@@ -2,8 +2,7 @@
 // owns a row and adds up its squares in shared memory. BARRIER=0 leaves out the barrier before the
 // sums are read: a race.
 //
-//   nvcc -shared -Xcompiler -fPIC -std=c++20 -arch=sm_90 --extended-lambda -I PLUMBLINE
-//        -DBARRIER=1 -DSAMPLE_DEVICE='"cuda:0"' gpu_rms_norm.cu -o my_norm.so
+//   nvcc $(harness plugin-flags --device cuda:0) -DBARRIER=1 gpu_rms_norm.cu -o my_norm.so
 #include <cstdio>
 
 #include "kernels/gpu/gpu.h"
@@ -85,6 +84,6 @@ int rms_norm(const plumb_call* call) {
 extern "C" const plumb_plugin* plumb_plugin_entry() {
   static const plumb_op ops[] = {{"rms_norm", plumb::PLUMB_GPU_VENDOR::rms_norm, {24, 0, 0}}};
   static const plumb_plugin plugin = {
-      PLUMB_PLUGIN_VERSION, "gpu_norm", SAMPLE_DEVICE, nullptr, 1, ops};
+      PLUMB_PLUGIN_VERSION, "gpu_norm", PLUMB_DEVICE, nullptr, 1, ops};
   return &plugin;
 }

@@ -59,6 +59,7 @@ def test_only_the_surface_of_a_plugin_is_installed(prefix: Path) -> None:
         "kernels/plugin.h", "kernels/dtype.h", "kernels/error.h", "kernels/emu/emulator.h",
         "kernels/gpu/gpu.h", "kernels/gpu/gpu_cuda.h", "kernels/gpu/gpu_emu.h",
         "kernels/gpu/gpu_hip.h",
+        *(f"kernels/emu/cuda/{path.name}" for path in (ROOT / "kernels/emu/cuda").iterdir()),
     }  # fmt: skip
 
 
