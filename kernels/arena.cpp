@@ -10,7 +10,14 @@ constexpr int64_t kAlignment = 64;
 constexpr int64_t kSmallestChunk = int64_t{1} << 20;
 }  // namespace
 
+Tensor Arena::take_apart(DType dtype, const Shape& shape) {
+  apart_.push_back(device_.allocate(dtype, shape));
+  device_.fill(apart_.back(), *poison_);
+  return apart_.back();
+}
+
 Tensor Arena::take(DType dtype, const Shape& shape) {
+  if (poison_ && device_.checks_bounds()) return take_apart(dtype, shape);
   int64_t bytes = 0;
   require(!__builtin_mul_overflow(shape.numel(), size_of(dtype), &bytes), "scratch", shape,
           " is larger than 2^63 bytes");

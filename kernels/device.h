@@ -69,6 +69,8 @@ class Device {
   // Where ops work on the host's memory: the owner that a Storage of any such memory has to name so
   // that they take it, a mapped file for example. Else null.
   virtual const void* host_owner() const { return nullptr; }
+  // Whether a kernel that touches a byte beside what allocate() gave ends with a DeviceError.
+  virtual bool checks_bounds() const { return false; }
   // A GPU's stream, where ops of a plugin queue their work; null where ops run at once.
   virtual void* queue() { return nullptr; }
 

@@ -33,6 +33,12 @@ class DeviceError : public Error {
   using Error::Error;
 };
 
+// A kernel touched memory that is not its operands'.
+class OutOfBounds : public DeviceError {
+ public:
+  using DeviceError::DeviceError;
+};
+
 // Correct input that this device or block does not implement.
 class Unsupported : public Error {
  public:

@@ -45,8 +45,7 @@ struct OpCall {
   // copy_pair (out, x, out, x) as two copies; any other call as it is.
   bool is_pair() const { return op == OpId::copy && arguments.size() == 4; }
   std::vector<OpCall> singles() const;
-
- private:
+  // Whether the tensor at this place of tensors() is written.
   bool writes(size_t tensor) const;
 };
 

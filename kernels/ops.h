@@ -29,6 +29,9 @@ struct OpRecord {
 
 class DeviceOps;
 
+// The end of its pages at which an operand lies.
+enum class PageEnd { left, right };
+
 // Checks the operands of every op, then runs it: in DeviceOps (kernels/device_ops.h), a device's
 // own code, or in do_call, which hands it on to another device.
 class Ops {
@@ -198,6 +201,9 @@ class Ops {
   // Restricts them to those in whose names the regular expression is found: ImplChoice::force.
   virtual void force(const std::string& regex);
   const ImplChoice& choice() const { return choice_; }
+  // From now on a plugin's kernels get operands that lie apart, on the host at this end of pages of
+  // their own (kernels/confined_call.h). Whether the end makes a difference to any op.
+  virtual bool confine(std::optional<PageEnd>) { return false; }
   // Calls are appended to `records` until told otherwise (null); composed ops appear as their
   // parts.
   void observe(std::vector<OpRecord>* records) { records_ = records; }

@@ -35,7 +35,8 @@ enum plumb_activation { PLUMB_SILU = 0, PLUMB_GELU = 1, PLUMB_GELU_TANH = 2, PLU
 /* What a query row without an allowed key gives: the mean of all values, zeros, anything. */
 enum plumb_fully_masked { PLUMB_UNIFORM = 0, PLUMB_ZERO = 1, PLUMB_EXCLUDED = 2 };
 
-/* The last axis is contiguous, the others may have any stride. */
+/* The last axis is contiguous, the others may have any stride. Every byte from the first element to
+ * the last may be read; an output's elements alone may be written. Aligned to an element. */
 typedef struct plumb_tensor {
   void* data; /* host memory on "cpu", else the device's; NULL: an optional argument is absent */
   int32_t dtype;
@@ -126,7 +127,8 @@ typedef struct plumb_memory {
 typedef struct plumb_plugin {
   int32_t version;            /* PLUMB_PLUGIN_VERSION */
   const char* name;           /* letters, digits, _ and -: results say "rms_norm/plugin:NAME" */
-  const char* device;         /* whose ops are replaced, or the name of the new device */
+  const char* device;         /* whose ops are replaced (PLUMB_DEVICE of harness plugin-flags), or
+                               * the name of the new device */
   const plumb_memory* memory; /* of the new device; NULL: ops of an existing one are replaced */
   int32_t op_count;
   const plumb_op* ops;

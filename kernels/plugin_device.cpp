@@ -28,7 +28,10 @@ class ReplacedDevice final : public Device {
   void download(void* to, const Tensor& from) override { inner_->download(to, from); }
   void fill(const Tensor& t, uint8_t byte) override { inner_->fill(t, byte); }
   uint64_t checksum(const Tensor& t) override { return inner_->checksum(t); }
-  void synchronize() override { inner_->synchronize(); }
+  void synchronize() override {
+    ops_.require_whole();
+    inner_->synchronize();
+  }
   double time(const std::function<void()>& queue_work) override { return inner_->time(queue_work); }
   Ops& ops() override {
     inner_->ops();  // makes a GPU the current one
@@ -38,6 +41,7 @@ class ReplacedDevice final : public Device {
     return inner_->float64_products();
   }
   const void* host_owner() const override { return inner_->host_owner(); }
+  bool checks_bounds() const override { return inner_->checks_bounds(); }
   std::optional<DeviceCounters> counters() const override { return inner_->counters(); }
 
  private:

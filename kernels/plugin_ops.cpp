@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 
+#include "kernels/access_fault.h"
+#include "kernels/confined_call.h"
 #include "kernels/error.h"
 
 namespace plumb {
@@ -91,17 +94,12 @@ plumb_params params_of(const OpCall& call) {
 }
 
 // What plumb_call::scratch finds behind its context.
-struct Scratch {
-  Arena& arena;
-  std::vector<Tensor> taken;
-};
+using Scratch = std::function<void*(int64_t bytes)>;
 
 void* take_scratch(const plumb_call* call, int64_t bytes) noexcept {
   try {
-    auto& scratch = *static_cast<Scratch*>(call->context);
-    if (bytes < 0) return nullptr;
-    scratch.taken.push_back(scratch.arena.take(DType::u8, {std::max<int64_t>(bytes, 1)}));
-    return scratch.taken.back().raw();
+    return bytes < 0 ? nullptr
+                     : (*static_cast<Scratch*>(call->context))(std::max<int64_t>(bytes, 1));
   } catch (...) {
     return nullptr;
   }
@@ -119,6 +117,70 @@ std::vector<Implementation> all_names(const Ops* inner, const PluginLibraries& p
   if (inner)
     out.insert(out.end(), inner->implementations().begin(), inner->implementations().end());
   return out;
+}
+
+// One call of a plugin. What run() has on its stack owns nothing: it may be left in the middle.
+class PluginCall {
+ public:
+  // data: where each operand lies.
+  PluginCall(const OpCall& op_call, void* stream, const std::function<void*(size_t)>& data,
+             Scratch scratch)
+      : scratch_(std::move(scratch)) {
+    const std::vector<Tensor> tensors = op_call.tensors();
+    std::transform(tensors.begin(), tensors.end(), operands_.begin(), c_tensor);
+    for (size_t i = 0; i < tensors.size(); ++i) operands_[i].data = data(i);
+    call_.tensors = operands_.data();
+    call_.count = static_cast<int32_t>(tensors.size());
+    call_.params = params_of(op_call);
+    call_.stream = stream;
+    call_.scratch = take_scratch;
+    call_.context = &scratch_;
+    call_.error = error_.data();
+    call_.error_bytes = kErrorBytes;
+  }
+  PluginCall(const PluginCall&) = delete;
+  PluginCall& operator=(const PluginCall&) = delete;
+
+  void run(const plumb_op& op) {
+    code_ = PLUMB_FAILED;
+    try {
+      code_ = op.run(&call_);
+    } catch (const std::exception& thrown) {
+      std::snprintf(error_.data(), kErrorBytes, "%s", thrown.what());
+    } catch (...) {
+      std::snprintf(error_.data(), kErrorBytes,
+                    "threw a C++ exception; return PLUMB_FAILED instead");
+    }
+    error_[kErrorBytes] = 0;
+  }
+  void fail(const std::string& why) {
+    code_ = PLUMB_FAILED;
+    std::snprintf(error_.data(), kErrorBytes, "%s", why.c_str());
+  }
+  int code() const { return code_; }
+
+  // Throws what a call that did not end well comes to.
+  void settle(const std::string& where) const {
+    if (code_ == PLUMB_OK) return;
+    const std::string error = error_.data();
+    if (code_ == PLUMB_UNSUPPORTED) {
+      const char* usual = "does not support this case (PLUMB_UNSUPPORTED)";
+      throw Unsupported(where + (error.empty() ? usual : error));
+    }
+    throw DeviceError(where +
+                      (error.empty() ? text("returned ", code_, " without a message") : error));
+  }
+
+ private:
+  Scratch scratch_;
+  std::array<plumb_tensor, 8> operands_{};
+  std::array<char, kErrorBytes + 1> error_{};
+  plumb_call call_{};
+  int code_ = PLUMB_FAILED;
+};
+
+std::string where_of(const PluginLibrary& plugin, OpId op) {
+  return text('[', name_of(op), "] plugin ", plugin.file(), ": ");
 }
 
 // Whether sums may be farther off than those of `other`, of any length.
@@ -175,35 +237,47 @@ void PluginOps::force(const std::string& regex) {
 }
 
 void PluginOps::run(const PluginLibrary& plugin, const OpCall& op_call) {
-  const OpId op = op_call.op;
+  if (end_ && (device().host_owner() || device().checks_bounds())) {
+    return run_confined(plugin, op_call);
+  }
   const std::vector<Tensor> tensors = op_call.tensors();
-  std::array<plumb_tensor, 8> operands{};
-  std::transform(tensors.begin(), tensors.end(), operands.begin(), c_tensor);
   Arena::Scope scope(arena());
-  Scratch scratch{arena(), {}};
-  char error[kErrorBytes + 1] = {};
-  plumb_call call{};
-  call.tensors = operands.data();
-  call.count = static_cast<int32_t>(tensors.size());
-  call.params = params_of(op_call);
-  call.stream = device().queue();
-  call.scratch = take_scratch;
-  call.context = &scratch;
-  call.error = error;
-  call.error_bytes = kErrorBytes;
-  int code = PLUMB_FAILED;
-  try {
-    code = plugin.op(op)->run(&call);
-  } catch (...) {
-    std::snprintf(error, kErrorBytes, "threw a C++ exception; return PLUMB_FAILED instead");
+  PluginCall call(
+      op_call, device().queue(),
+      [&](size_t i) { return tensors[i].defined() ? tensors[i].raw() : nullptr; },
+      [&](int64_t bytes) { return arena().take(DType::u8, {bytes}).raw(); });
+  call.run(*plugin.op(op_call.op));
+  call.settle(where_of(plugin, op_call.op));
+}
+
+// A kernel may need more alignment than its operands' elements have, and may say so: then the
+// operands are moved from the end of their pages, by less than that.
+void PluginOps::run_confined(const PluginLibrary& plugin, const OpCall& op_call) {
+  constexpr int64_t kMostAlignment = 64;
+  require_whole();
+  const std::string where = where_of(plugin, op_call.op);
+  const bool moves = end_ == PageEnd::right && device().host_owner();
+  for (const int64_t alignment : {int64_t{0}, kMostAlignment}) {
+    ConfinedCall apart(device(), op_call, *end_, alignment, pages_);
+    PluginCall call(
+        op_call, device().queue(), [&](size_t i) { return apart.data(i); },
+        [&](int64_t bytes) { return apart.scratch(bytes); });
+    const auto fault = run_watched(
+        plugin.file(), [&](const void* p) { return apart.watches(p); },
+        [&] { call.run(*plugin.op(op_call.op)); });
+    if (fault && fault->in_other_thread) {
+      broken_ = true;
+      throw DeviceError(where + apart.words(*fault));
+    }
+    if (fault && fault->address) throw OutOfBounds(where + apart.words(*fault));
+    if (fault) call.fail("misaligned, or wild, access at " + fault->line);
+    if (call.code() == PLUMB_OK) return apart.give_back(where);
+    if (!moves || alignment > 0) call.settle(where);
   }
-  if (code == PLUMB_OK) return;
-  error[kErrorBytes] = 0;
-  const std::string where = text('[', name_of(op), "] plugin ", plugin.file(), ": ");
-  if (code == PLUMB_UNSUPPORTED) {
-    throw Unsupported(where + (*error ? error : "does not support this case (PLUMB_UNSUPPORTED)"));
-  }
-  throw DeviceError(where + (*error ? error : text("returned ", code, " without a message")));
+}
+
+void PluginOps::require_whole() const {
+  require<DeviceError>(!broken_, "plugin", "a thread of it was stopped where it left its operands");
 }
 
 void PluginOps::do_call(const OpCall& call) {

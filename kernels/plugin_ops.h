@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/guarded_pages.h"
 #include "kernels/ops.h"
 #include "kernels/plugin_library.h"
 
@@ -22,6 +23,12 @@ class PluginOps final : public Ops {
   std::string looser_contract(OpId op, DType storage) const;
   bool overrides(OpId op) const override;
   void force(const std::string& regex) override;
+  bool confine(std::optional<PageEnd> end) override {
+    end_ = end;
+    return device().host_owner() != nullptr;
+  }
+  // Throws DeviceError once a thread of a plugin was stopped in the middle.
+  void require_whole() const;
 
  private:
   const PluginLibrary* plugin_for(OpId op) const;
@@ -29,10 +36,14 @@ class PluginOps final : public Ops {
   // The plugin's version of the op if it has one and --impl leaves it, else the inner device's.
   void do_call(const OpCall& call) override;
   void run(const PluginLibrary& plugin, const OpCall& call);
+  void run_confined(const PluginLibrary& plugin, const OpCall& call);
 
   Ops* inner_;
   std::vector<OpRecord> inner_records_;  // of the call that runs
   PluginLibraries plugins_;
+  std::optional<PageEnd> end_;  // of the pages where operands lie apart
+  PagePool pages_;
+  bool broken_ = false;
 };
 
 }  // namespace plumb

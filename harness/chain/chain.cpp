@@ -107,6 +107,7 @@ void Chain::run_model() {
   Ops& ops = device_.ops();
   ops.set_fused(options_.fuse ? OpSet().set() : OpSet());
   ops.arena().set_poison(0xff);
+  ops.confine(PageEnd::right);
   const auto start = std::chrono::steady_clock::now();
   seen_ = replay_.run(device_, dtype_, replay_.steps() - 1, is_row);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;

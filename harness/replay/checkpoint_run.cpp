@@ -18,6 +18,13 @@ bool same_bytes(const Tensor& a, const Tensor& b) {
   return a.raw() == b.raw() || std::memcmp(a.raw(), b.raw(), static_cast<size_t>(a.bytes())) == 0;
 }
 
+using Tensors = std::map<std::string, Tensor>;
+
+bool same_bytes(const Tensors& a, const Tensors& b) {
+  return std::all_of(a.begin(), a.end(),
+                     [&](auto& it) { return same_bytes(it.second, b.at(it.first)); });
+}
+
 std::string digest(const std::map<std::string, Tensor>& outputs) {
   std::string hashes;
   for (const auto& [name, t] : outputs) hashes += name + sha256_hex(t.raw(), t.bytes());
@@ -121,28 +128,37 @@ CheckpointRun::Runs CheckpointRun::runs_on(Device& device, OpSet fused,
                                            ResidentWeights* resident) const {
   Placement placed(device, operands_, resident, weight_keys());
   Runs out;
-  const auto run_on = [&](uint8_t memory) {
+  const auto run_on = [&](uint8_t memory, PageEnd end) {
     const Execution* before = out.first.outputs.empty() ? nullptr : &out.first;
-    return harness::execute(*block_, checkpoint_, placed, device,
-                            {.fused = fused, .poison = memory, .sums = true, .before = before});
+    return harness::execute(
+        *block_, checkpoint_, placed, device,
+        {.fused = fused, .poison = memory, .sums = true, .before = before, .end = end});
   };
-  out.first = run_on(kNaNs);
+  out.first = run_on(kNaNs, PageEnd::left);
   const Execution& first = out.first;
   out.damage = first.damage;
   const int runs = std::max(options_.repeat, 2);
   for (int k = 1; k < runs; ++k) {
     const uint8_t memory = k % 2 ? kZeros : kNaNs;
-    const Execution other = run_on(memory);
+    const PageEnd end = k % 2 ? PageEnd::right : PageEnd::left;
+    const Execution other = run_on(memory, end);
     if (out.damage.empty()) out.damage = other.damage;
     const auto differs = std::find_if(first.outputs.begin(), first.outputs.end(), [&](auto& it) {
       return !same_bytes(it.second, other.outputs.at(it.first));
     });
     if (!out.unstable.empty() || differs == first.outputs.end()) continue;
+    // A kernel may begin its sums at an aligned address: it gives the same bits at the same place.
+    if (end == PageEnd::right && other.has_ends &&
+        same_bytes(first.outputs, run_on(memory, PageEnd::left).outputs) &&
+        same_bytes(other.outputs, run_on(memory, end).outputs)) {
+      continue;
+    }
     const std::string& name = differs->first;
     const Tensor& y = differs->second;
     out.unstable = text(
         "output \"", name, "\" differs between run 1 (memory filled with NaN) and run ", k + 1,
-        cause_of_difference(memory, [&] { return same_bytes(y, run_on(kNaNs).outputs.at(name)); }));
+        cause_of_difference(
+            memory, [&] { return same_bytes(y, run_on(kNaNs, PageEnd::left).outputs.at(name)); }));
   }
   return out;
 }

@@ -15,6 +15,8 @@ void settle_device_errors(Status& status, std::string& reason, const std::functi
     work();
   } catch (const Unsupported& error) {
     give_up(Status::unsupported, error.what());
+  } catch (const OutOfBounds& error) {
+    give_up(Status::fail, error.what());
   } catch (const DeviceError& error) {
     give_up(Status::device_error, error.what());
   } catch (const std::bad_alloc&) {

@@ -109,8 +109,10 @@ Execution execute(const blocks::BlockEntry& block, const Checkpoint& checkpoint,
   Ops& ops = device.ops();
   ops.set_fused(setup.fused);
   ops.arena().set_poison(setup.poison);
+  const bool has_ends = ops.confine(setup.end);
 
   Execution out;
+  out.has_ends = has_ends;
   ops.observe(&out.records);
   const auto stop = [&] { ops.observe(nullptr); };
   blocks::Context ctx{ops, setup.observer, setup.observer ? checkpoint.path : std::string()};

@@ -1,5 +1,6 @@
 // Guarded buffers: device memory with canary bands on both sides, so that a write out of bounds is
-// seen even when the result is right.
+// seen even when the result is right. A device that checks bounds sees reads, too, where there is
+// no band: it gets buffers without.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,9 @@ class Guarded {
 
  private:
   Device* device_;
-  Tensor whole_;    // u8: band, payload, band
-  Tensor payload_;  // u8
+  int64_t band_ = 0;  // bytes on each side
+  Tensor whole_;      // u8: band, payload, band
+  Tensor payload_;    // u8
   Tensor tensor_;
 };
 

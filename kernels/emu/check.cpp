@@ -9,8 +9,8 @@
 
 #include "kernels/emu/memory.h"
 #include "kernels/emu/scheduler.h"
-#include "kernels/emu/source_line.h"
 #include "kernels/error.h"
+#include "kernels/source_line.h"
 
 namespace plumb::emulator::check {
 namespace {

@@ -1,11 +1,15 @@
 #include "kernels/emu/crash.h"
 
+#include <ucontext.h>
+
 #include <iterator>
 #include <memory>
 
 #include "kernels/emu/fiber.h"
+#include "kernels/emu/memory.h"
 #include "kernels/emu/scheduler.h"
 #include "kernels/error.h"
+#include "kernels/source_line.h"
 
 namespace plumb::emulator {
 namespace {
@@ -27,18 +31,33 @@ struct SignalStack {
   ~SignalStack() { sigaltstack(&before, nullptr); }
 };
 
+// The processor does not say which address was misaligned for its instruction, or not canonical.
+constexpr int kNoAddress = 0x80;  // si_code: SI_KERNEL
+
+std::string crash_text(int signal, const siginfo_t& info, const mcontext_t& machine) {
+  const auto* code =
+      reinterpret_cast<const char*>(machine.gregs[REG_RIP]) + 1;  // as a return address
+  const std::string line = " at " + source_line(code);
+  if (signal == SIGFPE) return "integer division by zero" + line;
+  if (info.si_code == kNoAddress) return "access that is misaligned for its width, or wild," + line;
+  const char* verb = machine.gregs[REG_ERR] & 2 ? "write" : "read";
+  if (region && offset_of(info.si_addr) < kRegionBytes) {
+    return text(verb, " out of bounds (", describe_address(info.si_addr), ')', line);
+  }
+  return text(verb, " of address ", info.si_addr, ", which is no memory,", line);
+}
+
 // Leaves the kernel for good, as fault() does, from within the handler: the signal is not blocked
 // meanwhile.
-void on_signal(int signal, siginfo_t* info, void*) {
+void on_signal(int signal, siginfo_t* info, void* context) {
   if (!current) {  // not a kernel's: the default action, when the instruction is repeated
     std::signal(signal, SIG_DFL);
     return;
   }
-  if (signal == SIGFPE) fault("integer division by zero");
   if (scheduler().is_stack_overflow(info->si_addr)) {
     fault("the local variables of a thread need more than its stack");
   }
-  fault(text("access to address ", info->si_addr, ", which is no memory"));
+  fault(crash_text(signal, *info, static_cast<const ucontext_t*>(context)->uc_mcontext));
 }
 
 }  // namespace

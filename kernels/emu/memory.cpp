@@ -18,12 +18,21 @@ constinit char* region = nullptr;
 namespace {
 
 constexpr size_t kPage = 4096;
+constexpr size_t kGap =
+    4 * kPage;                // in front of each block, of no use: a row beyond an end is there
 constexpr size_t kZone = 64;  // bytes with the pattern on each side of a block
 constexpr uint8_t kPattern = 0xa7;
 
+size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+// Where accesses are checked, no byte but the block's and the rest of its last page can be touched.
 struct Block {
   size_t bytes;
   bool checked;
+
+  size_t pages() const { return whole_pages(checked ? bytes : bytes + kZone); }
+  size_t zone_before() const { return checked ? 0 : kZone; }
+  size_t zone_after() const { return std::min(kZone, pages() - bytes); }
 };
 
 struct Heap {
@@ -38,20 +47,28 @@ Heap& heap() {
   return *h;
 }
 
-size_t pages_of(size_t bytes) { return (bytes + kZone + kPage - 1) / kPage * kPage; }
+constexpr Block zoned(size_t bytes) { return {bytes, false}; }
 
-void fill_zones(char* data, size_t bytes) {
-  std::memset(data - kZone, kPattern, kZone);
-  std::memset(data + bytes, kPattern, kZone);
+void fill_zones(char* data, const Block& block) {
+  std::memset(data - block.zone_before(), kPattern, block.zone_before());
+  std::memset(data + block.bytes, kPattern, block.zone_after());
 }
 
 // Offset from data of the first damaged byte of a block's zones, or 0.
-ptrdiff_t damage(const char* data, size_t bytes) {
+ptrdiff_t damage(const char* data, const Block& block) {
   const auto differs = [](char c) { return static_cast<uint8_t>(c) != kPattern; };
-  const char* before = std::find_if(data - kZone, data, differs);
+  const char* before = std::find_if(data - block.zone_before(), data, differs);
   if (before != data) return before - data;
-  const char* after = std::find_if(data + bytes, data + bytes + kZone, differs);
-  return after != data + bytes + kZone ? after - data : 0;
+  const char *end = data + block.bytes, *last = end + block.zone_after();
+  const char* after = std::find_if(end, last, differs);
+  return after != last ? after - data : 0;
+}
+
+// Lets a block's pages be used, or ends that.
+bool protect(char* data, const Block& block, int protection) {
+  const size_t before = whole_pages(block.zone_before());
+  if (before + block.pages() == 0) return true;
+  return mprotect(data - before, before + block.pages(), protection) == 0;
 }
 
 std::string place(ptrdiff_t from_start, size_t bytes, const char* kind) {
@@ -62,8 +79,8 @@ std::string place(ptrdiff_t from_start, size_t bytes, const char* kind) {
 }
 
 // The next free address for a block: each address is used once before any is used again.
-char* find_room(Heap& h, size_t bytes) {
-  const size_t needed = pages_of(bytes) + kPage;
+char* find_room(Heap& h, const Block& block) {
+  const size_t needed = block.pages() + kGap;
   char* const last = region + kRegionBytes;
   for (int round = 0; round < 2; ++round) {
     char* at = h.next;
@@ -71,13 +88,13 @@ char* find_room(Heap& h, size_t bytes) {
       const auto after = h.live.lower_bound(at);
       char* busy_until = nullptr;
       if (after != h.live.end() && after->first < at + needed) {
-        busy_until = after->first + pages_of(after->second.bytes);
+        busy_until = after->first + after->second.pages();
       } else if (after != h.live.begin()) {
         const auto before = std::prev(after);
-        char* end = before->first + pages_of(before->second.bytes);
+        char* end = before->first + before->second.pages();
         if (end > at) busy_until = end;
       }
-      if (!busy_until) return at + kPage;
+      if (!busy_until) return at + kGap;
       at = busy_until;
     }
     h.next = region + kSharedBytes;
@@ -107,9 +124,10 @@ bool is_checked(const void* p) {
 
 void map_region() {
   static const bool mapped = [] {
-    void* p = mmap(nullptr, kRegionBytes, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    require<DeviceError>(p != MAP_FAILED, "emu", "the system refuses ", kRegionBytes,
+    void* p =
+        mmap(nullptr, kRegionBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const bool usable = p != MAP_FAILED && mprotect(p, kSharedBytes, PROT_READ | PROT_WRITE) == 0;
+    require<DeviceError>(usable, "emu", "the system refuses ", kRegionBytes,
                          " bytes of address space for the emulated memory (see ulimit -v)");
     region = static_cast<char*>(p);
     heap().next = region + kSharedBytes;
@@ -123,18 +141,19 @@ void* memory_allocate(size_t bytes, bool checked) {
   Heap& h = heap();
   const std::lock_guard lock(h.mutex);
   const auto physical = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * kPage;
+  const Block block{bytes, checked};
   char* data =
-      bytes <= physical && h.live_bytes + bytes <= physical ? find_room(h, bytes) : nullptr;
-  if (!data) {
+      bytes <= physical && h.live_bytes + bytes <= physical ? find_room(h, block) : nullptr;
+  if (!data || !protect(data, block, PROT_READ | PROT_WRITE)) {
     throw DeviceError(text("[emu] out of emulated memory: ", bytes, " bytes asked for, ",
                            h.live_bytes, " in use, ", physical, " in this machine"));
   }
-  h.next = data + pages_of(bytes);
+  h.next = data + block.pages();
   h.freed.erase(h.freed.lower_bound(data), h.freed.lower_bound(h.next));
-  h.live[data] = {bytes, checked};
+  h.live[data] = block;
   h.live_bytes += bytes;
   std::memset(data, 0xff, bytes);
-  fill_zones(data, bytes);
+  fill_zones(data, block);
   if (checked) check::mark_fresh(data, bytes);
   return data;
 }
@@ -150,7 +169,8 @@ void memory_free(void* p) {
   h.live_bytes -= block.bytes;
   h.freed[static_cast<char*>(p)] = block.bytes;
   if (block.checked) check::mark_gone(p, block.bytes);
-  madvise(p, pages_of(block.bytes), MADV_DONTNEED);
+  protect(static_cast<char*>(p), block, PROT_NONE);
+  madvise(p, block.pages(), MADV_DONTNEED);
 }
 
 void memory_fill(void* p, uint8_t byte, size_t bytes) {
@@ -174,9 +194,9 @@ std::string find_device_overrun() {
   Heap& h = heap();
   const std::lock_guard lock(h.mutex);
   for (const auto& [data, block] : h.live) {
-    const ptrdiff_t at = damage(data, block.bytes);
+    const ptrdiff_t at = damage(data, block);
     if (at == 0) continue;
-    fill_zones(data, block.bytes);
+    fill_zones(data, block);
     return "a write outside device memory, " + place(at, block.bytes, "device memory");
   }
   return "";
@@ -198,12 +218,13 @@ std::string describe_address(const void* p) {
   const auto near = [&](auto found) {
     return place(at - found->first, found->second.bytes, "device memory");
   };
-  if (after != h.live.end() &&
-      (after == h.live.begin() || after->first - at <= ptrdiff_t{kPage} / 2)) {
-    return near(after);
-  }
-  return after == h.live.begin() ? "device memory, where nothing is allocated"
-                                 : near(std::prev(after));
+  const bool any_after = after != h.live.end(), any_before = after != h.live.begin();
+  const auto before = any_before ? std::prev(after) : after;
+  const auto behind = [&] {  // its end, negative when inside
+    return at - (before->first + static_cast<ptrdiff_t>(before->second.bytes));
+  };
+  if (any_before && (!any_after || behind() <= after->first - at)) return near(before);
+  return any_after ? near(after) : "device memory, where nothing is allocated";
 }
 
 SharedMemory& shared_memory() {
@@ -237,7 +258,7 @@ void* SharedMemory::add(const void* key, size_t bytes, size_t alignment) {
   end_ = at + bytes;
   total_ += bytes;
   std::memset(data, 0xff, bytes);
-  fill_zones(data, bytes);
+  fill_zones(data, zoned(bytes));
   if (checked_) check::mark_fresh(data, bytes);
   objects_.push_back({key, data, bytes});
   return data;
@@ -245,7 +266,7 @@ void* SharedMemory::add(const void* key, size_t bytes, size_t alignment) {
 
 std::string SharedMemory::find_overrun() const {
   for (const Object& object : objects_) {
-    const ptrdiff_t at = damage(object.data, object.bytes);
+    const ptrdiff_t at = damage(object.data, zoned(object.bytes));
     if (at != 0)
       return "a write outside shared memory, " + place(at, object.bytes, "shared memory");
   }

@@ -6,8 +6,8 @@
 
 #include "kernels/emu/check.h"
 #include "kernels/emu/emulator.h"
-#include "kernels/emu/source_line.h"
 #include "kernels/error.h"
+#include "kernels/source_line.h"
 
 using plumb::emulator::check::Access;
 using plumb::emulator::check::access;

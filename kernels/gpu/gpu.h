@@ -35,7 +35,7 @@
 //   with_wave(stream, [&]<int Wave>() {...})     calls with the wave width of the stream's device
 //   host_allocate host_free      memory of the host that copies from and to the device are fast
 //   with memory_allocate memory_free memory_fill copy_to_device copy_to_host use_device make_stream
-//   end_stream wait_for count_multiprocessors kExactMemory
+//   end_stream wait_for count_multiprocessors kExactMemory kChecksBounds
 //   GraphHandle begin_capture end_capture abandon_capture launch_graph end_graph
 //                                                                what gpu_device.cu needs
 #pragma once

@@ -287,6 +287,7 @@ void with_wave(Stream, F f) {
 // --- Host side: memory, copies and the queue.
 
 inline constexpr bool kExactMemory = false;
+inline constexpr bool kChecksBounds = false;
 
 inline void* memory_allocate(size_t bytes) {
   void* p = nullptr;

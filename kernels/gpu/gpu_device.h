@@ -54,6 +54,7 @@ class GpuDevice final : public Device {
   std::shared_ptr<Float64Products> float64_products() override;
   std::optional<DeviceCounters> counters() const override;
   void* queue() override { return stream(); }
+  bool checks_bounds() const override { return kChecksBounds; }
   Stream stream() const { return ops_ ? ops_->stream() : stream_; }
 
  private:

@@ -220,6 +220,7 @@ void with_wave(Stream stream, F f) {
 // --- Host side. The "ordinal" of an emulated device is its wave width.
 
 inline constexpr bool kExactMemory = true;  // bounds end at the last byte, freed memory stays freed
+inline constexpr bool kChecksBounds = detail::kChecked;
 
 inline void* memory_allocate(size_t bytes) {
   return emulator::memory_allocate(bytes, detail::kChecked);

@@ -150,6 +150,7 @@ void with_wave(Stream, F f) {  // the stream's device is the current one
 // --- Host side: memory, copies and the queue.
 
 inline constexpr bool kExactMemory = false;
+inline constexpr bool kChecksBounds = false;
 
 inline void* memory_allocate(size_t bytes) {
   void* p = nullptr;

@@ -10,9 +10,9 @@ namespace {
 constexpr int64_t kGuardBytes = 256;
 constexpr uint8_t kPattern = 0xa5;
 
-Tensor lay_out(const Tensor& raw, DType dtype, const Shape& shape, Layout layout) {
+// begin: bytes in front.
+Tensor lay_out(const Tensor& raw, int64_t begin, DType dtype, const Shape& shape, Layout layout) {
   const int64_t bytes = shape.numel() * size_of(dtype);
-  const int64_t begin = kGuardBytes;
   if (layout == Layout::padded) {
     Shape wide = shape;
     wide.set(-1, shape[-1] + 3);
@@ -29,19 +29,25 @@ Tensor lay_out(const Tensor& raw, DType dtype, const Shape& shape, Layout layout
   return layout == Layout::exchanged ? t.transpose(0, 1) : t;
 }
 
-int64_t bytes_needed(DType dtype, const Shape& shape) {
+// A device that checks bounds sees reads, too, where there are no guards.
+int64_t guards_of(const Device& device, Layout layout) {
+  return device.checks_bounds() && layout != Layout::padded ? 0 : kGuardBytes;
+}
+
+int64_t bytes_needed(DType dtype, const Shape& shape, int64_t guards) {
+  if (guards == 0) return shape.numel() * size_of(dtype);
   Shape wide = shape;
   wide.set(-1, shape[-1] + 3);  // as Layout::padded needs it
-  return wide.numel() * size_of(dtype) + 2 * kGuardBytes;
+  return wide.numel() * size_of(dtype) + 2 * guards;
 }
 
 }  // namespace
 
 Guarded::Guarded(Device& device, DType dtype, const Shape& shape, Layout layout)
     : device_(device),
-      raw_(device.allocate(DType::u8, {bytes_needed(dtype, shape)})),
+      raw_(device.allocate(DType::u8, {bytes_needed(dtype, shape, guards_of(device, layout))})),
       tensor_(
-          lay_out(raw_, dtype, shape,
+          lay_out(raw_, guards_of(device, layout), dtype, shape,
                   shape.rank() < 3 && layout == Layout::exchanged ? Layout::contiguous : layout)) {
   device_.fill(raw_, kPattern);
 }

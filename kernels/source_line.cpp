@@ -1,4 +1,4 @@
-#include "kernels/emu/source_line.h"
+#include "kernels/source_line.h"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -10,7 +10,7 @@
 
 #include "kernels/error.h"
 
-namespace plumb::emulator {
+namespace plumb {
 namespace {
 
 std::string shell_quoted(const std::string& word) {
@@ -109,4 +109,4 @@ std::string source_line_of_low_bits(uint32_t low_bits) {
   return source_line(reinterpret_cast<const void*>(search.found));
 }
 
-}  // namespace plumb::emulator
+}  // namespace plumb
