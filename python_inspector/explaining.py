@@ -66,7 +66,7 @@ class Explainer:
 
     def explained(self, verdicts: list[Verdict], another: Another, folder: Path) -> list[Verdict]:
         """The verdicts with what there is to say of each; `another` records in the `folder`."""
-        failed = [self._kept[it.checkpoint] for it in verdicts if it.status == "fail"]
+        failed = {it.checkpoint: it for it in verdicts if it.status == "fail"}
         if failed:
             again = {it.checkpoint: it for it in self._judged_again(failed, another, folder)}
             verdicts = [again.get(it.checkpoint, it) for it in verdicts]
@@ -87,14 +87,15 @@ class Explainer:
         )
 
     def _judged_again(
-        self, failed: Sequence[Kept], another: Another, folder: Path
+        self, failed: Mapping[str, Verdict], another: Another, folder: Path
     ) -> list[Verdict]:
         """Beside other ways to round, which may let a kernel pass, and planted bugs."""
         from .recorder.explanation import alternatives
 
         told = []
-        for i, call in enumerate(failed):
-            if alternatives(call, self._deadline.share(len(failed) - i), most=self._most):
+        for i, (id, verdict) in enumerate(failed.items()):
+            call, deadline = self._kept[id], self._deadline.share(len(failed) - i)
+            if alternatives(call, deadline, most=self._most if _has_numbers(verdict) else 0):
                 told.append(call)
         if not told:
             return []
@@ -126,3 +127,8 @@ class Explainer:
                 self._blind = spots
             elif spots is not None:
                 self._blind.unseen = spots.unseen
+
+
+def _has_numbers(verdict: Verdict) -> bool:
+    """Whether an output has any: what is NaN everywhere looks like every bug that overflows."""
+    return any(it["classes"]["y"]["finite"] for it in verdict.figures.get("outputs", ()))

@@ -73,6 +73,17 @@ def test_bugs_have_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"{verdict.planted[0]} of {verdict.planted[1]} planted bugs" in str(verdict)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_nan_everywhere_is_no_known_bug(dtype: torch.dtype) -> None:
+    def like(x: torch.Tensor) -> torch.Tensor:
+        return (x + 10).log()  # without the sum, or with another sign of it: NaN
+
+    x = -normal(8, 64, dtype=dtype).abs() - 0.1
+    assert wrong(lambda x: x * torch.nan, like, x).known_bug is None
+    named = wrong(lambda x: -(x + 10).log(), like, x).known_bug
+    assert named is not None and named.startswith("the sign of log #0 is flipped")
+
+
 def test_bugs_are_planted_only_where_they_are_wanted() -> None:
     x, weight = operands(torch.bfloat16)
     assert check(norm, norm, (x, weight), explain=False).blind_to == ()
