@@ -15,6 +15,10 @@ const std::vector<IrrelevantKey>& irrelevant_config_keys() {
   constexpr std::string_view generation = "a default of generate(), no part of the model";
   static const std::vector<IrrelevantKey> keys = {
       {"_name_or_path", origin},
+      {"_model_name_or_path", origin},  // of a GGUF file that transformers read
+      {"_commit_hash", origin},
+      {"transformers.js_config", "of another program, transformers.js"},
+      {"is_llama_config", origin},
       {"architectures", "the weights show which head there is"},
       {"transformers_version", origin},
       {"_attn_implementation_autoset", origin},
@@ -38,20 +42,59 @@ const std::vector<IrrelevantKey>& irrelevant_config_keys() {
       {"tokenizer_class", ids},
       {"bos_token_id", ids},
       {"pad_token_id", ids},
+      {"unk_token_id", ids},
+      {"sep_token_id", ids},
+      {"cls_token_id", ids},
+      {"mask_token_id", ids},
       {"prefix", ids},
-      {"do_sample", generation},
-      {"temperature", generation},
-      {"top_k", generation},
-      {"top_p", generation},
-      {"max_length", generation},
-      {"max_new_tokens", generation},
   };
   return keys;
 }
 
+namespace {
+
+// Defaults of generate(), which earlier versions of transformers wrote here; its classes drop them.
+constexpr std::string_view kGeneration[] = {"do_sample",
+                                            "temperature",
+                                            "top_k",
+                                            "top_p",
+                                            "max_length",
+                                            "max_new_tokens",
+                                            "min_length",
+                                            "early_stopping",
+                                            "num_beams",
+                                            "typical_p",
+                                            "repetition_penalty",
+                                            "length_penalty",
+                                            "no_repeat_ngram_size",
+                                            "encoder_no_repeat_ngram_size",
+                                            "bad_words_ids",
+                                            "num_return_sequences",
+                                            "output_scores",
+                                            "return_dict_in_generate",
+                                            "forced_bos_token_id",
+                                            "forced_eos_token_id",
+                                            "remove_invalid_values",
+                                            "exponential_decay_length_penalty",
+                                            "suppress_tokens",
+                                            "begin_suppress_tokens",
+                                            "epsilon_cutoff",
+                                            "eta_cutoff",
+                                            "encoder_repetition_penalty",
+                                            "num_assistant_tokens",
+                                            "num_assistant_tokens_schedule",
+                                            "assistant_confidence_threshold",
+                                            "assistant_lookbehind",
+                                            "target_lookbehind",
+                                            "num_beam_groups",
+                                            "diversity_penalty"};
+
+}  // namespace
+
 bool is_irrelevant_config_key(std::string_view name) {
   const auto& keys = irrelevant_config_keys();
-  return std::any_of(keys.begin(), keys.end(), [&](const auto& key) { return key.name == name; });
+  return std::ranges::find(kGeneration, name) != std::end(kGeneration) ||
+         std::any_of(keys.begin(), keys.end(), [&](const auto& key) { return key.name == name; });
 }
 
 bool Config::has(std::string_view name) const {
@@ -165,6 +208,7 @@ void Config::finish() const {
   require_off("add_cross_attention", "cross attention");
   require_off("is_decoder", "a decoder with cross attention");
   require_off("quantization_config", "a quantized checkpoint");
+  require_off("rope_interleaved", "rotary embedding of neighbouring channels");
   require_off("use_bidirectional_attention", "attention to later tokens");
   const std::string names = published_.untaken();
   if (names.empty()) return;

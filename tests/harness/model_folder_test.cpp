@@ -150,6 +150,9 @@ TEST_CASE("a tied head may be in the file when it equals the embedding") {
 TEST_CASE("what a configuration asks for is read, refused, or unknown") {
   const auto [more, expected] = GENERATE(table<const char*, const char*>({
       {R"("use_cache": true, "_name_or_path": "x", "id2label": [{}])", "nothing was thrown"},
+      {R"("_model_name_or_path": "x", "unk_token_id": 0, "rope_interleaved": false)",
+       "nothing was thrown"},
+      {R"("min_length": 3, "transformers.js_config": {"dtype": "q4"})", "nothing was thrown"},
       {R"("rope_theta": 500, "rope_scaling": null)", "nothing was thrown"},
       {R"("rope_scaling": {"type": "linear", "factor": 2})", "nothing was thrown"},
       {R"("rope_parameters": {"rope_type": "default", "rope_theta": 7})", "nothing was thrown"},
@@ -178,6 +181,7 @@ TEST_CASE("a feature that is not implemented is unsupported") {
       {R"("partial_rotary_factor": 0.5)", "rotating a part of the head"},
       {R"("hidden_act": "relu")", "hidden_act is \"relu\""},
       {R"("is_decoder": true)", "is_decoder"},
+      {R"("rope_interleaved": true)", "rope_interleaved"},
   }));
   INFO(more);
   const TemporaryFolder folder;
