@@ -25,7 +25,7 @@ struct JudgeArguments {
   ReportPaths reports;
   Selection selection;
   std::string mode = "isolated";
-  bool strict = false, verbose = false, no_margins = false;
+  bool strict = false, verbose = false, no_margins = false, partial = false;
 };
 
 std::optional<RoundingPoints> demanded_points(const JudgeArguments& options) {
@@ -77,6 +77,9 @@ int judge_outputs(const JudgeArguments& options) {
   }
   Request request;
   request.strict = options.strict;
+  request.checkpoints = std::ssize(selected);
+  request.not_given = request.checkpoints - std::ssize(results);
+  request.partial = options.partial;
   Outcome outcome = outcome_of(results, request);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   outcome.seconds = took.count();
@@ -106,6 +109,9 @@ Action add_judge(CLI::App& app) {
   app.add_option("--junit", options->reports.junit, "write JUnit XML to this file");
   app.add_option("--markdown", options->reports.markdown, "write a Markdown summary to this file");
   app.add_flag("--strict", options->strict, "blind and unsupported checkpoints fail the run");
+  app.add_flag("--partial", options->partial,
+               "outputs of some of the selected checkpoints will do; without it the run is "
+               "incomplete (exit code 4) unless all are given");
   app.add_flag("--no-margins", options->no_margins,
                "do not tell which known bugs would pass here: faster");
   app.add_flag("-v,--verbose", options->verbose,

@@ -1,5 +1,6 @@
 // harness [options]: replays recordings on devices and judges every checkpoint.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <limits>
@@ -95,6 +96,13 @@ class Run {
         recordings_(load_for(options)) {
     selected_ = results_of(recordings_);
     require_checkpoints(selected_, options_, recordings_.size());
+    const Selection& asked = *options.selection;
+    if (options.mode == "isolated" && asked.blocks.empty() && asked.suites.empty() &&
+        asked.checkpoint.empty()) {
+      chains_left_ = std::ranges::count_if(recordings_, [](const Loaded& entry) {
+        return entry.recording && entry.recording->chained();
+      });
+    }
     keep_shard(recordings_, shard_, options_.shard_by == "layers");
     jobs_ = jobs_of(recordings_);
     steps_ = steps_of(recordings_);
@@ -123,6 +131,11 @@ class Run {
     Outcome outcome = outcome_of(results_, asked);
     finish_reports(outcome);
     outcome.seconds = seconds();
+    if (chains_left_ > 0) {
+      std::cout << text("not run: the ", chains_left_ == 1 ? "chain" : "chains", " of ",
+                        chains_left_, " recording", chains_left_ == 1 ? "" : "s",
+                        ", from token ids to logits (--mode both)\n");
+    }
     std::cout << closing_text(outcome, colours_wanted(1)) << std::flush;
     if (options_.worker.memory > 0) {
       std::cout << text("at most ", options_.worker.memory >> 20,
@@ -248,7 +261,8 @@ class Run {
   Shard shard_;
   std::vector<std::string> names_;
   std::vector<Loaded> recordings_;
-  int64_t selected_ = 0;  // on each device, in all shards
+  int64_t selected_ = 0;     // on each device, in all shards
+  int64_t chains_left_ = 0;  // of whole models that are asked for, of single checkpoints only
   std::vector<Job> jobs_;
   std::vector<Step> steps_;
   std::chrono::steady_clock::time_point start_;

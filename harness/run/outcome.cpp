@@ -255,6 +255,19 @@ std::string words_for(const Outcome& outcome) {
   return text("exit code ", outcome.exit_code);
 }
 
+void note_not_given(Outcome& outcome, const Request& request) {
+  const std::string count = text(request.not_given, " of ", request.checkpoints,
+                                 request.checkpoints == 1 ? " checkpoint" : " checkpoints");
+  const bool passes = outcome.exit_code == 0 || outcome.exit_code == exit_code(Status::blind);
+  if (request.partial || !passes) {
+    outcome.verdict += text("; outputs of ", count, " were not given");
+    return;
+  }
+  outcome.exit_code = exit_code(Status::unsupported);
+  outcome.verdict = text("incomplete: outputs of ", count, " were not given (is that meant: ",
+                         "--partial, --block or --checkpoint); of the others ", outcome.verdict);
+}
+
 }  // namespace
 
 int64_t Counts::total() const { return std::accumulate(of.begin(), of.end(), int64_t{0}); }
@@ -310,6 +323,7 @@ Outcome outcome_of(const std::vector<CheckpointResult>& results, const Request& 
   outcome.exit_code = code_of(results, outcome, request);
   outcome.looser = looser_contracts(results);
   outcome.verdict = words_for(outcome);
+  if (request.not_given > 0) note_not_given(outcome, request);
   if (request.signal != 0) {
     outcome.interrupted = signal_name(request.signal);
     outcome.exit_code = 128 + request.signal;

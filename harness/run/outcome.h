@@ -74,6 +74,8 @@ struct Request {
   bool strict = false;
   std::vector<std::string> blocks, devices, dtypes;
   int64_t checkpoints = 0;  // on all devices together
+  int64_t not_given = 0;    // of them, whose outputs another program did not give
+  bool partial = false;     // which is meant
   bool shard = false;       // of several: what the whole selection lacks is for who merges them
   int signal = 0;  // that ended the run before all were judged (harness/process/interrupt.h)
 };
@@ -104,8 +106,10 @@ struct Outcome {
 //   unsupported; blind (8): when a feature of a block is seen by no selected checkpoint although
 //   some have it, and not only because 16 bits do not resolve it.
 // In one of several shards neither counts but under `strict`: others may have seen what it has not.
-// No results: 2, nothing was selected; 0 in a shard, which may be empty. After a signal: 128 + its
-// number. `times`: how many checkpoints each result stands for; empty: one.
+// Where outputs of selected checkpoints were not given, and that is not meant, a run that is
+// otherwise 0 or 8 is incomplete (4): a pass that judged a part is none. No results: 2, nothing was
+// selected; 0 in a shard, which may be empty. After a signal: 128 + its number. `times`: how many
+// checkpoints each result stands for; empty: one.
 Outcome outcome_of(const std::vector<CheckpointResult>& results, const Request& request,
                    const std::vector<int64_t>& times = {});
 

@@ -21,6 +21,28 @@ Results of(const std::vector<Status>& statuses) {
   return results;
 }
 
+TEST_CASE("a pass of some of what was asked for is incomplete, unless that is meant") {
+  using enum Status;
+  Request asked;
+  asked.checkpoints = 3;
+  asked.not_given = 2;
+  const std::string words = "outputs of 2 of 3 checkpoints were not given";
+  for (const bool strict : {false, true}) {
+    asked.strict = strict;
+    const Outcome outcome = outcome_of(of({pass}), asked);
+    CHECK(outcome.exit_code == 4);
+    CHECK(outcome.verdict.starts_with("incomplete: " + words));
+  }
+  CHECK(outcome_of(of({blind}), asked).exit_code == 4);
+  const Outcome failed = outcome_of(of({fail}), asked);
+  CHECK(failed.exit_code == 1);
+  CHECK(failed.verdict.ends_with("; " + words));
+  asked.partial = true;
+  const Outcome meant = outcome_of(of({pass}), asked);
+  CHECK(meant.exit_code == 0);
+  CHECK(meant.verdict.ends_with("; " + words));
+}
+
 TEST_CASE("the exit code is that of the worst status") {
   struct Row {
     std::vector<Status> statuses;
