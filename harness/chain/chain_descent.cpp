@@ -139,7 +139,8 @@ void shadow(const ChainRun& run, std::vector<ChainRow>& rows, size_t index) {
   const Tensor y = find_seen(run.seen[static_cast<size_t>(row.step)], place_of(c), row.output);
   row.shadow =
       error_between(only_valid(run, c, y), only_valid(run, c, oracle->outputs.at(row.output)));
-  row.shadow_limit = row.isolated_limit;
+  // What copies alone is held to bits, and has no such limit.
+  row.shadow_limit = std::isnan(row.isolated_limit) ? row.chained_limit : row.isolated_limit;
 }
 
 double eager_error(const ChainRun& run, const std::vector<ChainRow>& rows, size_t index) {
@@ -217,6 +218,12 @@ Culprit suspect(const std::vector<ChainRow>& rows) {
 Culprit wrong_edge(const ChainRun& run, const std::vector<ChainRow>& rows, size_t index) {
   const ChainRow& row = rows[index];
   const Checkpoint& c = *run.of_row[index];
+  if (c.inputs.contains("given")) {
+    return {row.checkpoint,
+            row.block,
+            {text("wiring: the recorded model gave ", row.checkpoint, " (", row.block,
+                  ") other ids than it was given")}};
+  }
   const Culprit whole{row.checkpoint,
                       row.block,
                       {text("wiring: ", row.checkpoint, " (", row.block,

@@ -56,7 +56,9 @@ int64_t tokens_of(const TokenRows& rows) { return static_cast<int64_t>(rows.at(0
 std::vector<TokenRows> recorded_ids(const Recording& recording) {
   std::vector<TokenRows> out;
   for (const Checkpoint& c : recording.checkpoints()) {
-    const auto ids = c.inputs.find("ids");
+    // The model's, which its code may have changed before the embedding got them.
+    auto ids = c.inputs.find("given");
+    if (ids == c.inputs.end()) ids = c.inputs.find("ids");
     if (c.block != "embedding" || ids == c.inputs.end()) continue;
     const TensorInfo& info = recording.tensor_info(ids->second.tensor);
     const bool fits = info.dtype == DType::i64 && info.shape.rank() == 2 &&

@@ -44,7 +44,8 @@ class Notes final : public blocks::Observer {
   std::vector<Seen> seen_;
 };
 
-// Ids of every call of the model, from the checkpoints of the embedding. Throws BadInput where the
+// Ids of every call of the model, from the checkpoints of the embedding: those that the model was
+// given, where these differ from what its embedding got. Throws BadInput where the
 // recording cannot be the run of a whole model.
 std::vector<TokenRows> recorded_ids(const Recording& recording);
 // Tokens of padding on the left of every row; empty: none.

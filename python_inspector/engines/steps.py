@@ -75,7 +75,9 @@ class RecordedRun:
         self.padding = tuple(run["left_pad"] or ())
         tensors = read_header(self.folder / self._json["files"]["tensors"]["path"])
         embeddings = [c for c in self._json["checkpoints"] if c["block"] == "embedding"]
-        self.ids = [self._ids(tensors, c["inputs"]["ids"]["tensor"]) for c in embeddings]
+        # Of the model, whose code may have changed them before its embedding got them.
+        inputs = [c["inputs"].get("given", c["inputs"]["ids"]) for c in embeddings]
+        self.ids = [self._ids(tensors, item["tensor"]) for item in inputs]
         if not self.ids or not any(self._chained(c) for c in self._json["checkpoints"]):
             raise FormatError(
                 f"{self.folder}: is no chained recording of a whole model; record it again with "

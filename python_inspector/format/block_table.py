@@ -73,7 +73,9 @@ def _pointwise(params: str = "") -> BlockRow:
 _PAIR = BlockRow({"a": None, "b": None}, {"out": None})
 
 BLOCKS: dict[str, BlockRow] = {
-    "embedding": BlockRow({"ids": "batch token"}, {"out": HIDDEN}, "scale", "weight"),
+    "embedding": BlockRow(
+        {"ids": "batch token", "given?": "batch token"}, {"out": HIDDEN}, "scale", "weight"
+    ),
     "rotary_frequencies": BlockRow(
         {},
         {"inv_freq": "head_dim", "attention_scaling": "group"},

@@ -50,12 +50,15 @@ class Chain:
         """The float64 cache of this step."""
         self._left: dict[int, list[tuple[Any, int]]] = {}
         """The keys that each cache of the run held when its last call was over, as they were."""
+        self._ids: Any = None
+        """What the model was given in this step."""
         self._calls: dict[str, tuple[Any, Any]] = {}
         """First argument and result of each watched module, by path."""
 
     def run(self, path: str, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         """One forward call of the model, before it is made."""
-        given = cache_in(bound_arguments(module.forward, args, kwargs))
+        arguments = bound_arguments(module.forward, args, kwargs)
+        given, self._ids = cache_in(arguments), arguments.get("input_ids")
         self._refuse_changes(given)
         self._calls.clear()
         with ExitStack() as stack:
@@ -79,6 +82,16 @@ class Chain:
         cache = self._given if made is None else made
         if isinstance(cache, Cache):
             self._left[id(cache)] = _keys(cache)
+
+    def given_ids(self, block: Block, path: str) -> dict[str, Named]:
+        """The ids of the model as an input of its embedding, where the model's code changed them
+        on the way: a chain starts at those that the model was given."""
+        if block.kind != "embedding" or not chained_outputs(block.kind, path):
+            return {}
+        ids, axes = block.inputs["ids"]
+        if not isinstance(self._ids, torch.Tensor) or self._ids.ndim != ids.ndim:
+            return {}
+        return {} if torch.equal(self._ids, ids) else {"given": (self._ids, axes)}
 
     def needs(self, kind: str, path: str) -> bool:
         """Whether such a checkpoint holds something of the chain, or the positions it ran at."""

@@ -278,6 +278,8 @@ class Recorder:
         if taken is None:
             return
         block, again = taken[0], taken[1] or again
+        if self._chain is not None:
+            block.inputs |= self._chain.given_ids(block, frame.path)
         frame.block = block
         frame.event = event = self._resume.begin(frame.path, block, again, self._step)
         if event.is_made:
