@@ -135,7 +135,7 @@ void Chain::compare() {
 // so much that nothing is proved, counts as saturated.
 void Chain::simulate() {
   const auto is_bad = [](const ChainRow& row) { return row.chained_failed() && row.changed == 0; };
-  if (!diverges(logits_verdict(findings())) && std::none_of(rows().begin(), rows().end(), is_bad))
+  if (!any_failed(logits_verdict(findings())) && std::none_of(rows().begin(), rows().end(), is_bad))
     return;
   const ChainRun run{recording_, device_, oracle_, options_,
                      dtype_,     replay_, seen_,   chain_.checkpoints};
@@ -150,13 +150,12 @@ void Chain::simulate() {
 }
 
 void Chain::explain() {
-  const std::vector<Gate> gates = logits_verdict(findings()).gates;
-  const bool bad =
-      chain_.wrong_table ||
-      std::any_of(
-          rows().begin(), rows().end(),
-          [](const ChainRow& row) { return row.chained_failed() || row.isolated_failed; }) ||
-      std::any_of(gates.begin(), gates.end(), [](const Gate& gate) { return !gate.passed; });
+  const bool bad = chain_.wrong_table ||
+                   std::any_of(rows().begin(), rows().end(),
+                               [](const ChainRow& row) {
+                                 return row.chained_failed() || row.isolated_failed;
+                               }) ||
+                   any_failed(logits_verdict(findings()));
   const ChainRun run{recording_, device_, oracle_, options_,
                      dtype_,     replay_, seen_,   chain_.checkpoints};
   for (size_t i = 0; i < rows().size() && (bad || options_.shadow); ++i) {

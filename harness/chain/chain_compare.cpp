@@ -150,7 +150,7 @@ void Between::add_tokens(std::vector<TokenLogits>& to, const Tensor& y, const Te
   for (int64_t row = 0; row < layout.rows; ++row) {
     if (!counts[static_cast<size_t>(row * layout.columns)]) continue;
     const std::vector<double> exact = row_of(b, row, layout.columns);
-    to.push_back({row_of(a, row, layout.columns), exact, exact, std::nullopt});
+    to.push_back({row_of(a, row, layout.columns), exact, exact});
   }
 }
 
@@ -205,18 +205,17 @@ int64_t changed_bytes(const Tensor& before, const Tensor& after, int axis, int64
   return changed;
 }
 
-void add_tokens(std::vector<TokenLogits>& to, double& error, const Recording& recording,
+void add_tokens(std::vector<TokenLogits>& to, const Recording& recording,
                 const Checkpoint& checkpoint, const Tensor& y, const Tensor& judged,
                 const std::vector<std::vector<int64_t>>& next_ids) {
   const Recorded it = recorded(recording, checkpoint, "out", judged, recording.dtype());
   if (!y.defined() || !(y.shape() == it.layout.shape)) return;
   const std::vector<double> values = to_matrix(y, it.layout);
-  error = std::max(error, statistics(it.r, it.scales, not_finite(it.r)).element);
   const int64_t columns = it.layout.columns, tokens = it.layout.tokens;
   for (int64_t row = 0; row < it.layout.rows; ++row) {
     if (!it.scales.usable[static_cast<size_t>(row * columns)]) continue;
     TokenLogits token{row_of(values, row, columns), row_of(it.r, row, columns),
-                      row_of(it.scales.o, row, columns), std::nullopt};
+                      row_of(it.scales.o, row, columns)};
     const auto& ids = next_ids[static_cast<size_t>(row / tokens)];
     const auto at = static_cast<size_t>(row % tokens);
     if (at < ids.size() && ids[at] < columns) token.next = ids[at];

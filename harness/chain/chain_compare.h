@@ -43,8 +43,8 @@ std::string wrong_tokens(const Recording& recording, const Checkpoint& checkpoin
 int64_t changed_bytes(const Tensor& before, const Tensor& after, int axis, int64_t fresh,
                       std::optional<int64_t> seen = std::nullopt);
 
-// The judged tokens of logits; adds the reference's M_E to `error` where it is larger.
-void add_tokens(std::vector<TokenLogits>& to, double& error, const Recording& recording,
+// The judged tokens of logits.
+void add_tokens(std::vector<TokenLogits>& to, const Recording& recording,
                 const Checkpoint& checkpoint, const Tensor& y, const Tensor& judged,
                 const std::vector<std::vector<int64_t>>& next_ids);
 

@@ -102,7 +102,6 @@ void add_floors(ChainRows& chain, const std::vector<Floors>& own) {
     if (row.block == "rms_norm" || row.block == "lm_head") {
       const bool head = row.block == "lm_head";
       chain.head_floor = head ? std::hypot(chain.head_floor, own[i].norm) : own[i].norm;
-      if (head) chain.element_floor = own[i].element;
     }
   }
   for (size_t i = chain.rows.size(); i-- > 0;) {

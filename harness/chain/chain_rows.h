@@ -14,7 +14,6 @@ struct ChainRows {
   std::vector<ChainRow> rows;                  // in the order in which they ran
   std::vector<const Checkpoint*> checkpoints;  // of every row
   double head_floor = 0;                       // F of final norm and head, in quadrature
-  double element_floor = 0;                    // F_E of the logits
   // The first rotary table that is wrong alone. All layers share it, and none has it as a row.
   std::optional<CheckpointResult> wrong_table;
 };

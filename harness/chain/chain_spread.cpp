@@ -188,12 +188,12 @@ bool agrees(const ChainRun& run, const std::vector<ChainRow>& rows,
 }
 
 // mean + 10 sd.
-double reach(const std::vector<double>& values) {
+double reach(const std::vector<double>& values, double deviations = kSimulatedDeviations) {
   const auto n = static_cast<double>(values.size());
   double mean = 0, squares = 0;
   for (const double value : values) mean += value / n;
   for (const double value : values) squares += (value - mean) * (value - mean);
-  return mean + kSimulatedDeviations * std::sqrt(squares / (n - 1));
+  return mean + deviations * std::sqrt(squares / (n - 1));
 }
 
 }  // namespace
@@ -206,6 +206,7 @@ std::optional<ChainSpread> chain_spread(const ChainRun& run, const std::vector<C
   add_part_errors(errors_of, run);
   std::vector<std::vector<double>> errors(rows.size());
   std::vector<double> mean_kl, max_kl;
+  std::vector<std::vector<std::vector<double>>> deciding(rows.size());  // by row, token and run
   for (int k = 1; k <= kSimulatedChains; ++k) {
     const Values moved = chain_with(run, rows, errors_of, static_cast<uint64_t>(k) << 32);
     std::vector<TokenLogits> tokens;
@@ -213,14 +214,25 @@ std::optional<ChainSpread> chain_spread(const ChainRun& run, const std::vector<C
       const Tensor& y = moved[i];
       const Between between{run.recording, *run.of_row[i], rows[i].output, judged[i]};
       errors[i].push_back(between.error(y, exact[i]));
-      if (rows[i].block == "lm_head") between.add_tokens(tokens, y, exact[i]);
+      if (rows[i].block != "lm_head" || is_saturated(run.dtype, rows[i].reference)) continue;
+      const size_t before = tokens.size();
+      between.add_tokens(tokens, y, exact[i]);
+      deciding[i].resize(tokens.size() - before);
+      for (size_t t = 0; t < deciding[i].size(); ++t) {
+        deciding[i][t].push_back(deciding_error(tokens[before + t].y, tokens[before + t].o));
+      }
     }
-    const ModelFigures figures = model_figures(tokens, 1, 0);
+    const ModelFigures figures = model_figures(tokens, run.dtype, 1);
     mean_kl.push_back(figures.mean_kl);
     max_kl.push_back(figures.max_kl);
   }
   ChainSpread out;
   for (const std::vector<double>& values : errors) out.rows.push_back(reach(values));
+  for (const auto& tokens : deciding) {
+    std::vector<double>& reached = out.deciding.emplace_back();
+    for (const std::vector<double>& values : tokens)
+      reached.push_back(reach(values, kDecidingDeviations));
+  }
   out.mean_kl = reach(mean_kl);
   out.max_kl = reach(max_kl);
   return out;

@@ -23,11 +23,14 @@ namespace plumb::harness {
 
 inline constexpr int kSimulatedChains = 16;
 inline constexpr double kSimulatedDeviations = 10;
+// Of the size of what decides a token's winner, which then counts four times.
+inline constexpr double kDecidingDeviations = 3;
 // Share of the reference's error, or the floor, that the chain without errors may be off.
 inline constexpr double kSimulationAgrees = 1e-4;
 
 struct ChainSpread {
-  std::vector<double> rows;  // what the error of each row may reach
+  std::vector<double> rows;                   // what the error of each row may reach
+  std::vector<std::vector<double>> deciding;  // of rows with logits, by token: deciding_error()
   double mean_kl = 0, max_kl = 0;
 };
 

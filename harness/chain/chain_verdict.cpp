@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "harness/chain/chain_compare.h"
 #include "harness/chain/chain_replay.h"
@@ -45,6 +46,46 @@ Tensor value_before(const ChainFindings& findings, size_t index) {
   return {};
 }
 
+std::string why_aside(const ChainRow& row, DType dtype) {
+  const std::string where = row.checkpoint + (row.is_state() ? " " + row.output : "");
+  return is_saturated(dtype, row.reference)
+             ? text(where, " is saturated: the reference's own error is ", row.reference,
+                    ", above ", kLimits.chain_saturated)
+             : text(where, " is ill conditioned: the error is ", row.chained,
+                    ", correct kernels may reach ", row.simulated);
+}
+
+// The first output that is set aside in every step; none: null. Where simulations call the error of
+// logits ill conditioned, their distributions are judged all the same.
+const ChainRow* never_judged(const std::vector<ChainRow>& rows, DType dtype) {
+  std::set<std::string> judged;
+  const auto place = [](const ChainRow& row) {
+    return row.checkpoint.substr(0, row.checkpoint.rfind('#')) + ' ' + row.output;
+  };
+  for (const ChainRow& row : rows) {
+    const bool told = row.block == "lm_head" && !is_saturated(dtype, row.reference);
+    if (!row.saturated || told) judged.insert(place(row));
+  }
+  for (const ChainRow& row : rows) {
+    if (!judged.contains(place(row))) return &row;
+  }
+  return nullptr;
+}
+
+// Which rows nothing is said of; "": none.
+std::string set_aside(const std::vector<ChainRow>& rows, DType dtype) {
+  const ChainRow* worst = nullptr;
+  int64_t count = 0;
+  for (const ChainRow& row : rows) {
+    count += row.saturated;
+    const auto reach = [](const ChainRow& it) { return std::fmax(it.simulated, it.reference); };
+    if (row.saturated && (!worst || reach(row) > reach(*worst))) worst = &row;
+  }
+  if (!worst) return "";
+  return text(count, " of ", rows.size(),
+              " outputs are not judged; the worst: ", why_aside(*worst, dtype));
+}
+
 }  // namespace
 
 void count_changes(const ChainFindings& findings, std::vector<ChainRow>& rows) {
@@ -69,9 +110,9 @@ int64_t recorded_tokens(const ChainFindings& findings, size_t row) {
   return findings.recording.tensor_info(out.tensor).shape[1];
 }
 
-bool diverges(const OutputVerdict& logits) {
-  return std::any_of(logits.gates.begin(), logits.gates.end(),
-                     [](const Gate& gate) { return gate.name.starts_with("KL") && !gate.passed; });
+bool any_failed(const OutputVerdict& output) {
+  return std::any_of(output.gates.begin(), output.gates.end(),
+                     [](const Gate& gate) { return !gate.passed; });
 }
 
 OutputVerdict chain_verdict(const std::vector<ChainRow>& rows) {
@@ -112,16 +153,26 @@ OutputVerdict logits_verdict(const ChainFindings& findings) {
   if (findings.dtype == DType::f64) return out;
   std::vector<TokenLogits> tokens;
   const ChainRows& chain = findings.chain;
-  double error = chain.element_floor;
+  int64_t width = kAnyWidth;
   for (size_t i = 0; i < chain.rows.size(); ++i) {
     const ChainRow& row = chain.rows[i];
-    if (row.block != "lm_head" || row.saturated || !findings.values[i].defined()) continue;
-    add_tokens(tokens, error, findings.recording, *chain.checkpoints[i], findings.values[i],
+    // Errors of a row that simulations call ill conditioned may be a shift of all logits, which
+    // changes no distribution; those of a reference that is no witness are not known.
+    if (row.block != "lm_head" || is_saturated(findings.dtype, row.reference)) continue;
+    if (!findings.values[i].defined()) continue;
+    const size_t before = tokens.size();
+    add_tokens(tokens, findings.recording, *chain.checkpoints[i], findings.values[i],
                findings.judged[i], next_ids(findings, i));
+    for (size_t t = before; t < tokens.size(); ++t) {
+      tokens[t].floor = chain.head_floor;
+      if (!findings.spread || t - before >= findings.spread->deciding[i].size()) continue;
+      tokens[t].simulated = findings.spread->deciding[i][t - before];
+    }
+    width = std::min(width, row.width);
   }
   if (tokens.empty()) return out;
   const double c = c_of(findings.dtype);
-  const ModelFigures figures = model_figures(tokens, c, error);
+  const ModelFigures figures = model_figures(tokens, findings.dtype, width);
   out.gates = model_gates(figures, c, chain.head_floor);
   for (Gate& gate : out.gates) {
     if (!findings.spread || !gate.name.starts_with("KL")) continue;
@@ -154,8 +205,7 @@ void settle_chain(CheckpointResult& result, const std::vector<ChainRow>& rows, D
     }
   }
   ChainReport& report = *result.chain;
-  const auto saturated =
-      std::find_if(rows.begin(), rows.end(), [](const ChainRow& row) { return row.saturated; });
+  const ChainRow* unseen = never_judged(rows, dtype);
   if (failed) {
     result.status = Status::fail;
     if (!report.culprit.empty()) {
@@ -163,14 +213,12 @@ void settle_chain(CheckpointResult& result, const std::vector<ChainRow>& rows, D
       result.reason = text(first.empty() ? "" : "first divergence " + first + ", ", "culprit ",
                            report.culprit, report.onset.empty() ? "" : ", onset ", report.onset);
     }
-  } else if (saturated != rows.end()) {
+  } else if (unseen) {
     result.status = Status::blind;
-    const bool own = is_saturated(dtype, saturated->reference);
-    result.reason =
-        own ? text("saturated: the reference's own error is ", saturated->reference, " at ",
-                   saturated->checkpoint, ", above ", kLimits.chain_saturated)
-            : text("ill conditioned: the error is ", saturated->chained, " at ",
-                   saturated->checkpoint, ", correct kernels may reach ", saturated->simulated);
+    result.reason = why_aside(*unseen, dtype) + "; it is judged in no other step either";
+  }
+  if (const std::string words = set_aside(rows, dtype); !words.empty()) {
+    result.details.push_back(words);
   }
   report.rows = rows;
 }

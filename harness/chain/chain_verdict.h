@@ -30,8 +30,7 @@ void count_changes(const ChainFindings& findings, std::vector<ChainRow>& rows);
 OutputVerdict chain_verdict(const std::vector<ChainRow>& rows);
 // Distributions of the next token; without gates in float64, and where there are no logits.
 OutputVerdict logits_verdict(const ChainFindings& findings);
-// Whether a divergence of distributions is beyond its limit.
-bool diverges(const OutputVerdict& logits);
+bool any_failed(const OutputVerdict& output);
 
 // Tokens of a row whose logits a recording keeps.
 int64_t recorded_tokens(const ChainFindings& findings, size_t row);

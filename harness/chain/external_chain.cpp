@@ -13,6 +13,14 @@
 namespace plumb::harness {
 namespace {
 
+std::string how_far(const ChainRow& row) {
+  const double limit =
+      std::isnan(row.simulated) ? row.chained_limit : std::max(row.chained_limit, row.simulated);
+  if (!(row.chained <= limit)) return text("its error is ", row.chained, ", allowed ", limit);
+  return text("its error is ", row.chained, ", ", row.excess(), " times its forecast, allowed ",
+              row.excess_limit());
+}
+
 class ExternalChain {
  public:
   ExternalChain(const Recording& recording, const ChainOutputs& outputs, Device& oracle,
@@ -39,6 +47,7 @@ class ExternalChain {
   void shadow_rows();
   void introduce();
   std::string where_it_begins(size_t row) const;
+  std::vector<size_t> missing_before(size_t row) const;
   void keep_given();
   void name_missing_logits();
 
@@ -101,7 +110,7 @@ void ExternalChain::compare() {
 
 void ExternalChain::simulate() {
   const auto is_bad = [](const ChainRow& row) { return row.chained_failed() && row.changed == 0; };
-  bool bad = diverges(logits_verdict(findings()));
+  bool bad = any_failed(logits_verdict(findings()));
   for (size_t i = 0; i < rows().size(); ++i) bad = bad || (given(i) && is_bad(rows()[i]));
   if (!bad || !replay_) return;
   introduce();
@@ -149,7 +158,7 @@ void ExternalChain::explain() {
   size_t first = 0;
   while (first < rows().size() && !is_off(first)) ++first;
   ChainReport report;
-  const bool bad = first < rows().size() || diverges(logits_verdict(findings()));
+  const bool bad = first < rows().size() || any_failed(logits_verdict(findings()));
   if (bad) shadow_rows();
   diagnose(rows());
   for (size_t i = 0; i < rows().size(); ++i) {
@@ -172,7 +181,7 @@ void ExternalChain::explain() {
     begins_ = where_it_begins(named);
     const std::string tokens = wrong_tokens(recording_, *chain_.checkpoints[named], rows()[named],
                                             values_[named], judged_[named]);
-    if (!tokens.empty()) result_.details.push_back(tokens);
+    if (!tokens.empty()) begins_ += "; " + tokens;
   }
   result_.chain = std::move(report);
 }
@@ -188,13 +197,29 @@ std::string ExternalChain::where_it_begins(size_t index) const {
     return text(name, " is wrong on what it was given: its error against the float64 block on the ",
                 "program's own input is ", row.shadow, ", allowed ", row.shadow_limit);
   }
-  size_t before = index;
-  while (before > 0 && !given(before - 1)) --before;
-  if (before == index) return text(name, " is the first that is off");
-  const std::string last = before == 0 ? "" : " and after " + chain_.rows[before - 1].checkpoint;
-  return text(name, " is the first that is off of what was given", last,
-              ": give the outputs of the ", index - before,
-              " before it to learn which of them it is");
+  const std::string off = how_far(row);
+  const std::vector<size_t> missing = missing_before(index);
+  if (missing.empty()) return text(name, " is the first that is off: ", off);
+  std::string names;
+  constexpr size_t kNamed = 3;
+  for (size_t i = 0; i < std::min(kNamed, missing.size()); ++i) {
+    names += (i ? ", " : "") + chain_.rows[missing[i]].checkpoint;
+  }
+  if (missing.size() > kNamed) names += text(" and ", missing.size() - kNamed, " more");
+  size_t after = index;
+  while (after > 0 && !given(after - 1)) --after;
+  const std::string last = after == 0 ? "" : " after " + chain_.rows[after - 1].checkpoint;
+  return text(name, " is the first that is off of what was given", last, ": ", off,
+              "; to learn where it begins give the outputs of ", names);
+}
+
+// The layers between what was given last and this one.
+std::vector<size_t> ExternalChain::missing_before(size_t index) const {
+  std::vector<size_t> out;
+  for (size_t i = index; i-- > 0 && !given(i);) {
+    if (!chain_.rows[i].is_state()) out.insert(out.begin(), i);
+  }
+  return out;
 }
 
 // The rows that a reader is shown: those that were given.

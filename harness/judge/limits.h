@@ -55,6 +55,7 @@ struct LimitConstants {
   double chain_excess = 2;       // chained error over its forecast; correct code: 1.08
   double chain_saturated = 0.1;  // a reference that far off is no witness
   double chain_float64 = 1e-11;  // agreement of two float64 chains, of max |o|
+  double winner_deviations = 4;  // of what decides a token's winner, whose errors are normal
   double divergence = 0.5;       // KL of logit errors of RMS e is e^2 / 2
 };
 inline constexpr LimitConstants kLimits;

@@ -4,7 +4,10 @@
 #include <cmath>
 #include <numeric>
 
+#include "harness/judge/chain_figures.h"
+#include "harness/judge/median.h"
 #include "harness/judge/sums.h"
+#include "kernels/error.h"
 
 namespace plumb::harness {
 namespace {
@@ -42,14 +45,6 @@ std::vector<size_t> largest(const std::vector<double>& logits, size_t count) {
   return ids;
 }
 
-double typical_size(const std::vector<double>& logits) {
-  std::vector<double> sizes;
-  for (const double value : logits) sizes.push_back(std::fabs(value));
-  const auto middle = sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2);
-  std::nth_element(sizes.begin(), middle, sizes.end());
-  return *middle / 0.6745;
-}
-
 double variance(const std::vector<double>& values) {
   const auto n = static_cast<double>(values.size());
   const double mean = chunked_sum(values.size(), [&](size_t i) { return values[i]; }) / n;
@@ -58,15 +53,41 @@ double variance(const std::vector<double>& values) {
          n;
 }
 
-void count_winner(ModelFigures& out, const TokenLogits& token, double reach) {
+// Half the distance to the next number of this dtype.
+double rounding_of(double x, DType storage) {
+  int exponent = 0;
+  std::frexp(x, &exponent);
+  return std::ldexp(unit_roundoff(storage), exponent - 1);
+}
+
+// What errors may do to the difference of two ids' logits, of every token.
+std::vector<double> reaches(const std::vector<TokenLogits>& tokens, DType storage, int64_t width) {
+  std::vector<double> own;
+  for (const TokenLogits& token : tokens) own.push_back(deciding_error(token.r, token.o));
+  const double typical = upper_median(own.size(), [&](size_t t) { return own[t]; });
+  const double c = c_chain_of(storage) * kappa(width, std::ssize(tokens));
+  std::vector<double> out;
+  for (size_t t = 0; t < tokens.size(); ++t) {
+    const TokenLogits& token = tokens[t];
+    const double floor = token.floor * std::sqrt(variance(token.o));
+    const double error = std::max(c * std::max({own[t], typical, floor}), token.simulated);
+    const double top = *std::max_element(token.o.begin(), token.o.end());
+    out.push_back(kLimits.winner_deviations * std::sqrt(2.0) * error +
+                  2 * rounding_of(top, storage));
+  }
+  return out;
+}
+
+void count_winner(ModelFigures& out, const TokenLogits& token, double allowed) {
   const std::vector<size_t> best = largest(token.o, 2);
   const size_t winner = largest(token.y, 1).front();
   const double top = token.o[best[0]];
-  const double allowed = reach * std::max(std::fabs(top), typical_size(token.o));
   const bool decidable = best.size() < 2 || top - token.o[best[1]] > allowed;
   out.decidable += decidable;
-  if (decidable) out.decidable_wrong += winner != best[0];
-  else out.tie_wrong += !(top - token.o[winner] <= allowed);
+  const double share = quotient(top - token.o[winner], allowed);
+  if (!exceeds(share, out.winner)) return;
+  out.winner = share;
+  out.winner_where = text("id ", winner, " in place of ", best[0]);
 }
 
 double overlap(const TokenLogits& token) {
@@ -87,13 +108,21 @@ double divergence(const std::vector<double>& o, const std::vector<double>& y) {
       chunked_sum(p.size(), [&](size_t i) { return p[i] * beyond_linear(y[i] - o[i] - mean); }));
 }
 
-ModelFigures model_figures(const std::vector<TokenLogits>& tokens, double c, double error) {
+double deciding_error(const std::vector<double>& a, const std::vector<double>& b) {
+  std::vector<double> off(a.size());
+  for (size_t i = 0; i < off.size(); ++i) off[i] = a[i] - b[i];
+  return std::sqrt(variance(off));
+}
+
+ModelFigures model_figures(const std::vector<TokenLogits>& tokens, DType storage, int64_t width) {
   ModelFigures out;
   out.tokens = static_cast<int64_t>(tokens.size());
   if (tokens.empty()) return out;
   const auto n = static_cast<double>(tokens.size());
+  const std::vector<double> reach = reaches(tokens, storage, width);
   std::vector<double> nll;
-  for (const TokenLogits& token : tokens) {
+  for (size_t t = 0; t < tokens.size(); ++t) {
+    const TokenLogits& token = tokens[t];
     const double y = divergence(token.o, token.y), r = divergence(token.o, token.r);
     out.mean_kl += y / n;
     out.reference_mean_kl += r / n;
@@ -101,7 +130,7 @@ ModelFigures model_figures(const std::vector<TokenLogits>& tokens, double c, dou
     if (exceeds(r, out.reference_max_kl)) out.reference_max_kl = r;
     out.spread += variance(token.o) / n;
     out.top5_overlap += overlap(token) / n;
-    count_winner(out, token, 2 * c * error);
+    count_winner(out, token, reach[t]);
     if (token.next) {
       nll.push_back(log_probability(token.o, *token.next) - log_probability(token.y, *token.next));
     }
@@ -119,11 +148,10 @@ std::vector<Gate> model_gates(const ModelFigures& f, double c, double floor) {
   const double error = floor * f.spread, least = kLimits.divergence * error * error;
   return {ratio_gate("KL mean", f.mean_kl, c * c, 1, 1, f.reference_mean_kl, least, {}),
           ratio_gate("KL max", f.max_kl, c * c, 1, 1, f.reference_max_kl, least, {}),
-          make_gate("top-1", static_cast<double>(f.decidable_wrong), 0,
+          make_gate("top-1", f.winner, 1,
                     {{"decidable", static_cast<double>(f.decidable)},
-                     {"tokens", static_cast<double>(f.tokens)}}),
-          make_gate("tie set", static_cast<double>(f.tie_wrong), 0,
-                    {{"undecidable", static_cast<double>(f.tokens - f.decidable)}})};
+                     {"tokens", static_cast<double>(f.tokens)}},
+                    f.winner_where)};
 }
 
 }  // namespace plumb::harness

@@ -99,6 +99,9 @@ std::string chain_text(const CheckpointResult& result, bool every_step) {
   for (const OutputVerdict& output : result.outputs) {
     if (output.name == "logits" && !output.gates.empty()) out += logits_line(output);
   }
+  for (const std::string& detail : result.details) {
+    out += text("      ", terminal_text(detail), '\n');
+  }
   return out;
 }
 

@@ -84,15 +84,14 @@ def test_a_wider_engine_of_a_16_bit_model_passes() -> None:
     assert verdict.passed, str(verdict)
 
 
-@pytest.mark.parametrize(
-    ("seed", "index", "status"), [(4711, 7, "pass"), (31, 86, "blind")], ids=("pass", "blind")
-)
+@pytest.mark.parametrize(("seed", "index"), [(4711, 7), (31, 86)], ids=("well", "ill conditioned"))
 def test_an_engine_that_rounds_more_than_the_recorded_run_is_right(
-    seed: int, index: int, status: str, tmp_path: Path
+    seed: int, index: int, tmp_path: Path
 ) -> None:
     """Eager attention in 16 bits, held to a run with torch's fused one; a token at a time.
 
-    The second one's layers are so ill conditioned that eager code is off by more than a tenth.
+    The second one's layers are so ill conditioned that eager code is off by more than a tenth: in
+    some steps, which are set aside.
     """
     from tests.panel.draw import draw
 
@@ -104,7 +103,7 @@ def test_an_engine_that_rounds_more_than_the_recorded_run_is_right(
     other = replace(drawn, attention="eager").model()
     rows = bool(drawn.left_pad)
     verdict = python_inspector.verify_model(cached(other), tmp_path / "r", rows=rows)
-    assert verdict.status == status, str(verdict)
+    assert verdict.passed, str(verdict)
     with torch.no_grad():
         other.model.layers[0].self_attn.o_proj.weight *= 1.1
     verdict = python_inspector.verify_model(cached(other), tmp_path / "r", rows=rows)
@@ -156,10 +155,14 @@ def test_broken_engines_fail_and_the_layer_is_named(
     fault(model)
     with_layers = python_inspector.verify_model(cached(model), recording)
     alone = python_inspector.verify_model(cached(model, layers=False), recording)
+    names = ["model.embed_tokens", "model.layers.0", "model.layers.1"]
     assert (with_layers.status, alone.status) == ("fail", "fail")
     assert with_layers.figures["chain"]["first_divergence"] == layer
     assert alone.figures["chain"]["first_divergence"] == logits
-    assert "give the outputs of the" in alone.reason
+    first, second, third = (f"{path}#0" for path in names[:3])
+    assert f"give the outputs of {first}, {second}, {third} and " in alone.reason
+    assert "its error is" in alone.reason or "times its forecast" in alone.reason
+    assert "allowed" in alone.reason
     assert "wrong on what it was given" in with_layers.reason
 
 
@@ -188,8 +191,7 @@ def test_wrong_tokens_are_named(tmp_path: Path) -> None:
     model = transformers_model("gemma2-a4/decode-f32")
     no_window(model)
     verdict = python_inspector.verify_model(cached(model), "gemma2-a4/decode-f32")
-    words = " ".join(verdict.figures["details"])
-    assert "tokens that are off: 5-10 of 0-10" in words, words
+    assert verdict.reason.endswith("; tokens that are off: 5-10 of 0-10"), verdict.reason
 
 
 def test_caches_of_the_engine_are_judged(tmp_path: Path) -> None:
