@@ -80,6 +80,15 @@ MambaLayer load_mamba_layer(const Weights& w, const Zamba2Sizes& s) {
   return {load_norm(w / "input_layernorm", s.shared.hidden, s.norm), load_mixer(w / "mamba", s)};
 }
 
+// Where nothing is tied, a layer's transformer is its own, with the adapters of all calls of its
+// block; those of other calls are there and never used.
+void take_idle_adapters(const Weights& w, const Zamba2Sizes& s, size_t call) {
+  const auto blocks = static_cast<size_t>(s.blocks);
+  for (size_t other = call % blocks; other < s.hybrid_layers.size(); other += blocks) {
+    if (other != call) load_shared(w, s, std::to_string(other));
+  }
+}
+
 // A file may hold a shared block once more under every further layer that uses it.
 void tie_blocks(const Weights& weights, const Zamba2Sizes& s) {
   const auto prefix = [&](size_t call) {
@@ -117,14 +126,15 @@ Zamba2::Zamba2(const Weights& weights, const Config& config) {
       layers.emplace_back(load_mamba_layer(w, s));
       continue;
     }
-    const int64_t first = hybrid[call % static_cast<size_t>(s.blocks)];
-    layers.emplace_back(HybridLayer{
-        load_shared(all / std::to_string(first) / "shared_transformer", s, std::to_string(call)),
-        load_linear(w / "linear", sizes.hidden, sizes.hidden, false),
-        load_mamba_layer(w / "mamba_decoder", s)});
+    const int64_t owner = s.tied ? hybrid[call % static_cast<size_t>(s.blocks)] : i;
+    const Weights shared = all / std::to_string(owner) / "shared_transformer";
+    if (!s.tied) take_idle_adapters(shared, s, call);
+    layers.emplace_back(HybridLayer{load_shared(shared, s, std::to_string(call)),
+                                    load_linear(w / "linear", sizes.hidden, sizes.hidden, false),
+                                    load_mamba_layer(w / "mamba_decoder", s)});
     ++call;
   }
-  tie_blocks(weights, s);
+  if (s.tied) tie_blocks(weights, s);
 }
 
 void Zamba2::add_buffers(Device& device, Sequence& sequence) const {

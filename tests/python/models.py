@@ -42,6 +42,11 @@ FURTHER: dict[str, tuple[str, dict[str, Any]]] = {
             "tie_word_embeddings": True,
         },
     ),
+    # Then transformers ties no block either: each hybrid layer has a transformer of its own.
+    "zamba2-untied": (
+        "zamba2",
+        {**tiny.MODELS["zamba2-a6"].config, "tie_word_embeddings": False},
+    ),
 }
 
 
@@ -58,16 +63,17 @@ class Saved:
 
 
 def save(name: str, folder: Path, dtype: torch.dtype = torch.float32) -> Saved:
-    model = _further(name, dtype) if name in FURTHER else tiny.build(name, dtype)
+    model = further(name, dtype) if name in FURTHER else tiny.build(name, dtype)
     model.save_pretrained(folder)
     return Saved(model, folder)
 
 
-def _further(name: str, dtype: torch.dtype) -> torch.nn.Module:
+def further(name: str, dtype: torch.dtype) -> torch.nn.Module:
     model_type, numbers = FURTHER[name]
     config = AutoConfig.for_model(model_type, **numbers)
     model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="eager")
-    tiny.load_weights(model, tiny.draw_weights(model, tiny.DEFAULT_SEED))
+    gain = tiny.ZAMBA2_GAIN if model_type == "zamba2" else tiny.GAIN
+    tiny.load_weights(model, tiny.draw_weights(model, tiny.DEFAULT_SEED, gain=gain))
     return model.eval()
 
 
