@@ -13,15 +13,6 @@ namespace {
 
 bool same_value(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
-// What float32 arithmetic on values of ordinary size may be off by. An element that is tiny because
-// its terms cancel (GeLU's tail in the textbook form) has a last bit that no contract determines.
-double noise(const std::vector<double>& model, const std::vector<uint8_t>& valid) {
-  const double middle = upper_median(model.size(), [&](size_t i) {
-    return valid[i] && std::isfinite(model[i]) ? std::fabs(model[i]) : std::nan("");
-  });
-  return kLimits.conformance_noise * unit_roundoff(DType::f32) * middle;
-}
-
 bool any_differs(const std::vector<double>& y, const std::vector<double>& model,
                  const std::vector<uint8_t>& valid) {
   const auto in_part = [&](size_t begin, size_t end) -> uint8_t {
@@ -62,7 +53,35 @@ int64_t largest(std::vector<int64_t> counts, const RowsAside& aside) {
   });
 }
 
+// Where more than one in so many differ, the count alone decides, or simulations do.
+constexpr size_t kFew = 8;
+
+// What the rows of a bottleneck turn over is no matter of channels.
+void add_small_parts(SmallParts& parts, const Conformance& out, const Differing& differing,
+                     const ConformanceRule& rule, double negligible) {
+  if (static_cast<int64_t>(differing.positions.size()) != out.differ) return;
+  const int64_t rows = out.n / rule.columns;
+  const double normal = std::ldexp(1.0, info(rule.storage).min_exponent);
+  const double sums = kLimits.element_accumulation * rule.accumulation /
+                      (kLimits.conformance_noise * unit_roundoff(DType::f32));
+  measure_small_parts(parts, differing, rule.u_store, normal, negligible * (1 + sums));
+  if (rule.leaf) {
+    parts.distance_limit = std::max(kLimits.furthest_bit, kLimits.furthest_of_others * rule.others);
+  }
+  if (rule.bottleneck.width == 0) {
+    const double allowed = std::max(out.q, out.limit / static_cast<double>(out.n));
+    parts.crowd_limit = crowd_limit(rows, rule.columns, allowed);
+  }
+}
+
 }  // namespace
+
+double noise(const std::vector<double>& model, const std::vector<uint8_t>& valid) {
+  const double middle = upper_median(model.size(), [&](size_t i) {
+    return valid[i] && std::isfinite(model[i]) ? std::fabs(model[i]) : std::nan("");
+  });
+  return kLimits.conformance_noise * unit_roundoff(DType::f32) * middle;
+}
 
 ConformanceRule conformance_rule(const OutputCase& output, const Floors& floors, int64_t columns) {
   ConformanceRule out{floors.accumulation,
@@ -70,6 +89,9 @@ ConformanceRule conformance_rule(const OutputCase& output, const Floors& floors,
                       accumulation_floor(output.cascade_stages),
                       output.cascade_outputs,
                       columns,
+                      output.leaf,
+                      output.others,
+                      output.contract.storage,
                       output.bottleneck};
   if (flips_per_row(out) >= 1) out.cascade += accumulation_floor({out.bottleneck.stage});
   return out;
@@ -109,13 +131,15 @@ bool conformance_applies(DType storage, int64_t n, const RowsAside& aside) {
 }
 
 Conformance conformance(const std::vector<double>& y, const std::vector<double>& model,
-                        const std::vector<uint8_t>& valid, const ConformanceRule& rule) {
+                        const std::vector<uint8_t>& valid, const ConformanceRule& rule,
+                        SmallParts* parts) {
   Conformance out;
   const auto columns = static_cast<size_t>(rule.columns);
   std::vector<int64_t> differ_in(y.size() / columns, 0);  // of each row
   const double negligible = any_differs(y, model, valid) ? noise(model, valid) : 0;
   struct Count {
     int64_t n = 0, differ = 0, first = -1;
+    std::vector<int64_t> positions = {};
   };
   const LoopParts rows(differ_in.size(), 1, y.size());
   std::vector<Count> counts(rows.count());
@@ -130,13 +154,19 @@ Conformance conformance(const std::vector<double>& y, const std::vector<double>&
       if (undetermined && std::fabs(y[i] - model[i]) <= ulp + negligible) continue;
       if (count.differ++ == 0) count.first = static_cast<int64_t>(i);
       ++differ_in[i / columns];
+      if (parts && count.positions.size() <= (end - begin) * columns / kFew) {
+        count.positions.push_back(static_cast<int64_t>(i));
+      }
     }
-    counts[part] = count;
+    counts[part] = std::move(count);
   });
+  Differing differing{y, model, {}, rule.columns};
   for (const Count& count : counts) {
     out.n += count.n;
     if (out.differ == 0) out.first = count.first;
     out.differ += count.differ;
+    differing.positions.insert(differing.positions.end(), count.positions.begin(),
+                               count.positions.end());
   }
   out.set_aside = largest(std::move(differ_in), rows_aside(rule, out.n / rule.columns));
   const double growth = kLimits.conformance_growth;
@@ -146,6 +176,7 @@ Conformance conformance(const std::vector<double>& y, const std::vector<double>&
   const double limit = expected + kLimits.conformance_sigmas * std::sqrt(expected);
   out.limit = std::max(kLimits.conformance_count, limit) + static_cast<double>(rule.fed);
   out.passed = !!(static_cast<double>(out.differ - out.set_aside) <= out.limit);
+  if (parts && out.differ > 0) add_small_parts(*parts, out, differing, rule, negligible);
   return out;
 }
 

@@ -8,6 +8,7 @@
 
 #include "harness/judge/limits.h"
 #include "harness/judge/output_case.h"
+#include "harness/judge/small_parts.h"
 #include "kernels/dtype.h"
 
 namespace plumb::harness {
@@ -31,6 +32,9 @@ struct ConformanceRule {
   double cascade = 0;
   int64_t fed = 0;      // w: outputs that one upstream rounding feeds
   int64_t columns = 1;  // of a row of y
+  bool leaf = false;    // no rounded value feeds a sum
+  double others = 0;    // how far roundings at other points move an element
+  DType storage = DType::bf16;
   Bottleneck bottleneck;
 };
 
@@ -56,7 +60,13 @@ int64_t alike_in_row(const Tensor& x);
 // Applies to f16 and bf16 storage where at least 64 elements are not set aside.
 bool conformance_applies(DType storage, int64_t n, const RowsAside& aside = {});
 
+// What float32 arithmetic on values of ordinary size may be off by. An element that is tiny because
+// its terms cancel (GeLU's tail in the textbook form) has a last bit that no contract determines.
+double noise(const std::vector<double>& model, const std::vector<uint8_t>& valid);
+
+// `parts`, where that is not null, are measured where so few differ that they say something.
 Conformance conformance(const std::vector<double>& y, const std::vector<double>& model,
-                        const std::vector<uint8_t>& valid, const ConformanceRule& rule);
+                        const std::vector<uint8_t>& valid, const ConformanceRule& rule,
+                        SmallParts* parts = nullptr);
 
 }  // namespace plumb::harness

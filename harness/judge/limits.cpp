@@ -13,28 +13,27 @@ double unit_of(const Accumulator& accumulator) { return std::ldexp(1.0, -accumul
 
 bool is_narrow(DType storage) { return size_of(storage) <= 2; }
 
-Gate gain_gate(const Statistics& y, const Statistics& reference, const ReferenceScales& scales,
-               double floor) {
-  const auto rows = static_cast<double>(scales.valid_rows);
+}  // namespace
+
+Gate gain_gate(std::string name, double gain, double reference, double reference_tensor,
+               double floor, int64_t elements, int64_t rows, DType storage) {
+  const double root = std::sqrt(static_cast<double>(rows));
   // Of few elements any error is coherent: then the tensor's own limit has to do.
-  const double k =
-      scales.n < kLimits.gain_least ? c_of(scales.storage) * kappa(scales.n, 1)
-      : is_narrow(scales.storage)
-          ? std::max(kLimits.gain_smallest, quotient(kLimits.gain_rows, std::sqrt(rows)))
-          : kLimits.gain_f32;
-  const double of_gain = kLimits.gain_of_reference * std::fabs(reference.gain);
-  const double of_error = k * std::max(reference.tensor, floor);
+  const double k = elements < kLimits.gain_least ? c_of(storage) * kappa(elements, 1)
+                   : is_narrow(storage)
+                       ? std::max(kLimits.gain_smallest, quotient(kLimits.gain_rows, root))
+                       : kLimits.gain_f32;
+  const double of_gain = kLimits.gain_of_reference * std::fabs(reference);
+  const double of_error = k * std::max(reference_tensor, floor);
   const double of_constants =
-      is_narrow(scales.storage) ? 0 : kLimits.gain_roundings * unit_roundoff(scales.storage);
-  return make_gate("gain", std::fabs(y.gain), std::max({of_gain, of_error, of_constants}),
+      is_narrow(storage) ? 0 : kLimits.gain_roundings * unit_roundoff(storage);
+  return make_gate(std::move(name), std::fabs(gain), std::max({of_gain, of_error, of_constants}),
                    {{"factor", kLimits.gain_of_reference},
-                    {"reference", std::fabs(reference.gain)},
+                    {"reference", std::fabs(reference)},
                     {"k", k},
-                    {"reference_tensor_error", reference.tensor},
+                    {"reference_tensor_error", reference_tensor},
                     {"floor", floor}});
 }
-
-}  // namespace
 
 double accumulation_floor(const std::vector<Stage>& stages) {
   double sum = 0;
@@ -136,7 +135,10 @@ std::vector<Gate> statistic_gates(const Statistics& y, const Statistics& referen
   out.push_back(ratio_gate("element", y.element, c, kappa(1, scales.n), floors.roundings,
                            reference.element, floors.element,
                            y.element_at < 0 ? "" : element_name(scales.layout, y.element_at)));
-  if (!scales.constant) out.push_back(gain_gate(y, reference, scales, floors.norm));
+  if (!scales.constant) {
+    out.push_back(gain_gate("gain", y.gain, reference.gain, reference.tensor, floors.norm, scales.n,
+                            scales.valid_rows, scales.storage));
+  }
   for (Gate& gate : out) widen(gate, spread, scales.storage);
   return out;
 }

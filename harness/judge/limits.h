@@ -42,14 +42,18 @@ struct LimitConstants {
   double conformance_aside = 1e-4;  // chance that a bottleneck turns over more rows than set aside
   double conformance_noise = 8;  // of float32, in its u, of the median element: x/2 (1 + erf) at -4
   double conformance_undetermined = 32;  // ulp / noise below which one ulp may differ
-  int64_t spread_runs = 16;              // simulated where the recording has none
-  double spread_deviations = 10;         // of a statistic's mean over simulated kernels
-  double bits_of_largest = 3;            // bits that differ: 3 largest + 8, or by deviations
-  double spread_worth = 128;             // statistic / limit beyond which no simulation can acquit
-  double redraw_worth = 8;               // the same of roundings that are drawn anew
-  double no_less_accurate = 1.5;         // errors of a rounded model over the reference's
-  double far_beyond_floor = 8;           // of a reference's error, over what a right one may have
-  double ill_conditioned = 0.1;          // error of simulated correct kernels, of a row or all
+  double furthest_bit = 4;        // 2 u that an element may be off where no rounded value is summed
+  double furthest_of_others = 2;  // the same, of what other roundings move one
+  double crowd_heterogeneity = 3;  // of the share of bits: some channels have more than others
+  double crowd_chance = 1e-9;      // that a right output has a channel with more
+  int64_t spread_runs = 16;        // simulated where the recording has none
+  double spread_deviations = 10;   // of a statistic's mean over simulated kernels
+  double bits_of_largest = 3;      // bits that differ: 3 largest + 8, or by deviations
+  double spread_worth = 128;       // statistic / limit beyond which no simulation can acquit
+  double redraw_worth = 8;         // the same of roundings that are drawn anew
+  double no_less_accurate = 1.5;   // errors of a rounded model over the reference's
+  double far_beyond_floor = 8;     // of a reference's error, over what a right one may have
+  double ill_conditioned = 0.1;    // error of simulated correct kernels, of a row or all
   double chain_narrow = 1.5;     // c of chained errors: real models' correct code stays below 1.03
   double chain_f32 = 4;          // plain sums against a blocked reference
   double chain_excess = 2;       // chained error over its forecast; correct code: 1.08
@@ -116,6 +120,11 @@ std::vector<Gate> statistic_gates(const Statistics& y, const Statistics& referen
 
 // Whether errors are at most 1.5 times the other's, or those of the floors.
 bool no_less_accurate(const Statistics& errors, const Statistics& others, const Floors& floors);
+
+// What a gain may be: max(4 |g| of the reference, k max(E_T of the reference, floor)), k smaller
+// the more rows there are.
+Gate gain_gate(std::string name, double gain, double reference, double reference_tensor,
+               double floor, int64_t elements, int64_t rows, DType storage);
 
 // Allows what simulated correct kernels show of the gate, if that is more.
 void widen(Gate& gate, const Spread* spread, DType storage);

@@ -52,6 +52,9 @@ struct OutputCase {
   bool coarser = false;         // rounds more often than the reference: S(ref) = S(m)
   bool conformance = true;      // false where m is not reproducible (flash-order attention)
   bool composite = false;       // made of blocks: closed forms of its sums say little
+  bool leaf = false;            // conformance: no rounded value feeds a sum
+  // Conformance: how far roundings at other points move an element, in 2 u of it.
+  double others = 0;
   // Conformance: what simulated kernels show of the model's bits, where that is no recorded m.
   std::optional<SpreadOf> bits;
   // Correct kernels that round elsewhere, whose errors a correct y may have, too.

@@ -208,7 +208,8 @@ ReferenceScales reference_scales(const Layout& layout, std::vector<double> o,
   out.constant = totals.constant;
   out.max_abs = totals.max_abs;
   const double normal = out.smallest_normal;
-  out.sum_o2 = std::max(totals.sum_o2, static_cast<double>(out.n) * normal * normal);
+  out.sum_o2 = totals.sum_o2;
+  out.size_o2 = std::max(totals.sum_o2, static_cast<double>(out.n) * normal * normal);
   limit_row_scales(out, rows.rows_that_count());
   std::vector<std::vector<double>> energy = rows.energy(), sizes = rows.sizes();
   std::vector<Partition> counted;

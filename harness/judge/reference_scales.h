@@ -41,7 +41,8 @@ struct ReferenceScales {
   std::vector<size_t> counted_families;  // indices of those with a group that counts
   std::shared_ptr<const RowPlan> plan;   // of those
   double smallest_normal = 0;  // of the storage: no size is less, below it steps are constant
-  double sum_o2 = 0;           // at least that of n such numbers
+  double sum_o2 = 0;
+  double size_o2 = 0;  // at least that of n such numbers: what errors are measured in
   double max_abs = 0;
   bool constant = false;  // all usable elements are equal
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/judge/spread_limit.h"
 #include "harness/judge/sums.h"
 
 namespace plumb::harness {
@@ -95,6 +96,38 @@ Gate sketch_gate(const RowSample& sample, const Layout& chosen, const SampleRule
   return out;
 }
 
+// E_T and g of all rows, by their sketches.
+struct SketchSums {
+  double error = 0, gain = 0;
+};
+
+SketchSums sums_of(const std::vector<double>& of, const std::vector<double>& oracle) {
+  double d2 = 0, d_o = 0, o2 = 0;
+  for (size_t i = 0; i < of.size(); ++i) {
+    const double d = of[i] - oracle[i];
+    d2 += d * d;
+    d_o += d * oracle[i];
+    o2 += oracle[i] * oracle[i];
+  }
+  return {std::sqrt(quotient(d2, o2)), quotient(d_o, o2)};
+}
+
+Gate sketch_gain_gate(const RowSample& sample, const SampleRule& rule) {
+  const SketchSums y = sums_of(sample.y, sample.oracle);
+  SketchSums reference = sums_of(sample.reference, sample.oracle);
+  if (rule.token_error) reference = {*rule.token_error, rule.gain};
+  Gate out = gain_gate("sketch gain", y.gain, reference.gain, reference.error,
+                       rule.roundings * rule.floor, static_cast<int64_t>(sample.y.size()),
+                       static_cast<int64_t>(sample.rms.size()), rule.storage);
+  const SpreadOf* of = rule.spread ? rule.spread->find("gain") : nullptr;
+  if (!of) return out;
+  const double limit = spread_limit(*of, rule.storage);
+  out.derivation.push_back({"spread", limit});
+  out.limit = std::max(out.limit, limit);
+  out.passed = !!(out.statistic <= out.limit);
+  return out;
+}
+
 }  // namespace
 
 std::vector<Gate> sample_gates(const RowSample& sample, const Layout& layout,
@@ -105,6 +138,9 @@ std::vector<Gate> sample_gates(const RowSample& sample, const Layout& layout,
       make_gate("rows finite", static_cast<double>(sample.not_finite), 0, {},
                 sample.first_bad_row < 0 ? "" : element_name(rows, sample.first_bad_row)));
   if (sample.comparable) out.push_back(sketch_gate(sample, layout, rule));
+  if (sample.comparable && rule.kind == SampleRule::Kind::error) {
+    out.push_back(sketch_gain_gate(sample, rule));
+  }
   return out;
 }
 

@@ -8,7 +8,16 @@
 namespace plumb::harness {
 namespace {
 
-SpreadOf over_values(std::string_view gate, const std::vector<double>& values) {
+template <class Value>
+SpreadOf over_runs(std::string_view gate, const std::vector<Statistics>& runs, Value value) {
+  std::vector<double> values;
+  for (const Statistics& run : runs) values.push_back(value(run));
+  return spread_of_values(gate, values);
+}
+
+}  // namespace
+
+SpreadOf spread_of_values(std::string_view gate, const std::vector<double>& values) {
   SpreadOf out{std::string(gate), 0, 0, 0};
   const auto count = static_cast<double>(values.size());
   for (const double value : values) {
@@ -20,15 +29,6 @@ SpreadOf over_values(std::string_view gate, const std::vector<double>& values) {
   out.deviation = values.size() > 1 ? std::sqrt(squares / (count - 1)) : 0;
   return out;
 }
-
-template <class Value>
-SpreadOf over_runs(std::string_view gate, const std::vector<Statistics>& runs, Value value) {
-  std::vector<double> values;
-  for (const Statistics& run : runs) values.push_back(value(run));
-  return over_values(gate, values);
-}
-
-}  // namespace
 
 Spread spread_of(const std::vector<Statistics>& runs) {
   Spread out{static_cast<int64_t>(runs.size()), {}};
@@ -45,13 +45,18 @@ Spread spread_of(const std::vector<Statistics>& runs) {
 }
 
 SpreadOf spread_of_counts(std::string_view gate, const std::vector<int64_t>& counts) {
-  return over_values(gate, {counts.begin(), counts.end()});
+  return spread_of_values(gate, {counts.begin(), counts.end()});
 }
 
 double bits_limit(const SpreadOf& bits) {
   if (bits.largest == 0) return 0;
   return std::max(kLimits.bits_of_largest * bits.largest + kLimits.conformance_count,
                   bits.mean + kLimits.spread_deviations * bits.deviation);
+}
+
+double part_limit(const SpreadOf& part) {
+  return std::max(kLimits.bits_of_largest * part.largest,
+                  part.mean + kLimits.spread_deviations * part.deviation);
 }
 
 double spread_limit(const SpreadOf& spread, DType storage) {

@@ -16,6 +16,9 @@ Spread spread_of(const std::vector<Statistics>& runs);
 // The bits of correct kernels that differ from the model: one flip that no simulation showed may
 // move a whole row.
 double bits_limit(const SpreadOf& bits);
+// Of how far bits are off, or in how many of a channel.
+double part_limit(const SpreadOf& part);
+SpreadOf spread_of_values(std::string_view gate, const std::vector<double>& values);
 SpreadOf spread_of_counts(std::string_view gate, const std::vector<int64_t>& counts);
 
 // What a correct kernel's statistic stays below: max(c rms, mean + 10 deviations).

@@ -128,8 +128,8 @@ Statistics statistics(const std::vector<double>& values, const ReferenceScales& 
     all.element_at = part.element_at;
   }
   Statistics out;
-  out.tensor = std::sqrt(quotient(all.energy, scales.sum_o2));
-  out.gain = quotient(all.along, scales.sum_o2);
+  out.tensor = std::sqrt(quotient(all.energy, scales.size_o2));
+  out.gain = quotient(all.along, scales.size_o2);
   out.element = all.element;
   out.element_at = all.element_at;
   FamilyErrors of_groups = group_errors(scales, groups);

@@ -22,7 +22,7 @@ struct GroupStatistic {
 };
 
 struct Statistics {
-  double tensor = 0;                     // E_T = sqrt(sum d^2 / sum o^2); 0/0 = 0, x/0 = Inf
+  double tensor = 0;                     // E_T = sqrt(sum d^2 / size_o2); 0/0 = 0, x/0 = Inf
   std::vector<GroupStatistic> families;  // M_A, as ReferenceScales::families
   double element = 0;       // M_E = max_i |d_i| / s_i (M_E itself is a macro of math.h)
   int64_t element_at = -1;  // position of that element
@@ -36,7 +36,7 @@ using FamilyErrors = std::vector<std::vector<double>>;
 // `errors`: where to keep them; null: nowhere.
 Statistics statistics(const std::vector<double>& values, const ReferenceScales& scales,
                       const std::vector<uint8_t>& skipped, FamilyErrors* errors = nullptr);
-// E_T alone.
+// sqrt(sum d^2 / sum o^2), as recordings state it.
 double tensor_error(const std::vector<double>& values, const ReferenceScales& scales,
                     const std::vector<uint8_t>& skipped);
 // 1 for every element that is not finite: what `skipped` is for a reference.

@@ -4,13 +4,13 @@
 #include <cmath>
 #include <limits>
 
+#include "harness/judge/conformance_gates.h"
 #include "harness/judge/details.h"
 #include "harness/judge/distribution.h"
 #include "harness/judge/float64_agreement.h"
 #include "harness/judge/ill_conditioned.h"
 #include "harness/judge/limit_basis.h"
 #include "harness/judge/sample_gates.h"
-#include "harness/judge/spread_limit.h"
 #include "harness/judge/sums.h"
 #include "harness/judge/verdict_text.h"
 #include "harness/recording/layout.h"
@@ -134,67 +134,22 @@ Gate float64_gate(const CaseArrays& a, const ReferenceScales& scales,
                    place(a.layout, found.at));
 }
 
-// What simulated correct kernels show of the bits: recorded, or of our own block where they are
-// `worth` their time.
-std::optional<SpreadOf> bits_spread(const OutputCase& c, const CaseArrays& a,
-                                    const ConformanceRule& rule, bool worth) {
-  if (c.bits) return c.bits;
-  const Spread* spread = recorded_spread(c);
-  const SpreadOf* recorded = spread && !c.held_to_model ? spread->find("bits") : nullptr;
-  if (recorded) return *recorded;
-  if (!worth || !c.simulate || !c.rounding.empty()) return {};
-  std::vector<int64_t> counts;
-  for (const Tensor& y : c.simulate(static_cast<int>(kLimits.spread_runs))) {
-    const Conformance found = conformance(to_matrix(y, a.layout), a.model, a.valid, rule);
-    counts.push_back(found.differ - found.set_aside);
+// The reference's error as recordings state it: of all valid rows, in units of o itself.
+double stated_error(const OutputCase& c, const CaseArrays& a, const ReferenceScales& scales,
+                    double tensor) {
+  if (!c.ill_conditioned.defined()) {
+    const bool usual = scales.size_o2 == scales.sum_o2;
+    return usual ? tensor : tensor_error(a.r, scales, not_finite(a.r));
   }
-  return spread_of_counts("bits", counts);
-}
-
-Gate bits_of_model_gate(const Conformance& found, const ConformanceRule& rule,
-                        const RowsAside& aside, std::string where) {
-  return make_gate("conformance", static_cast<double>(found.differ - found.set_aside), found.limit,
-                   {{"n", static_cast<double>(found.n)},
-                    {"q", found.q},
-                    {"F_acc", rule.accumulation},
-                    {"u_store", rule.u_store},
-                    {"F_1", rule.cascade},
-                    {"w", static_cast<double>(rule.fed)},
-                    {"rows_aside", static_cast<double>(aside.rows)},
-                    {"set_aside", static_cast<double>(found.set_aside)}},
-                   std::move(where));
-}
-
-void conformance_gate(OutputVerdict& v, const OutputCase& c, const CaseArrays& a) {
-  const int64_t n = std::count(a.valid.begin(), a.valid.end(), 1);
-  if (!c.conformance || a.model.empty() || !conformance_applies(c.contract.storage, n)) return;
-  const ConformanceRule rule = conformance_rule(c, v.floors, a.layout.columns);
-  const RowsAside aside = rows_aside(rule, n / a.layout.columns);
-  if (!conformance_applies(c.contract.storage, n, aside)) return;
-  v.conformance = conformance(a.y, a.model, a.valid, rule);
-  Conformance& found = *v.conformance;
-  Gate gate = bits_of_model_gate(found, rule, aside, place(a.layout, found.first));
-  const bool near = gate.statistic <= kLimits.spread_worth * gate.limit;
-  if (!gate.passed) {
-    if (const std::optional<SpreadOf> spread = bits_spread(c, a, rule, near)) {
-      const double limit = bits_limit(*spread);
-      gate.derivation.push_back({"spread", limit});
-      gate.limit = found.limit = std::max(gate.limit, limit);
-      gate.passed = found.passed = !!(gate.statistic <= gate.limit);
-    }
+  const std::vector<uint8_t> valid = to_mask(c.valid, c.valid_axes, a.layout);
+  double energy = 0, size = 0;
+  for (size_t i = 0; i < valid.size(); ++i) {
+    const double o = scales.o[i];
+    if (!valid[i] || !std::isfinite(o)) continue;
+    size += o * o;
+    if (std::isfinite(a.r[i])) energy += (a.r[i] - o) * (a.r[i] - o);
   }
-  // Where the reference itself does not follow its model, no device has to.
-  if (!gate.passed && !a.r.empty() && !c.held_to_model) {
-    const Conformance own = conformance(a.r, a.model, a.valid, rule);
-    if (static_cast<double>(own.differ - own.set_aside) > gate.limit) {
-      v.golden_suspect =
-          text("golden suspect: ", own.differ, " of ", own.n,
-               " bits of the reference are not its rounded model's, expected at most ",
-               std::floor(gate.limit), "; bits are not demanded");
-      return;
-    }
-  }
-  v.gates.push_back(std::move(gate));
+  return std::sqrt(quotient(energy, size));
 }
 
 // False where a row may be ill conditioned and that is not known yet: then nothing is judged.
@@ -203,7 +158,7 @@ bool statistics_gates(OutputVerdict& v, const OutputCase& c, const CaseArrays& a
   LimitBasis basis(c, a, scales, v.floors);
   if (!known && basis.may_have_ill_rows()) return false;
   for (Gate& gate : basis.gates(v.statistics)) v.gates.push_back(std::move(gate));
-  if (basis.recorded()) v.recorded_error = basis.recorded()->tensor;
+  if (basis.recorded()) v.recorded_error = stated_error(c, a, scales, basis.recorded()->tensor);
   v.reference = basis.reference();
   v.golden_suspect = basis.suspicion();
   if (v.golden_suspect.empty() && c.unstable > 0) {
@@ -211,7 +166,7 @@ bool statistics_gates(OutputVerdict& v, const OutputCase& c, const CaseArrays& a
   }
   v.ill_conditioned = basis.ill_conditioned();
   v.floors = basis.floors();
-  conformance_gate(v, c, a);
+  conformance_gates(v, c, a);
   return true;
 }
 
@@ -235,6 +190,7 @@ SampleRule sample_rule(const OutputVerdict& v, const OutputCase& c, const Refere
   out.roundings = v.floors.roundings;
   out.max_abs = scales.max_abs;
   if (c.held_to_model || !v.golden_suspect.empty()) out.token_error = token_error(v.reference);
+  out.gain = std::fabs(v.reference.gain);
   out.spread = recorded_spread(c);
   return out;
 }
@@ -260,7 +216,7 @@ std::vector<double> error_energy(const OutputVerdict& v, const CaseArrays& a,
   }
   if (failed(v, "bits")) return differing(a, rounded(scales.o, scales.storage));
   const auto others = std::count_if(v.gates.begin(), v.gates.end(), [](const Gate& g) {
-    return !g.passed && g.name != "conformance";
+    return !g.passed && g.name != "conformance" && g.name != "ulp" && g.name != "channel bits";
   });
   if (others == 0) return differing(a, a.model);
   const double noise = std::max(v.reference.tensor, v.floors.norm);

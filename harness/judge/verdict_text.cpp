@@ -65,6 +65,17 @@ std::string gate_text(const OutputVerdict& v, const Gate& gate, const std::vecto
                 "model, allowed ",
                 std::floor(gate.limit), rows > 0 ? text(" outside the worst ", rows, " rows") : "");
   }
+  if (gate.name == "ulp") {
+    return text("an element is ", short_number(gate.statistic),
+                " units in the last place off the contract's rounded model, allowed ",
+                short_number(gate.limit), at(gate));
+  }
+  if (gate.name == "channel bits") {
+    return text(gate.statistic,
+                " elements of one channel differ from the contract's rounded model, "
+                "allowed ",
+                std::floor(gate.limit), at(gate));
+  }
   if (gate.name == "rows finite") {
     return text(gate.statistic, " elements are not finite, the first", at(gate));
   }
@@ -80,7 +91,8 @@ std::string gate_text(const OutputVerdict& v, const Gate& gate, const std::vecto
   if (gate.name == "float64 agreement") {
     return text("float64 error ", short_number(gate.statistic), " times what is allowed", at(gate));
   }
-  const std::string what = gate.name == "gain" ? gate.name : gate.name + " error";
+  const bool gain = gate.name == "gain" || gate.name == "sketch gain";
+  const std::string what = gain ? gate.name : gate.name + " error";
   return text(what, ' ', short_number(gate.statistic), ", allowed ", short_number(gate.limit),
               " (reference ", short_number(term(gate, "reference")), ')');
 }

@@ -69,6 +69,10 @@ Spread read_spread(JsonValue value, const Shape& shape, const std::vector<std::s
   Spread out;
   out.runs = value.at("runs").integer(1, kMostRuns);
   for (const std::string& gate : expected) out.gates.push_back(read_figures(gate, value.at(gate)));
+  for (const char* name : {"ulp", "channel bits"}) {  // that older recordings lack
+    const auto figures = size_of(dtype) == 2 ? value.find(name) : std::nullopt;
+    if (figures) out.gates.push_back(read_figures(name, *figures));
+  }
   for (const JsonMember member : value.members()) {
     const std::string name = read_key(member);
     if (name == "runs" || out.find(name)) continue;

@@ -262,6 +262,7 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
     output.exact = exact;
     output.composite = is_composite(block);
     output.conformance = conforms;
+    output.leaf = !output.composite && block.name != "sdpa";
     output.held_to_model = standing.held_to_model && !exact;
     output.coarser = standing.coarser;
     if (refereed && !exact && dtype != DType::f64) referee.hold_to_oracle(output);

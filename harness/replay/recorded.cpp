@@ -133,14 +133,15 @@ struct Member {
   std::optional<SpreadOf> bits;
   std::vector<Stage> stages;
   Conformance found;
-  bool passed = false, accurate = true;
+  SmallParts parts = {};
+  bool passed = false, fits = false, accurate = true;
 };
 
 void compare(Member& member, const OutputCase& output, const CaseArrays& arrays) {
   const ConformanceRule rule =
       conformance_rule(output, floors(output.contract, member.stages, 0), arrays.layout.columns);
   const std::vector<double> model = to_matrix(member.model, arrays.layout);
-  member.found = conformance(arrays.y, model, arrays.valid, rule);
+  member.found = conformance(arrays.y, model, arrays.valid, rule, &member.parts);
   const double shown = member.bits ? bits_limit(*member.bits) : 0;
   member.passed = static_cast<double>(member.found.differ) <= std::max(member.found.limit, shown);
 }
@@ -182,6 +183,48 @@ std::vector<Member> members_of(const Recording& recording, const Checkpoint& che
     out[i].accurate = i == 0 || tensor_no_less_accurate(output, out[i].model, {});
   }
   return out;
+}
+
+// How far the others' roundings move an element of the first.
+double furthest_of_others(const std::vector<Member>& members, const OutputCase& output,
+                          const CaseArrays& arrays) {
+  const DType storage = output.contract.storage;
+  const double normal = std::ldexp(1.0, info(storage).min_exponent);
+  const std::vector<double> first = to_matrix(members.front().model, arrays.layout);
+  const double negligible = noise(first, arrays.valid);
+  double out = 0;
+  for (size_t i = 1; i < members.size(); ++i) {
+    if (!members[i].accurate) continue;
+    out = std::max(out, furthest(to_matrix(members[i].model, arrays.layout), first, arrays.valid,
+                                 unit_roundoff(storage), normal, negligible));
+  }
+  return out;
+}
+
+void fit(std::vector<Member>& members, const OutputCase& output, int64_t rows) {
+  for (Member& member : members) {
+    SmallParts& parts = member.parts;
+    if (output.leaf) {
+      parts.distance_limit =
+          std::max(kLimits.furthest_bit, kLimits.furthest_of_others * output.others);
+    }
+    if (member.bits && member.found.n > 0) {
+      const int64_t columns = output.y.numel() / std::max<int64_t>(rows, 1);
+      const double share = bits_limit(*member.bits) / static_cast<double>(member.found.n);
+      parts.crowd_limit =
+          std::max(parts.crowd_limit, crowd_limit(member.found.n / columns, columns, share));
+    }
+    member.fits = member.passed && parts.fit();
+  }
+}
+
+// The first that y follows in all, else in the number of bits.
+std::vector<Member>::const_iterator followed_of(const std::vector<Member>& members) {
+  const auto fits = std::find_if(members.begin(), members.end(),
+                                 [](const Member& it) { return it.fits && it.accurate; });
+  if (fits != members.end()) return fits;
+  return std::find_if(members.begin(), members.end(),
+                      [](const Member& it) { return it.passed && it.accurate; });
 }
 
 bool is_demanded(const Member& member, bool first, std::optional<RoundingPoints> demanded) {
@@ -232,10 +275,12 @@ std::string follow_bits(const Recording& recording, const Checkpoint& checkpoint
   const CaseArrays arrays = load_arrays(output);
   const int64_t n = std::count(arrays.valid.begin(), arrays.valid.end(), 1);
   if (!conformance_applies(output.y.dtype(), n)) return {};
-  const std::vector<Member> members =
-      demanded_of(members_of(recording, checkpoint, output, arrays), demanded);
-  const auto followed = std::find_if(members.begin(), members.end(),
-                                     [](const Member& it) { return it.passed && it.accurate; });
+  output.leaf = leaf;
+  std::vector<Member> members = members_of(recording, checkpoint, output, arrays);
+  if (leaf) output.others = furthest_of_others(members, output, arrays);
+  fit(members, output, arrays.layout.rows);
+  members = demanded_of(std::move(members), demanded);
+  const auto followed = followed_of(members);
   const bool follows = followed != members.end();
   const Member& nearest =
       follows ? *followed

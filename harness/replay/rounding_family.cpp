@@ -65,8 +65,9 @@ class Comparison {
     return conformance_applies(output_.contract.storage, n,
                                rows_aside(rule_, n / std::max<int64_t>(arrays_.layout.columns, 1)));
   }
-  Conformance with(const Tensor& model) const {
-    return conformance(arrays_.y, to_matrix(model, arrays_.layout), arrays_.valid, rule_);
+  void with(FamilyMember& member) const {
+    const std::vector<double> model = to_matrix(member.model, arrays_.layout);
+    member.found = conformance(arrays_.y, model, arrays_.valid, rule_, &member.parts);
   }
 
  private:
@@ -151,10 +152,13 @@ class Search {
   // Whether it is what y follows; the better one of two is kept as the best.
   bool offer(FamilyMember member) {
     if (demanded_ && *demanded_ != member.way.points) return false;
-    const bool better = out_.members.empty() || member.found.differ < best().found.differ;
+    const auto rank = [](const FamilyMember& of) {
+      return std::make_pair(!of.fits(), of.found.differ);
+    };
+    const bool better = out_.members.empty() || rank(member) < rank(best());
     out_.members.push_back(std::move(member));
     if (better) out_.best = out_.members.size() - 1;
-    return best().found.passed && is_accurate(best());
+    return best().fits() && is_accurate(best());
   }
 
   // No less accurate than the reference. o is of the recorded cos and sin, from which a table of
@@ -171,7 +175,7 @@ class Search {
   FamilyMember member_of(RoundingWay way) {
     FamilyMember out{std::move(way), {}, {}};
     out.model = runs_.rounded_as(output_.name, out.way);
-    out.found = comparison_.with(out.model);
+    comparison_.with(out);
     return out;
   }
 

@@ -16,7 +16,10 @@ struct FamilyMember {
   RoundingWay way;
   Tensor model;
   Conformance found;      // of y beside the model
+  SmallParts parts = {};  // the same
   bool accurate = false;  // its tensor error is at most 1.5 times the reference's
+
+  bool fits() const { return found.passed && parts.fit(); }
 };
 
 // What a search found: the member that y follows best, and those of interest beside it. Empty where

@@ -128,6 +128,21 @@ TEST_CASE("an output of ill-conditioned rows alone is blind, and so is its check
   CHECK(judge(c).status == Status::fail);
 }
 
+TEST_CASE("the stated error of a reference is of all rows, in units of o", "[basis]") {
+  OutputCase c = off_by(0.25, 0);
+  const double all = judge(c).recorded_error;
+  CHECK(all == Approx(0.25).epsilon(0.2));
+  c.ill_conditioned = host_tensor(DType::boolean, c.y.shape());
+  std::fill_n(c.ill_conditioned.data<uint8_t>(), 512, uint8_t{0});
+  std::fill_n(c.ill_conditioned.data<uint8_t>() + 32, 32, uint8_t{1});
+  CHECK(judge(c).recorded_error == Approx(all).epsilon(1e-12));
+  const std::vector<double> o(512, 3 * 0x1p-149);
+  const std::vector<double> r(512, 4 * 0x1p-149);
+  OutputCase small = case_of(made(DType::f32), o, r, o);
+  small.oracle = tensor_of(DType::f64, {16, 32}, o);
+  CHECK(judge(small).recorded_error == Approx(1.0 / 3));
+}
+
 TEST_CASE("denormal results are measured in their steps", "[basis]") {
   std::vector<double> o = Random(3).normals(512);
   for (double& value : o) value *= 0x1p-134;

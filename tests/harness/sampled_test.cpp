@@ -2,6 +2,7 @@
 // noise is not.
 #include "harness/recording/sampled.h"
 
+#include <algorithm>
 #include <functional>
 
 #include "tests/harness/judge_support.h"
@@ -120,6 +121,21 @@ TEST_CASE("sampled: a fault in a row that is not stored is seen by the sketch al
   CHECK(v.where->region == "token 100");
   CHECK(v.reason.find("sketch error") == 0);
   CHECK(v.reason.find("where: token 100") != std::string::npos);
+}
+
+TEST_CASE("sampled: what is a little high in all rows that are not stored is seen over them") {
+  const OutputVerdict v = verdict_with([](Values& y) {
+    for (size_t token = 0; token < kTokens; ++token) {
+      if (std::find(kChosen.begin(), kChosen.end(), token) != kChosen.end()) continue;
+      for (size_t c = 0; c < kColumns; ++c) element(y, token, c) *= 1.002;
+    }
+  });
+  CHECK(v.status == Status::fail);
+  for (const Gate& g : v.gates) {
+    INFO(g.name);
+    CHECK(g.passed == (g.name != "sketch gain"));
+  }
+  CHECK(v.reason.find("sketch gain 0.0") == 0);
 }
 
 TEST_CASE("sampled: several such rows are named together") {

@@ -1,0 +1,149 @@
+#include "harness/judge/conformance_gates.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "harness/judge/conformance.h"
+#include "harness/judge/small_parts.h"
+#include "harness/judge/spread_limit.h"
+#include "harness/recording/layout.h"
+#include "kernels/error.h"
+
+namespace plumb::harness {
+namespace {
+
+std::string place(const Layout& layout, int64_t position) {
+  return position < 0 ? "" : element_name(layout, position);
+}
+
+// What simulated correct kernels show of the bits: recorded, or of our own block where they are
+// `worth` their time.
+std::optional<SpreadOf> bits_spread(const OutputCase& c, const CaseArrays& a,
+                                    const ConformanceRule& rule, bool worth) {
+  if (c.bits) return c.bits;
+  const Spread* spread = recorded_spread(c);
+  const SpreadOf* recorded = spread && !c.held_to_model ? spread->find("bits") : nullptr;
+  if (recorded) return *recorded;
+  if (!worth || !c.simulate || !c.rounding.empty()) return {};
+  std::vector<int64_t> counts;
+  for (const Tensor& y : c.simulate(static_cast<int>(kLimits.spread_runs))) {
+    const Conformance found = conformance(to_matrix(y, a.layout), a.model, a.valid, rule);
+    counts.push_back(found.differ - found.set_aside);
+  }
+  return spread_of_counts("bits", counts);
+}
+
+Gate bits_of_model_gate(const Conformance& found, const ConformanceRule& rule,
+                        const RowsAside& aside, std::string where) {
+  return make_gate("conformance", static_cast<double>(found.differ - found.set_aside), found.limit,
+                   {{"n", static_cast<double>(found.n)},
+                    {"q", found.q},
+                    {"F_acc", rule.accumulation},
+                    {"u_store", rule.u_store},
+                    {"F_1", rule.cascade},
+                    {"w", static_cast<double>(rule.fed)},
+                    {"rows_aside", static_cast<double>(aside.rows)},
+                    {"set_aside", static_cast<double>(found.set_aside)}},
+                   std::move(where));
+}
+
+struct BitSpreads {
+  SpreadOf distance, crowd;
+};
+
+// What simulated kernels show of how far bits are off, and in how many of a channel.
+std::optional<BitSpreads> part_spreads(const OutputCase& c, const CaseArrays& a,
+                                       const ConformanceRule& rule) {
+  const Spread* spread = recorded_spread(c);
+  const SpreadOf* distance = spread ? spread->find("ulp") : nullptr;
+  const SpreadOf* crowd = spread ? spread->find("channel bits") : nullptr;
+  if (distance && crowd) return BitSpreads{*distance, *crowd};
+  if (!c.simulate) return {};
+  // Those that round elsewhere differ in so many bits that neither is measured.
+  std::vector<double> distances, crowds;
+  for (const Tensor& y : c.simulate(static_cast<int>(kLimits.spread_runs))) {
+    SmallParts parts;
+    conformance(to_matrix(y, a.layout), a.model, a.valid, rule, &parts);
+    distances.push_back(parts.distance);
+    crowds.push_back(static_cast<double>(parts.crowd));
+  }
+  return BitSpreads{spread_of_values("ulp", distances), spread_of_values("channel bits", crowds)};
+}
+
+// How far an element may be off whose bits are another's, and how many of a channel may.
+void part_gates(OutputVerdict& v, const OutputCase& c, const CaseArrays& a,
+                const ConformanceRule& rule, const SmallParts& parts) {
+  const auto where = [&](int64_t at) { return place(a.layout, at); };
+  Gate distance =
+      make_gate("ulp", parts.distance, parts.distance_limit, {}, where(parts.distance_at));
+  double most = parts.crowd_limit;
+  const std::optional<SpreadOf> bits = bits_spread(c, a, rule, false);
+  if (const auto n = static_cast<double>(v.conformance->n); bits && n > 0) {
+    const int64_t rows = v.conformance->n / rule.columns;
+    most = std::max(most, crowd_limit(rows, rule.columns, bits_limit(*bits) / n));
+  }
+  Gate crowd = make_gate("channel bits", static_cast<double>(parts.crowd), most,
+                         {{"q", v.conformance->q}}, where(parts.crowd_at));
+  if (!distance.passed || !crowd.passed) {
+    const auto lift = [](Gate& gate, const SpreadOf& of) {
+      const double limit = part_limit(of);
+      gate.derivation.push_back({"spread", limit});
+      gate.limit = std::max(gate.limit, limit);
+      gate.passed = !!(gate.statistic <= gate.limit);
+    };
+    if (const std::optional<BitSpreads> spreads = part_spreads(c, a, rule)) {
+      lift(distance, spreads->distance);
+      lift(crowd, spreads->crowd);
+    }
+  }
+  if ((!distance.passed || !crowd.passed) && !a.r.empty() && !c.held_to_model) {
+    // Where the reference itself does not follow its model, no device has to.
+    SmallParts own;
+    conformance(a.r, a.model, a.valid, rule, &own);
+    if (own.distance > distance.limit || static_cast<double>(own.crowd) > crowd.limit) return;
+  }
+  for (Gate* gate : {&distance, &crowd}) {
+    if (std::isfinite(gate->limit)) v.gates.push_back(std::move(*gate));
+  }
+}
+
+}  // namespace
+
+void conformance_gates(OutputVerdict& v, const OutputCase& c, const CaseArrays& a) {
+  const int64_t n = std::count(a.valid.begin(), a.valid.end(), 1);
+  if (!c.conformance || a.model.empty() || !conformance_applies(c.contract.storage, n)) return;
+  const ConformanceRule rule = conformance_rule(c, v.floors, a.layout.columns);
+  const RowsAside aside = rows_aside(rule, n / a.layout.columns);
+  if (!conformance_applies(c.contract.storage, n, aside)) return;
+  SmallParts parts;
+  v.conformance = conformance(a.y, a.model, a.valid, rule, &parts);
+  Conformance& found = *v.conformance;
+  Gate gate = bits_of_model_gate(found, rule, aside, place(a.layout, found.first));
+  const bool near = gate.statistic <= kLimits.spread_worth * gate.limit;
+  if (!gate.passed) {
+    if (const std::optional<SpreadOf> spread = bits_spread(c, a, rule, near)) {
+      const double limit = bits_limit(*spread);
+      gate.derivation.push_back({"spread", limit});
+      gate.limit = found.limit = std::max(gate.limit, limit);
+      gate.passed = found.passed = !!(gate.statistic <= gate.limit);
+    }
+  }
+  // Where the reference itself does not follow its model, no device has to.
+  if (!gate.passed && !a.r.empty() && !c.held_to_model) {
+    const Conformance own = conformance(a.r, a.model, a.valid, rule);
+    if (static_cast<double>(own.differ - own.set_aside) > gate.limit) {
+      v.golden_suspect =
+          text("golden suspect: ", own.differ, " of ", own.n,
+               " bits of the reference are not its rounded model's, expected at most ",
+               std::floor(gate.limit), "; bits are not demanded");
+      return;
+    }
+  }
+  const bool counted = gate.passed;
+  v.gates.push_back(std::move(gate));
+  if (counted) part_gates(v, c, a, rule, parts);
+}
+
+}  // namespace plumb::harness
