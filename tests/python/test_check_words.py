@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,17 @@ from python_inspector import check
 from python_inspector.errors import RecordError
 
 pytestmark = pytest.mark.usefixtures("harness")
+
+
+@pytest.mark.parametrize("axes", ["B T H D", "BTHD", ["B", "T", "H", "D"], {"out": "B T H D"}])
+def test_axes_are_what_the_user_calls_them(axes: Any) -> None:
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        out = x.tanh()
+        out[:, 11] *= 1.01
+        return out
+
+    reason = wrong(kernel, torch.tanh, normal(2, 12, 3, 16), axes=axes).reason
+    assert "where: token 11" in reason and "head" not in reason
 
 
 def test_names_that_do_not_fit_are_refused() -> None:
