@@ -26,7 +26,7 @@ from ..errors import RecordError
 from ..format.axes import Named
 from ..format.recording import MAIN_INPUTS, chained_outputs
 from ..oracle.copies import Memo
-from ..oracle.lift import widen
+from ..oracle.lift import LiftError, widen
 from ..oracle.replay import run_lifted
 from ..taps.calls import Block, bound_arguments
 from ..taps.rope import STATEFUL
@@ -68,7 +68,13 @@ class Chain:
                     keep = partial(self._keep, name)
                     handle = child.register_forward_hook(keep, with_kwargs=True)
                     stack.callback(handle.remove)
-            lifted = run_lifted(module.forward, args, kwargs, [module], known=self._caches)
+            try:
+                lifted = run_lifted(module.forward, args, kwargs, [module], known=self._caches)
+            except LiftError as error:
+                raise RecordError(
+                    f"[record] the model as a whole cannot be run in float64 ({error}): record it "
+                    "without chained"
+                ) from error
         self._keep(path, module, args, kwargs, lifted.result)
         if given is not None:
             self._caches[id(given)] = (given, lifted.twin(given))

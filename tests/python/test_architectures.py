@@ -9,7 +9,7 @@ import pytest
 import torch
 from harness_runs import ROOT
 
-from python_inspector import RecordWarning, record, tiny
+from python_inspector import RecordError, RecordWarning, record, tiny
 from python_inspector.cases import architectures
 from python_inspector.cases.run import What, estimate
 from python_inspector.cases.self_check import check
@@ -106,3 +106,14 @@ def test_a_chain_whose_decoder_or_widths_are_not_where_others_have_them(
     assert validate(tmp_path / "r") == []
     checkpoints = json.loads((tmp_path / "r/recording.json").read_text())["checkpoints"]
     assert any("chained_delta" in out for c in checkpoints for out in c["outputs"].values())
+
+
+def test_a_model_that_writes_to_its_weights_has_no_chain(tmp_path: Path) -> None:
+    model = any_tiny.build_any("rwkv", torch.float32, "eager", 1)
+    plan = RunPlan(random_ids(1, 4, 40), tokens=3, steps=1, cache="dynamic")
+    with (
+        pytest.raises(RecordError, match=r"in float64 .*: record it without chained"),
+        pytest.warns(RecordWarning, match="no taps"),
+        record(model, tmp_path / "r", chained=True, spread=0),
+    ):
+        run_model(model, plan)
