@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <numeric>
 #include <optional>
 
+#include "harness/judge/number_text.h"
 #include "kernels/error.h"
 
 namespace plumb::harness {
@@ -161,9 +161,7 @@ std::string worst_of(const std::vector<Gate>& gates) {
   }
   if (worst == nullptr) return {};
   if (!(worst->limit > 0) || !std::isfinite(ratio(*worst))) return worst->where;
-  char times[48];
-  std::snprintf(times, sizeof times, " (%.2gx the limit)", ratio(*worst));
-  return worst->where + times;
+  return text(worst->where, " (", two_digits(ratio(*worst)), "x the limit)");
 }
 
 std::vector<ErrorMap> error_maps(const std::vector<double>& energy, const Layout& layout) {

@@ -10,6 +10,7 @@
 #include "harness/judge/float64_agreement.h"
 #include "harness/judge/ill_conditioned.h"
 #include "harness/judge/limit_basis.h"
+#include "harness/judge/mismatch.h"
 #include "harness/judge/sample_gates.h"
 #include "harness/judge/sums.h"
 #include "harness/judge/verdict_text.h"
@@ -287,6 +288,7 @@ void settle(OutputVerdict& v, const CaseArrays& a, const ReferenceScales& scales
     v.status = Status::fail;
     v.where = localise(error_energy(v, a, scales, outcomes), a.layout, v.gates);
     v.reason = failure_text(v, a.y, expected);
+    v.mismatch = mismatch_text(a.y, scales, a.valid, v.gates);
     return;
   }
   v.reason = blind_reason(a, scales.o);
@@ -369,6 +371,16 @@ OutputVerdict judge(const OutputCase& c, bool known) {
 OutputVerdict judge(const OutputCase& c) {
   check_case(c);
   return judge(c, c.ill_conditioned.defined());
+}
+
+bool is_gross(const OutputVerdict& verdict) {
+  constexpr double kTimes = 8;  // the limit, which is twice a right kernel's error
+  return std::any_of(verdict.gates.begin(), verdict.gates.end(), [](const Gate& gate) {
+    constexpr std::string_view kCounts[] = {"bits", "conformance", "channel bits"};
+    const auto it = std::find(std::begin(kCounts), std::end(kCounts), gate.name);
+    if (gate.passed || it != std::end(kCounts)) return false;
+    return !(gate.statistic <= kTimes * gate.limit);
+  });
 }
 
 Verdict combine(std::vector<OutputVerdict> outputs) {

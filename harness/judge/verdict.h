@@ -36,6 +36,7 @@ struct OutputVerdict {
   Details details;
   std::optional<Conformance> conformance;
   std::optional<Localisation> where;  // for failures
+  std::string mismatch;  // of failures: how many elements are beyond the limit, how far at most
 };
 
 // Judges one output. Gates, in this order and all of them (AND):
@@ -51,6 +52,9 @@ struct OutputVerdict {
 // or correct kernels do not agree on any row of it. Throws UsageError when the case lacks what it
 // needs.
 OutputVerdict judge(const OutputCase& output);
+
+// Whether an error of a failure is so large that it is no matter of roundings.
+bool is_gross(const OutputVerdict& verdict);
 
 // The verdict on a checkpoint: the worst status of its outputs and that output's reason; blind when
 // every output is, or one because it is ill conditioned.

@@ -1,19 +1,13 @@
 #include "harness/judge/verdict_text.h"
 
 #include <cmath>
-#include <cstdio>
 #include <limits>
 
+#include "harness/judge/number_text.h"
 #include "kernels/error.h"
 
 namespace plumb::harness {
 namespace {
-
-std::string short_number(double x) {
-  char buffer[32];
-  std::snprintf(buffer, sizeof buffer, "%.2g", x);
-  return buffer;
-}
 
 // Counting gates have limit 0 and stand before the others, so the first infinite ratio wins.
 const Gate& worst_gate(const OutputVerdict& v) {
@@ -38,8 +32,8 @@ std::string class_text(const OutputVerdict& v, const Gate& gate, const std::vect
                        const std::vector<double>& expected) {
   const auto i = static_cast<size_t>(v.classes.first_wrong);
   std::string out = text(v.classes.wrong, " elements of the wrong class, the first", at(gate), ": ",
-                         short_number(y[i]), ", expected ",
-                         std::isfinite(expected[i]) ? "a finite value" : short_number(expected[i]));
+                         two_digits(y[i]), ", expected ",
+                         std::isfinite(expected[i]) ? "a finite value" : two_digits(expected[i]));
   if (v.classes.unknown_oracle > 0) {
     out += text("; at ", v.classes.unknown_oracle,
                 " of them the reference overflowed and the recording "
@@ -66,9 +60,9 @@ std::string gate_text(const OutputVerdict& v, const Gate& gate, const std::vecto
                 std::floor(gate.limit), rows > 0 ? text(" outside the worst ", rows, " rows") : "");
   }
   if (gate.name == "ulp") {
-    return text("an element is ", short_number(gate.statistic),
+    return text("an element is ", two_digits(gate.statistic),
                 " units in the last place off the contract's rounded model, allowed ",
-                short_number(gate.limit), at(gate));
+                two_digits(gate.limit), at(gate));
   }
   if (gate.name == "channel bits") {
     return text(gate.statistic,
@@ -80,21 +74,21 @@ std::string gate_text(const OutputVerdict& v, const Gate& gate, const std::vecto
     return text(gate.statistic, " elements are not finite, the first", at(gate));
   }
   if (gate.name == "sketch" && std::isnan(term(gate, "reference"))) {
-    return text("sketch of a row differs ", short_number(gate.statistic), " times what is allowed",
+    return text("sketch of a row differs ", two_digits(gate.statistic), " times what is allowed",
                 at(gate));
   }
   if (gate.name == "float64 block") {
-    return text("the float64 block is ", short_number(gate.statistic),
+    return text("the float64 block is ", two_digits(gate.statistic),
                 " times what is allowed off the recorded oracle", at(gate),
                 ": its params, or the recording, are not this block's, and nothing else counts");
   }
   if (gate.name == "float64 agreement") {
-    return text("float64 error ", short_number(gate.statistic), " times what is allowed", at(gate));
+    return text("float64 error ", two_digits(gate.statistic), " times what is allowed", at(gate));
   }
   const bool gain = gate.name == "gain" || gate.name == "sketch gain";
   const std::string what = gain ? gate.name : gate.name + " error";
-  return text(what, ' ', short_number(gate.statistic), ", allowed ", short_number(gate.limit),
-              " (reference ", short_number(term(gate, "reference")), ')');
+  return text(what, ' ', two_digits(gate.statistic), ", allowed ", two_digits(gate.limit),
+              " (reference ", two_digits(term(gate, "reference")), ')');
 }
 
 }  // namespace

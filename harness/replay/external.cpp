@@ -77,8 +77,10 @@ void judge_external(const Recording& recording, const Checkpoint& checkpoint,
   OracleRuns runs(recording, checkpoint, *block, operands, oracle);
   for (OutputCase& output : cases) {
     const std::string words = follow_bits(*block, options.demanded, recorded, runs, output);
-    if (!words.empty()) add_diagnosis(result, cases.size() > 1 ? output.name : "", words);
     verdicts.push_back(judge(output));
+    if (!words.empty() && !is_gross(verdicts.back())) {
+      add_diagnosis(result, cases.size() > 1 ? output.name : "", words);
+    }
     note_sample(output, result);
   }
   if (!result.diagnosis.empty()) result.details.push_back("bits: " + result.diagnosis);

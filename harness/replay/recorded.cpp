@@ -322,8 +322,10 @@ void judge_recorded(const Recording& recording, const Checkpoint& checkpoint,
   for (const auto& [name, y] : given) {
     OutputCase output = case_of(recording, checkpoint, name, y);
     const std::string words = follow_bits(recording, checkpoint, options.demanded, output);
-    if (!words.empty()) add_diagnosis(result, given.size() > 1 ? name : "", words);
     verdicts.push_back(judge(output));
+    if (!words.empty() && !is_gross(verdicts.back())) {
+      add_diagnosis(result, given.size() > 1 ? name : "", words);
+    }
     note_sample(output, result);
     note_choices(recording, checkpoint.outputs.at(name), output, result);
     note_judged(checkpoint.outputs.at(name), output, verdicts.back(), result);

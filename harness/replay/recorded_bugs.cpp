@@ -12,7 +12,7 @@ namespace {
 
 // A bug can only be told from bad arithmetic where its values are some roundings away from the
 // right ones, and where it takes half of the error away.
-constexpr double kRoundings = 2, kTakesAway = 0.5;
+constexpr double kRoundings = 2, kTakesMost = 0.5;
 
 // One output by flat positions of its tensor: what came, what is right, and what may be between.
 struct Elements {
@@ -49,7 +49,10 @@ struct Likeness {
   double nearest = 0;        // the largest of |y - bug| / allowed
   bool tells = false;        // some |right - bug| is more than roundings
   double left = 0, all = 0;  // sums of both squared
-  bool told() const { return nearest <= 1 && tells && left <= kTakesAway * kTakesAway * all; }
+  bool numbers = false;      // the bug gives some: anything can be NaN everywhere
+  bool told() const {
+    return nearest <= 1 && tells && numbers && left <= kTakesMost * kTakesMost * all;
+  }
 };
 
 Likeness likeness(const Recording& recording, const Checkpoint& checkpoint, const PlantedBug& bug,
@@ -69,6 +72,7 @@ Likeness likeness(const Recording& recording, const Checkpoint& checkpoint, cons
     const double off = beyond(elements.y[k], value, elements.allowed[k]);
     const double whole = beyond(elements.right[k], value, elements.allowed[k]);
     out.nearest = std::max(out.nearest, off);
+    out.numbers = out.numbers || std::isfinite(value);
     const bool near =
         std::fabs(elements.right[k] - value) <= kRoundings * rounding * std::fabs(value);
     out.tells = out.tells || (whole > 0 && !near);

@@ -81,12 +81,13 @@ void members(Is<Localisation> auto& x, auto each) {
 }
 void members(Is<OutputVerdict> auto& x, auto each) {
   auto& [name, status, reason, gates, classes, statistics, reference, recorded_error,
-         golden_suspect, ill_conditioned, rounding, floors, details, conformance, where] = x;
+         golden_suspect, ill_conditioned, rounding, floors, details, conformance, where, mismatch] =
+      x;
   each("name", name, "status", status, "reason", reason, "gates", gates, "classes", classes,
        "statistics", statistics, "reference_statistics", reference, "recorded_error",
        recorded_error, "golden_suspect", golden_suspect, "ill_conditioned", ill_conditioned,
        "rounding", rounding, "floors", floors, "informative", details, "conformance", conformance,
-       "where", where);
+       "where", where, "mismatch", mismatch);
 }
 void members(Is<ChainRow> auto& x, auto each) {
   auto& [checkpoint, block, output, step, before, amplification, isolated, isolated_limit,

