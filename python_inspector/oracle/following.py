@@ -16,13 +16,14 @@ from typing import Any
 import torch
 
 from ..format.recording import as_number
-from .gate_statistics import Layout
+from .gate_statistics import NOISE, UNIT32, Layout, distances
 
 BASE, GROWTH, COUNT, SIGMAS, LEAST = 0.003, 3.0, 8.0, 3.0, 64
 OF_LARGEST, DEVIATIONS = 3.0, 10.0
-NOISE, UNDETERMINED = 8.0, 32.0
-NEAREST_GROWTH = 0.3
-UNIT32 = 2.0**-24
+UNDETERMINED = 32.0
+NEAREST_GROWTH, ACCUMULATION = 0.3, 4.0
+FURTHEST, OF_OTHERS = 4.0, 2.0
+HETEROGENEITY, CHANCE, FEW = 3.0, 1e-9, 8
 NARROW = (torch.float16, torch.bfloat16)
 NAMES = ("f16", "bf16")
 ONCE = "rounds once, at the output"
@@ -43,6 +44,23 @@ class Way:
     sums: Sequence[int] = ()
     """Lengths of the sums, where no simulation says how many bits may differ."""
     accurate: bool = True
+
+
+def part_limit(figures: Numbers) -> float:
+    """Of how far bits are off, or in how many of a channel."""
+    mean, deviation, largest = (as_number(figure) for figure in figures)
+    return max(OF_LARGEST * largest, mean + DEVIATIONS * deviation)
+
+
+def crowd_limit(rows: int, channels: int, q: float) -> float:
+    """The elements of a channel of so many that may differ where each does with chance q;
+    infinite where all may."""
+    share, chance = min(HETEROGENEITY * q, 1.0), 0.0
+    for k in range(1, rows + 1):
+        chance += math.log((rows - k + 1) / k * share)
+        if k > rows * share and chance < math.log(CHANCE) - math.log(max(channels, 1)):
+            return k - 1.0
+    return math.inf
 
 
 def bits_limit(figures: Numbers) -> float:
@@ -86,22 +104,79 @@ class Family:
     alike: int
     """Of the inputs of a leaf (alike_in_row)."""
     ways: list[Way]
+    parts: tuple[Numbers, Numbers] | None = None
+    """What simulated kernels show of `ulp` and `channel bits`, where a recording says it."""
     demanded: bool = True
     """False where the reference itself has other bits than the rounded model."""
 
     def differing(self, y: torch.Tensor, model: torch.Tensor) -> int:
         """Elements that are not the model's, but for the last place of what cancellation left."""
+        return int(self._other(y, model)[0].sum())
+
+    def _other(self, y: torch.Tensor, model: torch.Tensor) -> tuple[torch.Tensor, float]:
+        """Those elements [rows, columns], and the noise of float32."""
         a, m = self.layout.matrix(y), self.layout.matrix(model)
         same = (a == m) | (a.isnan() & m.isnan())
         sizes = m[self.valid & m.isfinite()].abs().sort().values
         noise = NOISE * UNIT32 * float(sizes[len(sizes) // 2]) if len(sizes) else 0.0
         ulp = 2 * self.u * m.abs()
         near = (ulp <= UNDETERMINED * noise) & ((a - m).abs() <= ulp + noise)
-        return int((~same & ~near & self.valid).sum())
+        return ~same & ~near & self.valid, noise
+
+    def part_ratios(self, y: torch.Tensor, way: Way) -> tuple[float, float]:
+        """How far an element is off and how many differ in one channel, over the limits; 0 where so
+        many differ that neither says anything."""
+        other, noise = self._other(y, way.values)
+        if int(other.sum()) > self.valid.numel() // FEW:
+            return 0.0, 0.0
+        a, m = (self.layout.arranged(t).to(way.values.dtype) for t in (y, way.values))
+        noise *= 1 + ACCUMULATION * self._accumulation(way) / (NOISE * UNIT32)
+        off = distances(a[other], m[other], noise)
+        columns = other.nonzero()[:, 1]
+        pairs = torch.stack([columns.double(), m[other].double(), a[other].double()], 1)
+        pairs = pairs[~pairs.isnan().any(1)].unique(dim=0)
+        crowd = torch.bincount(pairs[:, 0].long(), minlength=1).max() if len(pairs) else 0
+        rows = int(self.valid.sum()) // self.layout.columns
+        limits = [
+            max(FURTHEST, OF_OTHERS * self._others()) if self.leaf else math.inf,
+            crowd_limit(rows, self.layout.columns, max(self._share(way), self._allowed(way))),
+        ]
+        if self.parts is not None:
+            limits = [max(x, part_limit(of)) for x, of in zip(limits, self.parts, strict=True)]
+        figures = (float(off.max()) if off.numel() else 0.0, float(crowd))
+        ratios = [
+            0.0 if x == 0 else x / y if y else math.inf
+            for x, y in zip(figures, limits, strict=True)
+        ]
+        return ratios[0], ratios[1]
+
+    def _others(self) -> float:
+        """How far the other ways' roundings move an element of the first."""
+        first = self.ways[0].values
+        _, noise = self._other(first, first)
+        off = [
+            distances(way.values[valid], first[valid], noise).max()
+            for way in self.ways[1:]
+            if way.accurate
+            for valid in [self._valid_of(first)]
+        ]
+        return max(map(float, off), default=0.0)
+
+    def _valid_of(self, y: torch.Tensor) -> torch.Tensor:
+        return self.layout.restored(self.valid, y.shape)
+
+    def _accumulation(self, way: Way) -> float:
+        return sum(NEAREST_GROWTH * math.sqrt(n) * UNIT32 for n in way.sums)
+
+    def _allowed(self, way: Way) -> float:
+        """The share of all elements that may differ."""
+        return self.limit(way) / max(int(self.valid.sum()), 1)
+
+    def _share(self, way: Way) -> float:
+        return BASE + GROWTH * self._accumulation(way) / self.u
 
     def limit(self, way: Way) -> float:
-        sums = sum(NEAREST_GROWTH * math.sqrt(n) * UNIT32 for n in way.sums)
-        expected = int(self.valid.sum()) * (BASE + GROWTH * sums / self.u)
+        expected = int(self.valid.sum()) * self._share(way)
         closed = max(COUNT, expected + SIGMAS * math.sqrt(expected)) + self.alike
         return max(closed, bits_limit(way.bits)) if way.bits is not None else closed
 
@@ -111,9 +186,14 @@ class Family:
         if int(self.valid.sum()) < LEAST:
             return None, []
         found = [(self.differing(y, way.values), way) for way in self.ways]
-        for differ, way in found:
-            if way.accurate and differ <= self.limit(way):
-                return differ / self.limit(way), [way.values]
+        followed = [
+            (max(differ / self.limit(way), *self.part_ratios(y, way)), way)
+            for differ, way in found
+            if way.accurate and differ <= self.limit(way)
+        ]
+        if followed:
+            ratio, way = next((it for it in followed if it[0] <= 1), followed[0])
+            return ratio, [way.values]
         if not self.leaf:
             return None, [way.values for way in self.ways if way.accurate]
         differ, way = found[0]
@@ -131,6 +211,7 @@ def family_of(
     operations: Sequence[dict[str, Any]],
     inputs: Sequence[torch.Tensor],
     accurate: Callable[[torch.Tensor], bool],
+    parts: tuple[Numbers, Numbers] | None = None,
 ) -> Family:
     """`o` is the oracle in the shape of the output, `inputs` what the recording stores as such."""
     ways = [model, *members]
@@ -144,5 +225,8 @@ def family_of(
     like = [x for x in inputs if x.ndim and y.ndim and x.shape[-1] == y.shape[-1]]
     alike = max((alike_in_row(x) for x in like), default=0) if leaf else 0
     family = Family(layout, valid, u, leaf, alike, ways)
+    family.parts = parts
     family.demanded = family.differing(r, model.values) <= family.limit(model)
+    if max(family.part_ratios(r, model)) > 1:  # nor are these of a kernel
+        family.parts = ((math.inf,) * 3, (math.inf,) * 3)
     return family

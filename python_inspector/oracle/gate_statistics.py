@@ -23,6 +23,7 @@ _MEDIAN_TO_SIGMA = 0.6745
 _TILE = 8
 _SPARSE_TILE = 64
 """Columns of a tile where only some rows are there."""
+NOISE, UNIT32 = 8.0, 2.0**-24
 _SMALLEST, _LARGEST = 2.0**-40, 2.0**40
 """Scales of elements whose errors, squared, float32 has room for."""
 
@@ -231,14 +232,47 @@ class Scales:
     def differing(self, y: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
         """How many valid elements of each output are not those of m [..., 1, *shape]; -0 equals 0,
         NaN equals NaN."""
+        return self._other(self.layout.arranged(y), self.layout.arranged(m)).sum((-2, -1)).double()
+
+    def bits(self, y: torch.Tensor, m: torch.Tensor) -> Figures:
+        """How many elements are not those of m, of all as `bits` and the most of one channel as
+        `channel bits`; as `ulp` how far one of them is off."""
         y, m = self.layout.arranged(y), self.layout.arranged(m)
+        other = self._other(y, m)
+        channels = other.sum(-2).double()
+        figures = {"bits": channels.sum(-1), "channel bits": _largest(channels)}
+        at = other.flatten(0, -3).nonzero(as_tuple=True)
+        noise = noise_of(m, self.usable[..., None, :, :]).flatten()
+        of = at[0] // other.shape[-3]  # the outputs, whose samples these are
+        off = distances(y.flatten(0, -3)[at], m.flatten(0, -3)[of, at[1], at[2]], noise[of])
+        furthest = off.new_zeros(channels[..., 0].numel())
+        furthest.scatter_reduce_(0, at[0], off, "amax")
+        return figures | {"ulp": furthest.reshape(other.shape[:-2])}
+
+    def _other(self, y: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
         other = y != m
         missing = m.isnan()
         if bool(missing.any()):  # y itself need not be read twice for that, most often
             other &= ~(y.isnan() & missing)
         if not self.all_usable:
             other &= self.usable[..., None, :, :]
-        return other.sum((-2, -1)).double()
+        return other
+
+
+def noise_of(m: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+    """What float32 is off by where values of ordinary size are added: of [..., rows, columns]."""
+    sizes = torch.where(valid & m.isfinite(), m.double().abs(), torch.inf).flatten(-2).sort(-1)
+    known = sizes.values.isfinite().sum(-1, keepdim=True)
+    middle = sizes.values.gather(-1, (known // 2).clamp_max(sizes.values.shape[-1] - 1))[..., 0]
+    return NOISE * UNIT32 * torch.where(known[..., 0] > 0, middle, 0.0)
+
+
+def distances(y: torch.Tensor, m: torch.Tensor, noise: torch.Tensor | float) -> torch.Tensor:
+    """How far elements are off, less the noise, in 2 u of m's: 0 for what is not finite."""
+    format = torch.finfo(m.dtype)
+    off = ((y.double() - m.double()).abs() - noise).clamp_min(0)
+    steps = off / (format.eps * m.double().abs().clamp_min(format.smallest_normal))
+    return torch.where(y.isfinite() & m.isfinite(), steps, 0.0)
 
 
 def family_names(layout: Layout) -> list[str]:

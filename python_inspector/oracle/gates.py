@@ -165,6 +165,14 @@ class Gates:
         """Of simulated kernels that round as the reference does."""
         return wider(self.spread["bits"], (self.truncated or {}).get("bits"))
 
+    def parts(self) -> tuple[list[Any], list[Any]]:
+        """Of simulated kernels: how far one of those bits is off, how many are in one channel."""
+        far, crowd = (
+            wider(self.spread[name], (self.truncated or {}).get(name))
+            for name in ("ulp", "channel bits")
+        )
+        return far, crowd
+
     def differing(self, y: torch.Tensor, model: torch.Tensor) -> float:
         return float(self.scales.differing(y[None], model[None])[0])
 

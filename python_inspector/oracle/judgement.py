@@ -123,4 +123,5 @@ def _set_family(
         operations,
         inputs,
         accurate,
+        gates.parts(),
     )

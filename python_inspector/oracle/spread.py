@@ -271,7 +271,7 @@ def _judged(scales: Scales, m: torch.Tensor, y: torch.Tensor) -> Figures:
     figures = statistics(scales, y)
     figures["gain"] = figures["gain"].abs()
     if y.dtype in NARROW:
-        figures["bits"] = scales.differing(y, m)
+        figures |= scales.bits(y, m)
     return figures
 
 

@@ -130,6 +130,22 @@ def test_every_statistic_is_what_the_harness_says(case: str, tmp_path: Path) -> 
     assert "token x head" in compared
 
 
+def test_how_far_bits_are_off_and_how_many_in_a_channel() -> None:
+    m = torch.randn(2, 1, 3, 8, 16, generator=torch.Generator().manual_seed(1)).bfloat16()
+    y = m.expand(2, 4, 3, 8, 16).clone()
+    y[0, 1, 0, 2, 5] *= 1.5
+    y[1, 3, :, 4:, 7] *= -1
+    y[1, 2, 1, 1, 1] = torch.nan
+    scales = Scales(
+        layout_of(m.shape[2:], ("batch", "token", "channel")), m[:, 0].double(), storage=m.dtype
+    )
+    figures = scales.bits(y, m)
+    assert figures["bits"].tolist() == [[0, 1, 0, 0], [0, 0, 1, 12]]
+    assert figures["channel bits"].tolist() == figures["bits"].tolist()
+    assert figures["ulp"][0].tolist() == pytest.approx([0, 64, 0, 0], rel=2e-2)
+    assert figures["ulp"][1].tolist() == pytest.approx([0, 0, 0, 256], rel=2e-2)
+
+
 def test_differing_bits_are_counted_as_the_harness_counts_them(tmp_path: Path) -> None:
     judged = Judged("gemma2-a4/decode-bf16", tmp_path)
     norms = [c for c in judged.recording["checkpoints"] if c["block"] == "rms_norm"]
