@@ -1,6 +1,8 @@
 // Host tensors in another dtype.
 #pragma once
 
+#include <string>
+
 #include "kernels/tensor.h"
 
 namespace plumb::harness {
@@ -10,5 +12,8 @@ Tensor converted(const Tensor& host, DType to);
 // The same of an additive mask, whose lowest finite number means "not allowed": it becomes the
 // lowest of its new dtype.
 Tensor converted_mask(const Tensor& host, DType to);
+// The same whole numbers and truth values in another dtype of such; BadInput, beginning with
+// `where`, for one that it cannot hold.
+Tensor converted_whole(const Tensor& host, DType to, const std::string& where);
 
 }  // namespace plumb::harness

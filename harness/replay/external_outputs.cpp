@@ -11,9 +11,13 @@
 namespace plumb::harness {
 namespace {
 
-// y in the dtype of the recorded output; throws BadInput when that is no rounding of floats.
+// y in the dtype of the recorded output; throws BadInput when that is neither a rounding of floats
+// nor the same whole numbers.
 Tensor in_recorded_dtype(const Tensor& y, DType recorded, const std::string& where, bool& rounded) {
   if (y.dtype() == recorded) return y;
+  if (!is_floating(y.dtype()) && !is_floating(recorded)) {
+    return converted_whole(y, recorded, where);
+  }
   const bool wider =
       is_floating(y.dtype()) && is_floating(recorded) && size_of(y.dtype()) > size_of(recorded);
   if (!wider) {

@@ -88,7 +88,6 @@ def test_empty_results_are_equal() -> None:
     assert "argument x was changed" in wrong(lambda x: x.mul_(2)[:0], lambda x: x[:0], x).reason
 
 
-@pytest.mark.host
 def test_complex_results_by_their_parts() -> None:
     z = torch.complex(normal(4, 16), normal(4, 16, seed=6))
     check(lambda z: z * z, like=lambda z: z * z, inputs=z)
@@ -125,6 +124,28 @@ def test_results_of_every_dtype(dtype: torch.dtype) -> None:
     wrong(off, like, x)
 
 
+def test_whole_numbers_of_another_width_are_judged() -> None:
+    x = normal(8, 16)
+    check(lambda x: x > 0, like=lambda x: (x > 0).to(torch.uint8), inputs=x)
+    check(lambda x: (x > 0).to(torch.uint8), like=lambda x: x > 0, inputs=x)
+    check(lambda x: x.argmax(-1).int(), like=lambda x: x.argmax(-1), inputs=x)
+    check(lambda x: x.argmax(-1), like=lambda x: x.argmax(-1).int(), inputs=x)
+    check(lambda x: x.argmax(-1).to(torch.int16), like=lambda x: x.argmax(-1), inputs=x)
+    verdict = wrong(lambda x: (x > 0).to(torch.uint8) * 255, lambda x: x > 0, x)
+    assert "255" in verdict.reason
+    verdict = wrong(lambda x: x.argmax(-1) + 2**40, lambda x: x.argmax(-1).int(), x)
+    assert "which i32 cannot hold" in verdict.reason
+    wrong(lambda x: x.argmax(-1).int() + 1, lambda x: x.argmax(-1), x)
+
+
+def test_whole_numbers_are_compared_as_such() -> None:
+    big = torch.tensor([2**53, 2**53 + 3, 2**62, -(2**60), 5, 9])
+    check(lambda i: i * 1, like=lambda i: i * 1, inputs=big)
+    verdict = wrong(lambda i: i + torch.tensor([1, 0, 0, 0, 0, 0]), lambda i: i * 1, big)
+    assert "1 of 6 elements differ from the exact result" in verdict.reason
+    assert "5 of 6" in wrong(lambda i: i + (i != 5).long(), lambda i: i * 1, big).reason
+
+
 # Modules in train mode.
 
 
@@ -142,7 +163,6 @@ def test_a_module_is_called_in_its_own_mode() -> None:
     assert all(m.training for m in still.modules())
 
 
-@pytest.mark.host
 @pytest.mark.parametrize(
     "part, does",
     [
