@@ -64,7 +64,7 @@ def check(
     nondeterminism, where two runs of `like` have the same.
 
     `axes` names the dimensions of outputs in verdicts, "B T H D" or a dict by output; without it
-    they are guessed. `valid`, bools over the first dimensions of outputs, leaves rows out.
+    indices are told. `valid`, bools over the first dimensions of outputs, leaves rows out.
     `keep` is a folder for the case, which `harness judge` then judges again.
 
     Where a 16-bit function rounds is inferred from its bits; `contract`, "eager" or "fused" (once,

@@ -136,7 +136,9 @@ std::string words_of_ill_rows(const OutputCase& output, const CaseArrays& arrays
       continue;
     }
     if (count++ < kMostNamed) {
-      places += (places.empty() ? "" : "; ") + element_name(of_rows, static_cast<int64_t>(row));
+      const auto at = static_cast<int64_t>(row);
+      places += places.empty() ? "" : "; ";
+      places += is_nameless(layout) ? row_name(layout, at) : element_name(of_rows, at);
     }
   }
   if (count == 0) return {};

@@ -78,6 +78,7 @@ void tell_apart(std::vector<double>& y, const Tensor& given, const Tensor& like,
 CaseArrays load_arrays(const OutputCase& c) {
   CaseArrays a;
   a.layout = layout_of(c.y.shape(), c.axes, c.sample ? c.sample->tokens : std::vector<int64_t>());
+  a.layout.labels = c.labels;
   a.y = to_matrix(c.y, a.layout);
   if (c.reference.defined()) {
     a.r = to_matrix(c.reference, a.layout);

@@ -51,11 +51,19 @@ std::vector<size_t> fewest(const std::vector<double>& energy, double share) {
 // The axis that is looked at. Where only some tokens are here, `labels` are their indices in the
 // whole output; nothing periodic can be said of them.
 struct Axis {
-  std::string name;
+  std::string role;  // what it is, as far as that is known
+  std::string name;  // what words call it
+  bool named = true;
   size_t n = 0;
   std::vector<int64_t> labels;
 
   int64_t label(size_t i) const { return labels.empty() ? static_cast<int64_t>(i) : labels[i]; }
+  // "head 3"; of an axis without a name "axis 2: 3 of 8".
+  std::string at(const std::string& indices) const {
+    return named ? text(name, ' ', indices) : text(name, ": ", indices, " of ", n);
+  }
+  // "heads"
+  std::string all() const { return named ? name + 's' : "indices of " + name; }
 };
 
 // Some indices of an axis, in words.
@@ -82,37 +90,39 @@ std::optional<Selection> as_range(const Axis& axis, const std::vector<size_t>& i
   const size_t first = in.front(), last = in.back(), span = last - first + 1, n = axis.n;
   if (span == n || 2 * in.size() < span) return std::nullopt;
   std::string words;
-  const bool ordered = axis.name == "token" || axis.name == "kv_token";
+  const bool ordered = axis.named && (axis.role == "token" || axis.role == "kv_token");
   if (ordered && last == n - 1) {
     words = text(axis.name, " >= ", axis.label(first));
   } else if (ordered && first == 0) {
     words = text(axis.name, " < ", axis.label(last) + 1);
   } else {
-    words = text(axis.name, ' ', axis.label(first), "..", axis.label(last));
+    words = axis.at(text(axis.label(first), "..", axis.label(last)));
     if (last == n - 1) words += text(" (last ", span, ')');
     if (first == 0) words += text(" (first ", span, ')');
   }
   return select(words, n, [&](size_t i) { return first <= i && i <= last; });
 }
 
-std::optional<Selection> as_parity(const std::string& axis, size_t n,
-                                   const std::vector<size_t>& in) {
+std::optional<Selection> as_parity(const Axis& axis, const std::vector<size_t>& in) {
+  const size_t n = axis.n;
   const size_t parity = in.front() % 2;
   const bool same = std::all_of(in.begin(), in.end(), [&](size_t i) { return i % 2 == parity; });
   if (!same || in.size() < 3 || 4 * in.size() < n) return std::nullopt;
-  return select(text(parity ? "odd " : "even ", axis, 's'), n,
+  return select(text(parity ? "odd " : "even ", axis.all()), n,
                 [&](size_t i) { return i % 2 == parity; });
 }
 
 // Index k of the first half with index k of the second: one rotary pair.
-std::optional<Selection> as_pair(const std::string& axis, size_t n, const std::vector<size_t>& in) {
-  if (axis != "head_dim" || n % 2 == 1 || in.size() != 2 || in[1] - in[0] != n / 2)
+std::optional<Selection> as_pair(const Axis& axis, const std::vector<size_t>& in) {
+  const size_t n = axis.n;
+  if (!axis.named || axis.role != "head_dim" || n % 2 == 1 || in.size() != 2 ||
+      in[1] - in[0] != n / 2)
     return std::nullopt;
-  return select(text("rotary pair ", in[0], " (head_dim ", in[0], " and ", in[1], ')'), n,
+  return select(text("rotary pair ", in[0], " (", axis.name, ' ', in[0], " and ", in[1], ')'), n,
                 [&](size_t i) { return i == in[0] || i == in[1]; });
 }
 
-std::optional<Selection> as_period(const std::string& axis, const std::vector<double>& energy,
+std::optional<Selection> as_period(const Axis& axis, const std::vector<double>& energy,
                                    const std::vector<size_t>& in, double share) {
   const size_t n = energy.size();
   for (const size_t period : kPeriods) {
@@ -120,7 +130,7 @@ std::optional<Selection> as_period(const std::string& axis, const std::vector<do
     const std::vector<size_t> residues = fewest(modulo(energy, period), share);
     if (4 * residues.size() > period || in.size() < 2 * residues.size()) continue;
     const bool one = residues.size() == 1;
-    return select(text(axis, " mod ", period, one ? " = " : " in ",
+    return select(text(axis.name, " mod ", period, one ? " = " : " in ",
                        listed(residues, [](size_t i) { return i; })),
                   n, [&](size_t i) {
                     return std::binary_search(residues.begin(), residues.end(), i % period);
@@ -139,14 +149,14 @@ std::optional<Selection> narrow(const Axis& axis, const std::vector<double>& ene
   const std::vector<size_t> in = fewest(energy, share);
   const auto chosen = [&](size_t i) { return std::binary_search(in.begin(), in.end(), i); };
   if (in.size() == n) return std::nullopt;
-  if (in.size() == 1) return select(text(axis.name, ' ', label(in[0])), n, chosen);
-  if (auto pair = as_pair(axis.name, n, in)) return pair;
-  if (auto parity = as_parity(axis.name, n, in); parity && whole) return parity;
+  if (in.size() == 1) return select(axis.at(std::to_string(label(in[0]))), n, chosen);
+  if (auto pair = as_pair(axis, in)) return pair;
+  if (auto parity = as_parity(axis, in); parity && whole) return parity;
   if (auto range = as_range(axis, in)) return range;
-  if (auto period = as_period(axis.name, energy, in, share); period && whole) return period;
+  if (auto period = as_period(axis, energy, in, share); period && whole) return period;
   if (2 * in.size() > n) return std::nullopt;
-  if (in.size() <= kLongestList) return select(axis.name + ' ' + listed(in, label), n, chosen);
-  return select(text(in.size(), " of ", n, ' ', axis.name, 's'), n, chosen);
+  if (in.size() <= kLongestList) return select(axis.at(listed(in, label)), n, chosen);
+  return select(text(in.size(), " of ", n, ' ', axis.all()), n, chosen);
 }
 
 std::string worst_of(const std::vector<Gate>& gates) {
@@ -167,12 +177,13 @@ std::string worst_of(const std::vector<Gate>& gates) {
 std::vector<ErrorMap> error_maps(const std::vector<double>& energy, const Layout& layout) {
   std::vector<ErrorMap> out;
   for (size_t axis = 0; axis < layout.axes.size(); ++axis) {
-    const std::string& name = layout.axes[axis];
+    const std::string name = layout.axis_name(static_cast<int>(axis));
     if (layout.shape[static_cast<int>(axis)] < 2) continue;
     const auto along = fold(energy, along_axis(layout, static_cast<int>(axis)));
     out.push_back({name, along});
-    if (name == "head_dim" && along.size() % 2 == 0) {
-      out.push_back({"head_dim pair", modulo(along, along.size() / 2)});
+    const bool pairs = layout.axes[axis] == "head_dim" && layout.is_named(static_cast<int>(axis));
+    if (pairs && along.size() % 2 == 0) {
+      out.push_back({name + " pair", modulo(along, along.size() / 2)});
     }
     if (static_cast<int>(axis) != layout.token_axis || !layout.chosen.empty()) continue;
     for (const size_t period : kPeriods) {
@@ -192,7 +203,7 @@ std::string joined_axes(const Layout& layout, bool of_rows) {
     const bool column = std::find(layout.column_axes.begin(), layout.column_axes.end(),
                                   static_cast<int>(axis)) != layout.column_axes.end();
     if (column == of_rows || layout.shape[static_cast<int>(axis)] < 2) continue;
-    out += (out.empty() ? "" : " x ") + layout.axes[axis];
+    out += (out.empty() ? "" : " x ") + layout.axis_name(static_cast<int>(axis));
   }
   return out;
 }
@@ -273,7 +284,8 @@ Localisation localise(const std::vector<double>& energy, const Layout& layout,
   for (size_t axis = 0; axis < layout.axes.size(); ++axis) {
     const Partition along = along_axis(layout, static_cast<int>(axis));
     const bool token = static_cast<int>(axis) == layout.token_axis;
-    const Axis named{layout.axes[axis], static_cast<size_t>(along.groups),
+    const Axis named{layout.axes[axis], layout.axis_name(static_cast<int>(axis)),
+                     layout.is_named(static_cast<int>(axis)), static_cast<size_t>(along.groups),
                      token ? layout.chosen : std::vector<int64_t>()};
     const auto selection = narrow(named, fold(energy, along), share);
     if (!selection) continue;

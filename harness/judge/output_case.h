@@ -25,8 +25,9 @@ struct Bottleneck {
 // All tensors are in host memory and have y's shape (valid broadcasts). The oracle is o = r + delta
 // in double, or `oracle` where it is defined (a run in another dtype than the recording's).
 struct OutputCase {
-  std::string name;               // "out"
-  std::vector<std::string> axes;  // one per dimension: batch, token, head, ...
+  std::string name;                 // "out"
+  std::vector<std::string> axes;    // one per dimension: batch, token, head, ...
+  std::vector<std::string> labels;  // what to call them, where not that (Layout)
   Tensor y;          // what the device made, in contract.storage (f64: the float64 rule)
   Tensor reference;  // r; with `oracle` and a model it may be undefined
   Tensor delta;      // f32; undefined: zero

@@ -287,7 +287,7 @@ void settle(OutputVerdict& v, const CaseArrays& a, const ReferenceScales& scales
   if (!passed) {
     v.status = Status::fail;
     v.where = localise(error_energy(v, a, scales, outcomes), a.layout, v.gates);
-    v.reason = failure_text(v, a.y, expected);
+    v.reason = failure_text(v, a.y, expected, is_nameless(a.layout));
     v.mismatch = mismatch_text(a.y, scales, a.valid, v.gates);
     return;
   }
@@ -360,7 +360,7 @@ OutputVerdict judge(const OutputCase& c, bool known) {
                   [](const Gate& gate) { return gate.passed; });
   if (v.status == Status::fail && elsewhere) {
     v.where = localise_rows(*c.sample, a.layout, sample_rule(v, c, scales, rule), v.gates);
-    v.reason = failure_text(v, a.y, expected);
+    v.reason = failure_text(v, a.y, expected, is_nameless(a.layout));
   }
   if (v.status == Status::fail && rule == Rule::gates) v.reason += words_of_flushing(a, scales);
   return v;

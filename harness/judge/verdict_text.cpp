@@ -26,6 +26,13 @@ double term(const Gate& gate, std::string_view name) {
   return std::numeric_limits<double>::quiet_NaN();
 }
 
+// What a gate is called where a row may be something else than a token.
+std::string without_axes(const std::string& gate) {
+  if (gate == "token") return "row";
+  if (gate == "channel") return "column";
+  return gate == "token x head" ? "part of a row" : gate;
+}
+
 std::string at(const Gate& gate) { return gate.where.empty() ? "" : " at " + gate.where; }
 
 std::string class_text(const OutputVerdict& v, const Gate& gate, const std::vector<double>& y,
@@ -43,7 +50,7 @@ std::string class_text(const OutputVerdict& v, const Gate& gate, const std::vect
 }
 
 std::string gate_text(const OutputVerdict& v, const Gate& gate, const std::vector<double>& y,
-                      const std::vector<double>& expected) {
+                      const std::vector<double>& expected, bool nameless) {
   if (gate.name == "classes") return class_text(v, gate, y, expected);
   if (gate.name == "padding") {
     return text(v.classes.padded_wrong, " padded elements are not finite, the first", at(gate));
@@ -85,8 +92,9 @@ std::string gate_text(const OutputVerdict& v, const Gate& gate, const std::vecto
   if (gate.name == "float64 agreement") {
     return text("float64 error ", two_digits(gate.statistic), " times what is allowed", at(gate));
   }
-  const bool gain = gate.name == "gain" || gate.name == "sketch gain";
-  const std::string what = gain ? gate.name : gate.name + " error";
+  const std::string name = nameless ? without_axes(gate.name) : gate.name;
+  const bool gain = name == "gain" || name == "sketch gain";
+  const std::string what = gain ? name : name + " error";
   return text(what, ' ', two_digits(gate.statistic), ", allowed ", two_digits(gate.limit),
               " (reference ", two_digits(term(gate, "reference")), ')');
 }
@@ -94,8 +102,8 @@ std::string gate_text(const OutputVerdict& v, const Gate& gate, const std::vecto
 }  // namespace
 
 std::string failure_text(const OutputVerdict& verdict, const std::vector<double>& y,
-                         const std::vector<double>& expected) {
-  std::string out = gate_text(verdict, worst_gate(verdict), y, expected);
+                         const std::vector<double>& expected, bool nameless) {
+  std::string out = gate_text(verdict, worst_gate(verdict), y, expected, nameless);
   if (!verdict.where) return out;
   if (!verdict.where->worst.empty()) out += "; worst " + verdict.where->worst;
   return out + "; where: " + verdict.where->region;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "harness/recording/layout_parts.h"
 #include "kernels/error.h"
 #include "kernels/shared_loop.h"
 
@@ -17,8 +18,6 @@ int find_axis(const std::vector<std::string>& axes, std::string_view name) {
   const auto at = std::find(axes.begin(), axes.end(), name);
   return at == axes.end() ? -1 : static_cast<int>(at - axes.begin());
 }
-
-int64_t extent(const Layout& layout, int axis) { return axis < 0 ? 1 : layout.shape[axis]; }
 
 // Element offsets of the rows and columns in a tensor with the given stride per axis of the layout.
 struct Offsets {
@@ -102,59 +101,13 @@ Offsets offsets_in(const Tensor& t, const Layout& layout) {
   return offsets_of(layout, strides);
 }
 
-struct Range {
-  int64_t begin, end;
-};
-
-std::string axis_range(const Layout& layout, int axis, Range r) {
-  const std::string& name = layout.axes[static_cast<size_t>(axis)];
-  if (r.end - r.begin == 1) return text(name, ' ', r.begin);
-  return text(name, ' ', r.begin, "..", r.end - 1);
+std::vector<int64_t> multiples(int64_t count, int64_t step) {
+  std::vector<int64_t> out(static_cast<size_t>(count));
+  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<int64_t>(i) * step;
+  return out;
 }
 
-void append(std::string& words, const std::string& part) {
-  if (!words.empty()) words += ", ";
-  words += part;
-}
-
-// The i-th token, as a range of token indices.
-Range token_range(const Layout& layout, int64_t i) {
-  const int64_t token = layout.token_at(i);
-  return {token, token + 1};
-}
-
-std::string row_words(const Layout& layout, int64_t batch, Range tokens) {
-  std::string words;
-  if (layout.batch_axis >= 0 && extent(layout, layout.batch_axis) > 1) {
-    words = axis_range(layout, layout.batch_axis, {batch, batch + 1});
-  }
-  if (layout.token_axis >= 0) append(words, axis_range(layout, layout.token_axis, tokens));
-  return words;
-}
-
-// Columns [begin, end): one index per axis when they lie in one row of the last axis.
-std::string column_words(const Layout& layout, Range columns) {
-  if (layout.column_axes.empty()) return {};
-  const int last = layout.column_axes.back();
-  const int64_t width = extent(layout, last);
-  if (columns.begin / width != (columns.end - 1) / width) {
-    return text("columns ", columns.begin, "..", columns.end - 1);
-  }
-  std::string words =
-      axis_range(layout, last, {columns.begin % width, (columns.end - 1) % width + 1});
-  int64_t rest = columns.begin / width;
-  for (auto axis = layout.column_axes.rbegin() + 1; axis != layout.column_axes.rend(); ++axis) {
-    const int64_t count = extent(layout, *axis);
-    words = axis_range(layout, *axis, {rest % count, rest % count + 1}) + ", " + words;
-    rest /= count;
-  }
-  return words;
-}
-
-std::string joined(std::string left, const std::string& right) {
-  if (!right.empty()) append(left, right);
-  return left;
-}
+}  // namespace
 
 int head_axis(const Layout& layout) {
   for (const int axis : layout.column_axes) {
@@ -163,18 +116,6 @@ int head_axis(const Layout& layout) {
   }
   return -1;
 }
-
-std::vector<int64_t> multiples(int64_t count, int64_t step) {
-  std::vector<int64_t> out(static_cast<size_t>(count));
-  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<int64_t>(i) * step;
-  return out;
-}
-
-// The tile that each token of one batch entry lies in, counted without those that have none.
-struct TileRows {
-  std::vector<int64_t> of_token;
-  std::vector<Range> tokens;  // per tile: indices in the whole output
-};
 
 TileRows tile_rows(const Layout& layout) {
   TileRows out;
@@ -196,23 +137,6 @@ int64_t tile_columns(const Layout& layout) {
 int64_t tiles_across(const Layout& layout) {
   return (layout.columns + tile_columns(layout) - 1) / tile_columns(layout);
 }
-
-Partition tiles(const Layout& layout) {
-  const TileRows tiles = tile_rows(layout);
-  const auto down = static_cast<int64_t>(tiles.tokens.size());
-  const int64_t across = tiles_across(layout);
-  Partition out{"tile", multiples(layout.rows, 0), multiples(layout.columns, 0), 0};
-  for (int64_t row = 0; row < layout.rows; ++row) {
-    const int64_t tile = tiles.of_token[static_cast<size_t>(row % layout.tokens)];
-    out.row_part[static_cast<size_t>(row)] = (row / layout.tokens * down + tile) * across;
-  }
-  for (int64_t c = 0; c < layout.columns; ++c)
-    out.column_part[static_cast<size_t>(c)] = c / tile_columns(layout);
-  out.groups = layout.rows / std::max<int64_t>(layout.tokens, 1) * down * across;
-  return out;
-}
-
-}  // namespace
 
 Layout layout_of(const Shape& shape, const std::vector<std::string>& axes,
                  std::vector<int64_t> chosen) {
@@ -297,6 +221,25 @@ std::vector<uint8_t> to_mask(const Tensor& mask, const std::vector<std::string>&
   return out;
 }
 
+namespace {
+
+Partition tiles(const Layout& layout) {
+  const TileRows tiles = tile_rows(layout);
+  const auto down = static_cast<int64_t>(tiles.tokens.size());
+  const int64_t across = tiles_across(layout);
+  Partition out{"tile", multiples(layout.rows, 0), multiples(layout.columns, 0), 0};
+  for (int64_t row = 0; row < layout.rows; ++row) {
+    const int64_t tile = tiles.of_token[static_cast<size_t>(row % layout.tokens)];
+    out.row_part[static_cast<size_t>(row)] = (row / layout.tokens * down + tile) * across;
+  }
+  for (int64_t c = 0; c < layout.columns; ++c)
+    out.column_part[static_cast<size_t>(c)] = c / tile_columns(layout);
+  out.groups = layout.rows / std::max<int64_t>(layout.tokens, 1) * down * across;
+  return out;
+}
+
+}  // namespace
+
 std::vector<Partition> error_families(const Layout& layout) {
   std::vector<Partition> out;
   const bool rows = layout.token_axis >= 0;
@@ -323,35 +266,6 @@ Partition along_axis(const Layout& layout, int axis) {
   Offsets at = offsets_of(layout, strides);
   return {layout.axes[static_cast<size_t>(axis)], std::move(at.row), std::move(at.column),
           layout.shape[axis]};
-}
-
-std::string element_name(const Layout& layout, int64_t position) {
-  const int64_t row = position / layout.columns;
-  const int64_t column = position % layout.columns;
-  return joined(row_words(layout, row / layout.tokens, token_range(layout, row % layout.tokens)),
-                column_words(layout, {column, column + 1}));
-}
-
-std::string group_name(const Layout& layout, const Partition& family, int64_t group) {
-  if (family.name == "channel") return column_words(layout, {group, group + 1});
-  if (family.name == "token") {
-    return row_words(layout, group / layout.tokens, token_range(layout, group % layout.tokens));
-  }
-  if (family.name == "token x head") {
-    const int head = head_axis(layout);
-    const int64_t heads = extent(layout, head);
-    const int64_t row = group / heads;
-    return joined(row_words(layout, row / layout.tokens, token_range(layout, row % layout.tokens)),
-                  axis_range(layout, head, {group % heads, group % heads + 1}));
-  }
-  const int64_t across = tiles_across(layout);
-  const std::vector<Range> tokens = tile_rows(layout).tokens;
-  const auto down = static_cast<int64_t>(tokens.size());
-  const int64_t width = tile_columns(layout);
-  const int64_t column = group % across * width;
-  return joined(
-      row_words(layout, group / across / down, tokens[static_cast<size_t>(group / across % down)]),
-      column_words(layout, {column, std::min(column + width, layout.columns)}));
 }
 
 }  // namespace plumb::harness

@@ -68,6 +68,25 @@ TensorRef CheckpointReader::read_ref(JsonValue value) {
   return {std::move(key), std::move(axes)};
 }
 
+// One per axis, of letters, digits, "_" and "-": a text shows them as they are.
+std::vector<std::string> read_labels(JsonValue field, const Shape& shape) {
+  constexpr std::string_view kOthers = "_-";
+  std::vector<std::string> out;
+  for (const JsonValue item : field.items()) {
+    const std::string label(item.string());
+    const bool plain = std::all_of(label.begin(), label.end(), [&](char c) {
+      const bool letter = ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z');
+      return letter || ('0' <= c && c <= '9') || kOthers.find(c) != std::string_view::npos;
+    });
+    if (!plain) item.fail("is ", printable(label), ", expected letters, digits, _ and -");
+    out.push_back(label);
+  }
+  if (std::ssize(out) != shape.rank()) {
+    field.fail("has ", out.size(), " labels, the output has ", shape.rank(), " axes");
+  }
+  return out;
+}
+
 // The key of a distance from the reference, or nothing for null.
 std::optional<std::string> CheckpointReader::read_delta(JsonValue field, const TensorInfo& output) {
   if (field.is_null()) return std::nullopt;
@@ -158,12 +177,13 @@ ModelRef CheckpointReader::read_model(JsonValue field, const TensorInfo& output)
 OutputRef CheckpointReader::read_output(JsonValue value) {
   value.only({"tensor", "delta", "error", "axes", "valid", "chained_delta", "rows", "sketch",
               "model", "spread", "truncated", "unstable", "members", "undecidable",
-              "ill_conditioned", "legal", "left_out"});
+              "ill_conditioned", "legal", "left_out", "labels"});
   OutputRef output;
   const JsonValue tensor = value.at("tensor");
   const TensorInfo& info = resolve(tensor);
   output.tensor = tensor.string();
   output.axes = read_axes(value.at("axes"), output.tensor, info.shape);
+  if (const auto labels = value.find("labels")) output.labels = read_labels(*labels, info.shape);
   output.delta = read_delta(value.at("delta"), info);
   if (const auto chained = value.find("chained_delta")) {
     output.chained = ChainedRef{read_delta(*chained, info)};

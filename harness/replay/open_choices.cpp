@@ -128,7 +128,8 @@ void note_choices(const Recording& recording, const OutputRef& ref, const Output
   if (!ref.undecidable) return;
   const Tensor open = recording.read(*ref.undecidable);
   const Legal legal(recording, ref, open.numel());
-  const Layout layout = layout_of(open.shape(), output.axes);
+  Layout layout = layout_of(open.shape(), output.axes);
+  layout.labels = output.labels;
   const std::vector<int64_t> flat = flat_positions(layout);
   std::vector<std::string> places;
   std::set<size_t> rows;

@@ -33,6 +33,7 @@ OutputCase recorded_case(const Recording& recording, const Checkpoint& checkpoin
   OutputCase out;
   out.name = output;
   out.axes = ref.axes;
+  out.labels = ref.labels;
   out.reference = recording.read(ref.tensor);
   if (ref.delta) out.delta = recording.read(*ref.delta);
   if (ref.valid) {

@@ -22,7 +22,7 @@ MAKERS = {
 """Use a tensor's form alone, or lay a view over it, or read m's value."""
 
 IN_PLACE_VIEWS = {
-    "squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims", "as_strided", "detach", "set",
+    "squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims", "as_strided", "detach",
 }  # fmt: skip
 """With an underscore they change how a tensor lies over its storage, and nothing in it."""
 

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from ..arrays import Convert, as_array
-from ..format.host_copy import bytes_of
 from ..oracle.copies import Copies
 from ..taps.generic import numbers_of, tensors_of
 
@@ -226,7 +225,7 @@ def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
 
 
 def _own_bytes(t: torch.Tensor) -> torch.Tensor:
-    return bytes_of(t.detach().resolve_conj().resolve_neg())
+    return t.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
 
 def _elements(of_bytes: torch.Tensor, view: torch.Tensor) -> torch.Tensor:

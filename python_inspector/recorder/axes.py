@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -18,6 +19,7 @@ _KNOWN = {
     "heads": "head", "hidden": "channel", "features": "channel", "dim": "head_dim",
 }  # fmt: skip
 """Of letters and words for axes, in lower case, those that the judge has a rule for."""
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _PARTS = "part"
 """Of complex numbers: real, imaginary."""
 
@@ -73,4 +75,7 @@ def _words(axes: str | Sequence[str]) -> tuple[str, ...]:
     words = tuple(axes.replace(",", " ").split()) if isinstance(axes, str) else tuple(axes)
     if len(words) == 1 and isinstance(axes, str) and axes.isalpha() and axes.isupper():
         words = tuple(axes)  # "BTHD"
+    for word in words:
+        if not _NAME.fullmatch(word):
+            raise RecordError(f"[check] axes has {word!r}: a name is letters, digits, _ and -")
     return words

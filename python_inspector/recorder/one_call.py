@@ -288,6 +288,7 @@ class OneCallRecording:
             stored[name].members = member_refs(self._writer, reruns, name)
             if self._valid is not None:
                 stored[name].left_out = self._valid.left_out(named[0])
+            stored[name].labels = self._axes.labels[name]
             if (stored[name].unstable or 0) > RANDOM:
                 advice = "; it is in train mode: call .eval() first"
                 raise RecordError(

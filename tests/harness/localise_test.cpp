@@ -11,8 +11,10 @@ const std::vector<std::string> kAxes{"batch", "token", "head", "head_dim"};
 
 // Energy 1 where `inside(batch, token, head, head_dim)`, a millionth of it elsewhere.
 template <class Inside>
-std::string region(Inside inside, const std::vector<std::string>& axes = kAxes) {
-  const Layout layout = layout_of(kShape, axes);
+std::string region(Inside inside, const std::vector<std::string>& axes = kAxes,
+                   const std::vector<std::string>& labels = {}) {
+  Layout layout = layout_of(kShape, axes);
+  layout.labels = labels;
   std::vector<double> energy;
   for (int b = 0; b < 2; ++b) {
     for (int t = 0; t < 16; ++t) {
@@ -48,6 +50,28 @@ TEST_CASE("regions are named by axis", "[localise]") {
         "batch 1, token >= 5, head 3, head_dim 24..31 (last 8)");
   CHECK(region([](int, int t, int h, int) { return h == 3 && t == 0; },
                {"batch", "token", "head", "channel"}) == "token 0, head 3");
+}
+
+TEST_CASE("axes that nobody named are told by index and size", "[localise]") {
+  const std::vector<std::string> nobody(4);
+  const auto guessed = [&](auto inside) { return region(inside, kAxes, nobody); };
+  CHECK(guessed([](int, int, int h, int) { return h == 3; }) == "axis 2: 3 of 4");
+  CHECK(guessed([](int, int t, int, int) { return t >= 5; }) == "axis 1: 5..15 of 16 (last 11)");
+  CHECK(guessed([](int, int, int, int d) { return d % 2 == 1; }) == "odd indices of axis 3");
+  CHECK(guessed([](int, int, int, int d) { return d == 3 || d == 19; }) == "axis 3: 3, 19 of 32");
+  CHECK(region([](int, int t, int h, int) { return h == 3 && t >= 5; }, kAxes,
+               {"B", "T", "H", "D"}) == "T >= 5, H 3");
+  Layout layout = layout_of(kShape, {"batch", "head", "token", "head_dim"});
+  layout.labels = nobody;
+  const int64_t position = (1 * 4 + 3) * layout.columns + 11 * 32 + 5;
+  CHECK(element_name(layout, position) == "[1, 11, 3, 5] of [2, 16, 4, 32]");
+  for (const Partition& family : error_families(layout)) {
+    const std::string words = group_name(layout, family, family.groups - 1);
+    if (family.name == "token") CHECK(words == "[1, :, 3, :] of [2, 16, 4, 32]");
+    if (family.name == "token x head") CHECK(words == "[1, 15, 3, :] of [2, 16, 4, 32]");
+    if (family.name == "channel") CHECK(words == "[:, 15, :, 31] of [2, 16, 4, 32]");
+    if (family.name == "tile") CHECK(words == "[1, 15, :, 24..31] of [2, 16, 4, 32]");
+  }
 }
 
 TEST_CASE("a hole in a range does not hide the range", "[localise]") {

@@ -57,7 +57,7 @@ def test_a_wrong_function_is_told_where_and_by_how_much() -> None:
 
     verdict = wrong(kernel, linear, normal(2, 9, 48))
     assert "allowed" in verdict.reason
-    assert "token 3..4" in verdict.reason
+    assert "axis 1: 3..4 of 9" in verdict.reason
     assert "16" in verdict.reason
 
 

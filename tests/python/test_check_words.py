@@ -17,15 +17,45 @@ from python_inspector.errors import RecordError
 pytestmark = pytest.mark.usefixtures("harness")
 
 
-@pytest.mark.parametrize("axes", ["B T H D", "BTHD", ["B", "T", "H", "D"], {"out": "B T H D"}])
-def test_axes_are_what_the_user_calls_them(axes: Any) -> None:
+def off_at(*index: Any) -> Any:
     def kernel(x: torch.Tensor) -> torch.Tensor:
         out = x.tanh()
-        out[:, 11] *= 1.01
+        out[index] *= 1.01
         return out
 
-    reason = wrong(kernel, torch.tanh, normal(2, 12, 3, 16), axes=axes).reason
-    assert "where: token 11" in reason and "head" not in reason
+    return kernel
+
+
+def test_axes_that_nobody_named_are_told_by_index_and_size() -> None:
+    x = normal(2, 12, 3, 16)  # [B, T, H, D]
+    reason = wrong(off_at(slice(None), 11), torch.tanh, x).reason
+    assert "head" not in reason and "token 11" not in reason and "batch" not in reason
+    assert "axis 1: 11 of 12" in reason
+    assert "] of [2, 12, 3, 16]" in reason
+    rows = wrong(off_at(29), torch.tanh, normal(40, 3, 16)).reason  # varlen: [tokens, heads, D]
+    assert "axis 0: 29 of 40" in rows and "batch" not in rows
+    images = wrong(off_at(slice(None), 2), torch.tanh, normal(2, 5, 8, 8)).reason
+    assert "axis 1: 2 of 5" in images and "head" not in images
+    numbers = wrong(lambda i: i + (i == 5).long(), lambda i: i * 1, torch.arange(8).view(2, 4))
+    assert "the first at [1, 1] of [2, 4]" in numbers.reason
+
+
+@pytest.mark.parametrize("axes", ["B T H D", "BTHD", ["B", "T", "H", "D"], {"out": "B T H D"}])
+def test_named_axes_are_told_by_their_names(axes: Any) -> None:
+    x = normal(2, 12, 3, 16)
+    reason = wrong(off_at(slice(None), 11), torch.tanh, x, axes=axes).reason
+    assert "T >= 11" in reason or "T 11" in reason
+    assert "axis" not in reason
+
+
+def test_names_of_ones_own_are_taken() -> None:
+    images = normal(2, 5, 8, 8)
+    reason = wrong(off_at(slice(None), 2), torch.tanh, images, axes="N C H W").reason
+    assert "C 2" in reason
+    words = "batch tokens heads head_dim"
+    x = normal(2, 12, 3, 16)
+    reason = wrong(off_at(slice(None), slice(None), 1), torch.tanh, x, axes=words).reason
+    assert "heads 1" in reason
 
 
 def test_names_that_do_not_fit_are_refused() -> None:
@@ -34,6 +64,8 @@ def test_names_that_do_not_fit_are_refused() -> None:
         check(torch.tanh, like=torch.tanh, inputs=x, axes="B T")
     with pytest.raises(RecordError, match="axes has 2 names for out: B T; it has 3 dimensions"):
         check(torch.tanh, like=torch.tanh, inputs=x, axes={"out": "B T"})
+    with pytest.raises(RecordError, match="a name is letters, digits, _ and -"):
+        check(torch.tanh, like=torch.tanh, inputs=x, axes=["B", "T", "\x1b[31m"])
     with pytest.raises(RecordError, match="axes has 'y', which is no output; there are out"):
         check(torch.tanh, like=torch.tanh, inputs=x, axes={"y": "B T C"})
 

@@ -247,12 +247,12 @@ def test_undecidable_choices_may_fall_either_way(tmp_path: Path, harness: Path) 
     assert item["status"] == "pass"
     assert item["details"][0] == (  # no warning stands before it
         'output "out": 2 of 18 choices are open, in 1 of 6 rows: values lie within rounding; 2 of '
-        "them are not judged; token 2, channel 1; token 2, channel 2"
+        "them are not judged; [2, 1] of [6, 3]; [2, 2] of [6, 3]"
     )
     swapped[4, 0] += 1
     item = judged(harness, folder, out=swapped)
     assert item["status"] == "fail"
-    assert "1 of 16 elements differ from the exact result, the first at token 4" in item["reason"]
+    assert "1 of 16 elements differ from the exact result, the first at [4, 0]" in item["reason"]
 
 
 # What cannot be judged is no pass.
