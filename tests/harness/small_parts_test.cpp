@@ -18,23 +18,24 @@ using testing::Random;
 using testing::rounded;
 using testing::tensor_of;
 
-constexpr int64_t kRows = 16, kColumns = 256;
+constexpr int64_t kPartRows = 16, kPartColumns = 256;
 
 // A norm-like output in bf16 whose model is its reference; `change` edits y.
 template <class Change>
 OutputCase norm_like(Change change) {
-  const std::vector<double> o = Random(5).normals(kRows * kColumns);
+  const std::vector<double> o = Random(5).normals(kPartRows * kPartColumns);
   const std::vector<double> r = rounded(DType::bf16, o);
   std::vector<double> y = r;
   change(y);
-  OutputCase c = case_of(made(DType::bf16, {kRows, kColumns}), rounded(DType::bf16, y), r, o);
+  OutputCase c =
+      case_of(made(DType::bf16, {kPartRows, kPartColumns}), rounded(DType::bf16, y), r, o);
   c.model = c.reference;
   c.leaf = true;
   return c;
 }
 
 void high_channel(std::vector<double>& y, int64_t channel, double factor) {
-  for (size_t i = static_cast<size_t>(channel); i < y.size(); i += kColumns) y[i] *= factor;
+  for (size_t i = static_cast<size_t>(channel); i < y.size(); i += kPartColumns) y[i] *= factor;
 }
 
 OutputCase with_small_zeroed() {
@@ -84,9 +85,9 @@ TEST_CASE("a channel whose bits all differ is a crowd", "[small]") {
   SECTION("nor are tokens that are alike") {
     OutputCase c = norm_like([](std::vector<double>&) {});
     const auto repeat = [](const Tensor& t) {
-      for (int64_t row = 1; row < kRows; ++row) {
-        std::copy_n(t.data<char>(), kColumns * size_of(t.dtype()),
-                    t.data<char>() + row * kColumns * size_of(t.dtype()));
+      for (int64_t row = 1; row < kPartRows; ++row) {
+        std::copy_n(t.data<char>(), kPartColumns * size_of(t.dtype()),
+                    t.data<char>() + row * kPartColumns * size_of(t.dtype()));
       }
     };
     for (const Tensor& t : {c.reference, c.delta}) repeat(t);

@@ -101,13 +101,14 @@ class Draw:
         )
 
 
-def draw(seed: int, index: int) -> Draw:
-    """The panel's recording `index` under a seed: the same on any machine."""
+def draw(seed: int, index: int, *, trained: bool = False) -> Draw:
+    """The panel's recording `index` under a seed: the same on any machine. `trained`: half of them
+    have values as trained models have, or an untied head."""
     dice = random.Random(f"{seed}:{index}")
     family = FAMILIES[index % len(FAMILIES)]
     config, marks = _MODELS[family](dice)
-    others = random.Random(f"{seed}:{index}:values")  # the rest is as it was without them
-    if family in ("gemma2", "zamba2") and others.random() < 0.5:
+    untied, values = _as_trained(seed, index, family) if trained else (False, "")
+    if untied:
         config["tie_word_embeddings"] = False
         marks = [*marks, "untied"]
     eager = family == "gemma2" or dice.random() < 0.5
@@ -123,9 +124,16 @@ def draw(seed: int, index: int) -> Draw:
         chained=dice.random() < 0.6,
         emulator=dice.choice(("emu:32", "emu:64")),
         marks=tuple(marks),
-        values=others.choice(("", "", "", *KINDS)),
+        values=values,
         **_run(dice, _CACHES[family == "zamba2"]),
     )
+
+
+def _as_trained(seed: int, index: int, family: str) -> tuple[bool, str]:
+    """Whether the head is untied where that is unusual, and the kind of values."""
+    dice = random.Random(f"{seed}:{index}:values")
+    untied = family in ("gemma2", "zamba2") and dice.random() < 0.5
+    return untied, dice.choice(("", "", "", *KINDS))
 
 
 def _run(dice: random.Random, caches: tuple[str | None, ...]) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def prepare() -> None:
 
 def run_trial(panel: Panel, index: int) -> Trial:
     """Records the draw and verifies it; the recording stays where something failed."""
-    drawn = draw(panel.seed, index)
+    drawn = draw(panel.seed, index, trained=True)
     folder = panel.folder / f"{panel.seed}" / f"{index}"
     trial = Trial(index, drawn.about(), drawn.dtype)
     shutil.rmtree(folder, ignore_errors=True)

@@ -36,10 +36,10 @@ def contract_of(case: Case) -> tuple[Reruns, dict[str, Gates]]:
         assert not warnings
         named = {f"{i}": by_dimensions(t) for i, t in enumerate(tree_leaves(case.args))}
         block = Block("module", named, outputs)
-        for name, mask in reruns.undecided.items():
+        for name, open_ in reruns.undecided.items():
             assert reruns.oracle is not None
             if reruns.oracle[name][0].is_floating_point():
-                block.valid[name] = (~mask, reruns.oracle[name][1])
+                block.valid[name] = (~open_.mask, reruns.oracle[name][1])
         judgement = judgement_of(block, again, reruns, Options(bugs=True), seed, bugs=False)
     assert judgement is not None
     return reruns, judgement.gates
@@ -55,9 +55,9 @@ def margin(reruns: Reruns, gates: dict[str, Gates], result: object) -> float:
         if name in gates:
             largest = max(largest, gates[name].margin(y))
         else:
-            decided = ~reruns.undecided.get(name, torch.zeros_like(r, dtype=torch.bool))
-            if not torch.equal(y[decided], r[decided]):
-                largest = CERTAIN
+            open_ = reruns.undecided.get(name)
+            right = torch.equal(y, r) if open_ is None else open_.allows(y, r)
+            largest = largest if right else CERTAIN
     return largest
 
 
