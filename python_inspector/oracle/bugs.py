@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ..format.axes import broadcast_shape
 from .arithmetic import terms
 from .attention_model import is_attention
+from .bounds import INDEX_AT, is_whole
 from .products import ANYWHERE, cut_to_tf32, in_tf32, rounded_to_tf32
 from .sites import ACTIVATIONS, Seen, Site, floats
 
@@ -352,8 +353,6 @@ def _activation_of_other(seen: Seen) -> Any:
 
 
 _BORDERS = {"le": operator.lt, "lt": operator.le, "ge": operator.gt, "gt": operator.ge}
-_INDEX_AT = {"gather": 2, "index_select": 2, "embedding": 1, "take": 1, "index_add": 2,
-             "scatter": 2, "scatter_add": 2, "index_copy": 2}  # fmt: skip
 
 
 def _indices(seen: Seen) -> Found:
@@ -383,9 +382,9 @@ def _indices(seen: Seen) -> Found:
             f"{seen.site} without its border (<= for <)",
             lambda s: _BORDERS[op](s.args[0], s.args[1]),
         )
-    elif op in ("index", "index_put") and any(_whole(t) for t in args[1]):
+    elif op in ("index", "index_put") and any(is_whole(t) for t in args[1]):
         yield "", f"{seen.site} index off by one", _next_of_index
-    elif op in _INDEX_AT and _whole(args[_INDEX_AT[op]]) and args[0].ndim:
+    elif op in INDEX_AT and is_whole(args[INDEX_AT[op]]) and args[0].ndim:
         yield "", f"{seen.site} index off by one", _next_of_other
 
 
@@ -405,18 +404,14 @@ def _other_start(seen: Seen) -> tuple[int, int] | None:
     return (start - 1, end - 1) if start > 0 else None
 
 
-def _whole(t: Any) -> bool:
-    return isinstance(t, torch.Tensor) and t.dtype in (torch.int64, torch.int32)
-
-
 def _next_of_index(seen: Seen) -> Any:
-    at = next(i for i, t in enumerate(seen.args[1]) if _whole(t))
+    at = next(i for i, t in enumerate(seen.args[1]) if is_whole(t))
     moved = [(t + 1) % seen.args[0].shape[i] if i == at else t for i, t in enumerate(seen.args[1])]
     return seen.run([seen.args[0], moved, *seen.args[2:]])
 
 
 def _next_of_other(seen: Seen) -> Any:
-    at = _INDEX_AT[seen.site.op]
+    at = INDEX_AT[seen.site.op]
     axis = seen.args[1] if isinstance(seen.args[1], int) else 0
     size = seen.args[0].shape[axis] if seen.site.op != "take" else seen.args[0].numel()
     return seen.run(instead(seen, at, (seen.args[at] + 1) % size))

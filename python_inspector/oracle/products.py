@@ -77,6 +77,16 @@ def cut_off(exact: torch.Tensor) -> Noise:
     return Noise(exact.new_full((1,) * exact.ndim, CUT_OFF), exact)
 
 
-def nearer(r: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether r is nearer to `one`."""
-    return bool((r.double() - one.double()).norm() < (r.double() - other.double()).norm())
+def ways(kinds: frozenset[str]) -> list[frozenset[str]]:
+    """What a run may have done where these switches are on: none in TF32, those, or, since cuDNN
+    makes the products of recurrent layers, all."""
+    every = [frozenset[str](), kinds, ANYWHERE if "cudnn" in kinds else kinds]
+    return list(dict.fromkeys(every))
+
+
+def distance(r: torch.Tensor, model: torch.Tensor) -> float:
+    """Between what a run gave and what a model of it gives; 0 of what is no float32."""
+    if r.dtype != torch.float32 or r.shape != model.shape:
+        return 0.0
+    off = (r.double() - model.double()).nan_to_num(0.0, 0.0, 0.0)
+    return float(off.norm() / r.double().nan_to_num(0.0, 0.0, 0.0).norm().clamp_min(1e-300))

@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ..compatibility import decomposed
 from .arithmetic import name_of
+from .bounds import require_inside
 from .dispatch import DispatchMode
 from .replay import Rerun, Runner
 
@@ -71,6 +72,7 @@ class Seen:
     ) -> Any:
         """The operation on these operands instead of its own."""
         given = self.args if args is None else args
+        require_inside(self.site.op, given)
         return self.func(*given, **(self.kwargs if kwargs is None else kwargs))
 
     def argument(self, i: int) -> str:

@@ -40,7 +40,7 @@ def run_in_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU where torch allows it."""
     monkeypatch.setattr(products, "may_be_tf32", lambda t: True)
     monkeypatch.setattr(products, "allowed", lambda: frozenset({"matmul"}))
-    monkeypatch.setattr(products, "nearer", lambda r, one, other: True)
+    monkeypatch.setattr(products, "ways", lambda kinds: [kinds])
 
 
 @pytest.mark.usefixtures("run_in_tf32")
@@ -56,3 +56,15 @@ def test_where_the_run_has_tf32_bf16_is_wrong_all_the_same() -> None:
         return (a.bfloat16().float() @ b.bfloat16().float()).float()
 
     wrong(narrow, torch.matmul, (normal(24, 64), normal(64, 40, seed=6)))
+
+
+def test_what_a_run_had_is_nearest_to_it() -> None:
+    a, b = normal(24, 64), normal(64, 40, seed=6)
+    exact, cut = a.double() @ b.double(), in_tf32(a, b)
+    assert products.distance(a @ b, exact.float()) < products.distance(a @ b, cut)
+    assert products.distance(cut, cut) == 0 < products.distance(cut, exact.float())
+    assert products.distance(a.bfloat16(), a.bfloat16() + 1) == 0
+    assert products.ways(frozenset({"cudnn"})) == [
+        frozenset(), {"cudnn"}, products.ANYWHERE
+    ]  # fmt: skip
+    assert products.ways(frozenset({"matmul"})) == [frozenset(), {"matmul"}]

@@ -1,0 +1,46 @@
+"""Bounds of indices, asked before a changed operation runs on an accelerator.
+
+There an index beyond its axis is no error of one call: it ends the process's use of the device. A
+planted bug may lead any index astray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ..format.host_copy import is_host
+
+INDEX_AT = {"gather": 2, "index_select": 2, "embedding": 1, "take": 1, "index_add": 2,
+            "scatter": 2, "scatter_add": 2, "scatter_reduce": 2, "index_copy": 2,
+            "index_fill": 2}  # fmt: skip
+"""Which argument of an operation holds indices of its first, or of embedding's table."""
+
+
+def is_whole(t: Any) -> bool:
+    """Whether these are indices."""
+    return isinstance(t, torch.Tensor) and t.dtype in (torch.int64, torch.int32)
+
+
+def require_inside(op: str, args: Sequence[Any]) -> None:
+    """IndexError where an index on an accelerator is beyond its axis; elsewhere torch says so."""
+    for index, size in _indices(op, args):
+        if is_host(index.device) or not index.numel():
+            continue
+        least, most = (int(v) for v in index.aminmax())
+        if most >= size or least < -size:
+            raise IndexError(f"[bounds] {op}: index {most if most >= size else least} of {size}")
+
+
+def _indices(op: str, args: Sequence[Any]) -> Iterator[tuple[torch.Tensor, int]]:
+    """Indices and the size of the axis that they are of."""
+    if op in ("index", "index_put", "_unsafe_index") and isinstance(args[1], (list, tuple)):
+        for axis, index in enumerate(args[1]):
+            if is_whole(index):
+                yield index, args[0].shape[axis]
+    elif (at := INDEX_AT.get(op)) is not None and len(args) > at and is_whole(args[at]):
+        axis = args[1] if isinstance(args[1], int) and args[0].ndim else 0
+        whole = op == "take" or not args[0].ndim
+        yield args[at], args[0].numel() if whole else args[0].shape[axis]

@@ -1,0 +1,45 @@
+"""Indices that a planted bug led astray are refused where they would end the device's use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from python_inspector.oracle import bounds
+
+TABLE = torch.zeros(4, 6)
+
+
+@pytest.fixture(autouse=True)
+def _accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "is_host", lambda device: False)
+
+
+@pytest.mark.parametrize(
+    ("op", "args", "size"),
+    [
+        ("gather", (TABLE, 1), 6),
+        ("scatter_add", (TABLE, 0), 4),
+        ("index_select", (TABLE, -1), 6),
+        ("take", (TABLE,), 24),
+        ("embedding", (TABLE,), 4),
+    ],
+)
+def test_an_index_beyond_its_axis_is_refused(op: str, args: Any, size: int) -> None:
+    bounds.require_inside(op, (*args, torch.tensor([0, size - 1])))
+    bounds.require_inside(op, (*args, torch.tensor([], dtype=torch.int64)))
+    with pytest.raises(IndexError, match=f"{op}: index {size} of {size}"):
+        bounds.require_inside(op, (*args, torch.tensor([0, size])))
+    with pytest.raises(IndexError, match=f"index {-size - 1} of {size}"):
+        bounds.require_inside(op, (*args, torch.tensor([-size - 1])))
+
+
+def test_each_index_has_its_axis() -> None:
+    inside, beyond = torch.tensor([3, -6]), torch.tensor([0, 6])
+    bounds.require_inside("index", (TABLE, [None, inside]))
+    with pytest.raises(IndexError, match="index 6 of 6"):
+        bounds.require_inside("index_put", (TABLE, [None, beyond]))
+    bounds.require_inside("index", (TABLE, [torch.ones(4, dtype=torch.bool)]))
+    bounds.require_inside("mm", (TABLE, beyond))
