@@ -7,7 +7,7 @@
 namespace plumb::harness {
 namespace {
 
-ChainRow row(const std::string& path, int64_t step, double reference) {
+ChainRow row_at_step(const std::string& path, int64_t step, double reference) {
   ChainRow out;
   out.checkpoint = text(path, '#', step);
   out.block = path == "lm_head" ? "lm_head" : "decoder_layer";
@@ -28,8 +28,9 @@ CheckpointResult settled(const std::vector<ChainRow>& rows) {
 }
 
 TEST_CASE("saturated rows are set aside and named, the rest is judged") {
-  const std::vector<ChainRow> rows = {row("layers.0", 0, 0.01), row("lm_head", 0, 0.02),
-                                      row("layers.0", 1, 0.03), row("lm_head", 1, 0.4)};
+  const std::vector<ChainRow> rows = {
+      row_at_step("layers.0", 0, 0.01), row_at_step("lm_head", 0, 0.02),
+      row_at_step("layers.0", 1, 0.03), row_at_step("lm_head", 1, 0.4)};
   CheckpointResult result = settled(rows);
   CHECK(result.status == Status::pass);
   REQUIRE(result.details.size() == 1);
@@ -42,8 +43,9 @@ TEST_CASE("saturated rows are set aside and named, the rest is judged") {
 }
 
 TEST_CASE("a layer that no step can judge makes its chain blind") {
-  const CheckpointResult result = settled({row("layers.0", 0, 0.01), row("layers.1", 0, 0.2),
-                                           row("layers.0", 1, 0.03), row("layers.1", 1, 0.4)});
+  const CheckpointResult result =
+      settled({row_at_step("layers.0", 0, 0.01), row_at_step("layers.1", 0, 0.2),
+               row_at_step("layers.0", 1, 0.03), row_at_step("layers.1", 1, 0.4)});
   CHECK(result.status == Status::blind);
   CHECK(result.reason ==
         "layers.1#0 is saturated: the reference's own error is 0.2, above 0.1; it is judged in no "
@@ -51,11 +53,11 @@ TEST_CASE("a layer that no step can judge makes its chain blind") {
 }
 
 TEST_CASE("logits that simulations call ill conditioned are judged by their distributions") {
-  ChainRow logits = row("lm_head", 0, 0.03);
+  ChainRow logits = row_at_step("lm_head", 0, 0.03);
   logits.saturated = true;
   logits.simulated = 0.2;
-  CHECK(settled({row("layers.0", 0, 0.01), logits}).status == Status::pass);
-  ChainRow layer = row("layers.0", 0, 0.03);
+  CHECK(settled({row_at_step("layers.0", 0, 0.01), logits}).status == Status::pass);
+  ChainRow layer = row_at_step("layers.0", 0, 0.03);
   layer.saturated = true;
   layer.simulated = 0.2;
   const CheckpointResult result = settled({layer, logits});
