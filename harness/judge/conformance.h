@@ -35,7 +35,7 @@ struct ConformanceRule {
   bool leaf = false;    // no rounded value feeds a sum
   double others = 0;    // how far roundings at other points move an element
   DType storage = DType::bf16;
-  Bottleneck bottleneck;
+  Bottleneck bottleneck{};
 };
 
 ConformanceRule conformance_rule(const OutputCase& output, const Floors& floors, int64_t columns);

@@ -22,8 +22,8 @@ Float64Agreement float64_agreement(const std::vector<double>& y, const std::vect
   Float64Agreement out;
   for (size_t i = 0; i < y.size(); ++i) {
     if (!compared[i]) continue;
-    const double rounding =
-        delta.empty() ? 0 : std::max(kLimits.float64_delta * std::fabs(delta[i]), kSmallest / 2);
+    const double of_delta = delta.empty() ? 0 : kLimits.float64_delta * std::fabs(delta[i]);
+    const double rounding = std::max(of_delta, kSmallest / 2);  // none is stored that is all zero
     const double share =
         quotient(std::fabs(y[i] - o[i]), kLimits.float64_relative * max_abs + rounding);
     if (!exceeds(share, out.share)) continue;

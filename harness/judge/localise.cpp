@@ -129,6 +129,7 @@ std::optional<Selection> as_period(const Axis& axis, const std::vector<double>& 
     if (n < 2 * period) break;
     const std::vector<size_t> residues = fewest(modulo(energy, period), share);
     if (4 * residues.size() > period || in.size() < 2 * residues.size()) continue;
+    if (2 * in.size() <= residues.size() * (n / period)) continue;  // most of them are right
     const bool one = residues.size() == 1;
     return select(text(axis.name, " mod ", period, one ? " = " : " in ",
                        listed(residues, [](size_t i) { return i; })),

@@ -1,9 +1,12 @@
 // What a norm's eps, and numbers below the normal ones, come to in a checkpoint's dtype.
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "blocks/catalog.h"
 #include "harness/judge/conformance.h"
+#include "harness/judge/limits.h"
 #include "harness/replay/feature_finder.h"
 
 namespace plumb::harness {
@@ -65,8 +68,23 @@ void FeatureFinder::eps(const NormRows& rows) {
                       : eps / (2 * smallest) > unit_roundoff(storage));
 }
 
-// Kernels that flush numbers below the normal ones get them wrong by less than any error gate sees:
-// only bits tell.
+namespace {
+
+// Whether zero is further from a number of that size than the gate `ulp` allows (harness/gates.md).
+bool is_far(double size, std::vector<double> sizes, double least, int64_t terms) {
+  if (sizes.empty()) return false;
+  const auto middle = sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2);
+  std::nth_element(sizes.begin(), middle, sizes.end());
+  const double u = unit_roundoff(DType::f32);
+  const double sums = std::sqrt(static_cast<double>(std::max<int64_t>(terms, 1)));
+  const double noise = (kLimits.conformance_noise + sums) * u * *middle;
+  return size - noise > 2 * kLimits.furthest_bit * 2 * unit_roundoff(DType::f16) * least;
+}
+
+}  // namespace
+
+// Numbers below the normal ones are too small for any error gate: how many bits differ tells of
+// kernels that flush them, and, where no rounded value is summed, how far one is off.
 void FeatureFinder::denormals() {
   const blocks::BlockEntry* block = blocks::find_block(checkpoint_.block);
   if (!block || dtype_ != DType::f16) return;  // of f32 and bf16: too small for any recording
@@ -81,7 +99,15 @@ void FeatureFinder::denormals() {
     const Tensor y = recording_.read(ref.tensor);
     const double least = std::ldexp(1, info(DType::f16).min_exponent);
     int64_t count = 0;
-    for (int64_t i = 0; i < y.numel(); ++i) count += at(y, i) != 0 && std::fabs(at(y, i)) < least;
+    double largest = 0;
+    std::vector<double> sizes;
+    for (int64_t i = 0; i < y.numel(); ++i) {
+      const double size = std::fabs(at(y, i));
+      if (std::isfinite(size)) sizes.push_back(size);
+      if (size == 0 || !(size < least)) continue;
+      ++count;
+      largest = std::max(largest, size);
+    }
     all += count;
     const bool cascade = block->bits == blocks::BitRule::cascade;
     const bool by_bits =
@@ -92,7 +118,8 @@ void FeatureFinder::denormals() {
             ? 0
             : allowed_flips(DType::f16, y.numel(), terms, cascade ? terms : 0, alike);
     const bool judged = by_bits || block->bits == blocks::BitRule::exact;
-    visible = visible || (judged && static_cast<double>(count) > allowed);
+    const bool far = judged && !cascade && is_far(largest, std::move(sizes), least, terms);
+    visible = visible || far || (judged && static_cast<double>(count) > allowed);
   }
   if (all > 0) seen("denormals", visible);
 }

@@ -26,7 +26,7 @@ def near(tensors: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
     if not given or size > SMALL or any(is_host(t.device) for t in given):
         return list(tensors)
     ordered = sorted(given, key=lambda t: -t.element_size())  # each is aligned to its item size
-    packed = torch.cat([_bytes_of(t) for t in ordered]).cpu()
+    packed = torch.cat([bytes_of(t) for t in ordered]).cpu()
     found: dict[int, torch.Tensor] = {}
     begin = 0
     for t in ordered:
@@ -36,9 +36,11 @@ def near(tensors: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
     return [None if t is None else found[id(t)] for t in tensors]
 
 
-def _bytes_of(t: torch.Tensor) -> torch.Tensor:
-    """reshape() alone keeps the stride of a tensor whose elements lie along one axis."""
-    return t.detach().reshape(-1).contiguous().view(torch.uint8)
+def bytes_of(t: torch.Tensor) -> torch.Tensor:
+    """The tensor's elements as bytes, one behind the other. reshape() alone keeps the stride of a
+    tensor whose elements lie along one axis, and one element is contiguous with any."""
+    flat = t.detach().reshape(-1).contiguous()
+    return (flat.as_strided((1,), (1,)) if flat.numel() == 1 else flat).view(torch.uint8)
 
 
 def is_host(device: torch.device) -> bool:

@@ -62,10 +62,11 @@ def output_of(value: Any) -> Output:
     torch = sys.modules.get("torch")  # without torch there are no tensors
     if torch is None or not isinstance(value, torch.Tensor):
         return _of_other_array(value)
+    from .host_copy import bytes_of
+
     value = _tensor_in_format(value.detach())
-    flat = value.cpu().contiguous().reshape(-1)
     dtype = _written(str(value.dtype).removeprefix("torch."))
-    return Output(dtype, tuple(value.shape), flat.view(torch.uint8).numpy().tobytes())
+    return Output(dtype, tuple(value.shape), bytes_of(value.cpu()).numpy().tobytes())
 
 
 def _array_in_format(array: Any) -> Any:

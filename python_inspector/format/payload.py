@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..errors import FormatError
-from .host_copy import values_on_host
+from .host_copy import bytes_of, values_on_host
 from .recording import dtype_name
 from .safetensors_file import read_header
 
@@ -86,10 +86,7 @@ def tensor_bytes(t: torch.Tensor) -> memoryview:
     """The tensor's elements as bytes in logical order."""
     known = values_on_host(t)
     here = t.detach().to("cpu") if known is None else known
-    flat = here.contiguous().reshape(-1)
-    if flat.numel() == 1:  # contiguous with any stride
-        flat = flat.as_strided((1,), (1,))
-    return flat.view(torch.uint8).numpy().data
+    return bytes_of(here).numpy().data
 
 
 def write_all(file: int, data: memoryview, offset: int | None = None) -> None:

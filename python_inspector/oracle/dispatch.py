@@ -67,13 +67,20 @@ def plain_arithmetic() -> Iterator[None]:
 def without_fused_layers() -> Iterator[None]:
     """Whole encoder layers and LSTMs are computed operation by operation: of one that is fused
     nothing is seen, and it has no float64 kernel."""
-    fused = torch.backends.mha.get_fastpath_enabled()
+    fused, own = torch.backends.mha.get_fastpath_enabled(), torch._C
+    libraries = [
+        (own._get_mkldnn_enabled(), own._set_mkldnn_enabled),
+        (own._get_cudnn_enabled(), own._set_cudnn_enabled),
+    ]  # not their flags(), which set what else a library may do
     torch.backends.mha.set_fastpath_enabled(False)
+    for _, enable in libraries:
+        enable(False)
     try:
-        with torch.backends.mkldnn.flags(enabled=False):
-            yield
+        yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
+        for before, enable in libraries:
+            enable(before)
 
 
 class DispatchMode(TorchDispatchMode):

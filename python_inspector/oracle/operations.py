@@ -22,7 +22,7 @@ MAKERS = {
 """Use a tensor's form alone, or lay a view over it, or read m's value."""
 
 IN_PLACE_VIEWS = {
-    "squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims", "as_strided", "detach",
+    "squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims", "as_strided", "detach", "set",
 }  # fmt: skip
 """With an underscore they change how a tensor lies over its storage, and nothing in it."""
 
@@ -48,5 +48,7 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
 
 def narrows(source: Any, result: torch.Tensor) -> bool:
     """Whether storing `source` as `result` rounds."""
-    floats = isinstance(source, torch.Tensor) and source.is_floating_point()
-    return floats and result.is_floating_point() and source.itemsize > result.itemsize
+    if not (isinstance(source, torch.Tensor) and source.is_floating_point()):
+        return False
+    other = source.itemsize == result.itemsize and source.dtype != result.dtype  # f16 to bf16
+    return result.is_floating_point() and (source.itemsize > result.itemsize or other)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ..arrays import Convert, as_array
+from ..format.host_copy import bytes_of
 from ..oracle.copies import Copies
 from ..taps.generic import numbers_of, tensors_of
 
@@ -225,7 +226,7 @@ def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
 
 
 def _own_bytes(t: torch.Tensor) -> torch.Tensor:
-    return t.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+    return bytes_of(t.detach().resolve_conj().resolve_neg())
 
 
 def _elements(of_bytes: torch.Tensor, view: torch.Tensor) -> torch.Tensor:

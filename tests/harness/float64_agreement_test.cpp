@@ -15,6 +15,7 @@ TEST_CASE("float64 agreement: delta is rounded to float32, where that has denorm
   };
   CHECK(share(1.25e-39) < 1);  // the recorded o, whose delta was rounded to zero
   CHECK(share(1.25e-39 + 1.5e-45) > 1);
+  CHECK(float64_agreement({o}, {1.25e-39}, {}, {1}, 1.25e-39).share < 1);  // nor kept at all
   CHECK(float64_agreement({1.0 + 2e-12}, {1.0}, {}, {1}, 1.0).share > 1);
 }
 

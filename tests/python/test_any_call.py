@@ -336,3 +336,17 @@ def test_complex_rotary(tmp_path: Path, dtype: torch.dtype) -> None:
     spread = checkpoint["outputs"]["out.0"]["spread"]
     assert 0 < spread["tensor"][0] < (1e-6 if dtype == torch.float32 else 1e-2)
     assert recording.raw(checkpoint["outputs"]["out.1"]["tensor"]).shape == (5, 4, 2)
+
+
+@pytest.mark.parametrize(
+    "dtypes", [(torch.float16, torch.bfloat16), (torch.bfloat16, torch.float16)]
+)
+def test_a_cast_between_16_bit_formats_rounds(tmp_path: Path, dtypes: tuple[Any, Any]) -> None:
+    class Cast(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.to(dtypes[1])
+
+    recording = recorded_call(Cast(), tmp_path / "r", randn(5, 8, dtype=dtypes[0]))
+    (checkpoint,) = recording.checkpoints
+    operations = recording.json["traces"][checkpoint["trace"]]["operations"]
+    assert [entry["op"] for entry in operations] == ["_to_copy"]

@@ -270,3 +270,11 @@ def test_one_element_with_a_stride() -> None:
     x = normal(1, 1)
     check(lambda x: x * 2, like=lambda x: torch.view_as_complex(
         torch.stack([x * 2, x], -1)).real, inputs=x)  # fmt: skip
+
+
+def test_a_kernel_that_returns_one_strided_element() -> None:
+    def like(x: torch.Tensor) -> torch.Tensor:
+        return torch.fft.ifft2(torch.fft.fft2(x)).real
+
+    assert like(normal(1, 1)).stride(-1) == 2
+    check(like, like=like, inputs=normal(1, 1))
