@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #endif
 
+#include <algorithm>
 #include <cstdlib>
 #include <new>
 
@@ -87,10 +88,10 @@ Tensor::Tensor(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape
       shape_(shape),
       strides_(shape),
       byte_offset_(byte_offset) {
-  int64_t stride = 1;
+  uint64_t stride = 1;  // beyond int64 of a shape that is refused below, or has no elements
   for (int i = shape.rank() - 1; i >= 0; --i) {
-    strides_.set(i, stride);
-    stride *= shape[i] > 0 ? shape[i] : 1;
+    strides_.set(i, static_cast<int64_t>(stride));
+    stride *= static_cast<uint64_t>(std::max<int64_t>(shape[i], 1));
   }
   int64_t needed = 0;
   require(!__builtin_mul_overflow(shape.numel(), size_of(dtype), &needed) && byte_offset >= 0 &&

@@ -19,6 +19,10 @@ from python_inspector.verification import find_harness
 # Processes that tests start use this checkout, whatever is installed and wherever they run.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
 
+# Before anything imports Triton: its own functions are made for the interpreter then, or never.
+if "PLUMB_TEST_DEVICE" not in os.environ:
+    os.environ["TRITON_INTERPRET"] = "1"
+
 
 @pytest.fixture(scope="session")
 def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:

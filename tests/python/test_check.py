@@ -254,6 +254,7 @@ def test_what_returns_no_tensor_is_refused() -> None:
         check(torch.tanh, like=lambda x: 1.0, inputs=normal(2, 2))
 
 
+@pytest.mark.host
 def test_without_torch_one_line_says_what_to_install() -> None:
     code = (
         "import importlib.util, sys\n"

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("harness")
 
 
+@pytest.mark.host
 def test_the_example_passes() -> None:
     example = ROOT / "tests" / "examples" / "judge_module.py"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", example]

@@ -322,7 +322,7 @@ def test_a_row_that_is_not_stored_is_judged_by_its_sketch(harness: Path) -> None
     (verdict,) = python_inspector.verify(one_row_wrong, fixture, checkpoint, harness=harness)
     assert verdict.status == "fail"
     failed = [gate["name"] for gate in verdict.figures["outputs"][0]["gates"] if not gate["passed"]]
-    assert failed == ["sketch"]
+    assert failed == ["sketch", "sketch gain"]
     assert verdict.reason.endswith("where: token 20")
 
 

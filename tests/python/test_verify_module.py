@@ -266,4 +266,4 @@ def test_inspector_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     said = capsys.readouterr().out
     assert "model.layers.0.mlp" in said and "weights: theirs" in said
     assert main(["map", f"{script}:lod", "llama-a1/decode-f32"]) == 2
-    assert "has no function lod" in capsys.readouterr().err
+    assert "has no lod" in capsys.readouterr().err

@@ -1,9 +1,9 @@
 # ruff: noqa: N803, SIM108 -- constants have capitals and branches are statements in Triton
 """Kernels in Triton as its tutorials write them, right or with one fault that public reports name.
 
-On a GPU they run there; elsewhere in Triton's interpreter, which has to be asked for before Triton
-is imported. Each launcher takes torch tensors on one device, returns a new one, and has a fault
-where `wrong` names one of those in CASES.
+They run on the GPU that PLUMB_TEST_DEVICE names, elsewhere in Triton's interpreter, which
+conftest.py asks for. Each launcher takes torch tensors on one device, returns a new one, and has a
+fault where `wrong` names one of those in CASES.
 """
 
 from __future__ import annotations
@@ -15,13 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import triton
+import triton.language as tl
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-if DEVICE == "cpu":
-    os.environ["TRITON_INTERPRET"] = "1"
-
-import triton  # noqa: E402
-import triton.language as tl  # noqa: E402
+DEVICE = os.environ.get("PLUMB_TEST_DEVICE", "cpu")
 
 
 @triton.jit
