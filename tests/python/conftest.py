@@ -17,7 +17,7 @@ from python_inspector.errors import HarnessError
 from python_inspector.verification import find_harness
 
 # Processes that tests start use this checkout, whatever is installed and wherever they run.
-os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 # Before anything imports Triton: its own functions are made for the interpreter then, or never.
 if "PLUMB_TEST_DEVICE" not in os.environ:
