@@ -28,6 +28,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delitem(sys.modules, "transformers", raising=False)
     thresholds = gc.get_threshold()
     gc.unfreeze()
+    gc.collect()  # what other tests left may hold the last reference to what is frozen here
     yield
     gc.unfreeze()
     gc.enable()
