@@ -51,10 +51,8 @@ const std::vector<FaultCase>& fault_cases() {
        device_read_over<false>, device_read_over<true>},
       {"write of device memory over by one", "write out of bounds", "a write outside device memory",
        true, device_write_over<false>, device_write_over<true>},
-#ifndef __SANITIZE_ADDRESS__  // such builds have no device emu-check
       {"read of a view over by one", "read out of bounds", nullptr, true, view_read_over<false>,
        view_read_over<true>},
-#endif
       {"device memory used after it was freed", "that was freed", nullptr, true,
        use_after_free<false>, use_after_free<true>},
       {"shared memory read before it is written", "never written", nullptr, true,
