@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from checked import normal, wrong
 
-from python_inspector import check
+from python_inspector import check, record
+from python_inspector.models.inputs import run_model
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.panel.draw import draw
 
 Function = Callable[..., torch.Tensor]
 
@@ -113,3 +121,32 @@ def test_a_kernel_that_flushes_denormals_is_told_so() -> None:
     assert verdict.status == "fail"
     assert "it flushes denormals to zero: y is 0 in all " in verdict.reason
     assert "flushes" not in wrong(lambda x: 1.01 * softmax(x), softmax, scores(-140.0)).reason
+
+
+@pytest.mark.host
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_stated_error_is_held_to_all_rows_though_some_are_set_aside(
+    harness: Path, tmp_path: Path
+) -> None:
+    drawn = draw(20261127, 11, trained=True)  # queries so large that softmax is a choice
+    folder, results = tmp_path / "r", tmp_path / "results.jsonl"
+    model = drawn.model()
+    with record(model, folder, seed=drawn.weight_seed):
+        run_model(model, drawn.plan())
+    command = [harness, "--fixture", folder, "--device", "cpu", "--repeat", "1", "--json", results]
+    assert subprocess.run(command, capture_output=True).returncode in (0, 8)
+    lines = [json.loads(line) for line in results.read_text().splitlines()]
+    set_aside = [
+        (line["checkpoint"], output["name"])
+        for line in lines
+        for output in line.get("outputs", [])
+        if output.get("ill_conditioned") and output["recorded_error"]
+    ]
+    stored = json.loads((folder / "recording.json").read_text())
+    id, name = set_aside[0]
+    (checkpoint,) = (c for c in stored["checkpoints"] if c["id"] == id)
+    checkpoint["outputs"][name]["error"] *= 0.9
+    (folder / "recording.json").write_text(json.dumps(stored))
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 3
+    assert f"outputs.{name}.error is" in done.stdout + done.stderr
