@@ -52,7 +52,9 @@ readonly bin=build/$preset/bin
 readonly summary=$out/summary.md
 readonly known=(build verify tests python bench models sanitize layers full panel coverage)
 readonly shapes=(llama3-8b gemma2-2b) models=(llama3-8b gemma2-2b zamba2-1.2b)
-readonly python_tests=(tests/python/test_{check,products,triton,draw,any_call,verify_module,module_verdicts,foreign_kernels}.py)
+readonly python_tests=(check products triton draw any_call verify_module module_verdicts foreign_kernels
+  check_results check_arguments check_gradients inside reads open_choices keyless_rows contracts_inside
+  quantised_choices explained failure_words ill_conditioned small_parts)
 declare -rA layer_tokens=([llama3-8b]=4096 [gemma2-2b]=4200)  # beyond its window of 4096
 passed=0
 failed=0
@@ -131,7 +133,9 @@ passes() {
 # The tests of what judges tensors where they are; what they make lies on the GPU (tests/python/on_device.py).
 step_python() {
   has_python || { skip python "python3 has no torch with CUDA, transformers and safetensors" && return; }
-  check python "${on_gpu[@]}" PLUMB_TEST_DEVICE=cuda:0 "PATH=$PWD/$bin:$PATH" python3 -m pytest -m "not host" "${python_tests[@]}"
+  # shellcheck disable=SC2046  # a file each
+  check python "${on_gpu[@]}" PLUMB_TEST_DEVICE=cuda:0 "PATH=$PWD/$bin:$PATH" python3 -m pytest -m "not host" \
+    $(printf 'tests/python/test_%s.py ' "${python_tests[@]}")
   local model
   for model in llama gemma2 mistral qwen2 zamba2; do
     rm -rf "build/device-record/$model"

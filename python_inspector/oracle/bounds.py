@@ -18,6 +18,12 @@ INDEX_AT = {"gather": 2, "index_select": 2, "embedding": 1, "take": 1, "index_ad
             "index_fill": 2}  # fmt: skip
 """Which argument of an operation holds indices of its first, or of embedding's table."""
 
+_FROM_THE_END = ("index", "index_put", "_unsafe_index", "take")
+"""Operations that count a negative index from the end of its axis; to the others it is beyond."""
+_ATTENTION = ("_scaled_dot_product", "_efficient_attention", "_flash_attention")
+_VECTOR = 16
+"""Elements that an attention's kernel reads at once, at most."""
+
 
 def is_whole(t: Any) -> bool:
     """Whether these are indices."""
@@ -30,8 +36,36 @@ def require_inside(op: str, args: Sequence[Any]) -> None:
         if is_host(index.device) or not index.numel():
             continue
         least, most = (int(v) for v in index.aminmax())
-        if most >= size or least < -size:
+        lowest = -size if op in _FROM_THE_END else 0
+        if most >= size or least < lowest:
             raise IndexError(f"[bounds] {op}: index {most if most >= size else least} of {size}")
+
+
+def in_aligned_rows(op: str, args: Sequence[Any], own: Sequence[Any]) -> Sequence[Any]:
+    """Operands that replace an attention's own, in rows of whole vectors on an accelerator.
+
+    Its kernels read a mask that way without asking, and torch pads the one that it makes.
+    """
+    if not op.startswith(_ATTENTION):
+        return args
+    return [
+        given if given is before else _aligned(given)
+        for given, before in zip(args, own, strict=False)
+    ] + list(args[len(own) :])
+
+
+def _aligned(t: Any) -> Any:
+    if (
+        not isinstance(t, torch.Tensor)
+        or t.ndim < 2
+        or is_host(t.device)
+        or not t.shape[-1] % _VECTOR
+    ):
+        return t
+    columns = t.shape[-1]
+    wide = t.new_zeros(*t.shape[:-1], -(-columns // _VECTOR) * _VECTOR)
+    wide[..., :columns] = t
+    return wide[..., :columns]
 
 
 def _indices(op: str, args: Sequence[Any]) -> Iterator[tuple[torch.Tensor, int]]:

@@ -32,8 +32,10 @@ def test_an_index_beyond_its_axis_is_refused(op: str, args: Any, size: int) -> N
     bounds.require_inside(op, (*args, torch.tensor([], dtype=torch.int64)))
     with pytest.raises(IndexError, match=f"{op}: index {size} of {size}"):
         bounds.require_inside(op, (*args, torch.tensor([0, size])))
-    with pytest.raises(IndexError, match=f"index {-size - 1} of {size}"):
-        bounds.require_inside(op, (*args, torch.tensor([-size - 1])))
+    lowest = -size if op == "take" else 0
+    bounds.require_inside(op, (*args, torch.tensor([lowest])))
+    with pytest.raises(IndexError, match=f"index {lowest - 1} of {size}"):
+        bounds.require_inside(op, (*args, torch.tensor([lowest - 1])))
 
 
 def test_each_index_has_its_axis() -> None:
@@ -43,3 +45,13 @@ def test_each_index_has_its_axis() -> None:
         bounds.require_inside("index_put", (TABLE, [None, beyond]))
     bounds.require_inside("index", (TABLE, [torch.ones(4, dtype=torch.bool)]))
     bounds.require_inside("mm", (TABLE, beyond))
+
+
+def test_what_replaces_a_mask_is_in_aligned_rows() -> None:
+    q, mask = torch.zeros(2, 2, 9, 8), torch.ones(2, 2, 9, 9)
+    own = (q, q, q, mask)
+    given = (q, q, q, mask.flip(-1).contiguous(), True)
+    laid_out = bounds.in_aligned_rows("_scaled_dot_product_efficient_attention", given, own)
+    assert laid_out[3].stride(-2) == 16 and torch.equal(laid_out[3], given[3])
+    assert laid_out[0] is q and laid_out[4] is True
+    assert bounds.in_aligned_rows("mm", given, own) is given

@@ -49,7 +49,7 @@ def delta(
         return t.to(BF16).float() if rounds else t
 
     q, k, v = (t.float() for t in (q, k, v))
-    scores = torch.tril(torch.bmm(q, k.mT)) * torch.linspace(1, 0.5, k.shape[-2])
+    scores = torch.tril(torch.bmm(q, k.mT)) * torch.linspace(1, 0.5, k.shape[-2], device=q.device)
     solved = torch.bmm(narrow(scores), narrow(v))
     return torch.bmm(narrow(scores.mT), narrow(solved)).to(BF16)
 

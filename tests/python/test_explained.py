@@ -130,7 +130,7 @@ def test_a_pass_does_not_see_a_softcap_that_no_score_reaches() -> None:
 
 
 def rotary(q: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
-    steps = torch.arange(0, q.shape[-1], 2).float() / q.shape[-1]
+    steps = torch.arange(0, q.shape[-1], 2, device=q.device).float() / q.shape[-1]
     angles = torch.cat([position_ids[..., None] * 1e4**-steps] * 2, -1)
     cos, sin = angles.cos().to(q.dtype)[:, None], angles.sin().to(q.dtype)[:, None]
     a, b = q.chunk(2, -1)
@@ -170,9 +170,9 @@ def test_what_does_nothing_on_these_inputs_is_told_and_what_is_no_bug_is_not() -
 
 def test_drawn_cases_are_blind_to_what_none_of_them_shows() -> None:
     x, weight = operands(torch.bfloat16)
-    usual = draw(x.shape, x.dtype, kinds=["normal", "outliers"])
+    usual = draw(x.shape, x.dtype, kinds=["normal", "outliers"], device=str(x.device))
     assert "add #0 is skipped" in blind(norm, (usual, weight))
-    assert blind(norm, (draw(x.shape, x.dtype), weight)) == ""
+    assert blind(norm, (draw(x.shape, x.dtype, device=str(x.device)), weight)) == ""
 
 
 def test_a_failure_and_what_is_not_judged_have_no_blind_spots() -> None:

@@ -126,9 +126,10 @@ def test_weights_and_running_statistics_of_a_norm() -> None:
 # Transforms and factorisations.
 
 
-def matrix(n: int) -> torch.Tensor:
-    turns = torch.outer(torch.arange(n), torch.arange(n)) % n * (-2 * torch.pi / n)
-    return torch.polar(torch.ones(n, n), turns)
+def matrix(n: int, device: torch.device) -> torch.Tensor:
+    i = torch.arange(n, device=device)
+    turns = torch.outer(i, i) % n * (-2 * torch.pi / n)
+    return torch.polar(torch.ones_like(turns), turns)
 
 
 @pytest.mark.parametrize("mean", [0.0, 100.0])
@@ -139,12 +140,12 @@ def test_a_transform_may_be_any_sum(mean: float) -> None:
         return torch.view_as_real(spectrum)
 
     def product(x: torch.Tensor) -> torch.Tensor:
-        return real(x.to(torch.complex64) @ matrix(24))
+        return real(x.to(torch.complex64) @ matrix(24, x.device))
 
     check(product, like=lambda x: real(torch.fft.fft(x)), inputs=x)
     check(lambda x: product(x)[:, :13], like=lambda x: real(torch.fft.rfft(x)), inputs=x)
     wrong(lambda x: product(x) * 1.0001, lambda x: real(torch.fft.fft(x)), x)
-    wrong(lambda x: product(x.clone().index_fill_(1, torch.tensor(23), 0)),
+    wrong(lambda x: product(x.clone().index_fill_(1, torch.tensor(23, device=x.device), 0)),
           lambda x: real(torch.fft.fft(x)), x)  # fmt: skip
     spectrum = torch.fft.rfft(x)
     check(
@@ -236,7 +237,7 @@ def test_a_number_that_is_rounded_to_the_storage(dtype: torch.dtype) -> None:
         wrong(lambda x: torch.fmod(x.float(), 0.7).to(dtype), like, x)
 
 
-def test_layers_that_torch_fuses_are_taken_apart() -> None:
+def test_layers_that_torch_fuses_are_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = torch.nn.TransformerEncoderLayer(16, 2, 20, batch_first=True).eval()
     lstm = torch.nn.LSTM(16, 6, batch_first=True).eval()
     gru = torch.nn.GRU(16, 6, batch_first=True).eval()
@@ -244,6 +245,7 @@ def test_layers_that_torch_fuses_are_taken_apart() -> None:
         module.requires_grad_(False)
         check(module, like=module, inputs=normal(2, 5, 16))
         if module is not layer:
+            monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
             wrong(lambda x, m=module: (m(x)[0] * 1.001, m(x)[1]), module, normal(2, 5, 16))
     wrong(lambda x: layer(x) * 1.001, layer, normal(2, 5, 16))
     check(layer, like=layer, inputs=normal(2, 5, 16) + 100)

@@ -45,7 +45,7 @@ DERIVED: dict[str, Kernel] = {
     "int32": lambda x: x.argmax(-1).to(torch.int32),
     "moved": lambda x: x.max(-1).indices[None].expand(2, -1).clone()[0],
     "shifted": lambda x: (x.topk(1, -1).indices + 0).squeeze(-1),
-    "looked up": lambda x: torch.arange(8)[x.argmax(-1)],
+    "looked up": lambda x: torch.arange(8, device=x.device)[x.argmax(-1)],
 }
 
 
