@@ -236,7 +236,9 @@ def can_decompose(operation: Any) -> bool:
 
 def decomposed(mode: Any, operation: Any, args: Any, kwargs: Any) -> Any:
     """What a composite gives whose parts the dispatch mode sees; NotImplemented of any other
-    operation. Composites arrive whole where tensors are inference tensors."""
+    operation. Composites arrive whole where tensors are inference tensors, or where another
+    composite calls them. Some that torch's schema calls a view copy or cast: `to`, `contiguous`,
+    `reshape`."""
     if not can_decompose(operation):
         return NotImplemented
     with mode:

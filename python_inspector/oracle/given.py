@@ -321,7 +321,7 @@ class _Watch(DispatchMode):
         for t in filter(_is_tensor, leaves):
             self._given.used.add(t)
         opaque = is_opaque(func, args, kwargs, self._given.unliftable)
-        if not opaque and not func.is_view:
+        if not opaque:
             result = decomposed(self, func, args, kwargs)
             if result is not NotImplemented:
                 return result

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 MOVES = {
-    "clone", "_to_copy", "cat", "stack", "index", "index_select", "gather", "embedding", "where",
-    "masked_fill", "copy", "fill", "zero", "constant_pad_nd", "repeat", "index_put", "index_copy",
-    "index_fill", "scatter", "masked_scatter", "masked_select", "tril", "triu", "flip", "roll",
-    "select_scatter", "slice_scatter", "repeat_interleave", "take", "lift_fresh_copy",
+    "clone", "_to_copy", "cat", "stack", "index", "_unsafe_index", "index_select", "gather",
+    "embedding", "where", "masked_fill", "copy", "fill", "zero", "constant_pad_nd", "repeat",
+    "index_put", "index_copy", "index_fill", "scatter", "masked_scatter", "masked_select", "tril",
+    "triu", "flip", "roll", "select_scatter", "slice_scatter", "repeat_interleave", "take",
+    "lift_fresh_copy",
 }  # fmt: skip
 """Done in the stored dtype: nothing is computed; a cast rounds once, as in eager torch."""
 MAKERS = {

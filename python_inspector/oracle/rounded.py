@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from ..compatibility import decomposed
+from ..compatibility import can_decompose, decomposed
 from ..format.recording import DTYPES
 from . import truncation
 from .arithmetic import (
@@ -50,6 +50,7 @@ from .given import (
 )
 from .given import follow as followed
 from .grouped import grouped, is_grouped
+from .interpolation import interpolates, of_positions
 from .narrow_product import is_narrow
 from .norm_model import is_norm, normalise
 from .operations import (
@@ -114,7 +115,7 @@ class _Rounded(DispatchMode):
         replay = self._replay
         if replay is not None and is_opaque(func, args, kwargs, replay.given.unliftable):
             return self._taken(replay, func, args, kwargs)
-        if func.is_view:
+        if func.is_view and not can_decompose(func):
             return func(*args, **kwargs)
         if func.namespace not in ("aten", "prims", "prim") and not is_grouped(func):
             raise RoundedRunError(f"[rounded] {func} is a custom operation: its inside is unseen")
@@ -371,7 +372,10 @@ class _Rounded(DispatchMode):
             simulation.check(exact.numel(), exact.device)  # before the work
         args, kwargs = operands.first_row()
         first = exact[0] if stacked else exact
-        parts = noise(name, func, args, kwargs, first)
+        if interpolates(name):
+            parts = of_positions(name, func, args, first)
+        else:
+            parts = noise(name, func, args, kwargs, first)
         if self._quantises and name in SCALES and not first.is_complex():
             parts = [Noise(FUNCTIONS * first.abs() * inexact(first))]
         if self._inside is not None and parts:

@@ -110,12 +110,11 @@ class Walk(DispatchMode):
         name = name_of(func)
         if name in _UNWRITTEN:
             return _zeroed(func(*args, **kwargs))
+        result = decomposed(self, func, args, kwargs)
+        if result is not NotImplemented:
+            return result
         if name in _FORMS or (func.is_view and name not in CHOOSING_VIEWS):
             return func(*args, **kwargs)
-        if not func.is_view:
-            result = decomposed(self, func, args, kwargs)
-            if result is not NotImplemented:
-                return result
         seen = Seen(Site(name, self._numbers[name]), func, args, kwargs, self._sources)
         self._numbers[name] += 1
         result = self.visit(seen)

@@ -33,10 +33,9 @@ class SplitProducts(DispatchMode):
         self._parts = parts
 
     def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not func.is_view:
-            result = decomposed(self, func, args, kwargs)
-            if result is not NotImplemented:
-                return result
+        result = decomposed(self, func, args, kwargs)
+        if result is not NotImplemented:
+            return result
         if func in (aten.mm.default, aten.bmm.default) and args[0].dtype in _LOW:
             return self._product(args[0], args[1]).to(args[0].dtype)
         if func is aten.addmm.default and not kwargs and args[1].dtype in _LOW:
@@ -58,10 +57,9 @@ class ReversedSums(DispatchMode):
     """Sums and means from the last term to the first, in float32."""
 
     def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not func.is_view:
-            result = decomposed(self, func, args, kwargs)
-            if result is not NotImplemented:
-                return result
+        result = decomposed(self, func, args, kwargs)
+        if result is not NotImplemented:
+            return result
         if name_of(func) in _SUMS and len(args) > 1 and args[1] and args[0].dtype in _LOW:
             return func(args[0].flip(args[1]).contiguous(), *args[1:], **kwargs)
         return func(*args, **kwargs)
