@@ -30,6 +30,8 @@ DRIFT = 0.43 / 3**0.5 * U
 by 0.43 of its u, which is the RMS of one rounding. The mean of squares, a softmax's denominator."""
 SMALLEST = 2.0**-149
 """Float32's step between denormals."""
+STEP = SMALLEST / 12**0.5
+"""Of a result among them, which is no part of its size: the RMS of one rounding to that step."""
 FUNCTIONS = 2 * U
 """Of a function's result: libraries promise 1 to 4 ulp."""
 
@@ -148,9 +150,15 @@ _PARTS = {"complex", "view_as_complex", "conj", "conj_physical", "_conj"}
 """Put a complex number together or turn its sign: nothing is rounded."""
 
 
-def of_sum(magnitudes: torch.Tensor, exact: torch.Tensor, length: int) -> torch.Tensor:
-    """Of a sum whose terms have these magnitudes in all."""
-    return torch.hypot(SUMS * magnitudes, DRIFT * length**0.5 * exact)
+def of_sum(
+    magnitudes: torch.Tensor, exact: torch.Tensor, length: int, steps: float = 0.0
+) -> torch.Tensor:
+    """Of a sum whose terms have these magnitudes in all. `steps`: the RMS of what is rounded to
+    denormals' step inside, zeros are not."""
+    off = SUMS * magnitudes
+    if steps:
+        off += magnitudes.clamp_max(steps)
+    return torch.hypot(off, DRIFT * length**0.5 * exact)
 
 
 def terms(name: str, args: Sequence[Any], out: torch.Tensor) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from .arithmetic import DRIFT, FUNCTIONS, SUMS, of_sum
+from .arithmetic import DRIFT, FUNCTIONS, STEP, SUMS, of_sum
 from .reads import eps_of
 from .simulation import NARROW, Operands, Simulation
 from .stored import Dtypes
@@ -128,7 +128,9 @@ def _statistics(
         return torch.zeros_like(rstd[:1]), _off(rstd, of_squares * rstd[0], simulation)
     exact = x.mean(axes, keepdim=True)
     size = x[0].abs().mean([axis - 1 for axis in axes], keepdim=True)
-    mean = _off(exact.clone(), of_sum(size, exact[0], n), simulation)
+    # Updates round the mean of i values to denormals' step, of which i / n is left at the end.
+    steps = STEP * (1 + n / 3) ** 0.5
+    mean = _off(exact.clone(), of_sum(size, exact[0], n, steps), simulation)
     # About a mean that is off the variance is larger.
     variance = (x - exact).square().mean(axes, keepdim=True) + (mean - exact).square()
     rstd = torch.rsqrt(variance + eps)
@@ -144,7 +146,11 @@ def _applied(
     shift = torch.zeros_like(rstd[:1]) if form.shift is None else form.shift
     out = (form.x - mean) * factor + shift
     summands = (form.x[0].abs() + mean[0].abs()) * factor[0].abs()
-    scale = torch.hypot(FUNCTIONS * (out[0].abs() + shift[0].abs()), SUMS * summands)
+    # Two products are rounded to denormals' step, one of them before it is multiplied by the slope.
+    slope = rstd.new_ones(()) if form.slope is None else form.slope[0].abs().clamp_min(1)
+    steps = torch.minimum(summands, STEP * (1 + slope))
+    off = FUNCTIONS * (out[0].abs() + shift[0].abs()) + steps
+    scale = torch.hypot(off, SUMS * summands)
     return _off(out, scale, simulation)
 
 

@@ -51,6 +51,7 @@ from .given import (
 from .given import follow as followed
 from .grouped import grouped, is_grouped
 from .interpolation import interpolates, of_positions
+from .narrow_prod import of_factors, rounds_factors
 from .narrow_product import is_narrow
 from .norm_model import is_norm, normalise
 from .operations import (
@@ -378,6 +379,8 @@ class _Rounded(DispatchMode):
             parts = noise(name, func, args, kwargs, first)
         if self._quantises and name in SCALES and not first.is_complex():
             parts = [Noise(FUNCTIONS * first.abs() * inexact(first))]
+        if rounds_factors(name, into, first.device):
+            parts.append(of_factors(args, first, into))
         if self._inside is not None and parts:
             parts += self._inside.noise(name, args, first, into, parts)
         if parts and in_tf32(name, operands.stores, self._tf32):

@@ -99,6 +99,49 @@ def test_a_wrong_norm_is_wrong_whatever_the_mean(name: str, mean: float) -> None
     wrong(lambda x: as_norm(name, centred(view(x), two_passes, eps=1e-3)), like, x)
 
 
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_norm_of_denormals(name: str, dtype: torch.dtype) -> None:
+    """Their mean is rounded to a step that rstd, 316 here, makes large."""
+    like, view = NORMS[name]
+    x = (normal(2, 8, 32).double() * (1e-41 if dtype == torch.float32 else 1e-39)).to(dtype)
+    check(like, like=like, inputs=x)
+    for form in (centred, scaled):
+        for moments in (two_passes, updates):
+            check(lambda x, f=form, m=moments: as_norm(name, f(view(x), m)), like=like, inputs=x)
+    wrong(lambda x: as_norm(name, centred(view(x), two_passes, eps=2e-5)), like, x)
+    wrong(
+        lambda x: as_norm(name, centred(view(x), lambda x: (0, x.var(-1, keepdim=True)))), like, x
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_product_of_all_may_round_every_factor(dtype: torch.dtype) -> None:
+    """torch does so on a CPU: a partial product that is a denormal has few bits."""
+    factors = normal(12, 24)
+    factors = factors.sign() + factors / 16
+    factors[1, :4], factors[1, 4:8] = 0.05, 20.0
+    x = factors.to(dtype)
+
+    def like(x: torch.Tensor) -> torch.Tensor:
+        return x.prod(-1)
+
+    check(like, like=like, inputs=x)
+    if dtype == torch.bfloat16:  # float16 overflows the other way round
+        check(lambda x: x.flip(-1).prod(-1), like=like, inputs=x)
+    check(lambda x: x.float().prod(-1).to(x.dtype), like=like, inputs=x)
+    wrong(lambda x: x[:, :-1].prod(-1), like, x)
+    wrong(lambda x: like(x) * 1.25, like, x)
+
+
+def test_a_product_that_is_lost_on_the_way_proves_nothing() -> None:
+    x = torch.ones(3, 24, dtype=torch.float16)
+    x[1, :12], x[1, 12:] = 0.1, 10.0
+    assert x.prod(-1)[1] == 0
+    for kernel in (lambda x: x.prod(-1), lambda x: x.float().prod(-1).half()):
+        assert wrong(kernel, lambda x: x.prod(-1), x).status == "blind"
+
+
 def test_weights_and_running_statistics_of_a_norm() -> None:
     weight, bias, x = 1 + normal(8) / 4, normal(8, seed=6), normal(3, 8, 5, 4) + 100
     running = (100 + normal(8) / 9, 1 + normal(8).square())
