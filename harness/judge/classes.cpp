@@ -42,6 +42,24 @@ void add(ClassCheck& to, const ClassCheck& part) {
   to.padded_wrong += part.padded_wrong;
 }
 
+// Which the reference has somewhere.
+struct Infinities {
+  bool plus = false, minus = false;
+};
+
+// Only looked for where y has one that is not judged.
+Infinities infinities_of(const std::vector<double>& y, const std::vector<double>& reference,
+                         const std::vector<uint8_t>& valid) {
+  bool asked = false;
+  for (size_t i = 0; i < y.size() && !asked; ++i) asked = !valid[i] && std::isinf(y[i]);
+  Infinities out;
+  for (size_t i = 0; asked && i < reference.size(); ++i) {
+    out.plus = out.plus || class_of(reference[i]) == ValueClass::plus_infinity;
+    out.minus = out.minus || class_of(reference[i]) == ValueClass::minus_infinity;
+  }
+  return out;
+}
+
 }  // namespace
 
 ValueClass class_of(double x) {
@@ -56,6 +74,7 @@ ClassCheck check_classes(const std::vector<double>& y, const std::vector<double>
   static_assert(ClassOutcome() == ClassOutcome::compare);
   std::vector<ClassOutcome> outcomes = shared_zeros<ClassOutcome>(y.size());
   const double largest = info(storage).max, finite = std::numeric_limits<double>::max();
+  const Infinities infinities = infinities_of(y, reference, valid);
   const auto check_part = [&](size_t begin, size_t end) {
     ClassCheck out;
     int64_t ordinary = 0;  // valid, and all three finite
@@ -68,7 +87,9 @@ ClassCheck check_classes(const std::vector<double>& y, const std::vector<double>
       const ValueClass of_y = class_of(y[i]);
       const ValueClass of_reference = class_of(reference[i]);
       if (!valid[i]) {
-        const bool allowed = of_y == ValueClass::finite || of_y == of_reference;
+        const bool allowed = of_y == ValueClass::finite || of_y == of_reference ||
+                             (of_y == ValueClass::plus_infinity && infinities.plus) ||
+                             (of_y == ValueClass::minus_infinity && infinities.minus);
         if (!allowed) note(out.padded_wrong, out.first_padded_wrong, i);
         continue;
       }

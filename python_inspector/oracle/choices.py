@@ -68,9 +68,26 @@ def decide_otherwise(choices: Sequence[Choice], most: int = MOST) -> int:
     return max((len(choice.others) for choice in choices if not choice.quantised), default=0)
 
 
-def other_choices(turn: int, *, quantised: bool = False) -> Follow:
+Only = Callable[[Choice], bool] | None
+
+
+def parts_to_decide(choices: Sequence[Choice]) -> list[Only]:
+    """All that is in doubt (None), then orders and the rest alone where there are both: of two that
+    are decided otherwise at once, the second may undo what the first does."""
+    doubtful = [choice for choice in choices if choice.others and not choice.quantised]
+    orders = [choice for choice in doubtful if is_order(choice)]
+    if not orders or len(orders) == len(doubtful):
+        return [None]
+    return [None, is_order, lambda choice: not is_order(choice)]
+
+
+def is_order(choice: Choice) -> bool:
+    return choice.func._schema.name.partition("::")[2] in _ORDERS
+
+
+def other_choices(turn: int, *, quantised: bool = False, only: Only = None) -> Follow:
     """What a run follows that decides the doubtful choices in another way, the `turn`th: those of
-    `quantised` values, or all others.
+    `quantised` values, or all others, or `only` some of them.
 
     Where other operands come in, another choice made them: the run is free there.
     """
@@ -81,7 +98,8 @@ def other_choices(turn: int, *, quantised: bool = False) -> Follow:
         own = free if choice.quantised else tuple(t for t in free if not t.is_floating_point())
         if choice.operands is None:
             return own
-        others = choice.others if choice.quantised == quantised else []
+        counts = choice.quantised == quantised and (only is None or only(choice))
+        others = choice.others if counts else []
         other = others[turn % len(others)] if others else choice.held[0]
         return (_where_unchanged(choice, operands, other, own[0]), *own[1:])
 

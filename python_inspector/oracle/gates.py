@@ -182,7 +182,9 @@ class Gates:
         alike = (y.isfinite() & r.isfinite()) | (y == r) | (y.isnan() & r.isnan())
         alike |= ~y.isnan() & ((y == rounded) | (y.isfinite() & rounded.isfinite()))
         if self.valid is not None:
-            alike |= ~self.valid.expand(r.shape) & y.isfinite()
+            # What is not judged may be infinite as others are: a choice among what is masked.
+            known = y.isfinite() | (y.isinf() & torch.isin(y, r))
+            alike |= ~self.valid.expand(r.shape) & known
         return not bool(alike.all())
 
     def oracle(self) -> torch.Tensor:

@@ -17,7 +17,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from ..format.axes import Named
-from .choices import decide_otherwise, other_choices, touched
+from .choices import decide_otherwise, other_choices, parts_to_decide, touched
 from .feeding import Feeding
 from .given import Given, GivenError, Replay
 from .orders import MOST
@@ -65,10 +65,12 @@ def open_elements(
     runs = decide_otherwise(given.choices, MOST if discrete else FOR_FLOATS)
     codes = max((len(choice.others) for choice in given.choices if choice.quantised), default=0)
     gone_through = _Through(oracle, simulated)
-    for turn in range(runs + codes):
-        quantised = turn >= runs
-        follow = other_choices(turn - runs if quantised else turn, quantised=quantised)
-        feeding = Feeding()
+    parts = parts_to_decide(given.choices)
+    ways = [other_choices(turn, only=only) for turn in range(runs) for only in parts]
+    plain = len(ways)
+    ways += [other_choices(turn, quantised=True) for turn in range(codes)]
+    for at, follow in enumerate(ways):
+        quantised, feeding = at >= plain, Feeding()
         try:
             other = again(run_following(Replay(given, follow, feeding=feeding)))
             named, leaves = outputs(other.result, other.twin), _leaves(other.result)

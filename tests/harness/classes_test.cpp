@@ -110,6 +110,18 @@ TEST_CASE("padded elements must only be finite", "[classes]") {
   CHECK(run(1e30).classes.y.finite == 15 * 32);
 }
 
+TEST_CASE("what is not judged may be an infinity that the reference has elsewhere", "[classes]") {
+  const auto wrong = [](double value) {  // which of two tied logits is masked is a choice
+    const std::vector<double> reference = {1, -kInf, 1};
+    return check_classes({1, -kInf, value}, reference, reference, {1, 1, 0}, DType::bf16)
+        .padded_wrong;
+  };
+  CHECK(wrong(2) == 0);
+  CHECK(wrong(-kInf) == 0);
+  CHECK(wrong(kInf) == 1);
+  CHECK(wrong(kNan) == 1);
+}
+
 TEST_CASE("the mask keeps errors at valid elements", "[classes]") {
   OutputCase c = changed(DType::bf16, [](auto& y) { y[5] = 9; });
   c.valid = tensor_of(DType::boolean, {16}, std::vector<double>(16, 1));

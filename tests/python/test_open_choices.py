@@ -177,3 +177,40 @@ def test_orders_show_every_value_at_every_place_of_a_tie() -> None:
     same = Places.of(torch.zeros(1, 5), torch.zeros(1, 5))
     shown = every([0, 1, 2, 3, 4], [True] * 4, same, 2)
     assert {first for first, _ in shown} == {second for _, second in shown} == set(range(5))
+
+
+def nucleus(logits: torch.Tensor, *, last_first: bool, wide: bool, p: float = 0.8) -> torch.Tensor:
+    """Masks what is less likely than the likeliest that make up p. `last_first`: of ties the last
+    one comes first, which is right, too; `wide`: sums are not rounded."""
+    n = logits.shape[-1]
+    given = logits.flip(-1) if last_first else logits
+    order = given.argsort(dim=-1, descending=True, stable=True)
+    order = n - 1 - order if last_first else order
+    ordered = logits.gather(-1, order)
+    dropped = (ordered.float() if wide else ordered).softmax(-1).cumsum(-1) > p
+    dropped = torch.nn.functional.pad(dropped[..., :-1], (1, 0), value=False)
+    return logits.masked_fill(dropped.gather(-1, order.argsort(-1)), -torch.inf)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("last_first", [False, True])
+@pytest.mark.parametrize("wide", [False, True])
+def test_which_of_two_ties_is_masked_is_open(
+    dtype: torch.dtype, *, last_first: bool, wide: bool
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = (3 * torch.randn(3, 96, generator=generator)).half()
+    logits[2, :8], logits[2, 8:] = 9.0, 0.0  # an eighth each, nearly: seven of them make up p
+    logits = logits.to(dtype)
+
+    def like(x: torch.Tensor) -> torch.Tensor:
+        return nucleus(x, last_first=False, wide=False)
+
+    def kernel(x: torch.Tensor, **changed: Any) -> torch.Tensor:
+        return nucleus(x, **{"last_first": last_first, "wide": wide} | changed)
+
+    check(kernel, like=like, inputs=logits)
+    wrong(lambda x: kernel(x, p=0.7), like, logits)
+    wrong(lambda x: kernel(x).nan_to_num(neginf=torch.nan), like, logits)
+    ahead = torch.arange(96) == 95
+    wrong(lambda x: torch.where(ahead, x, kernel(x)), like, logits)
