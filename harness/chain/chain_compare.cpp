@@ -125,6 +125,13 @@ void compare_chained(ChainRow& row, const Recording& recording, const Checkpoint
   row.vectors = it.scales.n / std::max<int64_t>(row.width, 1);
 }
 
+double size_ratio(const Recording& recording, const Checkpoint& checkpoint,
+                  const std::string& output) {
+  const ReferenceScales scales =
+      recorded(recording, checkpoint, output, Tensor(), recording.dtype()).scales;
+  return scales.sum_o2 > 0 ? std::sqrt(scales.size_o2 / scales.sum_o2) : 1;
+}
+
 double Between::error(const Tensor& y, const Tensor& o) const {
   const OutputRef& ref = checkpoint.outputs.at(output);
   const Shape shape = recording.tensor_info(ref.tensor).shape;

@@ -15,6 +15,11 @@ namespace plumb::harness {
 void compare_chained(ChainRow& row, const Recording& recording, const Checkpoint& checkpoint,
                      const Tensor& y, const Tensor& judged, DType dtype);
 
+// Isolated errors are parts of at least the smallest normal number, chained ones of the output
+// itself: the quotient of the two, at least 1.
+double size_ratio(const Recording& recording, const Checkpoint& checkpoint,
+                  const std::string& output);
+
 // Two runs' values of one output, where it is judged.
 struct Between {
   const Recording& recording;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/chain/chain_compare.h"
 #include "harness/recording/recording_chain.h"
 #include "harness/replay/external.h"
 #include "kernels/error.h"
@@ -62,17 +63,19 @@ void note_run(CheckpointResult& result, const CheckpointResult& done) {
   if (done.block == "lm_head") result.contract = done.contract;
 }
 
-// What the isolated run says of a row; its own floor.
-Floors take_isolated(ChainRow& row, const CheckpointResult& done) {
+// What the isolated run says of a row, as parts of what chained errors are parts of; its own floor.
+Floors take_isolated(ChainRow& row, const CheckpointResult& done, double ratio) {
   row.isolated_failed = done.status == Status::fail;
   for (const OutputVerdict& output : done.outputs) {
     if (output.name != row.output) continue;
-    row.isolated = output.statistics.tensor;
-    row.isolated_reference = output.recorded_error;
+    row.isolated = ratio * output.statistics.tensor;
+    row.isolated_reference = output.recorded_error;  // a part of the output itself already
     for (const Gate& gate : output.gates) {
-      if (gate.name == "tensor") row.isolated_limit = gate.limit;
+      if (gate.name == "tensor") row.isolated_limit = ratio * gate.limit;
     }
-    return output.floors;
+    Floors own = output.floors;
+    own.norm *= ratio;
+    return own;
   }
   return {};
 }
@@ -86,10 +89,11 @@ Floors take_reference(ChainRow& row, const Recording& recording, Device& oracle,
   const ExternalOptions how{recording.contracts().at(c.contract).points, false};
   status_of_exception(done, c.params.where(),
                       [&] { judge_external(recording, c, itself, how, oracle, done); });
-  Floors own = take_isolated(row, done);
+  const double ratio = size_ratio(recording, c, row.output);
+  Floors own = take_isolated(row, done, ratio);
   row.isolated = row.isolated_reference;
   row.isolated_failed = false;
-  if (done.outputs.empty()) own.norm = kLimits.rounding * unit_roundoff(recording.dtype());
+  if (done.outputs.empty()) own.norm = ratio * kLimits.rounding * unit_roundoff(recording.dtype());
   return own;
 }
 
@@ -147,7 +151,8 @@ ChainRows chain_rows(const Recording& recording, const RunAlone& run_alone,
       require_judged(done);
       note_run(result, done);
     }
-    floors.push_back(take_isolated(out.rows[i], done));
+    const double ratio = size_ratio(recording, *out.checkpoints[i], out.rows[i].output);
+    floors.push_back(take_isolated(out.rows[i], done, ratio));
   }
   for (size_t i = of_rows; i < alone.size(); ++i) {
     note_run(result, alone[i]);

@@ -22,11 +22,13 @@ from python_inspector.models.inputs import run_model  # noqa: E402
 from tests.panel.draw import draw  # noqa: E402
 
 DRAWS = [(2, 32), (2, 51), (2, 124), (2, 135)]
+DENORMAL = [(20261130, 17), (20261130, 116)]
+"""Whose final norm, and with it the logits, are denormals."""
 Edit = Callable[[dict[str, Any]], None]
 
 
-def recorded(out: Path, seed: int, index: int) -> Path:
-    drawn = draw(seed, index)
+def recorded(out: Path, seed: int, index: int, *, trained: bool = False) -> Path:
+    drawn = draw(seed, index, trained=trained)
     with record(drawn.model(), out, chained=True) as recorder:
         run_model(recorder.model, drawn.plan())
     return out
@@ -45,6 +47,19 @@ def test_correct_chains_do_not_fail(tmp_path: Path, seed: int, index: int) -> No
         result = chain(tmp_path, folder, *options)
         assert result["status"] in ("pass", "blind"), result["reason"]
         assert result["status"] == "pass" or result["reason"].startswith("ill conditioned")
+
+
+@pytest.mark.parametrize(("seed", "index"), DENORMAL)
+def test_errors_of_denormals_are_parts_of_what_chained_ones_are_parts_of(
+    tmp_path: Path, seed: int, index: int
+) -> None:
+    """Alone they are parts of the smallest normal number, ten times as large as these logits."""
+    folder = recorded(tmp_path / "r", seed, index, trained=True)
+    result = chain(tmp_path, folder, "--device", "cpu", "--shadow")
+    assert result["status"] == "pass", result["reason"]
+    head = result["chain"]["rows"][-1]
+    assert head["block"] == "lm_head"
+    assert 0.5 < head["shadow"] / head["isolated"] < 2
 
 
 def _scaled(name: str, factor: float) -> Edit:
