@@ -3,13 +3,15 @@
 Mean and reciprocal deviation of each simulated kernel are off as sums are, whatever way they are
 made: in two passes, or by updates of both (Welford), whose deviation is off by what a rounded mean
 does to every difference. They are in float32 inside, but for those that torch returns in 16 bits
-(batch norm without 16-bit weights beside it): these are rounded to that before they are used.
+(batch norm without 16-bit weights beside it, group norm on a GPU): these are rounded to that before
+they are used.
 Elements are (x - mean) rstd w + b or x (rstd w) + (b - mean rstd w): the second form rounds
 summands that cancel, which counts where a mean is large beside its deviation.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -58,7 +60,9 @@ def normalise(
     eps = given.get("eps", given.get("epsilon"))
     eps = eps_of(operands.stores) if eps is None else float(eps)
     simulation.check(form.x[0].numel(), form.x.device)
-    stores = _stored(dtypes, simulation) if name in _BATCH else None
+    stores = None
+    if name in _BATCH or (name == "native_group_norm" and rounds_statistics(form.x.device)):
+        stores = _stored(dtypes, simulation)
     if given.get("running_mean") is not None and not given.get("training", False):
         mean, rstd = _running(given, operands, form, eps)
     else:
@@ -69,6 +73,15 @@ def normalise(
     shape = _operand(given).shape[operands.has_rows(_operand(given)) :]
     statistics = (rstd,) if name == "_fused_rms_norm" else (mean, rstd)
     return [out.reshape(len(out), *shape), *statistics]
+
+
+@functools.cache
+def rounds_statistics(device: torch.device) -> bool:
+    """Whether torch's group norm uses the statistics as it returns them: of these two the mean is
+    no bfloat16, and the first would come out as 0."""
+    x = torch.tensor([[[100.0, 100.5]]], dtype=torch.bfloat16, device=device)
+    y = torch.native_group_norm(x, None, None, 1, 1, 2, 1, 1e-5)[0]
+    return bool(y.flatten()[0].abs() < 0.5)
 
 
 def _operand(given: dict[str, Any]) -> torch.Tensor:

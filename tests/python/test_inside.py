@@ -11,7 +11,11 @@ from checked import normal, wrong
 from torch.nn import functional
 
 from python_inspector import check
+from python_inspector.oracle import norm_model
+from python_inspector.oracle.norm_model import rounds_statistics
 from python_inspector.oracle.reruns import rerun_anything
+from python_inspector.oracle.rounded import rounded_run
+from python_inspector.oracle.simulation import Normals, Simulation
 from python_inspector.verdict import WrongError
 
 torch.set_num_threads(1)
@@ -140,6 +144,23 @@ def test_a_product_that_is_lost_on_the_way_proves_nothing() -> None:
     assert x.prod(-1)[1] == 0
     for kernel in (lambda x: x.prod(-1), lambda x: x.float().prod(-1).half()):
         assert wrong(kernel, lambda x: x.prod(-1), x).status == "blind"
+
+
+def test_statistics_that_torch_returns_in_16_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Group norm on a GPU rounds them before it uses them: then that is the rounded model."""
+    x = (normal(2, 8, 32) + 100).bfloat16()
+    mean, variance = two_passes(x.reshape(2, 4, -1).float())
+    rstd = torch.rsqrt(variance + 1e-5)
+    ways = {
+        True: (x.reshape(2, 4, -1).float() - mean.bfloat16()) * rstd.bfloat16(),
+        False: (x.reshape(2, 4, -1).float() - mean) * rstd,
+    }
+    assert not rounds_statistics(torch.device("cpu"))
+    for rounds, y in ways.items():
+        monkeypatch.setattr(norm_model, "rounds_statistics", lambda _, r=rounds: r)
+        with rounded_run(Simulation(0, Normals("group"))):
+            m = functional.group_norm(x, 4)
+        assert (m != y.bfloat16().reshape(x.shape)).sum() < 4
 
 
 def test_weights_and_running_statistics_of_a_norm() -> None:
