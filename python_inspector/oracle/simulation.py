@@ -93,9 +93,11 @@ class Simulation:
         self.check(exact.numel(), exact.device)
         return exact.expand(self.rows, *exact.shape).clone(memory_format=torch.contiguous_format)
 
-    def perturb(self, exact: torch.Tensor, scale: torch.Tensor, stacked: bool) -> torch.Tensor:
-        """The result as each simulated kernel has it: off by `scale` times a normal number. In its
-        place, if it is a stack."""
+    def perturb(
+        self, exact: torch.Tensor, scale: torch.Tensor, stacked: bool, more: Sequence[Noise] = ()
+    ) -> torch.Tensor:
+        """The result as each simulated kernel has it: off by `scale` times a normal number, and by
+        `more`. In its place, if it is a stack."""
         out = exact
         if not stacked:
             self.check(exact.numel(), exact.device)
@@ -103,7 +105,7 @@ class Simulation:
             out[0] = exact
         for samples in self.samples():
             rows = out[samples.rows]
-            samples.perturb(rows if stacked else exact, [Noise(scale)], rows)
+            samples.perturb(rows if stacked else exact, [Noise(scale), *more], rows)
         return out
 
 
@@ -199,11 +201,14 @@ class Operands:
 
     def change(self, places: Sequence[int], change: Callable[[torch.Tensor], torch.Tensor]) -> None:
         """Puts what `change` makes of the arguments at these places in their place."""
-        for i in places:
-            changed, stacked = change(self.args[i]), self.has_rows(self.args[i])
-            self.args[i] = changed
-            if stacked:
-                self._with_rows.add(id(changed))
+        before = [self.args[i] for i in places]  # alive, or a new one may get an old one's id
+        stacked = [self.has_rows(value) for value in before]
+        for i, value in zip(places, before, strict=True):
+            self.args[i] = change(value)
+        self._with_rows -= {id(value) for value in before}
+        self._with_rows |= {
+            id(self.args[i]) for i, rows in zip(places, stacked, strict=True) if rows
+        }
 
     def first_row(self) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of the run itself."""
