@@ -8,6 +8,7 @@
 
 #include "harness/io/safetensors.h"
 #include "harness/recording/recording.h"
+#include "harness/replay/asked_contract.h"
 #include "harness/replay/external_outputs.h"
 #include "harness/replay/recorded.h"
 #include "harness/replay/result_json.h"
@@ -17,15 +18,6 @@ namespace plumb::harness {
 namespace {
 
 constexpr int kExitInternal = 7;
-
-ExternalOptions options_of(const std::string& contract, bool margins) {
-  ExternalOptions out{std::nullopt, margins};
-  if (contract == "eager") out.demanded = RoundingPoints::eager;
-  if (contract == "fused") out.demanded = RoundingPoints::fused;
-  require(contract == "inferred" || out.demanded, "plumbline_judge", "contract is \"", contract,
-          "\", expected inferred, eager or fused");
-  return out;
-}
 
 CheckpointResult judged(const Recording& recording, const Checkpoint& checkpoint,
                         const Outputs& outputs, const ExternalOptions& options) {
@@ -39,8 +31,11 @@ CheckpointResult judged(const Recording& recording, const Checkpoint& checkpoint
   return result;
 }
 
-std::string judged_lines(const char* folder, const char* file, const ExternalOptions& options) {
+std::string judged_lines(const char* folder, const char* file, const char* contract, bool margins) {
+  const AskedContract asked = asked_contract(contract);
+  const ExternalOptions options{asked.points, margins};
   const Recording recording = Recording::open(folder);
+  require_recorded_with(recording, asked);
   std::vector<size_t> all;
   for (size_t i = 0; i < recording.checkpoints().size(); ++i) all.push_back(i);
   const OutputsOfCheckpoints outputs =
@@ -70,7 +65,7 @@ int judge_file(const char* recording, const char* outputs, const char* contract,
   };
   try {
     require(recording && outputs && contract, "plumbline_judge", "a path is NULL");
-    *text = copy_of(judged_lines(recording, outputs, options_of(contract, margins != 0)));
+    *text = copy_of(judged_lines(recording, outputs, contract, margins != 0));
     return *text ? 0 : kExitInternal;
   } catch (const BadInput& error) {
     return failed(exit_code(Status::bad_input), error.what());

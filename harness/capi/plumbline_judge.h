@@ -14,7 +14,8 @@ extern "C" {
 /* Judges the tensors of a safetensors file, named "<checkpoint id>/<output name>", against the
  * recording in a folder.
  *
- * contract: "inferred", or the rounding that is demanded: "eager", "fused".
+ * contract: "inferred", or the rounding that is demanded: "eager", "fused"; and what the recording
+ * was made with inside, "eager+sums-16".
  * margins: 0 leaves out which planted bugs would pass.
  * text: is set in any case, to memory that the caller gives back by plumbline_free(), or to NULL if
  *   there was no memory for it. On 0: one JSON object per line and judged checkpoint, as `harness

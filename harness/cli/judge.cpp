@@ -11,6 +11,8 @@
 #include "harness/io/escape.h"
 #include "harness/io/printable.h"
 #include "harness/io/safetensors.h"
+#include "harness/recording/inside.h"
+#include "harness/replay/asked_contract.h"
 #include "harness/replay/external.h"
 #include "harness/replay/replay.h"
 #include "harness/report/console.h"
@@ -28,13 +30,6 @@ struct JudgeArguments {
   bool strict = false, verbose = false, no_margins = false, partial = false;
 };
 
-std::optional<RoundingPoints> demanded_points(const JudgeArguments& options) {
-  if (options.points == "eager") return RoundingPoints::eager;
-  if (options.points == "fused") return RoundingPoints::fused;
-  if (options.points == "flash") return RoundingPoints::flash;
-  return {};
-}
-
 std::string repeat_command(const JudgeArguments& options, const Checkpoint& checkpoint) {
   return text("harness judge ", shell_word(options.folder), ' ', shell_word(options.outputs),
               " --checkpoint ", shell_word(checkpoint.id),
@@ -44,7 +39,9 @@ std::string repeat_command(const JudgeArguments& options, const Checkpoint& chec
 
 int judge_outputs(const JudgeArguments& options) {
   const auto start = std::chrono::steady_clock::now();
+  const AskedContract asked = asked_contract(options.points);
   const Recording recording = open_recording(options.folder);
+  require_recorded_with(recording, asked);
   const std::vector<size_t> selected = selected_checkpoints(options.selection, recording);
   require_some(selected, options.selection, recording);
   const SafetensorsFile file(File::open(options.outputs));
@@ -59,7 +56,7 @@ int judge_outputs(const JudgeArguments& options) {
     const Checkpoint& checkpoint = recording.checkpoints()[i];
     const auto given = outputs.find(checkpoint.id);
     if (given == outputs.end()) continue;
-    const ExternalOptions how{demanded_points(options), !options.no_margins};
+    const ExternalOptions how{asked.points, !options.no_margins};
     CheckpointResult result = external_result(recording, checkpoint);
     result.fixture = options.folder;
     result.again = repeat_command(options, checkpoint);
@@ -100,8 +97,9 @@ Action add_judge(CLI::App& app) {
          "--contract", options->points,
          "demands one way to round to 16 bits: eager (after every operation, as HuggingFace does), "
          "fused (once, at the output), flash (as flash attention does); inferred takes any that is "
-         "no less accurate than the reference")
-      ->check(CLI::IsMember({"inferred", "eager", "fused", "flash"}))
+         "no less accurate than the reference. What kernels may do inside is added by +, and is "
+         "what the recording was made with: " +
+             words_listed(inside_words()))
       ->capture_default_str();
   add_judge_mode(app, options->mode);
   add_narrowing(app, options->selection);

@@ -10,6 +10,7 @@
 #include "harness/io/printable.h"
 #include "harness/io/safetensors.h"
 #include "harness/io/sha256.h"
+#include "harness/recording/inside.h"
 #include "harness/recording/payload.h"
 #include "harness/recording/recording_chain.h"
 #include "harness/recording/recording_checkpoint.h"
@@ -133,6 +134,19 @@ const std::vector<Checkpoint>& Recording::checkpoints() const { return state_->c
 bool Recording::chained() const { return is_chained(state_->checkpoints); }
 const std::map<std::string, Contract>& Recording::contracts() const {
   return state_->header.contracts;
+}
+
+std::vector<std::string> Recording::inside() const {
+  std::vector<std::string> out;
+  for (const std::string& word : inside_words()) {
+    const auto states = [&](const auto& contract) {
+      return std::find(contract.second.begin(), contract.second.end(), word) !=
+             contract.second.end();
+    };
+    const auto& inside = state_->header.inside;
+    if (std::any_of(inside.begin(), inside.end(), states)) out.push_back(word);
+  }
+  return out;
 }
 
 int token_axis(const std::vector<std::string>& axes) {

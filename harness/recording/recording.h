@@ -96,13 +96,15 @@ struct OutputRef {
 int token_axis(const std::vector<std::string>& axes);
 
 struct Checkpoint {
-  std::string id;                                // <path>[:<function>]#<call>
-  std::string block;                             // "rms_norm"
-  std::string path;                              // of the module
-  std::string function;                          // empty where the module itself was called
-  int64_t call = 0;                              // of this path and function, from 0
-  int64_t step = 0;                              // forward call of the model, from 0
-  std::string contract;                          // a key of Recording::contracts()
+  std::string id;        // <path>[:<function>]#<call>
+  std::string block;     // "rms_norm"
+  std::string path;      // of the module
+  std::string function;  // empty where the module itself was called
+  int64_t call = 0;      // of this path and function, from 0
+  int64_t step = 0;      // forward call of the model, from 0
+  std::string contract;  // a key of Recording::contracts()
+  std::vector<std::string>
+      inside;  // what that allows inside of kernels (harness/recording/inside.h)
   std::shared_ptr<const Operations> operations;  // of the traced run; null where there was none
   blocks::Params params;
   std::map<std::string, TensorRef> inputs;
@@ -149,6 +151,7 @@ class Recording {
   JsonValue network() const;
 
   const std::map<std::string, Contract>& contracts() const;
+  std::vector<std::string> inside() const;             // what any of them allows inside of kernels
   const std::vector<Checkpoint>& checkpoints() const;  // in the order they ran
   bool chained() const;                                // whether it has the chained oracle
   // BadInput for a key that the table does not have.

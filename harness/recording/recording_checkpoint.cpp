@@ -6,6 +6,7 @@
 
 #include "blocks/catalog.h"
 #include "harness/io/printable.h"
+#include "harness/recording/inside.h"
 #include "harness/recording/recording_alternatives.h"
 #include "harness/recording/recording_chain.h"
 #include "harness/recording/recording_fields.h"
@@ -260,6 +261,13 @@ Checkpoint CheckpointReader::read() {
       trace->fail("is ", printable(trace->string()), ", which traces does not list");
     }
     c.operations = found->second;
+  }
+  if (const auto inside = header_.inside.find(c.contract); inside != header_.inside.end()) {
+    c.inside = inside->second;
+    if (!c.operations) {
+      contract.fail("allows ", words_listed(c.inside),
+                    ", which simulated kernels have to show: there is no trace");
+    }
   }
   c.params =
       read_params(value_.at("params"), text(value_.document().name(), ": ", c.id, ": params"));

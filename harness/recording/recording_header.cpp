@@ -6,6 +6,7 @@
 
 #include "harness/io/file.h"
 #include "harness/io/printable.h"
+#include "harness/recording/inside.h"
 #include "harness/recording/recording_fields.h"
 #include "harness/recording/recording_tensors.h"
 
@@ -128,7 +129,7 @@ void check_network(JsonValue network, const std::unordered_map<std::string, Tens
 Contract read_contract(JsonValue value) {
   constexpr std::array<std::string_view, 2> kPoints = {"eager", "fused"};
   constexpr std::array<std::string_view, 2> kRoundings = {"nearest", "toward_zero"};
-  value.only({"storage", "multiply", "accumulator", "points"});
+  value.only({"storage", "multiply", "accumulator", "points", "inside"});
   Contract contract;
   contract.storage = read_recorded_dtype(value.at("storage"));
   contract.multiply = read_recorded_dtype(value.at("multiply"));
@@ -187,7 +188,11 @@ RecordingHeader read_recording_header(JsonValue root) {
   read_provenance(root.at("provenance"), header);
   root.at("config").members();
   for (const JsonMember member : root.at("contracts").members()) {
-    header.contracts.emplace(read_key(member), read_contract(member.value));
+    const std::string key = read_key(member);
+    header.contracts.emplace(key, read_contract(member.value));
+    if (const auto inside = member.value.find("inside")) {
+      header.inside.emplace(key, read_inside(*inside));
+    }
   }
   const JsonValue files = root.at("files");
   files.only({"tensors", "weights"});

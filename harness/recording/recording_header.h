@@ -30,6 +30,7 @@ struct RecordingHeader {
   std::string model_type;
   std::string mode;
   std::map<std::string, Contract> contracts;
+  std::map<std::string, std::vector<std::string>> inside;  // of those that allow something inside
   std::map<std::string, std::shared_ptr<const Operations>> traces;
   // "tensors", "weights" where there are any, and "model:<name>" of weights by reference.
   std::map<std::string, RecordedFile> files;

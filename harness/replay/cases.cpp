@@ -309,6 +309,9 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
     if (block.bits == blocks::BitRule::scaled) {
       output.cascade_outputs = alike_in_row(operands.inputs.at("x"));
     }
+    if (allows_inside(checkpoint, recording, dtype) && !exact) {
+      take_inside(output, recording, checkpoint);
+    }
     out.push_back(std::move(output));
   }
   referee.hold_to_score();

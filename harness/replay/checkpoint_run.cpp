@@ -6,9 +6,11 @@
 #include <mutex>
 
 #include "harness/io/sha256.h"
+#include "harness/replay/asked_contract.h"
 #include "harness/replay/explain.h"
 #include "harness/replay/features.h"
 #include "harness/replay/margins.h"
+#include "harness/replay/recorded_bits.h"
 #include "kernels/error.h"
 
 namespace plumb::harness {
@@ -168,8 +170,13 @@ bool CheckpointRun::is_refereed(bool fails) const {
 }
 
 std::vector<OutputCase> CheckpointRun::cases(const Execution& execution, Device& oracle) const {
-  return output_cases(recording_, checkpoint_, *block_, operands_, execution.outputs,
-                      facts_of(execution.records, dtype_), oracle, refereed_);
+  std::vector<OutputCase> out =
+      output_cases(recording_, checkpoint_, *block_, operands_, execution.outputs,
+                   facts_of(execution.records, dtype_), oracle, refereed_);
+  if (allows_inside(checkpoint_, recording_, dtype_)) {
+    for (OutputCase& output : out) follow_recorded_bits(recording_, checkpoint_, {}, output);
+  }
+  return out;
 }
 
 Verdict CheckpointRun::verdict_on(const Runs& runs, const std::vector<OutputCase>& cases) const {
@@ -211,8 +218,11 @@ void CheckpointRun::judge(Device& oracle) {
       verdict = verdict_on(*runs_, all);
     }
     for (const OutputCase& output : all) note_sample(output, result);
-    result.contract = to_string(facts.contract);
+    const bool inside = allows_inside(checkpoint_, recording_, dtype_);
+    result.contract =
+        contract_text(facts.contract, inside ? checkpoint_.inside : std::vector<std::string>());
     result.looser = looser_;
+    if (inside) note_inside(checkpoint_, result);
     result.impl = implementations_of(first.records);
     result.fused = std::any_of(first.records.begin(), first.records.end(),
                                [](const OpRecord& r) { return is_fused(r.op); });

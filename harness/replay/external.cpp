@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "harness/replay/asked_contract.h"
 #include "harness/replay/cases.h"
 #include "harness/replay/explain.h"
 #include "harness/replay/features.h"
 #include "harness/replay/margins.h"
 #include "harness/replay/recorded.h"
+#include "harness/replay/recorded_bits.h"
 #include "harness/replay/rounding_family.h"
 #include "kernels/error.h"
 
@@ -69,14 +71,18 @@ void judge_external(const Recording& recording, const Checkpoint& checkpoint,
   const RoundingPoints points = options.demanded.value_or(recorded);
   const RunFacts facts =
       external_facts(recording, *block, checkpoint, operands, oracle, recording.dtype(), points);
-  result.contract = to_string(facts.contract);
+  result.contract = contract_text(facts.contract, checkpoint.inside);
+  note_inside(checkpoint, result);
   result.fused = points != RoundingPoints::eager;
   std::vector<OutputCase> cases =
       output_cases(recording, checkpoint, *block, operands, given, facts, oracle);
   std::vector<OutputVerdict> verdicts;
   OracleRuns runs(recording, checkpoint, *block, operands, oracle);
   for (OutputCase& output : cases) {
-    const std::string words = follow_bits(*block, options.demanded, recorded, runs, output);
+    const std::string words =
+        checkpoint.inside.empty()
+            ? follow_bits(*block, options.demanded, recorded, runs, output)
+            : follow_recorded_bits(recording, checkpoint, options.demanded, output);
     verdicts.push_back(judge(output));
     if (!words.empty() && !is_gross(verdicts.back())) {
       add_diagnosis(result, cases.size() > 1 ? output.name : "", words);

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "harness/recording/inside.h"
 #include "harness/recording/layout.h"
 #include "kernels/error.h"
 
@@ -25,6 +26,31 @@ std::optional<double> stated_score(const Checkpoint& checkpoint) {
   if (nested != params->values().end()) params = std::get_if<blocks::Params>(&nested->second);
   if (!params || !params->has("max_abs_score")) return {};
   return params->number_or_null("max_abs_score");
+}
+
+std::optional<Spread> widest_spread(const OutputRef& ref) {
+  if (!ref.spread || !ref.truncated) return ref.spread;
+  Spread out = *ref.spread;
+  for (SpreadOf& gate : out.gates) {
+    const SpreadOf* other = ref.truncated->find(gate.gate);
+    if (other && other->mean > gate.mean) gate = *other;
+  }
+  return out;
+}
+
+void take_inside(OutputCase& out, const Recording& recording, const Checkpoint& checkpoint) {
+  out.spread = widest_spread(checkpoint.outputs.at(out.name));
+  if (!out.spread) {
+    throw Unsupported(text("output \"", out.name,
+                           "\" has no simulated kernels, which its contract (",
+                           words_listed(checkpoint.inside), ") is shown by"));
+  }
+  out.model = recorded_model(recording, checkpoint, out).value_or(Tensor());
+  out.held_to_model = out.coarser = out.conformance = out.leaf = false;
+  out.composite = true;
+  out.cascade_stages.clear();
+  out.bottleneck = {};
+  out.simulate = out.redraw = {};
 }
 
 OutputCase recorded_case(const Recording& recording, const Checkpoint& checkpoint,

@@ -14,6 +14,14 @@ namespace plumb::harness {
 OutputCase recorded_case(const Recording& recording, const Checkpoint& checkpoint,
                          const std::string& output);
 
+// Of each gate the one that allows more: how the sums of another program are accumulated is not
+// known.
+std::optional<Spread> widest_spread(const OutputRef& ref);
+
+// For a contract that allows kernels something inside (Checkpoint::inside): only the recording's
+// simulated kernels do that, so its limits are what these show, not those of our own block.
+void take_inside(OutputCase& out, const Recording& recording, const Checkpoint& checkpoint);
+
 // m of a recorded case as the traced run gave it; nothing where there was none, or it rounded where
 // it should not have.
 std::optional<Tensor> recorded_model(const Recording& recording, const Checkpoint& checkpoint,

@@ -39,8 +39,9 @@ struct CheckpointResult {
   std::string device;      // "cpu"
   std::string dtype;       // "bf16"
   std::string contract;    // "bf16 acc24 fused"
-  std::vector<std::string> looser;  // contracts of a plugin that widen limits, each once
-  bool refereed = true;             // our own float64 block ran, too (RefereeRule)
+  // What widens limits, each once: contracts of a plugin, and what the recorded one allows inside.
+  std::vector<std::string> looser;
+  bool refereed = true;           // our own float64 block ran, too (RefereeRule)
   std::vector<std::string> impl;  // "linear/onednn", "sdpa/avx2": each once, in order of first use
   bool fused = false;             // some op ran fused
   int64_t step = 0;

@@ -91,7 +91,7 @@ struct Outcome {
   std::vector<std::string>
       missing;              // "block sdpa": asked for, and unsupported wherever it was tried
   std::string interrupted;  // "SIGINT": what ended the run before all was judged
-  std::vector<std::string> looser;  // contracts of plugins that widened limits, each once
+  std::vector<std::string> looser;  // contracts that widened limits, each once
   std::vector<std::string> lost;    // reports that are incomplete, and why
   int exit_code = kExitUsage;
   std::string verdict;  // the exit code in words, one line

@@ -1,0 +1,96 @@
+#include "harness/replay/asked_contract.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "harness/io/printable.h"
+#include "harness/recording/inside.h"
+#include "kernels/error.h"
+
+namespace plumb::harness {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, std::optional<RoundingPoints>>, 4> kPlaces = {{
+    {"inferred", std::nullopt},
+    {"eager", RoundingPoints::eager},
+    {"fused", RoundingPoints::fused},
+    {"flash", RoundingPoints::flash},
+}};
+
+std::vector<std::string_view> words_in(std::string_view words) {
+  std::vector<std::string_view> out;
+  for (size_t end = words.find('+'); end != std::string_view::npos; end = words.find('+')) {
+    out.push_back(words.substr(0, end));
+    words.remove_prefix(end + 1);
+  }
+  out.push_back(words);
+  return out;
+}
+
+[[noreturn]] void refuse(std::string_view words, std::string_view word) {
+  std::vector<std::string> roundings;
+  for (const auto& [name, points] : kPlaces) roundings.emplace_back(name);
+  throw UsageError(text("--contract is ", printable(words), ": ", printable(word),
+                        " is none; one of ", words_listed(roundings), ", and any of ",
+                        words_listed(inside_words()), ", joined by +"));
+}
+
+std::string to_record(const std::vector<std::string>& inside) {
+  std::string out = "eager";
+  for (const std::string& word : inside) out += '+' + word;
+  return out;
+}
+
+}  // namespace
+
+AskedContract asked_contract(std::string_view words) {
+  AskedContract out;
+  bool rounds = false;
+  for (const std::string_view word : words_in(words)) {
+    const auto* rounding = std::find_if(kPlaces.begin(), kPlaces.end(),
+                                        [&](const auto& it) { return it.first == word; });
+    if (rounding != kPlaces.end() && !rounds) {
+      rounds = true;
+      out.points = rounding->second;
+    } else if (is_inside_word(word)) {
+      out.inside.emplace_back(word);
+    } else {
+      refuse(words, word);
+    }
+  }
+  const std::vector<std::string> given = std::move(out.inside);
+  out.inside.clear();
+  for (const std::string& word : inside_words()) {
+    if (std::find(given.begin(), given.end(), word) != given.end()) out.inside.push_back(word);
+  }
+  return out;
+}
+
+void require_recorded_with(const Recording& recording, const AskedContract& asked) {
+  const std::vector<std::string> recorded = recording.inside();
+  if (asked.inside.empty() || asked.inside == recorded) return;
+  throw UsageError(text(
+      "--contract has ", words_listed(asked.inside), ", but the simulated kernels of ",
+      recording.name(), " do ", recorded.empty() ? "nothing of the kind" : words_listed(recorded),
+      ": record it with `inspector record --contract ", to_record(asked.inside), '`'));
+}
+
+bool allows_inside(const Checkpoint& checkpoint, const Recording& recording, DType dtype) {
+  return !checkpoint.inside.empty() && dtype == recording.dtype();
+}
+
+void note_inside(const Checkpoint& checkpoint, CheckpointResult& result) {
+  for (const std::string& word : checkpoint.inside) {
+    result.looser.push_back(word);
+    result.details.push_back(inside_text(word));
+  }
+}
+
+std::string contract_text(const Contract& contract, const std::vector<std::string>& inside) {
+  std::string out = to_string(contract);
+  for (const std::string& word : inside) out += '+' + word;
+  return out;
+}
+
+}  // namespace plumb::harness
