@@ -110,7 +110,8 @@ PYTHON_LAYERS = {
         "oracle", "taps", "recorder", "verdict_html", "verdict", "verdict_frame", "judge_library",
         "verification", "drawing", "keeping", "explaining", "calling", "checking", "pytest_plugin",
         "engines", "adapters", "cases",
-        "__init__", "record_command", "check_command", "cli", "command", "__main__", "plumbline",
+        "__init__", "record_checks", "record_command", "check_command", "cli", "command",
+        "__main__", "plumbline",
     ),
     "reports": (
         "__init__", "beside", "terminal", "files", "decode", "json_lines", "results", "reader",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import UsageError
+from .format.contract_words import INSIDE, ROUNDINGS, asked
 
 CODES = {"pass": 0, "fail": 1, "unsupported": 4, "blind": 8, "nondeterministic": 9}
 """As those of the harness."""
@@ -34,7 +35,19 @@ def add_check(parser: argparse.ArgumentParser) -> None:
         "--weights", metavar="FILE.safetensors", type=Path, help="keyword arguments of both"
     )
     parser.add_argument("--arrays", default="torch", help="what the kernel is given: numpy, jax")
-    parser.add_argument("--contract", choices=("eager", "fused"), help="demands one rounding")
+    parser.add_argument(
+        "--contract", type=_contract, metavar="eager+sums-16",
+        help=f"one rounding that is demanded: {', '.join(ROUNDINGS)}; and what may happen inside: "
+        f"{', '.join(INSIDE)}",
+    )  # fmt: skip
+
+
+def _contract(text: str) -> str:
+    try:
+        asked(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def check(options: argparse.Namespace) -> int:

@@ -68,18 +68,18 @@ def check(
     `keep` is a folder for the case, which `harness judge` then judges again.
 
     Where a 16-bit function rounds is inferred from its bits; `contract`, "eager" or "fused" (once,
-    at the output), demands one, and "sums-16", "p-16", "reduce-16", joined by "+", allow what
-    oracle/contracts.py lists. Bugs are planted in `like` for up to five seconds: a failure is
-    named after the one that it is, a pass says which it is blind to. `explain` is False for none of
-    that, or another number of seconds; `bugs` tells all kinds of bugs that would pass, however long
-    that takes. The AssertionError's text is the verdict; else the verdict comes
-    back. Raises RecordError where `like` cannot be recorded, HarnessError where there is no judge,
-    and whatever `function` raises.
+    at the output), demands one, and "sums-16", "p-16", "reduce-16", "products-tf32", joined by "+",
+    allow what fixtures/schema/contracts.json says. Bugs are planted in `like` for up to five
+    seconds: a failure is named after the one that it is, a pass says which it is blind to.
+    `explain` is False for none of that, or another number of seconds; `bugs` tells all kinds of
+    bugs that would pass, however long that takes. The AssertionError's text is the verdict; else
+    the verdict comes back. Raises RecordError where `like` cannot be recorded, HarnessError where
+    there is no judge, and whatever `function` raises.
     """
     __tracebackhide__ = by_its_verdict  # pytest shows the test's own line
     needs.require("check()", "torch", "transformers")
     from .calling import Kernel
-    from .oracle.contracts import asked
+    from .format.contract_words import asked
     from .recorder.left_out import Valid
     from .recorder.one_call import OneCallRecording
 

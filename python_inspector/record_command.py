@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import UsageError
+from .format.contract_words import INSIDE, RECORDED, asked
 from .heap import lasting_imports, rarely_collect, share_device
 from .imports import only_what_is_needed
+from .record_checks import check_options
 from .stretches import Stretch, stretch_of
 from .usage import Parser, dtype
 
@@ -110,6 +112,12 @@ def add_record(parser: Parser) -> None:
         help="simulated correct kernels (default 16, 0 for none: faster)",
     )
     what.add_argument(
+        "--contract",
+        type=_contract,
+        metavar="eager+sums-16",
+        help=f"what kernels may do inside, joined by +: {', '.join(INSIDE)}",
+    )
+    what.add_argument(
         "--bugs",
         action=argparse.BooleanOptionalAction,
         default=True,
@@ -186,6 +194,14 @@ def _calls(text: str) -> tuple[int, ...]:
     return tuple(sorted(set(calls)))
 
 
+def _contract(text: str) -> str:
+    try:
+        asked(text, RECORDED)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
 def _stretch(text: str) -> Stretch:
     try:
         return stretch_of(text)
@@ -197,8 +213,7 @@ def record(options: argparse.Namespace) -> int:
     from .cases import processes
     from .cases.shares import stretches
 
-    _check_row_options(options)
-    _check_shared_options(options)
+    check_options(options)
     helps = options.beside is not None
     if not helps and not options.resume and not options.overwrite:
         _refuse_replacing(options.out)
@@ -346,54 +361,6 @@ def _is_finished(out: Path, command: str, helps: bool) -> bool:
         )
     print(f"nothing to resume: {out} is finished (--overwrite in place of --resume: made anew)")
     return True
-
-
-def _check_row_options(options: argparse.Namespace) -> None:
-    """Options that can be refused before a model is loaded."""
-    rows = options.prompt or options.token_ids
-    if rows and options.batch not in (None, len(rows)):
-        raise UsageError(
-            f"--batch {options.batch}, but {len(rows)} rows are given by "
-            f"{'--prompt' if options.prompt else '--token-ids'}"
-        )
-    if options.chained and options.oracle is not True:
-        raise UsageError(
-            f"--chained needs every block's oracle: drop "
-            f"{'--leaves' if options.oracle else '--no-oracle'}"
-        )
-    if options.chained and options.rows:
-        raise UsageError("--chained needs every token of every layer: drop --rows")
-    if options.whole_layers and not options.rows:
-        raise UsageError("--whole-layers goes with --rows: without it every layer is whole")
-    if rows and options.left_pad:
-        raise UsageError("--left-pad goes with --tokens; rows of different lengths are padded")
-    if options.max_length is not None and options.cache != "static":
-        raise UsageError(f"--max-length {options.max_length} goes with --cache static")
-    least_of = {
-        "batch": 1,
-        "tokens": 1,
-        "max_length": 1,
-        "steps": 0,
-        "logits_to_keep": 0,
-        "spread": 0,
-        "rows": 2,
-        "jobs": 1,
-    }
-    for name, least in least_of.items():
-        value = getattr(options, name)
-        if value is not None and value < least:
-            raise UsageError(f"--{name.replace('_', '-')} {value}, expected at least {least}")
-
-
-def _check_shared_options(options: argparse.Namespace) -> None:
-    """Where the run is recorded by several processes, or not all of it."""
-    if options.chained and options.calls is not None:
-        raise UsageError("--chained goes from call to call: drop --calls")
-    if options.jobs is None or options.jobs == 1:
-        return
-    for name in ("chained", "weights", "device_map"):
-        if getattr(options, name):
-            raise UsageError(f"--{name.replace('_', '-')} takes one process: drop --jobs")
 
 
 def _plan(options: argparse.Namespace, source: Source, model: torch.nn.Module) -> RunPlan:

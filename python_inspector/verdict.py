@@ -90,6 +90,11 @@ class Verdict:
         return "; ".join(filter(None, (output["golden_suspect"] for output in outputs)))
 
     @property
+    def looser(self) -> tuple[str, ...]:
+        """What kernels may do inside by its contract: limits are wider for it."""
+        return tuple(self.figures.get("looser_contracts", ()))
+
+    @property
     def ill_conditioned(self) -> str:
         """What of the outputs is not judged, because correct kernels do not agree on it."""
         outputs = self.figures.get("outputs", ())
@@ -107,6 +112,7 @@ class Verdict:
             ("blind to: ", self._blind_words()),
             ("would pass here: ", ", ".join(self.passing_bugs or ())),
             ("not judged: ", ", ".join(self.not_judged)),
+            ("by a looser contract: ", ", ".join(self.looser)),
             ("again: ", self.replay),
         )
         return "\n".join(lines + [f"  {title}{words}" for title, words in told if words])

@@ -17,6 +17,7 @@ from typing import Any
 
 from . import needs
 from .errors import HarnessError
+from .format.contract_words import FLASH, ROUNDINGS, asked
 from .format.operands import Output, output_of, read, save
 from .format.safetensors_file import read_header
 from .format.strict_json import load_json
@@ -84,7 +85,9 @@ def verify(
     An exception of the function costs that checkpoint: its status is "error", or "unsupported" for
     plumbline.Unsupported, and the reason says what was raised and where.
     Where a 16-bit function rounds is inferred from its bits; `contract`, "eager", "fused" (once, at
-    the output) or "flash", demands one.
+    the output) or "flash", demands one. What a kernel may do inside ("sums-16" and the other words
+    of fixtures/schema/contracts.json) is what the recording was made with (`inspector record
+    --contract`), and states; "eager+sums-16" demands that it was.
     `margins=False` does not tell which known bugs would pass, and is faster.
 
     Raises HarnessError if there is no harness binary, nothing was selected, or the harness ended
@@ -96,6 +99,7 @@ def verify(
         raise ValueError(f"device is {device!r}, which is for torch tensors: arrays is {arrays!r}")
     if arrays == "torch":
         needs.require("verify() with torch tensors", "torch")
+    asked(contract, (*ROUNDINGS, FLASH))  # ValueError
     binary = find_harness(harness)
     with tempfile.TemporaryDirectory(prefix="plumbline-") as name:
         folder = Path(name)

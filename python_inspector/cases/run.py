@@ -77,6 +77,7 @@ class What:
     rows: int | None = None
     whole_layers: Collection[int] | None = None
     stretch: Stretch | None = None
+    contract: str | None = None
 
 
 @dataclass(frozen=True)

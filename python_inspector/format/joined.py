@@ -34,7 +34,7 @@ def join(writer: RecordingWriter, folder: Path, weight_of: WeightOf) -> None:
         share.require_run(folder, writer.run)
     recording = json.loads((folder / RECORDING).read_bytes())  # of a process like this one
     for name, contract in recording["contracts"].items():
-        writer.contract(name, Contract(**contract))
+        writer.contract(name, Contract(**contract | {"inside": tuple(contract.get("inside", ()))}))
     notes = recording["provenance"]["notes"]
     writer.note(**notes)
     for text in recording["provenance"]["warnings"]:

@@ -318,21 +318,24 @@ class Contract:
     """How the reference computed: storage dtype, multiply dtype, accumulator and rounding points.
 
     `accumulator` is {"bits": mantissa bits, "rounding": "nearest"}; `points` is "eager" (a rounding
-    to storage after every torch operation) or "fused" (once, at the block's output).
+    to storage after every torch operation) or "fused" (once, at the block's output). `inside` is
+    what simulated kernels do beside that (contract_words.py), in the table's order.
     """
 
     storage: str
     multiply: str
     accumulator: dict[str, Any]
     points: str
+    inside: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        entry: dict[str, Any] = {
             "storage": self.storage,
             "multiply": self.multiply,
             "accumulator": plain(self.accumulator, "contract: accumulator"),
             "points": self.points,
         }
+        return entry | {"inside": list(self.inside)} if self.inside else entry
 
 
 def checkpoint_id(path: str, function: str | None, call: int) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError
+from .contract_words import INSIDE, in_order
 from .recording import as_number
 from .strict_json import load_json
 from .validate import RECORDING, json_findings
@@ -45,6 +46,7 @@ def _summary(folder: Path, recording: Json) -> Iterator[str]:
     )
     yield f"  recorded  {provenance['created']} with {versions}"
     yield f"  command   {provenance['command']}"
+    yield from _inside(recording)
     for name, value in provenance["notes"].items():
         yield f"  note      {name}: {value}"
     for text in provenance["warnings"]:
@@ -81,6 +83,14 @@ def _blocks(checkpoints: list[Json]) -> Iterator[str]:
     yield f"  {'in all':20} {len(checkpoints):11}"
 
 
+def _inside(recording: Json) -> Iterator[str]:
+    """What contracts allow inside, and how many checkpoints state it."""
+    contracts, checkpoints = recording["contracts"], recording["checkpoints"]
+    for word in in_order(word for it in contracts.values() for word in it.get("inside", ())):
+        count = sum(word in contracts[c["contract"]].get("inside", ()) for c in checkpoints)
+        yield f"  contract  {word} in {count} of {len(checkpoints)} checkpoints: {INSIDE[word]}"
+
+
 def _detail(recording: Json, checkpoint: Json) -> Iterator[str]:
     table = recording["tensors"]
     contract = recording["contracts"][checkpoint["contract"]]
@@ -90,6 +100,8 @@ def _detail(recording: Json, checkpoint: Json) -> Iterator[str]:
         f"{contract['multiply']}, accumulator {contract['accumulator']['bits']} bits, "
         f"points {contract['points']}"
     )
+    for word in contract.get("inside", ()):
+        yield f"  inside   {word}: {INSIDE[word]}"
     for name, value in checkpoint["params"].items():
         yield f"  param   {name} = {value}"
     for name, ref in checkpoint["inputs"].items():

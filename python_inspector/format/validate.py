@@ -31,6 +31,7 @@ from .validate_bugs import (
     member_findings,
 )
 from .validate_chain import chain_findings
+from .validate_contracts import contract_findings, inside_findings
 from .validate_model import (
     model_findings,
     position_findings,
@@ -111,6 +112,7 @@ def _reference_findings(recording: Mapping[str, Any]) -> Iterator[str]:
         if "payload_of" in entry:
             yield from shared_findings(f"tensors.{key}", entry, table)
     yield from version_findings(recording)
+    yield from contract_findings(recording)
     yield from _name_findings(recording)
     seen: set[str] = set()
     for index, checkpoint in enumerate(recording["checkpoints"]):
@@ -121,8 +123,7 @@ def _reference_findings(recording: Mapping[str, Any]) -> Iterator[str]:
         expected = checkpoint_id(checkpoint["path"], checkpoint.get("function"), checkpoint["call"])
         if checkpoint["id"] != expected:
             yield f"{where}: id does not match path, function and call, which make {expected}"
-        if checkpoint["contract"] not in recording["contracts"]:
-            yield f"{where}: contract {checkpoint['contract']} is not among contracts"
+        yield from inside_findings(where, checkpoint, recording["contracts"])
         for name, ref in checkpoint["inputs"].items():
             yield from _ref_findings(f"{where}: inputs.{name}", ref, table)
         for name, key in checkpoint["weights"].items():

@@ -187,6 +187,11 @@ class RecordingWriter:
         if self._contracts.setdefault(name, contract) != contract:
             raise FormatError(f"contract {name} is {self._contracts[name]} already, not {contract}")
 
+    @property
+    def inside(self) -> frozenset[str]:
+        """What the contracts say of what happens inside."""
+        return frozenset(word for it in self._contracts.values() for word in it.inside)
+
     def trace(self, operations: Sequence[Mapping[str, Any]]) -> str:
         """The key of a list of operations; equal lists share one."""
         content = tuple(tuple(_hashable(entry).items()) for entry in operations)

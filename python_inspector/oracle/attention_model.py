@@ -29,7 +29,7 @@ def is_attention(name: str) -> bool:
 
 
 def attend(
-    func: OpOverload, operands: Operands, simulation: Simulation, inside: Inside | None = None
+    func: OpOverload, operands: Operands, simulation: Simulation, inside: Inside
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Stacks of outputs, and of the rounded model's log of summed exponentials."""
     given = _by_name(func, operands)
@@ -43,6 +43,7 @@ def attend(
     scores = simulation.spread_out(scores[0], stacked=False) if len(scores) == 1 else scores
     off = of_sum(magnitudes, scores[0], q.shape[-1])
     off = off + U * scores[0].abs()  # scaling and subtracting round, too
+    off = inside.of_scores(scores[0], off)
     scores = simulation.perturb(scores, off, stacked=True)
     scores = _masked(scores, operands, given)
     lse = torch.logsumexp(scores[0], -1)
@@ -52,9 +53,12 @@ def attend(
     magnitudes = torch.matmul(rounded[0], v[0].abs()) / total[0]
     out = out.nan_to_num(0.0)
     off = of_sum(magnitudes.nan_to_num(0.0), out[0], k.shape[-2])
-    if inside is not None:
-        off = inside.of_attention((rounded[0] / total[0]).nan_to_num(0.0), v[0], off)
-    return simulation.perturb(out, off, stacked=True), lse.expand(simulation.rows, *lse.shape)
+    weights = (rounded[0] / total[0]).nan_to_num(0.0)
+    off = inside.of_attention(weights, v[0], off, operands.stores)
+    more = inside.of_results(out[0], operands.stores)
+    return simulation.perturb(out, off, stacked=True, more=more), lse.expand(
+        simulation.rows, *lse.shape
+    )
 
 
 def all_results(func: OpOverload, results: Sequence[Any]) -> tuple[Any, ...]:

@@ -1,108 +1,135 @@
-"""What else a kernel may do inside where it is asked for: one table, one spelling.
+"""What else simulated kernels do inside where a contract asks for it (format/contract_words.py).
 
-`eager+sums-16` is a place of roundings and what happens inside, joined by a plus. Simulated kernels
-do it, too, and what they show of an output is its limit. Nothing of it is allowed unasked: it
-loses what the reference does not.
+What they show of an output then is its limit. Nothing of it is allowed unasked: it loses what the
+reference does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
+from ..format.contract_words import TF32, fits
+from ..format.recording import DTYPES
+from .arithmetic import GROUPED
+from .grouped import grouped_product
+from .products import ANYWHERE, CUT_OFF, TF32_UNIT, cut_off, in_tf32
 from .simulation import NARROW, Noise
 
-ROUNDINGS = ("inferred", "eager", "fused")
-INSIDE = {
-    "sums-16": "sums that are stored in 16 bits accumulate in them",
-    "p-16": "what the code keeps in float32 is rounded to 16 bits where it is multiplied: an "
-    "attention's weights, the blocks of a linear attention",
-    "reduce-16": "parts of a product, of several devices or along its terms, are added in 16 bits",
-}
 PARTS = 8
 """Of a product that is reduced: devices, or what cuBLAS splits along its terms."""
 
 UNITS = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 _ONE = 0.43 / 1.5
 """The deviation of a rounding, in units of u."""
-_PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
+_PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)} | dict.fromkeys(
+    GROUPED, (0, 1)
+)
 _SUMS = {*_PRODUCTS, "sum", "mean", "cumsum", "convolution", "mv", "dot"}
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A contract as it was spelled."""
-
-    rounding: str | None = None
-    """None: inferred from the bits."""
-    inside: frozenset[str] = frozenset()
-
-
-def asked(contract: str | None) -> Asked:
-    """ValueError, with all that there is, for what is none."""
-    words = [] if contract is None else contract.split("+")
-    roundings = [word for word in words if word in ROUNDINGS]
-    inside = frozenset(word for word in words if word in INSIDE)
-    unknown = [word for word in words if word not in ROUNDINGS and word not in INSIDE]
-    if unknown or len(roundings) > 1:
-        raise ValueError(
-            f"contract is {contract!r}: {(unknown or roundings[1:])[0]!r} is none; one of "
-            f"{', '.join(ROUNDINGS)}, and any of {', '.join(INSIDE)}, joined by +"
-        )
-    rounding = roundings[0] if roundings else None
-    return Asked(None if rounding == "inferred" else rounding, inside)
-
-
-@dataclass(frozen=True)
 class Inside:
-    """What simulated kernels do beside float32 arithmetic, in a call of 16 bits."""
+    """What simulated kernels of one call do beside float32 arithmetic."""
 
-    names: frozenset[str]
-    narrow: torch.dtype
+    names: frozenset[str] = frozenset()
+    narrow: torch.dtype | None = None
+    """The call's 16-bit dtype."""
+    products: frozenset[str] = frozenset()
+    """Which products of float32 they make in TF32 (products.py)."""
+    used: set[str] = field(init=False, default_factory=set, compare=False)
+    """The words that changed anything: what the call's contract states."""
+
+    @classmethod
+    def of(cls, asked: Iterable[str], operands: Iterable[torch.Tensor]) -> Inside:
+        """What of the words that were asked for says something of a call with these operands."""
+        dtypes = [t.dtype for t in operands]
+        known = {DTYPES[dtype] for dtype in dtypes if dtype in DTYPES}
+        names = frozenset(word for word in asked if fits(word, known))
+        narrow = next((dtype for dtype in dtypes if dtype in NARROW), None)
+        return cls(names, narrow, ANYWHERE if TF32 in names else frozenset())
+
+    def with_products(self, products: frozenset[str]) -> Inside:
+        return replace(self, products=products)
+
+    def rounded_operands(self, name: str, stores: torch.dtype) -> tuple[int, ...]:
+        """The arguments that this operation rounds to TF32."""
+        places = in_tf32(name, stores, self.products)
+        if places:
+            self.used.add(TF32)
+        return places
 
     def noise(
         self,
         name: str,
         args: Sequence[Any],
+        kwargs: Mapping[str, Any],
         exact: torch.Tensor,
         stores: torch.dtype,
         usual: Sequence[Noise],
     ) -> list[Noise]:
         """Of one operation: `usual` is what float32 sums are off by."""
         out: list[Noise] = []
+        if self.narrow is None:
+            return out
         u = UNITS[self.narrow]
-        if "sums-16" in self.names and name in _SUMS and stores in NARROW:
+        if self._does("sums-16", name in _SUMS and stores in NARROW):
             out += [Noise(part.scale * (u / _U32), part.times) for part in usual]
         if name not in _PRODUCTS:
             return out
         a, b = (args[i] for i in _PRODUCTS[name])
-        if "p-16" in self.names and stores not in NARROW:
-            out.append(Noise(2**0.5 * _ONE * u * _together(a, b)))
-        if "reduce-16" in self.names and stores in NARROW:
-            partial = torch.maximum(_together(a, b), exact.abs())
+        if self._does("p-16", stores not in NARROW):
+            out.append(Noise(2**0.5 * _ONE * u * _together(name, a, b, kwargs)))
+        if self._does("reduce-16", stores in NARROW):
+            partial = torch.maximum(_together(name, a, b, kwargs), exact.abs())
             out.append(Noise(_ONE * u * PARTS**0.5 * partial))
         return out
 
+    def of_scores(self, scores: torch.Tensor, off: torch.Tensor) -> torch.Tensor:
+        """Of a fused attention's scores, which float32 sums have `off`."""
+        return off + CUT_OFF * scores.abs() if self.products else off
+
+    def of_results(self, out: torch.Tensor, stores: torch.dtype) -> list[Noise]:
+        """What all of a fused attention's output shares."""
+        return [cut_off(out)] if self.products and stores == torch.float32 else []
+
     def of_attention(
-        self, weights: torch.Tensor, v: torch.Tensor, off: torch.Tensor
+        self,
+        weights: torch.Tensor,
+        v: torch.Tensor,
+        off: torch.Tensor,
+        stores: torch.dtype,
     ) -> torch.Tensor:
-        """What float32 sums are `off` by, and what is asked for beside it; weights as they divide
-        to 1."""
+        """Of its output, which float32 sums have `off`; weights as they divide to 1."""
+        if self.products and stores == torch.float32:
+            off = torch.hypot(off, _ONE * TF32_UNIT * _together("bmm", weights, v, {}))
+        if self.narrow is None:
+            return off
         u = UNITS[self.narrow]
-        if "sums-16" in self.names:
+        if self._does("sums-16", stores in NARROW):
             off = off * (1 + u / _U32)
-        if "p-16" in self.names:
-            off = torch.hypot(off, _ONE * u * _together(weights, v))
+        if self._does("p-16", True):
+            off = torch.hypot(off, _ONE * u * _together("bmm", weights, v, {}))
         return off
+
+    def _does(self, word: str, applies: bool) -> bool:
+        does = applies and word in self.names
+        if does:
+            self.used.add(word)
+        return does
 
 
 _U32 = 2.0**-24
 
 
-def _together(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def _together(
+    name: str, a: torch.Tensor, b: torch.Tensor, kwargs: Mapping[str, Any]
+) -> torch.Tensor:
     """What independent relative errors of all products make of their sum."""
-    squares = torch.matmul(a.double().square(), b.double().square())
-    return squares.sqrt()
+    a, b = a.double().square(), b.double().square()
+    if name in GROUPED:
+        return grouped_product(a, b, kwargs.get("offs")).sqrt()
+    return torch.matmul(a, b).sqrt()

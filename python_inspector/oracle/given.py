@@ -95,8 +95,8 @@ class Given:
     """All of one call, in order. `unliftable` are operations found to have no float64 kernel."""
 
     unliftable: set[Any] = field(default_factory=set)
-    inside: Inside | None = None
-    """What simulated kernels do that the reference does not."""
+    inside: Inside = field(default_factory=Inside)
+    """What simulated kernels do beside float32 arithmetic."""
     events: list[Choice | Opaque] = field(default_factory=list)
     used: Storages = field(default_factory=Storages)
     """Those that any operation of the watched run read."""
@@ -110,8 +110,6 @@ class Given:
     """The dtypes that its code read."""
     leaves_torch: bool = False
     """NumPy computes some of it."""
-    products: frozenset[str] = frozenset()
-    """Which products of float32 the run made in TF32 (products.py)."""
 
     @property
     def choices(self) -> list[Choice]:

@@ -14,6 +14,8 @@ from .simulation import Noise
 
 ANYWHERE = frozenset({"matmul", "cudnn"})
 """Both switches of torch."""
+TF32_UNIT = 2.0**-11
+"""Its unit roundoff."""
 CUT_OFF = 0.72 * 2.0**-10
 """Mean relative loss of a product whose two operands are cut off rather than rounded, as tensor
 cores do with float32 bits that no instruction has rounded: 2 x 2^-10 / 2 over the mean 1 / 1.39 of
@@ -26,6 +28,9 @@ _OPERANDS: dict[str, tuple[str, tuple[int, ...]]] = {
     "baddbmm": ("matmul", (1, 2)),
     "_scaled_dot_product_efficient_attention": ("matmul", (0, 1, 2)),
     "_scaled_dot_product_attention_math": ("matmul", (0, 1, 2)),
+    "_scaled_dot_product_flash_attention_for_cpu": ("matmul", (0, 1, 2)),
+    "_grouped_mm": ("matmul", (0, 1)),
+    "grouped_mm_fallback": ("matmul", (0, 1)),
     "convolution": ("cudnn", (0, 1)),
 }
 """Which switch of torch an operation asks, and which of its arguments are multiplied."""

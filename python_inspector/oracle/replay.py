@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from ..compatibility import collectors_off
 from ..models.dispatch import resident
+from .contracts import Inside
 from .copies import Copies, Memo
 from .dispatch import tracks_gradients, unwatched
 from .given import Given, Replay, watched
@@ -99,11 +100,18 @@ def run_lifted(
     return _run(function, args, kwargs, modules, copies, lift, given, wide=True)
 
 
-def run_rounded(simulation: Simulation, given: Given | None = None) -> Runner:
-    """Runs calls as the rounded model and simulated kernels, with the reference's choices."""
+def run_rounded(
+    simulation: Simulation, given: Given | None = None, inside: Inside | None = None
+) -> Runner:
+    """Runs calls as the rounded model and simulated kernels, with the reference's choices.
+
+    `inside` is what these do beside float32 arithmetic, where nothing is given.
+    """
 
     def mode() -> AbstractContextManager[None]:
-        return rounded_run(simulation, None if given is None else Replay(given))
+        if given is None:
+            return rounded_run(simulation, None, inside)
+        return rounded_run(simulation, Replay(given), given.inside)
 
     def run(
         function: Callable[..., Any],

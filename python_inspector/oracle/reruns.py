@@ -47,17 +47,32 @@ class Reruns:
     """Of outputs, the elements that depend on a choice which correct kernels may make otherwise."""
     given: Given | None = None
     """What the reruns followed, where they followed the reference."""
+    inside: Inside = field(default_factory=Inside)
+    """What simulated kernels did beside float32 arithmetic."""
+
+    @property
+    def words(self) -> frozenset[str]:
+        """What of that the call's contract states."""
+        return frozenset() if self.simulated is None else frozenset(self.inside.used)
 
 
 def rerun(
-    outputs: Outputs, again: Again, seed: str, *, runs: int, repeat: bool
+    outputs: Outputs,
+    again: Again,
+    seed: str,
+    *,
+    runs: int,
+    repeat: bool,
+    inside: Inside | None = None,
 ) -> tuple[Reruns, list[str]]:
     """Runs the call again on copies of its inputs as they are now, and what to warn of.
 
-    `outputs` reads a result; `seed` names the call, for the noise of `runs` simulated kernels;
-    `repeat` asks for a second real run. Raises LiftError where there is no oracle.
+    `outputs` reads a result; `seed` names the call, for the noise of `runs` simulated kernels,
+    `inside` is what these do beside float32 arithmetic; `repeat` asks for a second real run. Raises
+    LiftError where there is no oracle.
     """
-    result, where = Reruns(), seed.rpartition("#")[0]
+    inside = inside or Inside()
+    result, where = Reruns(inside=inside), seed.rpartition("#")[0]
     warnings: list[str] = []
     if repeat:
         repeated = again(run_as_it_is)
@@ -66,7 +81,7 @@ def rerun(
     result.oracle = outputs(lifted.result, lifted.twin)
     if runs:
         try:
-            result.simulated = simulate(again, outputs, runs, seed)
+            result.simulated = simulate(again, outputs, runs, seed, inside=inside)
         except RoundedRunError as error:
             warnings.append(f"{where} has no rounded model: {error}")
     return result, warnings
@@ -82,12 +97,11 @@ def rerun_anything(
     repeat: bool,
     inside: Inside | None = None,
 ) -> tuple[Reruns, list[str]]:
-    """As rerun(), of undescribed code: it follows the choices of the reference. `inside` is what
-    simulated kernels do that it does not.
+    """As rerun(), of undescribed code: it follows the choices of the reference.
 
     Whatever stands in the way of an oracle is a warning.
     """
-    given = Given(inside=inside)
+    given = Given(inside=inside or Inside())
     result, where = Reruns(given=given), seed.rpartition("#")[0]
     try:
         repeated = again(run_watched(given))
@@ -103,9 +117,9 @@ def rerun_anything(
         for name in given.opaque
     ]
     result.oracle = oracle
-    given.products = _products_in_tf32(again, outputs, given, oracle, seed)
-    if given.products:
-        warnings.append(f"{where}: torch made its products of float32 in TF32, as it may here")
+    if not given.inside.products:
+        given.inside = _as_the_run(again, outputs, given, oracle, seed)
+    result.inside = given.inside
     if not runs:
         return result, warnings
     try:
@@ -130,23 +144,23 @@ def _lifted(again: Again, given: Given) -> Rerun:
             again(run_watched(given))
 
 
-def _products_in_tf32(
+def _as_the_run(
     again: Again, outputs: Outputs, given: Given, oracle: dict[str, Named], seed: str
-) -> frozenset[str]:
-    """The switches of torch that allow TF32, where the run's own result is nearer to what that
-    makes of it."""
-    kinds = products.allowed()
+) -> Inside:
+    """With products in TF32 by those switches of torch that allow it, where the run's own result is
+    nearer to what that makes of it."""
+    kinds, asked = products.allowed(), given.inside
     if not kinds or not any(products.may_be_tf32(t) for t, _ in oracle.values()):
-        return frozenset()
+        return asked
     real = again(run_as_it_is)
     first = outputs(real.result, real.twin)
     off: dict[frozenset[str], float] = {}
     for tried in products.ways(kinds):
-        given.products = tried
+        given.inside = asked.with_products(tried)
         rerun = again(run_rounded(Simulation(0, Normals(seed)), given))
         named = outputs(rerun.result, rerun.twin)
         off[tried] = sum(products.distance(r, named[name][0]) for name, (r, _) in first.items())
-    return min(off, key=lambda tried: off[tried])
+    return asked.with_products(min(off, key=lambda tried: off[tried]))
 
 
 def _line(error: Exception) -> str:

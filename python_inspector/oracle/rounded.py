@@ -39,6 +39,7 @@ from .choices import doubt
 from .codes import codes_of_rows
 from .composites import composition
 from .contraction import Contraction, Products
+from .contracts import Inside
 from .correctly_rounded import is_correctly_rounded
 from .dispatch import DispatchMode, plain_arithmetic, without_fused_layers
 from .given import (
@@ -63,7 +64,7 @@ from .operations import (
     narrows,
     tensors,
 )
-from .products import cut_off, in_tf32, rounded_to_tf32
+from .products import cut_off, rounded_to_tf32
 from .quantising import SCALES, inexact, quantises
 from .reads import stores_numbers, with_stored_numbers
 from .simulation import (
@@ -85,12 +86,15 @@ _SOFTMAX = (aten._softmax.default, aten._log_softmax.default)
 
 
 @contextmanager
-def rounded_run(simulation: Simulation, replay: Replay | None = None) -> Iterator[None]:
+def rounded_run(
+    simulation: Simulation, replay: Replay | None = None, inside: Inside | None = None
+) -> Iterator[None]:
     """What torch computes inside is the rounded model; its samples are in simulation.stacks.
 
-    With a `replay` it follows the choices of the reference, and notes which are in doubt.
+    With a `replay` it follows the choices of the reference, and notes which are in doubt. `inside`
+    is what simulated kernels do beside float32 arithmetic.
     """
-    rounded = _Rounded(simulation, replay)
+    rounded = _Rounded(simulation, replay, inside or Inside())
     # No mode of a recorder's own is asked.
     with plain_arithmetic(), without_fused_layers(), torch._C.DisableTorchFunction(), rounded:
         yield
@@ -98,16 +102,15 @@ def rounded_run(simulation: Simulation, replay: Replay | None = None) -> Iterato
 
 
 class _Rounded(DispatchMode):
-    def __init__(self, simulation: Simulation, replay: Replay | None) -> None:
+    def __init__(self, simulation: Simulation, replay: Replay | None, inside: Inside) -> None:
         super().__init__()
         self._simulation = simulation
         self._stacks = simulation.stacks
         self._replay = replay
-        self._tf32 = frozenset() if replay is None else replay.given.products
+        self._inside = inside
         self.products = Products()
         self._quantises = replay is not None and replay.given.quantises
         """So a scale may be applied as a reciprocal, and codes are integers with samples."""
-        self._inside = None if replay is None else replay.given.inside
 
     def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         contraction = self.products.summed(func, args, kwargs)
@@ -248,7 +251,7 @@ class _Rounded(DispatchMode):
         return followed(func, args, result, replay.held(choice, (args, {})))
 
     def _computed(self, func: OpOverload, name: str, operands: Operands, dtypes: Dtypes) -> Any:
-        multiplied = in_tf32(name, operands.stores, self._tf32)
+        multiplied = self._inside.rounded_operands(name, operands.stores)
         operands.change(multiplied, rounded_to_tf32)
         whole = self._whole(func, name, operands, dtypes)
         if whole is not None:
@@ -381,9 +384,9 @@ class _Rounded(DispatchMode):
             parts = [Noise(FUNCTIONS * first.abs() * inexact(first))]
         if rounds_factors(name, into, first.device):
             parts.append(of_factors(args, first, into))
-        if self._inside is not None and parts:
-            parts += self._inside.noise(name, args, first, into, parts)
-        if parts and in_tf32(name, operands.stores, self._tf32):
+        if parts:
+            parts += self._inside.noise(name, args, kwargs, first, into, parts)
+        if parts and self._inside.rounded_operands(name, operands.stores):
             parts.append(cut_off(first))
         if not cuts and not parts:
             return exact

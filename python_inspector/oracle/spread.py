@@ -18,6 +18,7 @@ from ..format.axes import Named
 from ..format.host_copy import is_host
 from ..format.sampled import WIDTH, sign_vectors
 from . import truncation
+from .contracts import Inside
 from .fused_statistics import statistics
 from .gate_statistics import (
     Figures,
@@ -78,24 +79,31 @@ class Simulated:
 
 
 def simulate(
-    again: Again, outputs: Outputs, runs: int, seed: str, given: Given | None = None
+    again: Again,
+    outputs: Outputs,
+    runs: int,
+    seed: str,
+    given: Given | None = None,
+    inside: Inside | None = None,
 ) -> Simulated | None:
     """None for a call without arithmetic: every kernel gives the same bits. The choices of the
-    reference are followed where they are `given`.
+    reference are followed where they are `given`; else `inside` says what simulated kernels do
+    beside float32 arithmetic.
 
     Raises RoundedRunError where the arithmetic is not seen.
     """
     kind = _DIGITS.sub("#", seed)
     if given is None and kind in _truncate:  # most likely again
-        result = _side_by_side(again, outputs, runs, seed)
+        result = _side_by_side(again, outputs, runs, seed, inside)
         if result is not None:
             return result
-    stacks, operations = _groups(again, outputs, runs, seed, given, truncating=False)
+    how = (given, inside)
+    stacks, operations = _groups(again, outputs, runs, seed, how, truncating=False)
     if not operations:
         return None
     result = Simulated(stacks, operations, runs)
     if _truncates(result):
-        others, _ = _groups(again, outputs, runs, seed, given, truncating=True)
+        others, _ = _groups(again, outputs, runs, seed, how, truncating=True)
         result.stacks = {name: torch.cat([s, others[name][1:]]) for name, s in stacks.items()}
         result.truncates = True
         _truncate.add(kind)
@@ -112,12 +120,14 @@ def _truncates(simulated: Simulated) -> bool:
     return long and any(stack.dtype in NARROW for stack in simulated.stacks.values())
 
 
-def _side_by_side(again: Again, outputs: Outputs, runs: int, seed: str) -> Simulated | None:
+def _side_by_side(
+    again: Again, outputs: Outputs, runs: int, seed: str, inside: Inside | None
+) -> Simulated | None:
     """The kernels that round and those that truncate in one run, with the same bits; None where
     there is no room for that, or no need."""
     simulation = Simulation(runs, Normals(seed), truncating=runs)
     try:
-        rerun = again(run_rounded(simulation))
+        rerun = again(run_rounded(simulation, None, inside))
     except _NO_ROOM:
         return None
     named = outputs(rerun.result, rerun.twin)
@@ -127,7 +137,13 @@ def _side_by_side(again: Again, outputs: Outputs, runs: int, seed: str) -> Simul
 
 
 def _groups(
-    again: Again, outputs: Outputs, runs: int, seed: str, given: Given | None, *, truncating: bool
+    again: Again,
+    outputs: Outputs,
+    runs: int,
+    seed: str,
+    how: tuple[Given | None, Inside | None],
+    *,
+    truncating: bool,
 ) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
     """As many kernels at once as fit; the first group's rounded model counts."""
     normals, size = Normals(seed), runs
@@ -144,7 +160,7 @@ def _groups(
             losses=losses if now < runs else None,
         )
         try:
-            rerun = again(run_rounded(simulation, given))
+            rerun = again(run_rounded(simulation, *how))
         except _NO_ROOM:
             if now == 1:
                 raise

@@ -7,6 +7,7 @@ from collections import Counter
 import torch
 
 from ..format.axes import Named
+from ..format.contract_words import spelled
 from ..format.recording import ChainedRef, Checkpoint, OutputRef, TensorRef, checkpoint_id
 from ..format.writer import RecordingWriter
 from ..oracle.reruns import Reruns
@@ -62,11 +63,13 @@ class Checkpoints:
         if event.left_out:
             return
         id = checkpoint_id(path, function, call)
-        self._operands.declare(block.contract)
         if event.finished is not None:
+            self._operands.declare(event.finished.checkpoint["contract"])
             weights = self._operands.weights(path, block.weights)
             self._resume.take_over(event, id, block, results, weights)
             return
+        contract = spelled(block.contract, reruns.words)
+        self._operands.declare(contract)
         outputs, amplification = self._store_outputs(id, path, block, results, reruns)
         self._writer.checkpoint(
             Checkpoint(
@@ -76,7 +79,7 @@ class Checkpoints:
                 function=function,
                 call=call,
                 step=step,
-                contract=block.contract,
+                contract=contract,
                 params=block.params,
                 inputs=stored,
                 weights=self._operands.weights(path, block.weights),

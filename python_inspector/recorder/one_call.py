@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +15,9 @@ from typing import Any, cast
 import torch
 
 from ..errors import RecordError
+from ..format.contract_words import in_order, misfit, spelled
 from ..format.recording import (
+    DTYPES,
     Checkpoint,
     Contract,
     TensorRef,
@@ -29,7 +31,6 @@ from ..oracle.copies import aliases_kept
 from ..oracle.dispatch import gradients
 from ..oracle.replay import Again, Rerun, Runner, aside, run_as_it_is
 from ..oracle.reruns import Reruns, rerun_anything
-from ..oracle.simulation import NARROW
 from ..oracle.spread import DEFAULT_RUNS
 from ..taps.calls import Block, Call, Recorder, bound_arguments
 from ..taps.generic import GenericCall, numbers_of
@@ -259,18 +260,13 @@ class OneCallRecording:
             self._valid.restrict(block, reruns)
         return reruns
 
-    def _asked(self, block: Block) -> Inside | None:
-        """What is asked of simulated kernels; RecordError for a call without 16-bit operands."""
-        if not self._inside:
-            return None
+    def _asked(self, block: Block) -> Inside:
+        """What is asked of simulated kernels; RecordError where no operand has its dtype."""
         operands = [t for t, _ in block.inputs.values()] + list(block.weights.values())
-        narrow = next((t.dtype for t in operands if t.dtype in NARROW), None)
-        if narrow is None:
-            raise RecordError(
-                f"[check] contract has {', '.join(sorted(self._inside))}, which is of 16 bits: "
-                f"no operand of {self.name} is bfloat16 or float16"
-            )
-        return Inside(self._inside, narrow)
+        dtypes = {DTYPES[t.dtype] for t in operands if t.dtype in DTYPES}
+        if why := misfit(self._inside, dtypes, f"no operand of {self.name}"):
+            raise RecordError(f"[check] {why}")
+        return Inside.of(self._inside, operands)
 
     def _checkpoint(
         self, id: str, case: str | None, call: int, block: Block, real: Rerun, reruns: Reruns
@@ -303,7 +299,7 @@ class OneCallRecording:
             function=case,
             call=call,
             step=0,
-            contract=self._declare(),
+            contract=self._declare(reruns.words),
             params=plain(block.params, "params"),
             inputs={n: TensorRef(self._writer.tensor(t), a) for n, (t, a) in block.inputs.items()},
             weights={n: self._writer.weight(n, t) for n, t in block.weights.items()},
@@ -314,11 +310,13 @@ class OneCallRecording:
             bugs=bug_refs(self._writer, reruns),
         )
 
-    def _declare(self) -> str:
-        name = f"eager-{self._storage}"
+    def _declare(self, inside: Collection[str]) -> str:
+        name = spelled(f"eager-{self._storage}", inside)
         bits = 53 if self._storage == "f64" else 24
         accumulator = {"bits": bits, "rounding": "nearest"}
-        self._writer.contract(name, Contract(self._storage, self._storage, accumulator, "eager"))
+        words = tuple(in_order(inside))
+        contract = Contract(self._storage, self._storage, accumulator, "eager", words)
+        self._writer.contract(name, contract)
         return name
 
 

@@ -53,7 +53,10 @@ class Operands:
         return keys
 
     def declare(self, contract: str) -> None:
-        storage = "f32" if contract == "float32" else self._storage
+        """A contract by its name, which says what happens inside, too."""
+        first, *inside = contract.split("+")
+        storage = "f32" if first == "float32" else self._storage
         accumulator = {"bits": 53 if storage == "f64" else 24, "rounding": "nearest"}
-        points = "fused" if contract == "fused" else "eager"
-        self._writer.contract(contract, Contract(storage, storage, accumulator, points))
+        points = "fused" if first == "fused" else "eager"
+        declared = Contract(storage, storage, accumulator, points, tuple(inside))
+        self._writer.contract(contract, declared)

@@ -186,6 +186,8 @@ def described(
     config: Any = getattr(model, "config", None)
     sampling = options["sampling"]
     options = {**options, "sampling": None if sampling is None else vars(sampling)}
+    if not options["inside"]:  # as before there were contracts for it
+        del options["inside"]
     options |= {
         name: sorted(options[name]) for name in ("blocks", "layers", "calls") if options[name]
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from ..oracle.contracts import Inside
 from ..oracle.lift import LiftError
 from ..oracle.replay import Again
 from ..oracle.reruns import Reruns, rerun, rerun_anything
@@ -36,9 +37,13 @@ class Rerunner:
 
     def _described(self, block: Block, again: Again, seed: str, repeat: bool) -> Reruns:
         runs = self._options.spread
+        operands = [t for t, _ in block.inputs.values()] + list(block.weights.values())
+        inside = Inside.of(self._options.inside, operands)
         if block.settle is None:
             try:
-                reruns, warnings = rerun(block.outputs, again, seed, runs=runs, repeat=repeat)
+                reruns, warnings = rerun(
+                    block.outputs, again, seed, runs=runs, repeat=repeat, inside=inside
+                )
             except LiftError as error:
                 if self._taps.architecture is not None:
                     raise
@@ -46,7 +51,7 @@ class Rerunner:
         else:
             settle = partial(block.settle, block)
             reruns, warnings = rerun_anything(
-                block.outputs, again, seed, settle, runs=runs, repeat=repeat
+                block.outputs, again, seed, settle, runs=runs, repeat=repeat, inside=inside
             )
             for name, elements in reruns.undecided.items():
                 named = (reruns.oracle or {})[name]

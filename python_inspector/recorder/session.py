@@ -13,7 +13,9 @@ import torch
 from ..compatibility import check_model_type, newer_than_proven
 from ..errors import RecordError
 from ..format.block_table import BLOCKS
+from ..format.contract_words import RECORDED, asked, in_order, misfit
 from ..format.model_files import ModelFolder
+from ..format.recording import DTYPES
 from ..format.sampled import Sampling
 from ..format.writer import Progress, RecordingWriter
 from ..models import dispatch
@@ -50,6 +52,7 @@ def record(
     rows: int | None = None,
     whole_layers: Collection[int] | None = None,
     stretch: Stretch | None = None,
+    contract: str | None = None,
     weights_path: Path | str | None = None,
     model_folder: Path | str | None = None,
     progress: Progress | None = None,
@@ -91,6 +94,8 @@ def record(
     parameters then takes less than a gigabyte beside its weights.
     `stretch`: only what of the run begins there, from a place up to another (stretches.py). The
     call that leaves it behind raises StretchIsOver; `run` says what the whole run would have been.
+    `contract`: what simulated kernels do inside ("eager+sums-16", see format/contract_words.py), so
+    that kernels may; checkpoints where it changes anything state it.
     `weights_path`: a weights file beside `out` that several recordings of the model share.
     `model_folder`: the folder that the model was loaded from. Weights that its safetensors files
     hold are referred to (file, name, SHA-256) instead of copied.
@@ -124,6 +129,12 @@ def record(
             "[record] chained runs the whole model at once, but some of its weights are offloaded "
             "by its device map; leave chained out, or use a map of devices that hold all of it"
         )
+    inside = _inside(contract, model)
+    if inside and (chained or not spread or not oracle):
+        raise RecordError(
+            f"[record] contract {contract} is of isolated calls, whose limits come from the oracle "
+            "and simulated kernels: no chained, no oracle=False, and spread above 0"
+        )
     out = Path(out)
     options = Options(
         blocks,
@@ -141,6 +152,7 @@ def record(
         rows,
         frozenset(first_and_last(model) if whole_layers is None else whole_layers),
         stretch,
+        inside,
     )
     taps = taps_for(model)
     check_model_type(guards.model_type_of(model), chained)
@@ -183,6 +195,8 @@ def record(
         recorder.settle()
         if stretch is None:  # else the run may be over with it
             _require_made(calls, len(recorder.runs))
+            for word in in_order(inside - writer.inside):
+                writer.warn(f"contract has {word}, which changes nothing that is recorded here")
         given |= {"weights_sha256": weights_sha256()}
         recorder.summary = writer.commit(
             provenance.header(
@@ -272,6 +286,18 @@ def first_and_last(model: torch.nn.Module) -> list[int]:
     kinds = getattr(config, "layers_block_type", None) or getattr(config, "layer_types", None)
     firsts = {kind: i for i, kind in reversed([*enumerate(kinds or [""])])}
     return sorted({*firsts.values(), max(0, count - 1)})
+
+
+def _inside(contract: str | None, model: torch.nn.Module) -> frozenset[str]:
+    """What a contract asks of simulated kernels; a recording rounds where the model's code does."""
+    try:
+        inside = asked(contract, RECORDED).inside
+    except ValueError as error:
+        raise RecordError(f"[record] {error}") from None
+    parameters = {DTYPES[p.dtype] for p in model.parameters() if p.dtype in DTYPES}
+    if why := misfit(inside, parameters, "no parameter of the model"):
+        raise RecordError(f"[record] {why}")
+    return inside
 
 
 def _check_rows(

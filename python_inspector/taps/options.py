@@ -43,6 +43,8 @@ class Options:
     whole_layers: Collection[int] = ()
     stretch: Stretch | None = None
     """Of the run only what begins in it."""
+    inside: frozenset[str] = frozenset()
+    """What simulated kernels do beside float32 arithmetic (format/contract_words.py)."""
 
     @property
     def operations(self) -> bool:

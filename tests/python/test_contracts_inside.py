@@ -11,7 +11,8 @@ from torch.nn import functional
 
 from python_inspector import check
 from python_inspector.errors import RecordError
-from python_inspector.oracle.contracts import INSIDE, asked
+from python_inspector.format.contract_words import INSIDE, asked
+from python_inspector.oracle import products
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.usefixtures("harness")
@@ -55,6 +56,8 @@ def delta(
 
 
 def operands(name: str) -> tuple[torch.Tensor, ...]:
+    if name == "products-tf32":
+        return normal(24, 64), normal(64, 40, seed=6)
     if name == "reduce-16":
         return normal(6, 512, dtype=BF16), normal(64, 512, dtype=BF16, seed=2) / 16
     shape = (2, 24, 16) if name == "p-16" else (1, 2, 24, 16)
@@ -72,6 +75,11 @@ CASES: dict[str, tuple[Kernel, Kernel, Kernel]] = {
         delta,
         lambda q, k, v: delta(q, k, v, rounds=True),
         lambda q, k, v: delta(q, k, v.roll(1, 1), rounds=True),
+    ),
+    "products-tf32": (
+        torch.matmul,
+        lambda a, b: products.cut_to_tf32(a) @ products.cut_to_tf32(b),
+        lambda a, b: 1.02 * (products.rounded_to_tf32(a) @ products.rounded_to_tf32(b)),
     ),
 }
 

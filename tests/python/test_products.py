@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from checked import normal, wrong
+from torch.nn import functional
 
 from python_inspector import check
 from python_inspector.oracle import products
 
 pytestmark = pytest.mark.usefixtures("harness")
+
+Change = Callable[[torch.Tensor], torch.Tensor]
 
 
 def in_tf32(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -48,6 +53,21 @@ def run_in_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_where_the_run_has_tf32_kernels_may_have_it(kernel: object) -> None:
     verdict = check(kernel, like=torch.matmul, inputs=(normal(24, 64), normal(64, 40, seed=6)))
     assert verdict.passed
+    assert verdict.figures["contract"] == "f32 acc24 eager+products-tf32"
+    assert verdict.looser == ("products-tf32",)
+
+
+@pytest.mark.parametrize("change", [products.rounded_to_tf32, products.cut_to_tf32])
+def test_fused_attention_whose_products_are_in_tf32(change: Change) -> None:
+    def kernel(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        p = torch.softmax(change(q) @ change(k).mT / 8, -1)
+        return change(p) @ change(v)
+
+    like = functional.scaled_dot_product_attention
+    inputs = tuple(normal(1, 2, 48, 64, seed=seed) for seed in (1, 2, 3))
+    wrong(kernel, like, inputs)
+    assert check(kernel, like=like, inputs=inputs, contract="products-tf32").passed
+    wrong(lambda q, k, v: kernel(q, k.flip(1), v), like, inputs, contract="products-tf32")
 
 
 @pytest.mark.usefixtures("run_in_tf32")

@@ -303,9 +303,9 @@ def test_fewer_kernels_are_simulated_at_once_where_memory_ends() -> None:
     x, simulations = randn(4, 8), []
     original = spread.run_rounded
 
-    def noted(simulation: Simulation, given: Any = None) -> Any:
+    def noted(simulation: Simulation, *how: Any) -> Any:
         simulations.append(simulation)
-        return original(simulation, given)
+        return original(simulation, *how)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spread, "run_rounded", noted)
