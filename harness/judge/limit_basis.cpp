@@ -145,12 +145,27 @@ bool LimitBasis::may_have_ill_rows() const {
   return (of_r_ && may_be_ill(*of_r_, scales_)) || (of_model_ && may_be_ill(*of_model_, scales_));
 }
 
-std::vector<Gate> LimitBasis::gates(const Statistics& y) {
+std::vector<Gate> LimitBasis::gates(const Statistics& y, const std::vector<uint8_t>& skipped) {
   const auto judged = [&] { return statistic_gates(y, reference_, scales_, floors_, spread_); };
   std::vector<Gate> out = judged();
   if (!all_passed(out) && all_within(out, kLimits.spread_worth) && simulate()) out = judged();
   if (!all_passed(out) && all_within(out, kLimits.redraw_worth) && redraw()) out = judged();
+  for (Gate& gate : gain_gates(skipped)) out.push_back(std::move(gate));
   return out;
+}
+
+// What simulated kernels are off by counts, too: the reference is one of many.
+std::vector<Gate> LimitBasis::gain_gates(const std::vector<uint8_t>& skipped) const {
+  const GainScales gains(scales_);
+  const SpreadOf* of = spread_ ? spread_->find("tensor") : nullptr;
+  const double simulated = of ? std::hypot(of->mean, of->deviation) : 0;
+  const double error = floors_.roundings * std::max(reference_.tensor, floors_.norm);
+  return gains.gates(column_errors(arrays_.y, scales_, skipped), reference_columns_,
+                     std::max(error, simulated));
+}
+
+ColumnErrors LimitBasis::errors_of(const std::vector<double>& values) const {
+  return column_errors(values, scales_, not_finite(values));
 }
 
 // A composite's closed forms add up what its sums may be off by, wherever the sums go: a
@@ -167,15 +182,22 @@ void LimitBasis::lower_floors() {
 void LimitBasis::choose_reference() {
   if (!of_r_) {
     reference_ = *of_model_;
+    reference_columns_ = errors_of(arrays_.model);
     return;
   }
   const bool same_contract = of_model_ && !case_.held_to_model;
   const Statistics trusted = same_contract ? *of_model_ : without_error(*of_r_);
   reference_ = *of_r_;
+  reference_columns_ = errors_of(arrays_.r);
   if (suspects(trusted)) {
     reference_ = trusted;
+    reference_columns_ = errors_of(same_contract ? arrays_.model : scales_.o);
   } else if (case_.held_to_model && of_model_ && admissible()) {
+    const ColumnErrors of_model = errors_of(arrays_.model);
     reference_ = case_.coarser ? *of_model_ : lower(*of_r_, *of_model_);
+    reference_columns_ = case_.coarser ? of_model : smaller(reference_columns_, of_model);
+  } else if (same_contract) {
+    reference_columns_ = larger(reference_columns_, errors_of(arrays_.model));
   }
 }
 
@@ -184,6 +206,7 @@ void LimitBasis::admit_peers() {
   for (const Tensor& peer : case_.peers) {
     const std::vector<double> values = to_matrix(peer, arrays_.layout);
     reference_ = higher(reference_, statistics(values, scales_, not_finite(values)));
+    reference_columns_ = larger(reference_columns_, errors_of(values));
   }
 }
 

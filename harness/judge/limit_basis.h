@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/judge/group_gains.h"
 #include "harness/judge/limits.h"
 #include "harness/judge/output_case.h"
 #include "harness/recording/layout.h"
@@ -53,9 +54,12 @@ class LimitBasis {
   // The gates on y. Where one fails and the recording has no spread, our own block's simulated
   // kernels have a say; a little beyond them, of a composite that does not round where the
   // reference does, those with roundings of their own.
-  std::vector<Gate> gates(const Statistics& y);
+  // `skipped`: elements of y that do not count.
+  std::vector<Gate> gates(const Statistics& y, const std::vector<uint8_t>& skipped);
 
  private:
+  std::vector<Gate> gain_gates(const std::vector<uint8_t>& skipped) const;
+  ColumnErrors errors_of(const std::vector<double>& values) const;
   void lower_floors();
   void choose_reference();
   void admit_peers();
@@ -71,6 +75,7 @@ class LimitBasis {
   Floors floors_;
   std::optional<Statistics> of_r_, of_model_;
   Statistics reference_;
+  ColumnErrors reference_columns_;
   std::string suspicion_;
   const Spread* spread_ = nullptr;
   Spread own_;

@@ -31,9 +31,11 @@ struct LimitConstants {
   double gain_f32 = 2;
   double gain_roundings = 2;        // u of fp32: of a constant (1 / cap), and of what is made of it
   int64_t gain_least = 64;          // fewer elements are not told by their gain
-  double float64_relative = 1e-12;  // agreement of two float64 derivations, of max |o|
-  double float64_delta = 0x1p-24;   // and the rounding of delta to f32
-  int64_t conformance_least = 64;   // fewer elements prove nothing about bits
+  double group_gain_chance = 1e-9;  // that a right output has a channel, or head, with a larger one
+  double group_gain_smallest = 0.25;  // of the group's error: what more rows do not make smaller
+  double float64_relative = 1e-12;    // agreement of two float64 derivations, of max |o|
+  double float64_delta = 0x1p-24;     // and the rounding of delta to f32
+  int64_t conformance_least = 64;     // fewer elements prove nothing about bits
   double conformance_base = 0.003;
   double conformance_growth = 3;
   double conformance_count = 8;

@@ -155,10 +155,11 @@ double stated_error(const OutputCase& c, const CaseArrays& a, const ReferenceSca
 
 // False where a row may be ill conditioned and that is not known yet: then nothing is judged.
 bool statistics_gates(OutputVerdict& v, const OutputCase& c, const CaseArrays& a,
-                      const ReferenceScales& scales, bool known) {
+                      const ReferenceScales& scales, const std::vector<uint8_t>& skipped,
+                      bool known) {
   LimitBasis basis(c, a, scales, v.floors);
   if (!known && basis.may_have_ill_rows()) return false;
-  for (Gate& gate : basis.gates(v.statistics)) v.gates.push_back(std::move(gate));
+  for (Gate& gate : basis.gates(v.statistics, skipped)) v.gates.push_back(std::move(gate));
   if (basis.recorded()) v.recorded_error = stated_error(c, a, scales, basis.recorded()->tensor);
   v.reference = basis.reference();
   v.golden_suspect = basis.suspicion();
@@ -343,7 +344,7 @@ OutputVerdict judge(const OutputCase& c, bool known) {
     case Rule::bits: v.gates.push_back(bits_gate(a, expected)); break;
     case Rule::float64: v.gates.push_back(float64_gate(a, scales, skipped)); break;
     case Rule::gates:
-      if (!statistics_gates(v, c, a, scales, known)) {
+      if (!statistics_gates(v, c, a, scales, skipped, known)) {
         return judge(without_ill_rows(c, a, scales).value_or(c), true);
       }
       break;

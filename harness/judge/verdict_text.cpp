@@ -30,6 +30,8 @@ double term(const Gate& gate, std::string_view name) {
 std::string without_axes(const std::string& gate) {
   if (gate == "token") return "row";
   if (gate == "channel") return "column";
+  if (gate == "channel gain") return "column gain";
+  if (gate == "head gain") return "part gain";
   return gate == "token x head" ? "part of a row" : gate;
 }
 
@@ -93,7 +95,7 @@ std::string gate_text(const OutputVerdict& v, const Gate& gate, const std::vecto
     return text("float64 error ", two_digits(gate.statistic), " times what is allowed", at(gate));
   }
   const std::string name = nameless ? without_axes(gate.name) : gate.name;
-  const bool gain = name == "gain" || name == "sketch gain";
+  const bool gain = name.ends_with("gain");
   const std::string what = gain ? name : name + " error";
   return text(what, ' ', two_digits(gate.statistic), ", allowed ", two_digits(gate.limit),
               " (reference ", two_digits(term(gate, "reference")), ')');

@@ -142,6 +142,14 @@ std::string group_name(const Layout& layout, const Partition& family, int64_t gr
     return nameless ? index_words(layout, axis_ranges(layout, nullptr, column))
                     : column_words(layout, column);
   }
+  if (family.name == "head") {
+    const int head = head_axis(layout);
+    const Range at{group, group + 1};
+    if (!nameless) return axis_range(layout, head, at);
+    std::vector<Range> ranges = axis_ranges(layout, nullptr, {0, 0});
+    ranges[static_cast<size_t>(head)] = at;
+    return index_words(layout, ranges);
+  }
   if (family.name == "token") return words(rows_at(group), {0, 0});
   if (family.name == "token x head") {
     const int head = head_axis(layout);

@@ -59,8 +59,9 @@ std::string gate_words(const Gate& gate, const OutputVerdict& output) {
   if (reference == gate.derivation.end()) {
     return text(name, ": ", short_number(gate.statistic), ", allowed ", short_number(gate.limit));
   }
-  return text(name, name == "gain" ? " " : " error ", short_number(gate.statistic), ", allowed ",
-              short_number(gate.limit), " (reference ", short_number(reference->value), ")");
+  return text(name, name.ends_with("gain") ? " " : " error ", short_number(gate.statistic),
+              ", allowed ", short_number(gate.limit), " (reference ",
+              short_number(reference->value), ")");
 }
 
 // "   worst head 3 (4.2x the limit), in token >= 5"

@@ -142,7 +142,8 @@ class Scales:
         squares = self.known.square()
         least = self.usable.sum((-2, -1)) * self.smallest**2
         self.whole = torch.maximum(squares.sum((-2, -1)), least)
-        self.element = torch.maximum(self.known.abs(), self._row_scales()[..., None])
+        self.rows = self._row_scales()
+        self.element = torch.maximum(self.known.abs(), self.rows[..., None])
         self._families = {name: self._family(name, squares) for name in family_names(layout)}
         self._positive, self._is_moderate = self._find_range()
 
@@ -187,7 +188,7 @@ class Scales:
 
     def statistics(self, y: torch.Tensor) -> Figures:
         """E_T as `tensor`, M_A by the names of its families, M_E as `element`, g as `gain`."""
-        off = self._off(y)
+        off = self.off(y)
         squares, whole = off.square(), self.whole[..., None]
         figures = {"tensor": self._quotient(squares.sum((-2, -1)), whole, "tensor").sqrt()}
         for name in self._families:
@@ -198,7 +199,7 @@ class Scales:
         figures["gain"] = self._quotient(products, whole, "tensor")
         return figures
 
-    def _off(self, y: torch.Tensor) -> torch.Tensor:
+    def off(self, y: torch.Tensor) -> torch.Tensor:
         """[..., k, rows, columns]: how far outputs are from the oracle, 0 where none counts."""
         off = self.layout.arranged(y) - self.o[..., None, :, :]
         return off if self.all_usable else torch.where(self.usable[..., None, :, :], off, 0.0)
@@ -211,7 +212,7 @@ class Scales:
 
     def group_errors(self, y: torch.Tensor) -> Figures:
         """v_g of every group of each family, 0 for groups that do not count."""
-        squares = self._off(y).square()
+        squares = self.off(y).square()
         sums = {name: group_sums(squares, name, self.layout) for name in self._families}
         return {name: self._group_errors(sums[name], name) for name in self._families}
 

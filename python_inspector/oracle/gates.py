@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ import torch
 from ..format.recording import as_number
 from .following import Family
 from .gate_statistics import Scales
+from .group_gains import Columns, GainScales
 
 NARROW = (torch.float16, torch.bfloat16)
 UNITS = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
@@ -70,6 +71,7 @@ class _Errors:
     """Of each family the largest v_g / kappa_g, and of the group where that is:"""
     value: dict[str, torch.Tensor]
     kappas: dict[str, torch.Tensor]
+    columns: Columns
 
     def one(self, figures: str, name: str) -> float:
         return float(getattr(self, figures)[name][0])
@@ -91,6 +93,7 @@ class Gates:
     truncated: Mapping[str, Any] | None = None
     family: Family | None = None
     """Of a 16-bit output: the ways to round that its bits may follow."""
+    _gains: GainScales = field(init=False)
     _reference: _Errors = field(init=False)
     _uniform: dict[str, bool] = field(init=False)
     _some: tuple[torch.Tensor, torch.Tensor, int] | None = field(default=None, init=False)
@@ -103,6 +106,8 @@ class Gates:
         self._constant = bool((known == known[0]).all()) if known.numel() else True
         self._families = [f for f in s.families() if bool((s.group_sizes(f) > 0).any())]
         self._uniform = {f: _uniform(s.group_sizes(f)) for f in self._families}
+        dtype = self.r.dtype
+        self._gains = GainScales(s, UNITS[dtype], ROUNDING * UNITS[dtype], _c(dtype))
         self._reference = self._errors(self.r[None])
         self._reference = self._trusted()
 
@@ -145,7 +150,8 @@ class Gates:
             conformance, peers = self.family.follow(y)
             for peer in peers:
                 reference = _higher(reference, self._errors(peer[None]))
-        ratios = self._against(self._errors(y[None]), reference)
+        errors = self._errors(y[None])
+        ratios = self._against(errors, reference) | self._gain_ratios(errors, reference)
         out = {name: float(ratio) for name, ratio in ratios.items()}
         return out if conformance is None else out | {"conformance": conformance}
 
@@ -195,7 +201,14 @@ class Gates:
         finite = torch.where(y.isfinite(), y.double(), self.oracle().expand(y.shape))
         figures = self.scales.statistics(finite)
         groups = self.scales.group_errors(finite)
-        out = _Errors({k: figures[k].abs() for k in ("tensor", "element", "gain")}, {}, {}, {}, {})
+        out = _Errors(
+            {k: figures[k].abs() for k in ("tensor", "element", "gain")},
+            {},
+            {},
+            {},
+            {},
+            self._gains.columns(finite),
+        )
         for family in self._families:
             sizes = self.scales.group_sizes(family)
             kappas = kappa(sizes, int((sizes > 0).sum()))
@@ -216,7 +229,12 @@ class Gates:
             trusted = self._errors(self.oracle()[None])
         ratios = self._against(self._reference, trusted)
         far = any(float(ratio[0]) > FAR_BEYOND_FLOOR for ratio in ratios.values())
-        return trusted if far else self._reference
+        if far:
+            return trusted
+        if self.r.dtype in NARROW:
+            columns = self._reference.columns.or_larger(trusted.columns)
+            return replace(self._reference, columns=columns)
+        return self._reference
 
     def _against(self, y: _Errors, reference: _Errors) -> dict[str, torch.Tensor]:
         dtype, u = self.r.dtype, UNITS[self.r.dtype]
@@ -237,6 +255,15 @@ class Gates:
         for name, limit in limits.items():
             out[name] = self._ratio(name, statistics[name], torch.tensor(limit))
         return out
+
+    def _gain_ratios(self, y: _Errors, reference: _Errors) -> dict[str, torch.Tensor]:
+        """Of channels and heads. What simulated kernels are off by counts, too: the reference is
+        one of many."""
+        error = max(reference.one("plain", "tensor"), ROUNDING * UNITS[self.r.dtype])
+        if "tensor" in self.spread:
+            figures = wider(self.spread["tensor"], (self.truncated or {}).get("tensor"))
+            error = max(error, math.hypot(as_number(figures[0]), as_number(figures[1])))
+        return self._gains.ratios(y.columns, reference.columns, error)
 
     def _gain_limit(self, reference: _Errors, of_tensor: float) -> float:
         dtype = self.r.dtype
@@ -272,4 +299,5 @@ def _higher(a: _Errors, b: _Errors) -> _Errors:
         larger(a.normalised, b.normalised),
         a.value,
         a.kappas,
+        a.columns.or_larger(b.columns),
     )

@@ -107,3 +107,22 @@ def test_a_rounding_that_is_amplified_moves_an_element_far() -> None:
     steep: Function = lambda x: torch.exp(x * 0.7)  # noqa: E731
     assert check(lambda x: torch.exp(x.float() * 0.7).to(x.dtype), like=steep, inputs=x).passed
     assert check(steep, like=steep, inputs=x).passed
+
+
+def mlp(x: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.silu(x @ up.T) @ down.T
+
+
+def mlp_in_float32(x: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
+    return (torch.nn.functional.silu(x.float() @ up.float().T) @ down.float().T).to(x.dtype)
+
+
+@pytest.mark.parametrize("kernel", [mlp, mlp_in_float32])
+def test_one_channel_of_an_mlp_that_is_high_is_seen(kernel: Function) -> None:
+    """Behind rounded sums, where other bits are right, too: by its gain over the tokens."""
+    up, down = (narrow(*shape, dtype=torch.bfloat16, seed=6) / 8 for shape in ((96, 64), (64, 96)))
+    x = narrow(64, 64, dtype=torch.bfloat16)
+    assert check(kernel, like=mlp, inputs=(x, up, down)).passed
+    verdict = wrong(channel_high(kernel, 1.01), mlp, (x, up, down), explain=False)
+    assert "channel gain" in failed_gates(verdict)
+    assert "column gain" in verdict.reason
