@@ -1,7 +1,7 @@
 #include "blocks/attention.h"
 
 #include "blocks/rotary.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::blocks {
 

@@ -9,7 +9,7 @@
 #include "blocks/linear.h"
 #include "blocks/low_rank_adapter.h"
 #include "blocks/sdpa.h"
-#include "kernels/slots.h"
+#include "kernels/ops/slots.h"
 
 namespace plumb::blocks {
 

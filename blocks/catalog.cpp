@@ -15,7 +15,7 @@
 #include "blocks/sdpa.h"
 #include "blocks/state_cache.h"
 #include "blocks/zamba2.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::blocks {
 

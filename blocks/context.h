@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/ops.h"
+#include "kernels/ops/ops.h"
 
 namespace plumb::blocks {
 

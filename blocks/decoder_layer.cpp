@@ -1,6 +1,6 @@
 #include "blocks/decoder_layer.h"
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::blocks {
 

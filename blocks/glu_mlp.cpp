@@ -1,7 +1,7 @@
 #include "blocks/glu_mlp.h"
 
 #include "blocks/components.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::blocks {
 

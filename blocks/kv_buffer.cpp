@@ -1,7 +1,7 @@
 #include "blocks/kv_buffer.h"
 
-#include "kernels/error.h"
-#include "kernels/slots.h"
+#include "kernels/core/error.h"
+#include "kernels/ops/slots.h"
 
 namespace plumb::blocks {
 

@@ -1,6 +1,6 @@
 #include "blocks/kv_cache.h"
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::blocks {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "blocks/mamba2.h"
-#include "kernels/device.h"
+#include "kernels/core/device.h"
 
 namespace plumb::blocks {
 

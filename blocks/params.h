@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::blocks {
 

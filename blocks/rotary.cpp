@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/device.h"
-#include "kernels/error.h"
+#include "kernels/core/device.h"
+#include "kernels/core/error.h"
 
 namespace plumb::blocks {
 namespace {

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "kernels/tensor.h"
+#include "kernels/core/tensor.h"
 
 namespace plumb::blocks {
 

@@ -33,7 +33,8 @@ Excesses = dict[tuple[str, str], list[float]]  # by prompt or step, and block
 
 def measure(seed: int, batch: int, harness: Path, found: Excesses) -> None:
     """Adds a seed's. RuntimeError where it cannot be recorded or replayed."""
-    from python_inspector.cli import main as inspector  # torch: after the options are known good
+    # torch: after the options are known good
+    from python_inspector.cli.inspector import main as inspector
 
     with TemporaryDirectory() as place:
         folder, results = Path(place) / "tiny" / "excess", Path(place) / "results.jsonl"

@@ -3,14 +3,14 @@
 #include <functional>
 #include <iterator>
 
+#include "kernels/core/device.h"
+#include "kernels/core/error.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/device.h"
-#include "kernels/error.h"
 #include "kernels/gpu/device_list.h"
-#include "kernels/ops.h"
+#include "kernels/ops/ops.h"
 #include "kernels/oracle/float64_products.h"
 #include "kernels/oracle/oracle_device.h"
-#include "kernels/plugin_device.h"
+#include "kernels/plugin/plugin_device.h"
 #if defined(PLUMB_HAS_EMU)
 #include "kernels/emu/emu_device.h"
 #endif

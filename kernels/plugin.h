@@ -2,7 +2,7 @@
  *
  * A plugin is a shared library with one symbol, plumb_plugin_entry. It either replaces ops of a
  * device ("cpu", "emu:32", "cuda:0") or is a device of its own. Plain C99; nothing else of this
- * project is needed. What each op computes, its shapes and where it rounds: kernels/ops.h.
+ * project is needed. What each op computes, its shapes and where it rounds: kernels/ops/ops.h.
  */
 #ifndef PLUMB_PLUGIN_H
 #define PLUMB_PLUGIN_H
@@ -105,7 +105,7 @@ typedef struct plumb_call {
 typedef struct plumb_contract {
   int32_t accumulator_bits; /* significand bits of the sums: 24 for float, 53 for double */
   int32_t truncated_block;  /* 0: sums round to nearest; n: they truncate every n products */
-  int32_t fused;            /* 1: rounds only at the output; 0: where kernels/ops.h says R() */
+  int32_t fused;            /* 1: rounds only at the output; 0: where kernels/ops/ops.h says R() */
 } plumb_contract;
 
 typedef struct plumb_op {

@@ -9,8 +9,11 @@ from . import aliases
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from .checking import check
-    from .drawing import draw
+    from .api.checking import check
+    from .api.drawing import draw
+    from .api.verdict import Verdict, WrongError
+    from .api.verdict_frame import verdicts_frame
+    from .api.verification import Call, Unsupported, verify
     from .engines.capture import capture
     from .engines.model import verify_model
     from .engines.module import verify_module
@@ -23,9 +26,6 @@ if TYPE_CHECKING:
     )
     from .models import tiny as tiny
     from .recorder.session import note, record, save
-    from .verdict import Verdict, WrongError
-    from .verdict_frame import verdicts_frame
-    from .verification import Call, Unsupported, verify
 
 __all__ = [
     "Call",
@@ -50,30 +50,37 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Call": "verification",
+    "Call": "api.verification",
     "FormatError": "errors",
     "HarnessError": "errors",
     "RecordError": "errors",
     "RecordWarning": "errors",
-    "Unsupported": "verification",
+    "Unsupported": "api.verification",
     "UsageError": "errors",
-    "Verdict": "verdict",
-    "WrongError": "verdict",
+    "Verdict": "api.verdict",
+    "WrongError": "api.verdict",
     "capture": "engines.capture",
-    "check": "checking",
-    "draw": "drawing",
+    "check": "api.checking",
+    "draw": "api.drawing",
     "note": "recorder.session",
     "record": "recorder.session",
     "save": "recorder.session",
-    "verdicts_frame": "verdict_frame",
-    "verify": "verification",
+    "verdicts_frame": "api.verdict_frame",
+    "verify": "api.verification",
     "verify_model": "engines.model",
     "verify_module": "engines.module",
 }
 
 aliases.join()
 
-_LIGHT = {"errors", "verification", "verdict", "verdict_frame", "checking", "drawing"}
+_LIGHT = {
+    "errors",
+    "api.verification",
+    "api.verdict",
+    "api.verdict_frame",
+    "api.checking",
+    "api.drawing",
+}
 """What can be imported without torch and transformers, and says itself what it needs."""
 _MODULES = {"tiny": "models.tiny"}
 """Modules that are reached from here, wherever they lie."""

@@ -4,7 +4,7 @@
 #include "blocks/models/mistral.h"
 #include "blocks/models/qwen2.h"
 #include "blocks/models/zamba2.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::blocks {
 

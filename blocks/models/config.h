@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "blocks/params.h"
-#include "kernels/dtype.h"
+#include "kernels/core/dtype.h"
 
 namespace plumb::blocks {
 

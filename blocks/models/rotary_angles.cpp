@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::blocks {
 namespace {

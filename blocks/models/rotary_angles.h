@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "blocks/rotary.h"
-#include "kernels/device.h"
+#include "kernels/core/device.h"
 
 namespace plumb::blocks {
 

@@ -12,7 +12,7 @@
 
 #include "blocks/models/zamba2_sizes.h"
 #include "blocks/zamba2.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::blocks {
 namespace {

@@ -1,6 +1,6 @@
 #include "blocks/models/zamba2_sizes.h"
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::blocks {
 namespace {

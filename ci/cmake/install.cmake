@@ -8,7 +8,7 @@ set(package "${CMAKE_INSTALL_LIBDIR}/cmake/Plumbline")
 # The plugin's interface, what kernels of the emulated GPU include, and the judge's library.
 foreach(header
     harness/capi/plumbline_judge.h
-    kernels/plugin.h kernels/dtype.h kernels/error.h kernels/emu/emulator.h kernels/gpu/gpu.h
+    kernels/plugin.h kernels/core/dtype.h kernels/core/error.h kernels/emu/emulator.h kernels/gpu/gpu.h
     kernels/gpu/gpu_cuda.h kernels/gpu/gpu_emu.h kernels/gpu/gpu_hip.h)
   cmake_path(GET header PARENT_PATH folder)
   install(FILES "${header}" DESTINATION "${headers}/${folder}" COMPONENT development)

@@ -7,8 +7,8 @@
 #include "harness/bench/observed_ops.h"
 #include "harness/bench/operands.h"
 #include "harness/io/sha256.h"
-#include "harness/replay/device_errors.h"
-#include "kernels/error.h"
+#include "harness/result/device_errors.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -8,7 +8,7 @@
 #include "harness/bench/cases.h"
 #include "harness/bench/cost.h"
 #include "harness/judge/status.h"
-#include "kernels/device.h"
+#include "kernels/core/device.h"
 
 namespace plumb::harness {
 

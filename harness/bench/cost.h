@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "kernels/ops.h"
+#include "kernels/ops/ops.h"
 
 namespace plumb::harness {
 
@@ -22,8 +22,8 @@ struct Cost {
 // Undefined tensors cost nothing. Of an embedding's table only the rows that are asked for count. A
 // product of M x K by K x N has 2 M N K flops, attention two products over the pairs of query and
 // key that its mask allows, and of keys and values only the slots that some query may see are read;
-// elsewhere every operation of the formula in kernels/ops.h counts as one per element, and so does
-// a function (exp, tanh, erf).
+// elsewhere every operation of the formula in kernels/ops/ops.h counts as one per element, and so
+// does a function (exp, tanh, erf).
 Cost cost_of(const OpCall& call);
 
 // The slots [begin, end) that query t may see under causal and window.

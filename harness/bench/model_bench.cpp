@@ -9,8 +9,8 @@
 #include "blocks/models/decode_step.h"
 #include "harness/bench/observed_ops.h"
 #include "harness/model/inference.h"
-#include "harness/replay/device_errors.h"
-#include "kernels/error.h"
+#include "harness/result/device_errors.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

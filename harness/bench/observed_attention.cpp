@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "harness/bench/observed_ops.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

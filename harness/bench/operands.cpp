@@ -5,7 +5,7 @@
 #include <cstring>
 #include <random>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

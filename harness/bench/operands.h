@@ -3,8 +3,8 @@
 #pragma once
 
 #include "harness/bench/cases.h"
-#include "harness/replay/guarded.h"
-#include "kernels/device.h"
+#include "harness/execution/guarded.h"
+#include "kernels/core/device.h"
 
 namespace plumb::harness {
 

@@ -8,7 +8,7 @@
 #include "harness/io/generator.h"
 #include "harness/io/safetensors.h"
 #include "harness/model/model_folder.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

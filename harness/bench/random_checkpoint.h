@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "kernels/dtype.h"
+#include "kernels/core/dtype.h"
 
 namespace plumb::harness {
 

@@ -5,7 +5,7 @@
 #include "harness/io/json_line.h"
 #include "harness/io/table.h"
 #include "harness/report/console.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "harness/bench/bench.h"
 #include "harness/bench/model_bench.h"
-#include "kernels/device.h"
+#include "kernels/core/device.h"
 
 namespace plumb::harness {
 

@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "harness/judge/conformance.h"
-#include "harness/replay/cases.h"
-#include "kernels/error.h"
+#include "harness/referee/cases.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

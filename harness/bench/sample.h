@@ -7,8 +7,8 @@
 
 #include "blocks/catalog.h"
 #include "harness/judge/verdict.h"
-#include "kernels/device.h"
-#include "kernels/ops.h"
+#include "kernels/core/device.h"
+#include "kernels/ops/ops.h"
 
 namespace plumb::harness {
 

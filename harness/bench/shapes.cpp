@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/ops.h"
+#include "kernels/ops/ops.h"
 
 namespace plumb::harness {
 

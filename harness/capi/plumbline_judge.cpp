@@ -12,7 +12,7 @@
 #include "harness/replay/external_outputs.h"
 #include "harness/replay/recorded.h"
 #include "harness/replay/result_json.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -11,8 +11,8 @@
 #include "harness/chain/chain_tokens.h"
 #include "harness/chain/chain_verdict.h"
 #include "harness/recording/recording_chain.h"
-#include "kernels/error.h"
-#include "kernels/thread_pool.h"
+#include "kernels/core/error.h"
+#include "kernels/core/thread_pool.h"
 
 namespace plumb::harness {
 namespace {

@@ -6,7 +6,7 @@
 #include "harness/judge/statistics.h"
 #include "harness/judge/sums.h"
 #include "harness/recording/layout.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

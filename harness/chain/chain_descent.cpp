@@ -6,7 +6,7 @@
 
 #include "harness/judge/sums.h"
 #include "harness/recording/recording_chain.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "harness/io/printable.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -6,7 +6,7 @@
 #include "harness/chain/chain_compare.h"
 #include "harness/recording/recording_chain.h"
 #include "harness/replay/external.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "harness/chain/chain_compare.h"
 #include "harness/recording/layout.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -8,7 +8,7 @@
 #include "harness/chain/chain_compare.h"
 #include "harness/chain/chain_replay.h"
 #include "harness/judge/model_gates.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

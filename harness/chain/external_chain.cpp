@@ -8,7 +8,7 @@
 #include "harness/chain/chain_descent.h"
 #include "harness/chain/chain_tokens.h"
 #include "harness/chain/chain_verdict.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "harness/recording/recording.h"
-#include "harness/replay/result.h"
-#include "kernels/device.h"
+#include "harness/result/result.h"
+#include "kernels/core/device.h"
 
 namespace plumb::harness {
 

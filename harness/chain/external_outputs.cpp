@@ -8,7 +8,7 @@
 #include "harness/io/nearest_name.h"
 #include "harness/io/printable.h"
 #include "harness/recording/recording_chain.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

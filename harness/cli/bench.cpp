@@ -9,7 +9,7 @@
 #include "harness/process/isolated.h"
 #include "harness/report/reports.h"
 #include "harness/report/results_json.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

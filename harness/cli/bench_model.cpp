@@ -12,7 +12,7 @@
 #include "harness/model/inference.h"
 #include "harness/report/reports.h"
 #include "harness/report/results_json.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "harness/recording/select.h"
-#include "harness/replay/result.h"
+#include "harness/result/result.h"
 #include "harness/run/worker.h"
-#include "kernels/device.h"
+#include "kernels/core/device.h"
 
 namespace CLI {
 class App;

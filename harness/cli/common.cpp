@@ -8,7 +8,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/io/escape.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -3,7 +3,7 @@
 #include <iostream>
 
 #include "harness/cli/cli.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -3,7 +3,7 @@
 #include <iostream>
 
 #include "harness/cli/cli.h"
-#include "kernels/plugin_device.h"
+#include "kernels/plugin/plugin_device.h"
 
 namespace plumb::harness {
 

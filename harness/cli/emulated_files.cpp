@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "harness/cli/emulated_source.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

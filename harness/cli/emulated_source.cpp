@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "harness/cli/source_tokens.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -13,10 +13,10 @@
 #include <set>
 
 #include "harness/cli/cli.h"
+#include "harness/execution/execute.h"
 #include "harness/io/file.h"
 #include "harness/io/json_line.h"
 #include "harness/io/safetensors.h"
-#include "harness/replay/execute.h"
 
 namespace plumb::harness {
 namespace {

@@ -13,7 +13,7 @@
 #include "harness/report/chain_text.h"
 #include "harness/report/console.h"
 #include "harness/report/reports.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

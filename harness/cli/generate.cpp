@@ -9,7 +9,7 @@
 #include "harness/cli/model_options.h"
 #include "harness/model/sampling.h"
 #include "harness/report/reports.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

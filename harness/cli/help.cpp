@@ -4,7 +4,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/io/nearest_name.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 

@@ -12,7 +12,7 @@
 #include "harness/report/chain_text.h"
 #include "harness/report/console.h"
 #include "harness/run/outcome.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

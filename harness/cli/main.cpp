@@ -14,8 +14,8 @@
 #include "harness/judge/status.h"
 #include "harness/process/interrupt.h"
 #include "harness/process/isolated.h"
-#include "kernels/error.h"
-#include "kernels/plugin_device.h"
+#include "kernels/core/error.h"
+#include "kernels/plugin/plugin_device.h"
 
 #if defined(__GLIBC__)
 #include <malloc.h>

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/cli/cli.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/emulated_source.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -6,8 +6,8 @@
 #include "harness/io/escape.h"
 #include "harness/io/sha256.h"
 #include "harness/process/interrupt.h"
-#include "kernels/error.h"
-#include "kernels/plugin_device.h"
+#include "kernels/core/error.h"
+#include "kernels/plugin/plugin_device.h"
 
 namespace plumb::harness {
 

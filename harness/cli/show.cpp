@@ -5,7 +5,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/io/escape.h"
-#include "harness/replay/features.h"
+#include "harness/referee/features.h"
 #include "harness/report/console.h"
 
 namespace plumb::harness {

@@ -8,7 +8,7 @@
 #include "harness/cli/cli.h"
 #include "harness/io/escape.h"
 #include "harness/process/isolated.h"
-#include "harness/replay/features.h"
+#include "harness/referee/features.h"
 #include "harness/replay/replay.h"
 #include "harness/run/impl_coverage.h"
 

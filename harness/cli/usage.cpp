@@ -8,7 +8,7 @@
 #include "harness/io/nearest_name.h"
 #include "harness/recording/select.h"
 #include "harness/run/outcome.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

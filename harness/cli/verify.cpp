@@ -15,7 +15,7 @@
 #include "harness/report/reports.h"
 #include "harness/run/outcome.h"
 #include "harness/run/progress.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "harness/io/file.h"
 #include "harness/io/output_place.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "harness/io/printable.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/tensor.h"
+#include "kernels/core/tensor.h"
 
 namespace plumb::harness {
 

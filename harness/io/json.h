@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 

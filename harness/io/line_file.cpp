@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "harness/io/output_place.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "harness/io/file.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 

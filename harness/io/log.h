@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 

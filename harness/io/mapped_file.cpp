@@ -12,7 +12,7 @@
 #include <cstring>
 #include <mutex>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "harness/io/file.h"
-#include "kernels/tensor.h"
+#include "kernels/core/tensor.h"
 
 namespace plumb::harness {
 

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 

@@ -7,7 +7,7 @@
 #include "harness/io/json.h"
 #include "harness/io/printable.h"
 #include "harness/io/utf8.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "harness/io/file.h"
-#include "kernels/tensor.h"
+#include "kernels/core/tensor.h"
 
 namespace plumb::harness {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

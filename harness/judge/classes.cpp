@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-#include "kernels/shared_loop.h"
+#include "kernels/core/shared_loop.h"
 
 namespace plumb::harness {
 namespace {

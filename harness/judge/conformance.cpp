@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <functional>
 #include <numeric>
 
 #include "harness/judge/median.h"
-#include "kernels/shared_loop.h"
+#include "kernels/core/shared_loop.h"
 
 namespace plumb::harness {
 namespace {
@@ -178,6 +179,14 @@ Conformance conformance(const std::vector<double>& y, const std::vector<double>&
   out.passed = !!(static_cast<double>(out.differ - out.set_aside) <= out.limit);
   if (parts && out.differ > 0) add_small_parts(*parts, out, differing, rule, negligible);
   return out;
+}
+
+std::string share_that_differs(const Conformance& found) {
+  const double share =
+      static_cast<double>(found.differ) / std::max(static_cast<double>(found.n), 1.0);
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, share < 0.995 ? "%.2g %%" : "%.0f %%", 100 * share);
+  return buffer;
 }
 
 }  // namespace plumb::harness

@@ -9,7 +9,7 @@
 #include "harness/judge/limits.h"
 #include "harness/judge/output_case.h"
 #include "harness/judge/small_parts.h"
-#include "kernels/dtype.h"
+#include "kernels/core/dtype.h"
 
 namespace plumb::harness {
 
@@ -68,5 +68,8 @@ double noise(const std::vector<double>& model, const std::vector<uint8_t>& valid
 Conformance conformance(const std::vector<double>& y, const std::vector<double>& model,
                         const std::vector<uint8_t>& valid, const ConformanceRule& rule,
                         SmallParts* parts = nullptr);
+
+// The share of elements that differ, as "3.1 %".
+std::string share_that_differs(const Conformance& found);
 
 }  // namespace plumb::harness

@@ -9,7 +9,7 @@
 #include "harness/judge/small_parts.h"
 #include "harness/judge/spread_limit.h"
 #include "harness/recording/layout.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

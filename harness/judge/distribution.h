@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/dtype.h"
+#include "kernels/core/dtype.h"
 
 namespace plumb::harness {
 
@@ -31,7 +31,7 @@ int ulp_bin(int64_t distance);
 // NaN equals NaN. For integers |a - b|. Saturates at 2^62.
 int64_t ulp_distance(DType dtype, double a, double b);
 
-// round_to() of kernels/dtype.h, faster for normal results.
+// round_to() of kernels/core/dtype.h, faster for normal results.
 double round_quickly(DType dtype, double x);
 // The same of x[0] to x[n - 1].
 void round_all(DType dtype, const double* x, size_t n, double* out);

@@ -9,7 +9,7 @@
 
 #include "harness/judge/group_sums.h"
 #include "harness/judge/reference_scales.h"
-#include "kernels/shared_loop.h"
+#include "kernels/core/shared_loop.h"
 
 namespace plumb::harness {
 

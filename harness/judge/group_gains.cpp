@@ -8,7 +8,7 @@
 #include "harness/judge/distribution.h"
 #include "harness/judge/error_segments.h"
 #include "harness/judge/sums.h"
-#include "kernels/shared_loop.h"
+#include "kernels/core/shared_loop.h"
 
 namespace plumb::harness {
 namespace {

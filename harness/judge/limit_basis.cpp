@@ -7,7 +7,7 @@
 #include "harness/judge/ill_conditioned.h"
 #include "harness/judge/spread_limit.h"
 #include "harness/judge/sums.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

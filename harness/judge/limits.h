@@ -8,7 +8,7 @@
 
 #include "harness/judge/statistics.h"
 #include "harness/recording/spread.h"
-#include "kernels/contract.h"
+#include "kernels/ops/contract.h"
 
 namespace plumb::harness {
 

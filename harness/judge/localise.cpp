@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "harness/judge/number_text.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

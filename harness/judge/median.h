@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/shared_loop.h"
+#include "kernels/core/shared_loop.h"
 
 namespace plumb::harness {
 

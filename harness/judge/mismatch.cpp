@@ -4,7 +4,7 @@
 
 #include "harness/judge/number_text.h"
 #include "harness/recording/layout.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -7,7 +7,7 @@
 #include "harness/judge/chain_figures.h"
 #include "harness/judge/median.h"
 #include "harness/judge/sums.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "harness/judge/limits.h"
-#include "kernels/dtype.h"
+#include "kernels/core/dtype.h"
 
 namespace plumb::harness {
 

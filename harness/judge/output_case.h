@@ -9,8 +9,8 @@
 
 #include "harness/recording/sampled.h"
 #include "harness/recording/spread.h"
-#include "kernels/contract.h"
-#include "kernels/tensor.h"
+#include "kernels/core/tensor.h"
+#include "kernels/ops/contract.h"
 
 namespace plumb::harness {
 

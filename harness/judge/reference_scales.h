@@ -11,7 +11,7 @@
 
 #include "harness/judge/group_sums.h"
 #include "harness/recording/layout.h"
-#include "kernels/dtype.h"
+#include "kernels/core/dtype.h"
 
 namespace plumb::harness {
 

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/shared_loop.h"
+#include "kernels/core/shared_loop.h"
 
 namespace plumb::harness {
 

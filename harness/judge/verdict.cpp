@@ -15,7 +15,7 @@
 #include "harness/judge/sums.h"
 #include "harness/judge/verdict_text.h"
 #include "harness/recording/layout.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "harness/judge/number_text.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "harness/io/printable.h"
 #include "harness/recording/select.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -4,13 +4,13 @@
 #include <cstring>
 #include <set>
 
+#include "harness/execution/execute.h"
 #include "harness/io/json.h"
 #include "harness/io/printable.h"
 #include "harness/recording/recording_checkpoint.h"
 #include "harness/recording/recording_fields.h"
 #include "harness/recording/weights_folder.h"
-#include "harness/replay/execute.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

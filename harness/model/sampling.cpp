@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "harness/io/generator.h"
-#include "kernels/argmax.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
+#include "kernels/ops/argmax.h"
 
 namespace plumb::harness {
 namespace {

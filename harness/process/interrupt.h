@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 

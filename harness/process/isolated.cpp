@@ -5,7 +5,7 @@
 #include "harness/process/interrupt.h"
 #include "harness/process/process.h"
 #include "harness/process/serialised_result.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -16,7 +16,7 @@
 
 #include "harness/io/log.h"
 #include "harness/process/interrupt.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

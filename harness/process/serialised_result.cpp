@@ -1,7 +1,7 @@
 #include "harness/process/serialised_result.h"
 
 #include "harness/process/process.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "harness/io/printable.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 

@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "harness/io/sha256.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

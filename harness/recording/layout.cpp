@@ -4,8 +4,8 @@
 #include <array>
 
 #include "harness/recording/layout_parts.h"
-#include "kernels/error.h"
-#include "kernels/shared_loop.h"
+#include "kernels/core/error.h"
+#include "kernels/core/shared_loop.h"
 
 namespace plumb::harness {
 namespace {

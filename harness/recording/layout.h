@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/tensor.h"
+#include "kernels/core/tensor.h"
 
 namespace plumb::harness {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "harness/recording/layout_parts.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -1,7 +1,7 @@
 #include "harness/recording/payload.h"
 
 #include "harness/io/sha256.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -13,8 +13,8 @@
 #include "harness/io/generator.h"
 #include "harness/io/json.h"
 #include "harness/recording/recording_trace.h"
-#include "kernels/contract.h"
-#include "kernels/tensor.h"
+#include "kernels/core/tensor.h"
+#include "kernels/ops/contract.h"
 
 namespace plumb::harness {
 

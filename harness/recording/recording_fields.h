@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "harness/io/json.h"
-#include "kernels/tensor.h"
+#include "kernels/core/tensor.h"
 
 namespace plumb::harness {
 

@@ -7,7 +7,7 @@
 #include "harness/io/printable.h"
 #include "harness/recording/layout.h"
 #include "harness/recording/recording_fields.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "harness/io/json.h"
 #include "harness/recording/spread.h"
-#include "kernels/tensor.h"
+#include "kernels/core/tensor.h"
 
 namespace plumb::harness {
 

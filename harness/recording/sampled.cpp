@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "harness/io/generator.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 

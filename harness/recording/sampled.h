@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "harness/recording/layout.h"
-#include "kernels/tensor.h"
+#include "kernels/core/tensor.h"
 
 namespace plumb::harness {
 

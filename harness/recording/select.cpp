@@ -6,7 +6,7 @@
 
 #include "blocks/catalog.h"
 #include "harness/io/nearest_name.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 

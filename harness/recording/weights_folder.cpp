@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 

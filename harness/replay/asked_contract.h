@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "harness/recording/recording.h"
-#include "harness/replay/result.h"
-#include "kernels/contract.h"
+#include "harness/result/result.h"
+#include "kernels/ops/contract.h"
 
 namespace plumb::harness {
 

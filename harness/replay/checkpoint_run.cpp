@@ -6,12 +6,12 @@
 #include <mutex>
 
 #include "harness/io/sha256.h"
+#include "harness/referee/explain.h"
+#include "harness/referee/features.h"
+#include "harness/referee/margins.h"
 #include "harness/replay/asked_contract.h"
-#include "harness/replay/explain.h"
-#include "harness/replay/features.h"
-#include "harness/replay/margins.h"
 #include "harness/replay/recorded_bits.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

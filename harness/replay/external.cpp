@@ -2,15 +2,15 @@
 
 #include <algorithm>
 
+#include "harness/referee/cases.h"
+#include "harness/referee/explain.h"
+#include "harness/referee/features.h"
+#include "harness/referee/margins.h"
+#include "harness/referee/rounding_family.h"
 #include "harness/replay/asked_contract.h"
-#include "harness/replay/cases.h"
-#include "harness/replay/explain.h"
-#include "harness/replay/features.h"
-#include "harness/replay/margins.h"
 #include "harness/replay/recorded.h"
 #include "harness/replay/recorded_bits.h"
-#include "harness/replay/rounding_family.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -6,16 +6,16 @@
 #include <string>
 
 #include "harness/replay/external_outputs.h"
-#include "kernels/contract.h"
-#include "kernels/device.h"
+#include "kernels/core/device.h"
+#include "kernels/ops/contract.h"
 
 namespace plumb::harness {
 
 struct ExternalOptions {
-  // Where the program has to round; inferred from its bits (harness/replay/rounding_family.h)
+  // Where the program has to round; inferred from its bits (harness/referee/rounding_family.h)
   // otherwise.
   std::optional<RoundingPoints> demanded;
-  bool margins = true;  // which known bugs would pass here (harness/replay/margins.h)
+  bool margins = true;  // which known bugs would pass here (harness/referee/margins.h)
 };
 
 // Judges the program's outputs of one checkpoint by name, in host memory: in the recording's dtype,

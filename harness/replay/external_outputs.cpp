@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
+#include "harness/execution/converted.h"
 #include "harness/io/nearest_name.h"
 #include "harness/io/printable.h"
-#include "harness/replay/converted.h"
 #include "harness/replay/recorded.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "harness/io/safetensors.h"
 #include "harness/recording/recording.h"
-#include "harness/replay/result.h"
+#include "harness/result/result.h"
 
 namespace plumb::harness {
 

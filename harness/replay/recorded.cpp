@@ -2,18 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "harness/judge/conformance.h"
 #include "harness/judge/limit_basis.h"
 #include "harness/judge/spread_limit.h"
 #include "harness/judge/verdict.h"
 #include "harness/replay/asked_contract.h"
-#include "harness/replay/open_choices.h"
 #include "harness/replay/recorded_bits.h"
-#include "harness/replay/recorded_bugs.h"
-#include "harness/replay/recorded_case.h"
-#include "kernels/error.h"
+#include "harness/trace/open_choices.h"
+#include "harness/trace/recorded_bugs.h"
+#include "harness/trace/recorded_case.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

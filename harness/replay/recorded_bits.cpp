@@ -7,7 +7,7 @@
 #include "harness/judge/conformance.h"
 #include "harness/judge/limit_basis.h"
 #include "harness/judge/spread_limit.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {
@@ -160,21 +160,14 @@ std::vector<Member> demanded_of(std::vector<Member> members,
   return out;
 }
 
-std::string percent(const Conformance& c) {
-  const double share = static_cast<double>(c.differ) / std::max(static_cast<double>(c.n), 1.0);
-  char buffer[32];
-  std::snprintf(buffer, sizeof buffer, share < 0.995 ? "%.2g %%" : "%.0f %%", 100 * share);
-  return buffer;
-}
-
 std::string words_of(const Member& nearest, const std::vector<Member>& members, bool follows) {
   std::string out =
       text(follows ? "" : "follows no rounding points of the recording; nearest: ", nearest.name,
-           " (", percent(nearest.found), " differ)");
+           " (", share_that_differs(nearest.found), " differ)");
   if (nearest.passed && !nearest.accurate) out += ", which is less accurate than the reference";
   const Member& first = members.front();
   if (first.name != nearest.name)
-    out += text("; not: ", first.name, " (", percent(first.found), ')');
+    out += text("; not: ", first.name, " (", share_that_differs(first.found), ')');
   return out;
 }
 

@@ -4,8 +4,8 @@
 
 #include "harness/io/escape.h"
 #include "harness/replay/checkpoint_run.h"
-#include "kernels/error.h"
-#include "kernels/plugin_device.h"
+#include "kernels/core/error.h"
+#include "kernels/plugin/plugin_device.h"
 
 namespace plumb::harness {
 namespace {

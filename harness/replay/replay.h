@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "harness/replay/cases.h"
-#include "harness/replay/result.h"
+#include "harness/referee/cases.h"
+#include "harness/result/result.h"
 
 namespace plumb::harness {
 
@@ -19,7 +19,7 @@ struct ReplayOptions {
   std::string fixture;   // the recording as the user named it, for the repeat command
   int threads = 0;       // --threads, for the repeat command
   bool explain = true;   // what a failure looks like: known bugs, roundings, the composed block
-  bool margins = false;  // how far known bugs are from passing (harness/replay/margins.h)
+  bool margins = false;  // how far known bugs are from passing (harness/referee/margins.h)
   RefereeRule referee = RefereeRule::affordable;
   bool shadow = false;  // chains: shadow errors of all layers, not only after a failure
 };

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "harness/io/json_line.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -7,7 +7,7 @@
 #include "harness/io/table.h"
 #include "harness/judge/sums.h"
 #include "harness/report/console.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "harness/replay/result.h"
+#include "harness/result/result.h"
 
 namespace plumb::harness {
 

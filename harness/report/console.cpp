@@ -10,9 +10,9 @@
 
 #include "harness/io/escape.h"
 #include "harness/io/table.h"
-#include "harness/replay/known_bug.h"
+#include "harness/referee/known_bug.h"
 #include "harness/report/chain_text.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

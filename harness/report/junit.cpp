@@ -8,7 +8,7 @@
 
 #include "harness/io/escape.h"
 #include "harness/report/console.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

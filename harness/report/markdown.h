@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/replay/result.h"
+#include "harness/result/result.h"
 #include "harness/run/outcome.h"
 
 namespace plumb::harness {

@@ -6,7 +6,7 @@
 #include "harness/report/junit.h"
 #include "harness/report/markdown.h"
 #include "harness/report/results_json.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "harness/io/line_file.h"
-#include "harness/replay/result.h"
+#include "harness/result/result.h"
 #include "harness/run/compare.h"
 #include "harness/run/outcome.h"
 

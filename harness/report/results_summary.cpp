@@ -11,7 +11,7 @@
 
 #include "harness/io/json.h"
 #include "harness/report/results_json.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

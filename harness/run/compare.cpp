@@ -7,10 +7,10 @@
 #include "harness/judge/sums.h"
 #include "harness/recording/layout.h"
 #include "harness/recording/sampled.h"
-#include "harness/replay/cases.h"
-#include "harness/replay/oracle_runs.h"
+#include "harness/referee/cases.h"
+#include "harness/referee/oracle_runs.h"
 #include "harness/run/outcome.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "harness/run/outcome.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/replay/result.h"
+#include "harness/result/result.h"
 
 namespace plumb::harness {
 

@@ -7,7 +7,7 @@
 
 #include "harness/io/escape.h"
 #include "harness/io/table.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -14,7 +14,7 @@
 #include "harness/io/json_line.h"
 #include "harness/io/sha256.h"
 #include "harness/replay/result_json.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

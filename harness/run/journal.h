@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "harness/io/file.h"
-#include "harness/replay/result.h"
+#include "harness/result/result.h"
 
 namespace plumb::harness {
 

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "harness/process/interrupt.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/replay/result.h"
+#include "harness/result/result.h"
 #include "harness/run/failure_groups.h"
 
 namespace plumb::harness {

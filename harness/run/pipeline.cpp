@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "kernels/error.h"
-#include "kernels/shared_loop.h"
+#include "kernels/core/error.h"
+#include "kernels/core/shared_loop.h"
 
 namespace plumb::harness {
 namespace {

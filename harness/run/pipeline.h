@@ -14,8 +14,8 @@
 #include "harness/replay/checkpoint_run.h"
 #include "harness/run/job.h"
 #include "harness/run/task_pool.h"
-#include "kernels/device.h"
-#include "kernels/thread_pool.h"
+#include "kernels/core/device.h"
+#include "kernels/core/thread_pool.h"
 
 namespace plumb::harness {
 

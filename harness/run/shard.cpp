@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "harness/io/sha256.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {

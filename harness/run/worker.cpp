@@ -12,10 +12,10 @@
 #include "harness/replay/result_json.h"
 #include "harness/run/memory.h"
 #include "harness/run/pipeline.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
+#include "kernels/core/thread_pool.h"
 #include "kernels/oracle/float64_products.h"
-#include "kernels/plugin_device.h"
-#include "kernels/thread_pool.h"
+#include "kernels/plugin/plugin_device.h"
 
 namespace plumb::harness {
 namespace {

@@ -13,7 +13,7 @@
 #include "harness/process/worker_options.h"
 #include "harness/replay/replay.h"
 #include "harness/run/job.h"
-#include "kernels/device.h"
+#include "kernels/core/device.h"
 
 namespace plumb::harness {
 

@@ -2,10 +2,10 @@
 
 #include <cstring>
 
+#include "kernels/core/error.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/onednn.h"
-#include "kernels/error.h"
 
 namespace plumb {
 namespace {

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
+#include "kernels/core/device.h"
 #include "kernels/cpu/simd.h"
-#include "kernels/device.h"
 
 namespace plumb {
 

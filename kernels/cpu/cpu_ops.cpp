@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/core/error.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/error.h"
 
 namespace plumb::cpu {
 namespace {

@@ -1,10 +1,10 @@
-// The ops of the CPU device; one file per op. Where each op rounds: kernels/ops.h.
+// The ops of the CPU device; one file per op. Where each op rounds: kernels/ops/ops.h.
 #pragma once
 
+#include "kernels/core/thread_pool.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/simd.h"
-#include "kernels/device_ops.h"
-#include "kernels/thread_pool.h"
+#include "kernels/ops/device_ops.h"
 
 namespace plumb::cpu {
 

@@ -1,8 +1,8 @@
 // Embedding lookup: out[..., :] = weight[ids[...], :], or R(weight * scale) where scale is not 1.
 #include <cstring>
 
+#include "kernels/core/error.h"
 #include "kernels/cpu/cpu_ops.h"
-#include "kernels/error.h"
 
 namespace plumb::cpu {
 

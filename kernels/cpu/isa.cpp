@@ -11,7 +11,7 @@
 #endif
 #endif
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::cpu {
 namespace {

@@ -1,5 +1,5 @@
+#include "kernels/core/error.h"
 #include "kernels/cpu/onednn.h"
-#include "kernels/error.h"
 
 namespace plumb::cpu::onednn {
 

@@ -5,7 +5,7 @@
 
 #include <oneapi/dnnl/dnnl.hpp>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::cpu::onednn {
 namespace {

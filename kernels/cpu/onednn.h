@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/dtype.h"
+#include "kernels/core/dtype.h"
 
 namespace plumb::cpu::onednn {
 

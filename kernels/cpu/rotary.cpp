@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/core/error.h"
 #include "kernels/cpu/cpu_ops.h"
-#include "kernels/error.h"
 
 namespace plumb::cpu {
 

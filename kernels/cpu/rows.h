@@ -5,9 +5,9 @@
 #include <array>
 #include <cstdint>
 
+#include "kernels/core/dtype.h"
+#include "kernels/core/tensor.h"
 #include "kernels/cpu/simd.h"
-#include "kernels/dtype.h"
-#include "kernels/tensor.h"
 
 namespace plumb::cpu {
 

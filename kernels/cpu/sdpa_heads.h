@@ -3,7 +3,7 @@
 
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/sdpa_mask.h"
-#include "kernels/ops.h"
+#include "kernels/ops/ops.h"
 
 namespace plumb::cpu {
 

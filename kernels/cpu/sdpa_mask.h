@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "kernels/cpu/rows.h"
-#include "kernels/ops.h"
+#include "kernels/ops/ops.h"
 
 namespace plumb::cpu {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/ops.h"
+#include "kernels/ops/ops.h"
 
 namespace plumb::cpu {
 

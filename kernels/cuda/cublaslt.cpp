@@ -1,6 +1,6 @@
 #include "kernels/cuda/cublaslt.h"
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 #if defined(PLUMB_CUBLASLT)
 #include <dlfcn.h>

@@ -1,7 +1,7 @@
 // cuBLASLt is column-major: where we see out [m, n] = x [m, k] w, it sees out^T [n, m] = w^T x^T
 // with w as its first operand. The bias is added in float32 before the one rounding.
+#include "kernels/core/error.h"
 #include "kernels/cuda/cublaslt_products.h"
-#include "kernels/error.h"
 
 namespace plumb::cuda {
 namespace {

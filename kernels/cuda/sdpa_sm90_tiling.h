@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/core/dtype.h"
 #include "kernels/cuda/sdpa_sm90_schedule.h"
-#include "kernels/dtype.h"
 
 namespace plumb::cuda::sm90 {
 

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "kernels/dtype.h"
+#include "kernels/core/dtype.h"
 
 namespace plumb::cuda::sm90 {
 

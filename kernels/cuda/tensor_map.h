@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "kernels/tensor.h"
+#include "kernels/core/tensor.h"
 
 namespace plumb::cuda {
 

@@ -7,10 +7,10 @@
 #include <mutex>
 #include <vector>
 
+#include "kernels/core/error.h"
+#include "kernels/core/source_line.h"
 #include "kernels/emu/memory.h"
 #include "kernels/emu/scheduler.h"
-#include "kernels/error.h"
-#include "kernels/source_line.h"
 
 namespace plumb::emulator::check {
 namespace {

@@ -5,11 +5,11 @@
 #include <iterator>
 #include <memory>
 
+#include "kernels/core/error.h"
+#include "kernels/core/source_line.h"
 #include "kernels/emu/fiber.h"
 #include "kernels/emu/memory.h"
 #include "kernels/emu/scheduler.h"
-#include "kernels/error.h"
-#include "kernels/source_line.h"
 
 namespace plumb::emulator {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <cstdlib>
 
+#include "kernels/core/error.h"
 #include "kernels/emu/open.h"
-#include "kernels/error.h"
 
 namespace plumb {
 namespace {

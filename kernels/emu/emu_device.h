@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/device.h"
+#include "kernels/core/device.h"
 
 namespace plumb {
 

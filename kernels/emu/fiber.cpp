@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define PLUMB_FIBER_ASAN 1

@@ -6,12 +6,12 @@
 #include <mutex>
 #include <utility>
 
+#include "kernels/core/error.h"
+#include "kernels/core/source_line.h"
 #include "kernels/emu/check.h"
 #include "kernels/emu/crash.h"
 #include "kernels/emu/memory.h"
 #include "kernels/emu/scheduler.h"
-#include "kernels/error.h"
-#include "kernels/source_line.h"
 
 namespace plumb::emulator {
 

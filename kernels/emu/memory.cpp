@@ -8,8 +8,8 @@
 #include <map>
 #include <mutex>
 
+#include "kernels/core/error.h"
 #include "kernels/emu/check.h"
-#include "kernels/error.h"
 
 namespace plumb::emulator {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "kernels/device.h"
+#include "kernels/core/device.h"
 
 namespace plumb::emu {
 std::unique_ptr<Device> open(const std::string& name, const std::string& description, int wave);

@@ -6,9 +6,9 @@
 #include <map>
 #include <utility>
 
+#include "kernels/core/error.h"
 #include "kernels/emu/check.h"
 #include "kernels/emu/memory.h"
-#include "kernels/error.h"
 
 namespace plumb::emulator {
 

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/core/error.h"
+#include "kernels/core/source_line.h"
 #include "kernels/emu/check.h"
 #include "kernels/emu/emulator.h"
-#include "kernels/error.h"
-#include "kernels/source_line.h"
 
 using plumb::emulator::check::Access;
 using plumb::emulator::check::access;

@@ -1,8 +1,8 @@
-// The checksum of kernels/checksum.h where the bytes lie. Each thread adds up every n-th word, each
-// wave writes one sum; the host adds those, and the bytes behind the last whole word.
+// The checksum of kernels/core/checksum.h where the bytes lie. Each thread adds up every n-th word,
+// each wave writes one sum; the host adds those, and the bytes behind the last whole word.
 #include <vector>
 
-#include "kernels/checksum.h"
+#include "kernels/core/checksum.h"
 #include "kernels/gpu/gpu_device.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/device.h"
-#include "kernels/error.h"
+#include "kernels/core/device.h"
+#include "kernels/core/error.h"
 
 namespace plumb {
 

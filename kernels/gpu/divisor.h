@@ -3,7 +3,7 @@
 // instructions, more than a memory-bound kernel has to spare.
 #pragma once
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "kernels/gpu/gpu.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {

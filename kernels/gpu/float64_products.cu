@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "kernels/gpu/float64_products.h"
 #include "kernels/gpu/rows.h"
 

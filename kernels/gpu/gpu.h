@@ -46,7 +46,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "kernels/dtype.h"
+#include "kernels/core/dtype.h"
 
 namespace plumb {
 enum class Arithmetic { product, sum, difference };

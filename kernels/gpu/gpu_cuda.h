@@ -8,8 +8,8 @@
 #include <atomic>
 #include <type_traits>
 
-#include "kernels/dtype.h"
-#include "kernels/error.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/error.h"
 
 #define PLUMB_GPU_VENDOR cuda
 #define PLUMB_SITE_PARAMETER

@@ -1,4 +1,4 @@
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "kernels/gpu/float64_products.h"
 #include "kernels/gpu/gpu_device.h"
 

@@ -15,8 +15,8 @@
 #include <string>
 #include <type_traits>
 
+#include "kernels/core/error.h"
 #include "kernels/emu/emulator.h"
-#include "kernels/error.h"
 
 #if defined(PLUMB_EMU_CHECK)
 #define PLUMB_GPU_VENDOR emu_check

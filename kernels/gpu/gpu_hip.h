@@ -4,7 +4,7 @@
 
 #include <hip/hip_runtime.h>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 #define PLUMB_GPU_VENDOR hip
 #define PLUMB_SITE_PARAMETER

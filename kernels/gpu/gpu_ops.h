@@ -4,10 +4,10 @@
 
 #include <memory>
 
-#include "kernels/device_ops.h"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/held_back.h"
 #include "kernels/gpu/in_flight.h"
+#include "kernels/ops/device_ops.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
 

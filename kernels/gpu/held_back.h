@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/core/tensor.h"
 #include "kernels/gpu/gpu.h"
-#include "kernels/op_params.h"
-#include "kernels/tensor.h"
+#include "kernels/ops/op_params.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
 

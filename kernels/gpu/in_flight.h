@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "kernels/tensor.h"
+#include "kernels/core/tensor.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/gpu/gpu.h"
-#include "kernels/ops.h"
+#include "kernels/ops/ops.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
 

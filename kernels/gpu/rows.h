@@ -1,9 +1,9 @@
 // Rows: where the rows of a strided tensor start, in a form that a kernel can take by value.
 #pragma once
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
+#include "kernels/core/tensor.h"
 #include "kernels/gpu/divisor.h"
-#include "kernels/tensor.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numbers>
 
-#include "kernels/arena.h"
+#include "kernels/core/arena.h"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/sdpa_decode_rows.h"
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/dtype.h"
+#include "kernels/core/dtype.h"
 
 namespace plumb {
 

@@ -1,5 +1,5 @@
 // Rows of a table. Formulas and roundings: ops.h.
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "kernels/oracle/oracle_ops.h"
 
 namespace plumb {

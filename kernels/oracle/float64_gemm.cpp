@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/core/thread_pool.h"
 #include "kernels/oracle/float64_tile.h"
-#include "kernels/thread_pool.h"
 
 namespace plumb {
 namespace {

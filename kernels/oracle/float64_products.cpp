@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb {
 

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <mutex>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
+#include "kernels/core/shared_loop.h"
 #include "kernels/oracle/float64_gemm.h"
 #include "kernels/oracle/float64_products.h"
 #include "kernels/oracle/oracle_ops.h"
 #include "kernels/oracle/product_check.h"
-#include "kernels/shared_loop.h"
 
 namespace plumb {
 

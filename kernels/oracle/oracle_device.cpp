@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "kernels/oracle/oracle_ops.h"
 
 namespace plumb {

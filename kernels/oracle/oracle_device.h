@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "kernels/device.h"
+#include "kernels/core/device.h"
 
 namespace plumb {
 

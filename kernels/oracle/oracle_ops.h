@@ -5,10 +5,10 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/device_ops.h"
+#include "kernels/core/thread_pool.h"
+#include "kernels/ops/device_ops.h"
 #include "kernels/oracle/arithmetic.h"
 #include "kernels/oracle/float64_gemm.h"
-#include "kernels/thread_pool.h"
 
 namespace plumb {
 

@@ -6,8 +6,8 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/error.h"
-#include "kernels/shared_loop.h"
+#include "kernels/core/error.h"
+#include "kernels/core/shared_loop.h"
 
 namespace plumb {
 namespace {

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from ..checking import check
-from ..verdict import WrongError
+from ..api.checking import check
+from ..api.verdict import WrongError
 
 Kernel = Callable[..., torch.Tensor]
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}

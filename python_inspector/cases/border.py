@@ -24,11 +24,11 @@ from ..format.recording import TORCH_DTYPES
 from ..format.sampled import Sampling
 from ..format.summary import Summary
 from ..models.sizes import SIZES
-from ..oracle.replay import aside
 from ..recorder import session
 from ..recorder.recorder import Recorder
 from ..taps.calls import Block
 from ..taps.options import COMPONENTS
+from ..trace.replay import aside
 from .run import Where
 
 SOURCE = "shape:"

@@ -6,8 +6,8 @@ import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..oracle.bugs import KINDS
-from ..oracle.resolution import Fate
+from ..trace.bugs import KINDS
+from ..trace.resolution import Fate
 from .bug_survey import Alarm, Found, Survey
 
 _LISTED = 6

@@ -20,16 +20,16 @@ import torch
 from .. import interrupts
 from ..errors import RecordWarning
 from ..models.any_tiny import build_any
-from ..oracle.bugs import Bug
-from ..oracle.judgement import Judgement
-from ..oracle.planting import Rounded, chosen, listing_of, plant
-from ..oracle.replay import Again, Runner, run_as_it_is, run_lifted, run_rounded
-from ..oracle.reruns import Reruns
-from ..oracle.resolution import Fate, fate_of
-from ..oracle.sites import under
-from ..oracle.variants import VARIANTS, run_in_float32, sdpa_for_eager
 from ..recorder.session import record
 from ..taps.calls import Block
+from ..trace.bugs import Bug
+from ..trace.judgement import Judgement
+from ..trace.planting import Rounded, chosen, listing_of, plant
+from ..trace.replay import Again, Runner, run_as_it_is, run_lifted, run_rounded
+from ..trace.reruns import Reruns
+from ..trace.resolution import Fate, fate_of
+from ..trace.sites import under
+from ..trace.variants import VARIANTS, run_in_float32, sdpa_for_eager
 
 DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
 """bf16 first: what survives there is also planted in float32."""

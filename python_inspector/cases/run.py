@@ -23,12 +23,12 @@ from ..format.writer import Progress
 from ..models import accelerator, dispatch, tiny
 from ..models.dispatch import DeviceMap
 from ..models.inputs import PAD_ID, RunPlan, random_ids, run_model
-from ..oracle.replay import is_aside
-from ..oracle.spread import DEFAULT_RUNS
 from ..recorder import session
 from ..recorder.provenance import model_dtype
 from ..recorder.resume import StretchIsOver
 from ..stretches import Stretch
+from ..trace.replay import is_aside
+from ..trace.spread import DEFAULT_RUNS
 
 TINY = "tiny:"
 

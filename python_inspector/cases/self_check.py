@@ -18,7 +18,7 @@ from ..format.model_files import open_files, read_tensor
 from ..format.recording import as_number
 from ..format.strict_json import load_json
 from ..format.validate import RECORDING, broadcast_valid
-from ..oracle.gate_statistics import Scales, layout_of
+from ..trace.gate_statistics import Scales, layout_of
 
 DEVIATIONS = 10.0
 """As in harness/judge/limits.h: of a statistic's mean over simulated kernels."""

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from .. import needs
+from ..api.verdict import Verdict
+from ..api.verification import find_harness, judge_with_binary
 from ..format.operands import Output, output_of, save
-from ..verdict import Verdict
-from ..verification import find_harness, judge_with_binary
 from .steps import Place, RecordedRun, Step
 
 Model = Callable[..., Any]

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..api.verdict import Verdict
+from ..api.verification import Call, verify
 from ..format.named_recordings import recording_folder
 from ..format.strict_json import load_json
-from ..verdict import Verdict
-from ..verification import Call, verify
 from .layouts import Transform, axes, identity, interleaved_from_half
 from .layouts import half_from_interleaved as half
 

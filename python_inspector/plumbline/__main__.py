@@ -2,7 +2,7 @@
 
 import sys
 
-from .inspector.command import main  # type: ignore[import-not-found]
+from .inspector.cli.plumbline import main  # type: ignore[import-not-found]
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,13 +10,13 @@ import torch
 from ..format.recording import BugRef, MemberRef
 from ..format.sampled import is_sampled
 from ..format.writer import RecordingWriter
-from ..oracle.judgement import Judgement, Output, judgement
-from ..oracle.planting import Rounded
-from ..oracle.replay import Again, run_as_it_is, run_rounded
-from ..oracle.reruns import Reruns
-from ..oracle.spread import judged
 from ..taps.calls import Block
 from ..taps.options import Options
+from ..trace.judgement import Judgement, Output, judgement
+from ..trace.planting import Rounded
+from ..trace.replay import Again, run_as_it_is, run_rounded
+from ..trace.reruns import Reruns
+from ..trace.spread import judged
 from .outputs import aligned
 
 

@@ -15,8 +15,8 @@ import torch
 
 from ..arrays import Convert, as_array
 from ..format.host_copy import bytes_of
-from ..oracle.copies import Copies
 from ..taps.generic import numbers_of, tensors_of
+from ..trace.copies import Copies
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,11 @@ from ..compatibility import cache_in
 from ..errors import RecordError
 from ..format.axes import Named
 from ..format.recording import MAIN_INPUTS, chained_outputs
-from ..oracle.copies import Memo
-from ..oracle.lift import LiftError, widen
-from ..oracle.replay import run_lifted
 from ..taps.calls import Block, bound_arguments
 from ..taps.rope import STATEFUL
+from ..trace.copies import Memo
+from ..trace.lift import LiftError, widen
+from ..trace.replay import run_lifted
 
 _RESIDUAL_STREAM = re.compile(r"|\w+|\w+\.\d+(\.mamba_decoder)?")
 """Paths in the decoder whose calls carry the residual stream."""

@@ -10,8 +10,8 @@ from ..format.axes import Named
 from ..format.contract_words import spelled
 from ..format.recording import ChainedRef, Checkpoint, OutputRef, TensorRef, checkpoint_id
 from ..format.writer import RecordingWriter
-from ..oracle.reruns import Reruns
 from ..taps.calls import Block
+from ..trace.reruns import Reruns
 from .alternatives import bug_refs, member_refs
 from .chain import Chain
 from .difference import difference

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ..oracle.blunders import is_part_of
-from ..oracle.judgement import Judgement
-from ..oracle.planting import Plantation
-from ..oracle.trials import Deadline, Trials
 from ..taps.options import Options
+from ..trace.blunders import is_part_of
+from ..trace.judgement import Judgement
+from ..trace.planting import Plantation
+from ..trace.trials import Deadline, Trials
 from .alternatives import judgement_of, rounded_of
 from .one_call import Kept, undisturbed
 

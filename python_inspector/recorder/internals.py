@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from ..format.axes import QUERY, REPEATED, SCORES, Named, by_dimensions
-from ..oracle.dispatch import WatchingMode
-from ..oracle.replay import is_aside
 from ..taps.calls import Block, Frame, only_out
 from ..taps.components import Component, is_component, record_component
+from ..trace.dispatch import WatchingMode
+from ..trace.replay import is_aside
 from .recorder import Recorder
 
 _KINDS = {

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from ..errors import RecordError
-from ..oracle.reruns import Reruns
 from ..taps.calls import Block
+from ..trace.reruns import Reruns
 
 
 class Valid:

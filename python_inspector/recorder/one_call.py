@@ -26,15 +26,15 @@ from ..format.recording import (
     plain,
 )
 from ..format.writer import RecordingWriter
-from ..oracle.contracts import Inside
-from ..oracle.copies import aliases_kept
-from ..oracle.dispatch import gradients
-from ..oracle.replay import Again, Rerun, Runner, aside, run_as_it_is
-from ..oracle.reruns import Reruns, rerun_anything
-from ..oracle.spread import DEFAULT_RUNS
 from ..taps.calls import Block, Call, Recorder, bound_arguments
 from ..taps.generic import GenericCall, numbers_of
 from ..taps.options import Options
+from ..trace.contracts import Inside
+from ..trace.copies import aliases_kept
+from ..trace.dispatch import gradients
+from ..trace.replay import Again, Rerun, Runner, aside, run_as_it_is
+from ..trace.reruns import Reruns, rerun_anything
+from ..trace.spread import DEFAULT_RUNS
 from .alternatives import bug_refs, member_refs
 from .axes import Axes, OutputAxes
 from .callables import Torch, callable_of, name_of

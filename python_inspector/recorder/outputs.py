@@ -19,19 +19,13 @@ from ..format.recording import (
 )
 from ..format.sampled import choose_tokens, is_sampled, sketch, take, token_axis
 from ..format.writer import RecordingWriter
-from ..oracle.lift import looks_float32
-from ..oracle.open_choices import Open
-from ..oracle.reruns import Reruns, instability
-from ..oracle.simulation import NARROW
-from ..oracle.spread import (
-    Simulated,
-    judged,
-    model_of,
-    sketch_of_rows,
-    spreads_of_kinds,
-)
 from ..taps.calls import Block
 from ..taps.options import Options
+from ..trace.lift import looks_float32
+from ..trace.open_choices import Open
+from ..trace.reruns import Reruns, instability
+from ..trace.simulation import NARROW
+from ..trace.spread import Simulated, judged, model_of, sketch_of_rows, spreads_of_kinds
 from .difference import difference
 from .spreads import Spreads
 

@@ -22,7 +22,6 @@ from ..compatibility import (
     mask_question,
 )
 from ..format.axes import SCORES, Named
-from ..oracle.replay import Twin
 from ..taps.cache import conv_cache, kv_cache, ssm_cache, untapped_kv_cache
 from ..taps.calls import Block, bound_arguments
 from ..taps.common import FunctionTap
@@ -30,6 +29,7 @@ from ..taps.components import position_ids
 from ..taps.generic import any_function
 from ..taps.masks import Visibility, from_interface, says_the_same
 from ..taps.scores import describe_sdpa
+from ..trace.replay import Twin
 from . import guards
 from .recorder import Recorder
 

@@ -17,15 +17,15 @@ from ..format.recording import checkpoint_id
 from ..format.summary import Summary
 from ..format.writer import RecordingWriter
 from ..models import dispatch
-from ..oracle import truncation
-from ..oracle.replay import Again, Rerun, Runner, aside, is_aside
-from ..oracle.reruns import Reruns
 from ..taps import Taps
 from ..taps.calls import Block, Call, Frame, bound_arguments
 from ..taps.common import FunctionTap, ModuleTap
 from ..taps.generic import any_call, any_function
 from ..taps.masks import Visibility
 from ..taps.options import Options, layer_of
+from ..trace import truncation
+from ..trace.replay import Again, Rerun, Runner, aside, is_aside
+from ..trace.reruns import Reruns
 from . import provenance
 from .chain import Chain
 from .checkpoints import Checkpoints

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from ..oracle.contracts import Inside
-from ..oracle.lift import LiftError
-from ..oracle.replay import Again
-from ..oracle.reruns import Reruns, rerun, rerun_anything
 from ..taps import Taps
 from ..taps.calls import Block
 from ..taps.options import Options
+from ..trace.contracts import Inside
+from ..trace.lift import LiftError
+from ..trace.replay import Again
+from ..trace.reruns import Reruns, rerun, rerun_anything
 from .alternatives import judgement_of
 
 

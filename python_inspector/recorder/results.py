@@ -15,7 +15,7 @@ import torch
 from transformers.cache_utils import Cache
 from transformers.utils import ModelOutput
 
-from ..oracle.copies import is_state
+from ..trace.copies import is_state
 
 _KEY = re.compile(r"[\w.-]+")
 

@@ -27,10 +27,10 @@ from ..format.recording import dtype_name
 from ..format.spool import BESIDE
 from ..format.tensor_table import Weight
 from ..format.writer import RecordingWriter
-from ..oracle.given import Given
-from ..oracle.replay import Again, run_watched
 from ..taps.calls import Block
 from ..taps.options import Options, layer_of
+from ..trace.given import Given
+from ..trace.replay import Again, run_watched
 from .operands import Operands
 
 _ADVICE = (

@@ -18,8 +18,8 @@ from ..errors import RecordError
 from ..format.axes import Named, by_dimensions
 from ..format.generator import splitmix64
 from ..format.sampled import TILE
-from ..oracle.replay import Again, Rerun, Runner, Twin
 from ..taps.calls import Block
+from ..trace.replay import Again, Rerun, Runner, Twin
 
 ROW_WISE = {
     "linear", "rms_norm", "layer_norm", "gated_rms_norm", "embedding", "activation", "softcap",

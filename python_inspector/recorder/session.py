@@ -20,10 +20,10 @@ from ..format.sampled import Sampling
 from ..format.writer import Progress, RecordingWriter
 from ..models import dispatch
 from ..models.parameters import first_names
-from ..oracle.spread import DEFAULT_RUNS
 from ..stretches import Stretch
 from ..taps import taps_for
 from ..taps.options import Options
+from ..trace.spread import DEFAULT_RUNS
 from . import guards, provenance
 from .internals import OperationMode
 from .patches import function_patches
@@ -85,9 +85,9 @@ def record(
     `chained`: the model also runs as a whole in float64, over all calls; what its layers, caches
     and head gave is recorded beside what they gave in the run (chain.py).
     `spread`: as many simulated correct kernels say what a correct kernel may show, see
-    oracle/spread.py; 0 leaves them and the rounded model out, which is faster.
+    trace/spread.py; 0 leaves them and the rounded model out, which is faster.
     `bugs`: calls without a native block get other ways to round and planted bugs, as far as that is
-    affordable, see oracle/judgement.py; without them recording is faster.
+    affordable, see trace/judgement.py; without them recording is faster.
     `rows`: of calls with more tokens only so many are recorded, of blocks that compute each token
     by itself; other blocks in `whole_layers` alone (by default the first layer of each kind and
     the last), with their inputs whole and their large outputs sampled. A model of billions of

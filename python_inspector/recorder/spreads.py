@@ -17,8 +17,8 @@ import torch
 from ..format.host_copy import is_host
 from ..format.recording import Later
 from ..models.accelerator import give_back
-from ..oracle.ill_conditioned import may_be_ill, of_the_rest
-from ..oracle.spread import judged, spreads_of, spreads_of_kinds
+from ..trace.ill_conditioned import may_be_ill, of_the_rest
+from ..trace.spread import judged, spreads_of, spreads_of_kinds
 
 MOST = 1 << 10
 """Outputs that wait at most."""

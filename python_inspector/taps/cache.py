@@ -22,7 +22,7 @@ from ..compatibility import (
 )
 from ..errors import RecordError
 from ..format.axes import CACHED, KEY, Named
-from ..oracle.replay import Twin
+from ..trace.replay import Twin
 from .calls import Block, Call
 
 COLUMNS = ("batch", "channel", "token")

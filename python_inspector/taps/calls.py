@@ -15,9 +15,9 @@ from ..compatibility import cache_in
 from ..format.axes import Named, by_dimensions
 from ..format.recording import TensorRef
 from ..models.dispatch import Loaded
-from ..oracle.given import Given
-from ..oracle.replay import Again, Rerun, Twin
-from ..oracle.reruns import Reruns
+from ..trace.given import Given
+from ..trace.replay import Again, Rerun, Twin
+from ..trace.reruns import Reruns
 from .masks import Visibility
 from .options import Options
 

@@ -23,7 +23,7 @@ from ..format.axes import (
     Named,
     by_dimensions,
 )
-from ..oracle.replay import Twin
+from ..trace.replay import Twin
 from .cache import cache_after, cache_params, cache_state
 from .calls import Block, Call, Frame, Internals, Recorder, only_out
 

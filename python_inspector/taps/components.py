@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ..format.axes import Named, by_dimensions
-from ..oracle.replay import Rerun, Runner
+from ..trace.replay import Rerun, Runner
 from .calls import Block, Recorder, only_out
 
 MOST_DIMENSIONS = 5

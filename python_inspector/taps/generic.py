@@ -17,9 +17,9 @@ from transformers.cache_utils import Cache
 
 from ..format.axes import Named, by_dimensions
 from ..format.recording import DTYPES
-from ..oracle.copies import is_state
-from ..oracle.given import Given
-from ..oracle.replay import Rerun, Twin
+from ..trace.copies import is_state
+from ..trace.given import Given
+from ..trace.replay import Rerun, Twin
 from .calls import Block, Call
 
 MOST_BUFFER_ELEMENTS = 1 << 20

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..format.axes import HIDDEN, by_dimensions
-from ..oracle.replay import Again, stubbed
+from ..trace.replay import Again, stubbed
 from .calls import Block, Frame, Internals, Recorder, only_out
 from .common import activation_name, first_argument
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ..format.axes import HIDDEN, Named
-from ..oracle.replay import Twin
+from ..trace.replay import Twin
 from .cache import (
     CONV_STATE,
     SSM_STATE,

@@ -9,7 +9,7 @@ import torch
 
 from ..compatibility import rope_init_function, rope_parameters
 from ..format.axes import TABLE, Named
-from ..oracle.replay import Rerun, Runner, Twin
+from ..trace.replay import Rerun, Runner, Twin
 from .calls import Block, Frame, Recorder
 from .components import position_ids
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..format.axes import HIDDEN, Named, by_dimensions
-from ..oracle.replay import stubbed
+from ..trace.replay import stubbed
 from .calls import Block, Call, Frame, Recorder, only_out
 from .common import (
     Architecture,

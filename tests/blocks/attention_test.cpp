@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/blocks/support.h"
 
 using Catch::Contains;

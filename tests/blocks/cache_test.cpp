@@ -1,5 +1,5 @@
 #include "blocks/kv_cache.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/blocks/support.h"
 
 using Catch::Contains;

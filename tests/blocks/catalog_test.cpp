@@ -3,9 +3,9 @@
 #include <fstream>
 #include <set>
 
+#include "harness/execution/execute.h"
 #include "harness/recording/select.h"
-#include "harness/replay/execute.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/blocks/support.h"
 
 using Catch::Contains;

@@ -1,7 +1,7 @@
 // A decoder layer against its formula written out with the blocks that it is made of, bit for bit.
 #include "blocks/decoder_layer.h"
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/blocks/support.h"
 
 using Catch::Contains;

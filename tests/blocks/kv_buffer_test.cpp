@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "kernels/error.h"
-#include "kernels/slots.h"
+#include "kernels/core/error.h"
+#include "kernels/ops/slots.h"
 #include "tests/blocks/support.h"
 
 namespace plumb::blocks::testing {

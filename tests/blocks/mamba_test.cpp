@@ -1,5 +1,5 @@
 // Mamba2's mixer and the layers around it: what must be equal whichever way a sequence is cut.
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/blocks/support.h"
 
 using Catch::Contains;

@@ -1,6 +1,6 @@
 // causal_mask against its definition, slot by slot.
 #include "blocks/sdpa.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/blocks/support.h"
 
 using Catch::Contains;

@@ -3,7 +3,7 @@
 
 #include "blocks/glu_mlp.h"
 #include "blocks/lm_head.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/blocks/support.h"
 
 using Catch::Contains;

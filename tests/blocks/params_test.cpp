@@ -1,6 +1,6 @@
 #include "blocks/params.h"
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/blocks/support.h"
 
 using Catch::Contains;

@@ -3,7 +3,7 @@
 
 #include "blocks/models/rotary_angles.h"
 #include "blocks/rotary.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/blocks/support.h"
 
 using Catch::Contains;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "blocks/catalog.h"
-#include "kernels/device.h"
+#include "kernels/core/device.h"
 #include "tests/catch.h"
 
 namespace plumb::blocks::testing {

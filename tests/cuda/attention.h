@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/kernels/support.h"
 
 namespace plumb {

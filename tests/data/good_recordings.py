@@ -18,7 +18,7 @@ from python_inspector.format.recording import (
 )
 from python_inspector.format.sampled import sketch, take
 from python_inspector.format.writer import RecordingWriter
-from python_inspector.oracle.spread import judged, spread_of
+from python_inspector.trace.spread import judged, spread_of
 
 HIDDEN = ("batch", "token", "channel")
 

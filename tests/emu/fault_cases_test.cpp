@@ -6,7 +6,7 @@
 #include <regex>
 #include <string>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/catch.h"
 
 namespace plumb {

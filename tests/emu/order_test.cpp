@@ -3,10 +3,10 @@
 #include <cstdlib>
 #include <set>
 
-#include "kernels/device.h"
+#include "kernels/core/device.h"
+#include "kernels/core/error.h"
 #include "kernels/emu/emulator.h"
 #include "kernels/emu/random_order.h"
-#include "kernels/error.h"
 #include "tests/catch.h"
 
 namespace plumb {

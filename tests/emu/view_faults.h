@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/plugin_device.h"
+#include "kernels/plugin/plugin_device.h"
 #include "tests/emu/bench.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from python_inspector.adapters.engine import Engine
+from python_inspector.engines.adapters.engine import Engine
 
 from .whole_runs import folder
 
@@ -40,7 +40,7 @@ GEMMA2 = ("gemma2", "gemma2-wide", "gemma2-27b", "gemma2-tiles")
 
 def litgpt_pieces(recording: Path) -> Engine:
     """Prompts token by token: no slot is overwritten that a later token still needs."""
-    from python_inspector.adapters import litgpt
+    from python_inspector.engines.adapters import litgpt
 
     return litgpt.engine(recording, piece=1)
 
@@ -49,7 +49,7 @@ def litgpt_mask(recording: Path) -> Engine:
     """The mask of the cache, True where a key may be seen, as numbers to add."""
     from litgpt.model import CausalSelfAttention
 
-    from python_inspector.adapters import litgpt
+    from python_inspector.engines.adapters import litgpt
 
     right = CausalSelfAttention.scaled_dot_product_attention
 
@@ -79,7 +79,7 @@ def _while_patched(engine: Engine, owner: Any, name: str, value: Any) -> Engine:
 
 def torchtune_gemma2(recording: Path) -> Engine:
     """Norms where they belong, the cap behind the head, windows by position."""
-    from python_inspector.adapters import torchtune
+    from python_inspector.engines.adapters import torchtune
 
     model = torchtune.model(recording)
     for layer in model.layers:
@@ -118,7 +118,7 @@ def _window_by_position(attention: Any) -> None:
 
 def keras_eps(recording: Path) -> Engine:
     """The norms' epsilon of the configuration."""
-    from python_inspector.adapters import keras_hub
+    from python_inspector.engines.adapters import keras_hub
     from python_inspector.engines.weights import config_of
 
     task = keras_hub.model(recording)
@@ -133,7 +133,7 @@ def keras_eps(recording: Path) -> Engine:
 
 def keras_scale(recording: Path) -> Engine:
     """The scale of the 27B model, which the configuration asks for."""
-    from python_inspector.adapters import keras_hub
+    from python_inspector.engines.adapters import keras_hub
 
     task = keras_hub.model(recording)
     for layer in task.backbone.transformer_layers:
@@ -147,7 +147,7 @@ def keras_float32_weights(recording: Path) -> Engine:
 
     import numpy as np
 
-    from python_inspector.adapters import keras_hub
+    from python_inspector.engines.adapters import keras_hub
 
     with patch.object(np, "float16", np.float32):  # the converter asks for it by this name
         task = keras_hub.model(recording)

@@ -16,7 +16,7 @@ import torch
 from torch.nn.functional import silu
 
 from python_inspector import check
-from python_inspector.verdict import WrongError
+from python_inspector.api.verdict import WrongError
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 TOKENS = (8, 16, 32, 64, 256)

@@ -27,7 +27,7 @@ def dtype_of(recording: str) -> Any:
 @pytest.mark.parametrize("recording", LLAMA)
 def test_litgpt_attention(recording: str) -> None:
     model = pytest.importorskip("litgpt.model")
-    from python_inspector.adapters import litgpt
+    from python_inspector.engines.adapters import litgpt
 
     config = litgpt.settings(config_of(recording))
     module = model.CausalSelfAttention(config, 0).to(dtype_of(recording))
@@ -50,7 +50,7 @@ def test_torchtune_attention(recording: str) -> None:
     """It turns neighbours, by a table of its own."""
     pytest.importorskip("torchao")
     pytest.importorskip("torchtune")
-    from python_inspector.adapters import torchtune
+    from python_inspector.engines.adapters import torchtune
 
     layer = torchtune.build(config_of(recording)).layers[0]
     module = layer.attn.to(dtype_of(recording))
@@ -68,7 +68,7 @@ def test_torchtune_attention(recording: str) -> None:
 
 def test_litgpt_gemma_mlp() -> None:
     model = pytest.importorskip("litgpt.model")
-    from python_inspector.adapters import litgpt
+    from python_inspector.engines.adapters import litgpt
 
     recording = "gemma2-a4/whole-f32"
     module = model.GemmaMLP(litgpt.settings(config_of(recording)))

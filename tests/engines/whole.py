@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import python_inspector
-from python_inspector.adapters.engine import Engine
+from python_inspector.engines.adapters.engine import Engine
 
 from . import deviations
 from .whole_runs import RUNS, folder
@@ -26,7 +26,7 @@ ENGINES = ("litgpt", "torchtune", "llama_cpp", "mlx_lm", "keras_hub", "tinygrad"
 def load(engine: str) -> tuple[Any, str]:
     """The adapter; nothing, and why, where the engine is absent."""
     try:
-        return importlib.import_module(f"python_inspector.adapters.{engine}"), ""
+        return importlib.import_module(f"python_inspector.engines.adapters.{engine}"), ""
     except (ImportError, OSError, RuntimeError) as error:
         return None, f"{engine}: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
 

@@ -2,7 +2,7 @@
 #include <iostream>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "kernels/gpu/gpu.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {

@@ -5,7 +5,7 @@
 
 #include "harness/report/compare_report.h"
 #include "harness/report/results_json.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/catch.h"
 #include "tests/faults/kills.h"
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/execution/converted.h"
 #include "harness/recording/select.h"
-#include "harness/replay/converted.h"
 #include "tests/catch.h"
 
 namespace plumb::harness {

@@ -2,7 +2,7 @@
 
 #include <tuple>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness::testing {
 

@@ -8,8 +8,8 @@
 #include <memory>
 #include <string>
 
-#include "kernels/device.h"
-#include "kernels/ops.h"
+#include "kernels/core/device.h"
+#include "kernels/ops/ops.h"
 
 namespace plumb::harness::testing {
 
@@ -23,7 +23,7 @@ struct Call {
 };
 
 // The wrong version of each op; an empty function means the op is right. Arguments as in
-// kernels/ops.h.
+// kernels/ops/ops.h.
 struct Hooks {
   template <class... Arguments>
   using Hook = std::function<void(Call&, const Arguments&...)>;

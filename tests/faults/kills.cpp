@@ -1,7 +1,7 @@
 #include "tests/faults/kills.h"
 
 #include "harness/recording/select.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness::testing {
 namespace {

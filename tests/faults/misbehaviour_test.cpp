@@ -6,7 +6,7 @@
 #include <limits>
 #include <new>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/catch.h"
 #include "tests/faults/kills.h"
 

@@ -1,6 +1,6 @@
 #include "tests/faults/parameter_edits.h"
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness::testing {
 namespace {

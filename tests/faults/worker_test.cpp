@@ -12,7 +12,7 @@
 #include <cstring>
 
 #include "harness/replay/result_json.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/catch.h"
 #include "tests/faults/kills.h"
 

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/device.h"
+#include "kernels/core/device.h"
 #include "tests/faults/wrong_ops.h"
 
 namespace plumb::harness::testing {

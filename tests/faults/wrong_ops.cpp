@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/device.h"
+#include "kernels/core/device.h"
 
 namespace plumb::harness::testing {
 

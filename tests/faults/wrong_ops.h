@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/ops.h"
+#include "kernels/ops/ops.h"
 #include "kernels/oracle/oracle_ops.h"  // values_of, put
 
 namespace plumb::harness::testing {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/error.h"
-#include "kernels/plugin_library.h"
+#include "kernels/core/error.h"
+#include "kernels/plugin/plugin_library.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // Any text as recording.json beside real tensors: checked and read to the last tensor, or refused.
 #include "harness/recording/recording.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/harness/temporary_folder.h"
 
 namespace {

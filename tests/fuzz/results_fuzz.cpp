@@ -1,6 +1,6 @@
 // Any text as lines of results: counted, or refused.
 #include "harness/report/results_summary.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/harness/temporary_folder.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

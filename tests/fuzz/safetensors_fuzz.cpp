@@ -1,6 +1,6 @@
 // Any bytes as a safetensors file: read to the last tensor, or refused.
 #include "harness/io/safetensors.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/harness/temporary_folder.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,8 +1,8 @@
 // Measuring on a GPU: launches are recorded and replayed where a call does nothing but launch.
 #include "harness/bench/bench.h"
 
-#include "kernels/device.h"
-#include "kernels/error.h"
+#include "kernels/core/device.h"
+#include "kernels/core/error.h"
 #include "tests/gpu/gpu_devices.h"
 
 namespace plumb {

@@ -2,8 +2,8 @@
 // graph capture of a decode step needs.
 #include <filesystem>
 
+#include "harness/execution/execute.h"
 #include "harness/recording/recording.h"
-#include "harness/replay/execute.h"
 #include "tests/gpu/gpu_devices.h"
 
 namespace plumb {

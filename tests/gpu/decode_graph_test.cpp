@@ -6,9 +6,9 @@
 #include "blocks/models/decode_step.h"
 #include "harness/model/inference.h"
 #include "harness/model/sampling.h"
-#include "kernels/argmax.h"
-#include "kernels/error.h"
-#include "kernels/ops.h"
+#include "kernels/core/error.h"
+#include "kernels/ops/argmax.h"
+#include "kernels/ops/ops.h"
 #include "tests/gpu/gpu_devices.h"
 
 namespace plumb {

@@ -1,7 +1,7 @@
 // What goes wrong with a GPU is said in words: which device, both numbers, what to do.
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "kernels/gpu/device_list.h"
-#include "kernels/ops.h"
+#include "kernels/ops/ops.h"
 #include "tests/gpu/gpu_devices.h"
 
 namespace plumb {

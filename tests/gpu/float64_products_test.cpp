@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "kernels/oracle/product_check.h"
 #include "tests/gpu/gpu_devices.h"
 

@@ -1,7 +1,7 @@
 // Ops that share a launch give the bits that each of them gives alone.
-#include "kernels/op_params.h"
-#include "kernels/ops.h"
-#include "kernels/slots.h"
+#include "kernels/ops/op_params.h"
+#include "kernels/ops/ops.h"
+#include "kernels/ops/slots.h"
 #include "tests/gpu/gpu_devices.h"
 
 namespace plumb {

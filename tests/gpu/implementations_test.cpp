@@ -3,9 +3,9 @@
 #include <cmath>
 #include <set>
 
-#include "harness/replay/execute.h"
-#include "kernels/error.h"
-#include "kernels/ops.h"
+#include "harness/execution/execute.h"
+#include "kernels/core/error.h"
+#include "kernels/ops/ops.h"
 #include "tests/gpu/gpu_devices.h"
 
 namespace plumb {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-#include "kernels/ops.h"
+#include "kernels/ops/ops.h"
 #include "tests/gpu/gpu_devices.h"
 
 namespace plumb {

@@ -1,7 +1,7 @@
 // Between token ids and logits a GPU allocates nothing, copies nothing and never makes the host
 // wait, once the scratch memory has grown.
 #include "harness/model/inference.h"
-#include "kernels/ops.h"
+#include "kernels/ops/ops.h"
 #include "tests/gpu/gpu_devices.h"
 
 namespace plumb {

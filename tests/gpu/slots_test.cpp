@@ -1,9 +1,9 @@
 // Slots of keys and values: positions that kernels read from device memory give the bits of
 // positions that the host knows.
-#include "kernels/slots.h"
+#include "kernels/ops/slots.h"
 
-#include "kernels/error.h"
-#include "kernels/ops.h"
+#include "kernels/core/error.h"
+#include "kernels/ops/ops.h"
 #include "tests/gpu/gpu_devices.h"
 
 namespace plumb {

@@ -4,7 +4,7 @@
 #include <exception>
 #include <string>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 
 namespace plumb {
 

@@ -1,8 +1,8 @@
 // Which of many failures are explained where that takes seconds.
-#include "harness/replay/explain.h"
+#include "harness/referee/explain.h"
 
-#include "harness/replay/referee_rule.h"
-#include "kernels/error.h"
+#include "harness/referee/referee_rule.h"
+#include "kernels/core/error.h"
 #include "tests/catch.h"
 
 namespace plumb::harness {

@@ -1,11 +1,11 @@
 // What a checkpoint is called blind to, against what the known bugs come to in it.
-#include "harness/replay/features.h"
+#include "harness/referee/features.h"
 
 #include <algorithm>
 #include <optional>
 
 #include "harness/recording/select.h"
-#include "harness/replay/mutants.h"
+#include "harness/referee/mutants.h"
 #include "harness/replay/replay.h"
 #include "tests/catch.h"
 

@@ -2,7 +2,7 @@
 #include "harness/recording/select.h"
 #include "harness/replay/external.h"
 #include "harness/replay/replay.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/catch.h"
 #include "tests/harness/error_text.h"
 

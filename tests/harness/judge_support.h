@@ -9,8 +9,8 @@
 
 #include "harness/judge/output_case.h"
 #include "harness/judge/verdict.h"
-#include "kernels/dtype.h"
-#include "kernels/tensor.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/tensor.h"
 #include "tests/catch.h"
 #include "tests/harness/no_number.h"
 

@@ -1,15 +1,15 @@
 // A failure that is a known bug gets its name, in every family of roundings; any other gets none.
-#include "harness/replay/known_bug.h"
+#include "harness/referee/known_bug.h"
 
 #include <cmath>
 #include <random>
 
 #include "harness/recording/select.h"
+#include "harness/referee/margins.h"
+#include "harness/referee/mutants.h"
+#include "harness/referee/oracle_runs.h"
 #include "harness/replay/external.h"
-#include "harness/replay/margins.h"
-#include "harness/replay/mutants.h"
-#include "harness/replay/oracle_runs.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/catch.h"
 
 namespace plumb::harness {

@@ -1,12 +1,12 @@
 // Known bugs in the place of the device: most are far from passing, and which are not is known.
-#include "harness/replay/margins.h"
+#include "harness/referee/margins.h"
 
 #include <cmath>
 #include <map>
 #include <set>
 
 #include "harness/recording/select.h"
-#include "harness/replay/mutants.h"
+#include "harness/referee/mutants.h"
 #include "harness/replay/replay.h"
 #include "tests/catch.h"
 

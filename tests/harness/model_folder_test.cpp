@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/model/inference.h"
-#include "kernels/device.h"
+#include "kernels/core/device.h"
 #include "tests/catch.h"
 #include "tests/harness/error_text.h"
 #include "tests/harness/temporary_folder.h"

@@ -1,7 +1,7 @@
 #include "harness/io/nearest_name.h"
 
 #include "harness/recording/select.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/catch.h"
 #include "tests/harness/error_text.h"
 

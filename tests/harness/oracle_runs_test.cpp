@@ -1,12 +1,12 @@
 // Chosen rows computed alone are the rows of the whole block, bit for bit.
-#include "harness/replay/oracle_runs.h"
+#include "harness/referee/oracle_runs.h"
 
 #include <set>
 
 #include "harness/recording/sampled.h"
 #include "harness/recording/select.h"
-#include "harness/replay/recorded_case.h"
-#include "kernels/error.h"
+#include "harness/trace/recorded_case.h"
+#include "kernels/core/error.h"
 #include "tests/harness/error_text.h"
 #include "tests/harness/judge_support.h"
 

@@ -14,7 +14,7 @@
 
 #include "harness/io/log.h"
 #include "harness/process/serialised_result.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/catch.h"
 
 namespace plumb::harness {

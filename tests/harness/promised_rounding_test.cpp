@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <set>
 
-#include "harness/replay/cases.h"
-#include "harness/replay/oracle_runs.h"
-#include "kernels/error.h"
+#include "harness/referee/cases.h"
+#include "harness/referee/oracle_runs.h"
+#include "kernels/core/error.h"
 #include "kernels/oracle/arithmetic.h"
 #include "tests/catch.h"
 

@@ -6,9 +6,9 @@
 #include "harness/judge/conformance.h"
 #include "harness/judge/spread_limit.h"
 #include "harness/recording/layout.h"
-#include "harness/replay/cases.h"
-#include "harness/replay/oracle_runs.h"
-#include "kernels/error.h"
+#include "harness/referee/cases.h"
+#include "harness/referee/oracle_runs.h"
+#include "kernels/core/error.h"
 #include "tests/catch.h"
 
 namespace plumb::harness {

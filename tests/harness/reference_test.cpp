@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "harness/recording/select.h"
-#include "harness/replay/cases.h"
+#include "harness/referee/cases.h"
 #include "harness/replay/external.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/catch.h"
 
 namespace plumb::harness {

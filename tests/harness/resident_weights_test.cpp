@@ -1,7 +1,7 @@
 // Weights stay on the device as long as there is room, and only as they were uploaded.
-#include "harness/replay/resident_weights.h"
+#include "harness/execution/resident_weights.h"
 
-#include "harness/replay/placement.h"
+#include "harness/execution/placement.h"
 #include "tests/catch.h"
 
 namespace plumb::harness {

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "harness/report/results_json.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/catch.h"
 #include "tests/harness/sample_results.h"
 

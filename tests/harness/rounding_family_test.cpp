@@ -1,10 +1,10 @@
 // Kernels that round at points of their own, judged as an external program's: right ones pass and
 // are named, wrong ones that round alike fail.
-#include "harness/replay/rounding_family.h"
+#include "harness/referee/rounding_family.h"
 
 #include "harness/recording/select.h"
+#include "harness/referee/oracle_runs.h"
 #include "harness/replay/external.h"
-#include "harness/replay/oracle_runs.h"
 #include "tests/catch.h"
 
 namespace plumb::harness {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/tensor.h"
+#include "kernels/core/tensor.h"
 
 namespace plumb::harness {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "harness/replay/result.h"
+#include "harness/result/result.h"
 #include "harness/run/outcome.h"
 #include "tests/harness/no_number.h"
 

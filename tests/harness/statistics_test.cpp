@@ -3,7 +3,7 @@
 #include "harness/judge/details.h"
 #include "harness/judge/distribution.h"
 #include "harness/judge/limits.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/catch.h"
 #include "tests/harness/judge_support.h"
 

@@ -1,7 +1,7 @@
 #include <limits>
 
 #include "harness/judge/verdict.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/catch.h"
 #include "tests/harness/judge_support.h"
 

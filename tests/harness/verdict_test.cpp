@@ -1,7 +1,7 @@
 #include "harness/judge/verdict.h"
 
-#include "kernels/error.h"
-#include "kernels/shared_loop.h"
+#include "kernels/core/error.h"
+#include "kernels/core/shared_loop.h"
 #include "tests/catch.h"
 #include "tests/harness/judge_support.h"
 

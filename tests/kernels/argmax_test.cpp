@@ -3,8 +3,8 @@
 #include <limits>
 #include <random>
 
-#include "kernels/error.h"
-#include "kernels/ops.h"
+#include "kernels/core/error.h"
+#include "kernels/ops/ops.h"
 #include "tests/kernels/test_devices.h"
 
 namespace plumb {

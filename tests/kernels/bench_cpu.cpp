@@ -6,12 +6,12 @@
 #include <functional>
 #include <random>
 
+#include "kernels/core/thread_pool.h"
 #include "kernels/cpu/blocked_gemm.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/onednn.h"
-#include "kernels/ops.h"
-#include "kernels/thread_pool.h"
+#include "kernels/ops/ops.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // The number that tells bytes from others: the same wherever they lie, another for other bytes.
-#include "kernels/checksum.h"
+#include "kernels/core/checksum.h"
 
 #include <vector>
 

@@ -1,7 +1,7 @@
 // transpose, mask_fill, position_ids: elements moved or chosen, and a running count.
 #include <cmath>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/kernels/support.h"
 
 namespace plumb {

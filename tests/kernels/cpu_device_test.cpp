@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <stdexcept>
 
+#include "kernels/core/error.h"
+#include "kernels/core/thread_pool.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/error.h"
-#include "kernels/thread_pool.h"
 #include "tests/kernels/support.h"
 
 namespace plumb {

@@ -1,4 +1,4 @@
-#include "kernels/dtype.h"
+#include "kernels/core/dtype.h"
 
 #include <cmath>
 #include <cstring>

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/thread_pool.h"
+#include "kernels/core/thread_pool.h"
 #include "tests/catch.h"
 
 namespace plumb {

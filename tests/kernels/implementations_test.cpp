@@ -1,9 +1,9 @@
 // Implementations by name: which names a regular expression leaves, and what then runs.
-#include "kernels/implementations.h"
+#include "kernels/ops/implementations.h"
 
+#include "kernels/core/error.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/error.h"
 #include "tests/catch.h"
 #include "tests/kernels/support.h"
 

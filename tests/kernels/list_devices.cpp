@@ -1,7 +1,7 @@
 // Every device of this build, as `harness devices` names them.
 #include <iostream>
 
-#include "kernels/device.h"
+#include "kernels/core/device.h"
 
 int main() {
   for (const plumb::DeviceStatus& status : plumb::list_devices()) {

@@ -1,7 +1,7 @@
 // embedding, copy, repeat_heads: bytes moved, at most one rounding.
 #include <cmath>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/kernels/support.h"
 
 namespace plumb {

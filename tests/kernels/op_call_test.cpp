@@ -1,8 +1,8 @@
 // A call of an op as data: its tensors, and the same call of others.
-#include "kernels/op_call.h"
+#include "kernels/ops/op_call.h"
 
-#include "kernels/device.h"
-#include "kernels/ops.h"
+#include "kernels/core/device.h"
+#include "kernels/ops/ops.h"
 #include "tests/catch.h"
 
 namespace plumb {

@@ -1,8 +1,8 @@
 // The micro-kernel of bf16 pairs, on the instruction sets that have one.
 #include <algorithm>
 
+#include "kernels/core/dtype.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/dtype.h"
 #include "tests/kernels/support.h"
 
 namespace plumb::cpu {

@@ -4,9 +4,9 @@
 #include <functional>
 #include <thread>
 
+#include "kernels/core/error.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/error.h"
-#include "kernels/plugin_device.h"
+#include "kernels/plugin/plugin_device.h"
 #include "tests/catch.h"
 
 namespace plumb {

@@ -9,8 +9,8 @@
 #include <random>
 #include <vector>
 
-#include "kernels/error.h"
-#include "kernels/ops.h"
+#include "kernels/core/error.h"
+#include "kernels/ops/ops.h"
 #include "kernels/oracle/oracle_device.h"
 #include "tests/catch.h"
 

@@ -1,7 +1,7 @@
 // rotary_table and rotary.
 #include <cmath>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/kernels/support.h"
 
 namespace plumb {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/kernels/support.h"
 
 namespace plumb {

@@ -6,9 +6,9 @@
 #include <limits>
 #include <random>
 
+#include "kernels/core/dtype.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/dtype.h"
-#include "kernels/ops.h"
+#include "kernels/ops/ops.h"
 #include "tests/kernels/support.h"
 
 namespace plumb::cpu {

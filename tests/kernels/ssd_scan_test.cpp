@@ -1,7 +1,7 @@
 // ssd_scan against one token after the other, by the formula of ops.h.
 #include <cmath>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/catch.h"
 #include "tests/kernels/support.h"
 

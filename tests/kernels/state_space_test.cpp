@@ -1,7 +1,7 @@
 // cast, mask_rows, causal_conv1d, gated_rms_norm against plain loops over the formulas of ops.h.
 #include <cmath>
 
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/catch.h"
 #include "tests/kernels/support.h"
 

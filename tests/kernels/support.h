@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/device.h"
-#include "kernels/ops.h"
+#include "kernels/core/device.h"
+#include "kernels/ops/ops.h"
 #include "tests/kernels/test_devices.h"
 
 namespace plumb {

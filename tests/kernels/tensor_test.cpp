@@ -1,7 +1,7 @@
-#include "kernels/tensor.h"
+#include "kernels/core/tensor.h"
 
-#include "kernels/arena.h"
-#include "kernels/error.h"
+#include "kernels/core/arena.h"
+#include "kernels/core/error.h"
 #include "tests/kernels/test_devices.h"
 
 namespace plumb {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/core/device.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/device.h"
 #include "tests/catch.h"
 #include "tests/kernels/amx_model.h"
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from python_inspector import check
-from python_inspector.verdict import WrongError
+from python_inspector.api.verdict import WrongError
 from tests.panel.operations import KINDS, NARROW, OPERATIONS, maker
 from tests.panel.right_kernels import right_kernels
 from tests.panel.wrong_kernels import wrong_kernels

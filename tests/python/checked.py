@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from python_inspector import check
-from python_inspector.verdict import Verdict, WrongError
+from python_inspector.api.verdict import Verdict, WrongError
 
 torch.set_num_threads(1)
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from harness_runs import PLUGIN_SAMPLES, ROOT
 
+from python_inspector.api.verification import find_harness
 from python_inspector.errors import HarnessError
-from python_inspector.verification import find_harness
 
 # Processes that tests start use this checkout, whatever is installed and wherever they run.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
@@ -75,7 +75,7 @@ def open_folder() -> Iterator[Path]:
 def truncating_accelerator(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """As if tiny models lay on an accelerator and had sums long enough for truncation to count;
     the shapes of what such losses were worked out for."""
-    from python_inspector.oracle import narrow_product, spread, truncation
+    from python_inspector.trace import narrow_product, spread, truncation
 
     made: list[tuple[int, ...]] = []
     loss = truncation.loss

@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from python_inspector import tiny
-from python_inspector.oracle.replay import run_lifted
+from python_inspector.trace.replay import run_lifted
 
 _SMALL: dict[str, Any] = {
     "vocab_size": 59,

@@ -14,8 +14,8 @@ from transformers import DynamicCache
 
 from python_inspector import RecordWarning, record
 from python_inspector.format.validate import validate
-from python_inspector.oracle.given import Given, watched
-from python_inspector.oracle.replay import aside, run_watched
+from python_inspector.trace.given import Given, watched
+from python_inspector.trace.replay import aside, run_watched
 
 pytestmark = pytest.mark.filterwarnings("ignore::python_inspector.RecordWarning")
 

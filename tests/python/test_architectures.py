@@ -13,7 +13,7 @@ from python_inspector import RecordError, RecordWarning, record, tiny
 from python_inspector.cases import architectures
 from python_inspector.cases.run import What, estimate
 from python_inspector.cases.self_check import check
-from python_inspector.cli import main
+from python_inspector.cli.inspector import main
 from python_inspector.format.validate import validate
 from python_inspector.models import any_tiny
 from python_inspector.models.any_tiny import configurations

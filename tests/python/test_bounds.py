@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from python_inspector.oracle import bounds
+from python_inspector.trace import bounds
 
 TABLE = torch.zeros(4, 6)
 

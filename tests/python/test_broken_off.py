@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_resume import RECORD, Killed, at_once, fill_disk, killed_at, run, stop  # noqa: F401
 
-from python_inspector import cli
+from python_inspector.cli import inspector as cli
 
 pytestmark = pytest.mark.filterwarnings("ignore::python_inspector.errors.RecordWarning")
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from python_inspector.cases import committed
-from python_inspector.cli import main
+from python_inspector.cli.inspector import main
 from python_inspector.errors import FormatError
 from python_inspector.format.validate import find_recordings, validate
 

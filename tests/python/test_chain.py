@@ -14,12 +14,12 @@ from recorded import DTYPES, Recording, ids, recorded, run
 from transformers import DynamicCache, StaticCache
 
 from python_inspector import record, tiny
-from python_inspector.cli import main
+from python_inspector.cli.inspector import main
 from python_inspector.errors import RecordError
 from python_inspector.format.recording import chained_outputs
 from python_inspector.format.validate import json_findings, validate
 from python_inspector.models.inputs import RunPlan, run_model
-from python_inspector.oracle.replay import run_lifted
+from python_inspector.trace.replay import run_lifted
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 LAYERS = ("decoder_layer", "mamba_layer", "hybrid_layer")

@@ -13,7 +13,7 @@ import torch
 
 from python_inspector import tiny
 from python_inspector.cases import run
-from python_inspector.cli import main
+from python_inspector.cli.inspector import main
 from python_inspector.format.validate import validate
 
 CORPUS = Path(__file__).parents[1] / "data" / "recordings"
@@ -38,7 +38,7 @@ def refused(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> str:
 
 def test_help_does_not_import_torch() -> None:
     code = (
-        "import sys; from python_inspector.cli import build_parser; build_parser(); "
+        "import sys; from python_inspector.cli.inspector import build_parser; build_parser(); "
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

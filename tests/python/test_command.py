@@ -11,7 +11,8 @@ import pytest
 import torch
 from harness_runs import ROOT
 
-from python_inspector import cli, command
+from python_inspector.cli import inspector as cli
+from python_inspector.cli import plumbline as command
 from python_inspector.format import operands
 
 KERNELS = """
@@ -89,7 +90,7 @@ def test_what_is_not_there_is_one_line(
 
 def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "python_inspector.command", *words], cwd=ROOT, text=True,
+        [sys.executable, "-m", "python_inspector.cli.plumbline", *words], cwd=ROOT, text=True,
         capture_output=True, env=os.environ | variables,
     )  # fmt: skip
 

@@ -12,10 +12,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from python_inspector.oracle import contraction
-from python_inspector.oracle.replay import run_lifted, run_rounded
-from python_inspector.oracle.simulation import Normals, Operands, Simulation
-from python_inspector.oracle.stacks import Stacks
+from python_inspector.trace import contraction
+from python_inspector.trace.replay import run_lifted, run_rounded
+from python_inspector.trace.simulation import Normals, Operands, Simulation
+from python_inspector.trace.stacks import Stacks
 
 SIZE = 32
 A, B, X = (

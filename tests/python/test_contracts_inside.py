@@ -12,7 +12,7 @@ from torch.nn import functional
 from python_inspector import check
 from python_inspector.errors import RecordError
 from python_inspector.format.contract_words import INSIDE, asked
-from python_inspector.oracle import products
+from python_inspector.trace import products
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.usefixtures("harness")

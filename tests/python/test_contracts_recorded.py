@@ -16,13 +16,13 @@ from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from python_inspector import RecordError, Verdict, record, verify
-from python_inspector.cli import main
+from python_inspector.cli.inspector import main
 from python_inspector.errors import HarnessError
 from python_inspector.format.contract_words import INSIDE
 from python_inspector.format.show import show
 from python_inspector.format.validate import validate
-from python_inspector.oracle import products
 from python_inspector.recorder.one_call import OneCallRecording
+from python_inspector.trace import products
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.usefixtures("harness")

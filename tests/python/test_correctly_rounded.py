@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from python_inspector.oracle.arithmetic import name_of
-from python_inspector.oracle.correctly_rounded import is_correctly_rounded
-from python_inspector.oracle.stored import stored_dtypes
+from python_inspector.trace.arithmetic import name_of
+from python_inspector.trace.correctly_rounded import is_correctly_rounded
+from python_inspector.trace.stored import stored_dtypes
 
 aten = torch.ops.aten
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from python_inspector import RecordError, record, tiny
-from python_inspector.cli import main
+from python_inspector.cli.inspector import main
 from python_inspector.models import dispatch
 
 RUN = ["--tokens", "5", "--steps", "1"]

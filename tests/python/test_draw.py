@@ -12,7 +12,7 @@ import torch
 from checked import wrong
 
 from python_inspector import check, draw
-from python_inspector.drawing import KINDS, NAMED_KINDS
+from python_inspector.api.drawing import KINDS, NAMED_KINDS
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("harness")

@@ -11,11 +11,11 @@ import torch
 from checked import normal, wrong
 
 from python_inspector import check, draw
-from python_inspector.oracle import trials
-from python_inspector.oracle.bugs import RULES
-from python_inspector.oracle.trials import Deadline
+from python_inspector.api.verdict import Verdict
 from python_inspector.recorder import one_call
-from python_inspector.verdict import Verdict
+from python_inspector.trace import trials
+from python_inspector.trace.bugs import RULES
+from python_inspector.trace.trials import Deadline
 
 pytestmark = pytest.mark.usefixtures("harness")
 

@@ -10,12 +10,12 @@ from foreign_kernel import Case
 from torch.utils._pytree import tree_leaves
 
 from python_inspector.format.axes import Named, by_dimensions
-from python_inspector.oracle.gates import CERTAIN, Gates
-from python_inspector.oracle.replay import Again, Twin, aside
-from python_inspector.oracle.reruns import Reruns, rerun_anything
 from python_inspector.recorder.alternatives import judgement_of
 from python_inspector.taps.calls import Block
 from python_inspector.taps.options import Options
+from python_inspector.trace.gates import CERTAIN, Gates
+from python_inspector.trace.replay import Again, Twin, aside
+from python_inspector.trace.reruns import Reruns, rerun_anything
 
 CASES = [*foreign_rotary.CASES, *foreign_attention.CASES, *foreign_experts.CASES]
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}

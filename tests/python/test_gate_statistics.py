@@ -14,9 +14,9 @@ from safetensors.torch import save_file
 
 from python_inspector.format.safetensors_file import read_header
 from python_inspector.format.validate import broadcast_valid
-from python_inspector.oracle import fused_statistics
-from python_inspector.oracle.gate_statistics import Scales, layout_of
-from python_inspector.oracle.spread import sketch_of_rows
+from python_inspector.trace import fused_statistics
+from python_inspector.trace.gate_statistics import Scales, layout_of
+from python_inspector.trace.spread import sketch_of_rows
 
 CASES = [
     "llama-a1/decode-f32",  # gqa heads and kv_token axes

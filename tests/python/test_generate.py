@@ -12,7 +12,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from transformers import PreTrainedTokenizerFast
 
 from python_inspector.cases.generate import generate
-from python_inspector.cli import main
+from python_inspector.cli.inspector import main
 from python_inspector.errors import HarnessError
 
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch._ops import OpOverload
 
-from python_inspector.oracle import rounded
-from python_inspector.oracle.attention_model import is_attention
-from python_inspector.oracle.replay import run_rounded
-from python_inspector.oracle.simulation import Normals, Simulation
-from python_inspector.oracle.stored import stored_dtypes
+from python_inspector.trace import rounded
+from python_inspector.trace.attention_model import is_attention
+from python_inspector.trace.replay import run_rounded
+from python_inspector.trace.simulation import Normals, Simulation
+from python_inspector.trace.stored import stored_dtypes
 
 aten = torch.ops.aten
 

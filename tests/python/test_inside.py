@@ -11,12 +11,12 @@ from checked import normal, wrong
 from torch.nn import functional
 
 from python_inspector import check
-from python_inspector.oracle import norm_model
-from python_inspector.oracle.norm_model import rounds_statistics
-from python_inspector.oracle.reruns import rerun_anything
-from python_inspector.oracle.rounded import rounded_run
-from python_inspector.oracle.simulation import Normals, Simulation
-from python_inspector.verdict import WrongError
+from python_inspector.api.verdict import WrongError
+from python_inspector.trace import norm_model
+from python_inspector.trace.norm_model import rounds_statistics
+from python_inspector.trace.reruns import rerun_anything
+from python_inspector.trace.rounded import rounded_run
+from python_inspector.trace.simulation import Normals, Simulation
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.usefixtures("harness")

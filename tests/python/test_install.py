@@ -52,7 +52,7 @@ def without(hidden: tuple[str, ...], code: str) -> subprocess.CompletedProcess[s
 
 
 def test_one_version_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
-    from python_inspector.cli import main as inspector
+    from python_inspector.cli.inspector import main as inspector
     from reports.__main__ import main as reports
 
     cmake = re.search(r"project\(plumbline VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())
@@ -99,7 +99,7 @@ def test_verify_with_torch_tensors_says_what_it_needs() -> None:
     ("program", "words", "line"),
     [
         (
-            "python_inspector.cli",
+            "python_inspector.cli.inspector",
             ["record", "--model", "tiny:llama", "--out", "x"],
             "inspector: inspector record needs torch, transformers, jsonschema and tqdm: "
             "pip install 'plumbline-kernels[record]'",

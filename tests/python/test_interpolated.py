@@ -8,8 +8,8 @@ from checked import normal, wrong
 from torch.nn import functional
 
 from python_inspector import check
-from python_inspector.oracle.rounded import rounded_run
-from python_inspector.oracle.simulation import Normals, Simulation
+from python_inspector.trace.rounded import rounded_run
+from python_inspector.trace.simulation import Normals, Simulation
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.usefixtures("harness")

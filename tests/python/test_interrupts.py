@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from test_cli import refused
 
-from python_inspector import cli, interrupts
+from python_inspector import interrupts
 from python_inspector.cases import processes
-from python_inspector.oracle import reruns
+from python_inspector.cli import inspector as cli
 from python_inspector.recorder.resume import Resume
+from python_inspector.trace import reruns
 
 pytestmark = [
     pytest.mark.filterwarnings("error"),  # what is dropped and reported would be a warning

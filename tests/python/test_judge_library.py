@@ -10,12 +10,13 @@ import pytest
 import torch
 from checked import normal
 
-from python_inspector import check, checking
+from python_inspector import check
+from python_inspector.api import checking
+from python_inspector.api.judge_library import JudgeLibrary, find_library
+from python_inspector.api.verdict import WrongError
+from python_inspector.api.verification import find_harness
 from python_inspector.errors import HarnessError
 from python_inspector.format.operands import output_of, save
-from python_inspector.judge_library import JudgeLibrary, find_library
-from python_inspector.verdict import WrongError
-from python_inspector.verification import find_harness
 
 
 @pytest.fixture

@@ -30,8 +30,12 @@ def add(tree: Path, path: str, text: str) -> None:
 
 
 def test_a_clean_tree_passes(tree: Path) -> None:
-    add(tree, "kernels/ops.h", "#pragma once\n#include <vector>\n")
-    add(tree, "harness/judge/judge.cpp", '#include "kernels/ops.h"\n#include <nlohmann/json.hpp>\n')
+    add(tree, "kernels/ops/ops.h", "#pragma once\n#include <vector>\n")
+    add(
+        tree,
+        "harness/judge/judge.cpp",
+        '#include "kernels/ops/ops.h"\n#include <nlohmann/json.hpp>\n',
+    )
     assert check(tree) == (0, "layers: 0 problems, 0 warnings\n")
 
 
@@ -43,9 +47,9 @@ def test_a_folder_without_sources_is_an_error(tmp_path: Path) -> None:
 
 BAD = {
     "include one layer up": (
-        "kernels/a.cpp",
+        "kernels/core/a.cpp",
         '\n#include "blocks/sdpa.h"\n',
-        'kernels/a.cpp:2: kernels includes "blocks/sdpa.h"',
+        'kernels/core/a.cpp:2: kernels includes "blocks/sdpa.h"',
     ),
     "include two layers up": ("blocks/a.h", '#include "tests/x.h"\n', "a layer above it"),
     "include a room up": (
@@ -53,7 +57,13 @@ BAD = {
         '#include "harness/replay/x.h"\n',
         'a.cpp:1: judge includes "harness/replay/x.h", which is a room above it',
     ),
+    "include a room up in kernels": (
+        "kernels/core/a.h",
+        '#include "kernels/ops/x.h"\n',
+        'a.h:1: core includes "kernels/ops/x.h", which is a room above it',
+    ),
     "file in no room": ("harness/a.cpp", "\n", "in none of the rooms"),
+    "file in no room of kernels": ("kernels/a.cpp", "\n", "in none of the rooms of kernels/"),
     "include beside the file": ("blocks/a.h", '#include "b.h"\n', "not spelled from the root"),
     "include by a relative path": ("blocks/a.h", '#include "../kernels/b.h"\n', "from the root"),
     "vendor header": ("harness/judge/a.cpp", "#include <cuda_runtime.h>\n", "vendor header"),
@@ -64,21 +74,25 @@ BAD = {
         "\nvoid f() { cudaFree(p); }\n",
         "a.cu:2: vendor name cuda",
     ),
-    "HIP call": ("tests/kernels/a.cpp", "int x = hipSuccess;\n", "vendor name hipSuccess"),
-    "driver type": ("kernels/a.cpp", "CUdevice d; \n", "vendor name CUdevice"),
-    "driver call": ("kernels/a.cpp", "cuInit(0); \n", "vendor name cuInit"),
-    "vendor macro": ("kernels/a.h", "#ifdef __CUDACC__\n#endif\n", "vendor name __CUDACC__"),
+    "HIP call": ("tests/kernels/core/a.cpp", "int x = hipSuccess;\n", "vendor name hipSuccess"),
+    "driver type": ("kernels/core/a.cpp", "CUdevice d; \n", "vendor name CUdevice"),
+    "driver call": ("kernels/core/a.cpp", "cuInit(0); \n", "vendor name cuInit"),
+    "vendor macro": ("kernels/core/a.h", "#ifdef __CUDACC__\n#endif\n", "vendor name __CUDACC__"),
     "vendor name after a literal": ("blocks/a.cpp", 'auto x = f("a//", hipInit(0));\n', "hipInit"),
     "JSON in a header": ("harness/judge/a.h", "#include <nlohmann/json.hpp>\n", "in a header"),
     "CLI11 in a header": ("tests/a.h", "  # include <CLI/CLI.hpp>\n", "in a header"),
-    "macro": ("kernels/a.cpp", "#pragma once\n#define MAX(a, b) a\n", "a.cpp:2: macro MAX"),
+    "macro": ("kernels/core/a.cpp", "#pragma once\n#define MAX(a, b) a\n", "a.cpp:2: macro MAX"),
     "macro in a test": ("tests/a.cpp", "#define FOR_ALL x\n", "macro FOR_ALL"),
     "Catch2 switch outside tests": (
         "harness/judge/a.h",
         "#define CATCH_CONFIG_MAIN\n",
         "macro CATCH",
     ),
-    "macro beside a guard": ("kernels/a.h", "#ifndef A\n#define A\n#define B\n#endif\n", "macro B"),
+    "macro beside a guard": (
+        "kernels/core/a.h",
+        "#ifndef A\n#define A\n#define B\n#endif\n",
+        "macro B",
+    ),
     "namespace of a layer below": (
         "harness/io/a.h",
         "namespace plumb {\n}\n",
@@ -90,20 +104,21 @@ BAD = {
         "a.cpp:2: namespace plumb::harness; what stands here belongs in plumb::blocks",
     ),
     "using a namespace in a header": (
-        "kernels/a.h",
+        "kernels/core/a.h",
         "using namespace std;\n",
-        "kernels/a.h:1: using namespace std in a header",
+        "kernels/core/a.h:1: using namespace std in a header",
     ),
-    "long C++ file": ("kernels/a.cpp", "//\n" * 501, "kernels/a.cpp:501: 501 lines, at most 500"),
-    "long Python file": ("python_inspector/cli.py", "#\n" * 501, "501 lines"),
+    "long C++ file": (
+        "kernels/core/a.cpp",
+        "//\n" * 501,
+        "kernels/core/a.cpp:501: 501 lines, at most 500",
+    ),
+    "long Python file": ("python_inspector/cli/inspector.py", "#\n" * 501, "501 lines"),
     "long script": ("ci/do", "#!/bin/sh\n" + ":\n" * 500, "501 lines"),
     "long README": ("README.md", "a\n" * 151, "README.md:151: 151 lines, at most 150"),
     "wide README": ("README.md", "\n" + "a" * 101, "README.md:2: 101 columns, at most 100"),
     "wide code in the README": ("README.md", "```\n" + "a" * 101 + "\n```\n", "README.md:2: 101"),
     "wide table in the README": ("README.md", "|" + "a" * 100, "README.md:1: 101 columns"),
-    "wordy README": ("blocks/README.md", "a\n" * 601, "blocks/README.md:1: 601 words, at most 600"),
-    "wordy page": ("kernels/emu/notes.md", "a\n" * 601, "kernels/emu/notes.md:1: 601 words"),
-    "words in code": ("ci/README.md", "```\n" + "a\n" * 600 + "```\n", "602 words"),
     "wide prose": ("ci/README.md", "```\n```\n" + "a" * 101, "ci/README.md:3: 101 columns"),
     "wide prose of the format": ("fixtures/format.md", "a" * 101, "format.md:1: 101 columns"),
     "no README": ("reports/reader.py", "\n", "reports/README.md:1: missing"),
@@ -121,17 +136,18 @@ def test_a_violation_is_named(tree: Path, name: str) -> None:
 
 
 GOOD = {
-    "include down": ("tests/a.cpp", '#include "harness/judge/x.h"\n#include "kernels/ops.h"\n'),
+    "include down": ("tests/a.cpp", '#include "harness/judge/x.h"\n#include "kernels/ops/ops.h"\n'),
     "include a room down": ("harness/chain/a.cpp", '#include "harness/io/b.h"\n'),
+    "what external kernels include": ("kernels/plugin/a.h", '#include "kernels/plugin.h"\n'),
     "include within a room": ("harness/io/a.cpp", '#include "harness/io/b.h"\n'),
     "include within a layer": ("blocks/a.h", '#include "blocks/b.h"\n'),
     "commented include": (
-        "kernels/a.h",
+        "kernels/core/a.h",
         '// #include "blocks/b.h"\n/*\n#include "tests/a.h"\n*/\n',
     ),
-    "vendor name in prose": ("kernels/a.cpp", '// cudaMalloc\nauto s = "cudaMalloc";\n'),
-    "vendor name in raw text": ("kernels/a.cpp", 'auto s = R"(\nhipFree "\n)";\n'),
-    "device names": ("kernels/a.cpp", "int hip = 0, cuda = 1, hipster = 2, accumulate = 3;\n"),
+    "vendor name in prose": ("kernels/core/a.cpp", '// cudaMalloc\nauto s = "cudaMalloc";\n'),
+    "vendor name in raw text": ("kernels/core/a.cpp", 'auto s = R"(\nhipFree "\n)";\n'),
+    "device names": ("kernels/core/a.cpp", "int hip = 0, cuda = 1, hipster = 2, accumulate = 3;\n"),
     "vendor name where it belongs": ("kernels/cuda/a.cpp", "#include <cuda.h>\nCUdevice d;\n"),
     "neutral header": (
         "kernels/gpu/gpu_hip.h",
@@ -142,12 +158,11 @@ GOOD = {
     "alias of a namespace": ("harness/io/a.cpp", "namespace fs = std::filesystem;\n"),
     "library's class declared": ("harness/cli/a.h", "namespace CLI {\nclass App;\n}\n"),
     "using a namespace in a source": ("tests/a.cpp", "using namespace std::literals;\n"),
-    "include guard": ("kernels/a.h", "// Text.\n#ifndef A_H\n#define A_H\n#endif\n"),
+    "include guard": ("kernels/core/a.h", "// Text.\n#ifndef A_H\n#define A_H\n#endif\n"),
     "Catch2 switch": ("tests/a.cpp", "#define CATCH_CONFIG_FAST_COMPILE\n"),
     "JSON in a source": ("harness/judge/a.cpp", "#include <nlohmann/json.hpp>\n"),
     "test data": ("tests/data/a.cpp", "#define X\n"),
     "README of 150 lines": ("README.md", ("a" * 100 + "\n") * 150),
-    "README of 600 words": ("blocks/README.md", "a\n" * 600),
     "wide table": ("blocks/README.md", "|" + "a" * 100 + "|\n"),
     "wide code": ("blocks/README.md", "```\n" + "a" * 101 + "\n```\n"),
     "output of a command": (
@@ -155,7 +170,7 @@ GOOD = {
         f"<!-- output of: harness {'a' * 100} -->\n```text\n" + "a\n" * 601 + "```\n",
     ),
     "format specification": ("fixtures/format.md", "a\n" * 4000),
-    "file of 400 lines": ("kernels/a.cpp", "//\n" * 400),
+    "file of 400 lines": ("kernels/core/a.cpp", "//\n" * 400),
 }
 
 
@@ -166,10 +181,10 @@ def test_what_is_allowed_passes(tree: Path, name: str) -> None:
 
 
 def test_a_file_over_400_lines_is_a_warning(tree: Path) -> None:
-    add(tree, "kernels/a.cpp", "//\n" * 401)
+    add(tree, "kernels/core/a.cpp", "//\n" * 401)
     code, output = check(tree)
     assert code == 0
-    assert "kernels/a.cpp:401: warning: 401 lines" in output
+    assert "kernels/core/a.cpp:401: warning: 401 lines" in output
 
 
 RUN = "from python_inspector.cases import run\n"
@@ -185,16 +200,19 @@ BAD_PYTHON = {
         "taps/a.py:1: taps imports python_inspector.cases.run",
     ),
     "import above by dots": (
-        {"oracle/a.py": "from ..cases import run\n", "cases/run.py": ""},
-        "oracle/a.py:1: oracle imports python_inspector.cases.run",
+        {"trace/a.py": "from ..cases import run\n", "cases/run.py": ""},
+        "trace/a.py:1: trace imports python_inspector.cases.run",
     ),
     "import above for types": (
         {"taps/a.py": FOR_TYPES + RUN, "cases/run.py": ""},
         "taps/a.py:3: taps imports python_inspector.cases.run",
     ),
     "import above in a function": (
-        {"errors.py": "def f():\n    import python_inspector.cli\n", "cli.py": ""},
-        "errors.py:2: errors imports python_inspector.cli",
+        {
+            "errors.py": "def f():\n    import python_inspector.cli.inspector\n",
+            "cli/inspector.py": "",
+        },
+        "errors.py:2: errors imports python_inspector.cli.inspector",
     ),
     "import of the package from inside": (
         {"taps/a.py": "import python_inspector\n", "__init__.py": ""},

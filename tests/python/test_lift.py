@@ -11,8 +11,8 @@ from transformers import DynamicCache
 from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm, Gemma2TextScaledWordEmbedding
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from python_inspector.oracle.lift import LiftError, float64_lift, looks_float32, widen
-from python_inspector.oracle.replay import is_aside, run_lifted, stubbed
+from python_inspector.trace.lift import LiftError, float64_lift, looks_float32, widen
+from python_inspector.trace.replay import is_aside, run_lifted, stubbed
 
 LOW = [torch.float32, torch.float16, torch.bfloat16]
 

@@ -8,11 +8,11 @@ import torch
 from test_planted_bugs import again_of, judged_call, outputs, randn
 from torch.nn import functional
 
-from python_inspector.oracle.following import ONCE, alike_in_row, bits_limit, cascades
-from python_inspector.oracle.members import Kept, points_of, ways_of
-from python_inspector.oracle.replay import aside, run_rounded
-from python_inspector.oracle.simulation import Normals, Simulation
-from python_inspector.oracle.sites import Site
+from python_inspector.trace.following import ONCE, alike_in_row, bits_limit, cascades
+from python_inspector.trace.members import Kept, points_of, ways_of
+from python_inspector.trace.replay import aside, run_rounded
+from python_inspector.trace.simulation import Normals, Simulation
+from python_inspector.trace.sites import Site
 
 BF16 = torch.bfloat16
 

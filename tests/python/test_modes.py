@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from python_inspector.oracle.dispatch import WatchingMode, plain_arithmetic, unwatched
-from python_inspector.oracle.replay import run_lifted
+from python_inspector.trace.dispatch import WatchingMode, plain_arithmetic, unwatched
+from python_inspector.trace.replay import run_lifted
 
 
 class Counting(WatchingMode):

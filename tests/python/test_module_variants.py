@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from python_inspector import Verdict, check
-from python_inspector.verdict import WrongError
+from python_inspector.api.verdict import WrongError
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.usefixtures("harness")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from python_inspector.oracle import narrow_product as module
-from python_inspector.oracle.narrow_product import is_narrow, narrow_product, product_of_stack
-from python_inspector.oracle.simulation import product
+from python_inspector.trace import narrow_product as module
+from python_inspector.trace.narrow_product import is_narrow, narrow_product, product_of_stack
+from python_inspector.trace.simulation import product
 
 
 def randn(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -133,13 +133,13 @@ import importlib, sys
 for name in {names}:
     importlib.import_module(name)
 import plumbline, plumbline.inspector, plumbline.reports.results, python_inspector, reports.results
-from plumbline.inspector import verification as one
-from python_inspector import verification as other
+from plumbline.inspector.api import verification as one
+from python_inspector.api import verification as other
 assert one is other and plumbline.Unsupported is python_inspector.Unsupported is one.Unsupported
 assert plumbline.inspector is python_inspector and plumbline.reports is reports
 assert plumbline.reports.results is reports.results
-import plumbline.inspector.verdict, python_inspector.verdict
-assert plumbline.Verdict is python_inspector.verdict.Verdict
+import plumbline.inspector.api.verdict, python_inspector.api.verdict
+assert plumbline.Verdict is python_inspector.api.verdict.Verdict
 tops = "plumbline", "python_inspector", "reports"
 modules = {{id(m): m for n, m in sys.modules.items() if n.split(".")[0] in tops}}.values()
 files = [m.__file__ for m in modules if m.__file__]

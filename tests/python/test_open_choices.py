@@ -11,10 +11,10 @@ import torch
 from checked import normal, wrong
 
 from python_inspector import check
+from python_inspector.api.verdict import Verdict, WrongError
 from python_inspector.format.validate import validate
-from python_inspector.oracle.orders import Places, turns
 from python_inspector.recorder.one_call import OneCallRecording
-from python_inspector.verdict import Verdict, WrongError
+from python_inspector.trace.orders import Places, turns
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.usefixtures("harness")

@@ -14,15 +14,15 @@ from torch.nn import functional
 from python_inspector import record
 from python_inspector.format.axes import Named, by_dimensions
 from python_inspector.models.any_tiny import build_any
-from python_inspector.oracle.bugs import KINDS, Bug
-from python_inspector.oracle.gates import CERTAIN
-from python_inspector.oracle.judgement import Judgement, Output, judgement
-from python_inspector.oracle.planting import POSITIONS, chosen, listing_of, positions, with_bug
-from python_inspector.oracle.replay import Again, Twin, aside, run_lifted, run_rounded
-from python_inspector.oracle.resolution import Fate, fate_of
-from python_inspector.oracle.simulation import Normals, Simulation
-from python_inspector.oracle.spread import Simulated, judged, simulate
 from python_inspector.taps.calls import Block
+from python_inspector.trace.bugs import KINDS, Bug
+from python_inspector.trace.gates import CERTAIN
+from python_inspector.trace.judgement import Judgement, Output, judgement
+from python_inspector.trace.planting import POSITIONS, chosen, listing_of, positions, with_bug
+from python_inspector.trace.replay import Again, Twin, aside, run_lifted, run_rounded
+from python_inspector.trace.resolution import Fate, fate_of
+from python_inspector.trace.simulation import Normals, Simulation
+from python_inspector.trace.spread import Simulated, judged, simulate
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 

@@ -56,8 +56,9 @@ def test_only_the_surface_of_a_plugin_is_installed(prefix: Path) -> None:
     found = {str(path.relative_to(headers)) for path in headers.rglob("*.h")}
     assert "kernels/plugin.h" in found
     assert found - {"harness/capi/plumbline_judge.h"} == {
-        "kernels/plugin.h", "kernels/dtype.h", "kernels/error.h", "kernels/emu/emulator.h",
-        "kernels/gpu/gpu.h", "kernels/gpu/gpu_cuda.h", "kernels/gpu/gpu_emu.h",
+        "kernels/plugin.h", "kernels/core/dtype.h", "kernels/core/error.h",
+        "kernels/emu/emulator.h", "kernels/gpu/gpu.h", "kernels/gpu/gpu_cuda.h",
+        "kernels/gpu/gpu_emu.h",
         "kernels/gpu/gpu_hip.h",
         *(f"kernels/emu/cuda/{path.name}" for path in (ROOT / "kernels/emu/cuda").iterdir()),
     }  # fmt: skip

@@ -18,8 +18,8 @@ from harness_runs import ROOT
 from test_cli import refused
 from test_joined import checkpoints, require_same
 
-from python_inspector import cli
 from python_inspector.cases import processes
+from python_inspector.cli import inspector as cli
 from python_inspector.errors import ProcessError
 from python_inspector.format import spool
 

@@ -10,7 +10,7 @@ from checked import normal, wrong
 from torch.nn import functional
 
 from python_inspector import check
-from python_inspector.oracle import products
+from python_inspector.trace import products
 
 pytestmark = pytest.mark.usefixtures("harness")
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from python_inspector.format.payload import tensor_bytes
-from python_inspector.oracle.replay import stubbed
 from python_inspector.recorder import provenance
+from python_inspector.trace.replay import stubbed
 
 
 class Later:

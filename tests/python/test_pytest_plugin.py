@@ -56,7 +56,7 @@ def run(tmp_path: Path, harness: Path):
     (tmp_path / "test_it.py").write_text(TESTS)
 
     def run(*options: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pytest", "-p", "python_inspector.pytest_plugin"]
+        command = [sys.executable, "-m", "pytest", "-p", "python_inspector.api.pytest_plugin"]
         environment = os.environ | {
             "PYTHONPATH": str(ROOT), "PLUMB_HARNESS": str(harness),
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
@@ -83,7 +83,7 @@ def test_the_run_ends_with_a_section_of_verdicts(run) -> None:
 def test_a_failure_shows_the_test_and_the_verdict_and_nothing_of_ours(run) -> None:
     done = run("-k", "test_plain_wrong or test_wrong or test_recorded_wrong")
     assert "FAILED test_it.py::test_plain_wrong - plumbline.WrongError: Tanh#0" in done.stdout
-    assert "python_inspector/checking.py" not in done.stdout
+    assert "python_inspector/api/checking.py" not in done.stdout
     assert "pytest_plugin.py" not in done.stdout
 
 
@@ -110,4 +110,6 @@ def test_the_package_declares_it() -> None:
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["entry-points"]["pytest11"] == {"plumbline": "plumbline.inspector.pytest_plugin"}
+    assert project["entry-points"]["pytest11"] == {
+        "plumbline": "plumbline.inspector.api.pytest_plugin"
+    }

@@ -10,8 +10,8 @@ from checked import normal, wrong
 from torch.nn import functional
 
 from python_inspector import check
-from python_inspector.oracle.given import Given, Replay
-from python_inspector.oracle.replay import aside, run_following, run_watched
+from python_inspector.trace.given import Given, Replay
+from python_inspector.trace.replay import aside, run_following, run_watched
 
 torch.set_num_threads(1)
 

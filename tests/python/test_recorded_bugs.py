@@ -8,12 +8,13 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from python_inspector import cli, record
+from python_inspector import record
 from python_inspector.cases import bug_page
 from python_inspector.cases.bug_survey import Alarm, Found, Place, Survey
+from python_inspector.cli import inspector as cli
 from python_inspector.format.validate import validate
 from python_inspector.models.any_tiny import build_any
-from python_inspector.oracle.resolution import Fate
+from python_inspector.trace.resolution import Fate
 
 pytestmark = pytest.mark.filterwarnings("ignore::python_inspector.RecordWarning")
 

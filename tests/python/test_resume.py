@@ -16,14 +16,15 @@ import pytest
 import torch
 from harness_runs import ROOT
 
-from python_inspector import cli, record, tiny
+from python_inspector import record, tiny
+from python_inspector.cli import inspector as cli
 from python_inspector.errors import RecordError, ResumeError
 from python_inspector.format import journal, spool
 from python_inspector.format.writer import RecordingWriter
 from python_inspector.models.inputs import RunPlan, random_ids, run_model
-from python_inspector.oracle import spread, truncation
 from python_inspector.recorder import rerunner, spreads
 from python_inspector.recorder.recorder import Recorder
+from python_inspector.trace import spread, truncation
 
 pytestmark = pytest.mark.filterwarnings("ignore::python_inspector.errors.RecordWarning")
 CREATED = "2026-01-01T00:00:00Z"

@@ -15,7 +15,8 @@ import torch
 from harness_runs import ROOT
 from test_resume import KILLED, at_once, killed, require_same, run, twice_the_weight  # noqa: F401
 
-from python_inspector import cli, tiny
+from python_inspector import tiny
+from python_inspector.cli import inspector as cli
 from python_inspector.errors import ResumeError
 from python_inspector.format.safetensors_file import read_header
 from python_inspector.format.writer import RecordingWriter

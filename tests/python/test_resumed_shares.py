@@ -13,8 +13,8 @@ import pytest
 from test_joined import checkpoints, require_same
 from test_processes import names, saved_model, words
 
-from python_inspector import cli
 from python_inspector.cases import run as cases
+from python_inspector.cli import inspector as cli
 
 pytestmark = pytest.mark.filterwarnings("ignore::python_inspector.errors.RecordWarning")
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch.nn import functional
 
-from python_inspector.oracle import arithmetic, spread
-from python_inspector.oracle.replay import run_rounded
-from python_inspector.oracle.simulation import Normals, Simulation, TooLargeError
-from python_inspector.oracle.spread import simulate
-from python_inspector.oracle.writes import RoundedRunError
+from python_inspector.trace import arithmetic, spread
+from python_inspector.trace.replay import run_rounded
+from python_inspector.trace.simulation import Normals, Simulation, TooLargeError
+from python_inspector.trace.spread import simulate
+from python_inspector.trace.writes import RoundedRunError
 
 RUNS = 5
 
@@ -274,7 +274,7 @@ def test_large_stacks_are_made_in_groups(monkeypatch: pytest.MonkeyPatch) -> Non
             super().__init__(runs, generator, limit=1900, **options)
             sizes.append(runs)
 
-    monkeypatch.setattr("python_inspector.oracle.spread.Simulation", Small)
+    monkeypatch.setattr("python_inspector.trace.spread.Simulation", Small)
 
     def outputs(result: Any, twin: Any) -> Any:
         return {"out": (result, ("token", "channel"))}

@@ -12,11 +12,11 @@ from recorded import Recording, ids
 
 from python_inspector import record, tiny
 from python_inspector.errors import RecordError
-from python_inspector.oracle.replay import Rerun, run_as_it_is
 from python_inspector.recorder.rows import chosen_tokens, of_rows
 from python_inspector.recorder.session import first_and_last
 from python_inspector.taps.calls import Block, only_out
 from python_inspector.taps.options import layer_of
+from python_inspector.trace.replay import Rerun, run_as_it_is
 
 TOKENS, ROWS = 70, 6
 MODELS = ("gemma2", "llama-a1", "zamba2")

@@ -15,7 +15,7 @@ from python_inspector.cases import committed
 from python_inspector.cases.border import Subject
 from python_inspector.cases.border_cases import BORDER_CASES, LENGTHS, LIMIT, BorderCase, full_layer
 from python_inspector.cases.run import Where
-from python_inspector.cli import main
+from python_inspector.cli.inspector import main
 from python_inspector.errors import RecordError
 from python_inspector.format.generator import UNIT
 from python_inspector.format.sampled import Sampling, choose_tokens, is_sampled, sketch, take

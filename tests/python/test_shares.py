@@ -13,7 +13,7 @@ from harness_runs import ROOT
 
 from python_inspector.cases import shares
 from python_inspector.cases.shares import cut, sensible, stretches, works
-from python_inspector.cli import build_parser
+from python_inspector.cli.inspector import build_parser
 from python_inspector.stretches import Place, text_of
 
 GEMMA = {"model_type": "gemma2", "num_hidden_layers": 2, "vocab_size": 64, "hidden_size": 32}

@@ -15,11 +15,11 @@ from python_inspector import record, tiny
 from python_inspector.errors import RecordWarning
 from python_inspector.format.show import show
 from python_inspector.format.validate import validate
-from python_inspector.oracle.conforms import report, rows
-from python_inspector.oracle.replay import run_rounded
-from python_inspector.oracle.reruns import instability
-from python_inspector.oracle.simulation import Normals, Simulation
 from python_inspector.taps.components import Component
+from python_inspector.trace.conforms import report, rows
+from python_inspector.trace.replay import run_rounded
+from python_inspector.trace.reruns import instability
+from python_inspector.trace.simulation import Normals, Simulation
 
 RUNS = 4
 CORPUS = Path(__file__).parents[1] / "data" / "recordings"

@@ -9,7 +9,7 @@ import torch
 from checked import normal, wrong
 
 from python_inspector import check
-from python_inspector.verdict import Verdict
+from python_inspector.api.verdict import Verdict
 
 Function = Callable[..., torch.Tensor]
 NARROW = [torch.bfloat16, torch.float16]

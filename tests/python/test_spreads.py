@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from python_inspector.format.recording import Later
-from python_inspector.oracle.ill_conditioned import of_the_rest
-from python_inspector.oracle.spread import judged, spread_of
 from python_inspector.recorder import spreads
 from python_inspector.recorder.spreads import Spreads
+from python_inspector.trace.ill_conditioned import of_the_rest
+from python_inspector.trace.spread import judged, spread_of
 
 AXES = ("batch", "token", "channel")
 HEADS = ("batch", "token", "head", "channel")

@@ -11,13 +11,14 @@ import torch
 from test_joined import checkpoints, require_same, run
 from test_processes import names, words
 
-from python_inspector import cli, record
+from python_inspector import record
+from python_inspector.cli import inspector as cli
 from python_inspector.models import tiny
 from python_inspector.models.inputs import RunPlan, random_ids, run_model
-from python_inspector.oracle import truncation
 from python_inspector.recorder.resume import Resume, StretchIsOver
 from python_inspector.stretches import Place, stretch_of, text_of
 from python_inspector.taps.options import Options
+from python_inspector.trace import truncation
 
 pytestmark = pytest.mark.filterwarnings("ignore::python_inspector.errors.RecordWarning")
 

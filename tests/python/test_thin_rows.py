@@ -15,7 +15,7 @@ from python_inspector import verify
 from python_inspector.cases.case import Case
 from python_inspector.cases.run import Where
 from python_inspector.cases.thin_cases import DTYPES, LAST_POSITION, THIN_CASES, VOCABULARY
-from python_inspector.cli import main
+from python_inspector.cli.inspector import main
 from python_inspector.format.coverage import Row, coverage, table
 from python_inspector.format.validate import validate
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from python_inspector.oracle import simulation, spread, truncation
-from python_inspector.oracle.spread import simulate
+from python_inspector.trace import simulation, spread, truncation
+from python_inspector.trace.spread import simulate
 
 
 def randn(*shape: int, seed: int = 0) -> torch.Tensor:

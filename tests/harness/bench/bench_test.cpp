@@ -5,7 +5,7 @@
 
 #include "harness/bench/operands.h"
 #include "harness/bench/report.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/catch.h"
 #include "tests/faults/faulty_device.h"
 

@@ -1,7 +1,7 @@
 // Bytes and flops of ops, by hand.
 #include "harness/bench/cost.h"
 
-#include "kernels/ops.h"
+#include "kernels/ops/ops.h"
 #include "tests/catch.h"
 
 namespace plumb::harness {

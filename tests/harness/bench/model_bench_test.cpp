@@ -10,7 +10,7 @@
 #include "harness/bench/report.h"
 #include "harness/bench/shapes.h"
 #include "harness/model/model_folder.h"
-#include "kernels/error.h"
+#include "kernels/core/error.h"
 #include "tests/catch.h"
 #include "tests/faults/faulty_device.h"
 #include "tests/harness/error_text.h"

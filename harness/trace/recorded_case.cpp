@@ -1,0 +1,130 @@
+#include "harness/trace/recorded_case.h"
+
+#include <cmath>
+
+#include "harness/recording/inside.h"
+#include "harness/recording/layout.h"
+#include "kernels/core/error.h"
+
+namespace plumb::harness {
+namespace {
+
+// Whether values of one dtype are exact in another.
+bool holds(DType wide, DType narrow) {
+  return unit_roundoff(wide) <= unit_roundoff(narrow) && info(wide).max >= info(narrow).max;
+}
+
+std::vector<double> doubles(const Tensor& t) {
+  return {t.data<double>(), t.data<double>() + t.numel()};
+}
+
+}  // namespace
+
+std::optional<double> stated_score(const Checkpoint& checkpoint) {
+  const blocks::Params* params = &checkpoint.params;
+  const auto nested = params->values().find("attention");
+  if (nested != params->values().end()) params = std::get_if<blocks::Params>(&nested->second);
+  if (!params || !params->has("max_abs_score")) return {};
+  return params->number_or_null("max_abs_score");
+}
+
+std::optional<Spread> widest_spread(const OutputRef& ref) {
+  if (!ref.spread || !ref.truncated) return ref.spread;
+  Spread out = *ref.spread;
+  for (SpreadOf& gate : out.gates) {
+    const SpreadOf* other = ref.truncated->find(gate.gate);
+    if (other && other->mean > gate.mean) gate = *other;
+  }
+  return out;
+}
+
+void take_inside(OutputCase& out, const Recording& recording, const Checkpoint& checkpoint) {
+  out.spread = widest_spread(checkpoint.outputs.at(out.name));
+  if (!out.spread) {
+    throw Unsupported(text("output \"", out.name,
+                           "\" has no simulated kernels, which its contract (",
+                           words_listed(checkpoint.inside), ") is shown by"));
+  }
+  out.model = recorded_model(recording, checkpoint, out).value_or(Tensor());
+  out.held_to_model = out.coarser = out.conformance = out.leaf = false;
+  out.composite = true;
+  out.cascade_stages.clear();
+  out.bottleneck = {};
+  out.simulate = out.redraw = {};
+}
+
+OutputCase recorded_case(const Recording& recording, const Checkpoint& checkpoint,
+                         const std::string& output) {
+  const OutputRef& ref = checkpoint.outputs.at(output);
+  OutputCase out;
+  out.name = output;
+  out.axes = ref.axes;
+  out.labels = ref.labels;
+  out.reference = recording.read(ref.tensor);
+  if (ref.delta) out.delta = recording.read(*ref.delta);
+  if (ref.valid) {
+    out.valid = recording.read(ref.valid->tensor);
+    out.valid_axes = ref.valid->axes;
+  }
+  if (ref.ill_conditioned && !ref.sampled)
+    out.ill_conditioned = recording.read(*ref.ill_conditioned);
+  out.max_abs_score = stated_score(checkpoint).value_or(0);
+  out.unstable = ref.unstable;
+  if (checkpoint.operations) out.narrowed = narrowed_by(*checkpoint.operations, recording.dtype());
+  return out;
+}
+
+std::optional<Tensor> recorded_model(const Recording& recording, const Checkpoint& checkpoint,
+                                     const OutputCase& output) {
+  const OutputRef& ref = checkpoint.outputs.at(output.name);
+  if (!ref.model || !output.narrowed.empty()) return {};
+  if (ref.model->at.empty()) return output.reference;
+  const std::string where = text(checkpoint.params.where(), ": outputs.", output.name, ".model");
+  return rounded_model(output.reference, recording.read(ref.model->at),
+                       recording.read(ref.model->values), where);
+}
+
+std::vector<int64_t> chosen_tokens(const Recording& recording, const Checkpoint& checkpoint,
+                                   const std::string& output) {
+  const SampledRef& ref = *checkpoint.outputs.at(output).sampled;
+  const Tensor stored = recording.read(ref.tokens);
+  std::vector<int64_t> out(stored.data<int64_t>(), stored.data<int64_t>() + stored.numel());
+  int64_t least = 0;
+  for (const int64_t token : out) {
+    if (token < least || token >= ref.of) {
+      throw BadInput(text(checkpoint.params.where(), ": outputs.", output, ".rows: token ", token,
+                          " in ", ref.tokens, ", expected ", least, " to ", ref.of - 1,
+                          ", ascending; record it again"));
+    }
+    least = token + 1;
+  }
+  return out;
+}
+
+void sample_rows(OutputCase& out, const Recording& recording, const Checkpoint& checkpoint,
+                 const Tensor& y, DType dtype) {
+  const OutputRef& ref = checkpoint.outputs.at(out.name);
+  const Shape expected = recording.output_shape(ref);
+  require<BadInput>(y.shape() == expected, "judge", "output ", out.name, " is ", y.shape(),
+                    ", expected ", expected);
+  const Layout layout = layout_of(y.shape(), ref.axes);
+  const std::vector<double> matrix = to_matrix(y, layout);
+  RowSample sample;
+  sample.tokens = chosen_tokens(recording, checkpoint, out.name);
+  sample.of = ref.sampled->of;
+  sample.y = sketch_rows(matrix, layout.rows, layout.columns);
+  sample.reference = doubles(recording.read(ref.sampled->reference));
+  sample.oracle = doubles(recording.read(ref.sampled->oracle));
+  sample.rms = doubles(recording.read(ref.sampled->rms));
+  sample.comparable = holds(dtype, recording.dtype());
+  for (size_t i = 0; i < matrix.size(); ++i) {
+    if (std::isfinite(matrix[i])) continue;
+    if (sample.not_finite++ == 0) {
+      sample.first_bad_row = static_cast<int64_t>(i) / layout.columns;
+    }
+  }
+  out.y = take_rows(y, token_axis(ref.axes), sample.tokens);
+  out.sample = std::move(sample);
+}
+
+}  // namespace plumb::harness

@@ -1,0 +1,114 @@
+// DeviceOps: what a device implements, one function per op of ops.h. Operands are checked already.
+#pragma once
+
+#include "kernels/ops/ops.h"
+
+// Every op that each device has to have, declared in one place for all of them.
+#define PLUMB_DEVICE_OPS(qualifier, ending)                                                       \
+  qualifier void do_embedding(const Tensor& out, const Tensor& ids, const Tensor& weight,         \
+                              double scale) ending;                                               \
+  qualifier void do_rms_norm(const Tensor& out, const Tensor& x, const Tensor& weight,            \
+                             const RmsNormParams&) ending;                                        \
+  qualifier void do_layer_norm(const Tensor& out, const Tensor& x, const Tensor& weight,          \
+                               const Tensor& bias, double eps) ending;                            \
+  qualifier void do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,              \
+                           const Tensor& bias) ending;                                            \
+  qualifier void do_activation(const Tensor& out, const Tensor& x, Activation function) ending;   \
+  qualifier void do_add(const Tensor& out, const Tensor& a, const Tensor& b) ending;              \
+  qualifier void do_mul(const Tensor& out, const Tensor& a, const Tensor& b) ending;              \
+  qualifier void do_scale(const Tensor& out, const Tensor& x, double factor, ScaleOperation)      \
+      ending;                                                                                     \
+  qualifier void do_softmax(const Tensor& out, const Tensor& x) ending;                           \
+  qualifier void do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) \
+      ending;                                                                                     \
+  qualifier void do_masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) ending;    \
+  qualifier void do_repeat_heads(const Tensor& out, const Tensor& x) ending;                      \
+  qualifier void do_rotary_table(const Tensor& cos, const Tensor& sin, const Tensor& positions,   \
+                                 const Tensor& inv_freq, double attention_scaling) ending;        \
+  qualifier void do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos,                 \
+                           const Tensor& sin, RotaryStyle style) ending;                          \
+  qualifier void do_causal_mask(const Tensor& out, const AttentionMask& mask) ending;             \
+  qualifier void do_copy(const Tensor& out, const Tensor& x) ending;                              \
+  qualifier void do_cast(const Tensor& out, const Tensor& x) ending;                              \
+  qualifier void do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid) ending;    \
+  qualifier void do_div(const Tensor& out, const Tensor& a, const Tensor& b) ending;              \
+  qualifier void do_add_scalar(const Tensor& out, const Tensor& x, double value) ending;          \
+  qualifier void do_transpose(const Tensor& out, const Tensor& x) ending;                         \
+  qualifier void do_mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask,             \
+                              double value) ending;                                               \
+  qualifier void do_position_ids(const Tensor& out, const Tensor& valid, int64_t offset) ending;  \
+  qualifier void do_causal_conv1d(                                                                \
+      const Tensor& out, const Tensor& state_after, const Tensor& x, const Tensor& weight,        \
+      const Tensor& bias, const Tensor& state_before, std::optional<Activation> function) ending; \
+  qualifier void do_ssd_scan(const Tensor& y, const Tensor& state_after, const SsdInputs& in,     \
+                             const SsdParams&) ending;                                            \
+  qualifier void do_gated_rms_norm(const Tensor& out, const Tensor& x, const Tensor& gate,        \
+                                   const Tensor& weight, const GatedRmsNormParams&) ending;
+
+namespace plumb {
+
+class DeviceOps : public Ops {
+ public:
+  using Ops::Ops;
+
+ protected:
+  PLUMB_DEVICE_OPS(virtual, = 0)
+
+  // Bodies here compose: what a device has no kernel of its own for.
+  virtual void do_copy_pair(const Tensor& out_a, const Tensor& a, const Tensor& out_b,
+                            const Tensor& b) {
+    do_copy(out_a, a);
+    do_copy(out_b, b);
+  }
+  virtual void do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
+                                   Activation function) {
+    compose_gated_activation(out, gate, up, function);
+  }
+  virtual void do_softcap(const Tensor& out, const Tensor& x, double cap) {
+    compose_softcap(out, x, cap);
+  }
+  virtual void do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,
+                               const Tensor& residual, const Tensor& weight,
+                               const RmsNormParams& params) {
+    compose_add_rms_norm(sum, out, x, residual, weight, params);
+  }
+  virtual void do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+                       const AttentionMask& mask, const SdpaParams& params) {
+    compose_sdpa(out, q, k, v, mask, params);
+  }
+  virtual void do_store_tokens(const Tensor& key_slots, const Tensor& value_slots, const Tensor& k,
+                               const Tensor& v, const Position& past,
+                               std::optional<int64_t> window) {
+    compose_store_tokens(key_slots, value_slots, k, v, past, window);
+  }
+  virtual void do_advance(const Position& past, int64_t tokens) { compose_advance(past, tokens); }
+  virtual void do_argmax(const Tensor& ids, const Tensor& log, const Tensor& logits,
+                         const Position& past) {
+    compose_argmax(ids, log, logits, past);
+  }
+
+  // What an op is about to write, for devices that read ahead of their queue.
+  virtual bool follows_writes() const { return false; }
+  virtual void note_writes(const std::vector<Tensor>&) {}
+
+ private:
+  friend class Ops;
+  DeviceOps* own() final { return this; }
+};
+
+template <auto method, auto body, class... Arguments>
+void Ops::dispatch(OpId op, DType storage, std::initializer_list<int64_t> sums,
+                   const Arguments&... arguments) {
+  choice_.begin(op);
+  if (DeviceOps* device = own()) {
+    if (device->follows_writes()) {
+      device->note_writes(op_call<method>(op, arguments...).outputs());
+    }
+    (device->*body)(arguments...);
+  } else {
+    do_call(op_call<method>(op, arguments...));
+  }
+  record(op, storage, sums);
+}
+
+}  // namespace plumb

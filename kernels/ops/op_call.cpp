@@ -1,0 +1,81 @@
+#include "kernels/ops/op_call.h"
+
+#include "kernels/ops/ops.h"
+
+namespace plumb {
+namespace {
+
+std::vector<Tensor*> tensors_in(OpArgument& argument) {
+  if (auto* t = std::get_if<Tensor>(&argument)) return {t};
+  if (auto* mask = std::get_if<AttentionMask>(&argument)) {
+    return {&mask->key_valid, &mask->explicit_mask};
+  }
+  if (auto* in = std::get_if<SsdInputs>(&argument)) {
+    return {&in->x, &in->dt, &in->b, &in->c, &in->a_log, &in->d, &in->dt_bias, &in->state};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<Tensor> OpCall::tensors() const {
+  std::vector<Tensor> out;
+  for (OpArgument argument : arguments) {
+    for (const Tensor* t : tensors_in(argument)) out.push_back(*t);
+  }
+  return out;
+}
+
+OpCall OpCall::with(const std::vector<Tensor>& tensors) const {
+  OpCall out = *this;
+  auto next = tensors.begin();
+  for (OpArgument& argument : out.arguments) {
+    for (Tensor* t : tensors_in(argument)) *t = *next++;
+  }
+  return out;
+}
+
+bool OpCall::writes(size_t tensor) const {
+  if (is_pair()) return tensor % 2 == 0;
+  const bool two = op == OpId::rotary_table || op == OpId::add_rms_norm ||
+                   op == OpId::causal_conv1d || op == OpId::ssd_scan;
+  return tensor < (two ? 2 : 1);
+}
+
+std::vector<Tensor> OpCall::outputs() const {
+  std::vector<Tensor> all = tensors(), out;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (writes(i)) out.push_back(all[i]);
+  }
+  return out;
+}
+
+std::vector<Tensor> OpCall::inputs() const {
+  std::vector<Tensor> all = tensors(), out;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!writes(i)) out.push_back(all[i]);
+  }
+  return out;
+}
+
+OpCall OpCall::with(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs) const {
+  std::vector<Tensor> all = tensors();
+  size_t output = 0, input = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!writes(i)) {
+      all[i] = inputs.at(input++);
+    } else {
+      all[i] = output < outputs.size() ? outputs[output] : Tensor();
+      ++output;
+    }
+  }
+  return with(all);
+}
+
+std::vector<OpCall> OpCall::singles() const {
+  if (!is_pair()) return {*this};
+  const std::vector<Tensor> t = tensors();
+  return {op_call<&Ops::copy>(op, t[0], t[1]), op_call<&Ops::copy>(op, t[2], t[3])};
+}
+
+}  // namespace plumb

@@ -1,0 +1,79 @@
+// The operands of ops.h that are no tensors: functions, norms, masks, scans.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "kernels/core/tensor.h"
+
+namespace plumb {
+
+enum class Activation { silu, gelu, gelu_tanh, tanh };
+std::optional<Activation> activation_from_name(std::string_view hf_name);  // "gelu_pytorch_tanh"
+std::string_view name_of(Activation function);
+
+enum class WeightRounding { before, after };  // LLaMA rounds x before the weight, Gemma after
+struct RmsNormParams {
+  double eps = 0;
+  double weight_offset = 0;  // 1 where the weight is stored zero-centred (Gemma)
+  WeightRounding rounding = WeightRounding::before;
+};
+
+enum class ScaleOperation { multiply, divide };
+enum class RotaryStyle { half, interleaved };
+
+// How many tokens of a sequence are stored: as the host knows it, and in the device's memory (i64
+// [1]), where launches that are recorded and replayed (Device::capture) find it.
+struct Position {
+  int64_t now = 0;
+  Tensor stored = {};
+};
+
+// What a query row without an allowed key gives: HF eager the mean over all S values, HF sdpa zero.
+enum class FullyMasked { uniform, zero, excluded };
+
+// Which keys a query may see: slot q = query_offset + t may see slot k = key_offset + s when k <= q
+// (if causal), q - k < window (if any) and key_valid[b, s] (if given). An explicit mask replaces
+// all of that.
+struct AttentionMask {
+  bool causal = false;
+  std::optional<int64_t> window;
+  int64_t query_offset = 0;
+  int64_t key_offset = 0;
+  FullyMasked fully_masked = FullyMasked::uniform;
+  Tensor key_valid;      // bool [B, S], or undefined
+  Tensor explicit_mask;  // [B|1, H|1, T, S], bool (true = allowed) or additive, or undefined
+  // k and v are slots that store_tokens() has filled (with this window) up to the one query's own
+  // token, the one behind `position`; it sees them all, or the last `window`, where key_valid, of
+  // slots without a window only, allows it. Nothing else of the mask may be given.
+  std::optional<Position> position = {};
+};
+
+struct SdpaParams {
+  double scale = 1;
+  std::optional<double> softcap;
+};
+
+// Operands of a Mamba2 scan (Dao and Gu 2024). N state, P head_dim, G groups; G divides H and head
+// h uses group h / (H / G). A head decays with A = -exp(a_log).
+struct SsdInputs {
+  Tensor x;                  // [B, T, H, P]
+  Tensor dt;                 // [B, T, H], before bias and softplus
+  Tensor b, c;               // [B, T, G, N]
+  Tensor a_log, d, dt_bias;  // [H]
+  Tensor state;              // [B, H, P, N], float32 (float64 where x is), or undefined: zeros
+};
+// Where the scan rounds: transformers computes sequences in float32, single tokens in x's dtype.
+enum class SsdForm { chunk, step };
+struct SsdParams {
+  SsdForm form = SsdForm::chunk;
+  int64_t chunk_size = 256;              // of the recorded computation; a device may choose its own
+  std::optional<double> dt_min, dt_max;  // chunk form only
+};
+
+struct GatedRmsNormParams {
+  double eps = 0;
+  int64_t group_size = 0;  // channels that share a mean; divides C
+};
+
+}  // namespace plumb

@@ -1,0 +1,267 @@
+// THE CONTRACT: every op that a device can offer, with formula, shapes and rounding points.
+//
+// Conventions. Outputs come first and have the right shape and dtype already. R() is a rounding to
+// the storage dtype, the dtype of the float tensors of a call, which all agree but where an op says
+// otherwise; everything between two R() is computed in float32 or better (float64 on the oracle).
+// The last axis of every tensor is contiguous, the others may be strided. Elementwise ops may work
+// in place. Ops never allocate and never synchronise; a wrong shape or dtype is a UsageError, a
+// case that a device lacks is Unsupported. Axes: B batch, T query tokens, S key slots, H heads, Hkv
+// key-value heads, D head_dim, C channels.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "kernels/core/arena.h"
+#include "kernels/ops/contract.h"
+#include "kernels/ops/implementations.h"
+#include "kernels/ops/op_call.h"
+
+namespace plumb {
+
+// What one op call did, for limits and reports.
+struct OpRecord {
+  OpId op;
+  Contract contract;
+  std::vector<Stage> stages;
+  ImplName impl;  // which of the device's implementations ran
+};
+
+class DeviceOps;
+
+// The end of its pages at which an operand lies.
+enum class PageEnd { left, right };
+
+// Checks the operands of every op, then runs it: in DeviceOps (kernels/ops/device_ops.h), a
+// device's own code, or in do_call, which hands it on to another device.
+class Ops {
+ public:
+  // `implementations`: every one compiled into the device; an op without any runs unnamed.
+  explicit Ops(Device& device, std::vector<Implementation> implementations = {})
+      : device_(device), arena_(device), choice_(std::move(implementations)) {}
+  virtual ~Ops() = default;
+  Ops(const Ops&) = delete;
+  Ops& operator=(const Ops&) = delete;
+
+  // out[b, t, :] = R(weight[ids[b, t], :] * scale). ids i64 [...], weight [V, C], out [..., C]. No
+  // rounding happens when scale is 1. An id outside [0, V) throws UsageError, on a
+  // GPU from the next synchronize().
+  // Gemma2TextScaledWordEmbedding.
+  void embedding(const Tensor& out, const Tensor& ids, const Tensor& weight, double scale = 1);
+
+  // n = x / sqrt(mean(x^2) + eps) over the last axis; before: R((offset + w) * R(n)), after:
+  // R((offset + w) * n). x, out [..., C], weight [C]. LlamaRMSNorm, Gemma2RMSNorm.
+  void rms_norm(const Tensor& out, const Tensor& x, const Tensor& weight, const RmsNormParams&);
+
+  // R((x - mean) / sqrt(var + eps) * weight + bias), biased variance. bias may be undefined.
+  void layer_norm(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  double eps);
+
+  // R(x W^T + bias). x [..., K], weight [N, K], bias [N] or undefined, out [..., N].
+  void linear(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+
+  // R(f(x)), one rounding. silu x/(1+e^-x); gelu x/2 (1+erf(x/sqrt 2)); gelu_tanh
+  // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+  void activation(const Tensor& out, const Tensor& x, Activation function);
+
+  // R(a + b), R(a * b), R(a / b): equal shapes.
+  void add(const Tensor& out, const Tensor& a, const Tensor& b);
+  void mul(const Tensor& out, const Tensor& a, const Tensor& b);
+  void div(const Tensor& out, const Tensor& a, const Tensor& b);
+  // R(x + value).
+  void add_scalar(const Tensor& out, const Tensor& x, double value);
+  // R(x * factor) or R(x / factor).
+  void scale(const Tensor& out, const Tensor& x, double factor,
+             ScaleOperation operation = ScaleOperation::multiply);
+
+  // R(softmax over the last axis); the row's maximum is subtracted first; a row of -inf gives
+  // zeros.
+  void softmax(const Tensor& out, const Tensor& x);
+
+  // R(a b) or R(a b^T) per batch and head: a [B, H, M, K], b [B, Hkv, K, N] or [B, Hkv, N, K], out
+  // [B, H, M, N]; H is a multiple of Hkv and head h uses h / (H / Hkv).
+  void matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b);
+
+  // R(x + mask), x [B, H, T, S], mask [B|1, H|1, T, S] additive.
+  void masked_add(const Tensor& out, const Tensor& x, const Tensor& mask);
+
+  // out[b, h] = x[b, h / repeats]. x [B, Hkv, S, D], out [B, H, S, D]. repeat_kv.
+  void repeat_heads(const Tensor& out, const Tensor& x);
+
+  // cos = R(cos(p w) * scaling), sin alike; pair i of r/2 fills columns i and i + r/2. positions
+  // i64 [B, T], inv_freq [r/2] f32 (f64 on the oracle), cos, sin [B, T, r]. The angle is rounded to
+  // f32.
+  void rotary_table(const Tensor& cos, const Tensor& sin, const Tensor& positions,
+                    const Tensor& inv_freq, double attention_scaling);
+
+  // half: y_i = R(R(x_i c_i) - R(x_{i+r/2} s_i)), y_{i+r/2} = R(R(x_{i+r/2} c_i') + R(x_i s_i'));
+  // interleaved: the same on the pairs (2i, 2i+1) with c_i, s_i. Columns from r on pass through.
+  // x, out [B, H, T, D], cos, sin [B|1, T, r]. apply_rotary_pos_emb.
+  void rotary(const Tensor& out, const Tensor& x, const Tensor& cos, const Tensor& sin,
+              RotaryStyle style);
+
+  // The mask as a tensor [B|1, 1, T, S]: bool (true = allowed), or additive in a float dtype: 0 or,
+  // where not allowed, the dtype's lowest finite number (minus infinity when fully_masked is zero).
+  // An explicit bool mask [B|1, H|1, T, S] becomes additive.
+  void causal_mask(const Tensor& out, const AttentionMask& mask);
+
+  // out = x, any strides, equal shapes and dtypes.
+  void copy(const Tensor& out, const Tensor& x);
+  // Two copies, in one go where the tensors are alike: keys and values.
+  void copy_pair(const Tensor& out_a, const Tensor& a, const Tensor& out_b, const Tensor& b);
+
+  // k, v [B, Hkv, T, D], the tokens behind `past`, into slots [B, Hkv, S, D]: token p into slot p;
+  // with a window W, S being 2 W, into slots p mod W and W + p mod W, so that the last W tokens are
+  // always neighbours (earlier ones of a longer T are left out). A part of a cache, not recorded.
+  void store_tokens(const Tensor& key_slots, const Tensor& value_slots, const Tensor& k,
+                    const Tensor& v, const Position& past, std::optional<int64_t> window);
+
+  // past.stored = past.stored + tokens. Not recorded.
+  void advance(const Position& past, int64_t tokens);
+
+  // The greedy choice: ids[b] and log[past mod N, b] = index of the largest of logits[b, 0, :], the
+  // first of equal ones. Where logits[b] has a NaN, ids[b] = 0 and the log has -1 - its index.
+  // logits [B, 1, V], ids i64 [B, 1], log i64 [N, B], all dense, V < 2^31. Not recorded.
+  void argmax(const Tensor& ids, const Tensor& log, const Tensor& logits, const Position& past);
+
+  // out[.., j, i] = x[.., i, j]: the last two axes exchanged in memory. x [.., M, N], out
+  // [.., N, M], rank 2 at least.
+  void transpose(const Tensor& out, const Tensor& x);
+
+  // out = R(value) where mask is true, else x. mask bool of x's shape. Tensor.masked_fill.
+  void mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask, double value);
+
+  // out[b, t] = offset + t; given valid, offset less 1 plus the number of true valid[b, 0 .. t],
+  // and 0 where valid[b, t] is false. out i64 [B, T], valid bool [B, T] or undefined. generate():
+  // _prepare_position_ids_for_generation.
+  void position_ids(const Tensor& out, const Tensor& valid, int64_t offset);
+
+  // out = R(x): from one float dtype to another.
+  void cast(const Tensor& out, const Tensor& x);
+
+  // out = x where valid, else 0. x, out [B, T, C], valid bool [B, T]. apply_mask_to_padding_states.
+  void mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid);
+
+  // Depthwise causal convolution: out[b, t, c] = R(f(R(bias[c] + sum over k < K of
+  // weight[c, 0, k] past[b, t - K + 1 + k, c]))), f only if given, `past` being x behind the K
+  // columns of state_before (zeros if undefined). state_after: the last K columns of that, if
+  // defined; it may be state_before. x, out [B, T, C], weight [C, 1, K], bias [C] or undefined,
+  // states [B, C, K]. causal_conv1d_fn, causal_conv1d_update.
+  void causal_conv1d(const Tensor& out, const Tensor& state_after, const Tensor& x,
+                     const Tensor& weight, const Tensor& bias, const Tensor& state_before,
+                     std::optional<Activation> function);
+
+  // S_t = exp(dt_t A) S_{t-1} + dt_t x_t (outer) b_t, y_t = S_t c_t + d x_t with
+  // dt = R(softplus(R(dt + dt_bias))), softplus(v) = v above 20. The chunk form clamps dt to
+  // [R(dt_min), R(dt_max)], keeps the rest in float32 and gives y in float32 (float64 where x is).
+  // The step form takes one token and a state: S = S exp(dt A) + R(R(dt b) x),
+  // y = R(R(R(S) c) + R(x d)), y in x's dtype. state_after, like SsdInputs::state, gets the last
+  // S if defined; it may be that very tensor. y [B, T, H, P]. mamba2_chunk_scan,
+  // mamba2_selective_state_update.
+  void ssd_scan(const Tensor& y, const Tensor& state_after, const SsdInputs& in, const SsdParams&);
+
+  // v = x silu(gate), n = v / sqrt(mean(v^2) + eps) over each group_size channels, out = R(w R(n)),
+  // R() to the dtype of x and out. x, out [..., C] of one dtype, gate [..., C] and weight [C] of
+  // another or the same. Zamba2RMSNormGated.
+  void gated_rms_norm(const Tensor& out, const Tensor& x, const Tensor& gate, const Tensor& weight,
+                      const GatedRmsNormParams&);
+
+  // R(R(f(gate)) * up). Default: activation, mul.
+  void gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
+                        Activation function);
+
+  // R(R(tanh(R(x / cap))) * cap). Default: scale, activation, scale. Gemma2's final softcap.
+  void softcap(const Tensor& out, const Tensor& x, double cap);
+
+  // sum = R(x + residual), out = rms_norm(sum). Default: add, rms_norm.
+  void add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x, const Tensor& residual,
+                    const Tensor& weight, const RmsNormParams&);
+
+  // Attention. q [B, H, T, D], k, v [B, Hkv, S, D], out [B, T, H, D] (strides free).
+  // Default, HF's eager rounding points: matmul, scale, softcap, masked_add, softmax, matmul.
+  // Fused: softmax(mask(cap tanh(q k^T scale / cap))) v in one go, R() at the output only.
+  void sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+            const AttentionMask& mask, const SdpaParams&);
+
+  // The arithmetic of an op for a storage dtype as this device does it.
+  virtual Contract contract(OpId op, DType storage) const = 0;
+  // Whether the device has its own version of a fused op.
+  virtual bool overrides(OpId op) const = 0;
+
+  // Whether sdpa, store_tokens, advance and argmax find positions in the device's memory alone, as
+  // replayed launches must; else they go by what the host knows.
+  virtual bool reads_positions() const { return false; }
+  // Whether linear and embedding take a weight that is narrower than their outputs: float64 runs
+  // leave it as it was recorded.
+  virtual bool takes_narrow_weights() const { return false; }
+
+  // Which fused ops may run in the device's own version; the rest run composed. All at the start.
+  void set_fused(OpSet allowed) { fused_ = allowed; }
+  const std::vector<Implementation>& implementations() const { return choice_.all(); }
+  // Restricts them to those in whose names the regular expression is found: ImplChoice::force.
+  virtual void force(const std::string& regex);
+  const ImplChoice& choice() const { return choice_; }
+  // From now on a plugin's kernels get operands that lie apart, on the host at this end of pages of
+  // their own (kernels/plugin/confined_call.h). Whether the end makes a difference to any op.
+  virtual bool confine(std::optional<PageEnd>) { return false; }
+  // Calls are appended to `records` until told otherwise (null); composed ops appear as their
+  // parts.
+  void observe(std::vector<OpRecord>* records) { records_ = records; }
+
+  Arena& arena() { return arena_; }
+  Device& device() { return device_; }
+
+ protected:
+  // A do_* asks before it takes one of the device's implementations, the fastest one first.
+  bool choose(std::string_view kernel, std::string_view variant = {}) {
+    return choice_.choose({kernel, variant});
+  }
+  // The same for the last that is left; throws Unsupported when --impl excludes it.
+  void settle_for(std::string_view kernel, std::string_view variant = {}) {
+    if (!choose(kernel, variant)) choice_.exhausted();
+  }
+  // The contract of the one chosen, where it is not what contract() says.
+  void ran_with(const Contract& contract) { ran_with_ = contract; }
+  // What a device within this one did for the op.
+  void note(const OpRecord& inner) {
+    choice_.note(inner.impl);
+    ran_with_ = inner.contract;
+  }
+
+  // Default compositions of the fused ops: what --no-fuse runs.
+  void compose_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
+                                Activation function);
+  void compose_softcap(const Tensor& out, const Tensor& x, double cap);
+  void compose_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,
+                            const Tensor& residual, const Tensor& weight, const RmsNormParams&);
+  void compose_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
+                    const AttentionMask& mask, const SdpaParams&);
+  // The same of what runs at once: copies, and an upload.
+  void compose_store_tokens(const Tensor& key_slots, const Tensor& value_slots, const Tensor& k,
+                            const Tensor& v, const Position& past, std::optional<int64_t> window);
+  void compose_advance(const Position& past, int64_t tokens);
+  void compose_argmax(const Tensor& ids, const Tensor& log, const Tensor& logits,
+                      const Position& past);
+
+  bool runs_fused(OpId op) const { return fused_[static_cast<size_t>(op)] && overrides(op); }
+
+ private:
+  // This, where it has kernels of its own.
+  virtual DeviceOps* own() { return nullptr; }
+  // The whole call, where it has none.
+  virtual void do_call(const OpCall&) {}
+  // `method` of ops.h: `body` of its kernels, or do_call; recorded with the lengths of its sums.
+  template <auto method, auto body, class... Arguments>
+  void dispatch(OpId op, DType storage, std::initializer_list<int64_t> sums,
+                const Arguments&... arguments);
+  void record(OpId op, DType storage, std::initializer_list<int64_t> sums);
+
+  Device& device_;
+  Arena arena_;
+  OpSet fused_ = OpSet().set();
+  std::vector<OpRecord>* records_ = nullptr;
+  ImplChoice choice_;
+  std::optional<Contract> ran_with_;
+};
+
+}  // namespace plumb

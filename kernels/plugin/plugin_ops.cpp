@@ -1,0 +1,296 @@
+#include "kernels/plugin/plugin_ops.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+
+#include "kernels/core/error.h"
+#include "kernels/plugin/access_fault.h"
+#include "kernels/plugin/confined_call.h"
+
+namespace plumb {
+namespace {
+
+constexpr int64_t kErrorBytes = 512;
+
+// What is passed as a number is the same number on both sides of the border.
+static_assert(static_cast<int>(Activation::gelu_tanh) == PLUMB_GELU_TANH &&
+              static_cast<int>(Activation::tanh) == PLUMB_TANH);
+static_assert(static_cast<int>(FullyMasked::zero) == PLUMB_ZERO &&
+              static_cast<int>(FullyMasked::excluded) == PLUMB_EXCLUDED);
+static_assert(kMaxRank == PLUMB_MAX_RANK);
+
+int32_t code_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return PLUMB_F64;
+    case DType::f32: return PLUMB_F32;
+    case DType::f16: return PLUMB_F16;
+    case DType::bf16: return PLUMB_BF16;
+    case DType::i64: return PLUMB_I64;
+    case DType::i32: return PLUMB_I32;
+    case DType::boolean: return PLUMB_BOOL;
+    case DType::u8: return PLUMB_U8;
+    default: throw Unsupported(text("[plugin] ", name_of(dtype), " has no code in plugin.h"));
+  }
+}
+
+plumb_tensor c_tensor(const Tensor& t) {
+  plumb_tensor out{};
+  if (!t.defined()) return out;
+  out.data = t.raw();
+  out.dtype = code_of(t.dtype());
+  out.rank = t.rank();
+  for (int axis = 0; axis < t.rank(); ++axis) {
+    out.shape[axis] = t.dim(axis);
+    out.stride[axis] = t.stride(axis);
+  }
+  return out;
+}
+
+// The field of the one number that an op takes.
+double* number_of(OpId op, plumb_params& params) {
+  switch (op) {
+    case OpId::layer_norm: return &params.eps;
+    case OpId::rotary_table: return &params.attention_scaling;
+    case OpId::softcap: return &params.cap;
+    default: return &params.scale;
+  }
+}
+
+// Writes each argument of a call that is no tensor to its fields.
+struct ParamsOf {
+  OpId op;
+  plumb_params out{};
+
+  void operator()(double value) { *number_of(op, out) = value; }
+  void operator()(bool transpose_b) { out.transpose_b = transpose_b; }
+  void operator()(Activation function) { out.activation = static_cast<int32_t>(function); }
+  void operator()(ScaleOperation way) { out.divide = way == ScaleOperation::divide; }
+  void operator()(RotaryStyle style) { out.interleaved = style == RotaryStyle::interleaved; }
+  void operator()(const RmsNormParams& p) {
+    out.eps = p.eps;
+    out.weight_offset = p.weight_offset;
+    out.weight_after_rounding = p.rounding == WeightRounding::before;
+  }
+  void operator()(const AttentionMask& mask) {
+    out.causal = mask.causal;
+    out.window = mask.window.value_or(0);
+    out.query_offset = mask.query_offset;
+    out.key_offset = mask.key_offset;
+    out.fully_masked = static_cast<int32_t>(mask.fully_masked);
+  }
+  void operator()(const SdpaParams& p) {
+    out.scale = p.scale;
+    out.cap = p.softcap.value_or(0);
+  }
+  template <class Other>
+  void operator()(const Other&) {}
+};
+
+plumb_params params_of(const OpCall& call) {
+  ParamsOf params{call.op};
+  for (const OpArgument& argument : call.arguments) std::visit(params, argument);
+  return params.out;
+}
+
+// What plumb_call::scratch finds behind its context.
+using Scratch = std::function<void*(int64_t bytes)>;
+
+void* take_scratch(const plumb_call* call, int64_t bytes) noexcept {
+  try {
+    return bytes < 0 ? nullptr
+                     : (*static_cast<Scratch*>(call->context))(std::max<int64_t>(bytes, 1));
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+// The plugin's names before the device's, which --impl can still choose.
+std::vector<Implementation> all_names(const Ops* inner, const PluginLibraries& plugins) {
+  std::vector<Implementation> out;
+  for (const auto& plugin : plugins) {
+    for (int i = 0; i < kOpCount; ++i) {
+      const auto op = static_cast<OpId>(i);
+      if (plugin->op(op)) out.push_back({op, {plugin->impl(), {}}});
+    }
+  }
+  if (inner)
+    out.insert(out.end(), inner->implementations().begin(), inner->implementations().end());
+  return out;
+}
+
+// One call of a plugin. What run() has on its stack owns nothing: it may be left in the middle.
+class PluginCall {
+ public:
+  // data: where each operand lies.
+  PluginCall(const OpCall& op_call, void* stream, const std::function<void*(size_t)>& data,
+             Scratch scratch)
+      : scratch_(std::move(scratch)) {
+    const std::vector<Tensor> tensors = op_call.tensors();
+    std::transform(tensors.begin(), tensors.end(), operands_.begin(), c_tensor);
+    for (size_t i = 0; i < tensors.size(); ++i) operands_[i].data = data(i);
+    call_.tensors = operands_.data();
+    call_.count = static_cast<int32_t>(tensors.size());
+    call_.params = params_of(op_call);
+    call_.stream = stream;
+    call_.scratch = take_scratch;
+    call_.context = &scratch_;
+    call_.error = error_.data();
+    call_.error_bytes = kErrorBytes;
+  }
+  PluginCall(const PluginCall&) = delete;
+  PluginCall& operator=(const PluginCall&) = delete;
+
+  void run(const plumb_op& op) {
+    code_ = PLUMB_FAILED;
+    try {
+      code_ = op.run(&call_);
+    } catch (const std::exception& thrown) {
+      std::snprintf(error_.data(), kErrorBytes, "%s", thrown.what());
+    } catch (...) {
+      std::snprintf(error_.data(), kErrorBytes,
+                    "threw a C++ exception; return PLUMB_FAILED instead");
+    }
+    error_[kErrorBytes] = 0;
+  }
+  void fail(const std::string& why) {
+    code_ = PLUMB_FAILED;
+    std::snprintf(error_.data(), kErrorBytes, "%s", why.c_str());
+  }
+  int code() const { return code_; }
+
+  // Throws what a call that did not end well comes to.
+  void settle(const std::string& where) const {
+    if (code_ == PLUMB_OK) return;
+    const std::string error = error_.data();
+    if (code_ == PLUMB_UNSUPPORTED) {
+      const char* usual = "does not support this case (PLUMB_UNSUPPORTED)";
+      throw Unsupported(where + (error.empty() ? usual : error));
+    }
+    throw DeviceError(where +
+                      (error.empty() ? text("returned ", code_, " without a message") : error));
+  }
+
+ private:
+  Scratch scratch_;
+  std::array<plumb_tensor, 8> operands_{};
+  std::array<char, kErrorBytes + 1> error_{};
+  plumb_call call_{};
+  int code_ = PLUMB_FAILED;
+};
+
+std::string where_of(const PluginLibrary& plugin, OpId op) {
+  return text('[', name_of(op), "] plugin ", plugin.file(), ": ");
+}
+
+// Whether sums may be farther off than those of `other`, of any length.
+bool is_looser(const Accumulator& one, const Accumulator& other) {
+  if (one.bits != other.bits) return one.bits < other.bits;
+  if (one.rounding == SumRounding::nearest) return false;
+  return other.rounding == SumRounding::nearest || one.block < other.block;
+}
+
+}  // namespace
+
+PluginOps::PluginOps(Device& device, Ops* inner, PluginLibraries plugins)
+    : Ops(device, all_names(inner, plugins)), inner_(inner), plugins_(std::move(plugins)) {
+  if (inner_) inner_->observe(&inner_records_);
+}
+
+const PluginLibrary* PluginOps::plugin_for(OpId op) const {
+  for (const auto& plugin : plugins_) {
+    if (plugin->op(op)) return plugin.get();
+  }
+  return nullptr;
+}
+
+const PluginLibrary* PluginOps::plugin_that_runs(OpId op) const {
+  const PluginLibrary* plugin = plugin_for(op);
+  return plugin && choice().allows(op, {plugin->impl(), {}}) ? plugin : nullptr;
+}
+
+std::string PluginOps::looser_contract(OpId op, DType storage) const {
+  const PluginLibrary* plugin = plugin_that_runs(op);
+  if (!plugin) return {};
+  const Contract own = inner_ ? inner_->contract(op, storage) : Contract{storage, storage, {}, {}};
+  const Contract promised = plugin->contract(op, storage);
+  if (!is_looser(promised.accumulator, own.accumulator) ||
+      !is_looser(promised.accumulator, Accumulator{})) {
+    return {};
+  }
+  return text(name_of(op), ": ", to_string(promised), inner_ ? ", the device's own " : ", usual ",
+              to_string(own));
+}
+
+Contract PluginOps::contract(OpId op, DType storage) const {
+  if (const PluginLibrary* plugin = plugin_that_runs(op)) return plugin->contract(op, storage);
+  return inner_ ? inner_->contract(op, storage) : Contract{storage, storage, {}, {}};
+}
+
+bool PluginOps::overrides(OpId op) const {
+  return is_fused(op) && (plugin_for(op) || (inner_ && inner_->overrides(op)));
+}
+
+void PluginOps::force(const std::string& regex) {
+  Ops::force(regex);
+  if (inner_) inner_->force(inner_->choice().finds(regex) ? regex : "");
+}
+
+void PluginOps::run(const PluginLibrary& plugin, const OpCall& op_call) {
+  if (end_ && (device().host_owner() || device().checks_bounds())) {
+    return run_confined(plugin, op_call);
+  }
+  const std::vector<Tensor> tensors = op_call.tensors();
+  Arena::Scope scope(arena());
+  PluginCall call(
+      op_call, device().queue(),
+      [&](size_t i) { return tensors[i].defined() ? tensors[i].raw() : nullptr; },
+      [&](int64_t bytes) { return arena().take(DType::u8, {bytes}).raw(); });
+  call.run(*plugin.op(op_call.op));
+  call.settle(where_of(plugin, op_call.op));
+}
+
+// A kernel may need more alignment than its operands' elements have, and may say so: then the
+// operands are moved from the end of their pages, by less than that.
+void PluginOps::run_confined(const PluginLibrary& plugin, const OpCall& op_call) {
+  constexpr int64_t kMostAlignment = 64;
+  require_whole();
+  const std::string where = where_of(plugin, op_call.op);
+  const bool moves = end_ == PageEnd::right && device().host_owner();
+  for (const int64_t alignment : {int64_t{0}, kMostAlignment}) {
+    ConfinedCall apart(device(), op_call, *end_, alignment, pages_);
+    PluginCall call(
+        op_call, device().queue(), [&](size_t i) { return apart.data(i); },
+        [&](int64_t bytes) { return apart.scratch(bytes); });
+    const auto fault = run_watched(
+        plugin.file(), [&](const void* p) { return apart.watches(p); },
+        [&] { call.run(*plugin.op(op_call.op)); });
+    if (fault && fault->in_other_thread) {
+      broken_ = true;
+      throw DeviceError(where + apart.words(*fault));
+    }
+    if (fault && fault->address) throw OutOfBounds(where + apart.words(*fault));
+    if (fault) call.fail("misaligned, or wild, access at " + fault->line);
+    if (call.code() == PLUMB_OK) return apart.give_back(where);
+    if (!moves || alignment > 0) call.settle(where);
+  }
+}
+
+void PluginOps::require_whole() const {
+  require<DeviceError>(!broken_, "plugin", "a thread of it was stopped where it left its operands");
+}
+
+void PluginOps::do_call(const OpCall& call) {
+  const PluginLibrary* plugin = plugin_for(call.op);
+  if (plugin && choose(plugin->impl())) {
+    for (const OpCall& one : call.singles()) run(*plugin, one);
+    return;
+  }
+  require<Unsupported>(inner_ != nullptr, std::string(name_of(call.op)).c_str(), "device ",
+                       device().name(), " has no such op");
+  inner_records_.clear();
+  call.on(*inner_);
+  if (!inner_records_.empty()) note(inner_records_.back());
+}
+
+}  // namespace plumb

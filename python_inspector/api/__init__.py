@@ -1,0 +1,1 @@
+"""All that a user imports: check, verify, draw, verdicts."""

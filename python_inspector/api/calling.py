@@ -1,0 +1,178 @@
+"""A function under check(): called on copies of the arguments, and what it did with them.
+
+Its results are paired with those of `like` by place; arguments are results, too. It is called more
+than once, on fresh copies: other bits are nondeterminism, where `like` has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..arrays import as_array, converter
+from ..format.operands import Output, output_of
+from ..recorder.arguments import Expected, Given
+from ..recorder.one_call import Arguments, Observed
+from ..recorder.results import Leaf, ResultError, kind_of, matched
+
+NO_GRADIENT = "not require grad"
+"""In torch's errors where gradients are asked for and none were tracked."""
+
+
+@dataclass
+class Run:
+    """One call: outputs by the names that the recording has, and what is wrong apart from them."""
+
+    outputs: dict[str, Output] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    not_judged: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Calls:
+    """All calls of one case. `again` is a later one with other bits than the first."""
+
+    first: Run
+    again: Run | None = None
+    unstable: str = ""
+    """Which bits were other ones, where those of `like` are not."""
+
+    @property
+    def faults(self) -> list[str]:
+        later = [] if self.again is None else self.again.faults
+        return self.first.faults + [
+            f"in a later call: {fault}" for fault in later if fault not in self.first.faults
+        ]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The function, and how it is called."""
+
+    function: Callable[..., Any]
+    weights: Mapping[str, Any]
+    arrays: str | Callable[[Any], Any]
+    repeat: int
+
+    def call(self, observed: Observed, arguments: Arguments) -> Calls:
+        """Calls it on one case, of which `observed` says what `like` did."""
+        calls = Calls(self._run(observed, arguments))
+        for _ in range(self.repeat - 1):
+            run = self._run(observed, arguments)
+            if run == calls.first:
+                continue
+            calls.again = run
+            calls.unstable = _unequal(calls.first, run, observed.unstable)
+            if calls.unstable or run.faults:
+                break
+        return calls
+
+    def _run(self, observed: Observed, arguments: Arguments) -> Run:
+        expected = Expected(
+            {**observed.arguments, **self.weights}, observed.changed, observed.numbers
+        )
+        convert = converter(self.arrays)
+        with torch.no_grad():
+            given = Given(convert, grad=False)
+            args, kwargs = self._arguments(given, arguments)
+            try:
+                returned = self.function(*args, **kwargs)
+                return self._read(returned, given, expected, observed)
+            except RuntimeError as error:
+                if NO_GRADIENT not in str(error):
+                    raise
+        with torch.enable_grad():
+            given = Given(convert, grad=True)
+            args, kwargs = self._arguments(given, arguments)
+            returned = self.function(*args, **kwargs)
+        with torch.no_grad():
+            return self._read(returned, given, expected, observed)
+
+    def _arguments(self, given: Given, arguments: Arguments) -> Arguments:
+        args, kwargs = arguments
+        return given.of(args), given.of({**kwargs, **self.weights})
+
+    def _read(self, returned: Any, given: Given, expected: Expected, observed: Observed) -> Run:
+        run = Run()
+        _read_results(run, returned, observed)
+        run.faults += given.faults(expected)
+        for name, value in given.after(expected).items():
+            after = f"{name}_after"
+            if value is None:
+                run.faults.append(f"argument {name} is not there after the call, `like` changes it")
+            elif after in observed.outputs:
+                run.outputs[after] = _output_of(after, value)
+        if not run.outputs and not run.faults and observed.outputs:
+            run.faults.append(
+                f"the function returned {kind_of(returned)}, and nothing of what `like` returns: "
+                f"{', '.join(observed.outputs)}"
+            )
+        return run
+
+
+def _read_results(run: Run, returned: Any, observed: Observed) -> None:
+    template = observed.template
+    if isinstance(template, Leaf) and template.kind == "none":
+        return  # a function that works in place may hand over what it likes
+    try:
+        pairs = list(matched(template, returned))
+    except ResultError as error:
+        run.faults.append(str(error))
+        return
+    for leaf, value in pairs:
+        if value is None:
+            if leaf.kind == "empty":
+                run.not_judged.append(leaf.path)
+        elif leaf.kind == "tensor":
+            run.outputs[leaf.name] = _output_of(leaf.name, value)
+        elif leaf.kind == "empty":
+            _hold_empty(run, leaf, value)
+        elif leaf.kind == "other":
+            _hold_plain(run, leaf, value)
+
+
+def _hold_empty(run: Run, leaf: Leaf, value: Any) -> None:
+    shape = _output_of(leaf.path, value).shape
+    if shape != tuple(leaf.value.shape):
+        run.faults.append(
+            f"{leaf.path} is {list(shape)}, `like` returns the empty {list(leaf.value.shape)}"
+        )
+
+
+def _hold_plain(run: Run, leaf: Leaf, value: Any) -> None:
+    """Whole numbers and words have to be equal; of other things nothing is known."""
+    if not isinstance(leaf.value, (bool, int, str)):
+        run.not_judged.append(leaf.path)
+    elif value != leaf.value:
+        run.faults.append(f"{leaf.path} is {value!r}, `like` returns {leaf.value!r}")
+
+
+def _output_of(name: str, value: Any) -> Output:
+    try:
+        return output_of(as_array(value))
+    except TypeError as error:
+        raise TypeError(f"the function's output {name} {error}") from None
+
+
+def _unequal(first: Run, again: Run, loose: frozenset[str]) -> str:
+    """The output with other bits that `like` gives the same twice."""
+    for name, one in first.outputs.items():
+        other = again.outputs.get(name)
+        if other == one or name in loose:
+            continue
+        told = f"{name} has other bits when the function is called again on the same operands"
+        if other is None or (other.dtype, other.shape) != (one.dtype, one.shape):
+            return told
+        items = max(1, len(one.data) // max(1, int(np.prod(one.shape))))
+        a, b = (np.frombuffer(it.data, np.uint8).reshape(-1, items) for it in (one, other))
+        differs = (a != b).any(-1)
+        at = [int(i) for i in np.unravel_index(int(differs.argmax()), one.shape)]
+        return (
+            f"{told}: {int(differs.sum())} of {len(a)} elements, the first at {at}; two calls of "
+            f"`like` give the same bits (repeat=1 calls once)"
+        )
+    return ""

@@ -1,0 +1,224 @@
+"""check(): anybody's kernel against any torch module or function, without a recording on disk."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import needs
+from ..errors import HarnessError
+from .drawing import Draw
+from .explaining import Explainer
+from .judge_library import find_library, opened
+from .keeping import CALL, LATER, keep_case, require_place
+from .verdict import Verdict, WrongError, announce, by_its_verdict
+from .verification import find_harness, judge_with_binary
+
+if TYPE_CHECKING:
+    from ..recorder.axes import Axes
+    from ..recorder.callables import Torch
+    from ..recorder.one_call import Arguments
+    from .calling import Calls
+
+IN_MEMORY = Path("/dev/shm")
+
+
+def check(
+    function: Callable[..., Any],
+    like: Torch,
+    inputs: Any,
+    *,
+    weights: Mapping[str, Any] | None = None,
+    arrays: str | Callable[[Any], Any] = "torch",
+    contract: str | None = None,
+    bugs: bool = False,
+    explain: bool | float = True,
+    spread: int = 16,
+    repeat: int = 2,
+    axes: Axes = None,
+    valid: Any = None,
+    keep: Path | str | None = None,
+    harness: Path | str | None = None,
+) -> Verdict:
+    """Judges what `function` makes of the inputs against what `like` is; AssertionError if wrong.
+
+        plumbline.check(my_norm, like=torch.nn.RMSNorm(64), inputs=(x,))
+
+    `like` is a torch module or a function of torch code. It runs on the inputs once as it is, once
+    in float64, and as `spread` simulated correct kernels: limits come from those, none is given by
+    hand. `inputs` is a tuple of arguments, a dict of keyword arguments, or one tensor; a tensor
+    may be a draw(...), which makes one case per seed. `weights`, by name, are keyword arguments of
+    both functions; where `like` is a module they take the place of its parameters instead.
+
+    `arrays` says what `function` is given: "torch" tensors, "numpy" arrays (16-bit floats upcast to
+    float32), arrays of "jax" or "cupy" or any module with from_dlpack, or what a function of yours
+    makes of a tensor. It returns what `like` returns, or the first of it, as anything with
+    __dlpack__ or __array__; wider floats are accepted for 16 bits, and rounded. Results are paired
+    by their place: dicts by key, tuples in order, None for what is absent.
+
+    Afterwards the arguments are compared, too, with what `like` made of them: whole storages, and
+    caches. `function` is called `repeat` times, on fresh copies; other bits in a later call are
+    nondeterminism, where two runs of `like` have the same.
+
+    `axes` names the dimensions of outputs in verdicts, "B T H D" or a dict by output; without it
+    indices are told. `valid`, bools over the first dimensions of outputs, leaves rows out.
+    `keep` is a folder for the case, which `harness judge` then judges again.
+
+    Where a 16-bit function rounds is inferred from its bits; `contract`, "eager" or "fused" (once,
+    at the output), demands one, and "sums-16", "p-16", "reduce-16", "products-tf32", joined by "+",
+    allow what fixtures/schema/contracts.json says. Bugs are planted in `like` for up to five
+    seconds: a failure is named after the one that it is, a pass says which it is blind to.
+    `explain` is False for none of that, or another number of seconds; `bugs` tells all kinds of
+    bugs that would pass, however long that takes. The AssertionError's text is the verdict; else
+    the verdict comes back. Raises RecordError where `like` cannot be recorded, HarnessError where
+    there is no judge, and whatever `function` raises.
+    """
+    __tracebackhide__ = by_its_verdict  # pytest shows the test's own line
+    needs.require("check()", "torch", "transformers")
+    from ..format.contract_words import asked
+    from ..recorder.left_out import Valid
+    from ..recorder.one_call import OneCallRecording
+    from .calling import Kernel
+
+    if repeat < 1:
+        raise ValueError(f"repeat is {repeat}: the function is called once at least")
+    if keep is not None:
+        require_place(Path(keep))
+    wanted = asked(contract)
+    given, judge = weights or {}, Judge(wanted.rounding, harness)
+    kernel = Kernel(function, given, arrays, repeat)
+    cases = list(cases_of(inputs))
+    home = str(IN_MEMORY) if IN_MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="plumbline-", dir=home) as name:
+        folder = Path(name)
+        with OneCallRecording(
+            like,
+            folder / CALL,
+            weights=given,
+            spread=spread,
+            axes=axes,
+            valid=None if valid is None else Valid(valid),
+            inside=wanted.inside,
+        ) as recording:
+            kept = [recording.add(arguments, case) for case, arguments in cases]
+            recording.commit()
+        calls = [
+            kernel.call(call.observed, arguments)
+            for call, (_, arguments) in zip(kept, cases, strict=True)
+        ]
+        troubled = any(it.faults or it.unstable for it in calls)  # no bug of `like` explains that
+        explainer = Explainer(kept, judge, False if troubled else explain, every=bugs)
+        first = explainer.judged([it.first.outputs for it in calls], folder, recording.another)
+        later = Explainer(kept, judge, False, every=False).judged(
+            [it.again.outputs if it.again else {} for it in calls],
+            folder,
+            recording.another,
+            LATER,
+        )
+        replay = "" if keep is None else keep_case(folder, Path(keep), wanted.rounding)
+    ids = [call.checkpoint.id for call in kept]
+    verdicts = [
+        concluded(id, it, first.get(id), later.get(id)) for id, it in zip(ids, calls, strict=True)
+    ]
+    verdict = explainer.blinded(combined(verdicts))
+    if replay:
+        verdict = replace(verdict, replay=replay)
+        print(f"{verdict.checkpoint}: {verdict.status}; again: {replay}")
+    announce(verdict)
+    if not verdict.passed:
+        raise WrongError(verdict)
+    return verdict
+
+
+def cases_of(inputs: Any) -> Iterator[tuple[str | None, Arguments]]:
+    """The arguments of each call; those that are drawn give one per seed, with its kind."""
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}
+    if isinstance(inputs, Mapping):
+        kwargs = dict(inputs)
+    else:
+        args = tuple(inputs) if type(inputs) in (tuple, list) else (inputs,)
+    draws = [value for value in (*args, *kwargs.values()) if isinstance(value, Draw)]
+    if not draws:
+        yield None, (args, kwargs)
+        return
+    for seed in range(max(d.seeds for d in draws)):
+        salts = {id(d): salt for salt, d in enumerate(draws)}
+
+        def made(value: Any, seed: int = seed, salts: dict[int, int] = salts) -> Any:
+            drawn = isinstance(value, Draw)
+            return value.tensor(seed, salts[id(value)]) if drawn else value
+
+        yield (
+            draws[0].kind(seed),
+            (tuple(map(made, args)), {name: made(value) for name, value in kwargs.items()}),
+        )
+
+
+@dataclass(frozen=True)
+class Judge:
+    """The library beside the harness where there is one, else the harness itself."""
+
+    contract: str | None
+    harness: Path | str | None
+
+    def __call__(self, recording: Path, outputs: Path) -> list[Verdict]:
+        binary = self._binary()
+        library = find_library(binary)
+        if library is not None:
+            contract = self.contract or "inferred"
+            items = opened(library).judge(recording, outputs, contract=contract, margins=False)
+            return [Verdict.of(item) for item in items]
+        options = [] if self.contract is None else ["--contract", self.contract]
+        command = [binary or find_harness(), "judge", recording, outputs, "--no-margins", *options]
+        return list(judge_with_binary(command, outputs.with_suffix(".json")).values())
+
+    def _binary(self) -> Path | None:
+        """None where the library is named, and there is no harness."""
+        if self.harness is not None:
+            return find_harness(self.harness)
+        try:
+            return find_harness()
+        except HarnessError:
+            return None
+
+
+def concluded(id: str, calls: Calls, judged: Verdict | None, again: Verdict | None) -> Verdict:
+    """What the judge says of a case's outputs, and what else there is to say of its calls."""
+    verdict = judged or Verdict(
+        id, "module", "pass", "all outputs are empty, as they should be", {}
+    )
+    wrong = verdict.status not in ("pass", "blind", "unsupported")
+    faults = list(calls.faults)
+    if again is not None and not wrong and again.status == "fail":
+        faults.append(f"in a later call: {again.reason}")
+    not_judged = (*verdict.not_judged, *calls.first.not_judged)
+    verdict = replace(verdict, not_judged=not_judged)
+    alone = next(iter(calls.first.outputs), "")
+    if wrong and len(calls.first.outputs) == 1 and alone.endswith("_after"):
+        verdict = replace(verdict, reason=f"{alone}: {verdict.reason}")
+    if calls.first.faults or (faults and not calls.unstable):
+        told = [*faults, verdict.reason] if wrong else faults
+        return replace(verdict, status="fail", reason="; ".join(told))
+    if calls.unstable and not wrong:
+        return replace(
+            verdict, status="nondeterministic", reason="; ".join([calls.unstable, *faults])
+        )
+    return verdict
+
+
+def combined(verdicts: list[Verdict]) -> Verdict:
+    """One verdict on all cases: the first that is wrong, or a pass if any case proves something."""
+    if len(verdicts) == 1:
+        return verdicts[0]
+    wrong = [v for v in verdicts if v.status not in ("pass", "blind")]
+    passed = sum(v.passed for v in verdicts)
+    name = verdicts[0].checkpoint.partition(":")[0]
+    worst = wrong[0] if wrong else next((v for v in verdicts if v.passed), verdicts[0])
+    reason = f"{passed} of {len(verdicts)} cases pass"
+    if not worst.passed:
+        reason += "\n" + "\n".join(f"  {v}" for v in wrong or verdicts[:1])
+    return replace(worst, checkpoint=name, reason=reason, diagnosis="", cases=tuple(verdicts))

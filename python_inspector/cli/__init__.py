@@ -1,0 +1,1 @@
+"""Commands: inspector and plumbline."""

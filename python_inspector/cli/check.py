@@ -1,0 +1,90 @@
+"""`plumbline check`: one kernel against any torch code, from a shell."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..format.contract_words import INSIDE, ROUNDINGS, asked
+
+CODES = {"pass": 0, "fail": 1, "unsupported": 4, "blind": 8, "nondeterministic": 9}
+"""As those of the harness."""
+
+NAMED = "FILE.py:NAME"
+
+
+def add_check(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Judges a kernel against torch code: the same as plumbline.check(). Exit code 0 pass, "
+        "1 fail, 4 unsupported, 8 blind (nothing proved), 9 nondeterministic."
+    )
+    parser.set_defaults(run=check)
+    parser.add_argument("function", metavar=NAMED, help="the kernel; or package.module:NAME")
+    parser.add_argument(
+        "--like", required=True, metavar=NAMED,
+        help="a torch module or a function of torch code; or package.module:NAME",
+    )  # fmt: skip
+    parser.add_argument(
+        "--inputs", required=True, metavar=f"{NAMED}|FILE.safetensors",
+        help="what is called without arguments and returns what check() takes, or tensors: keyword "
+        "arguments by their names, arguments in order where these are 0, 1, ...",
+    )  # fmt: skip
+    parser.add_argument(
+        "--weights", metavar="FILE.safetensors", type=Path, help="keyword arguments of both"
+    )
+    parser.add_argument("--arrays", default="torch", help="what the kernel is given: numpy, jax")
+    parser.add_argument(
+        "--contract", type=_contract, metavar="eager+sums-16",
+        help=f"one rounding that is demanded: {', '.join(ROUNDINGS)}; and what may happen inside: "
+        f"{', '.join(INSIDE)}",
+    )  # fmt: skip
+
+
+def _contract(text: str) -> str:
+    try:
+        asked(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def check(options: argparse.Namespace) -> int:
+    from ..api.checking import check
+    from ..api.verdict import WrongError
+    from ..named_code import load
+
+    function, like = load(options.function), load(options.like)
+    if isinstance(like, type):
+        raise UsageError(f"--like {options.like}: is a class; name a module made of it")
+    inputs = _inputs(options.inputs)
+    weights = options.weights and _tensors(options.weights)
+    try:
+        verdict = check(
+            function, like, inputs, weights=weights, arrays=options.arrays,
+            contract=options.contract,
+        )  # fmt: skip
+    except WrongError as error:
+        verdict = error.verdict
+    print(verdict)
+    return CODES.get(verdict.status, 1)
+
+
+def _inputs(named: str) -> Any:
+    if not named.endswith(".safetensors"):
+        from ..named_code import load
+
+        made = load(named)
+        return made() if callable(made) else made
+    tensors = _tensors(Path(named))
+    if sorted(tensors) != sorted(map(str, range(len(tensors)))):
+        return tensors
+    return tuple(tensors[str(i)] for i in range(len(tensors)))
+
+
+def _tensors(path: Path) -> dict[str, Any]:
+    from ..format.safetensors_file import read_header
+
+    file = read_header(path)
+    return {name: file.read(name) for name in file.tensors}

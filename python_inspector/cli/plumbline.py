@@ -1,0 +1,80 @@
+"""The `plumbline` command: hands over to inspector, harness and reports, which remain."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from .. import __version__
+from ..errors import HarnessError
+from ..usage import did_you_mean
+from . import inspector as cli
+
+COMMANDS = {
+    "record": ("inspector", "record", "run a model and record it"),
+    "show": ("inspector", "show", "summarise a recording"),
+    "validate": ("inspector", "validate", "check a recording, or all below a folder"),
+    "check": ("inspector", "check", "judge a kernel against any torch code"),
+    "verify": ("harness", "verify", "replay recordings on devices and judge every output"),
+    "export": ("harness", "export", "operands of a checkpoint as plain safetensors"),
+    "judge": ("harness", "judge", "judge outputs that another program computed"),
+    "devices": ("harness", "devices", "devices, usable or not"),
+    "report": ("reports", "render", "results as a page, Markdown or text"),
+    "history": ("reports", "history", "what became worse, and since when"),
+    "merge": ("reports", "merge", "results of several machines as one"),
+}
+"""By name: the program that does it, what it is called there, and what it does."""
+PROGRAMS = {
+    "inspector": "all that records",
+    "harness": "all that replays and judges",
+    "reports": "all that compares, keeps and shows",
+}
+
+
+def main() -> int:
+    """Runs the command of sys.argv; its exit code."""
+    name, *words = sys.argv[1:] or ["--help"]
+    if name in ("--help", "-h", "help"):
+        print(_help())
+        return 0
+    if name == "--version":
+        print(f"plumbline {__version__}")
+        return 0
+    if name in PROGRAMS:
+        return _hand_over(name, words)
+    if name in COMMANDS:
+        program, there, _ = COMMANDS[name]
+        return _hand_over(program, [there, *words])
+    hint = did_you_mean(name, [*COMMANDS, *PROGRAMS])
+    print(f"plumbline: there is no command {name!r}{hint} (plumbline --help)", file=sys.stderr)
+    return 2
+
+
+def _help() -> str:
+    rows = [(name, about) for name, (_, _, about) in COMMANDS.items()]
+    rows += [(f"{name} COMMAND", about) for name, about in PROGRAMS.items()]
+    lines = [f"  {name:20} {about}" for name, about in rows]
+    return "\n".join(("usage: plumbline COMMAND ..., of which --help says more", "", *lines))
+
+
+def _hand_over(program: str, words: Sequence[str]) -> int:
+    if program == "inspector":
+        sys.argv = ["inspector", *words]
+        return cli.main()
+    if program == "reports":
+        reports = importlib.import_module("plumbline.reports.__main__")  # in a checkout, too
+        return int(reports.main(list(words)))
+    from ..api.verification import find_harness
+
+    try:
+        binary = str(find_harness())
+    except HarnessError as error:
+        print(f"plumbline: {error}", file=sys.stderr)
+        return 3
+    os.execv(binary, ["harness", *words])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
