@@ -20,7 +20,8 @@ INDEX_AT = {"gather": 2, "index_select": 2, "embedding": 1, "take": 1, "index_ad
 
 _FROM_THE_END = ("index", "index_put", "_unsafe_index", "take")
 """Operations that count a negative index from the end of its axis; to the others it is beyond."""
-_ATTENTION = ("_scaled_dot_product", "_efficient_attention", "_flash_attention")
+_BIASED = ("_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention")
+_BIAS = 3
 _VECTOR = 16
 """Elements that an attention's kernel reads at once, at most."""
 
@@ -41,31 +42,22 @@ def require_inside(op: str, args: Sequence[Any]) -> None:
             raise IndexError(f"[bounds] {op}: index {most if most >= size else least} of {size}")
 
 
-def in_aligned_rows(op: str, args: Sequence[Any], own: Sequence[Any]) -> Sequence[Any]:
-    """Operands that replace an attention's own, in rows of whole vectors on an accelerator.
+def with_aligned_bias(op: str, args: Sequence[Any]) -> Sequence[Any]:
+    """An attention's operands, its bias in rows of whole vectors where it lies on an accelerator.
 
-    Its kernels read a mask that way without asking, and torch pads the one that it makes.
+    Kernels read it that way without asking; torch pads a bias for them, unless that is the bug.
     """
-    if not op.startswith(_ATTENTION):
+    if op not in _BIASED or len(args) <= _BIAS:
         return args
-    return [
-        given if given is before else _aligned(given)
-        for given, before in zip(args, own, strict=False)
-    ] + list(args[len(own) :])
-
-
-def _aligned(t: Any) -> Any:
-    if (
-        not isinstance(t, torch.Tensor)
-        or t.ndim < 2
-        or is_host(t.device)
-        or not t.shape[-1] % _VECTOR
-    ):
-        return t
-    columns = t.shape[-1]
-    wide = t.new_zeros(*t.shape[:-1], -(-columns // _VECTOR) * _VECTOR)
-    wide[..., :columns] = t
-    return wide[..., :columns]
+    bias = args[_BIAS]
+    if not isinstance(bias, torch.Tensor) or bias.ndim < 2 or is_host(bias.device):
+        return args
+    if not bias.stride(-2) % _VECTOR:
+        return args
+    columns = bias.shape[-1]
+    wide = bias.new_zeros(*bias.shape[:-1], -(-columns // _VECTOR) * _VECTOR)
+    wide[..., :columns] = bias
+    return [*args[:_BIAS], wide[..., :columns], *args[_BIAS + 1 :]]
 
 
 def _indices(op: str, args: Sequence[Any]) -> Iterator[tuple[torch.Tensor, int]]:

@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ..compatibility import decomposed
 from .arithmetic import name_of
-from .bounds import in_aligned_rows, require_inside
+from .bounds import require_inside, with_aligned_bias
 from .dispatch import DispatchMode
 from .replay import Rerun, Runner
 
@@ -71,7 +71,7 @@ class Seen:
         self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """The operation on these operands instead of its own."""
-        given = self.args if args is None else in_aligned_rows(self.site.op, args, self.args)
+        given = with_aligned_bias(self.site.op, self.args if args is None else args)
         require_inside(self.site.op, given)
         return self.func(*given, **(self.kwargs if kwargs is None else kwargs))
 

@@ -47,11 +47,16 @@ def test_each_index_has_its_axis() -> None:
     bounds.require_inside("mm", (TABLE, beyond))
 
 
-def test_what_replaces_a_mask_is_in_aligned_rows() -> None:
-    q, mask = torch.zeros(2, 2, 9, 8), torch.ones(2, 2, 9, 9)
-    own = (q, q, q, mask)
-    given = (q, q, q, mask.flip(-1).contiguous(), True)
-    laid_out = bounds.in_aligned_rows("_scaled_dot_product_efficient_attention", given, own)
-    assert laid_out[3].stride(-2) == 16 and torch.equal(laid_out[3], given[3])
-    assert laid_out[0] is q and laid_out[4] is True
-    assert bounds.in_aligned_rows("mm", given, own) is given
+def test_a_bias_is_in_aligned_rows() -> None:
+    op, q, mask = (
+        "_scaled_dot_product_efficient_attention",
+        torch.zeros(2, 2, 9, 8),
+        torch.rand(9, 9),
+    )
+    given = (q, q, q, mask.expand(2, 2, 9, 9), True)
+    aligned = bounds.with_aligned_bias(op, given)
+    assert aligned[3].stride(-2) == 16 and torch.equal(aligned[3], given[3])
+    assert aligned[0] is q and aligned[4] is True
+    assert bounds.with_aligned_bias(op, aligned) is aligned
+    assert bounds.with_aligned_bias(op, (q, q, q, None, True))[3] is None
+    assert bounds.with_aligned_bias("mm", given) is given
