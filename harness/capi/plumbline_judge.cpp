@@ -8,7 +8,7 @@
 
 #include "harness/io/safetensors.h"
 #include "harness/recording/recording.h"
-#include "harness/replay/asked_contract.h"
+#include "harness/trace/asked_contract.h"
 #include "harness/replay/external_outputs.h"
 #include "harness/replay/recorded.h"
 #include "harness/replay/result_json.h"

@@ -12,7 +12,7 @@
 #include "harness/io/printable.h"
 #include "harness/io/safetensors.h"
 #include "harness/recording/inside.h"
-#include "harness/replay/asked_contract.h"
+#include "harness/trace/asked_contract.h"
 #include "harness/replay/external.h"
 #include "harness/replay/replay.h"
 #include "harness/report/console.h"

@@ -42,8 +42,6 @@ std::vector<OutputSpec> output_specs(const Recording& recording, const Checkpoin
   return out;
 }
 
-constexpr int64_t kSummed = int64_t{64} << 10;  // bytes; smaller ones are as quickly copied
-
 Tensor taken(Device& device, const std::string& name, const Tensor& tensor,
              const Execution& execution, const Execution* before) {
   const auto sum = execution.sums.find(name);

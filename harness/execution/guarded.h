@@ -11,6 +11,9 @@
 
 namespace plumb::harness {
 
+// Bytes; smaller tensors are as quickly copied and compared as summed on the device.
+inline constexpr int64_t kSummed = int64_t{64} << 10;
+
 class Guarded {
  public:
   Guarded(Device& device, DType dtype, const Shape& shape);

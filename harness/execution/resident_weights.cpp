@@ -8,8 +8,7 @@
 namespace plumb::harness {
 namespace {
 
-constexpr int64_t kSummed = int64_t{64} << 10;  // bytes; smaller ones are as quickly compared
-constexpr int64_t kKept = int64_t{1} << 20;     // and these as quickly uploaded
+constexpr int64_t kKept = int64_t{1} << 20;  // bytes; smaller ones are as quickly uploaded
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 #include "harness/recording/layout.h"
 #include "harness/referee/oracle_runs.h"
 #include "harness/result/result.h"
+#include "harness/trace/asked_contract.h"
 #include "harness/trace/recorded_case.h"
 #include "kernels/core/error.h"
 

@@ -9,7 +9,7 @@
 #include "harness/referee/explain.h"
 #include "harness/referee/features.h"
 #include "harness/referee/margins.h"
-#include "harness/replay/asked_contract.h"
+#include "harness/trace/asked_contract.h"
 #include "harness/replay/recorded_bits.h"
 #include "kernels/core/error.h"
 

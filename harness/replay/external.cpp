@@ -7,7 +7,7 @@
 #include "harness/referee/features.h"
 #include "harness/referee/margins.h"
 #include "harness/referee/rounding_family.h"
-#include "harness/replay/asked_contract.h"
+#include "harness/trace/asked_contract.h"
 #include "harness/replay/recorded.h"
 #include "harness/replay/recorded_bits.h"
 #include "kernels/core/error.h"

@@ -7,7 +7,7 @@
 #include "harness/judge/limit_basis.h"
 #include "harness/judge/spread_limit.h"
 #include "harness/judge/verdict.h"
-#include "harness/replay/asked_contract.h"
+#include "harness/trace/asked_contract.h"
 #include "harness/replay/recorded_bits.h"
 #include "harness/trace/open_choices.h"
 #include "harness/trace/recorded_bugs.h"

@@ -1,4 +1,4 @@
-#include "harness/replay/asked_contract.h"
+#include "harness/trace/asked_contract.h"
 
 #include <algorithm>
 #include <array>
