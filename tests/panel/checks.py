@@ -11,7 +11,9 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from typing import Any
 
 import torch
@@ -87,34 +89,61 @@ def is_wrong(trial: Trial, said: str) -> bool:
     return said == "pass" if trial.wrong else said not in ("pass", "blind")
 
 
+@dataclass(frozen=True)
+class Part:
+    """Every `step`th trial of a suite, beginning with `first`, of those with `only` in the name."""
+
+    suite: str
+    seed: int
+    first: int
+    step: int
+    only: str
+
+    def count(self) -> tuple[Counter[str], list[str]]:
+        """What check() said, how often, and a line for each wrong answer."""
+        torch.set_num_threads(1)
+        warnings.simplefilter("ignore")
+        said: Counter[str] = Counter()
+        lines = []
+        for at, trial in enumerate(SUITES[self.suite](self.seed)):
+            if at % self.step != self.first or self.only not in trial.name:
+                continue
+            status = answer(trial)
+            said["error" if status.startswith("error") else status] += 1
+            if is_wrong(trial, status):
+                said["wrongly"] += 1
+                lines.append(f"{self.suite}: {trial.name}: {status}")
+        return said, lines
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.panel.checks", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="of the operands (1)")
     parser.add_argument("--suite", choices=SUITES, nargs="+", default=list(SUITES))
     parser.add_argument("--part", default="0/1", help="I/N: every Nth trial, beginning with I")
     parser.add_argument("--only", default="", help="trials whose name has this in it")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (1)")
     options = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
     first, step = map(int, options.part.split("/"))
-    lines, found = [], False
-    for suite in options.suite:
-        said: Counter[str] = Counter()
-        for at, trial in enumerate(SUITES[suite](options.seed)):
-            if at % step != first or options.only not in trial.name:
-                continue
-            status = answer(trial)
-            wrong = is_wrong(trial, status)
-            said["error" if status.startswith("error") else status] += 1
-            said["wrongly"] += wrong
-            if wrong:
-                print(f"{suite}: {trial.name}: {status}", flush=True)
-        wrongly, judged = said.pop("wrongly", 0), sum(said.values())
-        found = found or wrongly > 0
-        kinds = ", ".join(f"{n} {status}" for status, n in sorted(said.items()))
-        lines.append(f"{suite:22} {judged:6} judged, {wrongly:4} wrongly: {kinds}")
-    print("\n".join(lines))
-    return int(found)
+    parts = [
+        Part(suite, options.seed, first + job * step, options.jobs * step, options.only)
+        for suite in options.suite
+        for job in range(options.jobs)
+    ]
+    totals: dict[str, Counter[str]] = {suite: Counter() for suite in options.suite}
+    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
+        for part, (said, lines) in zip(parts, pool.map(Part.count, parts), strict=True):
+            totals[part.suite] += said
+            for line in lines:
+                print(line, flush=True)
+    for suite, said in totals.items():
+        wrongly = said["wrongly"]
+        judged = said.total() - wrongly
+        kinds = ", ".join(
+            f"{n} {status}" for status, n in sorted(said.items()) if status != "wrongly"
+        )
+        print(f"{suite:22} {judged:6} judged, {wrongly:4} wrongly: {kinds}")
+    return int(any(said["wrongly"] for said in totals.values()))
 
 
 if __name__ == "__main__":
