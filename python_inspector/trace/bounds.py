@@ -52,7 +52,7 @@ def with_aligned_bias(op: str, args: Sequence[Any]) -> Sequence[Any]:
     bias = args[_BIAS]
     if not isinstance(bias, torch.Tensor) or bias.ndim < 2 or is_host(bias.device):
         return args
-    if not bias.stride(-2) % _VECTOR:
+    if not bias.stride(-2) % _VECTOR and not bias.storage_offset() % _VECTOR:
         return args
     columns = bias.shape[-1]
     wide = bias.new_zeros(*bias.shape[:-1], -(-columns // _VECTOR) * _VECTOR)

@@ -64,7 +64,7 @@ def normalise(
     if name in _BATCH or (name == "native_group_norm" and rounds_statistics(form.x.device)):
         stores = _stored(dtypes, simulation)
     if given.get("running_mean") is not None and not given.get("training", False):
-        mean, rstd = _running(given, operands, form, eps)
+        mean, rstd = _running(given, operands, form, eps, simulation)
     else:
         mean, rstd = _statistics(form, eps, simulation, centred=name != "_fused_rms_norm")
         if stores is not None:
@@ -121,14 +121,16 @@ def _form(name: str, given: dict[str, Any], operands: Operands) -> _Form:
 
 
 def _running(
-    given: dict[str, Any], operands: Operands, form: _Form, eps: float
+    given: dict[str, Any], operands: Operands, form: _Form, eps: float, simulation: Simulation
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Statistics that the operation is given."""
+    """Statistics that the operation is given. The second form rounds mean rstd w twice, and all
+    elements of a channel share that."""
     found = []
     for key in ("running_mean", "running_var"):
         t = given[key] if operands.has_rows(given[key]) else given[key][None]
         found.append(t.double().reshape(len(t), 1, -1, *[1] * (form.x.ndim - 3)))
-    return found[0], torch.rsqrt(found[1] + eps)
+    mean = _off(found[0], 2**0.5 * DRIFT * found[0][0].abs(), simulation)
+    return mean, torch.rsqrt(found[1] + eps)
 
 
 def _statistics(

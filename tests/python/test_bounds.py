@@ -58,5 +58,7 @@ def test_a_bias_is_in_aligned_rows() -> None:
     assert aligned[3].stride(-2) == 16 and torch.equal(aligned[3], given[3])
     assert aligned[0] is q and aligned[4] is True
     assert bounds.with_aligned_bias(op, aligned) is aligned
+    later = (q, q, q, torch.rand(2, 2, 9, 16)[..., 1:10])
+    assert bounds.with_aligned_bias(op, later)[3].storage_offset() == 0
     assert bounds.with_aligned_bias(op, (q, q, q, None, True))[3] is None
     assert bounds.with_aligned_bias("mm", given) is given
