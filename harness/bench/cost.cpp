@@ -11,34 +11,12 @@ double bytes_of(const std::vector<Tensor>& tensors) {
   return sum;
 }
 
-// Operations per element of the first output.
-double flops_per_element(OpId op, const std::vector<Tensor>& inputs) {
-  switch (op) {
-    case OpId::linear: {
-      const bool bias = inputs[2].defined();
-      return 2 * static_cast<double>(inputs[0].dim(-1)) + (bias ? 1 : 0);
-    }
-    case OpId::matmul: return 2 * static_cast<double>(inputs[0].dim(-1));
-    case OpId::rms_norm: return 4;          // square, sum, times the norm, times the weight
-    case OpId::add_rms_norm: return 5;      // the residual too
-    case OpId::layer_norm: return 7;        // sum, minus mean, square, sum, norm, weight, bias
-    case OpId::softmax: return 5;           // maximum, minus it, exp, sum, quotient
-    case OpId::activation: return 4;        // silu's negation, exp, sum, quotient stand for all
-    case OpId::gated_activation: return 5;  // and the product
-    case OpId::softcap: return 3;
-    case OpId::causal_conv1d: return 2 * static_cast<double>(inputs[1].dim(-1)) + 4;  // and silu
-    case OpId::ssd_scan: return 5 * static_cast<double>(inputs[2].dim(-1));  // decay, input, output
-    case OpId::gated_rms_norm: return 9;  // silu, its product, and the norm
-    case OpId::rotary: return 3;
-    case OpId::rotary_table: return 3;
-    case OpId::add:
-    case OpId::mul:
-    case OpId::div:
-    case OpId::add_scalar:
-    case OpId::scale:
-    case OpId::masked_add: return 1;
-    default: return 0;
-  }
+// Of an element of the first output.
+double flops_per_element(const OpCall& call) {
+  const OpRow& row = row_of(call.op);
+  const double often = row.per ? static_cast<double>(call.extent(row.per)) : 1;
+  const double bias = row.of_bias > 0 && call.operand("bias").defined() ? row.of_bias : 0;
+  return row.flops * often + row.more + bias;
 }
 
 Cost cost_of_sdpa(const OpCall& call) {
@@ -78,7 +56,7 @@ Cost cost_of(const OpCall& call) {
     return {2 * bytes_of(outputs) + static_cast<double>(inputs[0].bytes()), 0};
   }
   const auto elements = static_cast<double>(outputs[0].numel());
-  return {bytes_of(outputs) + bytes_of(inputs), elements * flops_per_element(call.op, inputs)};
+  return {bytes_of(outputs) + bytes_of(inputs), elements * flops_per_element(call)};
 }
 
 }  // namespace plumb::harness

@@ -9,14 +9,12 @@ namespace {
 
 // What is demanded of the bits of an op that is sampled by rows.
 blocks::BitRule bits_of(OpId op) {
-  switch (op) {
-    case OpId::rms_norm:
-    case OpId::layer_norm:
-    case OpId::add_rms_norm: return blocks::BitRule::scaled;
-    case OpId::copy:
-    case OpId::mask_fill: return blocks::BitRule::exact;
-    default: return blocks::BitRule::leaf;
+  switch (row_of(op).bits) {
+    case OpBits::exact: return blocks::BitRule::exact;
+    case OpBits::scaled: return blocks::BitRule::scaled;
+    case OpBits::leaf: break;
   }
+  return blocks::BitRule::leaf;
 }
 
 }  // namespace

@@ -42,10 +42,8 @@ Shape::Shape(const std::vector<int64_t>& extents) : rank_(static_cast<int>(exten
   }
 }
 
-size_t Shape::index(int axis) const {
-  const int at = axis < 0 ? axis + rank_ : axis;
-  require(at >= 0 && at < rank_, "shape", "axis ", axis, " of a shape of rank ", rank_);
-  return static_cast<size_t>(at);
+void Shape::refuse(int axis) const {
+  throw UsageError(text("[shape] axis ", axis, " of a shape of rank ", rank_));
 }
 
 int64_t Shape::numel() const {

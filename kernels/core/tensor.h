@@ -30,7 +30,12 @@ class Shape {
   bool operator==(const Shape& other) const;
 
  private:
-  size_t index(int axis) const;
+  size_t index(int axis) const {
+    const int at = axis < 0 ? axis + rank_ : axis;
+    if (at < 0 || at >= rank_) refuse(axis);
+    return static_cast<size_t>(at);
+  }
+  [[noreturn]] void refuse(int axis) const;
   std::array<int64_t, kMaxRank> extents_{};
   int rank_ = 0;
 };

@@ -97,8 +97,7 @@ class DeviceOps : public Ops {
 };
 
 template <auto method, auto body, class... Arguments>
-void Ops::dispatch(OpId op, DType storage, std::initializer_list<int64_t> sums,
-                   const Arguments&... arguments) {
+void Ops::run_op(OpId op, const Arguments&... arguments) {
   choice_.begin(op);
   if (DeviceOps* device = own()) {
     if (device->follows_writes()) {
@@ -108,7 +107,19 @@ void Ops::dispatch(OpId op, DType storage, std::initializer_list<int64_t> sums,
   } else {
     do_call(op_call<method>(op, arguments...));
   }
-  record(op, storage, sums);
+}
+
+template <auto method, auto body, class... Arguments>
+void Ops::dispatch(const CheckedCall& call, const Arguments&... arguments) {
+  run_op<method, body>(call.row.id, arguments...);
+  record(call);
+}
+
+template <auto method, auto body, class... Arguments>
+void Ops::dispatch(OpId op, DType storage, std::initializer_list<int64_t> sums,
+                   const Arguments&... arguments) {
+  run_op<method, body>(op, arguments...);
+  record(op, storage, {sums.begin(), sums.size()});
 }
 
 }  // namespace plumb

@@ -37,9 +37,36 @@ OpCall OpCall::with(const std::vector<Tensor>& tensors) const {
 
 bool OpCall::writes(size_t tensor) const {
   if (is_pair()) return tensor % 2 == 0;
-  const bool two = op == OpId::rotary_table || op == OpId::add_rms_norm ||
-                   op == OpId::causal_conv1d || op == OpId::ssd_scan;
-  return tensor < (two ? 2 : 1);
+  return tensor < static_cast<size_t>(row_of(op).operands.outputs);
+}
+
+Tensor OpCall::operand(std::string_view name) const {
+  const std::vector<Tensor> given = tensors();
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (row_of(op).operands.operands.at(i).name == name) return given[i];
+  }
+  throw std::logic_error("no operand has that name");
+}
+
+int64_t OpCall::extent(char letter) const {
+  const bool* transposed = nullptr;
+  for (const OpArgument& argument : arguments) {
+    if (const bool* found = std::get_if<bool>(&argument)) transposed = found;
+  }
+  const OpRow& row = row_of(op);
+  const Signature& operands = transposed && *transposed ? row.transposed : row.operands;
+  const int8_t place = operands.place_of(letter);
+  const std::vector<Tensor> given = tensors();
+  for (size_t i = 0; i < given.size(); ++i) {
+    const Operand& operand = operands.operands.at(i);
+    for (int axis = 0; given[i].defined() && axis < operand.rank; ++axis) {
+      const Extent& extent = operand.axes.at(static_cast<size_t>(axis));
+      if (extent.letter == place && extent.number == 1 && !extent.broadcast) {
+        return given[i].dim(axis - operand.rank);
+      }
+    }
+  }
+  throw std::logic_error("no operand has that letter");
 }
 
 std::vector<Tensor> OpCall::outputs() const {

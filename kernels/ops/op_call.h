@@ -8,6 +8,7 @@
 
 #include "kernels/ops/op_id.h"
 #include "kernels/ops/op_params.h"
+#include "kernels/ops/table.h"
 
 namespace plumb {
 
@@ -47,6 +48,9 @@ struct OpCall {
   std::vector<OpCall> singles() const;
   // Whether the tensor at this place of tensors() is written.
   bool writes(size_t tensor) const;
+  // The tensor of this name in the op's row, and what a letter of the row is in this call.
+  Tensor operand(std::string_view name) const;
+  int64_t extent(char letter) const;
 };
 
 namespace op_call_detail {

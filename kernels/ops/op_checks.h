@@ -1,29 +1,31 @@
 // What the ops require of their arguments; every failure is a UsageError that names op and tensor.
 #pragma once
 
+#include <string_view>
+
 #include "kernels/core/error.h"
 #include "kernels/ops/ops.h"
 
 namespace plumb {
 
-inline void require_dtype(const char* op, const char* name, const Tensor& t, DType expected) {
+inline void require_dtype(const char* op, std::string_view name, const Tensor& t, DType expected) {
   require(t.dtype() == expected, op, name, " is ", name_of(t.dtype()), ", expected ",
           name_of(expected));
 }
 
-inline void require_shape(const char* op, const char* name, const Tensor& t,
+inline void require_shape(const char* op, std::string_view name, const Tensor& t,
                           const Shape& expected) {
   require(t.shape() == expected, op, name, " has shape ", t.shape(), ", expected ", expected);
 }
 
-inline void require_rank(const char* op, const char* name, const Tensor& t, int rank) {
+inline void require_rank(const char* op, std::string_view name, const Tensor& t, int rank) {
   require(t.defined(), op, name, " is missing");
   require(t.rank() == rank, op, name, " has shape ", t.shape(), ", expected rank ", rank);
 }
 
 // All defined tensors are floats of one dtype, on this device, with a contiguous last axis.
 struct Named {
-  const char* name;
+  std::string_view name;
   const Tensor& tensor;
 };
 
@@ -49,18 +51,7 @@ inline DType require_floats(const char* op, const Device& device,
   return storage;
 }
 
-inline Shape with_last(const Shape& shape, int64_t extent) {
-  Shape out = shape;
-  out.set(-1, extent);
-  return out;
-}
-
-inline void require_last(const char* op, const char* name, const Tensor& weight, const Tensor& x) {
-  require(weight.rank() == 1 && weight.dim(0) == x.dim(-1), op, name, " has ", weight.numel(),
-          " elements, x's last axis has ", x.dim(-1));
-}
-
-inline void require_broadcast(const char* op, const char* name, int axis, int64_t extent,
+inline void require_broadcast(const char* op, std::string_view name, int axis, int64_t extent,
                               int64_t full) {
   require(extent == full || extent == 1, op, name, " axis ", axis, " has extent ", extent,
           ", expected ", full, " or 1");

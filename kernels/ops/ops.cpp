@@ -1,33 +1,25 @@
 // Argument checks and dispatch, written once for all devices.
 #include "kernels/ops/ops.h"
 
+#include <array>
 #include <utility>
 
 #include "kernels/ops/device_ops.h"
+#include "kernels/ops/fits.h"
 #include "kernels/ops/op_checks.h"
 #include "kernels/ops/slots.h"
 
 namespace plumb {
-namespace {
-
-void require_copyable(Device& device, const Tensor& out, const Tensor& x) {
-  require_placed("copy", device, {{"out", out}, {"x", x}});
-  require_dtype("copy", "out", out, x.dtype());
-  require_shape("copy", "out", out, x.shape());
-}
-
-void require_weight(const char* op, const Device& device, const Tensor& weight, DType storage,
-                    bool narrow) {
-  require_placed(op, device, {{"weight", weight}});
-  narrow = narrow && storage == DType::f64 && is_floating(weight.dtype());
-  if (!narrow) require_dtype(op, "weight", weight, storage);
-}
-
-}  // namespace
-
 void Ops::force(const std::string& regex) { choice_.force(regex, device_.name()); }
 
-void Ops::record(OpId op, DType storage, std::initializer_list<int64_t> sums) {
+void Ops::record(const CheckedCall& call) {
+  std::array<int64_t, 3> sums{};
+  size_t count = 0;
+  for (const char letter : call.row.sums) sums[count++] = call.extent(letter);
+  record(call.row.id, call.storage, {sums.data(), count});
+}
+
+void Ops::record(OpId op, DType storage, std::span<const int64_t> sums) {
   const std::optional<Contract> ran_with = std::exchange(ran_with_, std::nullopt);
   if (!records_) return;
   choice_.require_declared();
@@ -37,156 +29,90 @@ void Ops::record(OpId op, DType storage, std::initializer_list<int64_t> sums) {
 }
 
 void Ops::embedding(const Tensor& out, const Tensor& ids, const Tensor& weight, double scale) {
-  const DType storage = require_floats("embedding", device_, {{"out", out}});
-  require_weight("embedding", device_, weight, storage, takes_narrow_weights());
-  require_placed("embedding", device_, {{"ids", ids}});
-  require_dtype("embedding", "ids", ids, DType::i64);
-  require_rank("embedding", "weight", weight, 2);
-  require(out.rank() == ids.rank() + 1 && out.dim(-1) == weight.dim(1) &&
-              out.numel() == ids.numel() * weight.dim(1),
-          "embedding", "out has shape ", out.shape(), ", expected ids ", ids.shape(), " x ",
-          weight.dim(1));
-  dispatch<&Ops::embedding, &DeviceOps::do_embedding>(OpId::embedding, storage, {}, out, ids,
-                                                      weight, scale);
+  dispatch<&Ops::embedding, &DeviceOps::do_embedding>(checked<OpId::embedding>(out, ids, weight),
+                                                      out, ids, weight, scale);
 }
 
 void Ops::rms_norm(const Tensor& out, const Tensor& x, const Tensor& weight,
                    const RmsNormParams& params) {
-  const DType storage =
-      require_floats("rms_norm", device_, {{"x", x}, {"out", out}, {"weight", weight}});
-  require_last("rms_norm", "weight", weight, x);
-  require_shape("rms_norm", "out", out, x.shape());
-  dispatch<&Ops::rms_norm, &DeviceOps::do_rms_norm>(OpId::rms_norm, storage, {x.dim(-1)}, out, x,
+  dispatch<&Ops::rms_norm, &DeviceOps::do_rms_norm>(checked<OpId::rms_norm>(out, x, weight), out, x,
                                                     weight, params);
 }
 
 void Ops::layer_norm(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias,
                      double eps) {
-  const DType storage = require_floats(
-      "layer_norm", device_, {{"x", x}, {"out", out}, {"weight", weight}, {"bias", bias}});
-  require_last("layer_norm", "weight", weight, x);
-  if (bias.defined()) require_last("layer_norm", "bias", bias, x);
-  require_shape("layer_norm", "out", out, x.shape());
   dispatch<&Ops::layer_norm, &DeviceOps::do_layer_norm>(
-      OpId::layer_norm, storage, {x.dim(-1), x.dim(-1)}, out, x, weight, bias, eps);
+      checked<OpId::layer_norm>(out, x, weight, bias), out, x, weight, bias, eps);
 }
 
 void Ops::linear(const Tensor& out, const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  const DType storage = require_floats("linear", device_, {{"x", x}, {"out", out}, {"bias", bias}});
-  require_weight("linear", device_, weight, storage, takes_narrow_weights());
-  require_rank("linear", "weight", weight, 2);
-  require(weight.dim(1) == x.dim(-1), "linear", "weight has shape ", weight.shape(),
-          ", x's last axis has ", x.dim(-1));
-  if (bias.defined()) require_shape("linear", "bias", bias, {weight.dim(0)});
-  require_shape("linear", "out", out, with_last(x.shape(), weight.dim(0)));
-  dispatch<&Ops::linear, &DeviceOps::do_linear>(OpId::linear, storage, {x.dim(-1)}, out, x, weight,
-                                                bias);
+  dispatch<&Ops::linear, &DeviceOps::do_linear>(checked<OpId::linear>(out, x, weight, bias), out, x,
+                                                weight, bias);
 }
 
 void Ops::activation(const Tensor& out, const Tensor& x, Activation function) {
-  const DType storage = require_floats("activation", device_, {{"x", x}, {"out", out}});
-  require_shape("activation", "out", out, x.shape());
-  dispatch<&Ops::activation, &DeviceOps::do_activation>(OpId::activation, storage, {}, out, x,
+  dispatch<&Ops::activation, &DeviceOps::do_activation>(checked<OpId::activation>(out, x), out, x,
                                                         function);
 }
 
 void Ops::add(const Tensor& out, const Tensor& a, const Tensor& b) {
-  const DType storage = require_floats("add", device_, {{"a", a}, {"b", b}, {"out", out}});
-  require_shape("add", "b", b, a.shape());
-  require_shape("add", "out", out, a.shape());
-  dispatch<&Ops::add, &DeviceOps::do_add>(OpId::add, storage, {}, out, a, b);
+  dispatch<&Ops::add, &DeviceOps::do_add>(checked<OpId::add>(out, a, b), out, a, b);
 }
 
 void Ops::mul(const Tensor& out, const Tensor& a, const Tensor& b) {
-  const DType storage = require_floats("mul", device_, {{"a", a}, {"b", b}, {"out", out}});
-  require_shape("mul", "b", b, a.shape());
-  require_shape("mul", "out", out, a.shape());
-  dispatch<&Ops::mul, &DeviceOps::do_mul>(OpId::mul, storage, {}, out, a, b);
+  dispatch<&Ops::mul, &DeviceOps::do_mul>(checked<OpId::mul>(out, a, b), out, a, b);
+}
+
+void Ops::div(const Tensor& out, const Tensor& a, const Tensor& b) {
+  dispatch<&Ops::div, &DeviceOps::do_div>(checked<OpId::div>(out, a, b), out, a, b);
+}
+
+void Ops::add_scalar(const Tensor& out, const Tensor& x, double value) {
+  dispatch<&Ops::add_scalar, &DeviceOps::do_add_scalar>(checked<OpId::add_scalar>(out, x), out, x,
+                                                        value);
 }
 
 void Ops::scale(const Tensor& out, const Tensor& x, double factor, ScaleOperation operation) {
-  const DType storage = require_floats("scale", device_, {{"x", x}, {"out", out}});
-  require_shape("scale", "out", out, x.shape());
-  dispatch<&Ops::scale, &DeviceOps::do_scale>(OpId::scale, storage, {}, out, x, factor, operation);
+  dispatch<&Ops::scale, &DeviceOps::do_scale>(checked<OpId::scale>(out, x), out, x, factor,
+                                              operation);
 }
 
 void Ops::softmax(const Tensor& out, const Tensor& x) {
-  const DType storage = require_floats("softmax", device_, {{"x", x}, {"out", out}});
-  require_shape("softmax", "out", out, x.shape());
-  dispatch<&Ops::softmax, &DeviceOps::do_softmax>(OpId::softmax, storage, {x.dim(-1)}, out, x);
+  dispatch<&Ops::softmax, &DeviceOps::do_softmax>(checked<OpId::softmax>(out, x), out, x);
 }
 
 void Ops::matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) {
-  const DType storage = require_floats("matmul", device_, {{"a", a}, {"b", b}, {"out", out}});
-  require_rank("matmul", "a", a, 4);
-  require_rank("matmul", "b", b, 4);
-  const int64_t inner = b.dim(transpose_b ? 3 : 2);
-  const int64_t columns = b.dim(transpose_b ? 2 : 3);
-  require(a.dim(3) == inner, "matmul", "a has shape ", a.shape(), ", b ", b.shape(),
-          ": inner extents ", a.dim(3), " and ", inner);
-  require(a.dim(0) == b.dim(0) && b.dim(1) > 0 && a.dim(1) % b.dim(1) == 0, "matmul", "a has ",
-          a.dim(0), " x ", a.dim(1), " heads, b ", b.dim(0), " x ", b.dim(1));
-  require_shape("matmul", "out", out, {a.dim(0), a.dim(1), a.dim(2), columns});
-  dispatch<&Ops::matmul, &DeviceOps::do_matmul>(OpId::matmul, storage, {inner}, out, a, b,
-                                                transpose_b);
+  const CheckedCall call =
+      transpose_b ? checked<OpId::matmul, true>(out, a, b) : checked<OpId::matmul>(out, a, b);
+  dispatch<&Ops::matmul, &DeviceOps::do_matmul>(call, out, a, b, transpose_b);
 }
 
 void Ops::masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) {
-  const DType storage =
-      require_floats("masked_add", device_, {{"x", x}, {"mask", mask}, {"out", out}});
-  require_rank("masked_add", "x", x, 4);
-  require_rank("masked_add", "mask", mask, 4);
-  require_shape("masked_add", "out", out, x.shape());
-  for (int axis = 0; axis < 2; ++axis) {
-    require_broadcast("masked_add", "mask", axis, mask.dim(axis), x.dim(axis));
-  }
-  require(mask.dim(2) == x.dim(2) && mask.dim(3) == x.dim(3), "masked_add", "mask has shape ",
-          mask.shape(), ", x ", x.shape());
+  const CheckedCall call = checked<OpId::masked_add>(out, x, mask);
   dispatch<&Ops::masked_add, &DeviceOps::do_masked_add>(
-      OpId::masked_add, storage, {}, out, x, mask.expand(0, x.dim(0)).expand(1, x.dim(1)));
+      call, out, x, mask.expand(0, x.dim(0)).expand(1, x.dim(1)));
 }
 
 void Ops::repeat_heads(const Tensor& out, const Tensor& x) {
-  const DType storage = require_floats("repeat_heads", device_, {{"x", x}, {"out", out}});
-  require_rank("repeat_heads", "x", x, 4);
-  require_rank("repeat_heads", "out", out, 4);
-  require(x.dim(1) > 0 && out.dim(1) % x.dim(1) == 0, "repeat_heads", "out has ", out.dim(1),
-          " heads, x ", x.dim(1));
-  require_shape("repeat_heads", "out", out, {x.dim(0), out.dim(1), x.dim(2), x.dim(3)});
-  dispatch<&Ops::repeat_heads, &DeviceOps::do_repeat_heads>(OpId::repeat_heads, storage, {}, out,
-                                                            x);
+  dispatch<&Ops::repeat_heads, &DeviceOps::do_repeat_heads>(checked<OpId::repeat_heads>(out, x),
+                                                            out, x);
 }
 
 void Ops::rotary_table(const Tensor& cos, const Tensor& sin, const Tensor& positions,
                        const Tensor& inv_freq, double attention_scaling) {
-  const DType storage = require_floats("rotary_table", device_, {{"cos", cos}, {"sin", sin}});
-  require_placed("rotary_table", device_, {{"positions", positions}, {"inv_freq", inv_freq}});
-  require_dtype("rotary_table", "positions", positions, DType::i64);
-  require_dtype("rotary_table", "inv_freq", inv_freq,
-                storage == DType::f64 ? DType::f64 : DType::f32);
-  require_rank("rotary_table", "positions", positions, 2);
-  require_rank("rotary_table", "inv_freq", inv_freq, 1);
-  const Shape expected{positions.dim(0), positions.dim(1), 2 * inv_freq.dim(0)};
-  require_shape("rotary_table", "cos", cos, expected);
-  require_shape("rotary_table", "sin", sin, expected);
   dispatch<&Ops::rotary_table, &DeviceOps::do_rotary_table>(
-      OpId::rotary_table, storage, {}, cos, sin, positions, inv_freq, attention_scaling);
+      checked<OpId::rotary_table>(cos, sin, positions, inv_freq), cos, sin, positions, inv_freq,
+      attention_scaling);
 }
 
 void Ops::rotary(const Tensor& out, const Tensor& x, const Tensor& cos, const Tensor& sin,
                  RotaryStyle style) {
-  const DType storage =
-      require_floats("rotary", device_, {{"x", x}, {"out", out}, {"cos", cos}, {"sin", sin}});
-  require_rank("rotary", "x", x, 4);
-  require_rank("rotary", "cos", cos, 3);
-  require_shape("rotary", "out", out, x.shape());
-  require_shape("rotary", "sin", sin, cos.shape());
-  require_broadcast("rotary", "cos", 0, cos.dim(0), x.dim(0));
-  require(cos.dim(1) == x.dim(2) && cos.dim(2) <= x.dim(3) && cos.dim(2) % 2 == 0, "rotary",
-          "cos has shape ", cos.shape(), ", x ", x.shape(),
-          ": tokens must agree and the rotated columns be even and at most head_dim");
-  dispatch<&Ops::rotary, &DeviceOps::do_rotary>(
-      OpId::rotary, storage, {}, out, x, cos.expand(0, x.dim(0)), sin.expand(0, x.dim(0)), style);
+  const CheckedCall call = checked<OpId::rotary>(out, x, cos, sin);
+  const int64_t rotated = call.extent('R');
+  require(rotated <= x.dim(3) && rotated % 2 == 0, "rotary", "cos has shape ", cos.shape(), ", x ",
+          x.shape(), ": the rotated columns must be even and at most head_dim");
+  dispatch<&Ops::rotary, &DeviceOps::do_rotary>(call, out, x, cos.expand(0, x.dim(0)),
+                                                sin.expand(0, x.dim(0)), style);
 }
 
 void Ops::causal_mask(const Tensor& out, const AttentionMask& mask) {
@@ -207,69 +133,70 @@ void Ops::causal_mask(const Tensor& out, const AttentionMask& mask) {
 }
 
 void Ops::copy(const Tensor& out, const Tensor& x) {
-  require_copyable(device_, out, x);
-  dispatch<&Ops::copy, &DeviceOps::do_copy>(
-      OpId::copy, is_floating(x.dtype()) ? x.dtype() : DType::f32, {}, out, x);
+  dispatch<&Ops::copy, &DeviceOps::do_copy>(checked<OpId::copy>(out, x), out, x);
 }
 
 void Ops::copy_pair(const Tensor& out_a, const Tensor& a, const Tensor& out_b, const Tensor& b) {
-  require_copyable(device_, out_a, a);
-  require_copyable(device_, out_b, b);
-  dispatch<&Ops::copy_pair, &DeviceOps::do_copy_pair>(
-      OpId::copy, is_floating(a.dtype()) ? a.dtype() : DType::f32, {}, out_a, a, out_b, b);
+  const CheckedCall call = checked<OpId::copy>(out_a, a);
+  checked<OpId::copy>(out_b, b);
+  dispatch<&Ops::copy_pair, &DeviceOps::do_copy_pair>(call, out_a, a, out_b, b);
+}
+
+void Ops::cast(const Tensor& out, const Tensor& x) {
+  CheckedCall call = checked<OpId::cast>(out, x);
+  call.storage = out.dtype();
+  dispatch<&Ops::cast, &DeviceOps::do_cast>(call, out, x);
+}
+
+void Ops::mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid) {
+  dispatch<&Ops::mask_rows, &DeviceOps::do_mask_rows>(checked<OpId::mask_rows>(out, x, valid), out,
+                                                      x, valid);
+}
+
+void Ops::transpose(const Tensor& out, const Tensor& x) {
+  dispatch<&Ops::transpose, &DeviceOps::do_transpose>(checked<OpId::transpose>(out, x), out, x);
+}
+
+void Ops::mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask, double value) {
+  dispatch<&Ops::mask_fill, &DeviceOps::do_mask_fill>(checked<OpId::mask_fill>(out, x, mask), out,
+                                                      x, mask, value);
+}
+
+void Ops::position_ids(const Tensor& out, const Tensor& valid, int64_t offset) {
+  dispatch<&Ops::position_ids, &DeviceOps::do_position_ids>(checked<OpId::position_ids>(out, valid),
+                                                            out, valid, offset);
 }
 
 void Ops::gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
                            Activation function) {
-  const DType storage =
-      require_floats("gated_activation", device_, {{"gate", gate}, {"up", up}, {"out", out}});
-  require_shape("gated_activation", "up", up, gate.shape());
-  require_shape("gated_activation", "out", out, gate.shape());
+  const CheckedCall call = checked<OpId::gated_activation>(out, gate, up);
   if (!runs_fused(OpId::gated_activation)) {
     return compose_gated_activation(out, gate, up, function);
   }
-  dispatch<&Ops::gated_activation, &DeviceOps::do_gated_activation>(OpId::gated_activation, storage,
-                                                                    {}, out, gate, up, function);
+  dispatch<&Ops::gated_activation, &DeviceOps::do_gated_activation>(call, out, gate, up, function);
 }
 
 void Ops::softcap(const Tensor& out, const Tensor& x, double cap) {
-  const DType storage = require_floats("softcap", device_, {{"x", x}, {"out", out}});
-  require_shape("softcap", "out", out, x.shape());
+  const CheckedCall call = checked<OpId::softcap>(out, x);
   require(cap > 0, "softcap", "cap is ", cap, ", must be positive");
   if (!runs_fused(OpId::softcap)) return compose_softcap(out, x, cap);
-  dispatch<&Ops::softcap, &DeviceOps::do_softcap>(OpId::softcap, storage, {}, out, x, cap);
+  dispatch<&Ops::softcap, &DeviceOps::do_softcap>(call, out, x, cap);
 }
 
 void Ops::add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,
                        const Tensor& residual, const Tensor& weight, const RmsNormParams& params) {
-  const DType storage = require_floats(
-      "add_rms_norm", device_,
-      {{"x", x}, {"residual", residual}, {"sum", sum}, {"out", out}, {"weight", weight}});
-  require_last("add_rms_norm", "weight", weight, x);
-  require_shape("add_rms_norm", "residual", residual, x.shape());
-  require_shape("add_rms_norm", "sum", sum, x.shape());
-  require_shape("add_rms_norm", "out", out, x.shape());
+  const CheckedCall call = checked<OpId::add_rms_norm>(sum, out, x, residual, weight);
   if (!runs_fused(OpId::add_rms_norm)) {
     return compose_add_rms_norm(sum, out, x, residual, weight, params);
   }
-  dispatch<&Ops::add_rms_norm, &DeviceOps::do_add_rms_norm>(
-      OpId::add_rms_norm, storage, {x.dim(-1)}, sum, out, x, residual, weight, params);
+  dispatch<&Ops::add_rms_norm, &DeviceOps::do_add_rms_norm>(call, sum, out, x, residual, weight,
+                                                            params);
 }
 
 void Ops::sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
                const AttentionMask& mask, const SdpaParams& params) {
-  const DType storage =
-      require_floats("sdpa", device_, {{"q", q}, {"k", k}, {"v", v}, {"out", out}});
-  require_rank("sdpa", "q", q, 4);
-  require_rank("sdpa", "k", k, 4);
-  require_rank("sdpa", "v", v, 4);
+  const CheckedCall call = checked<OpId::sdpa>(out, q, k, v);
   const int64_t batch = q.dim(0), heads = q.dim(1), queries = q.dim(2), keys = k.dim(2);
-  require(k.dim(0) == batch && k.dim(1) > 0 && heads % k.dim(1) == 0 && k.dim(3) == q.dim(3),
-          "sdpa", "q has shape ", q.shape(), ", k ", k.shape(),
-          ": batch and head_dim must agree, heads be a multiple of k's");
-  require(v.dim(0) == batch && v.dim(1) == k.dim(1) && v.dim(2) == keys, "sdpa", "v has shape ",
-          v.shape(), ", k ", k.shape());
-  require_shape("sdpa", "out", out, {batch, queries, heads, v.dim(3)});
   require(keys > 0, "sdpa", "no keys: k has shape ", k.shape());
   require(!params.softcap || *params.softcap > 0, "sdpa", "softcap is ", params.softcap.value_or(0),
           ", must be positive");
@@ -296,8 +223,8 @@ void Ops::sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor
     const Tensor& m = mask.explicit_mask;
     require_placed("sdpa", device_, {{"mask", m}});
     require_rank("sdpa", "mask", m, 4);
-    require(m.dtype() == DType::boolean || m.dtype() == storage, "sdpa", "mask is ",
-            name_of(m.dtype()), ", expected bool or ", name_of(storage));
+    require(m.dtype() == DType::boolean || m.dtype() == call.storage, "sdpa", "mask is ",
+            name_of(m.dtype()), ", expected bool or ", name_of(call.storage));
     require_broadcast("sdpa", "mask", 0, m.dim(0), batch);
     require_broadcast("sdpa", "mask", 1, m.dim(1), heads);
     require(m.dim(2) == queries && m.dim(3) == keys, "sdpa", "mask has shape ", m.shape(),
@@ -306,8 +233,7 @@ void Ops::sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor
             "an explicit mask replaces causal, window and key_valid, which must be off");
   }
   if (!runs_fused(OpId::sdpa)) return compose_sdpa(out, q, k, v, mask, params);
-  dispatch<&Ops::sdpa, &DeviceOps::do_sdpa>(OpId::sdpa, storage, {q.dim(3), keys, keys}, out, q, k,
-                                            v, mask, params);
+  dispatch<&Ops::sdpa, &DeviceOps::do_sdpa>(call, out, q, k, v, mask, params);
 }
 
 }  // namespace plumb

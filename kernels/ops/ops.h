@@ -10,9 +10,11 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "kernels/core/arena.h"
+#include "kernels/ops/check.h"
 #include "kernels/ops/contract.h"
 #include "kernels/ops/implementations.h"
 #include "kernels/ops/op_call.h"
@@ -250,11 +252,21 @@ class Ops {
   virtual DeviceOps* own() { return nullptr; }
   // The whole call, where it has none.
   virtual void do_call(const OpCall&) {}
-  // `method` of ops.h: `body` of its kernels, or do_call; recorded with the lengths of its sums.
+  // Operands in the order of the op's row, of which the last may be missing where they are
+  // optional.
+  template <OpId op, bool transposed = false, class... Tensors>
+  CheckedCall checked(const Tensors&... tensors) const;
+  // `method` of ops.h: `body` of its kernels, or do_call; recorded with the lengths of its sums,
+  // those of the op's row where none are given.
+  template <auto method, auto body, class... Arguments>
+  void dispatch(const CheckedCall& call, const Arguments&... arguments);
   template <auto method, auto body, class... Arguments>
   void dispatch(OpId op, DType storage, std::initializer_list<int64_t> sums,
                 const Arguments&... arguments);
-  void record(OpId op, DType storage, std::initializer_list<int64_t> sums);
+  template <auto method, auto body, class... Arguments>
+  void run_op(OpId op, const Arguments&... arguments);
+  void record(const CheckedCall& call);
+  void record(OpId op, DType storage, std::span<const int64_t> sums);
 
   Device& device_;
   Arena arena_;

@@ -47,14 +47,14 @@ plumb_tensor c_tensor(const Tensor& t) {
   return out;
 }
 
-// The field of the one number that an op takes.
 double* number_of(OpId op, plumb_params& params) {
-  switch (op) {
-    case OpId::layer_norm: return &params.eps;
-    case OpId::rotary_table: return &params.attention_scaling;
-    case OpId::softcap: return &params.cap;
-    default: return &params.scale;
+  switch (row_of(op).number) {
+    case NumberField::eps: return &params.eps;
+    case NumberField::attention_scaling: return &params.attention_scaling;
+    case NumberField::cap: return &params.cap;
+    case NumberField::scale: break;
   }
+  return &params.scale;
 }
 
 // Writes each argument of a call that is no tensor to its fields.

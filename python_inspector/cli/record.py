@@ -14,9 +14,9 @@ from ..errors import UsageError
 from ..format.contract_words import INSIDE, RECORDED, asked
 from ..heap import lasting_imports, rarely_collect, share_device
 from ..imports import only_what_is_needed
-from .record_checks import check_options
 from ..stretches import Stretch, stretch_of
 from ..usage import Parser, dtype
+from .record_checks import check_options
 
 if TYPE_CHECKING:
     import torch

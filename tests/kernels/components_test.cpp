@@ -103,17 +103,16 @@ TEST_CASE("components refuse operands that do not fit, with what they have and w
   refused("[div] b is f16, expected f32", [&] { ops.div(a, a, half); });
   refused("[add_scalar] out " + shapes, [&] { ops.add_scalar(b, a, 1); });
   refused("[add_scalar] x is i64, expected a float dtype", [&] { ops.add_scalar(ids, ids, 1); });
-  refused("[transpose] x has shape [3], expected rank 2 or more",
-          [&] { ops.transpose(line, line); });
+  refused("[transpose] x has shape [3], expected [*,M,N]", [&] { ops.transpose(line, line); });
   refused("[transpose] out has shape [2, 3], expected [3, 2]", [&] { ops.transpose(a, a); });
   refused("[mask_fill] mask has shape [2, 2], expected [2, 3]",
           [&] { ops.mask_fill(a, a, narrow, 0); });
   refused("[mask_fill] mask is f32, expected bool", [&] { ops.mask_fill(a, a, a, 0); });
   refused("[mask_fill] out " + shapes, [&] { ops.mask_fill(b, a, mask, 0); });
-  refused("[position_ids] out has shape [3], expected rank 2",
+  refused("[position_ids] out has shape [3], expected [B,T]",
           [&] { ops.position_ids(flat, {}, 0); });
   refused("[position_ids] out is f32, expected i64", [&] { ops.position_ids(a, {}, 0); });
-  refused("[position_ids] valid has shape [2, 2], expected [2, 3]",
+  refused("[position_ids] out has shape [2, 3], expected [2, 2]",
           [&] { ops.position_ids(ids, narrow, 0); });
 }
 

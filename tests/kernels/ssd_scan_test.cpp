@@ -291,9 +291,9 @@ TEST_CASE("ssd_scan: what does not fit is named") {
   REQUIRE_THROWS_WITH(ops.ssd_scan(low, {}, in, {SsdForm::chunk, 8, {}, {}}),
                       Contains("[ssd_scan] y is bf16, expected f32"));
   SsdInputs three = in;
-  three.b = Guarded(*device, DType::bf16, {2, 2, 3, 5});
+  three.b = three.c = Guarded(*device, DType::bf16, {2, 2, 3, 5});
   REQUIRE_THROWS_WITH(ops.ssd_scan(y, {}, three, {SsdForm::chunk, 8, {}, {}}),
-                      Contains("[ssd_scan] x has 4 heads, b has 3 groups"));
+                      Contains("[ssd_scan] G = 3 must divide H = 4"));
 }
 
 }  // namespace

@@ -1,0 +1,35 @@
+// The op table: all that is known of an op but how to compute it. What each op computes, and where
+// it rounds, is in ops.h.
+#pragma once
+
+#include "kernels/ops/op_id.h"
+#include "kernels/ops/signature.h"
+
+namespace plumb {
+
+// How much of an output's bits a correct kernel may change.
+enum class OpBits {
+  exact,   // none
+  leaf,    // where a sum straddles a rounding boundary
+  scaled,  // the same of a row that is scaled as a whole
+};
+
+// Which field of a plugin's parameters holds the op's one number.
+enum class NumberField { scale, eps, cap, attention_scaling };
+
+struct OpRow {
+  OpId id;
+  Signature operands;
+  Signature transposed = operands;  // with the op's switch on
+  std::string_view sums = "";       // letters: the lengths of its sums, in order
+  double flops = 0;                 // of an element of the first output
+  char per = 0;                     // a letter: so often
+  double more = 0;                  // and these once
+  double of_bias = 0;               // and these where there is a bias
+  OpBits bits = OpBits::leaf;
+  NumberField number = NumberField::scale;
+};
+
+const OpRow& row_of(OpId op);
+
+}  // namespace plumb
