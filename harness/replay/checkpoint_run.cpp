@@ -37,7 +37,7 @@ std::string digest(const std::map<std::string, Tensor>& outputs) {
 // means that reference, delta or figure were tampered with.
 void require_recorded_error(const Checkpoint& checkpoint, const OutputVerdict& output) {
   const double stated = checkpoint.outputs.at(output.name).error, computed = output.recorded_error;
-  const bool equal = stated == computed || (std::isnan(stated) && std::isnan(computed)) ||
+  const bool equal = stated == computed || (!std::isfinite(stated) && std::isnan(computed)) ||
                      std::fabs(stated - computed) <= 1e-6 * std::fabs(computed);
   if (equal) return;
   throw BadInput(text(checkpoint.params.where(), ": outputs.", output.name, ".error is ", stated,
