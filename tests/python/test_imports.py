@@ -69,7 +69,7 @@ from transformers import utils
 for name in {names}:
     setattr(utils, name, lambda: True)
     setattr(utils.import_utils, name, lambda: True)
-from python_inspector import cli
+from python_inspector.cli import inspector as cli
 words = "inspector record --model tiny:llama --layers 0 --no-oracle --out {out}".split()
 sys.argv = words
 code = cli.main({arguments})

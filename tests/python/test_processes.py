@@ -84,13 +84,13 @@ def words(model: Path, out: Path, options: str) -> list[str]:
 
 INTERRUPTIBLE = """
 import signal, sys
-from python_inspector import cli
+from python_inspector.cli import inspector as cli
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background ignores
 sys.exit(cli.main(sys.argv[1:]))
 """
 IGNORING = """
 import signal, sys
-from python_inspector import cli
+from python_inspector.cli import inspector as cli
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a job in the background does
 sys.exit(cli.main(sys.argv[1:]))
 """
@@ -326,7 +326,7 @@ def test_the_lock_of_a_command_that_was_killed_is_nobodys(tmp_path: Path) -> Non
 
 def test_modules_are_found_as_the_first_process_finds_them(model: Path, tmp_path: Path) -> None:
     (tmp_path / "inspect.py").write_text("raise SystemExit('of the folder it was started in')")
-    code = "import sys; sys.path[0] = '/none'; from plumbline.inspector import cli; cli.main()"
+    code = "import sys; sys.path[0] = '/none'; from plumbline.inspector.cli import inspector as cli; cli.main()"
     given = words(model, tmp_path / "x", "--no-oracle --jobs 2 --steps 1")
     done = subprocess.run(
         [sys.executable, "-P", "-c", code, *given], cwd=tmp_path, capture_output=True, text=True
@@ -343,7 +343,7 @@ def start(*_, **__):
     raise Started
 subprocess.Popen = start
 os.sched_getaffinity = lambda process: range(16)
-from python_inspector import cli
+from python_inspector.cli import inspector as cli
 from python_inspector.cases import shares
 shares.memory_of = lambda device: 80 << 30
 shares.LEAST = shares.STARTED = 0

@@ -225,7 +225,7 @@ def test_what_is_finished_is_not_made_again(
 RECORD = "record --model tiny:llama-a1 --dtype bf16 --tokens 9 --steps 1 --spread 2 --name test/run"
 KILLED = """
 import os, signal, sys
-from python_inspector import cli
+from python_inspector.cli import inspector as cli
 from python_inspector.format import journal
 from python_inspector.format.writer import RecordingWriter
 from python_inspector.recorder import spreads
