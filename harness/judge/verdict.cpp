@@ -135,8 +135,7 @@ Gate float64_gate(const CaseArrays& a, const ReferenceScales& scales,
                    place(a.layout, found.at));
 }
 
-// The reference's error as recordings state it: of all valid rows, in units of o itself; NaN where
-// one of reference and oracle is not finite, or both are and differ.
+// The reference's error as recordings state it: of all valid rows, in units of o itself.
 double stated_error(const OutputCase& c, const CaseArrays& a, const ReferenceScales& scales,
                     double tensor) {
   if (!c.ill_conditioned.defined()) {
@@ -146,14 +145,10 @@ double stated_error(const OutputCase& c, const CaseArrays& a, const ReferenceSca
   const std::vector<uint8_t> valid = to_mask(c.valid, c.valid_axes, a.layout);
   double energy = 0, size = 0;
   for (size_t i = 0; i < valid.size(); ++i) {
-    const double o = scales.o[i], r = a.r[i];
-    if (!valid[i] || r == o || (std::isnan(r) && std::isnan(o))) {
-      size += valid[i] && std::isfinite(o) ? o * o : 0;
-      continue;
-    }
-    if (!std::isfinite(r) || !std::isfinite(o)) return std::numeric_limits<double>::quiet_NaN();
+    const double o = scales.o[i];
+    if (!valid[i] || !std::isfinite(o)) continue;
     size += o * o;
-    energy += (r - o) * (r - o);
+    if (std::isfinite(a.r[i])) energy += (a.r[i] - o) * (a.r[i] - o);
   }
   return std::sqrt(quotient(energy, size));
 }

@@ -34,7 +34,7 @@ def difference(
     if not math.isfinite(spread):
         same = (r == o) | (r.isnan() & o.isnan())
         delta = torch.where(same, 0.0, delta)
-        counted = ~(r.isinf() & (r == o))
+        counted = ~same | r.isfinite()
         valid = counted if valid is None else valid & counted
         spread, size = _norms(delta, o)
     if spread == 0.0:

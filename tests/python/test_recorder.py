@@ -164,6 +164,9 @@ def test_difference() -> None:
     found = difference(r, o, None, "x")
     assert found.delta is not None
     assert found.delta.tolist() == [0, torch.tensor(3e-8).item(), 0, 0, 0]
+    assert found.error == pytest.approx(3e-8 / 5**0.5)  # of the finite ones
+    o[0] = torch.nan
+    assert torch.tensor(difference(r, o, None, "x").error).isnan()
     r, o = torch.tensor([[3.0, 4.0], [7.0, 1.0]]), torch.tensor([[3.0, 4.5], [9.0, 1.0]]).double()
     valid = torch.tensor([[True], [False]])
     found = difference(r, o, valid, "x")
