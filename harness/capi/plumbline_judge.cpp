@@ -8,10 +8,10 @@
 
 #include "harness/io/safetensors.h"
 #include "harness/recording/recording.h"
-#include "harness/trace/asked_contract.h"
 #include "harness/replay/external_outputs.h"
 #include "harness/replay/recorded.h"
 #include "harness/replay/result_json.h"
+#include "harness/trace/asked_contract.h"
 #include "kernels/core/error.h"
 
 namespace plumb::harness {

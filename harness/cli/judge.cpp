@@ -12,12 +12,12 @@
 #include "harness/io/printable.h"
 #include "harness/io/safetensors.h"
 #include "harness/recording/inside.h"
-#include "harness/trace/asked_contract.h"
 #include "harness/replay/external.h"
 #include "harness/replay/replay.h"
 #include "harness/report/console.h"
 #include "harness/report/reports.h"
 #include "harness/run/outcome.h"
+#include "harness/trace/asked_contract.h"
 
 namespace plumb::harness {
 namespace {

@@ -7,9 +7,9 @@
 #include "harness/referee/features.h"
 #include "harness/referee/margins.h"
 #include "harness/referee/rounding_family.h"
-#include "harness/trace/asked_contract.h"
 #include "harness/replay/recorded.h"
 #include "harness/replay/recorded_bits.h"
+#include "harness/trace/asked_contract.h"
 #include "kernels/core/error.h"
 
 namespace plumb::harness {

@@ -281,7 +281,10 @@ GOOD_PYTHON = {
         "errors.py": "import cli\nimport python_inspector_more.cli\n",
         "cli.py": "",
     },
-    "import in text": {"errors.py": '"""from python_inspector.cli import inspector as cli"""\n', "cli.py": ""},
+    "import in text": {
+        "errors.py": '"""from python_inspector.cli import inspector as cli"""\n',
+        "cli.py": "",
+    },
 }
 
 
