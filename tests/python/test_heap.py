@@ -4,6 +4,7 @@ torch's memory on a GPU."""
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import sys
 import weakref
@@ -101,7 +102,9 @@ def test_freed_memory_of_a_gpu_is_for_other_processes(
     monkeypatch.setenv(name, given or "")
     if given is None:
         monkeypatch.delenv(name)
-    if not imported:
+    if imported:
+        importlib.import_module("torch")
+    else:
         monkeypatch.delitem(sys.modules, "torch", raising=False)
     share_device()
     expected = given or (None if imported else "expandable_segments:True")
