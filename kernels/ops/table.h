@@ -1,5 +1,5 @@
-// The op table: all that is known of an op but how to compute it. What each op computes, and where
-// it rounds, is in ops.h.
+// The op table: what operands each op takes, which it writes, what it costs. What it computes, and
+// where it rounds, is in ops.h.
 #pragma once
 
 #include "kernels/ops/op_id.h"

@@ -25,9 +25,11 @@ U = 2.0**-24
 """Unit roundoff of float32."""
 SUMS = 0.5 * U
 """Of sum |a b|: a sequential float32 sum of terms of either sign is off by that, of any length."""
-DRIFT = 0.43 / 3**0.5 * U
+ROUNDING = 0.43
+"""RMS of one rounding to nearest, in u."""
+DRIFT = ROUNDING / 3**0.5 * U
 """Of sqrt(terms) |sum|: each partial sum of n terms of one sign is i / n of the whole and rounded
-by 0.43 of its u, which is the RMS of one rounding. The mean of squares, a softmax's denominator."""
+by ROUNDING of its u. The mean of squares, a softmax's denominator."""
 SMALLEST = 2.0**-149
 """Float32's step between denormals."""
 STEP = SMALLEST / 12**0.5

@@ -14,7 +14,7 @@ import torch
 
 from ..format.contract_words import TF32, fits
 from ..format.recording import DTYPES
-from .arithmetic import GROUPED
+from .arithmetic import GROUPED, ROUNDING
 from .grouped import grouped_product
 from .products import ANYWHERE, CUT_OFF, TF32_UNIT, cut_off, in_tf32
 from .simulation import NARROW, Noise
@@ -23,7 +23,7 @@ PARTS = 8
 """Of a product that is reduced: devices, or what cuBLAS splits along its terms."""
 
 UNITS = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
-_ONE = 0.43 / 1.5
+_ONE = ROUNDING / 1.5
 """The deviation of a rounding, in units of u."""
 _PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)} | dict.fromkeys(
     GROUPED, (0, 1)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from .arithmetic import U, of_sum
+from .arithmetic import ROUNDING, U, of_sum
 from .simulation import Noise
 
 _TERMS = {
@@ -23,7 +23,7 @@ _TERMS = {
 }  # fmt: skip
 """Elements of one axis that one of the result is made of; against aliases of so many as large
 steps."""
-_ROUNDINGS = 0.43 * 2**0.5
+_ROUNDINGS = ROUNDING * 2**0.5
 """RMS, in u, of the two that a position has: it is multiplied, and a half is added."""
 _POOLS = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)
 

@@ -14,10 +14,9 @@ from typing import Any
 import torch
 
 from ..format.host_copy import is_host
+from .arithmetic import ROUNDING
 from .simulation import NARROW, Noise
 
-_ROUNDING = 0.43
-"""RMS of one rounding, in u."""
 _STEP = 12**-0.5
 """The same where numbers have one step: a part of that."""
 _LOST = 0.1
@@ -34,7 +33,7 @@ def of_factors(args: Sequence[Any], exact: torch.Tensor, into: torch.dtype) -> N
     format, sizes = torch.finfo(into), exact.abs()
     partial = x.abs().cumprod(-1)[..., :-1]  # the last one is what is stored
     step = _STEP * format.smallest_normal * format.eps / partial
-    off = (step.square() + (_ROUNDING * format.eps / 2) ** 2).sum(-1).sqrt()
+    off = (step.square() + (ROUNDING * format.eps / 2) ** 2).sum(-1).sqrt()
     off = torch.where((partial > format.max).any(-1), 1.0, off.nan_to_num(1.0).clamp_max(1.0))
     off = off.reshape(exact.shape)
     lost = (off > _LOST) & (sizes > _LOST * sizes.median())
