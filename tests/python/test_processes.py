@@ -326,7 +326,10 @@ def test_the_lock_of_a_command_that_was_killed_is_nobodys(tmp_path: Path) -> Non
 
 def test_modules_are_found_as_the_first_process_finds_them(model: Path, tmp_path: Path) -> None:
     (tmp_path / "inspect.py").write_text("raise SystemExit('of the folder it was started in')")
-    code = "import sys; sys.path[0] = '/none'; from plumbline.inspector.cli import inspector as cli; cli.main()"
+    code = (
+        "import sys; sys.path[0] = '/none'; "
+        "from plumbline.inspector.cli import inspector; inspector.main()"
+    )
     given = words(model, tmp_path / "x", "--no-oracle --jobs 2 --steps 1")
     done = subprocess.run(
         [sys.executable, "-P", "-c", code, *given], cwd=tmp_path, capture_output=True, text=True

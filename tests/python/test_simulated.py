@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from python_inspector.trace.conforms import report, rows
 from python_inspector.trace.replay import run_rounded
 from python_inspector.trace.reruns import instability
 from python_inspector.trace.simulation import Normals, Simulation
+from python_inspector.trace.spread import model_of
 
 RUNS = 4
 CORPUS = Path(__file__).parents[1] / "data" / "recordings"
@@ -46,9 +48,20 @@ def test_the_reference_has_the_bits_of_its_rounded_model(name: str, tmp_path: Pa
     assert f"{len(leaves)}" and len(list(report(found))) > 5
     judged = [o for o in outputs(recording).values() if "spread" in o]
     assert all(o["spread"]["runs"] == RUNS for o in judged)
-    models = [o["model"] for o in judged if o.get("model")]
+    models = [o["model"] for o in judged if o.get("model")]  # none where torch's sums here are m's
     tensors = recording.json["tensors"]
-    assert models and {tensors[model["at"]]["dtype"] for model in models} == {"i32"}
+    assert {tensors[model["at"]]["dtype"] for model in models} <= {"i32"}
+
+
+def test_the_rounded_model_is_stored_where_it_has_other_bits() -> None:
+    r = torch.tensor([[1.0, -2.0], [math.nan, 0.0]], dtype=torch.bfloat16)
+    m = torch.tensor([[1.0, -3.0], [math.nan, -0.0]], dtype=torch.bfloat16)
+    found = model_of(r, m)
+    assert found is not None
+    at, values = found
+    assert at.dtype == torch.int32 and at.tolist() == [1, 3]
+    assert values.tolist() == [-3.0, -0.0]
+    assert model_of(r, r) is None
 
 
 def test_outputs_in_float32_have_a_spread_and_no_model(tmp_path: Path) -> None:
