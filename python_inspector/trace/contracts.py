@@ -6,7 +6,7 @@ reference does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,10 +25,11 @@ PARTS = 8
 UNITS = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 _ONE = ROUNDING / 1.5
 """The deviation of a rounding, in units of u."""
-_PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)} | dict.fromkeys(
-    GROUPED, (0, 1)
-)
-_SUMS = {*_PRODUCTS, "sum", "mean", "cumsum", "convolution", "mv", "dot"}
+_PRODUCTS = {
+    "mm": (0, 1), "bmm": (0, 1), "mv": (0, 1), "dot": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2),
+    "addmv": (1, 2),
+} | dict.fromkeys(GROUPED, (0, 1))  # fmt: skip
+_SUMS = {*_PRODUCTS, "sum", "mean", "cumsum", "convolution"}
 
 
 @dataclass(frozen=True)
@@ -81,12 +82,22 @@ class Inside:
         if name not in _PRODUCTS:
             return out
         a, b = (args[i] for i in _PRODUCTS[name])
-        if self._does("p-16", stores not in NARROW):
-            out.append(Noise(2**0.5 * _ONE * u * _together(name, a, b, kwargs)))
+        out += self.of_factors(lambda: _together(name, a, b, kwargs), stores)
         if self._does("reduce-16", stores in NARROW):
             partial = torch.maximum(_together(name, a, b, kwargs), exact.abs())
             out.append(Noise(_ONE * u * PARTS**0.5 * partial))
         return out
+
+    @property
+    def sees_factors(self) -> bool:
+        """Whether it matters if what the code sums are products."""
+        return "p-16" in self.names
+
+    def of_factors(self, together: Callable[[], torch.Tensor], stores: torch.dtype) -> list[Noise]:
+        """Of a sum of products; `together` is what an error of 1 of each of them makes of it."""
+        if self.narrow is None or not self._does("p-16", stores not in NARROW):
+            return []
+        return [Noise(2**0.5 * _ONE * UNITS[self.narrow] * together())]
 
     def of_scores(self, scores: torch.Tensor, off: torch.Tensor) -> torch.Tensor:
         """Of a fused attention's scores, which float32 sums have `off`."""

@@ -52,6 +52,7 @@ from .given import (
 from .given import follow as followed
 from .grouped import grouped, is_grouped
 from .interpolation import interpolates, of_positions
+from .multiplied import Multiplied, together
 from .narrow_prod import of_factors, rounds_factors
 from .narrow_product import is_narrow
 from .norm_model import is_norm, normalise
@@ -109,10 +110,16 @@ class _Rounded(DispatchMode):
         self._replay = replay
         self._inside = inside
         self.products = Products()
+        self._multiplied = Multiplied(inside.sees_factors)
         self._quantises = replay is not None and replay.given.quantises
         """So a scale may be applied as a reciprocal, and codes are integers with samples."""
 
     def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = self._result(func, args, kwargs)
+        self._multiplied.after(func, args, result)
+        return result
+
+    def _result(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         contraction = self.products.summed(func, args, kwargs)
         if contraction is not None:
             return self._contracted(contraction, args, kwargs)
@@ -153,9 +160,10 @@ class _Rounded(DispatchMode):
         scales = self._quantises and name in SCALES
         if stores is not None and not scales and is_correctly_rounded(name, args, kwargs, stores):
             operands = Operands(self._stacks, args, kwargs, wide=False)
-            if not operands.mixed and not self._simulation.keeps(stores):
+            exact = not operands.mixed and not self._multiplied.added(func, args, kwargs)
+            if exact and not self._simulation.keeps(stores):
                 return self._as_it_is(func, name, operands)
-        operands = self._operands(name, args, kwargs)
+        operands = self._operands(func, name, args, kwargs)
         if name in SELECTIONS and len(dtypes) == 2:
             return self._selected(func, args, kwargs, operands)
         return self._computed(func, name, operands, dtypes)
@@ -170,6 +178,7 @@ class _Rounded(DispatchMode):
             operands = Operands(self._stacks, args, kwargs, wide=True)
             exact = self._exact(func, name, operands)
             result: torch.Tensor = self._kept(exact, dtype, operands.stacked)
+            self._multiplied.hold(result, outer=True)
             return result
 
         stand_in = self.products.wait(func, args, dtype, make)
@@ -191,7 +200,8 @@ class _Rounded(DispatchMode):
             (a, b), _ = operands.first_row()
             magnitudes = contraction.of(a.abs(), b.abs(), (False, False))
             scale = if_rounded(rounds, of_sum(magnitudes, first, contraction.terms))
-            exact, stacked = self._simulation.perturb(exact, scale, stacked), True
+            more = self._inside.of_factors(lambda: contraction.together(a, b), args[0].dtype)
+            exact, stacked = self._simulation.perturb(exact, scale, stacked, more), True
         result: torch.Tensor = self._kept(exact, args[0].dtype, stacked)
         self._note("sum", Operands(self._stacks, args, kwargs, wide=False), result)
         return result
@@ -291,14 +301,15 @@ class _Rounded(DispatchMode):
         self._note(name, operands, results[0])
         return results[0] if len(dtypes) == 1 else all_results(func, results)
 
-    def _operands(self, name: str, args: Any, kwargs: Any) -> Operands:
+    def _operands(self, func: OpOverload, name: str, args: Any, kwargs: Any) -> Operands:
         """In float64, unless an accelerator multiplies them as they are."""
         if name in _PRODUCTS and not kwargs:
             operands = Operands(self._stacks, args, kwargs, wide=False)
             a, b = (operands.args[i] for i in _PRODUCTS[name])
             if is_narrow(a, b) and not operands.mixed and not operands.has_rows(b):
                 return operands
-        return Operands(self._stacks, args, kwargs, wide=True)
+        products = self._multiplied.added(func, args, kwargs)
+        return Operands(self._stacks, args, kwargs, wide=True, products=products)
 
     def _as_it_is(self, func: OpOverload, name: str, operands: Operands) -> Any:
         """As torch computes it: every kernel has the same."""
@@ -386,6 +397,8 @@ class _Rounded(DispatchMode):
             parts.append(of_factors(args, first, into))
         if parts:
             parts += self._inside.noise(name, args, kwargs, first, into, parts)
+        if products := operands.products:
+            parts += self._inside.of_factors(lambda: together(func, args, kwargs, products), into)
         if parts and self._inside.rounded_operands(name, operands.stores):
             parts.append(cut_off(first))
         if not cuts and not parts:
@@ -448,7 +461,8 @@ class _Rounded(DispatchMode):
         if not is_inexact(target):
             return func(*args, **kwargs)
         moves = name in MOVES
-        operands = Operands(self._stacks, args, kwargs, wide=not moves)
+        products = self._multiplied.added(func, args, kwargs)
+        operands = Operands(self._stacks, args, kwargs, wide=not moves, products=products)
         if not operands.stacked and moves:
             func(*args, **kwargs)
         else:

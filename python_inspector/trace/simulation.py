@@ -171,13 +171,21 @@ class Operands:
     """The arguments of one operation with stacks in place of tensors that have samples.
 
     `wide`: in float64, but for weights that are too large to be upcast as a whole; Python numbers
-    keep the rounding to float32 that torch gives them, unless an operand is float64.
+    keep the rounding to float32 that torch gives them, unless an operand is float64. `products`:
+    the places of those that are products, which the operation adds.
     """
 
     def __init__(
-        self, stacks: Stacks, args: Sequence[Any], kwargs: Mapping[str, Any], *, wide: bool
+        self,
+        stacks: Stacks,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        wide: bool,
+        products: tuple[int, ...] = (),
     ) -> None:
         self._stacks = stacks
+        self.products = products
         self._wide = wide
         if any(isinstance(a, torch.Tensor) and a.dtype == torch.float64 for a in args):
             self._wide = False

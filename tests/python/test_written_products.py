@@ -1,0 +1,141 @@
+"""`p-16` where products are written as multiplications and sums, as in linear attentions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from checked import normal, wrong
+
+from python_inspector import check
+from python_inspector.trace.multiplied import Multiplied
+
+torch.set_num_threads(1)
+
+BF16 = torch.bfloat16
+aten = torch.ops.aten
+Kernel = Callable[..., Any]
+
+
+def narrow(t: torch.Tensor) -> torch.Tensor:
+    return t.to(BF16).float()
+
+
+def scores(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    q, k, v = (t.float() for t in (q, k, v))
+    weights = torch.tril((q[..., :, None, :] * k[..., None, :, :]).sum(-1)) / 8
+    return (weights[..., None] * v[..., None, :, :]).sum(-2).to(BF16)
+
+
+def scores_kernel(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    weights = torch.tril(q.float() @ k.float().mT) / 8
+    return (narrow(weights) @ v.float()).to(BF16)
+
+
+def decays(k: torch.Tensor) -> torch.Tensor:
+    return torch.linspace(0.6, 1, k.shape[-2])
+
+
+def recurrent(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, n: Kernel = lambda t: t) -> Any:
+    """The delta rule token by token, and the state that is left; `n` rounds in kernels."""
+    q, k, v = (t.float() for t in (q, k, v))
+    k = k / 4
+    state, out = torch.zeros(*k.shape[:-2], k.shape[-1], v.shape[-1]), torch.zeros_like(v)
+    for i, decay in enumerate(decays(k)):
+        state = state * decay
+        seen = (n(state) * k[..., i, :, None]).sum(-2)
+        state = state + k[..., i, :, None] * n(v[..., i, None, :] - seen[..., None, :])
+        out[..., i, :] = (n(state) * q[..., i, :, None]).sum(-2)
+    return out.to(BF16), state
+
+
+def state_in_place(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    k, v = k.float(), v.float()
+    state = torch.zeros(*k.shape[:-2], k.shape[-1], v.shape[-1])
+    for i, decay in enumerate(decays(k)):
+        state *= decay
+        state += k[..., i, :, None] * (0.3 * v[..., i, None, :])
+    return state
+
+
+def state_kernel(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """In one product of 16 bits for all tokens."""
+    behind = decays(k).flip(0).cumprod(0).flip(0).roll(-1)
+    behind[-1] = 1
+    return k.float().mT @ narrow(0.3 * v.float() * behind[:, None])
+
+
+def summed_on_the_way(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+    """Linear attention as its definition has it, and the states of all tokens."""
+    q, k, v = (t.float() for t in (q, k, v))
+    states = (k[..., None] * (v[..., None, :] / 3).tanh()).cumsum(-3)
+    return (q[..., None] * states).sum(-2).to(BF16), states
+
+
+def summed_kernel(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+    weights, v = torch.tril(q.float() @ k.float().mT), narrow((v.float() / 3).tanh())
+    states = torch.einsum("ts,...sk,...sv->...tkv", torch.ones(12, 12).tril(), k.float(), v)
+    return (narrow(weights) @ v).to(BF16), states
+
+
+def rolled(kernel: Kernel) -> Kernel:
+    return lambda q, k, v: kernel(q, k, v.roll(1, -2))
+
+
+def enlarged(kernel: Kernel) -> Kernel:
+    def larger(*inputs: torch.Tensor) -> Any:
+        made = kernel(*inputs)
+        return tuple(1.02 * t for t in made) if isinstance(made, tuple) else 1.02 * made
+
+    return larger
+
+
+CASES: dict[str, tuple[Kernel, Kernel, int, int]] = {
+    "scores": (scores, scores_kernel, 24, 16),
+    "large": (scores, scores_kernel, 130, 32),
+    "recurrent": (recurrent, lambda q, k, v: recurrent(q, k, v, narrow), 12, 16),
+    "state": (state_in_place, state_kernel, 12, 16),
+    "cumsum": (summed_on_the_way, summed_kernel, 12, 16),
+}
+"""The code, a kernel of it, tokens and channels; products of the large one are never made whole."""
+
+
+@pytest.mark.usefixtures("harness")
+@pytest.mark.parametrize("name", CASES)
+def test_their_operands_may_be_rounded_where_that_is_asked_for(name: str) -> None:
+    like, kernel, tokens, channels = CASES[name]
+    inputs = tuple(normal(2, 2, tokens, channels, dtype=BF16, seed=s) for s in (1, 2, 3))
+    wrong(kernel, like, inputs)
+    verdict = check(kernel, like=like, inputs=inputs, contract="p-16")
+    assert verdict.looser == ("p-16",)
+    assert check(like, like=like, inputs=inputs, contract="p-16").passed
+    for bad in (rolled(kernel), enlarged(kernel)):
+        wrong(bad, like, inputs, contract="p-16")
+
+
+def added(known: Multiplied, func: Any, *args: Any) -> tuple[int, ...]:
+    return known.added(func, args, {})
+
+
+def test_what_a_product_is() -> None:
+    known, kinds = Multiplied(), aten.sum.dim_IntList
+    x, w, row = normal(4, 6), normal(4, 6, seed=1), normal(6, seed=2)
+
+    def mul(a: Any, b: Any) -> torch.Tensor:
+        made: torch.Tensor = a * b
+        known.after(aten.mul.Tensor, (a, b), made)
+        return made
+
+    plain = mul(x, w)
+    assert added(known, kinds, plain, [-1]) == (0,)
+    assert added(known, kinds, plain.mT[1:], [-1]) == (0,)
+    assert added(known, aten.add.Tensor, x, plain) == ()  # a gate: no term of a sum over tokens
+    outer = mul(row[:, None], row)
+    assert added(known, aten.add.Tensor, outer, outer) == (0, 1)
+    assert added(known, aten.sub_.Tensor, normal(6, 6), outer) == (1,)
+    for other in (mul(x, x), mul(x, torch.tensor(2.0)), mul(x.to(BF16), w.to(BF16)), x):
+        assert added(known, kinds, other, [-1]) == ()
+    known.after(aten.add_.Tensor, (outer, row), outer.add_(row))
+    assert added(known, kinds, outer, [-1]) == ()
