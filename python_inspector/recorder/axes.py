@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from ..errors import RecordError
-from ..format.axes import by_dimensions
+from ..format.axes import QUERY, by_dimensions
 from ..format.recording import AXES
 
 Axes = str | Sequence[str] | Mapping[str, str | Sequence[str]] | None
@@ -38,7 +38,7 @@ class OutputAxes:
     def __call__(self, name: str, t: torch.Tensor, pairs: bool = False) -> tuple[str, ...]:
         """The axes that the judge groups an output's errors by. `pairs`: the last one is that of
         the parts of complex numbers."""
-        guessed = by_dimensions(t)[1]
+        guessed = _guessed(t)
         self._seen[name] = given = t.ndim - pairs
         words = self._by_name.get(name)
         if words is not None and len(words) != given:
@@ -69,6 +69,14 @@ class OutputAxes:
                 f"[check] axes has {len(self._all)} names: {' '.join(self._all)}; the outputs have "
                 f"dimensions: {have}"
             )
+
+
+def _guessed(t: torch.Tensor) -> tuple[str, ...]:
+    """Of [B, H, T, D] and [B, T, H, D] the one that has more rows: gains of channels and heads
+    show the more, the more rows there are."""
+    guessed = by_dimensions(t)[1]
+    swapped = guessed == QUERY and t.shape[1] > t.shape[2]
+    return (guessed[0], guessed[2], guessed[1], guessed[3]) if swapped else guessed
 
 
 def _words(axes: str | Sequence[str]) -> tuple[str, ...]:

@@ -126,3 +126,43 @@ def test_one_channel_of_an_mlp_that_is_high_is_seen(kernel: Function) -> None:
     verdict = wrong(channel_high(kernel, 1.01), mlp, (x, up, down), explain=False)
     assert "channel gain" in failed_gates(verdict)
     assert "column gain" in verdict.reason or "of one channel" in verdict.reason
+
+
+def causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """[batch, heads, tokens, 16]"""
+    scores = (q @ k.mT) * 0.25
+    mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    return torch.softmax(scores.masked_fill(~mask, -1e4).float(), -1).to(q.dtype) @ v
+
+
+@pytest.mark.parametrize(("tokens", "heads"), [(64, 4), (64, 12)])
+@pytest.mark.parametrize("layout", ["BHTD", "BTHD"])
+def test_a_head_a_little_high_is_seen_in_either_layout(
+    layout: str, tokens: int, heads: int
+) -> None:
+    swap = layout == "BTHD"
+
+    def view(t: torch.Tensor) -> torch.Tensor:
+        return t.transpose(1, 2).contiguous() if swap else t
+
+    def like(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return view(causal(*(view(t) for t in (q, k, v))))
+
+    def high(of: slice | int, channel: slice | int) -> Function:
+        def kernel(*inputs: torch.Tensor) -> torch.Tensor:
+            y = causal(*(view(t) for t in inputs))
+            y[:, of, :, channel] = (y[:, of, :, channel].double() * 1.01).to(y.dtype)
+            return view(y)
+
+        return kernel
+
+    inputs = tuple(
+        view(narrow(1, heads, tokens, 16, dtype=torch.bfloat16, seed=s)) for s in (1, 2, 3)
+    )
+    check(like, like=like, inputs=inputs)
+    everything = slice(None)
+    for axes in (None, layout):
+        head = wrong(high(2, everything), like, inputs, axes=axes, explain=False)
+        assert "head gain" in failed_gates(head)
+        channel = wrong(high(1, 3), like, inputs, axes=axes, explain=False)
+        assert "channel gain" in failed_gates(channel)
