@@ -7,6 +7,7 @@
 #include "harness/judge/limit_basis.h"
 #include "harness/judge/sums.h"
 #include "harness/recording/layout.h"
+#include "harness/referee/keyless_rows.h"
 #include "harness/referee/oracle_runs.h"
 #include "harness/result/result.h"
 #include "harness/trace/asked_contract.h"
@@ -256,6 +257,7 @@ std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoin
       sample_rows(output, recording, checkpoint, y, dtype);
     } else {
       output.y = y;
+      if (block.name == "softmax") set_keyless_rows_aside(output, operands.inputs.at("x"));
     }
     output.contract = facts.contract;
     output.contract.storage = is_floating(y.dtype()) ? y.dtype() : dtype;

@@ -78,7 +78,8 @@ def record(
     `oracle`: False records without the float64 oracle (delta is null then, and the recording says
     so); "leaves" records no composite blocks and no single operations, which is faster.
     `internals`: single torch operations inside functions.
-    `masked_rows`: attention rows without any allowed key are "excluded" from judging or "judged".
+    `masked_rows`: attention rows without any allowed key are "excluded" from judging or "judged";
+    those of an attention that makes NaN of one, as float16 may, are never judged.
     `sampling`: of large outputs only chosen rows and a sketch of all are stored, see
     format/sampled.py.
     `direct`: only what the model's own forward calls, not what runs inside that.

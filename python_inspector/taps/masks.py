@@ -125,10 +125,25 @@ def largest_score(
 
     q [batch, head, token, head_dim], k [batch, kv_head, kv_token, head_dim].
     """
-    batch, heads, tokens, width = q.shape
-    groups = q.detach().double().reshape(batch, k.shape[1], -1, tokens, width)
-    scores = (groups @ k.detach().double().unsqueeze(2).mT) * scale
-    scores = scores.reshape(batch, heads, tokens, -1).abs()
+    scores = _scores(q.detach().double(), k.detach().double(), scale).abs()
     seen = scores[allowed.to(scores.device).expand_as(scores)]
     largest = torch.max(seen) if seen.numel() else torch.zeros((), dtype=torch.float64)
     return float(largest if softcap is None else torch.tanh(largest / softcap) * softcap)
+
+
+def leaves_no_score(
+    q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor, scale: float, softcap: float | None
+) -> bool:
+    """Whether some row is minus infinity once the additive mask is added, so that its softmax is
+    NaN: a score of -16 and the lowest number of float16 overflow."""
+    scores = _scores(q.detach(), k.detach(), scale)
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    return bool((scores + mask).isneginf().all(-1).any())
+
+
+def _scores(q: torch.Tensor, k: torch.Tensor, scale: float) -> torch.Tensor:
+    """[batch, head, token, kv_token]"""
+    batch, heads, tokens, width = q.shape
+    groups = q.reshape(batch, k.shape[1], -1, tokens, width)
+    return ((groups @ k.unsqueeze(2).mT) * scale).reshape(batch, heads, tokens, -1)

@@ -9,7 +9,14 @@ import torch
 
 from ..format.axes import CACHED, QUERY, SCORES
 from .calls import AttentionFacts, Block, Call, Internals, only_out
-from .masks import MASK, Visibility, effective, largest_score, says_the_same
+from .masks import (
+    MASK,
+    Visibility,
+    effective,
+    largest_score,
+    leaves_no_score,
+    says_the_same,
+)
 
 OUT = ("batch", "token", "head", "head_dim")
 
@@ -59,6 +66,7 @@ def _facts(call: Call, fused: bool) -> AttentionFacts:
     scale = call.get("scaling")
     scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
     softcap = None if fused else call.get("softcap")
+    softcap = None if softcap is None else float(softcap)
     causal = call.get("is_causal")
     causal = fused and bool(getattr(call.module, "is_causal", True) if causal is None else causal)
     visibility = _find(recorder.masks, q, k, mask, call.get("sliding_window"), causal)
@@ -72,10 +80,13 @@ def _facts(call: Call, fused: bool) -> AttentionFacts:
         inputs = {"mask": (explicit, MASK)}
     rows = allowed.any(-1).all(1)
     blind_rows = not bool(rows.all())
-    excluded = blind_rows and recorder.options.masked_rows == "excluded"
+    excluded = blind_rows and (
+        recorder.options.masked_rows == "excluded"
+        or (not fused and mask is not None and leaves_no_score(q, k, mask, scale, softcap))
+    )
     params["fully_masked"] = "excluded" if excluded else "zero" if fused else "uniform"
     params["scale"] = scale
-    params["softcap"] = None if softcap is None else float(softcap)
+    params["softcap"] = softcap
     params["max_abs_score"] = largest_score(q, k, allowed, scale, softcap)
     return AttentionFacts(params, inputs, rows if excluded else None, "fused" if fused else "eager")
 

@@ -10,11 +10,9 @@
 namespace plumb::harness {
 namespace {
 
-using Json = nlohmann::json;
-
-Json parsed(const std::string& line) {
+nlohmann::json parsed(const std::string& line) {
   CHECK(line.find('\n') == std::string::npos);
-  return Json::parse(line);
+  return nlohmann::json::parse(line);
 }
 
 TEST_CASE("determinism and margins are told once they are measured") {
@@ -22,16 +20,16 @@ TEST_CASE("determinism and margins are told once they are measured") {
   result.determinism = Determinism::d0;
   result.runs = 3;
   result.margins.emplace();
-  const Json none = parsed(checkpoint_json(result));
-  CHECK(none["margins"] == Json::object());
-  CHECK(none["passing_bugs"] == Json::array());
+  const nlohmann::json none = parsed(checkpoint_json(result));
+  CHECK(none["margins"] == nlohmann::json::object());
+  CHECK(none["passing_bugs"] == nlohmann::json::array());
   result.margins = {{"softcap left out", kInf}, {"window one key longer", 0.5}, {"eps", 1}};
-  const Json line = parsed(checkpoint_json(result));
+  const nlohmann::json line = parsed(checkpoint_json(result));
   CHECK(line["determinism"] == "D0");
   CHECK(line["runs"] == 3);
   CHECK(line["margins"] ==
-        Json({{"softcap left out", "inf"}, {"window one key longer", 0.5}, {"eps", 1}}));
-  CHECK(line["passing_bugs"] == Json({"window one key longer", "eps"}));
+        nlohmann::json({{"softcap left out", "inf"}, {"window one key longer", 0.5}, {"eps", 1}}));
+  CHECK(line["passing_bugs"] == nlohmann::json({"window one key longer", "eps"}));
   CHECK(parsed(checkpoint_json(passing()))["passing_bugs"].is_null());
   result.determinism = Determinism::d1;
   CHECK(parsed(checkpoint_json(result))["determinism"] == "D1");
@@ -53,7 +51,7 @@ TEST_CASE("a checkpoint's line holds every statistic beside its limit") {
   output.details.ulps = {6, 2};
   output.details.worst_groups = {{"token", "token 7", 0.5}};
   output.conformance = Conformance{100, 40, 0, 2, 0.01, 8, false};
-  const Json line = parsed(checkpoint_json(result));
+  const nlohmann::json line = parsed(checkpoint_json(result));
   CHECK(line["type"] == "checkpoint");
   CHECK(line["status"] == "fail");
   CHECK(line["block"] == "sdpa");
@@ -64,14 +62,15 @@ TEST_CASE("a checkpoint's line holds every statistic beside its limit") {
   CHECK(line["runs"] == 0);
   CHECK(line["margins"].is_null());
 
-  const Json& out = line["outputs"][0];
+  const nlohmann::json& out = line["outputs"][0];
   REQUIRE(out["gates"].size() == 3);
-  CHECK(out["gates"][1] == Json({{"name", "tensor"},
-                                 {"statistic", 3.1e-2},
-                                 {"limit", 7.4e-3},
-                                 {"derivation", {{"c", 2}, {"reference", 3.6e-3}, {"floor", 1e-3}}},
-                                 {"passed", false},
-                                 {"where", ""}}));
+  CHECK(out["gates"][1] ==
+        nlohmann::json({{"name", "tensor"},
+                        {"statistic", 3.1e-2},
+                        {"limit", 7.4e-3},
+                        {"derivation", {{"c", 2}, {"reference", 3.6e-3}, {"floor", 1e-3}}},
+                        {"passed", false},
+                        {"where", ""}}));
   CHECK(out["gates"][2]["where"] == "token 5, head 3, head_dim 1");
   CHECK(out["statistics"]["E_T"] == 3.1e-2);
   CHECK(out["statistics"]["M_E_at"] == 12);
@@ -82,19 +81,19 @@ TEST_CASE("a checkpoint's line holds every statistic beside its limit") {
   CHECK(out["classes"]["y"]["nan"] == 4);
   CHECK(out["classes"]["wrong"] == 3);
   CHECK(out["floors"]["element"] == 3e-5);
-  CHECK(out["informative"]["values"]["max_abs"] == Json({{"value", "nan"}, {"at", 3}}));
-  CHECK(out["informative"]["octaves"] == Json({5, 0, 1}));
-  CHECK(out["informative"]["ulps"] == Json({6, 2}));
+  CHECK(out["informative"]["values"]["max_abs"] == nlohmann::json({{"value", "nan"}, {"at", 3}}));
+  CHECK(out["informative"]["octaves"] == nlohmann::json({5, 0, 1}));
+  CHECK(out["informative"]["ulps"] == nlohmann::json({6, 2}));
   CHECK(out["informative"]["worst_groups"][0]["group"] == "token 7");
   CHECK(out["conformance"]["differ"] == 40);
   CHECK(out["where"]["region"] == "token >= 5");
-  CHECK(out["where"]["maps"][0]["energy"] == Json({0, "inf"}));
+  CHECK(out["where"]["maps"][0]["energy"] == nlohmann::json({0, "inf"}));
 }
 
 TEST_CASE("what was not computed is null, and minus infinity has a name") {
   CheckpointResult result = passing();
   result.outputs[0].statistics.gain = -kInf;
-  const Json line = parsed(checkpoint_json(result));
+  const nlohmann::json line = parsed(checkpoint_json(result));
   CHECK(line["outputs"][0]["conformance"].is_null());
   CHECK(line["outputs"][0]["where"].is_null());
   CHECK(line["outputs"][0]["statistics"]["gain"] == "-inf");
@@ -109,7 +108,7 @@ TEST_CASE("doubles are written so that they read back the same") {
 }
 
 TEST_CASE("hostile text stays one line of valid JSON") {
-  const Json run = parsed(run_json(sample_run()));
+  const nlohmann::json run = parsed(run_json(sample_run()));
   CHECK(run["schema"] == kResultsSchema);
   CHECK(run["environment"]["compiler"] == "GCC 12.2.0");
   const std::string line = checkpoint_json(hostile(failing()));
@@ -121,7 +120,7 @@ TEST_CASE("hostile text stays one line of valid JSON") {
 TEST_CASE("the summary counts every status") {
   CheckpointResult blind = passing("rms_norm");
   blind.blind_to = {"weight"};
-  const Json line = parsed(summary_json(sample_outcome({passing(), failing(), blind})));
+  const nlohmann::json line = parsed(summary_json(sample_outcome({passing(), failing(), blind})));
   CHECK(line["checkpoints"] == 3);
   CHECK(line["counts"].size() == kStatusCount);
   CHECK(line["counts"]["pass"] == 2);
@@ -129,7 +128,8 @@ TEST_CASE("the summary counts every status") {
   CHECK(line["exit_code"] == 1);
   CHECK(line["seconds"] == 1.5);
   CHECK(line["blind_features"] ==
-        Json::array({{{"block", "rms_norm"}, {"feature", "weight"}, {"blind", 1}, {"seen", 0}}}));
+        nlohmann::json::array(
+            {{{"block", "rms_norm"}, {"feature", "weight"}, {"blind", 1}, {"seen", 0}}}));
 }
 
 }  // namespace
