@@ -133,8 +133,8 @@ ChainReplay::ChainReplay(const Recording& recording)
 }
 
 std::vector<std::vector<Seen>> ChainReplay::run(Device& device, DType dtype, int64_t last,
-                                                const Wanted& wanted,
-                                                const Disturb& disturb) const {
+                                                const Wanted& wanted, const Disturb& disturb,
+                                                const Frequencies& frequencies) const {
   std::vector<std::vector<Seen>> out;
   std::optional<Inference> inference;
   for (int64_t step = 0; step <= last; ++step) {
@@ -143,8 +143,11 @@ std::vector<std::vector<Seen>> ChainReplay::run(Device& device, DType dtype, int
       inference.emplace(folder_, device, dtype, static_cast<int64_t>(rows.size()), room_, padding_,
                         true, kind_);
     }
-    const std::vector<double>& inv_freq = inv_freq_[static_cast<size_t>(step)];
-    if (dtype == DType::f64 && !inv_freq.empty()) inference->angles().set_frequencies(inv_freq);
+    std::vector<double> inv_freq = inv_freq_[static_cast<size_t>(step)];
+    if (dtype == DType::f64 && !inv_freq.empty()) {
+      if (frequencies) frequencies(inv_freq);
+      inference->angles().set_frequencies(std::move(inv_freq));
+    }
     Notes::Disturb change;
     if (disturb) {
       change = [&](const std::string& checkpoint, std::string_view output, const Tensor& value) {

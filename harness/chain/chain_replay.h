@@ -70,8 +70,11 @@ class ChainReplay {
   // `disturb`: changes what the device made, in the device's memory, before the next part has it.
   using Disturb = std::function<void(int64_t step, const std::string& checkpoint,
                                      std::string_view output, const Tensor& value)>;
+  // Changes the recorded inverse frequencies of a float64 run before they are used.
+  using Frequencies = std::function<void(std::vector<double>& inv_freq)>;
   std::vector<std::vector<Seen>> run(Device& device, DType dtype, int64_t last,
-                                     const Wanted& wanted, const Disturb& disturb = {}) const;
+                                     const Wanted& wanted, const Disturb& disturb = {},
+                                     const Frequencies& frequencies = {}) const;
 
  private:
   ModelFolder folder_;

@@ -134,6 +134,22 @@ class Normals {
   uint64_t state_;
 };
 
+// Each inverse frequency by a float32 rounding, the same one in every step.
+class MovedFrequencies {
+ public:
+  explicit MovedFrequencies(uint64_t seed) : normals_(~seed) {}
+  void operator()(std::vector<double>& inv_freq) {
+    while (factors_.size() < inv_freq.size()) {
+      factors_.push_back(1 + normals_.next() * unit_roundoff(DType::f32));
+    }
+    for (size_t i = 0; i < inv_freq.size(); ++i) inv_freq[i] *= factors_[i];
+  }
+
+ private:
+  Normals normals_;
+  std::vector<double> factors_;
+};
+
 void move(const Tensor& value, const std::vector<double>& by, Normals& normals) {
   std::vector<int64_t> at(static_cast<size_t>(value.rank()), 0);
   for (const double error : by) {
@@ -174,7 +190,10 @@ Values chain_with(const ChainRun& run, const std::vector<ChainRow>& rows, const 
   const auto is_row = [&](int64_t step, const std::string& place, std::string_view output) {
     return wanted.contains({step, place, std::string(output)});
   };
-  const auto seen = run.replay.run(run.oracle, DType::f64, run.replay.steps() - 1, is_row, disturb);
+  ChainReplay::Frequencies frequencies;
+  if (!errors.empty()) frequencies = MovedFrequencies(seed);
+  const auto seen =
+      run.replay.run(run.oracle, DType::f64, run.replay.steps() - 1, is_row, disturb, frequencies);
   Values out;
   for (size_t i = 0; i < rows.size(); ++i) {
     const OutputRef& ref = run.of_row[i]->outputs.at(rows[i].output);

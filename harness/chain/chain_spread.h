@@ -6,8 +6,10 @@
 // there, each element's times a normal number: as large as correct roundings, in other directions.
 // (Where the device introduces more in a layer, by as much more; isolated gates bound that.) A
 // layer's error is that of its parts, too, which states and later steps have from there: together
-// at most sqrt(2) too large. A statistic may reach mean + 10 sd of the 16: of 1,400 simulated
-// correct blocks none did, single tokens included.
+// at most sqrt(2) too large. Inverse frequencies move by a float32 rounding, too: the reference has
+// those of the oracle, a device makes its own, and angles are off by more at every position. A
+// statistic may reach mean + 10 sd of the 16: of 1,400 simulated correct blocks none did, single
+// tokens included.
 //
 // The simulation shares the model's wiring with the device, so it counts only where the chain
 // without errors reproduces the recorded oracle: to 3e-8 of the reference's error in correct models

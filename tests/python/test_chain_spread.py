@@ -6,19 +6,23 @@ The draws of tests/panel are those whose correct chains the closed forms alone f
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from harness_runs import verify
+from recorded import ids
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from python_inspector import record  # noqa: E402
-from python_inspector.models.inputs import run_model  # noqa: E402
+from python_inspector import record, tiny  # noqa: E402
+from python_inspector.models.inputs import RunPlan, run_model  # noqa: E402
 from tests.panel.draw import draw  # noqa: E402
 
 DRAWS = [(2, 32), (2, 51), (2, 124), (2, 135)]
@@ -81,6 +85,18 @@ def _theta(config: dict[str, Any]) -> None:
     config["rope_parameters"]["rope_theta"] *= 2
 
 
+def _slightly(config: dict[str, Any]) -> None:
+    """By more than roundings."""
+    config["rope_parameters"]["rope_theta"] *= 1 + 1e-5
+
+
+def _edit(folder: Path, edit: Edit) -> None:
+    file = folder / "recording.json"
+    recording = json.loads(file.read_text())
+    edit(recording["config"])
+    file.write_text(json.dumps(recording))
+
+
 @pytest.mark.parametrize(
     ("seed", "index", "edit"),
     [
@@ -95,10 +111,30 @@ def _theta(config: dict[str, Any]) -> None:
 def test_another_model_gets_no_leave(tmp_path: Path, seed: int, index: int, edit: Edit) -> None:
     """Only a float64 chain that gives what was recorded may say what correct kernels reach."""
     folder = recorded(tmp_path / "r", seed, index)
-    recording = json.loads((folder / "recording.json").read_text())
-    edit(recording["config"])
-    (folder / "recording.json").write_text(json.dumps(recording))
+    _edit(folder, edit)
     result = chain(tmp_path, folder, "--device", "cpu")
     assert result["status"] == "fail"
     assert all(row["simulated"] == "nan" for row in result["chain"]["rows"])
     assert result["chain"]["culprit"] or result["details"][0].startswith("no culprit: ")
+
+
+@pytest.mark.parametrize("ulps", [1, -1])
+def test_other_roundings_of_inverse_frequencies_are_right(tmp_path: Path, ulps: int) -> None:
+    """The recorded ones are what a vectorised pow may give, and the chained oracle has them, too;
+    the device makes its own, whose angles are off by more at every position."""
+    model = tiny.build("llama-a1", torch.float32)
+    rope = model.model.rotary_emb
+    other = torch.nextafter(rope.inv_freq, rope.inv_freq + ulps)
+    rope.inv_freq.copy_(other)
+    rope.original_inv_freq = other.clone()
+    folder = tmp_path / "r"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "has other bits when the call is run again"
+        with record(model, folder, chained=True):
+            run_model(model, RunPlan(ids(model, tokens=60), 57, 3, cache="dynamic"))
+    result = chain(tmp_path, folder, "--device", "cpu")
+    assert result["status"] == "pass", result["reason"]
+    for edit in (_theta, _slightly, _scaled("rms_norm_eps", 2)):
+        wrong = shutil.copytree(folder, tmp_path / "wrong", dirs_exist_ok=True)
+        _edit(wrong, edit)
+        assert chain(tmp_path, wrong, "--device", "cpu")["status"] == "fail"
