@@ -11,6 +11,7 @@
 #include "harness/referee/margins.h"
 #include "harness/replay/recorded_bits.h"
 #include "harness/trace/asked_contract.h"
+#include "harness/trace/stated_error.h"
 #include "kernels/core/error.h"
 
 namespace plumb::harness {
@@ -31,23 +32,6 @@ std::string digest(const std::map<std::string, Tensor>& outputs) {
   std::string hashes;
   for (const auto& [name, t] : outputs) hashes += name + sha256_hex(t.raw(), t.bytes());
   return sha256_hex(hashes.data(), static_cast<int64_t>(hashes.size()));
-}
-
-// The recording states the reference's error for people; a figure that its own tensors contradict
-// means that reference, delta or figure were tampered with. Of NaN and infinities there is no
-// figure.
-void require_recorded_error(const Checkpoint& checkpoint, const OutputVerdict& output) {
-  const double stated = checkpoint.outputs.at(output.name).error, computed = output.recorded_error;
-  const bool equal = stated == computed || (std::isnan(stated) && std::isnan(computed)) ||
-                     std::fabs(stated - computed) <= 1e-6 * std::fabs(computed);
-  const auto is_finite = [](const ClassCounts& c) {
-    return c.nan + c.plus_infinity + c.minus_infinity == 0;
-  };
-  const ClassCheck& classes = output.classes;
-  const bool has_figure = is_finite(classes.reference) && is_finite(classes.rounded);
-  if (equal || (!std::isfinite(stated) && !has_figure)) return;
-  throw BadInput(text(checkpoint.params.where(), ": outputs.", output.name, ".error is ", stated,
-                      ", reference and delta give ", computed, "; record it again"));
 }
 
 // What memory is filled with before anything is written to it.
@@ -189,7 +173,7 @@ Verdict CheckpointRun::verdict_on(const Runs& runs, const std::vector<OutputCase
   std::vector<OutputVerdict> outputs;
   for (const OutputCase& output : cases) {
     outputs.push_back(harness::judge(output));
-    if (dtype_ == recording_.dtype()) require_recorded_error(checkpoint_, outputs.back());
+    if (dtype_ == recording_.dtype()) require_stated_error(checkpoint_, output, outputs.back());
   }
   Verdict verdict = combine(std::move(outputs));
   if (!runs.unstable.empty()) {

@@ -10,6 +10,7 @@
 #include "harness/replay/recorded.h"
 #include "harness/replay/recorded_bits.h"
 #include "harness/trace/asked_contract.h"
+#include "harness/trace/stated_error.h"
 #include "kernels/core/error.h"
 
 namespace plumb::harness {
@@ -84,6 +85,7 @@ void judge_external(const Recording& recording, const Checkpoint& checkpoint,
             ? follow_bits(*block, options.demanded, recorded, runs, output)
             : follow_recorded_bits(recording, checkpoint, options.demanded, output);
     verdicts.push_back(judge(output));
+    require_stated_error(checkpoint, output, verdicts.back());
     if (!words.empty() && !is_gross(verdicts.back())) {
       add_diagnosis(result, cases.size() > 1 ? output.name : "", words);
     }

@@ -12,6 +12,7 @@
 #include "harness/trace/open_choices.h"
 #include "harness/trace/recorded_bugs.h"
 #include "harness/trace/recorded_case.h"
+#include "harness/trace/stated_error.h"
 #include "kernels/core/error.h"
 
 namespace plumb::harness {
@@ -112,6 +113,7 @@ void judge_recorded(const Recording& recording, const Checkpoint& checkpoint,
     OutputCase output = case_of(recording, checkpoint, name, y);
     const std::string words = follow_recorded_bits(recording, checkpoint, options.demanded, output);
     verdicts.push_back(judge(output));
+    require_stated_error(checkpoint, output, verdicts.back());
     if (!words.empty() && !is_gross(verdicts.back())) {
       add_diagnosis(result, given.size() > 1 ? name : "", words);
     }

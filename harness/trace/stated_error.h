@@ -1,0 +1,15 @@
+// The reference's error, which a recording states beside what it follows from.
+#pragma once
+
+#include "harness/judge/output_case.h"
+#include "harness/judge/verdict.h"
+#include "harness/recording/recording.h"
+
+namespace plumb::harness {
+
+// BadInput where reference and delta give another error than the recording states: one of the three
+// was tampered with. `verdict` is on `output`, in the recording's dtype.
+void require_stated_error(const Checkpoint& checkpoint, const OutputCase& output,
+                          const OutputVerdict& verdict);
+
+}  // namespace plumb::harness
