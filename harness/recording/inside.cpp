@@ -12,14 +12,17 @@ extern const char kContractWords[];  // fixtures/schema/contracts.json
 namespace {
 
 struct KnownWords {
-  std::vector<std::string> words, allows;
+  std::vector<std::string> roundings, words, allows;
 };
 
 const KnownWords& known_words() {
   static const KnownWords known = [] {
     const auto document = JsonDocument::parse("contracts.json", kContractWords);
     KnownWords out;
-    for (const auto& [word, entry] : document->root().members()) {
+    for (const auto& [word, asked_of] : document->root().at("roundings").members()) {
+      out.roundings.emplace_back(word);
+    }
+    for (const auto& [word, entry] : document->root().at("inside").members()) {
       out.words.emplace_back(word);
       out.allows.emplace_back(entry.at("allows").string());
     }
@@ -29,6 +32,8 @@ const KnownWords& known_words() {
 }
 
 }  // namespace
+
+const std::vector<std::string>& rounding_words() { return known_words().roundings; }
 
 const std::vector<std::string>& inside_words() { return known_words().words; }
 

@@ -1,5 +1,5 @@
-// What a contract allows inside of kernels, beside where they round: the words of
-// fixtures/schema/contracts.json, which Python reads, too.
+// Words that a contract is spelled with: where kernels round, and what it allows them inside beside
+// that. fixtures/schema/contracts.json has them, which Python reads, too.
 #pragma once
 
 #include <string>
@@ -10,7 +10,10 @@
 
 namespace plumb::harness {
 
-// All words, in the table's order.
+// Roundings that may be asked for, in the table's order: "inferred", "eager".
+const std::vector<std::string>& rounding_words();
+
+// All words for what happens inside, in the table's order.
 const std::vector<std::string>& inside_words();
 bool is_inside_word(std::string_view word);
 

@@ -1,8 +1,7 @@
 #include "harness/trace/asked_contract.h"
 
 #include <algorithm>
-#include <array>
-#include <utility>
+#include <optional>
 
 #include "harness/io/printable.h"
 #include "harness/recording/inside.h"
@@ -11,12 +10,21 @@
 namespace plumb::harness {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::optional<RoundingPoints>>, 4> kPlaces = {{
-    {"inferred", std::nullopt},
-    {"eager", RoundingPoints::eager},
-    {"fused", RoundingPoints::fused},
-    {"flash", RoundingPoints::flash},
-}};
+// By its name, the last word of a contract in words; nothing for "inferred".
+std::optional<RoundingPoints> points_named(std::string_view name) {
+  using enum RoundingPoints;
+  for (const RoundingPoints points : {eager, fused, flash}) {
+    Contract contract;
+    contract.points = points;
+    if (to_string(contract).ends_with(text(' ', name))) return points;
+  }
+  return std::nullopt;
+}
+
+bool is_rounding_word(std::string_view word) {
+  const std::vector<std::string>& words = rounding_words();
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
 
 std::vector<std::string_view> words_in(std::string_view words) {
   std::vector<std::string_view> out;
@@ -29,10 +37,8 @@ std::vector<std::string_view> words_in(std::string_view words) {
 }
 
 [[noreturn]] void refuse(std::string_view words, std::string_view word) {
-  std::vector<std::string> roundings;
-  for (const auto& [name, points] : kPlaces) roundings.emplace_back(name);
   throw UsageError(text("--contract is ", printable(words), ": ", printable(word),
-                        " is none; one of ", words_listed(roundings), ", and any of ",
+                        " is none; one of ", words_listed(rounding_words()), ", and any of ",
                         words_listed(inside_words()), ", joined by +"));
 }
 
@@ -48,11 +54,9 @@ AskedContract asked_contract(std::string_view words) {
   AskedContract out;
   bool rounds = false;
   for (const std::string_view word : words_in(words)) {
-    const auto* rounding = std::find_if(kPlaces.begin(), kPlaces.end(),
-                                        [&](const auto& it) { return it.first == word; });
-    if (rounding != kPlaces.end() && !rounds) {
+    if (is_rounding_word(word) && !rounds) {
       rounds = true;
-      out.points = rounding->second;
+      out.points = points_named(word);
     } else if (is_inside_word(word)) {
       out.inside.emplace_back(word);
     } else {

@@ -17,7 +17,7 @@ from typing import Any
 
 from .. import needs
 from ..errors import HarnessError
-from ..format.contract_words import FLASH, ROUNDINGS, asked
+from ..format.contract_words import NATIVE, asked
 from ..format.operands import Output, output_of, read, save
 from ..format.safetensors_file import read_header
 from ..format.strict_json import load_json
@@ -99,7 +99,7 @@ def verify(
         raise ValueError(f"device is {device!r}, which is for torch tensors: arrays is {arrays!r}")
     if arrays == "torch":
         needs.require("verify() with torch tensors", "torch")
-    asked(contract, (*ROUNDINGS, FLASH))  # ValueError
+    asked(contract, NATIVE)  # ValueError
     binary = find_harness(harness)
     with tempfile.TemporaryDirectory(prefix="plumbline-") as name:
         folder = Path(name)

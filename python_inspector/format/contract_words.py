@@ -14,16 +14,24 @@ from typing import Any
 
 from ..aliases import PACKAGE
 
-ROUNDINGS = ("inferred", "eager", "fused")
-RECORDED = ("inferred", "eager")
-"""Of a recording, which rounds where the model's code does."""
-FLASH = "flash"
-"""A rounding that native blocks alone know."""
 TF32 = "products-tf32"
 
-_TABLE: Mapping[str, Mapping[str, Any]] = json.loads(
+_WORDS: Mapping[str, Mapping[str, Any]] = json.loads(
     (resources.files(PACKAGE) / "data" / "contracts.json").read_text()
 )
+
+
+def _roundings_of(what: str) -> tuple[str, ...]:
+    return tuple(word for word, asked_of in _WORDS["roundings"].items() if what in asked_of)
+
+
+ROUNDINGS = _roundings_of("call")
+RECORDED = _roundings_of("recording")
+"""Of a recording, which rounds where the model's code does."""
+NATIVE = _roundings_of("native block")
+"""Flash attention's, too, which native blocks alone know."""
+
+_TABLE: Mapping[str, Mapping[str, Any]] = _WORDS["inside"]
 INSIDE: Mapping[str, str] = {word: entry["allows"] for word, entry in _TABLE.items()}
 """What happens inside: each word, and what it allows."""
 
