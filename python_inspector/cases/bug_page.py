@@ -47,7 +47,7 @@ each alone. *No bug*: the same function in exact arithmetic. *Below*: its exact 
 in every gate, than what correct kernels differ by on average. A correct output is of the same
 code with other numbers of threads, products split along K, sums reversed, float32 throughout, and
 torch's fused attention. How bugs are planted:
-[planted_bugs](../python_inspector/planted_bugs.md)."""
+[planted bugs](../python_inspector/trace.md#planted-bugs)."""
 
 
 def _as_markdown(table: Iterable[Row]) -> Iterator[str]:

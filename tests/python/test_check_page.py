@@ -1,4 +1,4 @@
-"""The examples of the page on how far check() reaches, run as they stand there."""
+"""The examples of how far check() reaches, as its page has them, run."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "python_inspector" / "check_reach.md"
-SECTIONS = PAGE.read_text(encoding="utf-8").split("\n## ")
+PAGE = Path(__file__).parents[2] / "python_inspector" / "check.md"
+CHAPTER = PAGE.read_text(encoding="utf-8").split("\n## How far it reaches\n")[1]
+SECTIONS = CHAPTER.split("\n## ")[0].split("\n### ")
 
 
 def code_of(section: str) -> str:
