@@ -1,6 +1,6 @@
 """The report in a browser: headless Chromium opens it, searches, opens a row, runs nothing else.
 
-How long a report of 100,000 checkpoints takes: see reports/page.md.
+How long a report of 100,000 checkpoints takes: see reports/README.md.
 """
 
 from __future__ import annotations
