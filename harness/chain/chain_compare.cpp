@@ -42,9 +42,10 @@ Recorded recorded(const Recording& recording, const Checkpoint& checkpoint,
   const std::vector<uint8_t> valid = judged_elements(recording, ref, judged, out.layout);
   std::vector<double> o = out.r;
   if (ref.chained->delta) {
-    const std::vector<double> delta = to_matrix(recording.read(*ref.chained->delta), out.layout);
+    const Tensor stored = recording.read(*ref.chained->delta);
+    const std::vector<double> delta = to_matrix(stored, out.layout);
+    add_delta(o, stored, out.layout);
     for (size_t i = 0; i < o.size(); ++i) {
-      o[i] += delta[i];
       if (valid[i]) out.largest_delta = std::max(out.largest_delta, std::fabs(delta[i]));
       if (!valid[i] || std::isfinite(o[i]) || !std::isfinite(out.r[i])) continue;
       throw BadInput(text(checkpoint.params.where(), ": outputs.", output,

@@ -47,7 +47,7 @@ Introduced introduced(const Recording& recording, const OutputRef& output, doubl
     // Of a denormal what is recorded is a whole number of steps, most often none.
     const bool denormal = r > 0 && r < std::ldexp(1.0, info(recording.dtype()).min_exponent);
     const double error = denormal ? std::max(std::fabs(out.error[i]), step) : out.error[i];
-    out.error[i] = valid[i] && std::isfinite(error) ? factor * error : 0;
+    out.error[i] = valid[i] && std::isfinite(r) && std::isfinite(error) ? factor * error : 0;
   }
   return out;
 }

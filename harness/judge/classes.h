@@ -35,9 +35,9 @@ struct ClassCheck {
 
 // All arrays have one size; `storage` is the dtype of y. Rules, for valid elements: y NaN where the
 // reference is not NaN is wrong; otherwise y has the class of the reference, or of round(o). Where
-// the reference overflowed, o = r + delta is NaN ("unknown"): there only the reference's class is
-// right. An invalid element must be finite, have the reference's class, or be an infinity that the
-// reference has elsewhere: which of two tied logits is masked is a choice.
+// a recording does not hold what overflowed in the reference, o is NaN ("unknown"): there only the
+// reference's class is right. An invalid element must be finite, have the reference's class, or be
+// an infinity that the reference has elsewhere: which of two tied logits is masked is a choice.
 ClassCheck check_classes(const std::vector<double>& y, const std::vector<double>& reference,
                          const std::vector<double>& o, const std::vector<uint8_t>& valid,
                          DType storage);

@@ -98,7 +98,7 @@ CaseArrays load_arrays(const OutputCase& c) {
   }
   if (!c.reference.defined()) return a;
   a.o = to_matrix(c.reference, a.layout);
-  if (c.delta.defined()) add_to_matrix(a.o, c.delta, a.layout);
+  if (c.delta.defined()) add_delta(a.o, c.delta, a.layout);
   return a;
 }
 

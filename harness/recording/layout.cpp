@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "harness/recording/layout_parts.h"
 #include "kernels/core/error.h"
@@ -168,9 +169,13 @@ std::vector<double> to_matrix(const Tensor& t, const Layout& layout) {
   return out;
 }
 
-void add_to_matrix(std::vector<double>& matrix, const Tensor& t, const Layout& layout) {
-  const Offsets at = offsets_in(t, layout);
-  if (!matrix.empty()) gather_from(t, at, matrix, [](double& to, double x) { to += x; });
+void add_delta(std::vector<double>& matrix, const Tensor& delta, const Layout& layout) {
+  const Offsets at = offsets_in(delta, layout);
+  if (matrix.empty()) return;
+  gather_from(delta, at, matrix, [](double& to, double x) {
+    const bool itself = !std::isfinite(to) && std::isfinite(x) && x != 0;
+    to = itself ? x : to + x;
+  });
 }
 
 std::vector<int64_t> flat_positions(const Layout& layout) {

@@ -45,8 +45,9 @@ Layout layout_of(const Shape& shape, const std::vector<std::string>& axes,
 
 // The elements of a host tensor of the layout's shape (strided or not) as doubles, [rows, columns].
 std::vector<double> to_matrix(const Tensor& t, const Layout& layout);
-// Adds them to such a matrix.
-void add_to_matrix(std::vector<double>& matrix, const Tensor& t, const Layout& layout);
+// Such a matrix of the reference becomes the oracle's, by a recorded delta: o - r, or o itself
+// where r alone is no number (0: r and o are the same; an infinity: o is not known).
+void add_delta(std::vector<double>& matrix, const Tensor& delta, const Layout& layout);
 // Of every element of that matrix the row-major position in the layout's shape.
 std::vector<int64_t> flat_positions(const Layout& layout);
 

@@ -35,9 +35,7 @@ bool passes_gate(const OutputVerdict& verdict, std::string_view name) {
 
 std::vector<double> oracle_values(const OutputCase& recorded, const Layout& layout) {
   std::vector<double> o = to_matrix(recorded.reference, layout);
-  if (!recorded.delta.defined()) return o;
-  const std::vector<double> delta = to_matrix(recorded.delta, layout);
-  for (size_t i = 0; i < o.size(); ++i) o[i] += delta[i];
+  if (recorded.delta.defined()) add_delta(o, recorded.delta, layout);
   return o;
 }
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from ..format.delta import oracle_of
 from ..format.model_files import open_files, read_tensor
 from ..format.recording import as_number
 from ..format.strict_json import load_json
@@ -60,7 +61,7 @@ def check(folder: Path) -> Iterator[Checked]:
 
 def _worst(output: Json, dtype: str, read: Read) -> tuple[str, float]:
     r = read(output["tensor"])
-    o = r.double() if output["delta"] is None else r.double() + read(output["delta"]).double()
+    o = r.double() if output["delta"] is None else oracle_of(r, read(output["delta"]))
     valid = output.get("valid")
     mask = None
     if valid is not None:

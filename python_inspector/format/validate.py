@@ -338,11 +338,16 @@ def broadcast_valid(
 def reference_error(
     reference: torch.Tensor, delta: torch.Tensor, valid: torch.Tensor | None
 ) -> float:
-    """sqrt(sum delta^2 / sum o^2) with o = r + delta, over valid elements whose r is finite."""
+    """sqrt(sum delta^2 / sum o^2) with o = r + delta, over valid elements whose r is finite; inf
+    where one is not, and is not what o is."""
     r, d = reference.double(), delta.double()
     counted = torch.isfinite(r)
+    lost = ~counted & (d != 0)
     if valid is not None:
         counted &= valid
+        lost &= valid
+    if bool(lost.any()):
+        return math.inf
     o = (r + d)[counted]
     d = d[counted]
     below = float(o.square().sum())

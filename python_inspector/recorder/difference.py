@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import torch
 
 from ..errors import RecordError
+from ..format.delta import delta_of, same
 
 
 @dataclass
 class Difference:
-    """delta = o - r as f32 (None: exactly zero) and error = sqrt(sum delta^2 / sum o^2)."""
+    """delta as f32 (None: exactly zero; format/delta.py), and error = sqrt(sum delta^2 / sum o^2):
+    inf where the reference has infinities or NaN that the oracle has not."""
 
     delta: torch.Tensor | None
     error: float
@@ -29,12 +31,12 @@ def difference(
         raise RecordError(f"[{where}] output is {tuple(r.shape)}, its oracle {tuple(o.shape)}")
     if not r.is_floating_point():
         return Difference(None, 0.0)
-    delta = (o - r).float()
+    delta = stored = (o - r).float()
     spread, size = _norms(delta, o)
     if not math.isfinite(spread):
-        same = (r == o) | (r.isnan() & o.isnan())
-        delta = torch.where(same, 0.0, delta)
-        counted = ~same | r.isfinite()
+        equal = same(r, o)
+        delta, stored = torch.where(equal, 0.0, delta), delta_of(r, o)
+        counted = ~equal | r.isfinite()
         valid = counted if valid is None else valid & counted
         spread, size = _norms(delta, o)
     if spread == 0.0:
@@ -42,7 +44,7 @@ def difference(
     if valid is not None and not bool(valid.all()):
         spread, size = _norms(torch.where(valid, delta, 0.0), torch.where(valid, o, 0.0))
     error = spread / size if size else math.inf
-    return Difference(delta, error if spread else 0.0)
+    return Difference(stored, error if spread else 0.0)
 
 
 def _norms(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float]:

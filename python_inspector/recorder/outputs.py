@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 
 from ..errors import RecordError
 from ..format.axes import Named
+from ..format.delta import delta_of, oracle_of
 from ..format.host_copy import near
 from ..format.recording import (
     LegalRef,
@@ -113,6 +115,7 @@ class OutputStore:
                 output.set_aside(self._writer.tensor(rows.contiguous()))
 
             def spread(stack: torch.Tensor, kinds: int) -> Sequence[dict[str, Any]]:
+                stack = stack if math.isfinite(error) else _as_right_as(r, recorded, stack)
                 known = simulated.spreads.get(name)
                 if known and name in simulated.ill:
                     set_aside(simulated.ill[name])
@@ -154,14 +157,17 @@ class OutputStore:
         )
         simulated = self._usable(where, name, named[0], reruns.simulated)
         if simulated is not None:
-            against = judged(_recorded_oracle(r, o, result.delta), axes, None, tokens, r.dtype)
+            known = _recorded_oracle(r, o, result.delta)
+            against = judged(known, axes, None, tokens, r.dtype)
             against.sketch = sketch_of_rows(axes, named[0].shape, whole.oracle, whole.rms)
 
             def chosen(stack: torch.Tensor) -> torch.Tensor:
                 return take(stack, ("run", *axes), tokens)
 
             def spread(stack: torch.Tensor, kinds: int) -> Sequence[dict[str, Any]]:
-                return spreads_of_kinds(against, chosen(stack), stack, kinds=kinds)
+                some = chosen(stack)
+                some = some if math.isfinite(result.error) else _as_right_as(r, known, some)
+                return spreads_of_kinds(against, some, stack, kinds=kinds)
 
             m = _model(r, simulated, name, chosen)
             output.simulated = self._simulated(name, r, m, simulated, spread)
@@ -221,13 +227,15 @@ def _recorded_oracle(
 ) -> torch.Tensor:
     """As a reader of the recording has it. Of a delta that was made on the host it is made again
     where r lies: a copy would keep the host waiting."""
-    exact = r.double()
     if delta is None or o is None:
-        return exact
-    if delta.device == r.device:
-        return exact + delta
-    same = (exact == o) | (exact.isnan() & o.isnan())  # of infinities, too: difference()
-    return torch.where(same, exact, exact + (o - exact).float())
+        return r.double()
+    return oracle_of(r, delta if delta.device == r.device else delta_of(r, o))
+
+
+def _as_right_as(r: torch.Tensor, o: torch.Tensor, stack: torch.Tensor) -> torch.Tensor:
+    """Samples [k, *shape]: what overflows as it does in the reference is not off."""
+    as_there = ~r.isfinite() & ((stack == r) | (stack.isnan() & r.isnan()))
+    return torch.where(as_there, o.to(stack.dtype), stack)
 
 
 def aligned(valid: Named, axes: tuple[str, ...]) -> torch.Tensor:

@@ -1,9 +1,10 @@
 """torch's `prod` of 16-bit numbers on a CPU, which rounds to 16 bits after every factor.
 
-Of many factors that is more than one rounding, and a partial product that is small or large has
-fewer bits, or none, though the whole one is of ordinary size. Kernels that keep it in float32 are
-better, and right; so are those that multiply in another order. Where most bits are lost, correct
-kernels have anything: such a row is ill conditioned.
+Of many factors that is more than one rounding, and a partial product that is small has fewer bits,
+or none, though the whole one is of ordinary size. Kernels that keep it in float32 are better, and
+right; so are those that multiply in another order. Where most bits are lost, correct kernels have
+anything: such a row is ill conditioned. Where a partial product is too large, they have infinity or
+what the others have.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ def of_factors(args: Sequence[Any], exact: torch.Tensor, into: torch.dtype) -> N
     partial = x.abs().cumprod(-1)[..., :-1]  # the last one is what is stored
     step = _STEP * format.smallest_normal * format.eps / partial
     off = (step.square() + (ROUNDING * format.eps / 2) ** 2).sum(-1).sqrt()
-    off = torch.where((partial > format.max).any(-1), 1.0, off.nan_to_num(1.0).clamp_max(1.0))
-    off = off.reshape(exact.shape)
+    off = off.nan_to_num(1.0).clamp_max(1.0).reshape(exact.shape)
     lost = (off > _LOST) & (sizes > _LOST * sizes.median())
     return Noise(torch.where(lost, torch.inf, off * sizes))

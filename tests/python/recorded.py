@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from python_inspector import record, tiny
+from python_inspector.format.delta import oracle_of
 from python_inspector.format.model_files import name_of
 
 torch.set_num_threads(1)  # tiny operations: threads only get in each other's way
@@ -87,7 +88,7 @@ class Recording:
         """o = r + delta in float64."""
         output = checkpoint["outputs"][name]
         r = self.tensor(output["tensor"])
-        return r if output["delta"] is None else r + self.tensor(output["delta"])
+        return r if output["delta"] is None else oracle_of(r, self.tensor(output["delta"]))
 
     def valid(self, checkpoint: dict[str, Any], name: str = "out") -> torch.Tensor:
         """Bool tensor of the output's shape."""

@@ -12,6 +12,7 @@ import torch
 from harness_runs import ROOT, command
 from safetensors.torch import save_file
 
+from python_inspector.format.delta import oracle_of
 from python_inspector.format.safetensors_file import read_header
 from python_inspector.format.validate import broadcast_valid
 from python_inspector.trace import fused_statistics
@@ -74,7 +75,7 @@ class Judged:
         r = self.read(output["tensor"])
         o = r.double()
         if output["delta"] is not None:
-            o = o + self.read(output["delta"]).double()
+            o = oracle_of(r, self.read(output["delta"]))
         valid = None
         if "valid" in output:
             mask = self.read(output["valid"]["tensor"])
