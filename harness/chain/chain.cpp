@@ -206,6 +206,7 @@ void Chain::settle() {
       chain_.wrong_table || std::any_of(rows().begin(), rows().end(),
                                         [](const ChainRow& row) { return row.isolated_failed; });
   settle_chain(result_, rows(), dtype_, alone);
+  if (dtype_ == recording_.dtype()) note_inside(recording_, result_);
 }
 
 }  // namespace

@@ -120,7 +120,7 @@ void compare_chained(ChainRow& row, const Recording& recording, const Checkpoint
     return;
   }
   row.chained = tensor_error(values, it.scales, none);
-  row.chained_limit = chained_limit(dtype, it.scales.n, row.reference, row.floor);
+  row.chained_limit = chained_limit(dtype, it.scales.n, row.introduces * row.reference, row.floor);
   row.saturated = is_saturated(dtype, row.reference);
   row.width = it.layout.columns;
   row.vectors = it.scales.n / std::max<int64_t>(row.width, 1);
@@ -168,8 +168,9 @@ std::string wrong_tokens(const Recording& recording, const Checkpoint& checkpoin
   if (row.is_state() || !(y.shape() == it.layout.shape)) return "";
   const std::vector<double> of_y = row_errors(to_matrix(y, it.layout), it);
   const std::vector<double> of_r = row_errors(it.r, it);
-  const double allowed = c_chain_of(recording.dtype()) * kappa(it.layout.columns, it.layout.rows) *
-                         std::max(*std::max_element(of_r.begin(), of_r.end()), row.floor);
+  const double allowed =
+      c_chain_of(recording.dtype()) * kappa(it.layout.columns, it.layout.rows) *
+      std::max(row.introduces * *std::max_element(of_r.begin(), of_r.end()), row.floor);
   const int64_t tokens = it.layout.tokens;
   std::vector<bool> wrong(static_cast<size_t>(tokens));
   for (size_t i = 0; i < of_y.size(); ++i) {

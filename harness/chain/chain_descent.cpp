@@ -243,7 +243,8 @@ Culprit wrong_edge(const ChainRun& run, const std::vector<ChainRow>& rows, size_
     const double reference =
         error_between(find_seen(rounded->parts, part.checkpoint, part.output), o);
     if (std::isnan(reference)) continue;  // another shape, or a part that only one of them shows
-    const double limit = c_of(run.dtype) * kappa(o.numel(), 1) * std::max(reference, row.floor);
+    const double limit =
+        c_of(run.dtype) * kappa(o.numel(), 1) * std::max(row.introduces * reference, row.floor);
     if (error <= limit) continue;
     return {part.checkpoint,
             row.block,

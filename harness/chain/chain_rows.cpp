@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "harness/chain/chain_compare.h"
+#include "harness/recording/inside.h"
 #include "harness/recording/recording_chain.h"
 #include "harness/replay/external.h"
 #include "kernels/core/error.h"
@@ -24,8 +25,22 @@ int64_t row_before(const ChainRows& chain, const Checkpoint& c) {
   return -1;
 }
 
+// What blocks of the chain may introduce by contract. The most of all: what states are made by has
+// no checkpoint of its own everywhere, and a chain of blocks that each introduce so many times what
+// the reference does is off by at most as many times.
+double most_introduced(const Recording& recording) {
+  double most = 1;
+  for (const Checkpoint& c : recording.checkpoints()) {
+    for (const auto& [name, output] : c.outputs) {
+      most = std::max(most, introduced_inside(c, output, recording.dtype()));
+    }
+  }
+  return most;
+}
+
 ChainRows listed(const Recording& recording) {
   ChainRows out;
+  const double introduces = most_introduced(recording);
   for (const Checkpoint& c : recording.checkpoints()) {
     for (const std::string_view output : chain_outputs(c)) {
       ChainRow row;
@@ -35,6 +50,7 @@ ChainRows listed(const Recording& recording) {
       row.step = c.step;
       row.before = row_before(out, c);
       row.amplification = c.amplification.value_or(kNoFigure);
+      row.introduces = introduces;
       out.rows.push_back(std::move(row));
       out.checkpoints.push_back(&c);
     }
@@ -91,7 +107,8 @@ Floors take_reference(ChainRow& row, const Recording& recording, Device& oracle,
                       [&] { judge_external(recording, c, itself, how, oracle, done); });
   const double ratio = size_ratio(recording, c, row.output);
   Floors own = take_isolated(row, done, ratio);
-  row.isolated = row.isolated_reference;
+  row.isolated =
+      row.isolated_reference * introduced_inside(c, c.outputs.at(row.output), recording.dtype());
   row.isolated_failed = false;
   if (done.outputs.empty()) own.norm = ratio * kLimits.rounding * unit_roundoff(recording.dtype());
   return own;
@@ -121,6 +138,21 @@ void add_floors(ChainRows& chain, const std::vector<Floors>& own) {
 }
 
 }  // namespace
+
+double introduced_inside(const Checkpoint& checkpoint, const OutputRef& output, DType storage) {
+  const SpreadOf* shown =
+      checkpoint.inside.empty() || !output.spread ? nullptr : output.spread->find("tensor");
+  if (!shown) return 1;
+  const double once = kLimits.rounding * unit_roundoff(storage);
+  return std::max(1.0, shown->mean / std::max(output.error, once));
+}
+
+void note_inside(const Recording& recording, CheckpointResult& result) {
+  for (const std::string& word : recording.inside()) {
+    result.looser.push_back(word);
+    result.details.push_back(inside_text(word));
+  }
+}
 
 RunAlone run_in_turn(const Recording& recording, Device& device, Device& oracle,
                      const ReplayOptions& options) {

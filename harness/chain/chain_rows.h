@@ -18,6 +18,13 @@ struct ChainRows {
   std::optional<CheckpointResult> wrong_table;
 };
 
+// How many times the reference's error (that of one rounding, where it is less) simulated kernels
+// introduce in an output, if its contract allows something inside; else 1.
+double introduced_inside(const Checkpoint& checkpoint, const OutputRef& output, DType storage);
+
+// Says in the chain's result what its recording allows inside.
+void note_inside(const Recording& recording, CheckpointResult& result);
+
 // The results of these checkpoints alone, in their order.
 using RunAlone =
     std::function<std::vector<CheckpointResult>(const std::vector<const Checkpoint*>& checkpoints)>;

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "harness/chain/chain_compare.h"
+#include "harness/chain/chain_rows.h"
 #include "harness/recording/layout.h"
 #include "kernels/core/error.h"
 
@@ -90,7 +91,8 @@ void add_part_errors(Errors& errors, const ChainRun& run) {
     if (is_composite(c.block)) continue;
     for (const auto& [name, output] : c.outputs) {
       if (!output.delta || output.sampled) continue;
-      errors.try_emplace({c.step, place_of(c), name}, introduced(run.recording, output, 1));
+      const double factor = introduced_inside(c, output, run.recording.dtype());
+      errors.try_emplace({c.step, place_of(c), name}, introduced(run.recording, output, factor));
     }
   }
 }

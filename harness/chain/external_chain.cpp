@@ -92,6 +92,7 @@ void ExternalChain::run() {
   std::erase_if(result_.outputs, [](const OutputVerdict& it) { return it.gates.empty(); });
   settle_chain(result_, std::vector<ChainRow>(result_.chain->rows), recording_.dtype(), false);
   name_missing_logits();
+  note_inside(recording_, result_);
   if (result_.status != Status::fail || begins_.empty()) return;
   result_.reason = begins_;
 }

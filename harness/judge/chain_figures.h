@@ -45,6 +45,7 @@ struct ChainRow {
   double chained = 0;                 // error in the chain, all that came before included
   double chained_limit = 0;
   double reference = 0;          // the reference's error in its own chain
+  double introduces = 1;         // times what the reference does a right block may, by contract
   double floor = 0;              // of the blocks so far, in quadrature
   double forecast = kNoFigure;   // sqrt((A e_before)^2 + isolated^2)
   double simulated = kNoFigure;  // what simulated correct kernels may reach; none unless needed

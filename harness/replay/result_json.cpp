@@ -91,15 +91,16 @@ void members(Is<OutputVerdict> auto& x, auto each) {
 }
 void members(Is<ChainRow> auto& x, auto each) {
   auto& [checkpoint, block, output, step, before, amplification, isolated, isolated_limit,
-         isolated_reference, isolated_failed, chained, chained_limit, reference, floor, forecast,
-         simulated, vectors, width, shadow, shadow_limit, changed, saturated, diagnosis] = x;
+         isolated_reference, isolated_failed, chained, chained_limit, reference, introduces, floor,
+         forecast, simulated, vectors, width, shadow, shadow_limit, changed, saturated, diagnosis] =
+      x;
   each("checkpoint", checkpoint, "block", block, "output", output, "step", step, "isolated",
        isolated, "isolated_limit", isolated_limit, "isolated_failed", isolated_failed, "chained",
        chained, "chained_limit", chained_limit, "reference", reference, "floor", floor, "forecast",
        forecast, "simulated", simulated, "shadow", shadow, "shadow_limit", shadow_limit,
        "changed_bytes", changed, "saturated", saturated, "diagnosis", diagnosis);
   each.inner("before", before, "amplification", amplification, "isolated_reference",
-             isolated_reference, "vectors", vectors, "width", width);
+             isolated_reference, "introduces", introduces, "vectors", vectors, "width", width);
 }
 void members(Is<ChainReport> auto& x, auto each) {
   auto& [rows, first_divergence, onset, culprit, culprit_block] = x;

@@ -53,13 +53,11 @@ def _check_rows(options: argparse.Namespace) -> None:
 
 
 def _check_contract(options: argparse.Namespace) -> None:
-    """What happens inside is what simulated kernels do, in isolated calls."""
-    against = {"--chained": options.chained, "--no-oracle": options.oracle is False}
-    against["--spread 0"] = options.spread == 0
+    """What happens inside is what simulated kernels do."""
+    against = {"--no-oracle": options.oracle is False, "--spread 0": options.spread == 0}
     if found := [name for name, given in against.items() if given]:
         raise UsageError(
-            f"--contract {options.contract} is what simulated kernels do in single calls: drop "
-            f"{found[0]}"
+            f"--contract {options.contract} is what simulated kernels do: drop {found[0]}"
         )
 
 

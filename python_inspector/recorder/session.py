@@ -131,10 +131,10 @@ def record(
             "by its device map; leave chained out, or use a map of devices that hold all of it"
         )
     inside = _inside(contract, model)
-    if inside and (chained or not spread or not oracle):
+    if inside and not (spread and oracle):
         raise RecordError(
-            f"[record] contract {contract} is of isolated calls, whose limits come from the oracle "
-            "and simulated kernels: no chained, no oracle=False, and spread above 0"
+            f"[record] contract {contract} is what simulated kernels do beside the oracle: no "
+            f"oracle=False (it is {oracle!r}), and spread above 0 (it is {spread})"
         )
     out = Path(out)
     options = Options(
