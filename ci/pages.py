@@ -25,6 +25,8 @@ WORDS = {
     r"(?:go|goes|went|going) on": "continue",
     r"(?:stand|stands|stood)": "is, is listed",
     r"(?:lie|lies|lay)": "is",
+    r"in turn": "alternating, one after the other",
+    r"shall": "must, is to",
     r"strangers?": "other projects",
 }
 WORD = re.compile("|".join(rf"\b(?:{word})\b" for word in WORDS), re.IGNORECASE)
