@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from importlib import metadata
 from typing import Any
 
@@ -233,7 +233,9 @@ def _platform() -> str:
     return f"{platform.system()} {platform.machine()} {capability}"
 
 
+@cache
 def _version(package: str) -> str:
+    """Read once: with a package's version its whole description is parsed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

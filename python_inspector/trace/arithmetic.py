@@ -8,6 +8,7 @@ of the longest sum behind one element.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -47,6 +48,7 @@ EXACT = {
 """Correctly rounded by IEEE 754, or without rounding: every kernel gives the same."""
 
 
+@functools.cache
 def name_of(func: OpOverload) -> str:
     """`add` of aten::add_.Tensor: the name without overload and without the mark of in-place."""
     name = func._schema.name.partition("::")[2]

@@ -186,7 +186,7 @@ def _run(
         stack.enter_context(resident(modules))
         for module in modules:
             stack.enter_context(_state_restored(module))
-        own = [t for t in _own_tensors(modules) if tracks_gradients() and t.requires_grad]
+        own = [t for t in _own_tensors(modules) if t.requires_grad] if tracks_gradients() else []
         with torch.inference_mode(False), torch.no_grad():
             args, kwargs = copies.of_call(function, args, kwargs)
             if given is not None and given.kept:

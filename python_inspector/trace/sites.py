@@ -71,9 +71,8 @@ class Seen:
         self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """The operation on these operands instead of its own."""
-        given = with_aligned_bias(self.site.op, self.args if args is None else args)
-        require_inside(self.site.op, given)
-        return self.func(*given, **(self.kwargs if kwargs is None else kwargs))
+        given = self.args if args is None else args
+        return _run(self.site.op, self.func, given, self.kwargs if kwargs is None else kwargs)
 
     def argument(self, i: int) -> str:
         """The name that the operation's schema has for a positional argument."""
@@ -98,8 +97,10 @@ class Walk(DispatchMode):
     out is read, and the bug must do the same in every run.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, only: str | None = None) -> None:
+        """`only`: operations of other names are run unseen, which is faster."""
         super().__init__()
+        self._only = only
         self._numbers: Counter[str] = Counter()
         self._sources: dict[int, Seen] = {}
 
@@ -115,6 +116,8 @@ class Walk(DispatchMode):
             return result
         if name in _FORMS or (func.is_view and name not in CHOOSING_VIEWS):
             return func(*args, **kwargs)
+        if self._only not in (None, name) and name not in ACTIVATIONS:
+            return _run(name, func, args, kwargs)
         seen = Seen(Site(name, self._numbers[name]), func, args, kwargs, self._sources)
         self._numbers[name] += 1
         result = self.visit(seen)
@@ -122,6 +125,12 @@ class Walk(DispatchMode):
             seen.result = result  # kept, so that its storage's address stays its own
             self._sources[result.untyped_storage()._cdata] = seen
         return result
+
+
+def _run(op: str, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    given = with_aligned_bias(op, args)
+    require_inside(op, given)
+    return func(*given, **kwargs)
 
 
 def place_of_call() -> str:

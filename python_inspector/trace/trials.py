@@ -82,7 +82,7 @@ class _Compared(Walk):
     """What an operation gives with a bug beside what it gives."""
 
     def __init__(self, bug: Bug) -> None:
-        super().__init__()
+        super().__init__(bug.site.op)
         self._bug = bug
         self.same = True
 
@@ -120,9 +120,10 @@ class Trials:
         self._undecided = undecided or {}
         self._lifted: dict[str, Named] | None = None
         self._runner: Runner = run_as_it_is
+        self._right = {} if fixed else self._with(None) or {}
         if fixed or not self._is_right():
             self._runner = rounded(Simulation(0, Normals(seed)))
-        self._right = self._with(None) or {}
+            self._right = self._with(None) or {}
 
     def of_a_failure(self, deadline: Deadline, most: int = MOST_BUGS) -> Found:
         """Any bug, with what to recognise it by; a margin is the part of it that costs little."""
@@ -172,7 +173,7 @@ class Trials:
     def _is_right(self) -> bool:
         return all(
             self._gates[name].margin(y) <= 1
-            for name, y in (self._with(None) or {}).items()
+            for name, y in self._right.items()
             if name in self._gates
         )
 
