@@ -2,5 +2,8 @@
 
 from __future__ import annotations
 
-DESCRIBED = ("llama", "mistral", "qwen2", "gemma2", "zamba2", "blocks", "components")
+LIKE_LLAMA = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2"}
+"""Those whose table is LLaMA's (taps/llama.py), with the prefix of their classes."""
+
+DESCRIBED = (*LIKE_LLAMA, "gemma2", "zamba2", "blocks", "components")
 """What `taps.ARCHITECTURES` has a table for."""

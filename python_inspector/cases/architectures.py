@@ -23,14 +23,12 @@ from ..format.strict_json import load_json
 from ..format.validate import RECORDING, validate
 from ..models.any_tiny import configurations
 from ..models.inputs import RunPlan
+from ..models.tiny import FIRST_OF_TYPE
 from . import run
 from .self_check import Checked, check
 
 DTYPES = ("f32", "bf16")
 BATCH, TOKENS, STEPS = 2, 9, 1
-TAPPED = {"llama": "llama-a1", "gemma2": "gemma2-a4", "mistral": "mistral-b1",
-          "qwen2": "qwen2-b2", "zamba2": "zamba2-a6"}  # fmt: skip
-"""Architectures with taps of their own, and their tiny models."""
 
 
 @dataclass
@@ -82,7 +80,7 @@ def main(chosen: Sequence[str], jobs: int, *, markdown: bool, listed: bool) -> b
 
 
 def names() -> list[str]:
-    return sorted({*TAPPED, *configurations()})
+    return sorted({*FIRST_OF_TYPE, *configurations()})
 
 
 def survey(model_types: Sequence[str], jobs: int = 1) -> Iterator[Row]:
@@ -111,7 +109,7 @@ def _recorded(model_type: str, dtype: str) -> Recorded:
 
 def record_tiny(model_type: str, dtype: str, out: Path) -> None:
     """A prefill and a decode step of the architecture's tiny model."""
-    source = run.Source(f"{run.TINY}{TAPPED.get(model_type, model_type)}", dtype)
+    source = run.Source(f"{run.TINY}{FIRST_OF_TYPE.get(model_type, model_type)}", dtype)
     model = run.load_model(source)
     ids = run.random_run_ids(source, model, BATCH, TOKENS + STEPS)
     plan = RunPlan(ids, TOKENS, STEPS, cache="dynamic")

@@ -237,6 +237,12 @@ MODELS: dict[str, TinyModel] = {
         "components", {}, "divisions: an expert router, embeddings of unit length"
     ),
 }
+FIRST_OF_TYPE = {
+    model.model_type: name
+    for name, model in reversed(MODELS.items())
+    if name not in ("blocks", "components")
+}
+"""The first tiny model of each architecture of transformers, by model_type."""
 ALIASES = {"llama": "llama-a1", "gemma2": "gemma2-a4", "zamba2": "zamba2-a6"}
 
 

@@ -16,9 +16,7 @@ from .common import GENERIC, Architecture, FunctionTap, ModuleTap
 from .generic import any_call, any_function, or_any_call
 
 ARCHITECTURES: dict[str, Architecture] = {
-    "llama": llama.TAPS,
-    "mistral": llama.MISTRAL,
-    "qwen2": llama.QWEN2,
+    **llama.TAPS,
     "gemma2": gemma2.TAPS,
     "zamba2": zamba2.TAPS,
     "blocks": blocks.TAPS,

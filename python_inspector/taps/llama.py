@@ -3,6 +3,7 @@ that differ from it by a window or biases, which the shared blocks read from the
 
 from collections.abc import Mapping
 
+from ..described import LIKE_LLAMA
 from .common import (
     Architecture,
     FunctionTap,
@@ -57,6 +58,10 @@ _SLIDING = {
     "create_sliding_window_causal_mask": "causal_mask.sliding_attention",
 }
 
-TAPS = _like_llama("Llama", {"create_causal_mask": "causal_mask"})
-MISTRAL = _like_llama("Mistral", _SLIDING)
-QWEN2 = _like_llama("Qwen2", _SLIDING)
+TAPS = {
+    kind: _like_llama(
+        prefix, {"create_causal_mask": "causal_mask"} if kind == "llama" else _SLIDING
+    )
+    for kind, prefix in LIKE_LLAMA.items()
+}
+"""By config.model_type."""
