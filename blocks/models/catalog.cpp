@@ -1,37 +1,39 @@
-#include "blocks/models/causal_lm.h"
-#include "blocks/models/gemma2.h"
-#include "blocks/models/llama.h"
-#include "blocks/models/mistral.h"
-#include "blocks/models/qwen2.h"
+#include <algorithm>
+
+#include "blocks/models/dialects.h"
 #include "blocks/models/zamba2.h"
 #include "kernels/core/error.h"
 
 namespace plumb::blocks {
+namespace {
 
-const std::vector<ModelEntry>& model_catalog() {
-  static const std::vector<ModelEntry> entries = {
-      {"llama", load_llama}, {"gemma2", load_gemma2}, {"mistral", load_mistral},
-      {"qwen2", load_qwen2}, {"zamba2", load_zamba2},
-  };
-  return entries;
+const Dialect* find_dialect(std::string_view type) {
+  const auto& rows = dialects();
+  const auto found = std::ranges::find(rows, type, &Dialect::model_type);
+  return found == rows.end() ? nullptr : &*found;
 }
+
+std::string known_types() {
+  std::string out;
+  for (const Dialect& dialect : dialects()) out += text(dialect.model_type, ", ");
+  return out + "zamba2";
+}
+
+}  // namespace
 
 std::unique_ptr<CausalLm> load_model(const Weights& weights, const Config& config) {
   const std::string type = config.string_or("model_type", "");
-  std::string known;
-  for (const ModelEntry& entry : model_catalog()) {
-    if (entry.model_type != type) {
-      known += text(known.empty() ? "" : ", ", entry.model_type);
-      continue;
-    }
-    config.dtype();                 // for who chooses one
-    config.ignore("eos_token_id");  // for who generates
-    std::unique_ptr<CausalLm> model = entry.load(weights, config);
-    config.finish();
-    return model;
+  const Dialect* dialect = find_dialect(type);
+  if (!dialect && type != "zamba2") {
+    throw Unsupported(text(config.where(), ": model_type \"", type,
+                           "\" is not implemented; known: ", known_types()));
   }
-  throw Unsupported(
-      text(config.where(), ": model_type \"", type, "\" is not implemented; known: ", known));
+  config.dtype();                 // for who chooses one
+  config.ignore("eos_token_id");  // for who generates
+  std::unique_ptr<CausalLm> model =
+      dialect ? load_decoder(weights, config, *dialect) : load_zamba2(weights, config);
+  config.finish();
+  return model;
 }
 
 Weights expected_weights(const Config& config) {

@@ -1,5 +1,5 @@
-// A causal language model: token ids to logits, call after call. One file per architecture beside
-// this one; model_catalog() lists them.
+// A causal language model: token ids to logits, call after call. Decoders of equal layers are rows
+// in dialects.cpp; another architecture has its own file next to this one.
 #pragma once
 
 #include <memory>
@@ -60,15 +60,9 @@ class CausalLm {
   virtual bool replayable(const Sequence&) const { return false; }
 };
 
-struct ModelEntry {
-  std::string_view model_type;  // as config.json has it
-  std::unique_ptr<CausalLm> (*load)(const Weights& weights, const Config& config);
-};
-const std::vector<ModelEntry>& model_catalog();
-
 // Reads all of the configuration and asks for all weights; with Weights::shapes_only() the result
-// says what the model needs, and cannot run. Unsupported for a model_type that is not in the
-// catalog; does not call weights.finish().
+// says what the model needs, and cannot run. Unsupported for an unknown model_type;
+// does not call weights.finish().
 std::unique_ptr<CausalLm> load_model(const Weights& weights, const Config& config);
 
 // What a model with this configuration asks for: Weights::asked() and ties(), without any memory.
