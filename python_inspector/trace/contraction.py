@@ -57,10 +57,6 @@ class Contraction:
                 result = result.unsqueeze(axis + any(rows))
         return result
 
-    def together(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        """What independent relative errors of all products make of their sum."""
-        return self.of(a.square(), b.square(), (False, False)).sqrt()
-
 
 @dataclass
 class _Waiting:

@@ -17,8 +17,10 @@ from ..format.recording import DTYPES
 from .arithmetic import GROUPED, ROUNDING
 from .grouped import grouped_product
 from .products import ANYWHERE, CUT_OFF, TF32_UNIT, cut_off, in_tf32
-from .simulation import NARROW, Noise
+from .simulation import NARROW, Change, Noise
 
+Made = Callable[[Change], torch.Tensor]
+"""From what is done to each factor to a sum of products."""
 PARTS = 8
 """Of a product that is reduced: devices, or what cuBLAS splits along its terms."""
 
@@ -82,7 +84,7 @@ class Inside:
         if name not in _PRODUCTS:
             return out
         a, b = (args[i] for i in _PRODUCTS[name])
-        out += self.of_factors(lambda: _together(name, a, b, kwargs), stores)
+        out += self.of_factors(lambda change: _product(name, change(a), change(b), kwargs), stores)
         if self._does("reduce-16", stores in NARROW):
             partial = torch.maximum(_together(name, a, b, kwargs), exact.abs())
             out.append(Noise(_ONE * u * PARTS**0.5 * partial))
@@ -93,11 +95,18 @@ class Inside:
         """Whether it matters if what the code sums are products."""
         return "p-16" in self.names
 
-    def of_factors(self, together: Callable[[], torch.Tensor], stores: torch.dtype) -> list[Noise]:
-        """Of a sum of products; `together` is what an error of 1 of each of them makes of it."""
+    def of_factors(self, made: Made, stores: torch.dtype) -> list[Noise]:
+        """Of a sum of products, which `made` makes of changed factors: one that is rounded is off
+        by as much in all products that it is in."""
         if self.narrow is None or not self._does("p-16", stores not in NARROW):
             return []
-        return [Noise(2**0.5 * _ONE * UNITS[self.narrow] * together())]
+        size = _ONE * UNITS[self.narrow]
+        exact = made(lambda factor: factor)
+
+        def draw(normal: Change) -> torch.Tensor:
+            return made(lambda factor: factor * (1 + size * normal(factor))) - exact
+
+        return [Noise(exact, draw=draw)]
 
     def of_scores(self, scores: torch.Tensor, off: torch.Tensor) -> torch.Tensor:
         """Of a fused attention's scores, which float32 sums have `off`."""
@@ -134,6 +143,15 @@ class Inside:
 
 
 _U32 = 2.0**-24
+
+
+def _product(
+    name: str, a: torch.Tensor, b: torch.Tensor, kwargs: Mapping[str, Any]
+) -> torch.Tensor:
+    a, b = a.double(), b.double()
+    if name in GROUPED:
+        return grouped_product(a, b, kwargs.get("offs"))
+    return torch.matmul(a, b)
 
 
 def _together(

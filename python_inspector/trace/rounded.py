@@ -52,7 +52,7 @@ from .given import (
 from .given import follow as followed
 from .grouped import grouped, is_grouped
 from .interpolation import interpolates, of_positions
-from .multiplied import Multiplied, together
+from .multiplied import Multiplied, summed
 from .narrow_prod import of_factors, rounds_factors
 from .narrow_product import is_narrow
 from .norm_model import is_norm, normalise
@@ -178,7 +178,7 @@ class _Rounded(DispatchMode):
             operands = Operands(self._stacks, args, kwargs, wide=True)
             exact = self._exact(func, name, operands)
             result: torch.Tensor = self._kept(exact, dtype, operands.stacked)
-            self._multiplied.hold(result, outer=True)
+            self._multiplied.hold(result, *args)
             return result
 
         stand_in = self.products.wait(func, args, dtype, make)
@@ -200,7 +200,9 @@ class _Rounded(DispatchMode):
             (a, b), _ = operands.first_row()
             magnitudes = contraction.of(a.abs(), b.abs(), (False, False))
             scale = if_rounded(rounds, of_sum(magnitudes, first, contraction.terms))
-            more = self._inside.of_factors(lambda: contraction.together(a, b), args[0].dtype)
+            more = self._inside.of_factors(
+                lambda change: contraction.of(change(a), change(b), (False, False)), args[0].dtype
+            )
             exact, stacked = self._simulation.perturb(exact, scale, stacked, more), True
         result: torch.Tensor = self._kept(exact, args[0].dtype, stacked)
         self._note("sum", Operands(self._stacks, args, kwargs, wide=False), result)
@@ -398,7 +400,9 @@ class _Rounded(DispatchMode):
         if parts:
             parts += self._inside.noise(name, args, kwargs, first, into, parts)
         if products := operands.products:
-            parts += self._inside.of_factors(lambda: together(func, args, kwargs, products), into)
+            parts += self._inside.of_factors(
+                lambda change: summed(func, args, kwargs, products, change), into
+            )
         if parts and self._inside.rounded_operands(name, operands.stores):
             parts.append(cut_off(first))
         if not cuts and not parts:

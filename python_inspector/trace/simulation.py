@@ -109,13 +109,18 @@ class Simulation:
         return out
 
 
+Change = Callable[[torch.Tensor], torch.Tensor]
+
+
 @dataclass
 class Noise:
     """A standard deviation for a normal number each; where `scale` is of size 1 along an axis, one
-    number for all of it. `times` multiplies both."""
+    number for all of it. `times` multiplies both. Or `draw`: what one kernel is off by, from
+    normal numbers in the form of tensors."""
 
     scale: torch.Tensor
     times: torch.Tensor | None = None
+    draw: Callable[[Change], torch.Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -130,6 +135,9 @@ class Samples:
         """A normal number for every element of each one's result."""
         return self.normals.draw((self.count, *like.shape), like.device)
 
+    def _once(self, like: torch.Tensor) -> torch.Tensor:
+        return self.normals.draw(like.shape, like.device)
+
     def perturb(self, exact: torch.Tensor, parts: Sequence[Noise], out: torch.Tensor) -> None:
         """Writes results, one for all or a stack, to `out` with all noise, rounded once to its
         dtype: an accelerator rounds as it writes, and moves no float64."""
@@ -137,6 +145,10 @@ class Samples:
             out.copy_(exact)
         for part in parts:
             into = out if part is parts[-1] else None
+            if part.draw is not None:
+                off = torch.stack([part.draw(self._once) for _ in range(self.count)])
+                exact = torch.add(exact, off, out=into)
+                continue
             normal = self.normal(part.scale)
             if exact.is_complex():
                 off = torch.complex(normal * part.scale, self.normal(part.scale) * part.scale)
@@ -172,7 +184,7 @@ class Operands:
 
     `wide`: in float64, but for weights that are too large to be upcast as a whole; Python numbers
     keep the rounding to float32 that torch gives them, unless an operand is float64. `products`:
-    the places of those that are products, which the operation adds.
+    those that are products, which the operation adds (multiplied.py).
     """
 
     def __init__(
@@ -182,7 +194,7 @@ class Operands:
         kwargs: Mapping[str, Any],
         *,
         wide: bool,
-        products: tuple[int, ...] = (),
+        products: tuple[Any, ...] = (),
     ) -> None:
         self._stacks = stacks
         self.products = products

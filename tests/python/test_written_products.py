@@ -115,8 +115,18 @@ def test_their_operands_may_be_rounded_where_that_is_asked_for(name: str) -> Non
         wrong(bad, like, inputs, contract="p-16")
 
 
+@pytest.mark.usefixtures("harness")
+@pytest.mark.parametrize("seed", [30, 80, 110])
+def test_a_factor_is_off_by_as_much_in_all_its_products(seed: int) -> None:
+    """Errors of products that are no draws of their own: their mean shows it."""
+    like, kernel, tokens, channels = CASES["cumsum"]
+    shape = (2, 2, tokens, channels)
+    inputs = tuple(normal(*shape, dtype=BF16, seed=seed + s) for s in (1, 2, 3))
+    check(kernel, like=like, inputs=inputs, contract="p-16", explain=False)
+
+
 def added(known: Multiplied, func: Any, *args: Any) -> tuple[int, ...]:
-    return known.added(func, args, {})
+    return tuple(i for i, _ in known.added(func, args, {}))
 
 
 def test_what_a_product_is() -> None:
@@ -135,6 +145,15 @@ def test_what_a_product_is() -> None:
     outer = mul(row[:, None], row)
     assert added(known, aten.add.Tensor, outer, outer) == (0, 1)
     assert added(known, aten.sub_.Tensor, normal(6, 6), outer) == (1,)
+    [(_, product)] = known.added(kinds, (outer, [-1]), {})
+    forms: list[torch.Size] = []
+
+    def noted(factor: torch.Tensor) -> torch.Tensor:
+        forms.append(factor.shape)
+        return factor
+
+    assert torch.equal(product.changed(outer, noted), outer)
+    assert forms == [(6, 1), (6,)]  # one number for each of a factor
     for other in (mul(x, x), mul(x, torch.tensor(2.0)), mul(x.to(BF16), w.to(BF16)), x):
         assert added(known, kinds, other, [-1]) == ()
     known.after(aten.add_.Tensor, (outer, row), outer.add_(row))
