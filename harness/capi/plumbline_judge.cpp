@@ -8,6 +8,7 @@
 
 #include "harness/io/safetensors.h"
 #include "harness/recording/recording.h"
+#include "harness/recording/recording_findings.h"
 #include "harness/replay/external_outputs.h"
 #include "harness/replay/recorded.h"
 #include "harness/replay/result_json.h"
@@ -55,8 +56,15 @@ char* copy_of(const std::string& words) noexcept {
   return out;
 }
 
-int judge_file(const char* recording, const char* outputs, const char* contract, int margins,
-               char** text) {
+std::string finding_lines(const char* recording) {
+  std::string lines;
+  for (const std::string& finding : recording_findings(recording)) lines += finding + '\n';
+  return lines;
+}
+
+// The code that says how `answer` went; its words, or why there are none, in *text.
+template <class Answer>
+int answered(char** text, const Answer& answer) {
   if (!text) return kExitUsage;
   *text = nullptr;
   const auto failed = [&](int code, const std::string& why) {
@@ -64,8 +72,7 @@ int judge_file(const char* recording, const char* outputs, const char* contract,
     return code;
   };
   try {
-    require(recording && outputs && contract, "plumbline_judge", "a path is NULL");
-    *text = copy_of(judged_lines(recording, outputs, contract, margins != 0));
+    *text = copy_of(answer());
     return *text ? 0 : kExitInternal;
   } catch (const BadInput& error) {
     return failed(exit_code(Status::bad_input), error.what());
@@ -81,9 +88,21 @@ int judge_file(const char* recording, const char* outputs, const char* contract,
 }  // namespace
 }  // namespace plumb::harness
 
+namespace ph = plumb::harness;
+
 int plumbline_judge(const char* recording, const char* outputs, const char* contract, int margins,
                     char** text) {
-  return plumb::harness::judge_file(recording, outputs, contract, margins, text);
+  return ph::answered(text, [&] {
+    plumb::require(recording && outputs && contract, "plumbline_judge", "a path is NULL");
+    return ph::judged_lines(recording, outputs, contract, margins != 0);
+  });
+}
+
+int plumbline_validate(const char* recording, char** text) {
+  return ph::answered(text, [&] {
+    plumb::require(recording, "plumbline_validate", "the path is NULL");
+    return ph::finding_lines(recording);
+  });
 }
 
 void plumbline_free(char* text) { std::free(text); }

@@ -1,5 +1,5 @@
 /* The judge as a library for programs of any language: what `harness judge` does, without a
- * process.
+ * process; and the reader of recordings, which says all that is wrong with one.
  *
  * It judges checkpoints that have no native block (block "module"), from the recording alone;
  * others are reported `unsupported`, and `harness judge` has them. Nothing prints, exits or throws;
@@ -25,6 +25,12 @@ extern "C" {
  * makes no sense, 3: bad input, 7: an error of this library) where nothing was judged. */
 int plumbline_judge(const char* recording, const char* outputs, const char* contract, int margins,
                     char** text);
+
+/* What is wrong with the recording in a folder: every file, hash and field is looked at.
+ *
+ * text: as above. On 0: a line for each finding, "" where the recording is valid. Else: why it
+ * could not be looked at. */
+int plumbline_validate(const char* recording, char** text);
 
 /* NULL is fine. */
 void plumbline_free(char* text);

@@ -37,14 +37,21 @@ Tensor Payload::read(const std::string& name) const {
   return mapped_tensor(map_, position, nullptr, at.dtype, at.shape);
 }
 
+bool Payload::remembers(const Tensor& tensor) const {
+  return map() && tensor.bytes() >= kRemembered;
+}
+
 std::string Payload::sha256(const std::string& name, const Tensor& tensor,
                             const std::string& expected) const {
-  const bool remembered = map() && tensor.bytes() >= kRemembered;
-  if (remembered && known_->find(name) == expected) return expected;
+  if (remembers(tensor) && known_->find(name) == expected) return expected;
+  return fresh_sha256(name, tensor);
+}
+
+std::string Payload::fresh_sha256(const std::string& name, const Tensor& tensor) const {
   std::string found = sha256_hex(tensor.raw(), tensor.bytes());
   hashed_ += tensor.bytes();
   if (map_) map_->check();  // what was missing read as zeros
-  if (remembered) known_->add(name, found);
+  if (remembers(tensor) && known_->find(name) != found) known_->add(name, found);
   return found;
 }
 

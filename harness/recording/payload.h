@@ -26,6 +26,8 @@ class Payload {
   // Of what read() gave; looked up where `expected` was found of the same bytes before.
   std::string sha256(const std::string& name, const Tensor& tensor,
                      const std::string& expected) const;
+  // The same, whatever is remembered.
+  std::string fresh_sha256(const std::string& name, const Tensor& tensor) const;
   bool mapped() const { return file_.file().size() >= kMapped; }
   int64_t hashed() const { return hashed_; }  // bytes so far
 
@@ -33,6 +35,7 @@ class Payload {
 
  private:
   const MappedFile* map() const;
+  bool remembers(const Tensor& tensor) const;
 
   SafetensorsFile file_;
   mutable std::once_flag once_;

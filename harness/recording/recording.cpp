@@ -86,6 +86,15 @@ void require_hash(const std::string& document, const Payload& payload, const std
                       ": the file was changed; fetch it again, or record again"));
 }
 
+void require_file_hash(const SafetensorsFile& payload, JsonValue recorded) {
+  const auto header = recorded.find("header_sha256");
+  const std::string hash = recorded_part_sha256(payload, header.has_value());
+  const JsonValue field = header ? *header : recorded.at("sha256");
+  if (hash == field.string()) return;
+  field.fail("is ", field.string(), ", but ", payload.file().name(), " has ", hash,
+             ": the file was changed; fetch it again, or record again");
+}
+
 }  // namespace
 
 struct Recording::State {
@@ -98,7 +107,7 @@ struct Recording::State {
   TensorCache cache;
 };
 
-Recording Recording::open(const fs::path& folder) {
+Recording Recording::open(const fs::path& folder, std::vector<std::string>* findings) {
   auto state = std::make_shared<State>();
   state->folder = folder.filename() == kRecording ? folder.parent_path() : folder;
   const File file = File::open_beneath(state->folder, kRecording);
@@ -116,7 +125,7 @@ Recording Recording::open(const fs::path& folder) {
     check_payload_file(root, state->header, name, payload);
     state->files.try_emplace(name, std::move(payload));
   }
-  state->checkpoints = read_checkpoints(root.at("checkpoints"), state->header);
+  state->checkpoints = read_checkpoints(root.at("checkpoints"), state->header, findings);
   return Recording(std::move(state));
 }
 
@@ -195,26 +204,34 @@ Tensor Recording::read(const std::string& key) const {
   return tensor;
 }
 
-void Recording::check_hashes() const {
-  std::set<std::string> partly;  // files that are known by their tensors' hashes
-  for (const auto& [name, recorded] : state_->header.files) {
-    const SafetensorsFile& payload = state_->files.at(name).file();
-    const auto header = recorded.of_model ? std::nullopt : recorded.field.find("header_sha256");
-    if (recorded.of_model || header) partly.insert(name);
-    if (recorded.of_model) continue;
-    const std::string hash = recorded_part_sha256(payload, header.has_value());
-    const JsonValue field = header ? *header : recorded.field.at("sha256");
-    if (hash != field.string()) {
-      field.fail("is ", field.string(), ", but ", payload.file().name(), " has ", hash,
-                 ": the file was changed; fetch it again, or record again");
+std::vector<std::string> Recording::wrong_hashes() const {
+  std::vector<std::string> wrong;
+  const auto find = [&](const auto& check) {
+    try {
+      check();
+    } catch (const BadInput& error) {
+      wrong.emplace_back(error.what());
     }
+  };
+  for (const auto& [name, recorded] : state_->header.files) {
+    if (recorded.of_model) continue;  // known by its tensors' hashes
+    find([&] { require_file_hash(state_->files.at(name).file(), recorded.field); });
   }
-  for (const auto& [key, info] : state_->header.tensors) {
-    if (partly.count(info.file) == 0 || info.shares_payload) continue;
-    const Tensor tensor = read(key);  // what is remembered of it is not enough here
-    require_hash(state_->document->name(), state_->files.at(info.file), key, info,
-                 sha256_hex(tensor.raw(), tensor.bytes()));
+  for (const auto& [name, entry] : state_->document->root().at("tensors").members()) {
+    const std::string key(name);
+    const TensorInfo& info = tensor_info(key);
+    if (info.shares_payload) continue;  // the hash is that of another one
+    find([&] {
+      if (info.generator) {
+        read(key);
+        return;
+      }
+      const Payload& payload = state_->files.at(info.file);
+      require_hash(state_->document->name(), payload, key, info,
+                   payload.fresh_sha256(info.name, payload.read(info.name)));
+    });
   }
+  return wrong;
 }
 
 std::vector<fs::path> find_recordings(const fs::path& root) {

@@ -137,7 +137,9 @@ class Recording {
   // throws BadInput naming the file, the field, both numbers and what to do. Weights that the
   // recording refers to are sought in the folder that the environment variable PLUMB_WEIGHTS
   // names, else where the recording says.
-  static Recording open(const std::filesystem::path& folder);
+  // With `findings`, what is wrong with checkpoints goes there, and the recording is without them.
+  static Recording open(const std::filesystem::path& folder,
+                        std::vector<std::string>* findings = nullptr);
 
   const std::filesystem::path& folder() const;
   const std::string& name() const;          // "llama-a1/decode-f32"
@@ -165,9 +167,9 @@ class Recording {
   // read recently are kept and shared between callers: never write to what this returns.
   Tensor read(const std::string& key) const;
 
-  // Compares every byte of the files with the recorded SHA-256; BadInput where one differs. Not
-  // needed to trust what read() returns.
-  void check_hashes() const;
+  // Compares every byte of files and tensors with the recorded SHA-256; a text for each that
+  // differs. Not needed to trust what read() returns.
+  std::vector<std::string> wrong_hashes() const;
 
   // Of recording.json; since that holds the hashes of all tensors, it identifies the golden values.
   const std::string& sha256() const;

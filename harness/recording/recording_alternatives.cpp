@@ -1,8 +1,6 @@
 #include "harness/recording/recording_alternatives.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "harness/io/printable.h"
 #include "harness/recording/recording_fields.h"
@@ -30,11 +28,10 @@ std::string read_like(JsonValue key, DType dtype, const Shape& shape,
   return std::string(key.string());
 }
 
-// A bug whose statistic is no number shows in every gate.
 double read_margin(JsonValue value) {
-  const double margin = value.number_or_name();
+  const double margin = value.number();
   if (margin < 0) value.fail("is ", margin, ", expected at least 0");
-  return std::isnan(margin) ? std::numeric_limits<double>::infinity() : margin;
+  return margin;
 }
 
 void read_positions(JsonValue bug, PlantedBug& out, const RecordingHeader& header) {
@@ -58,8 +55,11 @@ std::vector<MemberRef> read_members(JsonValue members, const TensorInfo& output,
   std::vector<MemberRef> out;
   for (const JsonValue member : members.items()) {
     member.only({"name", "values", "bits"});
-    out.push_back({read_name(member.at("name")),
-                   read_like(member.at("values"), output.dtype, output.shape, header),
+    const std::string name = read_name(member.at("name"));
+    if (std::ranges::find(out, name, &MemberRef::name) != out.end()) {
+      member.at("name").fail("is ", printable(name), ", which an earlier member has");
+    }
+    out.push_back({name, read_like(member.at("values"), output.dtype, output.shape, header),
                    read_figures("bits", member.at("bits"))});
   }
   return out;

@@ -52,10 +52,16 @@ bool is_chained(const std::vector<Checkpoint>& checkpoints) {
 }
 
 void check_chain(const std::vector<Checkpoint>& checkpoints, JsonValue list) {
-  if (!is_chained(checkpoints)) return;
+  const bool chained = is_chained(checkpoints);
   auto checkpoint = checkpoints.begin();
   for (const JsonValue value : list.items()) {
     const Checkpoint& c = *checkpoint++;
+    if (c.amplification && (!chained || main_input(c).empty())) {
+      value.at("amplification")
+          .fail("stands in ", printable(c.id), ", a ", c.block, " that ",
+                chained ? "takes nothing from the chain" : "has no chained_delta");
+    }
+    if (!chained) continue;
     const std::vector<std::string_view> expected = chain_outputs(c);
     for (const auto& [name, output] : c.outputs) {
       const JsonValue field = value.at("outputs").at(name);

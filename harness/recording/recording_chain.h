@@ -18,7 +18,8 @@ std::string_view main_input(const Checkpoint& checkpoint);
 bool is_chained(const std::vector<Checkpoint>& checkpoints);
 
 // Throws BadInput unless none or all of the outputs that make the chain carry the chained oracle,
-// and no others; `list` are the checkpoints in the file.
+// and no others, and an amplification stands where one of them is made of the one before it; `list`
+// are the checkpoints in the file.
 void check_chain(const std::vector<Checkpoint>& checkpoints, JsonValue list);
 
 }  // namespace plumb::harness

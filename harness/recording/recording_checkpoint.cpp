@@ -72,6 +72,7 @@ TensorRef CheckpointReader::read_ref(JsonValue value) {
 // One per axis, of letters, digits, "_" and "-": a text shows them as they are.
 std::vector<std::string> read_labels(JsonValue field, const Shape& shape) {
   constexpr std::string_view kOthers = "_-";
+  constexpr size_t kLongestLabel = 64;
   std::vector<std::string> out;
   for (const JsonValue item : field.items()) {
     const std::string label(item.string());
@@ -79,7 +80,10 @@ std::vector<std::string> read_labels(JsonValue field, const Shape& shape) {
       const bool letter = ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z');
       return letter || ('0' <= c && c <= '9') || kOthers.find(c) != std::string_view::npos;
     });
-    if (!plain) item.fail("is ", printable(label), ", expected letters, digits, _ and -");
+    if (!plain || label.size() > kLongestLabel) {
+      item.fail("is ", printable(label), ", expected at most ", kLongestLabel,
+                " letters, digits, _ and -");
+    }
     out.push_back(label);
   }
   if (std::ssize(out) != shape.rank()) {
@@ -179,6 +183,9 @@ OutputRef CheckpointReader::read_output(JsonValue value) {
   value.only({"tensor", "delta", "error", "axes", "valid", "chained_delta", "rows", "sketch",
               "model", "spread", "truncated", "unstable", "members", "undecidable",
               "ill_conditioned", "legal", "left_out", "labels"});
+  refuse_in_version_1(value, header_.version,
+                      {"model", "spread", "truncated", "unstable", "members", "undecidable",
+                       "ill_conditioned", "legal", "left_out", "labels"});
   OutputRef output;
   const JsonValue tensor = value.at("tensor");
   const TensorInfo& info = resolve(tensor);
@@ -235,6 +242,7 @@ Checkpoint CheckpointReader::read() {
   value_.only({"id", "block", "path", "function", "call", "step", "contract", "params", "inputs",
                "weights", "outputs", "direction", "quant", "shard", "margins", "amplification",
                "trace", "bugs"});
+  refuse_in_version_1(value_, header_.version, {"trace", "bugs"});
   Checkpoint& c = checkpoint_;
   for (const std::string_view field : kReserved) {
     if (value_.find(field)) c.reserved.emplace_back(field);
@@ -323,16 +331,23 @@ blocks::Params read_params(JsonValue value, const std::string& where) {
   return params;
 }
 
-std::vector<Checkpoint> read_checkpoints(JsonValue checkpoints, const RecordingHeader& header) {
+std::vector<Checkpoint> read_checkpoints(JsonValue checkpoints, const RecordingHeader& header,
+                                         std::vector<std::string>* findings) {
   std::vector<Checkpoint> result;
   std::unordered_set<std::string> ids;
   for (const JsonValue value : checkpoints.items()) {
-    result.push_back(CheckpointReader(value, header).read());
-    if (!ids.insert(result.back().id).second) {
-      value.at("id").fail("is ", printable(result.back().id), ", which an earlier checkpoint has");
+    try {
+      Checkpoint read = CheckpointReader(value, header).read();
+      if (!ids.insert(read.id).second) {
+        value.at("id").fail("is ", printable(read.id), ", which an earlier checkpoint has");
+      }
+      result.push_back(std::move(read));
+    } catch (const BadInput& error) {
+      if (!findings) throw;
+      findings->emplace_back(error.what());
     }
   }
-  check_chain(result, checkpoints);
+  if (!findings || findings->empty()) check_chain(result, checkpoints);
   return result;
 }
 

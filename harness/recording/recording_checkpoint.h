@@ -8,8 +8,9 @@
 
 namespace plumb::harness {
 
-// Throws BadInput naming the field.
-std::vector<Checkpoint> read_checkpoints(JsonValue checkpoints, const RecordingHeader& header);
+// Throws BadInput naming the field. With `findings` that of each bad checkpoint goes there instead.
+std::vector<Checkpoint> read_checkpoints(JsonValue checkpoints, const RecordingHeader& header,
+                                         std::vector<std::string>* findings = nullptr);
 
 // Numbers, strings, bools, null, number lists and objects of those; the strings "inf", "-inf" and
 // "nan" become numbers. `where` is Params::where().

@@ -44,6 +44,14 @@ std::string_view read_one_of(JsonValue value, std::span<const std::string_view> 
   return name;
 }
 
+void refuse_in_version_1(JsonValue value, int64_t version,
+                         std::initializer_list<std::string_view> names) {
+  if (version > 1) return;
+  for (const std::string_view name : names) {
+    if (const auto found = value.find(name)) found->fail("belongs to version 2, version is 1");
+  }
+}
+
 std::string read_sha256(JsonValue value) {
   const std::string_view hash = value.string();
   const bool valid = hash.size() == 64 && std::all_of(hash.begin(), hash.end(), [](char c) {

@@ -18,7 +18,7 @@ constexpr int64_t kOldestVersion = 1, kVersion = 2;  // version 1 has no traces
 constexpr std::array<std::string_view, 5> kModes = {"whole", "decode", "chunked", "padded",
                                                     "padded-decode"};
 
-void check_version(JsonValue root) {
+int64_t read_version(JsonValue root) {
   const JsonValue format = root.at("format");
   if (format.string() != kFormat) {
     format.fail("is ", printable(format.string()), ", expected \"", kFormat, '"');
@@ -29,6 +29,7 @@ void check_version(JsonValue root) {
                  kVersion,
                  ": record again with a matching python_inspector, or update the harness");
   }
+  return version.integer();
 }
 
 void check_created(JsonValue value) {
@@ -88,6 +89,7 @@ void read_provenance(JsonValue provenance, RecordingHeader& header) {
   check_string_or_null(provenance.at("attention"));
   check_model(provenance.at("model"));
   header.mode = read_run(provenance.at("run"));
+  refuse_in_version_1(provenance.at("run"), header.version, {"spread"});
   provenance.at("notes").members();
   for (const JsonValue warning : provenance.at("warnings").items()) warning.string();
 }
@@ -180,10 +182,11 @@ void read_model_files(JsonValue value, RecordingHeader& header) {
 }  // namespace
 
 RecordingHeader read_recording_header(JsonValue root) {
-  check_version(root);
+  RecordingHeader header;
+  header.version = read_version(root);
   root.only({"format", "version", "name", "provenance", "config", "network", "contracts", "files",
              "model_files", "tensors", "traces", "checkpoints"});
-  RecordingHeader header;
+  refuse_in_version_1(root, header.version, {"traces"});
   header.name = read_name(root.at("name"));
   read_provenance(root.at("provenance"), header);
   root.at("config").members();
@@ -200,11 +203,7 @@ RecordingHeader read_recording_header(JsonValue root) {
   for (const auto& [name, file] : files.members()) header.files.emplace(name, read_file(file));
   if (const auto model = root.find("model_files")) read_model_files(*model, header);
   header.tensors = read_tensors(root.at("tensors"), header.files);
-  if (const auto traces = root.find("traces")) {
-    const JsonValue version = root.at("version");
-    if (version.integer() < 2) version.fail("is ", version.integer(), ", which has no traces");
-    header.traces = read_traces(*traces);
-  }
+  if (const auto traces = root.find("traces")) header.traces = read_traces(*traces);
   check_network(root.at("network"), header.tensors);
   return header;
 }

@@ -24,6 +24,7 @@ struct RecordedFile {
 inline constexpr std::string_view kModelFile = "model:";
 
 struct RecordingHeader {
+  int64_t version = 0;
   std::string name;
   DType dtype = DType::f32;
   std::string architecture;

@@ -1,5 +1,7 @@
 #include "harness/recording/recording_tensors.h"
 
+#include <unordered_set>
+
 #include "harness/io/printable.h"
 #include "harness/recording/recording_fields.h"
 
@@ -47,8 +49,9 @@ TensorInfo read_tensor(const JsonMember& member, const std::map<std::string, Rec
   info.shape = read_extents(value.at("shape"));
   info.sha256 = read_sha256(value.at("sha256"));
   if (const auto generator = value.find("generator")) {
-    if (const auto file = value.find("file")) file->fail("stands beside a generator");
-    if (payload_of) payload_of->fail("stands beside a generator");
+    for (const char* other : {"file", "model_file", "payload_of"}) {
+      if (const auto found = value.find(other)) found->fail("stands beside a generator");
+    }
     info.generator = read_generator(*generator, info);
     return info;
   }
@@ -117,9 +120,13 @@ std::unordered_map<std::string, TensorInfo> read_tensors(
   for (const JsonMember member : table.members()) {
     tensors.emplace(member.name, read_tensor(member, files));
   }
+  std::unordered_set<std::string> names;  // of weights
   for (const auto& [key, value] : table.members()) {
     const TensorInfo& info = tensors.find(std::string(key))->second;
     if (info.shares_payload) check_shared(value, info, tensors);
+    if (key[0] == 'w' && !names.insert(info.name).second) {
+      value.at("name").fail("is ", printable(info.name), ", which another weight has");
+    }
   }
   return tensors;
 }

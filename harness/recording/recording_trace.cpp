@@ -12,7 +12,7 @@
 namespace plumb::harness {
 namespace {
 
-constexpr int64_t kMostRuns = 1 << 20;
+constexpr int64_t kMostRuns = 1 << 16;
 
 Operation read_operation(JsonValue value) {
   value.only({"op", "stores", "terms"});
@@ -22,6 +22,10 @@ Operation read_operation(JsonValue value) {
   }
   if (const auto terms = value.find("terms")) out.terms = terms->integer(2);
   return out;
+}
+
+int64_t index_at(const Tensor& indices, int64_t i) {
+  return indices.dtype() == DType::i32 ? indices.data<int32_t>()[i] : indices.data<int64_t>()[i];
 }
 
 double read_statistic(JsonValue value) {
@@ -91,21 +95,26 @@ std::string narrowed_by(const Operations& operations, DType dtype) {
   return {};
 }
 
+void check_ascending(const Tensor& indices, int64_t end, const std::string& where) {
+  int64_t least = 0;
+  for (int64_t i = 0; i < indices.numel(); ++i) {
+    const int64_t index = index_at(indices, i);
+    if (index < least || index >= end) {
+      throw BadInput(text(where, ": ", index, " is number ", i, ", expected ", least, " to ",
+                          end - 1, ", ascending; record it again"));
+    }
+    least = index + 1;
+  }
+}
+
 Tensor rounded_model(const Tensor& reference, const Tensor& at, const Tensor& values,
                      const std::string& where) {
   const Tensor out = host_tensor(reference.dtype(), reference.shape());
   std::memcpy(out.raw(), reference.raw(), static_cast<size_t>(reference.bytes()));
   const int64_t size = size_of(reference.dtype());
-  const bool narrow = at.dtype() == DType::i32;
-  int64_t least = 0;
+  check_ascending(at, reference.numel(), where + ".at");
   for (int64_t i = 0; i < at.numel(); ++i) {
-    const int64_t position = narrow ? at.data<int32_t>()[i] : at.data<int64_t>()[i];
-    if (position < least || position >= reference.numel()) {
-      throw BadInput(text(where, ".at: position ", position, " is number ", i, ", expected ", least,
-                          " to ", reference.numel() - 1, ", ascending; record it again"));
-    }
-    least = position + 1;
-    std::memcpy(out.data<char>() + position * size, values.data<char>() + i * size,
+    std::memcpy(out.data<char>() + index_at(at, i) * size, values.data<char>() + i * size,
                 static_cast<size_t>(size));
   }
   return out;

@@ -42,6 +42,9 @@ std::string narrowed_by(const Operations& operations, DType dtype);
 // Mean, deviation and largest of one statistic.
 SpreadOf read_figures(const std::string& gate, JsonValue value);
 
+// Throws BadInput unless these integers (i32 or i64) ascend from 0 and end below `end`.
+void check_ascending(const Tensor& indices, int64_t end, const std::string& where);
+
 // m, from r as it is stored and the positions (i32 or i64) where it is otherwise. BadInput unless
 // these ascend within r.
 Tensor rounded_model(const Tensor& reference, const Tensor& at, const Tensor& values,

@@ -88,17 +88,8 @@ std::vector<int64_t> chosen_tokens(const Recording& recording, const Checkpoint&
                                    const std::string& output) {
   const SampledRef& ref = *checkpoint.outputs.at(output).sampled;
   const Tensor stored = recording.read(ref.tokens);
-  std::vector<int64_t> out(stored.data<int64_t>(), stored.data<int64_t>() + stored.numel());
-  int64_t least = 0;
-  for (const int64_t token : out) {
-    if (token < least || token >= ref.of) {
-      throw BadInput(text(checkpoint.params.where(), ": outputs.", output, ".rows: token ", token,
-                          " in ", ref.tokens, ", expected ", least, " to ", ref.of - 1,
-                          ", ascending; record it again"));
-    }
-    least = token + 1;
-  }
-  return out;
+  check_ascending(stored, ref.of, text(checkpoint.params.where(), ": outputs.", output, ".rows"));
+  return {stored.data<int64_t>(), stored.data<int64_t>() + stored.numel()};
 }
 
 void sample_rows(OutputCase& out, const Recording& recording, const Checkpoint& checkpoint,

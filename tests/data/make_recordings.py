@@ -48,6 +48,17 @@ def chain_of_a_layer(document: Json) -> None:
     put(*CHAINED, value=None)(document)
 
 
+def in_version_1(*path: str | int, value: Any) -> Callable[[Json], None]:
+    """What version 2 has, in a recording that is otherwise of version 1."""
+
+    def change(document: Json) -> None:
+        document["version"] = 1
+        document.pop("traces", None)
+        put(*path, value=value)(document)
+
+    return change
+
+
 # name, word that the message must hold, what to do to the parsed recording.json
 DOCUMENTS: list[tuple[str, str, Callable[[Json], Any]]] = [
     ("format-other", "format", put("format", value="safetensors")),
@@ -67,6 +78,7 @@ DOCUMENTS: list[tuple[str, str, Callable[[Json], Any]]] = [
     ("chained-number", "chained_delta", put(*CHAINED, value=1)),
     ("chained-elsewhere", "chained_delta", chain_of_a_layer),
     ("amplification-negative", "amplification", put(*NORM, "amplification", value=-1)),
+    ("amplification-alone", "amplification", put(*NORM, "amplification", value=1.5)),
     ("no-contract", "contract", drop(*NORM, "contract")),
     ("contract-undeclared", "fused", put(*NORM, "contract", value="fused")),
     ("contract-points", "points", put("contracts", "eager", "points", value="sometimes")),
@@ -74,6 +86,9 @@ DOCUMENTS: list[tuple[str, str, Callable[[Json], Any]]] = [
     ("block-unknown", "block", put(*NORM, "block", value="norm")),
     ("block-missing-input", "x", drop(*NORM, "inputs", "x")),
     ("block-missing-param", "eps", drop(*NORM, "params", "eps")),
+    ("block-other-param", "colour", put(*NORM, "params", "colour", value=1)),
+    ("block-other-input", "mask",
+     lambda d: at(*NORM, "inputs")(d).update(mask=at(*NORM, "inputs", "x")(d))),
     ("block-missing-weight", "weight", drop(*NORM, "weights", "weight")),
     ("id-mismatch", "id", put(*NORM, "id", value="m#1")),
     ("id-duplicate", "m#0", lambda d: d["checkpoints"].append(d["checkpoints"][0])),
@@ -109,6 +124,10 @@ DOCUMENTS: list[tuple[str, str, Callable[[Json], Any]]] = [
     ("table-not-in-file", "t7", lambda d: d["tensors"].update(t7=d["tensors"]["t0"])),
     ("weight-without-name", "name", drop("tensors", "w0", "name")),
     ("weight-name-differs", "w0", put("tensors", "w0", "name", value="other.weight")),
+    ("weight-name-twice", "name", lambda d: d["tensors"].update(w1=d["tensors"]["w0"])),
+    ("bugs-in-version-1", "version", in_version_1(*NORM, "bugs", value=[])),
+    ("labels-in-version-1", "version", in_version_1(*NORM, "outputs", "out", "labels", value=[])),
+    ("spread-in-version-1", "version", in_version_1("provenance", "run", "spread", value=8)),
     ("network-shape", "shape",
      put("network", 0, "parameters", "weight", "shape", value=[9])),
     ("file-sha", "sha256", put("files", "tensors", "sha256", value="f" * 64)),
@@ -194,6 +213,7 @@ SIMULATED: list[tuple[str, str, Callable[[Json], Any]]] = [
      lambda d: at(*FULL)(d).update(truncated=at(*FULL)(d)["spread"])),
     ("spread-without-runs", "runs", drop(*SPREAD, "runs")),
     ("spread-runs-zero", "runs", put(*SPREAD, "runs", value=0)),
+    ("spread-runs-many", "runs", put(*SPREAD, "runs", value=(1 << 16) + 1)),
     ("spread-unknown-statistic", "head", put(*SPREAD, "head", value=[0, 0, 0])),
     ("spread-other-family", "token x head", put(*SPREAD, "token x head", value=[0, 0, 0])),
     ("spread-without-tensor", "tensor", drop(*SPREAD, "tensor")),
@@ -236,6 +256,9 @@ ALTERNATIVES: list[tuple[str, str, Callable[[Json], Any]]] = [
     ("members-unknown-field", "seed", member(seed=1)),
     ("members-two-figures", "bits", member(bits=[0, 0])),
     ("members-name-empty", "name", member(name="")),
+    ("members-name-twice", "name", put(*OUT, "members", value=[MEMBER, MEMBER])),
+    ("labels-too-few", "labels", put(*OUT, "labels", value=["row"])),
+    ("labels-too-long", "labels", put(*OUT, "labels", value=["a" * 65, "b", "c"])),
     ("undecidable-beside-floats", "undecidable", put(*OUT, "undecidable", value="t3")),
     ("ill-conditioned-not-bool", "ill_conditioned", put(*OUT, "ill_conditioned", value="t3")),
     ("legal-without-undecidable", "legal",
@@ -244,6 +267,7 @@ ALTERNATIVES: list[tuple[str, str, Callable[[Json], Any]]] = [
     ("bugs-output-unknown", "other", bug(output="other")),
     ("bugs-margin-negative", "margin", bug(margin=-1)),
     ("bugs-margin-text", "margin", bug(margin="large")),
+    ("bugs-margin-infinite", "margin", bug(margin="inf")),
     ("bugs-unknown-field", "seed", bug(seed=1)),
     ("bugs-without-values", "values",
      lambda d: (bug()(d), drop(*NORM, "bugs", 0, "values")(d))),
