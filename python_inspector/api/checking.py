@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import needs
-from ..errors import HarnessError
+from ..native import find_harness, library_of, opened
 from .drawing import Draw
 from .explaining import Explainer
-from .judge_library import find_library, opened
 from .keeping import CALL, LATER, keep_case, require_place
 from .verdict import Verdict, WrongError, announce, by_its_verdict
-from .verification import find_harness, judge_with_binary
+from .verification import judge_with_binary
 
 if TYPE_CHECKING:
     from ..recorder.axes import Axes
@@ -166,24 +165,15 @@ class Judge:
     harness: Path | str | None
 
     def __call__(self, recording: Path, outputs: Path) -> list[Verdict]:
-        binary = self._binary()
-        library = find_library(binary)
+        library = library_of(self.harness)
         if library is not None:
             contract = self.contract or "inferred"
             items = opened(library).judge(recording, outputs, contract=contract, margins=False)
             return [Verdict.of(item) for item in items]
         options = [] if self.contract is None else ["--contract", self.contract]
-        command = [binary or find_harness(), "judge", recording, outputs, "--no-margins", *options]
+        binary = find_harness(self.harness)
+        command = [binary, "judge", recording, outputs, "--no-margins", *options]
         return list(judge_with_binary(command, outputs.with_suffix(".json")).values())
-
-    def _binary(self) -> Path | None:
-        """None where the library is named, and there is no harness."""
-        if self.harness is not None:
-            return find_harness(self.harness)
-        try:
-            return find_harness()
-        except HarnessError:
-            return None
 
 
 def concluded(id: str, calls: Calls, judged: Verdict | None, again: Verdict | None) -> Verdict:

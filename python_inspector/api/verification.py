@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
-import shutil
 import subprocess
-import sysconfig
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -21,11 +18,10 @@ from ..format.contract_words import NATIVE, asked
 from ..format.operands import Output, output_of, read, save
 from ..format.safetensors_file import read_header
 from ..format.strict_json import load_json
+from ..native import find_harness
 from .verdict import Verdict, announce
 
 Function = Callable[..., Any]
-
-BINARY_VARIABLE = "PLUMB_HARNESS"
 
 
 class Unsupported(Exception):  # noqa: N818  a statement, not an error
@@ -117,30 +113,6 @@ def verify(
     for verdict in result:
         announce(verdict)
     return result
-
-
-def find_harness(given: Path | str | None = None) -> Path:
-    """The harness binary: given, in PLUMB_HARNESS, on PATH, or built in this repository."""
-    named = given or os.environ.get(BINARY_VARIABLE)
-    if named is not None:
-        found = shutil.which(str(named))
-        if found is None:
-            source = "given" if given else BINARY_VARIABLE
-            raise HarnessError(f"{named} ({source}) is no program that can be run")
-        return Path(found)
-    for path in (None, sysconfig.get_path("scripts")):  # where a wheel puts it, on PATH or not
-        if found := shutil.which("harness", path=path):
-            return Path(found)
-    built = sorted(
-        Path(__file__).parents[2].glob("build/*/bin/harness"),
-        key=lambda path: path.stat().st_mtime,
-    )
-    if not built:
-        raise HarnessError(
-            f"no harness binary: build it with ci/verify, install a wheel that has it (ci/wheel), "
-            f"or name it in {BINARY_VARIABLE}"
-        )
-    return built[-1]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..aliases import PACKAGE
-from ..api.verification import find_harness
+from ..native import find_harness
 
 GOAL = 0.1
 """Verifying must take less than this share of Python's time."""

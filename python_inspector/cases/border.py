@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ..errors import FormatError
-from ..format.block_table import BLOCKS
+from ..format.blocks import BLOCKS
 from ..format.generator import UNIT, Generator, generate
 from ..format.recording import TORCH_DTYPES
 from ..format.sampled import Sampling
@@ -40,7 +40,7 @@ EPSILONS = {"eps_1e6_norm": 1e-6, "eps_1e5_norm": 1e-5, "eps_156e9_norm": 1.5625
 """Norms by what models have as eps, to be seen on small inputs."""
 _LEFT_OUT = {"glu_activation", "causal_mask"}
 """Blocks whose inputs are no generated tensors, or whose outputs are exact and in tiny models."""
-KINDS = tuple(sorted(BLOCKS.keys() - _LEFT_OUT - COMPONENTS))
+KINDS = tuple(sorted(set(BLOCKS) - _LEFT_OUT - COMPONENTS))
 
 Sizes = Mapping[str, Any]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..api.verification import find_harness
 from ..errors import HarnessError
+from ..native import find_harness
 
 
 def generate(folder: Path, prompt: str, options: Sequence[str] = ()) -> Iterator[str]:

@@ -18,7 +18,7 @@ from ..format.delta import oracle_of
 from ..format.model_files import open_files, read_tensor
 from ..format.recording import as_number
 from ..format.strict_json import load_json
-from ..format.validate import RECORDING, broadcast_valid
+from ..format.validate import RECORDING
 from ..trace.gate_statistics import Scales, layout_of
 
 DEVIATIONS = 10.0
@@ -57,6 +57,17 @@ def check(folder: Path) -> Iterator[Checked]:
             if "spread" in output and "rows" not in output:
                 gate, worst = _worst(output, table[output["tensor"]]["dtype"], read)
                 yield Checked(checkpoint["id"], name, gate, worst)
+
+
+def broadcast_valid(mask: torch.Tensor, valid: Json, output: Json) -> torch.Tensor:
+    """The mask with one dimension per axis of the output, of size 1 where it has none."""
+    axes = list(valid["axes"])
+    order = [axes.index(axis) for axis in output["axes"] if axis in axes]
+    mask = mask.permute(order)
+    for position, axis in enumerate(output["axes"]):
+        if axis not in axes:
+            mask = mask.unsqueeze(position)
+    return mask
 
 
 def _worst(output: Json, dtype: str, read: Read) -> tuple[str, float]:

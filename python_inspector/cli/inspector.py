@@ -167,7 +167,7 @@ def _add_layer(parser: argparse.ArgumentParser) -> None:
 
 def _validate(options: argparse.Namespace) -> int:
     from ..format.named_recordings import recording_folder
-    from ..format.validate import find_recordings, validate
+    from ..format.validate import find_recordings, unchecked, validate
 
     bad = 0
     folders = map(recording_folder, options.folder)
@@ -179,6 +179,8 @@ def _validate(options: argparse.Namespace) -> int:
         for text in findings:
             print(f"     {text}")
     print(f"{len(recordings)} recordings, {bad} bad")
+    if reason := unchecked():
+        print(f"inspector: {reason}", file=sys.stderr)
     return BAD_INPUT if bad else 0
 
 

@@ -66,7 +66,7 @@ def _hand_over(program: str, words: Sequence[str]) -> int:
     if program == "reports":
         reports = importlib.import_module("plumbline.reports.__main__")  # in a checkout, too
         return int(reports.main(list(words)))
-    from ..api.verification import find_harness
+    from ..native import find_harness
 
     try:
         binary = str(find_harness())

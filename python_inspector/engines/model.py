@@ -13,8 +13,9 @@ import numpy as np
 
 from .. import needs
 from ..api.verdict import Verdict
-from ..api.verification import find_harness, judge_with_binary
+from ..api.verification import judge_with_binary
 from ..format.operands import Output, output_of, save
+from ..native import find_harness
 from .steps import Place, RecordedRun, Step
 
 Model = Callable[..., Any]

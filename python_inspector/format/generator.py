@@ -19,8 +19,6 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 EXPONENTS = range(-40, 1)
 UNIT = -15
 """The exponent for which sigma is 1.155."""
-MOST_BYTES = 2 << 30
-"""Of one tensor."""
 _CHUNK = 1 << 24
 _STEP = -0x61C8864680B583EB  # 0x9e3779b97f4a7c15 as a signed number, as are the next two
 _FIRST, _SECOND = -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15

@@ -63,11 +63,6 @@ class SafetensorsFile:
         with self.path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
-    def header_sha256(self) -> str:
-        """SHA-256 of everything in front of the first payload."""
-        with self.path.open("rb") as file:
-            return hashlib.sha256(file.read(self.payload)).hexdigest()
-
     def _bytes(self, entry: Entry) -> bytes:
         with self.path.open("rb") as file:
             file.seek(self.payload + entry.begin)

@@ -12,7 +12,7 @@ from ..errors import FormatError
 from .contract_words import INSIDE, in_order
 from .recording import as_number
 from .strict_json import load_json
-from .validate import RECORDING, json_findings
+from .validate import RECORDING, schema_findings
 
 Json = Mapping[str, Any]
 
@@ -22,9 +22,17 @@ def show(folder: Path, checkpoint: str | None = None) -> str:
 
     Raises FormatError for a file that is no recording and re.error for a bad expression.
     """
-    recording = load_json(folder / RECORDING)
-    if findings := json_findings(recording):
-        raise FormatError(f"{folder / RECORDING}: {findings[0]}")
+    path = folder / RECORDING
+    recording = load_json(path)
+    for finding in schema_findings(recording):
+        raise FormatError(f"{path}: {finding}")
+    try:
+        return _shown(folder, recording, checkpoint)
+    except (KeyError, ValueError) as error:  # what the schema cannot say
+        raise FormatError(f"{path}: {error} does not fit: inspector validate says more") from None
+
+
+def _shown(folder: Path, recording: Json, checkpoint: str | None) -> str:
     if checkpoint is None:
         return "\n".join(_summary(folder, recording))
     pattern = re.compile(checkpoint)

@@ -12,7 +12,7 @@ import torch
 
 from ..compatibility import check_model_type, newer_than_proven
 from ..errors import RecordError
-from ..format.block_table import BLOCKS
+from ..format.blocks import BLOCKS
 from ..format.contract_words import RECORDED, asked, in_order, misfit
 from ..format.model_files import ModelFolder
 from ..format.recording import DTYPES

@@ -15,7 +15,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from python_inspector.api.verification import find_harness
+from python_inspector.native import find_harness
 
 from .kernel import Angles, Case
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from python_inspector.api.verification import find_harness
+from python_inspector.native import find_harness
 
 from . import engines, measured, wrong_rounding
 from .kernel import Kernel

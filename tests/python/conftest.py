@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from harness_runs import PLUGIN_SAMPLES, ROOT
 
-from python_inspector.api.verification import find_harness
 from python_inspector.errors import HarnessError
+from python_inspector.native import find_harness
 
 # Processes that tests start use this checkout, whatever is installed and wherever they run.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))

@@ -52,7 +52,7 @@ def test_sizes_stay_within_the_limits() -> None:
 
 
 def test_every_block_is_recorded_in_float32_and_in_bfloat16() -> None:
-    from python_inspector.format.block_table import BLOCKS
+    from python_inspector.format.blocks import BLOCKS
 
     seen: dict[str, set[str]] = defaultdict(set)
     for case in committed.CASES:

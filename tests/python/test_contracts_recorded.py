@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -298,9 +299,8 @@ def test_contracts_that_are_none(
     document = json.loads((recordings("eager+reduce-16") / "recording.json").read_text())
     edits()[name](document)
     for file in recordings("eager+reduce-16").iterdir():
-        (tmp_path / file.name).symlink_to(file)
-    (tmp_path / "recording.json").unlink()
+        shutil.copy(file, tmp_path)
     (tmp_path / "recording.json").write_text(json.dumps(document))
-    assert validate(tmp_path)
+    assert any("contract" in finding for finding in validate(tmp_path))
     with pytest.raises(HarnessError, match="contract"):
         verdicts(linear, tmp_path, "linear")

@@ -12,9 +12,9 @@ import torch
 from harness_runs import ROOT, command
 from safetensors.torch import save_file
 
+from python_inspector.cases.self_check import broadcast_valid
 from python_inspector.format.delta import oracle_of
 from python_inspector.format.safetensors_file import read_header
-from python_inspector.format.validate import broadcast_valid
 from python_inspector.trace import fused_statistics
 from python_inspector.trace.gate_statistics import Scales, layout_of
 from python_inspector.trace.spread import sketch_of_rows

@@ -12,11 +12,10 @@ from checked import normal
 
 from python_inspector import check
 from python_inspector.api import checking
-from python_inspector.api.judge_library import JudgeLibrary, find_library
 from python_inspector.api.verdict import WrongError
-from python_inspector.api.verification import find_harness
 from python_inspector.errors import HarnessError
 from python_inspector.format.operands import output_of, save
+from python_inspector.native import JudgeLibrary, find_harness, find_library
 
 
 @pytest.fixture
@@ -47,7 +46,7 @@ def test_library_and_binary_say_the_same(
         return out
 
     with_library = verdicts()
-    monkeypatch.setattr(checking, "find_library", lambda binary: None)
+    monkeypatch.setattr(checking, "library_of", lambda harness: None)
     assert verdicts() == with_library
 
 

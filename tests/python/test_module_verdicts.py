@@ -217,7 +217,7 @@ def test_a_position_outside_of_the_output_is_bad_input(tmp_path: Path, harness: 
     x = normal(2, 16)
     planted = {"at": torch.tensor([3, 99]), "values": torch.zeros(2)}
     entry = {"name": "far", "kind": "skip", "output": "out", "margin": 2.0} | planted
-    with pytest.raises(AssertionError, match="position 99 lies outside of 32 elements"):
+    with pytest.raises(AssertionError, match="at: 99 is number 1, expected 4 to 31"):
         recorded(tmp_path / "r", eager, x, with_bugs(entry))
     item = judged(harness, tmp_path / "r", out=eager(x) * 2)
     assert item["status"] == "bad_input"

@@ -12,7 +12,7 @@ from recorded import DTYPES, Recording, ids, recorded, run
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
 from python_inspector import RecordError, RecordWarning, record, tiny
-from python_inspector.format.block_table import BLOCKS
+from python_inspector.format.blocks import BLOCKS
 from python_inspector.format.validate import validate
 from python_inspector.taps.options import COMPONENTS
 

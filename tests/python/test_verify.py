@@ -15,8 +15,8 @@ from numpy_kernels import rms_norm
 from safetensors.torch import load_file
 
 import python_inspector
-from python_inspector.api.verification import find_harness
 from python_inspector.errors import HarnessError
+from python_inspector.native import find_harness
 
 CORPUS = Path(__file__).parents[1] / "data" / "recordings"
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "llama-a1" / "whole-f32"

@@ -277,7 +277,7 @@ def test_the_file_may_hold_logits_of_all_steps(tmp_path: Path) -> None:
     """As a program writes it that knows nothing of checkpoints."""
     import subprocess
 
-    from python_inspector.api.verification import find_harness
+    from python_inspector.native import find_harness
 
     recording = "llama-a1/decode-f32"
     model = transformers_model(recording)

@@ -162,7 +162,7 @@ def test_hooks_are_taken_off_and_a_wrong_name_is_told(tmp_path: Path) -> None:
 def test_what_was_captured_is_a_file_for_the_harness(tmp_path: Path) -> None:
     import subprocess
 
-    from python_inspector.api.verification import find_harness
+    from python_inspector.native import find_harness
 
     recording = "llama-a1/decode-f32"
     model, run = transformers_model(recording), RecordedRun(recording)
