@@ -19,7 +19,9 @@ from python_inspector.cli.inspector import main
 from python_inspector.errors import FormatError
 from python_inspector.format import validate as validation
 from python_inspector.format.blocks import BLOCKS
+from python_inspector.format.model_files import open_files
 from python_inspector.format.recording import AXES, ITEM_SIZES, MODES
+from python_inspector.format.safetensors_file import read_header
 from python_inspector.format.show import show
 from python_inspector.format.strict_json import load_json
 from python_inspector.format.validate import (
@@ -121,35 +123,44 @@ def test_the_corpus_is_what_its_generator_makes(
     assert tree(tmp_path / "recordings") == tree(CORPUS)
 
 
-# What cannot be stored in a repository.
+# What Python reads by itself.
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    shutil.copytree(CORPUS / "good", tmp_path / "good")
-    return tmp_path / "good"
+@pytest.mark.parametrize("path", sorted(CORPUS.glob("bad-json-*/recording.json")))
+def test_json_that_is_guesswork_is_refused(path: Path) -> None:
+    with pytest.raises(FormatError, match=path.parent.name):
+        load_json(path)
 
 
-def test_a_symbolic_link_is_refused(reader: None, copy: Path) -> None:
-    (copy / "tensors.safetensors").rename(copy / "real")
-    (copy / "tensors.safetensors").symlink_to("real")
-    assert "symbolic link" in validate(copy)[0]
+@pytest.mark.parametrize("path", sorted(CORPUS.glob("bad-*/tensors.safetensors")))
+def test_a_damaged_file_is_refused(path: Path) -> None:
+    if path.parent.name in ("bad-payload-bit-flip", "bad-dtype-other"):
+        assert read_header(path).tensors  # what the hash and the table tell
+    else:
+        with pytest.raises(FormatError, match=path.parent.name):
+            read_header(path)
 
 
-@pytest.mark.parametrize("name", ["tensors.safetensors", "recording.json"])
-def test_a_fifo_is_refused_without_reading(reader: None, copy: Path, name: str) -> None:
-    (copy / name).unlink()
-    os.mkfifo(copy / name)
-    assert "is a FIFO" in validate(copy)[0]
+@pytest.mark.parametrize("path", sorted(CORPUS.glob("bad-payload-of-*/recording.json")))
+def test_a_payload_of_another_tensor_fits_it(path: Path) -> None:
+    recording, read_later = load_json(path), path.parent.name == "bad-payload-of-one-not-there"
+    if next(schema_findings(recording), None) is None and not read_later:
+        with pytest.raises(FormatError, match=EXPECTED[path.parent.name]["field"]):
+            open_files(path.parent, recording)
 
 
-def test_deep_nesting_is_refused(reader: None, copy: Path) -> None:
-    path = copy / "recording.json"
-    for depth in (80, 100_000):
-        text = '{"a":' * depth + "1" + "}" * depth
-        path.write_text(text)
-        findings = validate(copy)
-        assert len(findings) == 1 and "nested" in findings[0]
+def test_a_fifo_is_refused_without_reading(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for reader in (load_json, read_header):
+        with pytest.raises(FormatError, match="no regular file"):
+            reader(tmp_path / "fifo")
+
+
+@pytest.mark.parametrize("depth", [80, 100_000])
+def test_deep_nesting_is_refused(tmp_path: Path, depth: int) -> None:
+    (tmp_path / "deep").write_text('{"a":' * depth + "1" + "}" * depth)
+    with pytest.raises(FormatError, match=r"nested|recursion"):
+        load_json(tmp_path / "deep")
 
 
 def test_a_missing_recording_is_an_error(reader: None, tmp_path: Path) -> None:
