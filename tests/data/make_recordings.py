@@ -159,6 +159,7 @@ SAMPLED: list[tuple[str, str, Callable[[Json], Any]]] = [
     ("generator-too-large", "generator",
      put("tensors", "t0", "shape", value=[1 << 20, 1 << 12, 8])),
     ("generator-beside-file", "t0", put("tensors", "t0", "file", value="tensors")),
+    ("generator-beside-model-file", "model_file", put("tensors", "w0", "model_file", value="x")),
     ("rows-without-sketch", "sketch", drop(*OUT, "sketch")),
     ("sketch-without-rows", "rows", drop(*OUT, "rows")),
     ("rows-not-integers", "rows", put(*OUT, "rows", "tensor", value="t6")),
