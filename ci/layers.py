@@ -71,14 +71,15 @@ PRIVATE_HEADER = re.compile(r"(?:nlohmann|CLI)/")  # slow to compile, and no cal
 # Catch2's own switches have to be macros.
 TEST_MACRO = re.compile(r"CATCH_\w+")
 
-# Symbols that the compiler calls by name, one per size; a context switch per platform; the ops,
-# which would stand once for each device and once more as names.
+# Symbols that the compiler calls by name, one per size; a context switch per platform; the ops and
+# their formulas, which would stand once for each device and once more as names.
 MACRO_FILES = (
     "kernels/emu/tsan_entry.cpp",
     "kernels/emu/fiber.cpp",
     "kernels/ops/device_ops.h",
     "kernels/ops/op_id.h",
-    "kernels/ops/names.cpp",
+    "kernels/ops/table_rows.h",
+    "kernels/ops/formulas.h",
 )
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)

@@ -14,7 +14,9 @@
 extern "C" {
 #endif
 
-enum { PLUMB_PLUGIN_VERSION = 1, PLUMB_MAX_RANK = 8 };
+/* A library built against version 1 is still loaded: version 2 only adds, at the end of plumb_call.
+ */
+enum { PLUMB_PLUGIN_VERSION = 2, PLUMB_MAX_RANK = 8 };
 
 /* What a function of a plugin returns. */
 enum { PLUMB_OK = 0, PLUMB_FAILED = 1, PLUMB_UNSUPPORTED = 2 };
@@ -62,6 +64,17 @@ typedef struct plumb_params {
   int32_t fully_masked;
 } plumb_params;
 
+/* More of them, since version 2. */
+typedef struct plumb_more_params {
+  int64_t axis;           /* of cumsum */
+  int64_t offset;         /* of position_ids */
+  int64_t group_size;     /* channels that share a mean */
+  int64_t chunk_size;     /* of the recorded scan; a kernel may choose its own */
+  double dt_min, dt_max;  /* minus and plus infinity: not clamped */
+  int32_t step;           /* 1: rounds as a single step does, 0: as a scan in chunks */
+  int32_t has_activation; /* 0: causal_conv1d ends without a function */
+} plumb_more_params;
+
 /* One call. `tensors` in this order ([x] may be absent), then the parameters that count:
  *
  *   embedding         out, ids, weight                            scale
@@ -70,8 +83,12 @@ typedef struct plumb_params {
  *   layer_norm        out, x, weight, [bias]                      eps
  *   linear            out, x, weight, [bias]
  *   activation        out, x                                      activation
- *   add, mul, div     out, a, b
+ *   add, mul, div,    out, a, b
+ *   minimum
+ *   add_scalar        out, x                                      scale: what is added
  *   scale             out, x                                      scale divide
+ *   rsqrt             out, x
+ *   cumsum            out, x                                      axis
  *   softmax           out, x
  *   matmul            out, a, b                                   transpose_b
  *   masked_add        out, x, mask
@@ -83,8 +100,16 @@ typedef struct plumb_params {
  *   copy, cast        out, x
  *   transpose         out, x
  *   mask_rows         out, x, valid
+ *   mask_fill         out, x, mask                                scale: the value
+ *   position_ids      out, [valid]                                offset
+ *   causal_conv1d     out, [state_after], x, weight, [bias],      has_activation activation
+ *                     [state_before]
+ *   ssd_scan          y, [state_after], x, dt, b, c, a_log, d,    chunk_size dt_min dt_max step
+ *                     dt_bias, [state]
+ *   gated_rms_norm    out, x, gate, weight                        eps group_size
  *   gated_activation  out, gate, up                               activation
  *   softcap           out, x                                      cap
+ *   scaled_add        out, x, residual                            scale
  *   add_rms_norm      sum, out, x, residual, weight               as rms_norm
  *   sdpa              out, q, k, v, [key_valid], [explicit_mask]  scale cap, and as causal_mask
  */
@@ -99,6 +124,7 @@ typedef struct plumb_call {
   void* context; /* of scratch */
   char* error;   /* room for a message, ended by 0, when the call fails */
   int64_t error_bytes;
+  plumb_more_params more; /* since version 2 */
 } plumb_call;
 
 /* The arithmetic that an op promises. The verdict's limits are derived from it. */

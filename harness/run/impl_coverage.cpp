@@ -105,6 +105,9 @@ class Survey {
       }
     }
     for (ImplCoverage::Row& row : coverage_.rows) {
+      const std::string op = op_of(row.name);
+      const bool called = coverage_.ops.count(op) > 0 || blocks::find_block(op);
+      if (!called && row.absent.empty()) row.absent = "no block calls this op";
       if (!row.covered() && row.absent.empty()) force(row);
     }
     device_.ops().force("");

@@ -15,7 +15,7 @@ namespace plumb::harness {
 struct ImplCoverage {
   struct Row {
     std::string name;                                // "linear/gemv.m4"
-    std::string absent;                              // why this machine cannot run it, or empty
+    std::string absent;                              // why nothing here can run it, or empty
     std::map<DType, std::set<std::string>> ran;      // checkpoints, by the dtype of the run
     std::map<DType, std::set<std::string>> failing;  // those of them that were forced and failed
     bool forced = false;                             // nothing runs it unless --impl does

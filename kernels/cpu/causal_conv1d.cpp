@@ -98,7 +98,9 @@ void CpuOps::do_causal_conv1d(const Tensor& out, const Tensor& state_after, cons
             simd_->multiply_add(sum, weights + k * kChannels, past + (t + 1 + k) * kChannels, n);
           }
           storage.rows().round(sum, sum, n);
-          if (function) simd_->floats().activation[static_cast<size_t>(*function)](sum, sum, n);
+          if (function) {
+            simd_->floats().apply(formula_of(*function), sum, sum, nullptr, n);
+          }
           storage.write(storage.at(static_cast<char*>(out.raw()),
                                    row * out.stride(0) + (begin + t) * out.stride(1) + first),
                         sum, n);

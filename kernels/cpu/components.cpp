@@ -1,4 +1,4 @@
-// transpose, mask_fill, position_ids: elements moved or chosen one by one.
+// transpose, mask_fill, position_ids, cumsum: elements moved or chosen one by one, running sums.
 #include <algorithm>
 #include <array>
 
@@ -64,6 +64,40 @@ void CpuOps::do_mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask
       }
     });
   });
+}
+
+// A unit of work is a piece of the columns that lie beside each other, or a row along which it
+// sums.
+void CpuOps::do_cumsum(const Tensor& out, const Tensor& x, int64_t axis) {
+  const Format storage = format("cumsum", x);
+  if (x.numel() == 0) return;
+  const int at = static_cast<int>(axis);
+  const bool along_rows = at == x.rank() - 1;
+  const Tensor first = x.slice(at, 0, 1), out_first = out.slice(at, 0, 1);
+  const RowOffsets from(first), to(out_first);
+  const int64_t length = x.dim(at), width = first.dim(-1), pieces = (width + kPiece - 1) / kPiece;
+  pool_.for_each(from.count() * pieces, 0.5 * static_cast<double>(length * std::min(width, kPiece)),
+                 [&](int64_t unit, int) {
+                   const int64_t row = unit / pieces, begin = unit % pieces * kPiece;
+                   float line[kPiece], sums[kPiece] = {};
+                   const char* source = storage.at(x, from[row] + begin);
+                   char* target = storage.at(static_cast<char*>(out.raw()), to[row] + begin);
+                   if (along_rows) {
+                     for (int64_t i = 0; i < length; i += kPiece) {
+                       const int64_t n = std::min(kPiece, length - i);
+                       storage.widen(line, storage.at(source, i), n);
+                       for (int64_t j = 0; j < n; ++j) line[j] = sums[0] += line[j];
+                       storage.write(storage.at(target, i), line, n);
+                     }
+                     return;
+                   }
+                   const int64_t n = std::min(kPiece, width - begin);
+                   for (int64_t i = 0; i < length; ++i) {
+                     storage.widen(line, storage.at(source, i * x.stride(at)), n);
+                     simd_->floats().add(sums, sums, line, n);
+                     storage.write(storage.at(target, i * out.stride(at)), sums, n);
+                   }
+                 });
 }
 
 void CpuOps::do_position_ids(const Tensor& out, const Tensor& valid, int64_t offset) {

@@ -18,9 +18,6 @@ class CpuOps final : public DeviceOps {
 
  protected:
   PLUMB_DEVICE_OPS(, override)
-  void do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
-                           Activation function) override;
-  void do_softcap(const Tensor& out, const Tensor& x, double cap) override;
   void do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,
                        const Tensor& residual, const Tensor& weight, const RmsNormParams&) override;
   void do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -38,10 +35,9 @@ class CpuOps final : public DeviceOps {
   void ssd_chunks(const Tensor& y, const Tensor& state_after, const SsdInputs& in,
                   const SsdParams& params);
   void ssd_step(const Tensor& y, const Tensor& state_after, const SsdInputs& in);
-  // out = R(f(inputs...)) element by element: f(rows, {out, inputs...}, n) computes a piece.
-  template <size_t Inputs, class Function>
-  void elementwise(const char* op, const Tensor& out, const Tensor* const (&inputs)[Inputs],
-                   double cost, const Function& f);
+  // The call's formula, element by element, of as many tensors as are given: the output first.
+  template <size_t Tensors>
+  void elementwise(const MapCall& call, const std::array<const Tensor*, Tensors>& all);
 
   std::vector<const Simd*> simds_;  // that run here, the default one first
   const Simd* simd_;                // of the op that runs

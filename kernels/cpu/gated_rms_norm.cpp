@@ -29,7 +29,7 @@ void CpuOps::do_gated_rms_norm(const Tensor& out, const Tensor& x, const Tensor&
     };
     each_piece([&](int64_t at, int64_t n) {
       const float* g = low.read(low.at(gate, gates[row] + first + at), buffer, n);
-      rows.activation[static_cast<int>(Activation::silu)](v + at, g, n);
+      rows.apply(Formula::silu, v + at, g, nullptr, n);
       rows.mul(v + at, v + at, storage.read(storage.at(x, from[row] + first + at), other, n), n);
       squares += rows.sum_squares(v + at, n);
     });

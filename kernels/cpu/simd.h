@@ -9,6 +9,8 @@
 
 #include <cstdint>
 
+#include "kernels/ops/formulas.h"
+
 namespace plumb::cpu {
 
 inline constexpr int kLanes = 32;    // partial sums of a reduction
@@ -38,17 +40,25 @@ struct RowFunctions {
   void (*narrow_quotient)(void* out, const float* in, float divisor, int64_t n);
   void (*round)(float* out, const float* in, int64_t n);  // R()
 
-  void (*add)(void* out, const void* a, const void* b, int64_t n);
-  void (*mul)(void* out, const void* a, const void* b, int64_t n);
-  void (*div)(void* out, const void* a, const void* b, int64_t n);
-  void (*add_scalar)(void* out, const void* x, float value, int64_t n);
-  void (*scale)(void* out, const void* x, float factor, int64_t n);
-  void (*divide)(void* out, const void* x, float divisor, int64_t n);
-  void (*activation[4])(void* out, const void* x, int64_t n);  // index: Activation
-  // R(f(gate)) up
-  void (*gated_activation[4])(void* out, const void* gate, const void* up, int64_t n);
-  // R(tanh(R(x / cap))) cap
-  void (*softcap)(void* out, const void* x, float cap, int64_t n);
+  // Index: Formula. `b` is not read where the formula has one input, nor `number` where it has
+  // none.
+  void (*map[kFormulas])(void* out, const void* a, const void* b, float number, int64_t n);
+  void apply(Formula f, void* out, const void* a, const void* b, int64_t n,
+             float number = 0) const {
+    map[static_cast<int>(f)](out, a, b, number, n);
+  }
+  void add(void* out, const void* a, const void* b, int64_t n) const {
+    apply(Formula::add, out, a, b, n);
+  }
+  void mul(void* out, const void* a, const void* b, int64_t n) const {
+    apply(Formula::mul, out, a, b, n);
+  }
+  void scale(void* out, const void* x, float factor, int64_t n) const {
+    apply(Formula::multiply, out, x, nullptr, n, factor);
+  }
+  void divide(void* out, const void* x, float divisor, int64_t n) const {
+    apply(Formula::divide, out, x, nullptr, n, divisor);
+  }
 
   float (*sum)(const void* x, int64_t n);
   float (*sum_squares)(const void* x, int64_t n);

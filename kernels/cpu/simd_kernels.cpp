@@ -62,45 +62,29 @@ void round_row(float* out, const float* in, int64_t n) {
   each<kF32>(out, n, [=](auto at) { return rounded<S>(roundable<S>(at(in))); });
 }
 
+// The arithmetic of a formula (kernels/ops/formulas.h), on one vector.
 template <Stored S>
-void add(void* out, const void* a, const void* b, int64_t n) {
-  each<S>(out, n, [=](auto at) { return at(a) + at(b); });
-}
-template <Stored S>
-void mul(void* out, const void* a, const void* b, int64_t n) {
-  each<S>(out, n, [=](auto at) { return at(a) * at(b); });
-}
-template <Stored S>
-void div(void* out, const void* a, const void* b, int64_t n) {
-  each<S>(out, n, [=](auto at) { return at(a) / at(b); });
-}
-template <Stored S>
-void add_scalar(void* out, const void* x, float value, int64_t n) {
-  each<S>(out, n, [=](auto at) { return at(x) + splat(value); });
-}
-template <Stored S>
-void scale(void* out, const void* x, float factor, int64_t n) {
-  each<S>(out, n, [=](auto at) { return at(x) * splat(factor); });
-}
-template <Stored S>
-void divide(void* out, const void* x, float divisor, int64_t n) {
-  each<S>(out, n, [=](auto at) { return at(x) / splat(divisor); });
-}
+struct Lanes {
+  F of_call;  // its number
+  F number() const { return of_call; }
+  F over_number(F x) const { return x / of_call; }
+  F round(F x) const { return rounded<S>(x); }
+  F select(I chosen, F a, F b) const { return chosen ? a : b; }
+  F reciprocal_root(F x) const { return splat(1.0f) / square_root(x); }
+  F tanh(F x) const { return hyperbolic_tangent(x); }
+  F silu(F x) const { return cpu::silu(x); }
+  F gelu(F x) const { return cpu::gelu(x); }
+  F gelu_tanh(F x) const { return cpu::gelu_tanh(x); }
+};
 
-template <Stored S, F (*Function)(F)>
-void activate(void* out, const void* x, int64_t n) {
-  each<S>(out, n, [=](auto at) { return Function(at(x)); });
-}
-template <Stored S, F (*Function)(F)>
-void activate_gated(void* out, const void* gate, const void* up, int64_t n) {
-  each<S>(out, n, [=](auto at) { return rounded<S>(Function(at(gate))) * at(up); });
-}
-template <Stored S>
-void softcap(void* out, const void* x, float cap, int64_t n) {
-  each<S>(out, n, [=](auto at) {
-    const F bounded = hyperbolic_tangent(rounded<S>(at(x) / splat(cap)));
-    return rounded<S>(bounded) * splat(cap);
-  });
+template <Stored S, class Formula>
+void map_row(void* out, const void* a, const void* b, float number, int64_t n) {
+  const Lanes<S> m{splat(number)};
+  if constexpr (Formula::kInputs == 1) {
+    each<S>(out, n, [=](auto at) { return Formula::of(m, at(a)); });
+  } else {
+    each<S>(out, n, [=](auto at) { return Formula::of(m, at(a), at(b)); });
+  }
 }
 
 void score(float* x, float factor, float cap, int64_t n) {
@@ -109,7 +93,7 @@ void score(float* x, float factor, float cap, int64_t n) {
       return splat(cap) * hyperbolic_tangent(at(x) * splat(factor) / splat(cap));
     });
   } else if (factor != 1) {
-    scale<kF32>(x, x, factor, n);
+    map_row<kF32, formulas::multiply>(x, x, nullptr, factor, n);
   }
 }
 
@@ -285,24 +269,14 @@ void cos_sin_row(float* cos, float* sin, const float* angles, double factor, int
   store(sin + i, s, n - i);
 }
 
-template <Stored S>
-constexpr RowFunctions rows_of() {
+template <Stored S, class... F>
+constexpr RowFunctions rows_of(FormulaList<void, F...>) {
   return {
       widen_row<S>,
       narrow_row<S>,
       divide_row<S>,
       round_row<S>,
-      add<S>,
-      mul<S>,
-      div<S>,
-      add_scalar<S>,
-      scale<S>,
-      divide<S>,
-      {activate<S, silu>, activate<S, gelu>, activate<S, gelu_tanh>,
-       activate<S, hyperbolic_tangent>},
-      {activate_gated<S, silu>, activate_gated<S, gelu>, activate_gated<S, gelu_tanh>,
-       activate_gated<S, hyperbolic_tangent>},
-      softcap<S>,
+      {map_row<S, F>...},
       sum<S>,
       sum_squares<S>,
       sum_squared_deviations<S>,
@@ -323,7 +297,7 @@ constexpr const MatrixUnit* kMatrixUnit = nullptr;
 constexpr Simd kTable = {
     PLUMB_SIMD_NAME,
     2 * kWidth,
-    {rows_of<kF16>(), rows_of<kBf16>(), rows_of<kF32>()},
+    {rows_of<kF16>(Formulas()), rows_of<kBf16>(Formulas()), rows_of<kF32>(Formulas())},
     dot,
     multiply_add,
     score,

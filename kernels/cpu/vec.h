@@ -137,6 +137,17 @@ inline F maximum(F best, F x) {
   return x > best ? x : best;
 #endif
 }
+inline F square_root(F x) {
+#if defined(__AVX512F__)
+  return (F)_mm512_sqrt_ps((__m512)x);
+#elif defined(__AVX2__)
+  return (F)_mm256_sqrt_ps((__m256)x);
+#else
+  for (int i = 0; i < kWidth; ++i) x[i] = __builtin_sqrtf(x[i]);
+  return x;
+#endif
+}
+
 // x > most ? most : x: NaN stays.
 inline F at_most(float most, F x) {
 #if defined(__AVX512F__)

@@ -1,9 +1,10 @@
-// transpose, mask_fill, position_ids: elements moved or chosen, and a running count.
+// transpose, mask_fill, position_ids, cumsum: elements moved or chosen, running counts and sums.
 //
 // transpose: a thread owns a square of 16-byte rows and turns it in registers; where alignment
 // forbids that, a block moves tiles through shared memory, so that both sides are read and written
 // along their rows. mask_fill: 16 bytes per thread, neighbours along the rows. position_ids: a
 // block owns a row; every thread counts its part, and a wave adds up what its lanes counted.
+// cumsum: a thread owns a column, or a wave a row along which it sums.
 #include <algorithm>
 
 #include "kernels/gpu/gpu_ops.h"
@@ -194,7 +195,84 @@ __global__ void __launch_bounds__(kMostCounting) count_positions(PositionOperand
   }
 }
 
+template <class T>
+struct SumOperands {
+  T* out;
+  Rows out_rows;
+  int64_t out_step;  // along the axis
+  const T* x;
+  Rows x_rows;
+  int64_t x_step;
+  Divisor width;   // of a row; 1 along rows
+  int64_t total;   // sums
+  int64_t length;  // terms of the longest
+};
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) running_sums_of_columns(SumOperands<T> p) {
+  wait_for_previous_kernel();
+  const int64_t i = int64_t{kThreads} * block_index().x + thread_index().x;
+  if (i >= p.total) return;
+  const Division at = divide(i, p.width);
+  const T* x = p.x + p.x_rows.offset(at.quotient) + at.remainder;
+  T* out = p.out + p.out_rows.offset(at.quotient) + at.remainder;
+  float sum = 0;
+  for (int64_t j = 0; j < p.length; ++j) {
+    sum += to_float(x[j * p.x_step]);
+    out[j * p.out_step] = from_float<T>(sum);
+  }
+}
+
+template <class T, int Wave>
+__global__ void __launch_bounds__(kThreads) running_sums_of_rows(SumOperands<T> p) {
+  wait_for_previous_kernel();
+  const int thread = static_cast<int>(thread_index().x), lane = thread % Wave;
+  const int64_t row = int64_t{kThreads / Wave} * block_index().x + thread / Wave;
+  if (row >= p.total) return;
+  const T* x = p.x + p.x_rows.offset(row);
+  T* out = p.out + p.out_rows.offset(row);
+  float before = 0;
+  for (int64_t begin = 0; begin < p.length; begin += Wave) {
+    const int64_t at = begin + lane;
+    float sum = at < p.length ? to_float(x[at]) : 0;
+    for (int step = 1; step < Wave; step *= 2) {
+      const float left = shuffle<Wave>(sum, lane < step ? lane : lane - step);
+      if (lane >= step) sum += left;
+    }
+    sum += before;
+    if (at < p.length) out[at] = from_float<T>(sum);
+    before = shuffle<Wave>(sum, Wave - 1);
+  }
+}
+
 }  // namespace
+
+void GpuOps::do_cumsum(const Tensor& out, const Tensor& x, int64_t axis) {
+  if (x.numel() == 0) return;
+  const int at = static_cast<int>(axis);
+  const bool along_rows = at == x.rank() - 1;
+  const Tensor first = x.slice(at, 0, 1), out_first = out.slice(at, 0, 1);
+  with_storage("cumsum", x.dtype(), [&]<class T>(T) {
+    const SumOperands<T> p{out.data<T>(),
+                           rows_of("cumsum", out_first),
+                           out.stride(at),
+                           x.data<T>(),
+                           rows_of("cumsum", first),
+                           x.stride(at),
+                           Divisor(first.dim(-1)),
+                           divisible("cumsum", first.numel()),
+                           x.dim(at)};
+    if (!along_rows) {
+      launch_overlapped<running_sums_of_columns<T>>("cumsum", {grid_for(p.total, kThreads)},
+                                                    {kThreads}, 0, stream(), p);
+      return;
+    }
+    with_wave(stream(), [&]<int Wave>() {
+      launch_overlapped<running_sums_of_rows<T, Wave>>(
+          "cumsum", {grid_for(p.total, kThreads / Wave)}, {kThreads}, 0, stream(), p);
+    });
+  });
+}
 
 void GpuOps::do_transpose(const Tensor& out, const Tensor& x) {
   if (x.numel() == 0) return;

@@ -1,5 +1,4 @@
-// add, mul, div, add_scalar, scale, activation, gated_activation, softcap, masked_add, copy: out =
-// R(f(inputs)).
+// Elementwise ops, out = R(formula(inputs)) (kernels/ops/formulas.h), and copies.
 //
 // Memory-bound. A thread owns 16 bytes of the output (one element where alignment forbids more),
 // reads the same of every input and writes once; contiguous tensors are one long row. The fused ops
@@ -115,64 +114,57 @@ void run(GpuOps& ops, const char* op, const Tensor& out, const Tensor* const (&i
   go.template operator()<1>();
 }
 
-struct Add {
-  __device__ float operator()(float a, float b) const { return a + b; }
-};
-struct Multiply {
-  __device__ float operator()(float a, float b) const { return a * b; }
-};
-struct Divide {
-  __device__ float operator()(float a, float b) const { return a / b; }
-};
-struct AddNumber {
-  float value;
-  __device__ float operator()(float x) const { return x + value; }
-};
-struct ScaleBy {
-  float factor;
-  __device__ float operator()(float x) const { return x * factor; }
-};
-// x / divisor; 16-bit types take a product with its reciprocal, off by less than 2^-23.
+// The arithmetic of a formula (kernels/ops/formulas.h) in float32.
 template <class T>
-struct DivideBy {
-  float divisor, reciprocal;
-  explicit DivideBy(float d) : divisor(d), reciprocal(1.0f / d) {}
-  __device__ float operator()(float x) const {
+struct Floats {
+  float of_call, reciprocal;  // its number
+
+  explicit Floats(float number) : of_call(number), reciprocal(1.0f / number) {}
+  __device__ float number() const { return of_call; }
+  // 16-bit types take a product with the reciprocal, off by less than 2^-23.
+  __device__ float over_number(float x) const {
     if constexpr (sizeof(T) == 4) {
-      return x / divisor;
+      return x / of_call;
     } else {
       return x * reciprocal;
     }
   }
+  __device__ float round(float x) const { return rounded<T>(x); }
+  __device__ float select(bool chosen, float a, float b) const { return chosen ? a : b; }
+  __device__ float reciprocal_root(float x) const { return reciprocal_sqrt(x); }
+  __device__ float tanh(float x) const { return hyperbolic_tangent<T>(x); }
+  __device__ float silu(float x) const { return activate<T, Activation::silu>(x); }
+  __device__ float gelu(float x) const { return activate<T, Activation::gelu>(x); }
+  __device__ float gelu_tanh(float x) const { return activate<T, Activation::gelu_tanh>(x); }
 };
-template <class T, Activation Function>
-struct Activate {
-  __device__ float operator()(float x) const { return activate<T, Function>(x); }
+
+template <class T, class F>
+struct Reading {
+  Floats<T> m;
+  explicit Reading(float number) : m(number) {}
+  __device__ float operator()(float x) const { return F::of(m, x); }
+  __device__ float operator()(float a, float b) const { return F::of(m, a, b); }
 };
-template <class T, Activation Function>
-struct Gate {
-  __device__ float operator()(float gate, float up) const {
-    return rounded<T>(activate<T, Function>(gate)) * up;
-  }
-};
-// Bound by arithmetic where a conversion of a single number is as slow as a reciprocal: rounds all
-// of a thread's at once, and has the last product, of two 16-bit numbers, done in pairs.
+
+// The formula itself, but bound by arithmetic where a conversion of a single number is as slow as a
+// reciprocal: rounds all of a thread's at once, and has the last product, of two 16-bit numbers,
+// done in pairs.
 template <class T>
-struct Softcap {
-  DivideBy<T> by_cap;
+struct Reading<T, formulas::softcap> {
+  Floats<T> m;
   T cap;
   bool cap_is_exact;  // in the storage type
-  explicit Softcap(float c)
-      : by_cap(c), cap(from_float<T>(c)), cap_is_exact(to_float(from_float<T>(c)) == c) {}
+  explicit Reading(float c)
+      : m(c), cap(from_float<T>(c)), cap_is_exact(to_float(from_float<T>(c)) == c) {}
   template <int N>
   __device__ Vector<T, N> of_vector(const Vector<T, N>& x) const {
     float y[N];
     widen(x, y);
 #pragma unroll
-    for (int k = 0; k < N; ++k) y[k] = by_cap(y[k]);
+    for (int k = 0; k < N; ++k) y[k] = m.over_number(y[k]);
     widen(narrowed<T>(y), y);
 #pragma unroll
-    for (int k = 0; k < N; ++k) y[k] = hyperbolic_tangent<T>(y[k]);
+    for (int k = 0; k < N; ++k) y[k] = m.tanh(y[k]);
     const Vector<T, N> share = narrowed<T>(y);
     if (cap_is_exact) {
       Vector<T, N> caps;
@@ -182,10 +174,18 @@ struct Softcap {
     }
     widen(share, y);
 #pragma unroll
-    for (int k = 0; k < N; ++k) y[k] *= by_cap.divisor;
+    for (int k = 0; k < N; ++k) y[k] *= m.number();
     return narrowed<T>(y);
   }
 };
+
+// What tells apart the kernels of an op that has several formulas.
+std::string_view variant_of(const MapCall& call) {
+  if (has_one_formula(call.row.id)) return {};
+  if (call.formula == Formula::multiply) return "multiply";
+  if (call.formula == Formula::divide) return "divide";
+  return name_of(activation_of(call.formula));
+}
 
 // Up to two tensors of one layout, moved as they are.
 template <class T>
@@ -267,70 +267,33 @@ void copy_bits(GpuOps& ops, const char* op, Copies copies, int axis = 0, int64_t
 
 }  // namespace
 
-void GpuOps::do_add(const Tensor& out, const Tensor& a, const Tensor& b) {
-  if (choose("in_product") && held_.add_to_product(out, a, b)) return;
-  if (HeldBack::takes_rows({&out, &a, &b}) && choose("vectors")) return held_.add(out, a, b);
-  with_storage("add", out.dtype(), [&]<class T>(T) {
-    run<T, 2>(*this, "add", out, {&a, &b}, Add{});
-  });
-}
-
-void GpuOps::do_mul(const Tensor& out, const Tensor& a, const Tensor& b) {
-  with_storage("mul", out.dtype(), [&]<class T>(T) {
-    run<T, 2>(*this, "mul", out, {&a, &b}, Multiply{});
-  });
-}
-
-void GpuOps::do_div(const Tensor& out, const Tensor& a, const Tensor& b) {
-  with_storage("div", out.dtype(), [&]<class T>(T) {
-    run<T, 2>(*this, "div", out, {&a, &b}, Divide{});
-  });
-}
-
-void GpuOps::do_add_scalar(const Tensor& out, const Tensor& x, double value) {
-  with_storage("add_scalar", out.dtype(), [&]<class T>(T) {
-    run<T, 1>(*this, "add_scalar", out, {&x}, AddNumber{static_cast<float>(value)});
+void GpuOps::do_map(const MapCall& call) {
+  const Tensor &out = call.out, &a = call.a;
+  if (call.row.id == OpId::add) {
+    if (choose("in_product") && held_.add_to_product(out, a, *call.b)) return;
+    if (HeldBack::takes_rows({&out, &a, call.b}) && choose("vectors")) {
+      return held_.add(out, a, *call.b);
+    }
+  }
+  if (call.row.id == OpId::gated_activation && choose("in_product") &&
+      held_.gate(out, a, *call.b, activation_of(call.formula))) {
+    return;
+  }
+  const char* op = call.row.name;
+  const auto number = static_cast<float>(call.number);
+  with_storage(op, out.dtype(), [&]<class T>(T) {
+    with_formula(call.formula, [&]<class F>() {
+      const Reading<T, F> reading(number);
+      const std::string_view variant = variant_of(call);
+      if constexpr (F::kInputs == 1) run<T, 1>(*this, op, out, {&a}, reading, variant);
+      else run<T, 2>(*this, op, out, {&a, call.b}, reading, variant);
+    });
   });
 }
 
 void GpuOps::do_masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) {
   with_storage("masked_add", out.dtype(), [&]<class T>(T) {
-    run<T, 2>(*this, "masked_add", out, {&x, &mask}, Add{});
-  });
-}
-
-void GpuOps::do_scale(const Tensor& out, const Tensor& x, double factor, ScaleOperation operation) {
-  const float value = static_cast<float>(factor);
-  with_storage("scale", out.dtype(), [&]<class T>(T) {
-    if (operation == ScaleOperation::multiply) {
-      run<T, 1>(*this, "scale", out, {&x}, ScaleBy{value}, "multiply");
-    } else {
-      run<T, 1>(*this, "scale", out, {&x}, DivideBy<T>(value), "divide");
-    }
-  });
-}
-
-void GpuOps::do_activation(const Tensor& out, const Tensor& x, Activation function) {
-  with_storage("activation", out.dtype(), [&]<class T>(T) {
-    with_activation(function, [&]<Activation F>() {
-      run<T, 1>(*this, "activation", out, {&x}, Activate<T, F>{}, name_of(F));
-    });
-  });
-}
-
-void GpuOps::do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
-                                 Activation function) {
-  if (choose("in_product") && held_.gate(out, gate, up, function)) return;
-  with_storage("gated_activation", out.dtype(), [&]<class T>(T) {
-    with_activation(function, [&]<Activation F>() {
-      run<T, 2>(*this, "gated_activation", out, {&gate, &up}, Gate<T, F>{}, name_of(F));
-    });
-  });
-}
-
-void GpuOps::do_softcap(const Tensor& out, const Tensor& x, double cap) {
-  with_storage("softcap", out.dtype(), [&]<class T>(T) {
-    run<T, 1>(*this, "softcap", out, {&x}, Softcap<T>(static_cast<float>(cap)));
+    run<T, 2>(*this, "masked_add", out, {&x, &mask}, Reading<T, formulas::add>(0));
   });
 }
 

@@ -6,7 +6,7 @@ namespace {
 // The kernels of each op; "vectors" are 16-byte accesses (rotary_table: of 4 elements), "scalars"
 // single elements. own1 to own4: vectors of a row that a thread keeps; reread: rows too long for
 // that. in_product: by the threads that make the row. m, r: rows. d: head_dim. b: bytes of an
-// element.
+// element. Elementwise ops with one formula have both accesses and no row here.
 struct Row {
   OpId op;
   std::vector<std::string_view> kernels;
@@ -26,9 +26,7 @@ const std::vector<Row>& rows() {
       {OpId::linear, {"gemv"}, {"m4", "m8"}},
       {OpId::linear, {"tiles"}},
       {OpId::activation, widths, functions},
-      {OpId::add, widths},
       {OpId::add, {"in_product"}},
-      {OpId::mul, widths},
       {OpId::scale, widths, {"multiply", "divide"}},
       {OpId::softmax, widths, owned},
       {OpId::matmul, {"tiles"}},
@@ -41,8 +39,6 @@ const std::vector<Row>& rows() {
       {OpId::copy, widths, {"b2", "b4"}},
       {OpId::cast, widths},
       {OpId::mask_rows, {"scalars"}},
-      {OpId::div, widths},
-      {OpId::add_scalar, widths},
       {OpId::transpose, {"vectors", "tiles"}, {"b2", "b4"}},
       {OpId::mask_fill, widths},
       {OpId::position_ids, {"rows"}},
@@ -51,7 +47,6 @@ const std::vector<Row>& rows() {
       {OpId::gated_rms_norm, widths},
       {OpId::gated_activation, widths, functions},
       {OpId::gated_activation, {"in_product"}},
-      {OpId::softcap, widths},
       {OpId::add_rms_norm, widths, owned},
       {OpId::sdpa,
        {"decode"},
@@ -65,10 +60,15 @@ const std::vector<Row>& rows() {
 
 std::vector<Implementation> GpuOps::compiled() {
   std::vector<Implementation> out = library_implementations();
-  for (const Row& row : rows()) {
+  const auto add = [&](const Row& row) {
     for (std::string_view kernel : row.kernels) {
       for (std::string_view variant : row.variants) out.push_back({row.op, {kernel, variant}});
     }
+  };
+  for (const Row& row : rows()) add(row);
+  for (int i = 0; i < kOpCount; ++i) {
+    const auto op = static_cast<OpId>(i);
+    if (has_one_formula(op)) add({op, {"vectors", "scalars"}});
   }
   return out;
 }

@@ -55,9 +55,6 @@ class GpuOps final : public DeviceOps {
   PLUMB_DEVICE_OPS(, override)
   void do_copy_pair(const Tensor& out_a, const Tensor& a, const Tensor& out_b,
                     const Tensor& b) override;
-  void do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
-                           Activation function) override;
-  void do_softcap(const Tensor& out, const Tensor& x, double cap) override;
   void do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,
                        const Tensor& residual, const Tensor& weight,
                        const RmsNormParams& params) override;

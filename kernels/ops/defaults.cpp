@@ -18,6 +18,14 @@ void Ops::compose_softcap(const Tensor& out, const Tensor& x, double cap) {
   scale(out, out, cap);
 }
 
+void Ops::compose_scaled_add(const Tensor& out, const Tensor& x, const Tensor& residual,
+                             double factor) {
+  Arena::Scope scope(arena_);
+  const Tensor scaled = arena_.take(x.dtype(), x.shape());
+  scale(scaled, x, factor);
+  add(out, scaled, residual);
+}
+
 void Ops::compose_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,
                                const Tensor& residual, const Tensor& weight,
                                const RmsNormParams& params) {

@@ -1,6 +1,7 @@
 // DeviceOps: what a device implements, one function per op of ops.h. Operands are checked already.
 #pragma once
 
+#include "kernels/ops/map_call.h"
 #include "kernels/ops/ops.h"
 
 // Every op that each device has to have, declared in one place for all of them.
@@ -13,11 +14,7 @@
                                const Tensor& bias, double eps) ending;                            \
   qualifier void do_linear(const Tensor& out, const Tensor& x, const Tensor& weight,              \
                            const Tensor& bias) ending;                                            \
-  qualifier void do_activation(const Tensor& out, const Tensor& x, Activation function) ending;   \
-  qualifier void do_add(const Tensor& out, const Tensor& a, const Tensor& b) ending;              \
-  qualifier void do_mul(const Tensor& out, const Tensor& a, const Tensor& b) ending;              \
-  qualifier void do_scale(const Tensor& out, const Tensor& x, double factor, ScaleOperation)      \
-      ending;                                                                                     \
+  qualifier void do_map(const MapCall& call) ending;                                              \
   qualifier void do_softmax(const Tensor& out, const Tensor& x) ending;                           \
   qualifier void do_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) \
       ending;                                                                                     \
@@ -31,11 +28,10 @@
   qualifier void do_copy(const Tensor& out, const Tensor& x) ending;                              \
   qualifier void do_cast(const Tensor& out, const Tensor& x) ending;                              \
   qualifier void do_mask_rows(const Tensor& out, const Tensor& x, const Tensor& valid) ending;    \
-  qualifier void do_div(const Tensor& out, const Tensor& a, const Tensor& b) ending;              \
-  qualifier void do_add_scalar(const Tensor& out, const Tensor& x, double value) ending;          \
   qualifier void do_transpose(const Tensor& out, const Tensor& x) ending;                         \
   qualifier void do_mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask,             \
                               double value) ending;                                               \
+  qualifier void do_cumsum(const Tensor& out, const Tensor& x, int64_t axis) ending;              \
   qualifier void do_position_ids(const Tensor& out, const Tensor& valid, int64_t offset) ending;  \
   qualifier void do_causal_conv1d(                                                                \
       const Tensor& out, const Tensor& state_after, const Tensor& x, const Tensor& weight,        \
@@ -59,13 +55,6 @@ class DeviceOps : public Ops {
                             const Tensor& b) {
     do_copy(out_a, a);
     do_copy(out_b, b);
-  }
-  virtual void do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
-                                   Activation function) {
-    compose_gated_activation(out, gate, up, function);
-  }
-  virtual void do_softcap(const Tensor& out, const Tensor& x, double cap) {
-    compose_softcap(out, x, cap);
   }
   virtual void do_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,
                                const Tensor& residual, const Tensor& weight,
@@ -96,14 +85,14 @@ class DeviceOps : public Ops {
   DeviceOps* own() final { return this; }
 };
 
-template <auto method, auto body, class... Arguments>
-void Ops::run_op(OpId op, const Arguments&... arguments) {
+template <auto method, class Body, class... Arguments>
+void Ops::run_op(OpId op, Body body, const Arguments&... arguments) {
   choice_.begin(op);
   if (DeviceOps* device = own()) {
     if (device->follows_writes()) {
       device->note_writes(op_call<method>(op, arguments...).outputs());
     }
-    (device->*body)(arguments...);
+    body(*device);
   } else {
     do_call(op_call<method>(op, arguments...));
   }
@@ -111,15 +100,24 @@ void Ops::run_op(OpId op, const Arguments&... arguments) {
 
 template <auto method, auto body, class... Arguments>
 void Ops::dispatch(const CheckedCall& call, const Arguments&... arguments) {
-  run_op<method, body>(call.row.id, arguments...);
+  run_op<method>(
+      call.row.id, [&](DeviceOps& device) { (device.*body)(arguments...); }, arguments...);
   record(call);
 }
 
 template <auto method, auto body, class... Arguments>
 void Ops::dispatch(OpId op, DType storage, std::initializer_list<int64_t> sums,
                    const Arguments&... arguments) {
-  run_op<method, body>(op, arguments...);
+  run_op<method>(
+      op, [&](DeviceOps& device) { (device.*body)(arguments...); }, arguments...);
   record(op, storage, {sums.begin(), sums.size()});
+}
+
+template <auto method, class... Arguments>
+void Ops::dispatch_map(const CheckedCall& call, const MapCall& map, const Arguments&... arguments) {
+  run_op<method>(
+      call.row.id, [&](DeviceOps& device) { device.do_map(map); }, arguments...);
+  record(call);
 }
 
 }  // namespace plumb

@@ -137,17 +137,23 @@ inline constexpr Signature kSignature = transposed ? kTable[static_cast<size_t>(
 }  // namespace fits_detail
 
 // The operands in the order of the row, of which the last may be missing where they are optional.
-// All lie on the device, their last axis contiguous.
-template <OpId op, bool transposed = false, class... Tensors>
-CheckedCall check(const Device& device, bool narrow_weights, const Tensors&... tensors) {
+// All lie on the device, their last axis contiguous. `s`: the signature of the op's row.
+template <const Signature& s, class... Tensors>
+CheckedCall check_as(OpId op, bool transposed, const Device& device, bool narrow_weights,
+                     const Tensors&... tensors) {
   fits_detail::Found found;
-  if (!fits_detail::all_fit<fits_detail::kSignature<op, transposed>>(
-          device, std::tie(tensors...), found, narrow_weights,
-          std::index_sequence_for<Tensors...>())) {
+  if (!fits_detail::all_fit<s>(device, std::tie(tensors...), found, narrow_weights,
+                               std::index_sequence_for<Tensors...>())) {
     refuse(op, device, {&tensors...}, narrow_weights, transposed);
   }
   return {kTable[static_cast<size_t>(op)], is_floating(found.storage) ? found.storage : DType::f32,
           found.extents};
+}
+
+template <OpId op, bool transposed = false, class... Tensors>
+CheckedCall check(const Device& device, bool narrow_weights, const Tensors&... tensors) {
+  return check_as<fits_detail::kSignature<op, transposed>>(op, transposed, device, narrow_weights,
+                                                           tensors...);
 }
 
 template <OpId op, bool transposed, class... Tensors>

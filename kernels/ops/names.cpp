@@ -6,12 +6,6 @@
 namespace plumb {
 namespace {
 
-constexpr std::array<std::string_view, kOpCount> kOpNames = {
-#define PLUMB_NAME(name) #name,
-    PLUMB_FOR_EACH_OP(PLUMB_NAME)
-#undef PLUMB_NAME
-};
-
 struct ActivationName {
   Activation function;
   std::string_view name;
@@ -25,7 +19,7 @@ constexpr std::array<ActivationName, 5> kActivationNames = {
 
 }  // namespace
 
-std::string_view name_of(OpId op) { return kOpNames[static_cast<size_t>(op)]; }
+std::string_view name_of(OpId op) { return row_of(op).name; }
 
 bool is_fused(OpId op) { return op >= OpId::gated_activation; }
 

@@ -50,31 +50,37 @@ void Ops::linear(const Tensor& out, const Tensor& x, const Tensor& weight, const
                                                 weight, bias);
 }
 
+void Ops::unary(OpId op, const Tensor& out, const Tensor& x, double number) {
+  const CheckedCall call = check_as<kUnary>(op, false, device_, false, out, x);
+  dispatch_map<&Ops::unary>(call, {call.row, *call.row.formula, out, x, nullptr, number}, op, out,
+                            x, number);
+}
+
+void Ops::binary(OpId op, const Tensor& out, const Tensor& a, const Tensor& b, double number) {
+  const CheckedCall call = check_as<kBinary>(op, false, device_, false, out, a, b);
+  dispatch_map<&Ops::binary>(call, {call.row, *call.row.formula, out, a, &b, number}, op, out, a, b,
+                             number);
+}
+
+void Ops::cumsum(const Tensor& out, const Tensor& x, int64_t axis) {
+  const CheckedCall call = checked<OpId::cumsum>(out, x);
+  require(axis >= 0 && axis < x.rank(), "cumsum", "axis is ", axis, ", x has shape ", x.shape());
+  dispatch<&Ops::cumsum, &DeviceOps::do_cumsum>(OpId::cumsum, call.storage,
+                                                {x.dim(static_cast<int>(axis))}, out, x, axis);
+}
+
 void Ops::activation(const Tensor& out, const Tensor& x, Activation function) {
-  dispatch<&Ops::activation, &DeviceOps::do_activation>(checked<OpId::activation>(out, x), out, x,
-                                                        function);
-}
-
-void Ops::add(const Tensor& out, const Tensor& a, const Tensor& b) {
-  dispatch<&Ops::add, &DeviceOps::do_add>(checked<OpId::add>(out, a, b), out, a, b);
-}
-
-void Ops::mul(const Tensor& out, const Tensor& a, const Tensor& b) {
-  dispatch<&Ops::mul, &DeviceOps::do_mul>(checked<OpId::mul>(out, a, b), out, a, b);
-}
-
-void Ops::div(const Tensor& out, const Tensor& a, const Tensor& b) {
-  dispatch<&Ops::div, &DeviceOps::do_div>(checked<OpId::div>(out, a, b), out, a, b);
-}
-
-void Ops::add_scalar(const Tensor& out, const Tensor& x, double value) {
-  dispatch<&Ops::add_scalar, &DeviceOps::do_add_scalar>(checked<OpId::add_scalar>(out, x), out, x,
-                                                        value);
+  dispatch_map<&Ops::activation>(checked<OpId::activation>(out, x),
+                                 {row_of(OpId::activation), formula_of(function), out, x}, out, x,
+                                 function);
 }
 
 void Ops::scale(const Tensor& out, const Tensor& x, double factor, ScaleOperation operation) {
-  dispatch<&Ops::scale, &DeviceOps::do_scale>(checked<OpId::scale>(out, x), out, x, factor,
-                                              operation);
+  const bool divides = operation == ScaleOperation::divide;
+  const Formula formula = divides ? Formula::divide : Formula::multiply;
+  dispatch_map<&Ops::scale>(checked<OpId::scale>(out, x),
+                            {row_of(OpId::scale), formula, out, x, nullptr, factor}, out, x, factor,
+                            operation);
 }
 
 void Ops::softmax(const Tensor& out, const Tensor& x) {
@@ -173,14 +179,23 @@ void Ops::gated_activation(const Tensor& out, const Tensor& gate, const Tensor& 
   if (!runs_fused(OpId::gated_activation)) {
     return compose_gated_activation(out, gate, up, function);
   }
-  dispatch<&Ops::gated_activation, &DeviceOps::do_gated_activation>(call, out, gate, up, function);
+  dispatch_map<&Ops::gated_activation>(call, {call.row, gated_formula_of(function), out, gate, &up},
+                                       out, gate, up, function);
 }
 
 void Ops::softcap(const Tensor& out, const Tensor& x, double cap) {
   const CheckedCall call = checked<OpId::softcap>(out, x);
   require(cap > 0, "softcap", "cap is ", cap, ", must be positive");
   if (!runs_fused(OpId::softcap)) return compose_softcap(out, x, cap);
-  dispatch<&Ops::softcap, &DeviceOps::do_softcap>(call, out, x, cap);
+  dispatch_map<&Ops::softcap>(call, {call.row, Formula::softcap, out, x, nullptr, cap}, out, x,
+                              cap);
+}
+
+void Ops::scaled_add(const Tensor& out, const Tensor& x, const Tensor& residual, double factor) {
+  const CheckedCall call = checked<OpId::scaled_add>(out, x, residual);
+  if (!runs_fused(OpId::scaled_add)) return compose_scaled_add(out, x, residual, factor);
+  dispatch_map<&Ops::scaled_add>(call, {call.row, Formula::scaled_add, out, x, &residual, factor},
+                                 out, x, residual, factor);
 }
 
 void Ops::add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,

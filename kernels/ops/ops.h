@@ -30,6 +30,7 @@ struct OpRecord {
 };
 
 class DeviceOps;
+struct MapCall;
 
 // The end of its pages at which an operand lies.
 enum class PageEnd { left, right };
@@ -66,15 +67,27 @@ class Ops {
   // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
   void activation(const Tensor& out, const Tensor& x, Activation function);
 
+  // The op of one or two inputs of equal shapes, R(its formula): kernels/ops/formulas.h. `op` is
+  // one whose row has a formula of so many inputs.
+  void unary(OpId op, const Tensor& out, const Tensor& x, double number = 0);
+  void binary(OpId op, const Tensor& out, const Tensor& a, const Tensor& b, double number = 0);
+
   // R(a + b), R(a * b), R(a / b): equal shapes.
-  void add(const Tensor& out, const Tensor& a, const Tensor& b);
-  void mul(const Tensor& out, const Tensor& a, const Tensor& b);
-  void div(const Tensor& out, const Tensor& a, const Tensor& b);
+  void add(const Tensor& out, const Tensor& a, const Tensor& b) { binary(OpId::add, out, a, b); }
+  void mul(const Tensor& out, const Tensor& a, const Tensor& b) { binary(OpId::mul, out, a, b); }
+  void div(const Tensor& out, const Tensor& a, const Tensor& b) { binary(OpId::div, out, a, b); }
   // R(x + value).
-  void add_scalar(const Tensor& out, const Tensor& x, double value);
+  void add_scalar(const Tensor& out, const Tensor& x, double value) {
+    unary(OpId::add_scalar, out, x, value);
+  }
   // R(x * factor) or R(x / factor).
   void scale(const Tensor& out, const Tensor& x, double factor,
              ScaleOperation operation = ScaleOperation::multiply);
+
+  // R(R(x * factor) + residual): equal shapes. GraniteDecoderLayer.
+  void scaled_add(const Tensor& out, const Tensor& x, const Tensor& residual, double factor);
+  // out[.., i, ..] = R(x[.., 0, ..] + ... + x[.., i, ..]) along an axis. torch.cumsum.
+  void cumsum(const Tensor& out, const Tensor& x, int64_t axis);
 
   // R(softmax over the last axis); the row's maximum is subtracted first; a row of -inf gives
   // zeros.
@@ -234,6 +247,8 @@ class Ops {
   void compose_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
                                 Activation function);
   void compose_softcap(const Tensor& out, const Tensor& x, double cap);
+  void compose_scaled_add(const Tensor& out, const Tensor& x, const Tensor& residual,
+                          double factor);
   void compose_add_rms_norm(const Tensor& sum, const Tensor& out, const Tensor& x,
                             const Tensor& residual, const Tensor& weight, const RmsNormParams&);
   void compose_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -263,8 +278,10 @@ class Ops {
   template <auto method, auto body, class... Arguments>
   void dispatch(OpId op, DType storage, std::initializer_list<int64_t> sums,
                 const Arguments&... arguments);
-  template <auto method, auto body, class... Arguments>
-  void run_op(OpId op, const Arguments&... arguments);
+  template <auto method, class... Arguments>
+  void dispatch_map(const CheckedCall& call, const MapCall& map, const Arguments&... arguments);
+  template <auto method, class Body, class... Arguments>
+  void run_op(OpId op, Body body, const Arguments&... arguments);
   void record(const CheckedCall& call);
   void record(OpId op, DType storage, std::span<const int64_t> sums);
 

@@ -2,6 +2,10 @@
 // where it rounds, is in ops.h.
 #pragma once
 
+#include <optional>
+#include <string>
+
+#include "kernels/ops/formulas.h"
 #include "kernels/ops/op_id.h"
 #include "kernels/ops/signature.h"
 
@@ -19,6 +23,7 @@ enum class NumberField { scale, eps, cap, attention_scaling };
 
 struct OpRow {
   OpId id;
+  const char* name;
   Signature operands;
   Signature transposed = operands;  // with the op's switch on
   std::string_view sums = "";       // letters: the lengths of its sums, in order
@@ -28,8 +33,11 @@ struct OpRow {
   double of_bias = 0;               // and these where there is a bias
   OpBits bits = OpBits::leaf;
   NumberField number = NumberField::scale;
+  std::optional<Formula> formula = {};  // of an elementwise op; of several the first
 };
 
 const OpRow& row_of(OpId op);
+// "R(tanh(R(x / number)) * number)": one of the op's formulas, of its inputs.
+std::string text_of(OpId op, Formula formula);
 
 }  // namespace plumb

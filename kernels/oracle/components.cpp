@@ -1,4 +1,6 @@
-// Data movement that models use by itself. Formulas and roundings: ops.h.
+// Data movement that models use by itself, and running sums. Formulas and roundings: ops.h.
+#include <cmath>
+
 #include "kernels/oracle/oracle_ops.h"
 
 namespace plumb {
@@ -21,6 +23,25 @@ void OracleOps::do_mask_fill(const Tensor& out, const Tensor& x, const Tensor& m
     if (fills[i] != 0) values[i] = value;
   }
   put(out, values, "mask_fill");
+}
+
+void OracleOps::do_cumsum(const Tensor& out, const Tensor& x, int64_t axis) {
+  std::vector<double> values = values_of(x);
+  const Noise noise(x.dtype());
+  const size_t length = extent(x, static_cast<int>(axis));
+  size_t inner = 1;
+  for (int i = static_cast<int>(axis) + 1; i < x.rank(); ++i) inner *= extent(x, i);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (i / inner % length != 0) continue;
+    double sum = 0, magnitudes = 0;
+    for (size_t terms = 0; terms < length; ++terms) {
+      double& value = values[i + terms * inner];
+      sum += value;
+      magnitudes += std::fabs(value);
+      value = noise.sum(sum, magnitudes, terms + 1);
+    }
+  }
+  put(out, values, "cumsum");
 }
 
 void OracleOps::do_position_ids(const Tensor& out, const Tensor& valid, int64_t offset) {

@@ -38,78 +38,57 @@ double activate_in_parts(double x, Activation function, DType storage) {
 
 namespace {
 
-template <class F>
-void map(const Tensor& out, const Tensor& x, std::string_view name, F f) {
-  std::vector<double> values = values_of(x);
-  for (double& value : values) value = f(value);
-  put(out, values, name);
-}
+// The arithmetic of a formula (kernels/ops/formulas.h) in float64, whose functions are off as those
+// of a simulated kernel are. A fused op runs here where nothing is rounded on the way.
+struct Doubles {
+  double of_call;  // its number
+  const Noise& noise;
 
-template <class F>
-void zip(const Tensor& out, const Tensor& a, const Tensor& b, std::string_view name, F f) {
-  std::vector<double> values = values_of(a);
-  const std::vector<double> others = values_of(b);
-  for (size_t i = 0; i < values.size(); ++i) values[i] = f(values[i], others[i]);
-  put(out, values, name);
-}
+  double number() const { return of_call; }
+  double over_number(double x) const { return x / of_call; }
+  double round(double x) const { return x; }
+  double select(bool chosen, double a, double b) const { return chosen ? a : b; }
+  double reciprocal_root(double x) const { return noise.function(1 / std::sqrt(x)); }
+  double function(double x, Activation name) const {
+    const double y = activate(x, name);
+    return noise.function(y, error_scale(x, y, name));
+  }
+  double tanh(double x) const { return function(x, Activation::tanh); }
+  double silu(double x) const { return function(x, Activation::silu); }
+  double gelu(double x) const { return function(x, Activation::gelu); }
+  double gelu_tanh(double x) const { return function(x, Activation::gelu_tanh); }
+};
 
 }  // namespace
 
-void OracleOps::do_activation(const Tensor& out, const Tensor& x, Activation function) {
-  const bool parts = rounds_here(x.dtype(), "activation.parts", false);
-  const Noise noise(x.dtype());
-  map(out, x, "activation", [&](double v) {
-    if (parts) return activate_in_parts(v, function, x.dtype());
-    const double y = activate(v, function);
-    return noise.function(y, error_scale(v, y, function));
-  });
-}
-
-void OracleOps::do_add(const Tensor& out, const Tensor& a, const Tensor& b) {
-  zip(out, a, b, "add", [](double x, double y) { return x + y; });
-}
-
-void OracleOps::do_mul(const Tensor& out, const Tensor& a, const Tensor& b) {
-  zip(out, a, b, "mul", [](double x, double y) { return x * y; });
-}
-
-void OracleOps::do_div(const Tensor& out, const Tensor& a, const Tensor& b) {
-  zip(out, a, b, "div", [](double x, double y) { return x / y; });
-}
-
-void OracleOps::do_add_scalar(const Tensor& out, const Tensor& x, double value) {
-  map(out, x, "add_scalar", [&](double v) { return v + value; });
+void OracleOps::do_map(const MapCall& call) {
+  std::vector<double> values = values_of(call.a);
+  const std::vector<double> others = call.b ? values_of(*call.b) : std::vector<double>();
+  const DType storage = call.a.dtype();
+  if (call.row.id == OpId::activation && rounds_here(storage, "activation.parts", false)) {
+    for (double& x : values) x = activate_in_parts(x, activation_of(call.formula), storage);
+  } else {
+    const Noise noise(storage);
+    const Doubles m{call.number, noise};
+    with_formula(call.formula, [&]<class F>() {
+      for (size_t i = 0; i < values.size(); ++i) {
+        if constexpr (F::kInputs == 1) values[i] = F::of(m, values[i]);
+        else values[i] = F::of(m, values[i], others[i]);
+      }
+    });
+  }
+  put(call.out, values, call.row.name);
 }
 
 void OracleOps::do_masked_add(const Tensor& out, const Tensor& x, const Tensor& mask) {
   const double lowest = -info(mask.dtype()).max;
-  zip(out, x, mask, "masked_add", [&](double score, double m) {
-    if (m > lowest) note_score(score);
-    return score + m;
-  });
-}
-
-void OracleOps::do_scale(const Tensor& out, const Tensor& x, double factor,
-                         ScaleOperation operation) {
-  if (operation == ScaleOperation::multiply) {
-    map(out, x, "scale", [&](double v) { return v * factor; });
-  } else {
-    map(out, x, "scale", [&](double v) { return v / factor; });
+  std::vector<double> values = values_of(x);
+  const std::vector<double> others = values_of(mask);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (others[i] > lowest) note_score(values[i]);
+    values[i] += others[i];
   }
-}
-
-void OracleOps::do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
-                                    Activation function) {
-  const Noise noise(gate.dtype());
-  zip(out, gate, up, "gated_activation", [&](double g, double u) {
-    const double y = activate(g, function);
-    return noise.function(y, error_scale(g, y, function)) * u;
-  });
-}
-
-void OracleOps::do_softcap(const Tensor& out, const Tensor& x, double cap) {
-  const Noise noise(x.dtype());
-  map(out, x, "softcap", [&](double v) { return noise.function(std::tanh(v / cap)) * cap; });
+  put(out, values, "masked_add");
 }
 
 void OracleOps::do_copy(const Tensor& out, const Tensor& x) { move(out, values_of(x)); }

@@ -52,9 +52,6 @@ class OracleOps final : public DeviceOps {
 
  protected:
   PLUMB_DEVICE_OPS(, override)
-  void do_gated_activation(const Tensor& out, const Tensor& gate, const Tensor& up,
-                           Activation function) override;
-  void do_softcap(const Tensor& out, const Tensor& x, double cap) override;
   void do_sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor& v,
                const AttentionMask& mask, const SdpaParams& params) override;
 

@@ -25,24 +25,22 @@ bool made_of(const char* name, std::string_view others) {
          });
 }
 
-// Whether plugin.h says how to call it.
-bool has_signature(OpId op) {
+// Ops whose parameters a library of version 1 cannot find.
+bool needs_version_2(OpId op) {
   switch (op) {
-    case OpId::add_scalar:
-    case OpId::mask_fill:
     case OpId::position_ids:
+    case OpId::cumsum:
     case OpId::causal_conv1d:
     case OpId::ssd_scan:
-    case OpId::gated_rms_norm: return false;
-    default: return true;
+    case OpId::gated_rms_norm: return true;
+    default: return false;
   }
 }
 
 std::string known_ops() {
   std::string out;
   for (int i = 0; i < kOpCount; ++i) {
-    const auto op = static_cast<OpId>(i);
-    if (has_signature(op)) out += text(out.empty() ? "" : ", ", name_of(op));
+    out += text(out.empty() ? "" : ", ", name_of(static_cast<OpId>(i)));
   }
   return out;
 }
@@ -70,9 +68,9 @@ PluginLibrary::PluginLibrary(const plumb_plugin& plugin, std::string file)
 }
 
 void PluginLibrary::accept() {
-  if (plugin_->version != PLUMB_PLUGIN_VERSION) {
-    reject(text("version is ", plugin_->version, ", this harness takes ", int{PLUMB_PLUGIN_VERSION},
-                ": build it against this version's kernels/plugin.h"));
+  if (plugin_->version < 1 || plugin_->version > PLUMB_PLUGIN_VERSION) {
+    reject(text("version is ", plugin_->version, ", this harness takes 1 to ",
+                int{PLUMB_PLUGIN_VERSION}, ": build it against this version's kernels/plugin.h"));
   }
   check_names();
   if (plugin_->memory) check_memory();
@@ -117,11 +115,15 @@ void PluginLibrary::read_ops() {
     const std::string where = text("ops[", i, "]");
     if (!op.name) reject(where + ".name is null");
     int found = 0;
-    const auto matches = [&](OpId id) { return has_signature(id) && name_of(id) == op.name; };
+    const auto matches = [&](OpId id) { return name_of(id) == op.name; };
     while (found < kOpCount && !matches(static_cast<OpId>(found))) ++found;
     if (found == kOpCount) {
       reject(text(where, ".name is \"", std::string_view(op.name).substr(0, 60),
                   "\", which is no op; known: ", known_ops()));
+    }
+    if (plugin_->version < 2 && needs_version_2(static_cast<OpId>(found))) {
+      reject(text(where, ": ", op.name, " has parameters that version ", plugin_->version,
+                  " does not pass: build it against this version's kernels/plugin.h"));
     }
     if (ops_[static_cast<size_t>(found)]) reject(text(where, ": ", op.name, " is there twice"));
     if (!op.run) reject(text(where, " (", op.name, "): run is null"));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <limits>
 
 #include "kernels/core/error.h"
 #include "kernels/plugin/access_fault.h"
@@ -61,10 +62,16 @@ double* number_of(OpId op, plumb_params& params) {
 struct ParamsOf {
   OpId op;
   plumb_params out{};
+  plumb_more_params more{};
 
   void operator()(double value) { *number_of(op, out) = value; }
   void operator()(bool transpose_b) { out.transpose_b = transpose_b; }
+  void operator()(int64_t value) { (op == OpId::cumsum ? more.axis : more.offset) = value; }
   void operator()(Activation function) { out.activation = static_cast<int32_t>(function); }
+  void operator()(std::optional<Activation> function) {
+    more.has_activation = function.has_value();
+    if (function) (*this)(*function);
+  }
   void operator()(ScaleOperation way) { out.divide = way == ScaleOperation::divide; }
   void operator()(RotaryStyle style) { out.interleaved = style == RotaryStyle::interleaved; }
   void operator()(const RmsNormParams& p) {
@@ -83,15 +90,21 @@ struct ParamsOf {
     out.scale = p.scale;
     out.cap = p.softcap.value_or(0);
   }
-  template <class Other>
-  void operator()(const Other&) {}
+  void operator()(const GatedRmsNormParams& p) {
+    out.eps = p.eps;
+    more.group_size = p.group_size;
+  }
+  void operator()(const SsdParams& p) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    more.step = p.form == SsdForm::step;
+    more.chunk_size = p.chunk_size;
+    more.dt_min = p.dt_min.value_or(-kInfinity);
+    more.dt_max = p.dt_max.value_or(kInfinity);
+  }
+  void operator()(OpId) {}
+  void operator()(const Tensor&) {}
+  void operator()(const SsdInputs&) {}
 };
-
-plumb_params params_of(const OpCall& call) {
-  ParamsOf params{call.op};
-  for (const OpArgument& argument : call.arguments) std::visit(params, argument);
-  return params.out;
-}
 
 // What plumb_call::scratch finds behind its context.
 using Scratch = std::function<void*(int64_t bytes)>;
@@ -131,7 +144,10 @@ class PluginCall {
     for (size_t i = 0; i < tensors.size(); ++i) operands_[i].data = data(i);
     call_.tensors = operands_.data();
     call_.count = static_cast<int32_t>(tensors.size());
-    call_.params = params_of(op_call);
+    ParamsOf params{op_call.op};
+    for (const OpArgument& argument : op_call.arguments) std::visit(params, argument);
+    call_.params = params.out;
+    call_.more = params.more;
     call_.stream = stream;
     call_.scratch = take_scratch;
     call_.context = &scratch_;
@@ -173,7 +189,7 @@ class PluginCall {
 
  private:
   Scratch scratch_;
-  std::array<plumb_tensor, 8> operands_{};
+  std::array<plumb_tensor, kMostOperands> operands_{};
   std::array<char, kErrorBytes + 1> error_{};
   plumb_call call_{};
   int code_ = PLUMB_FAILED;

@@ -5,6 +5,7 @@
 
 #include "harness/execution/execute.h"
 #include "kernels/core/error.h"
+#include "kernels/ops/map_call.h"
 #include "kernels/ops/ops.h"
 #include "tests/gpu/gpu_devices.h"
 
@@ -82,10 +83,18 @@ class Calls {
   void elementwise(int64_t columns) {
     const Shape shape({3, columns});
     const Tensor x = input(shape), y = input(shape);
-    call(shape, [&](const Tensor& out) { ops_.add(out, x, y); });
-    call(shape, [&](const Tensor& out) { ops_.mul(out, x, y); });
-    call(shape, [&](const Tensor& out) { ops_.div(out, x, y); });
-    call(shape, [&](const Tensor& out) { ops_.add_scalar(out, x, 0.5); });
+    for (int i = 0; i < kOpCount; ++i) {
+      const auto op = static_cast<OpId>(i);
+      if (!has_one_formula(op) || is_fused(op)) continue;
+      call(shape, [&](const Tensor& out) {
+        if (row_of(op).operands.count == 3) ops_.binary(op, out, x, y);
+        else ops_.unary(op, out, x, 0.5);
+      });
+    }
+    call(shape, [&](const Tensor& out) { ops_.scaled_add(out, x, y, 0.5); });
+    for (const int64_t axis : {0, 1}) {
+      call(shape, [&](const Tensor& out) { ops_.cumsum(out, x, axis); });
+    }
     call(shape, [&](const Tensor& out) { ops_.scale(out, x, 0.5, ScaleOperation::multiply); });
     call(shape, [&](const Tensor& out) { ops_.scale(out, x, 3, ScaleOperation::divide); });
     call(shape, [&](const Tensor& out) { ops_.softcap(out, x, 30); });

@@ -86,6 +86,36 @@ TEST_CASE("position_ids: tokens counted from the offset, padding left out") {
   REQUIRE(y == expected);
 }
 
+TEST_CASE("cumsum: running sums along any axis, in place") {
+  const auto device = open_test_device(GENERATE(from_range(test_devices())));
+  const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
+  const Layout layout = GENERATE(Layout::contiguous, Layout::padded, Layout::exchanged);
+  const Shape shape = GENERATE(Shape{2100}, Shape{3, 2, 1031}, Shape{2, 40, 3}, Shape{2, 0, 3});
+  const int axis = GENERATE(0, 1, 2);
+  if (axis >= shape.rank()) return;
+  const Values values = random_values(dtype, shape.numel(), 8);
+  Guarded x = holding(*device, dtype, shape, values, layout), out(*device, dtype, shape, layout);
+  const Values y = run(*device, {&out}, [&] { device->ops().cumsum(out, x, axis); })[0];
+  int64_t inner = 1;
+  for (int i = axis + 1; i < shape.rank(); ++i) inner *= shape[i];
+  Values exact(values), bound(values.size()), magnitudes(values.size());
+  for (int64_t i = 0; i < shape.numel(); ++i) {
+    const int64_t terms = i / inner % shape[axis];
+    magnitudes[index(i)] = std::fabs(values[index(i)]);
+    if (terms > 0) {
+      exact[index(i)] += exact[index(i - inner)];
+      magnitudes[index(i)] += magnitudes[index(i - inner)];
+    }
+    bound[index(i)] = std::fabs(exact[index(i)]) * rounding_unit(dtype) + smallest_step(dtype) +
+                      static_cast<double>(terms) * kU32 * magnitudes[index(i)];
+  }
+  require_close(y, exact, bound);
+  device->ops().cumsum(x, x, axis);
+  REQUIRE(x.get() == y);
+  REQUIRE_THROWS_WITH(device->ops().cumsum(out, x, shape.rank()),
+                      text("[cumsum] axis is ", shape.rank(), ", x has shape ", shape));
+}
+
 TEST_CASE("components refuse operands that do not fit, with what they have and what fits") {
   const auto device = open_test_device(GENERATE(from_range(test_devices())));
   Ops& ops = device->ops();

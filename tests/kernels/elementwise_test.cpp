@@ -247,6 +247,31 @@ TEST_CASE("softcap: rounds where its contract says, fused and composed") {
   REQUIRE(out.get() == y);
 }
 
+TEST_CASE("scaled_add: rounds the product, fused and composed") {
+  const Case c = any_case();
+  const bool fused = GENERATE(true, false);
+  const Shape shape{2, 3, 517};
+  const Values x = random_values(c.dtype, shape.numel(), 5),
+               r = random_values(c.dtype, shape.numel(), 6);
+  const Guarded in = holding(*c.device, c.dtype, shape, x, c.layout),
+                residual = holding(*c.device, c.dtype, shape, r);
+  Guarded out(*c.device, c.dtype, shape, c.layout);
+  Ops& ops = c.device->ops();
+  ops.set_fused(fused ? OpSet().set() : OpSet());
+  const bool once = fused && rounds_once(ops, OpId::scaled_add, c.dtype);
+  const Values y = run(*c.device, {&out}, [&] { ops.scaled_add(out, in, residual, 0.22); })[0];
+  Values exact, model, bound;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double product = x[i] * static_cast<double>(0.22f);
+    exact.push_back(product + r[i]);
+    model.push_back(round_to(c.dtype, (once ? product : round_to(c.dtype, product)) + r[i]));
+    bound.push_back((std::fabs(exact.back()) + std::fabs(product)) * rounding_unit(c.dtype) * 1.1 +
+                    2 * smallest_step(c.dtype) + std::fabs(product) * 2 * kU32);
+  }
+  require_close(y, exact, bound);
+  require_conforms(c.dtype, y, model, {});
+}
+
 TEST_CASE("masked_add: broadcasts over batch and heads") {
   const auto device = open_test_device(GENERATE(from_range(test_devices())));
   const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);

@@ -8,6 +8,7 @@
 
 #include "kernels/core/dtype.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/ops/map_call.h"
 #include "kernels/ops/ops.h"
 #include "tests/kernels/support.h"
 
@@ -133,8 +134,8 @@ TEST_CASE("simd: tanh within 2 ulp, silu within 4, gelu within 6") {
       x.push_back(-v);
     }
     std::vector<float> y(x.size());
-    simd.rows[kF32].activation[static_cast<size_t>(function)](y.data(), x.data(),
-                                                              static_cast<int64_t>(x.size()));
+    simd.floats().apply(formula_of(function), y.data(), x.data(), nullptr,
+                        static_cast<int64_t>(x.size()));
     for (size_t i = 0; i < x.size(); ++i) {
       const double error = ulps(y[i], exact(static_cast<double>(x[i])));
       if (error > limit)
@@ -185,7 +186,9 @@ TEST_CASE("simd: an element's result does not depend on its place in the row") {
   const std::vector<float> x = floats(100, 5, 3);
   for (const auto function :
        {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::tanh}) {
-    const auto apply = simd.rows[kF32].activation[static_cast<size_t>(function)];
+    const auto apply = [&](float* y, const float* in, int64_t n) {
+      simd.floats().apply(formula_of(function), y, in, nullptr, n);
+    };
     std::vector<float> whole(100), piece(100);
     apply(whole.data(), x.data(), 100);
     for (int64_t begin = 0; begin < 20; ++begin) {
@@ -225,16 +228,16 @@ TEST_CASE("simd: stored rows of every length, in place too, equal the float32 ro
     };
     wide.add(step.data(), x32.data(), y32.data(), n);
     check("add", [&](void* out) { rows.add(out, out, y.data(), n); });
-    wide.activation[0](step.data(), x32.data(), n);
+    wide.apply(Formula::silu, step.data(), x32.data(), nullptr, n);
     rows.round(step.data(), step.data(), n);
     wide.mul(step.data(), step.data(), y32.data(), n);
-    check("gated silu", [&](void* out) { rows.gated_activation[0](out, out, y.data(), n); });
+    check("gated silu", [&](void* out) { rows.apply(Formula::gated_silu, out, out, y.data(), n); });
     wide.divide(step.data(), x32.data(), 3, n);
     rows.round(step.data(), step.data(), n);
-    wide.activation[3](step.data(), step.data(), n);
+    wide.apply(Formula::tanh, step.data(), step.data(), nullptr, n);
     rows.round(step.data(), step.data(), n);
     wide.scale(step.data(), step.data(), 3, n);
-    check("softcap", [&](void* out) { rows.softcap(out, out, 3, n); });
+    check("softcap", [&](void* out) { rows.apply(Formula::softcap, out, out, nullptr, n, 3); });
     wide.scale(step.data(), x32.data(), 0.3f, n);
     for (const int before : {1, 0}) {
       if (before) rows.round(step.data(), step.data(), n);
@@ -289,13 +292,13 @@ TEST_CASE("simd: a NaN stays one, whatever its payload") {
   check("add", [&](auto* out, auto*) { rows.add(out, one, in, n); });
   check("mul", [&](auto* out, auto*) { rows.mul(out, in, one, n); });
   check("scale", [&](auto* out, auto*) { rows.scale(out, in, 2, n); });
-  check("softcap", [&](auto* out, auto*) { rows.softcap(out, in, 2, n); });
+  check("softcap", [&](auto* out, auto*) { rows.apply(Formula::softcap, out, in, nullptr, n, 2); });
   check("rms_normalised", [&](auto* out, auto*) { rows.rms_normalised[0](out, in, 2, one, 0, n); });
   check("rotate",
         [&](auto* out, auto* more) { rows.rotate(out, more, in, one, one, one, one, one, n); });
-  for (const size_t function : {0, 1, 2, 3}) {
-    check("activation", [&](auto* out, auto*) { rows.activation[function](out, in, n); });
-    check("gated", [&](auto* out, auto*) { rows.gated_activation[function](out, in, one, n); });
+  for (int formula = 0; formula < kFormulas; ++formula) {
+    check("formula",
+          [&](auto* out, auto*) { rows.apply(static_cast<Formula>(formula), out, in, one, n, 2); });
   }
 }
 

@@ -1,0 +1,53 @@
+// Formulas as text: read with an arithmetic that writes down what it is told to do.
+#include "kernels/ops/formulas.h"
+
+#include "kernels/ops/table.h"
+
+namespace plumb {
+namespace {
+
+// A value as it was computed; `open` where an operator around it needs parentheses.
+struct Written {
+  std::string text;
+  bool open = false;
+};
+
+std::string closed(const Written& v) { return v.open ? "(" + v.text + ")" : v.text; }
+Written joined(const Written& a, const char* sign, const Written& b) {
+  return {closed(a) + sign + closed(b), true};
+}
+Written operator+(const Written& a, const Written& b) { return joined(a, " + ", b); }
+Written operator*(const Written& a, const Written& b) { return joined(a, " * ", b); }
+Written operator/(const Written& a, const Written& b) { return joined(a, " / ", b); }
+
+Written operator<(const Written& a, const Written& b) { return joined(a, " < ", b); }
+Written operator<=(const Written& a, const Written& b) { return joined(a, " <= ", b); }
+
+struct Writer {
+  static Written call(const char* name, const Written& x) { return {name + ("(" + x.text + ")")}; }
+  Written number() const { return {"number"}; }
+  Written over_number(const Written& x) const { return x / number(); }
+  Written round(const Written& x) const { return call("R", x); }
+  Written select(const Written& chosen, const Written& a, const Written& b) const {
+    return {"where(" + chosen.text + ", " + a.text + ", " + b.text + ")"};
+  }
+  Written reciprocal_root(const Written& x) const { return {"1 / " + call("sqrt", x).text, true}; }
+  Written tanh(const Written& x) const { return call("tanh", x); }
+  Written silu(const Written& x) const { return call("silu", x); }
+  Written gelu(const Written& x) const { return call("gelu", x); }
+  Written gelu_tanh(const Written& x) const { return call("gelu_tanh", x); }
+};
+
+}  // namespace
+
+std::string text_of(OpId op, Formula formula) {
+  const Signature& operands = row_of(op).operands;
+  const auto input = [&](size_t i) { return Written{std::string(operands.operands.at(i).name)}; };
+  return with_formula(formula, [&]<class F>() {
+    const Writer m;
+    if constexpr (F::kInputs == 1) return m.round(F::of(m, input(1))).text;
+    else return m.round(F::of(m, input(1), input(2))).text;
+  });
+}
+
+}  // namespace plumb

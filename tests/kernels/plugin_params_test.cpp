@@ -1,0 +1,83 @@
+// What a plugin of version 2 is passed beside its tensors; what one of version 1 may not have.
+#include <cmath>
+
+#include "kernels/cpu/cpu_device.h"
+#include "kernels/plugin/plugin_device.h"
+#include "tests/catch.h"
+
+namespace plumb {
+namespace {
+
+plumb_call seen;
+int note(const plumb_call* call) {
+  seen = *call;
+  return PLUMB_OK;
+}
+
+// The CPU with one op that only notes its call.
+std::unique_ptr<Device> noting(const char* name, int32_t version = PLUMB_PLUGIN_VERSION) {
+  static plumb_op op;
+  static plumb_plugin plugin;
+  op = {name, note, {24, 0, 0}};
+  plugin = {version, "mine", "cpu", nullptr, 1, &op};
+  return replace_ops(open_cpu_device(1),
+                     {std::make_shared<const PluginLibrary>(plugin, "mine.so")});
+}
+
+TEST_CASE("a plugin is passed the axis, the offset, the groups and the bounds of a scan") {
+  const auto sums = noting("cumsum");
+  const auto of = [&](Device& device, const Shape& shape, DType dtype = DType::f32) {
+    return device.allocate(dtype, shape);
+  };
+  sums->ops().cumsum(of(*sums, {2, 3}), of(*sums, {2, 3}), 1);
+  CHECK(seen.more.axis == 1);
+  CHECK(seen.count == 2);
+
+  const auto ids = noting("position_ids");
+  ids->ops().position_ids(of(*ids, {2, 3}, DType::i64), {}, 7);
+  CHECK(seen.more.offset == 7);
+  CHECK(seen.tensors[1].data == nullptr);
+
+  const auto norm = noting("gated_rms_norm");
+  const Tensor x = of(*norm, {2, 8});
+  norm->ops().gated_rms_norm(x, x, x, of(*norm, {8}), {1e-5, 4});
+  CHECK(seen.params.eps == 1e-5);
+  CHECK(seen.more.group_size == 4);
+
+  const auto add = noting("add_scalar");
+  add->ops().add_scalar(of(*add, {2}), of(*add, {2}), -2.5);
+  CHECK(seen.params.scale == -2.5);
+
+  const auto scan = noting("ssd_scan");
+  const Tensor y = of(*scan, {1, 2, 4, 3}), dt = of(*scan, {1, 2, 4}), b = of(*scan, {1, 2, 2, 5});
+  const Tensor head = of(*scan, {4}), state = of(*scan, {1, 4, 3, 5});
+  scan->ops().ssd_scan(y, state, {y, dt, b, b, head, head, head, state},
+                       {SsdForm::chunk, 64, 0.001, std::nullopt});
+  CHECK(seen.count == 10);
+  CHECK(seen.tensors[9].data == state.raw());
+  CHECK(seen.more.chunk_size == 64);
+  CHECK(seen.more.dt_min == 0.001);
+  CHECK(std::isinf(seen.more.dt_max));
+  CHECK(seen.more.step == 0);
+
+  const auto conv = noting("causal_conv1d");
+  const Tensor tokens = of(*conv, {1, 2, 3});
+  conv->ops().causal_conv1d(tokens, {}, tokens, of(*conv, {3, 1, 4}), {}, {}, Activation::gelu);
+  CHECK(seen.more.has_activation == 1);
+  CHECK(seen.params.activation == PLUMB_GELU);
+  conv->ops().causal_conv1d(tokens, {}, tokens, of(*conv, {3, 1, 4}), {}, {}, std::nullopt);
+  CHECK(seen.more.has_activation == 0);
+}
+
+TEST_CASE("a plugin of version 1 has the ops whose parameters it is passed") {
+  CHECK_NOTHROW(noting("rms_norm", 1));
+  CHECK_THROWS_WITH(noting("cumsum", 1),
+                    "[plugin] mine.so: ops[0]: cumsum has parameters that version 1 does not pass: "
+                    "build it against this version's kernels/plugin.h");
+  CHECK_THROWS_WITH(noting("rms_norm", 3),
+                    "[plugin] mine.so: version is 3, this harness takes 1 to 2: build it against "
+                    "this version's kernels/plugin.h");
+}
+
+}  // namespace
+}  // namespace plumb

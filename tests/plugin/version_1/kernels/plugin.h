@@ -1,0 +1,143 @@
+/* Your own kernels, loaded with `harness --plugin lib.so` and judged by the project's recordings.
+ *
+ * A plugin is a shared library with one symbol, plumb_plugin_entry. It either replaces ops of a
+ * device ("cpu", "emu:32", "cuda:0") or is a device of its own. Plain C99; nothing else of this
+ * project is needed. What each op computes, its shapes and where it rounds: kernels/ops/ops.h.
+ */
+#ifndef PLUMB_PLUGIN_H
+#define PLUMB_PLUGIN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { PLUMB_PLUGIN_VERSION = 1, PLUMB_MAX_RANK = 8 };
+
+/* What a function of a plugin returns. */
+enum { PLUMB_OK = 0, PLUMB_FAILED = 1, PLUMB_UNSUPPORTED = 2 };
+
+enum plumb_dtype {
+  PLUMB_F64 = 0,
+  PLUMB_F32 = 1,
+  PLUMB_F16 = 2,
+  PLUMB_BF16 = 3,
+  PLUMB_I64 = 4,
+  PLUMB_I32 = 5,
+  PLUMB_BOOL = 6, /* one byte, 0 or 1 */
+  PLUMB_U8 = 7
+};
+
+enum plumb_activation { PLUMB_SILU = 0, PLUMB_GELU = 1, PLUMB_GELU_TANH = 2, PLUMB_TANH = 3 };
+
+/* What a query row without an allowed key gives: the mean of all values, zeros, anything. */
+enum plumb_fully_masked { PLUMB_UNIFORM = 0, PLUMB_ZERO = 1, PLUMB_EXCLUDED = 2 };
+
+/* The last axis is contiguous, the others may have any stride. Every byte from the first element to
+ * the last may be read; an output's elements alone may be written. Aligned to an element. */
+typedef struct plumb_tensor {
+  void* data; /* host memory on "cpu", else the device's; NULL: an optional argument is absent */
+  int32_t dtype;
+  int32_t rank;
+  int64_t shape[PLUMB_MAX_RANK];
+  int64_t stride[PLUMB_MAX_RANK]; /* in elements */
+} plumb_tensor;
+
+/* The parameters of all ops; those that an op does not name below are 0. */
+typedef struct plumb_params {
+  double eps, weight_offset;
+  double scale; /* factor of embedding, scale and sdpa */
+  double cap;   /* softcap; for sdpa 0 means none */
+  double attention_scaling;
+  int64_t window; /* 0: none */
+  int64_t query_offset, key_offset;
+  int32_t weight_after_rounding; /* 1: R(w R(n)), LLaMA; 0: R(w n), Gemma */
+  int32_t divide;
+  int32_t activation;
+  int32_t transpose_b;
+  int32_t interleaved;
+  int32_t causal;
+  int32_t fully_masked;
+} plumb_params;
+
+/* One call. `tensors` in this order ([x] may be absent), then the parameters that count:
+ *
+ *   embedding         out, ids, weight                            scale
+ *   rms_norm          out, x, weight                              eps weight_offset
+ *                                                                 weight_after_rounding
+ *   layer_norm        out, x, weight, [bias]                      eps
+ *   linear            out, x, weight, [bias]
+ *   activation        out, x                                      activation
+ *   add, mul, div     out, a, b
+ *   scale             out, x                                      scale divide
+ *   softmax           out, x
+ *   matmul            out, a, b                                   transpose_b
+ *   masked_add        out, x, mask
+ *   repeat_heads      out, x
+ *   rotary_table      cos, sin, positions, inv_freq               attention_scaling
+ *   rotary            out, x, cos, sin                            interleaved
+ *   causal_mask       out, [key_valid], [explicit_mask]           causal window query_offset
+ *                                                                 key_offset fully_masked
+ *   copy, cast        out, x
+ *   transpose         out, x
+ *   mask_rows         out, x, valid
+ *   gated_activation  out, gate, up                               activation
+ *   softcap           out, x                                      cap
+ *   add_rms_norm      sum, out, x, residual, weight               as rms_norm
+ *   sdpa              out, q, k, v, [key_valid], [explicit_mask]  scale cap, and as causal_mask
+ */
+typedef struct plumb_call {
+  const plumb_tensor* tensors;
+  int32_t count;
+  plumb_params params;
+  void* stream; /* of a GPU: its cudaStream_t or hipStream_t; work is queued there, not awaited */
+  /* Scratch memory of the device, 64-byte aligned, until the call returns; NULL when there is
+   * none left. */
+  void* (*scratch)(const struct plumb_call* call, int64_t bytes);
+  void* context; /* of scratch */
+  char* error;   /* room for a message, ended by 0, when the call fails */
+  int64_t error_bytes;
+} plumb_call;
+
+/* The arithmetic that an op promises. The verdict's limits are derived from it. */
+typedef struct plumb_contract {
+  int32_t accumulator_bits; /* significand bits of the sums: 24 for float, 53 for double */
+  int32_t truncated_block;  /* 0: sums round to nearest; n: they truncate every n products */
+  int32_t fused;            /* 1: rounds only at the output; 0: where kernels/ops/ops.h says R() */
+} plumb_contract;
+
+typedef struct plumb_op {
+  const char* name; /* "rms_norm" */
+  int (*run)(const plumb_call* call);
+  plumb_contract contract;
+} plumb_op;
+
+/* Memory of a device of its own. Each function returns PLUMB_OK or another number. */
+typedef struct plumb_memory {
+  int (*allocate)(void** data, int64_t bytes); /* at least 64-byte aligned */
+  void (*release)(void* data);
+  int (*upload)(void* to, const void* from_host, int64_t bytes);
+  int (*download)(void* to_host, const void* from, int64_t bytes);
+  int (*fill)(void* to, uint8_t byte, int64_t bytes);
+  int (*synchronize)(void); /* waits for all ops; PLUMB_FAILED when one of them failed */
+} plumb_memory;
+
+typedef struct plumb_plugin {
+  int32_t version;            /* PLUMB_PLUGIN_VERSION */
+  const char* name;           /* letters, digits, _ and -: results say "rms_norm/plugin:NAME" */
+  const char* device;         /* whose ops are replaced (PLUMB_DEVICE of harness plugin-flags), or
+                               * the name of the new device */
+  const plumb_memory* memory; /* of the new device; NULL: ops of an existing one are replaced */
+  int32_t op_count;
+  const plumb_op* ops;
+} plumb_plugin;
+
+/* The symbol that is looked up. What it returns stays valid for good. */
+const plumb_plugin* plumb_plugin_entry(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
