@@ -1,4 +1,4 @@
-// The explicit list of compiled-in devices, in the order of preference of "auto".
+// Every kind of device that this program knows, and the plugins that were loaded.
 #include <algorithm>
 #include <functional>
 #include <iterator>
@@ -6,36 +6,86 @@
 #include "kernels/core/device.h"
 #include "kernels/core/error.h"
 #include "kernels/cpu/cpu_device.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/emu/emu_device.h"
 #include "kernels/gpu/device_list.h"
+#include "kernels/hip/hip_device.h"
 #include "kernels/ops/ops.h"
 #include "kernels/oracle/float64_products.h"
 #include "kernels/oracle/oracle_device.h"
 #include "kernels/plugin/plugin_device.h"
-#if defined(PLUMB_HAS_EMU)
-#include "kernels/emu/emu_device.h"
-#endif
-#if defined(PLUMB_HAS_CUDA)
-#include "kernels/cuda/cuda_device.h"
-#endif
-#if defined(PLUMB_HAS_HIP)
-#include "kernels/hip/hip_device.h"
-#endif
 
 namespace plumb {
 namespace {
 
-struct Row {
-  const char* name;
-  std::function<std::unique_ptr<Device>(int threads)> open;
-  bool contestant;
+using Open = std::function<std::unique_ptr<Device>(const std::string& name, int threads)>;
+
+struct Kind {
+  std::string_view name;
+  bool numbered;  // "cuda:1"
+  std::function<std::vector<DeviceStatus>()> list;
+  Open open;
 };
 
-const std::vector<Row>& table() {
-  static const std::vector<Row> rows = {
-      {"cpu", open_cpu_device, true},
-      {"oracle", [](int threads) { return open_oracle_device(threads); }, false},
+// One that has no number.
+Kind single(const char* name, bool contestant, std::unique_ptr<Device> (*open)(int threads)) {
+  const auto list = [=]() -> std::vector<DeviceStatus> {
+    try {
+      return {{name, true, open(0)->describe(), contestant}};
+    } catch (const Error& error) {
+      return {{name, false, error.what(), contestant}};
+    }
+  };
+  return {name, false, list, [=](const std::string&, int threads) { return open(threads); }};
+}
+
+Kind numbered(const char* name, std::vector<DeviceStatus> (*list)(),
+              std::unique_ptr<Device> (*open)(const std::string& name)) {
+  return {name, true, list, [=](const std::string& given, int) { return open(given); }};
+}
+
+// One that this build lacks. The number must be one all the same.
+[[maybe_unused]] Kind absent(const char* name, bool contestant, const char* why) {
+  const auto list = [=] { return std::vector<DeviceStatus>{{name, false, why, contestant}}; };
+  return {name, true, list, [=](const std::string& given, int) -> std::unique_ptr<Device> {
+            if (contestant) gpu_number(given);
+            throw DeviceError(text("[device] ", given, ": ", why));
+          }};
+}
+
+// In the order of preference of "auto".
+const std::vector<Kind>& kinds() {
+  static const std::vector<Kind> rows = {
+#if defined(PLUMB_HAS_CUDA)
+    numbered("cuda", list_cuda_devices, open_cuda_device),
+#else
+      absent("cuda", true, "this build has no CUDA backend; build with --preset cuda"),
+#endif
+#if defined(PLUMB_HAS_HIP)
+    numbered("hip", list_hip_devices, open_hip_device),
+#else
+      absent("hip", true, "this build has no HIP backend; build with --preset hip"),
+#endif
+    single("cpu", true, open_cpu_device),
+    single("oracle", false, [](int threads) { return open_oracle_device(threads); }),
+#if defined(PLUMB_HAS_EMU)
+    numbered("emu", list_emu_devices, open_emu_device),
+    numbered(
+        "emu-check", [] { return std::vector<DeviceStatus>(); }, open_emu_device),
+#else
+      absent("emu", false, "this build has no emulated GPU (PLUMB_EMU)"),
+#endif
   };
   return rows;
+}
+
+std::string kind_of(const std::string& device) { return device.substr(0, device.find(':')); }
+
+const Kind* find_kind(const std::string& device) {
+  for (const Kind& kind : kinds()) {
+    if (kind.name == kind_of(device)) return &kind;
+  }
+  return nullptr;
 }
 
 struct Known {
@@ -69,10 +119,7 @@ PluginLibraries libraries_for(const std::string& device) {
 // By its name alone: to ask a GPU's driver here would keep the workers that are forked later from
 // using it.
 bool is_known(const std::string& device) {
-  constexpr std::string_view kKinds[] = {"cpu", "oracle", "cuda", "hip", "emu", "emu-check"};
-  const std::string kind = device.substr(0, device.find(':'));
-  return std::any_of(std::begin(kKinds), std::end(kKinds),
-                     [&](std::string_view known) { return kind == known; }) ||
+  return find_kind(device) ||
          std::any_of(libraries().begin(), libraries().end(), [&](const auto& library) {
            return library->memory() && library->device() == device;
          });
@@ -137,7 +184,16 @@ std::unique_ptr<Device> checked(std::unique_ptr<Device> device) {
   return device;
 }
 
-std::unique_ptr<Device> open_own_device(const std::string& name, int threads);
+// One of this program's own.
+std::unique_ptr<Device> open_own_device(const std::string& name, int threads) {
+  const Kind* kind = find_kind(name);
+  if (kind && (kind->numbered || kind->name == name)) return kind->open(name, threads);
+  std::string known;
+  for (const DeviceStatus& status : list_devices()) {
+    known += (known.empty() ? "" : ", ") + status.name;
+  }
+  throw UsageError(text("[device] unknown device \"", name, "\"; known: ", known));
+}
 
 }  // namespace
 
@@ -187,28 +243,9 @@ std::unique_ptr<Device> open_referee(Device& judged, int threads) {
 
 std::vector<DeviceStatus> list_devices() {
   std::vector<DeviceStatus> out;
-#if defined(PLUMB_HAS_CUDA)
-  for (const DeviceStatus& status : list_cuda_devices()) out.push_back(status);
-#else
-  out.push_back({"cuda", false, "this build has no CUDA backend; build with --preset cuda"});
-#endif
-#if defined(PLUMB_HAS_HIP)
-  for (const DeviceStatus& status : list_hip_devices()) out.push_back(status);
-#else
-  out.push_back({"hip", false, "this build has no HIP backend; build with --preset hip"});
-#endif
-  for (const Row& row : table()) {
-    try {
-      out.push_back({row.name, true, row.open(0)->describe(), row.contestant});
-    } catch (const Error& error) {
-      out.push_back({row.name, false, error.what(), row.contestant});
-    }
+  for (const Kind& kind : kinds()) {
+    for (const DeviceStatus& status : kind.list()) out.push_back(status);
   }
-#if defined(PLUMB_HAS_EMU)
-  for (const DeviceStatus& status : list_emu_devices()) out.push_back(status);
-#else
-  out.push_back({"emu", false, "this build has no emulated GPU (PLUMB_EMU)", false});
-#endif
   load_declared();
   for (const auto& library : libraries()) {
     if (library->memory())
@@ -216,35 +253,5 @@ std::vector<DeviceStatus> list_devices() {
   }
   return out;
 }
-
-namespace {
-
-// One of this binary's own.
-std::unique_ptr<Device> open_own_device(const std::string& name, int threads) {
-  for (const Row& row : table()) {
-    if (name == row.name) return row.open(threads);
-  }
-  const std::string kind = name.substr(0, name.find(':'));
-  if (kind == "cuda" || kind == "hip") gpu_number(name);  // must be one, even where there is none
-#if defined(PLUMB_HAS_EMU)
-  if (kind == "emu" || kind == "emu-check") return open_emu_device(name);
-#endif
-#if defined(PLUMB_HAS_CUDA)
-  if (kind == "cuda") return open_cuda_device(name);
-#endif
-#if defined(PLUMB_HAS_HIP)
-  if (kind == "hip") return open_hip_device(name);
-#endif
-  std::string known;
-  for (const DeviceStatus& status : list_devices()) {
-    if (status.name == kind && !status.usable) {
-      throw DeviceError(text("[device] ", name, ": ", status.text));
-    }
-    known += (known.empty() ? "" : ", ") + status.name;
-  }
-  throw UsageError(text("[device] unknown device \"", name, "\"; known: ", known));
-}
-
-}  // namespace
 
 }  // namespace plumb

@@ -70,7 +70,8 @@ void FeatureFinder::eps(const NormRows& rows) {
 
 namespace {
 
-// Whether zero is further from a number of that size than the gate `ulp` allows (harness/verdicts.md).
+// Whether zero is further from a number of that size than the gate `ulp` allows
+// (harness/verdicts.md).
 bool is_far(double size, std::vector<double> sizes, double least, int64_t terms) {
   if (sizes.empty()) return false;
   const auto middle = sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2);
