@@ -18,6 +18,11 @@ Attention Attention::load(const Weights& weights, const Params& params) {
     a.v_adapter = LowRankAdapter::load(weights / "linear_v_adapter_list" / call);
   }
   params.ignore("call");  // without adapters it names nothing
+  if (params.has("qk_norm")) {
+    const RmsNormParams norm = read_rms_norm_params(params.object("qk_norm"));
+    a.q_norm = RmsNorm{(weights / "q_norm")["weight"], norm};
+    a.k_norm = RmsNorm{(weights / "k_norm")["weight"], norm};
+  }
   a.rotary = params.boolean_or("rotary", true);
   a.head_dim = params.integer("head_dim");
   a.style = read_rotary_style(params);
@@ -143,11 +148,20 @@ void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden
   const Tensor q_row = project("q_proj", q_proj), k_row = project("k_proj", k_proj),
                v_row = project("v_proj", v_proj);
   add_adapters(ctx, hidden, {q_row, k_row, v_row});
-  // [B, T, rows] seen as [B, heads, T, head_dim]
-  const auto heads_of = [&](const Tensor& flat) {
-    return flat.view({batch, tokens, flat.dim(2) / head_dim, head_dim}).transpose(1, 2);
+  // [B, T, rows] seen as [B, T, heads, head_dim]
+  const auto split = [&](const Tensor& flat) {
+    return flat.view({batch, tokens, flat.dim(2) / head_dim, head_dim});
   };
-  const Tensor q = heads_of(q_row), k = heads_of(k_row), v = heads_of(v_row);
+  const auto normalise = [&](const char* name, const std::optional<RmsNorm>& norm,
+                             const Tensor& heads) {
+    if (!norm) return;
+    (*norm)(ctx, heads, heads);
+    ctx.probe(name, "out", heads);
+  };
+  normalise("q_norm", q_norm, split(q_row));
+  normalise("k_norm", k_norm, split(k_row));
+  const Tensor q = split(q_row).transpose(1, 2), k = split(k_row).transpose(1, 2),
+               v = split(v_row).transpose(1, 2);
   if (rotary) {
     ctx.ops.rotary(q, q, cos, sin, style);
     ctx.ops.rotary(k, k, cos, sin, style);

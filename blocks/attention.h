@@ -8,6 +8,7 @@
 #include "blocks/kv_cache.h"
 #include "blocks/linear.h"
 #include "blocks/low_rank_adapter.h"
+#include "blocks/norms.h"
 #include "blocks/sdpa.h"
 #include "kernels/ops/slots.h"
 
@@ -52,12 +53,13 @@ struct KvState {
   Tensor token_valid = {};
 };
 
-// q, k, v projections, rotary, cache, sdpa, output projection: LlamaAttention, Gemma2Attention,
-// Zamba2Attention. hidden [B, T, C], cos, sin [B|1, T, r], undefined without rotary -> out
-// [B, T, C].
+// q, k, v projections, norms of q and k, rotary, cache, sdpa, output projection: LlamaAttention,
+// Gemma2Attention, Qwen3Attention, Zamba2Attention. hidden [B, T, C], cos, sin [B|1, T, r],
+// undefined without rotary -> out [B, T, C].
 struct Attention {
   Linear q_proj, k_proj, v_proj, o_proj;
   std::optional<LowRankAdapter> q_adapter, k_adapter, v_adapter;  // added to the projections
+  std::optional<RmsNorm> q_norm, k_norm;                          // of each head [D]
   bool rotary = true;
   int64_t head_dim = 0;
   RotaryStyle style = RotaryStyle::half;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-LIKE_LLAMA = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2"}
+LIKE_LLAMA = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 """Those whose table is LLaMA's (taps/llama.py), with the prefix of their classes."""
 
 DESCRIBED = (*LIKE_LLAMA, "gemma2", "zamba2", "blocks", "components")

@@ -29,6 +29,12 @@ const std::vector<Dialect>& dialects() {
        .unread = {"hidden_act", "sliding_window_size"}},  // earlier names
       {.model_type = "mistral", .slides = Slides::always},
       {.model_type = "qwen2", .qkv_bias = {.otherwise = true}, .slides = Slides::where_asked},
+      {.model_type = "qwen3",
+       .qkv_bias = {"attention_bias"},
+       .o_bias = {"attention_bias"},
+       .qk_norm = true,
+       .head_dim = 128,
+       .slides = Slides::where_asked},
   };
   return rows;
 }
@@ -107,6 +113,10 @@ std::unique_ptr<CausalLm> load_decoder(const Weights& weights, const Config& con
     layer.sandwich = dialect.sandwich;
     layer.input_norm = norm_named("input_layernorm");
     layer.attention = load_attention(w / "self_attn", sizes, qkv_bias, o_bias);
+    if (dialect.qk_norm) {
+      layer.attention.q_norm = load_norm(w / "self_attn" / "q_norm", sizes.head_dim, norm);
+      layer.attention.k_norm = load_norm(w / "self_attn" / "k_norm", sizes.head_dim, norm);
+    }
     set_attention(layer.attention, scale, score_cap, windows[i]);
     layer.post_attention_norm = norm_named("post_attention_layernorm");
     if (dialect.sandwich) layer.pre_feedforward_norm = norm_named("pre_feedforward_layernorm");

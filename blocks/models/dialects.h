@@ -38,6 +38,7 @@ struct Dialect {
   std::string_view model_type;  // as config.json has it
   bool sandwich = false;
   Key<bool> qkv_bias = {}, o_bias = {}, mlp_bias = {};
+  bool qk_norm = false;  // RMSNorm of each head's queries and keys
   double norm_offset = 0;
   WeightRounding norm_rounding = WeightRounding::before;
   Key<const char*> activation = {"hidden_act", "silu"};

@@ -196,6 +196,9 @@ MODELS: dict[str, TinyModel] = {
         _QWEN2 | {"use_sliding_window": False, "max_window_layers": 0, "num_hidden_layers": 1},
         "a window that is switched off",
     ),
+    "qwen3-b3": TinyModel(
+        "qwen3", _QWEN2 | {"head_dim": 12}, "norms of queries and keys, window 4 from layer 1 on"
+    ),
     "gemma2-a4": TinyModel("gemma2", _GEMMA2, "sandwich norms, window 5 on even layers, softcaps"),
     "gemma2-a5-no-caps": TinyModel(
         "gemma2",

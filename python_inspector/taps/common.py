@@ -244,17 +244,23 @@ def attention_outputs(cache: Any, index: int) -> Callable[[Any, Twin], dict[str,
     return outputs
 
 
-def attention(style: Literal["half", "interleaved"]) -> Callable[[Call], Block]:
-    """A self-attention module: projections, rotary, cache, attention function, o_proj."""
+def attention(
+    style: Literal["half", "interleaved"], norm: tuple[str, int, Rounding] | None = None
+) -> Callable[[Call], Block]:
+    """A self-attention module: projections, rotary, cache, attention function, o_proj; with norms
+    of each head's queries and keys, of which `norm` is as of decoder_layer, where it has them."""
 
     def describe(call: Call) -> Block:
         module: Any = call.module
         index = module.layer_idx
+        params = attention_params(call, module, index, style)
+        if norm is not None and hasattr(module, "q_norm"):
+            params["qk_norm"] = norm_params(module.q_norm, *norm)
         return Block(
             "attention",
             attention_inputs(call, index),
             attention_outputs(call.cache, index),
-            attention_params(call, module, index, style),
+            params,
             weights_of(module),
             uses_attention="",
         )
@@ -272,7 +278,7 @@ def decoder_layer(
     def describe(call: Call) -> Block | None:
         module: Any = call.module
         inner = Call(call.path, module.self_attn, call.arguments, call.recorder)
-        parts = attention(style)(inner)
+        parts = attention(style, norm)(inner)
         function = activation_name(module.mlp.act_fn)
         if function is None:
             return None

@@ -1,5 +1,6 @@
 """LLaMA (transformers' modeling_llama.py): pre-norm, half-split rotary, SiLU-gated MLP; and models
-that differ from it by a window or biases, which the shared blocks read from their modules."""
+that differ from it by a window, biases or norms of queries and keys, which the shared blocks read
+from their modules."""
 
 from collections.abc import Mapping
 
@@ -38,7 +39,7 @@ def _like_llama(prefix: str, masks: Mapping[str, str]) -> Architecture:
             f"{prefix}RMSNorm": ModuleTap(rms_norm(*_NORM)),
             f"{prefix}RotaryEmbedding": ModuleTap(after=after_rotary_embedding),
             f"{prefix}MLP": ModuleTap(glu_mlp(), after=after_glu_mlp, keep=GLU_CHILDREN),
-            f"{prefix}Attention": ModuleTap(attention("half")),
+            f"{prefix}Attention": ModuleTap(attention("half", _NORM)),
             f"{prefix}DecoderLayer": layer,
             f"{prefix}ForCausalLM": head,
         },

@@ -99,6 +99,36 @@ TEST_CASE("attention with a cache is sdpa over the stored and the new keys") {
   CHECK(same_values(values_after, all_values.slice(2, 2, 8)));
 }
 
+TEST_CASE("norms of queries and keys are of each head and come before rotary") {
+  Bench bench(GENERATE("cpu", "oracle"));
+  constexpr int64_t kTokens = 3;
+  Attention attention = make_attention(bench, false);
+  const RmsNormParams params{1e-6, 0, WeightRounding::before};
+  attention.q_norm = RmsNorm{bench.random({kWidth}, 30), params};
+  attention.k_norm = RmsNorm{bench.random({kWidth}, 31), params};
+  const Tensor hidden = bench.random({kBatch, kTokens, kChannels}, 32);
+  const Table rotary = table(bench, 0, kTokens);
+  const Tensor out = bench.empty(hidden.shape());
+  attention(bench.context(), out, hidden, rotary.cos, rotary.sin, {});
+
+  const auto normed = [&](const Linear& projection, const RmsNorm& norm) {
+    const Tensor heads = projected(bench, projection, hidden);
+    const Tensor rows = heads.transpose(1, 2);  // contiguous again
+    bench.ops().rms_norm(rows, rows, norm.weight, params);
+    bench.ops().rotary(heads, heads, rotary.cos, rotary.sin, RotaryStyle::half);
+    return heads;
+  };
+  const Tensor q = normed(attention.q_proj, *attention.q_norm);
+  const Tensor k = normed(attention.k_proj, *attention.k_norm);
+  const Tensor context = bench.empty({kBatch, kTokens, kHeads, kWidth});
+  bench.ops().sdpa(context, q, k, projected(bench, attention.v_proj, hidden), attention.sdpa.mask,
+                   attention.sdpa.params);
+  const Tensor expected = bench.empty(hidden.shape());
+  bench.ops().linear(expected, context.view({kBatch, kTokens, kHeads * kWidth}),
+                     attention.o_proj.weight, attention.o_proj.bias);
+  CHECK(same_values(out, expected));
+}
+
 TEST_CASE("attention in steps through a cache is attention over everything at once") {
   Bench bench(GENERATE("cpu", "oracle"));
   const int64_t window = GENERATE(0, 3);

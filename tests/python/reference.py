@@ -118,6 +118,8 @@ def attention(i: Tensors, w: Tensors, p: dict[str, Any]) -> Tensors:
     q, k, v = (
         dense(x, w, f"{n}_proj.").unflatten(-1, (-1, p["head_dim"])).transpose(1, 2) for n in "qkv"
     )
+    if "qk_norm" in p:
+        q, k = norm(q, w["q_norm.weight"], p["qk_norm"]), norm(k, w["k_norm.weight"], p["qk_norm"])
     q, k = (turn(t, i["cos"], i["sin"], p["style"]) for t in (q, k))
     out: Tensors = {}
     if p["cache"] is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import models
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from python_inspector import record, tiny
+from python_inspector.format.validate import validate
 from python_inspector.models.inputs import RunPlan, random_ids, run_model
 
 LLAMAS = ["llama-a1", "llama-a2-mqa", "llama-a2-mha"]
@@ -33,6 +35,7 @@ EVERY = [*sorted({*LLAMAS, *ROPES, *GEMMAS, *ZAMBAS, *TYPES}), *models.FURTHER]
 
 # As the gates of blocks: float32 sums in another order than the reference's.
 LIMIT = 4.0
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 BLIND = 8  # the harness's exit code where nothing failed, but not every feature can be seen
 
 
@@ -225,6 +228,22 @@ def test_generation_ends_at_a_stop_token(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert [int(word) for word in done.stdout.split()] == free[: stop + 1]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("name", TYPES)
+def test_a_recording_from_seeds_is_replayed_by_block_and_as_a_chain(
+    name: str, dtype: str, tmp_path: Path
+) -> None:
+    model = tiny.build(name, DTYPES[dtype])
+    plan = RunPlan(random_ids(2, 12, 40), tokens=10, steps=2, cache="dynamic")
+    with record(model, tmp_path / "r", chained=True, spread=0):
+        run_model(model, plan)
+    assert validate(tmp_path / "r") == []
+    recording = json.loads((tmp_path / "r" / "recording.json").read_text())
+    assert "module" not in {c["block"] for c in recording["checkpoints"]}
+    done = models.run("--fixture", str(tmp_path / "r"), "--device", "cpu", "--mode", "both")
+    assert done.returncode in (0, BLIND), done.stdout
 
 
 @pytest.mark.parametrize(("seed", "gain"), [(tiny.DEFAULT_SEED, tiny.ZAMBA2_GAIN), (0, tiny.GAIN)])

@@ -44,6 +44,7 @@ RUNS = [
     ("qwen2-b2", "decode", "f32", "eager"),
     ("qwen2-b2", "padded-decode", "bf16", "sdpa"),
     ("qwen2-b2-full", "whole", "f32", "eager"),
+    ("qwen3-b3", "decode", "f32", "eager"),
     ("zamba2-a6", "whole", "f32", "eager"),
     ("zamba2-a6", "decode", "bf16", "eager"),
     ("zamba2-a6", "chunked", "f16", "sdpa"),

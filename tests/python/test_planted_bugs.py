@@ -256,7 +256,7 @@ def test_positions_hold_the_worst_and_some_of_all() -> None:
 def test_margins_are_those_of_the_harness(tmp_path: Path, dtype: str) -> None:
     """Outputs with a bug in them, judged by the binary from the recording: each passes where its
     margin here is at most 1, and its worst statistic / limit is the same."""
-    model = build_any("qwen3", DTYPES[dtype], "eager", 11)
+    model = build_any("apertus", DTYPES[dtype], "eager", 11)
     found: dict[str, list[tuple[dict[str, torch.Tensor], dict[str, float]]]] = {}
 
     def plant(seed: str, block: Block, again: Again, reruns: Any) -> None:

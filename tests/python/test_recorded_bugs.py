@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::python_inspector.RecordWarning"
 
 
 def recorded(folder: Path, dtype: torch.dtype, **options: Any) -> dict[str, Any]:
-    model = build_any("qwen3", dtype, "eager", 3)
+    model = build_any("apertus", dtype, "eager", 3)
     with record(model, folder, layers=[0], **options), torch.no_grad():
         ids = torch.arange(5, 21).view(2, 8)
         cached = model(ids, use_cache=True).past_key_values
