@@ -218,8 +218,8 @@ def test_a_mapping_is_proposed() -> None:
     ("owner", "reason"),
     [
         ("t9999", "tensor t9999 is not in the table"),
-        ("itself", " itself has the payload of "),
-        ("another", r"of \d+ bytes, that of t\d+ with its payload is"),
+        ("itself", "has no payload of its own"),
+        ("another", r"shape: .*, that of t\d+ with its payload is"),
         ("t9998", "that of t9998 with its payload is"),
         ("a weight", r"w\d+ is in weights, not in tensors"),
         (None, "tensor None is not in the table"),
