@@ -116,8 +116,11 @@ Action add_judge(CLI::App& app) {
                "a line per checkpoint, and every failure in full");
   return [options] {
     if (options->mode == "chained") {
+      require(!options->partial && !options->no_margins, "--mode",
+              "chained judges what outputs are given and tells no margins: leave out --partial and "
+              "--no-margins");
       return judge_chained({options->folder, options->outputs, options->reports, options->selection,
-                            options->strict, options->verbose});
+                            options->points, options->strict, options->verbose});
     }
     require_known_blocks(options->selection);
     return judge_outputs(*options);

@@ -12,6 +12,7 @@
 #include "harness/report/chain_text.h"
 #include "harness/report/console.h"
 #include "harness/run/outcome.h"
+#include "harness/trace/asked_contract.h"
 #include "kernels/core/error.h"
 
 namespace plumb::harness {
@@ -24,8 +25,9 @@ ChainOutputs read_outputs(const std::string& path, const Recording& recording) {
   return chain_outputs_of(recording, named, file.file().name());
 }
 
-CheckpointResult judged(const ChainedJudgement& asked) {
+CheckpointResult judged(const ChainedJudgement& asked, const AskedContract& contract) {
   const Recording recording = open_recording(asked.folder);
+  require_recorded_with(recording, contract);
   const ChainOutputs outputs = read_outputs(asked.outputs, recording);
   const auto oracle = open_device("oracle");
   CheckpointResult result = judge_chain(recording, outputs, *oracle);
@@ -49,10 +51,16 @@ void add_judge_mode(CLI::App& app, std::string& mode) {
 int judge_chained(const ChainedJudgement& asked) {
   require(asked.selection.blocks.empty() && asked.selection.checkpoint.empty(), "--mode",
           "chained judges the whole model: leave out --block and --checkpoint");
+  const AskedContract contract = asked_contract(asked.contract);
+  require(!contract.points, "--contract",
+          "chained judges a model by its errors, in which a rounding of outputs does not show: "
+          "leave out ",
+          asked.contract.substr(0, asked.contract.find('+')),
+          ", or judge its blocks without --mode chained");
   const auto start = std::chrono::steady_clock::now();
   Reports reports(asked.reports);
   reports.begin(run_info(std::vector<std::string>()));
-  const CheckpointResult result = judged(asked);
+  const CheckpointResult result = judged(asked, contract);
   reports.write(result);
   std::cout << (result.chain && !is_failure(result.status)
                     ? chain_text(result, asked.verbose)

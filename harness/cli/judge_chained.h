@@ -15,7 +15,8 @@ namespace plumb::harness {
 struct ChainedJudgement {
   std::string folder, outputs;  // of the recording; the safetensors file
   ReportPaths reports;
-  Selection selection;  // must be empty
+  Selection selection;   // must be empty
+  std::string contract;  // of judge's --contract; names no rounding of outputs
   bool strict, verbose;
 };
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from harness_runs import verify as run_verify
+from safetensors.torch import save_file
 from test_contracts_inside import reduced
 from test_contracts_recorded import SIZES, token_by_token
 from torch.nn import functional
@@ -132,3 +134,21 @@ def test_layers_state_it(recordings: Recorded) -> None:
     document = json.loads((recordings("reduce-16") / "recording.json").read_text())
     stated = {c["block"] for c in document["checkpoints"] if "reduce-16" in c["contract"]}
     assert stated == {"decoder_layer", "lm_head"}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--contract", "fused"], "leave out fused, or judge its blocks without --mode chained"),
+        (["--contract", "inferred+sums-16"], "--contract has sums-16, but the simulated kernels"),
+        (["--partial"], "leave out --partial and --no-margins"),
+    ],
+)
+def test_what_a_chain_cannot_be_asked_is_refused(
+    options: list[str], said: str, harness: Path, tmp_path: Path
+) -> None:
+    save_file({"logits": torch.zeros(1)}, outputs := tmp_path / "outputs.safetensors")
+    recording = Path(__file__).parents[2] / "fixtures" / "llama-a1" / "decode-f32"
+    command = [harness, "judge", "--mode", "chained", recording, outputs, *options]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2 and said in done.stderr
