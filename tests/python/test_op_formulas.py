@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -43,3 +44,23 @@ def test_a_formula_is_what_torch_computes(formulas: dict[str, tuple[list[str], s
         found = eval(formula, names | dict(zip(inputs, grid, strict=True)))
         expected = OTHERS.get(name) or getattr(torch, name)
         torch.testing.assert_close(found, expected(*grid), equal_nan=True, msg=name)
+
+
+def header_operands() -> dict[str, str]:
+    """By op, what the table in kernels/plugin.h says a call's tensors are."""
+    header = (Path(__file__).parents[2] / "kernels" / "plugin.h").read_text()
+    table = header.split("then the parameters that count:\n *\n")[1].split(" */")[0]
+    rows: list[list[str]] = []
+    for line in table.splitlines():
+        names, operands = line[5:23].strip(), line[23:67].strip()
+        if names and not (rows and rows[-1][0].endswith(",")):
+            rows.append([names, operands])
+        else:
+            rows[-1] = [f"{rows[-1][0]} {names}".strip(), f"{rows[-1][1]} {operands}".strip()]
+    return {name: operands for names, operands in rows for name in names.split(", ")}
+
+
+def test_the_header_of_plugins_has_the_operands_of_every_op(harness: Path) -> None:
+    done = subprocess.run([harness, "list", "--ops"], capture_output=True, text=True, check=True)
+    rows = [re.split(r"\s{2,}", line.strip()) for line in done.stdout.splitlines()]
+    assert header_operands() == {row[0]: row[1].replace(" = ", ", ") for row in rows}
