@@ -156,6 +156,16 @@ def test_tensors_changed_in_place_are_recorded_as_they_were(tmp_path: Path) -> N
     assert torch.equal(given[1], before + 1)
 
 
+def test_the_error_of_denormals_is_that_of_what_is_stored() -> None:
+    """delta is rounded to multiples of the smallest float32, which are seen in so small values."""
+    r = torch.tensor([3, 5, -7], dtype=torch.float32) * 2.0**-149
+    o = torch.tensor([3.4, 5.6, -8.7], dtype=torch.float64) * 2.0**-149
+    found = difference(r, o, None, "x")
+    assert found.delta is not None
+    stored = found.delta.double()
+    assert found.error == float(stored.norm() / (r.double() + stored).norm())
+
+
 def test_difference() -> None:
     r = torch.tensor([1.0, 2.0, torch.inf, -torch.inf, torch.nan])
     o = r.double()
