@@ -76,7 +76,10 @@ class JudgeLibrary:
             self._judge, self._free = library.plumbline_judge, library.plumbline_free
             self._validate = library.plumbline_validate
         except (OSError, AttributeError) as error:
-            raise HarnessError(f"{path} cannot be used: {error}") from None
+            raise HarnessError(
+                f"{path} cannot be used: {error}; build it again with ci/verify, or name another "
+                f"in {VARIABLE}"
+            ) from None
         self._judge.restype = ctypes.c_int
         self._judge.argtypes = [
             ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int,

@@ -15,16 +15,16 @@ namespace plumb {
 class Ops;
 
 using OpArgument =
-    std::variant<OpId, Tensor, double, bool, int64_t, Activation, std::optional<Activation>,
+    std::variant<Tensor, double, bool, int64_t, Activation, std::optional<Activation>,
                  ScaleOperation, RotaryStyle, RmsNormParams, GatedRmsNormParams, AttentionMask,
                  SdpaParams, SsdInputs, SsdParams>;
 
 struct OpCall {
   OpId op;
-  std::vector<OpArgument> arguments;  // as in ops.h
-  void (*method)(Ops& ops, const std::vector<OpArgument>& arguments);
+  std::vector<OpArgument> arguments;  // as in ops.h, without the op of unary() and binary()
+  void (*method)(Ops& ops, OpId op, const std::vector<OpArgument>& arguments);
 
-  void on(Ops& ops) const { method(ops, arguments); }
+  void on(Ops& ops) const { method(ops, op, arguments); }
   // The only argument of this type.
   template <class T>
   const T& get() const {
@@ -56,9 +56,15 @@ struct OpCall {
 namespace op_call_detail {
 
 template <auto method, class... Parameters, size_t... at>
-void apply(void (Ops::*)(Parameters...), Ops& ops, const std::vector<OpArgument>& arguments,
+void apply(void (Ops::*)(Parameters...), Ops& ops, OpId, const std::vector<OpArgument>& arguments,
            std::index_sequence<at...>) {
   (ops.*method)(std::get<std::decay_t<Parameters>>(arguments[at])...);
+}
+// A method that runs several ops.
+template <auto method, class... Parameters, size_t... at>
+void apply(void (Ops::*)(OpId, Parameters...), Ops& ops, OpId op,
+           const std::vector<OpArgument>& arguments, std::index_sequence<at...>) {
+  (ops.*method)(op, std::get<std::decay_t<Parameters>>(arguments[at])...);
 }
 
 }  // namespace op_call_detail
@@ -66,9 +72,11 @@ void apply(void (Ops::*)(Parameters...), Ops& ops, const std::vector<OpArgument>
 // The call ops.method(arguments...).
 template <auto method, class... Arguments>
 OpCall op_call(OpId op, const Arguments&... arguments) {
-  return {op, {OpArgument(arguments)...}, [](Ops& ops, const std::vector<OpArgument>& values) {
-            op_call_detail::apply<method>(method, ops, values,
-                                          std::make_index_sequence<sizeof...(Arguments)>());
+  return {op,
+          {OpArgument(arguments)...},
+          [](Ops& ops, OpId called, const std::vector<OpArgument>& values) {
+            op_call_detail::apply<method>(method, ops, called, values,
+                                          std::index_sequence_for<Arguments...>());
           }};
 }
 

@@ -52,13 +52,13 @@ void Ops::linear(const Tensor& out, const Tensor& x, const Tensor& weight, const
 
 void Ops::unary(OpId op, const Tensor& out, const Tensor& x, double number) {
   const CheckedCall call = check_as<kUnary>(op, false, device_, false, out, x);
-  dispatch_map<&Ops::unary>(call, {call.row, *call.row.formula, out, x, nullptr, number}, op, out,
-                            x, number);
+  dispatch_map<&Ops::unary>(call, {call.row, *call.row.formula, out, x, nullptr, number}, out, x,
+                            number);
 }
 
 void Ops::binary(OpId op, const Tensor& out, const Tensor& a, const Tensor& b, double number) {
   const CheckedCall call = check_as<kBinary>(op, false, device_, false, out, a, b);
-  dispatch_map<&Ops::binary>(call, {call.row, *call.row.formula, out, a, &b, number}, op, out, a, b,
+  dispatch_map<&Ops::binary>(call, {call.row, *call.row.formula, out, a, &b, number}, out, a, b,
                              number);
 }
 

@@ -101,7 +101,6 @@ struct ParamsOf {
     more.dt_min = p.dt_min.value_or(-kInfinity);
     more.dt_max = p.dt_max.value_or(kInfinity);
   }
-  void operator()(OpId) {}
   void operator()(const Tensor&) {}
   void operator()(const SsdInputs&) {}
 };

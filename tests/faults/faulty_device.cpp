@@ -33,7 +33,6 @@ void FaultyOps::run(const OpCall& op_call, const Hooks::Hook<Arguments...>& hook
   ++hits_;
   Call call{inner_, arena(), index, kept_};
   auto argument = op_call.arguments.begin();
-  if (std::holds_alternative<OpId>(*argument)) ++argument;  // of a method that runs several ops
   const std::tuple<Arguments...> arguments{std::get<Arguments>(*argument++)...};
   std::apply([&](const Arguments&... a) { hook(call, a...); }, arguments);
 }
