@@ -131,7 +131,7 @@ def test_one_channel_of_an_mlp_that_is_high_is_seen(kernel: Function) -> None:
 def causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """[batch, heads, tokens, 16]"""
     scores = (q @ k.mT) * 0.25
-    mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
     return torch.softmax(scores.masked_fill(~mask, -1e4).float(), -1).to(q.dtype) @ v
 
 
