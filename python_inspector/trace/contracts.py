@@ -84,7 +84,8 @@ class Inside:
         if name not in _PRODUCTS:
             return out
         a, b = (args[i] for i in _PRODUCTS[name])
-        out += self.of_factors(lambda change: _product(name, change(a), change(b), kwargs), stores)
+        if self._does("p-16", stores not in NARROW):
+            out.append(_rounded(lambda change: _product(name, change(a), change(b), kwargs), u))
         if self._does("reduce-16", stores in NARROW):
             partial = torch.maximum(_together(name, a, b, kwargs), exact.abs())
             out.append(Noise(_ONE * u * PARTS**0.5 * partial))
@@ -93,20 +94,16 @@ class Inside:
     @property
     def sees_factors(self) -> bool:
         """Whether it matters if what the code sums are products."""
-        return "p-16" in self.names
+        return not self.names.isdisjoint(("p-16", TF32))
 
     def of_factors(self, made: Made, stores: torch.dtype) -> list[Noise]:
-        """Of a sum of products, which `made` makes of changed factors: one that is rounded is off
-        by as much in all products that it is in."""
-        if self.narrow is None or not self._does("p-16", stores not in NARROW):
-            return []
-        size = _ONE * UNITS[self.narrow]
-        exact = made(lambda factor: factor)
-
-        def draw(normal: Change) -> torch.Tensor:
-            return made(lambda factor: factor * (1 + size * normal(factor))) - exact
-
-        return [Noise(exact, draw=draw)]
+        """Of a sum that the code writes as products, which `made` makes of changed factors."""
+        out = []
+        if self.narrow is not None and self._does("p-16", stores not in NARROW):
+            out.append(_rounded(made, UNITS[self.narrow]))
+        if self._does(TF32, stores == torch.float32):
+            out += [_rounded(made, TF32_UNIT), cut_off(made(lambda factor: factor))]
+        return out
 
     def of_scores(self, scores: torch.Tensor, off: torch.Tensor) -> torch.Tensor:
         """Of a fused attention's scores, which float32 sums have `off`."""
@@ -143,6 +140,17 @@ class Inside:
 
 
 _U32 = 2.0**-24
+
+
+def _rounded(made: Made, unit: float) -> Noise:
+    """Of a sum of products with rounded factors: one is off by as much in all products that it
+    is in."""
+    exact = made(lambda factor: factor)
+
+    def draw(normal: Change) -> torch.Tensor:
+        return made(lambda factor: factor * (1 + _ONE * unit * normal(factor))) - exact
+
+    return Noise(exact, draw=draw)
 
 
 def _product(

@@ -78,8 +78,8 @@ def cut_to_tf32(x: torch.Tensor) -> torch.Tensor:
 
 
 def cut_off(exact: torch.Tensor) -> Noise:
-    """How far kernels whose operands are cut off to TF32 are: all of a result by the same share."""
-    return Noise(exact.new_full((1,) * exact.ndim, CUT_OFF), exact)
+    """How far kernels whose operands are cut off to TF32 are: all results by the same share."""
+    return Noise(exact.new_full((1,) * exact.ndim, CUT_OFF), exact, habit=True)
 
 
 def ways(kinds: frozenset[str]) -> list[frozenset[str]]:

@@ -116,11 +116,13 @@ Change = Callable[[torch.Tensor], torch.Tensor]
 class Noise:
     """A standard deviation for a normal number each; where `scale` is of size 1 along an axis, one
     number for all of it. `times` multiplies both. Or `draw`: what one kernel is off by, from
-    normal numbers in the form of tensors."""
+    normal numbers in the form of tensors. `habit`: the number is the kernel's, the same in all its
+    operations, as the loss of what it always cuts off is."""
 
     scale: torch.Tensor
     times: torch.Tensor | None = None
     draw: Callable[[Change], torch.Tensor] | None = None
+    habit: bool = False
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,10 @@ class Samples:
     def normal(self, like: torch.Tensor) -> torch.Tensor:
         """A normal number for every element of each one's result."""
         return self.normals.draw((self.count, *like.shape), like.device)
+
+    def _habit(self, like: torch.Tensor) -> torch.Tensor:
+        """One of each, whichever operation asks."""
+        return self.normals.habits().draw((self.count, *[1] * like.ndim), like.device)
 
     def _once(self, like: torch.Tensor) -> torch.Tensor:
         return self.normals.draw(like.shape, like.device)
@@ -149,7 +155,7 @@ class Samples:
                 off = torch.stack([part.draw(self._once) for _ in range(self.count)])
                 exact = torch.add(exact, off, out=into)
                 continue
-            normal = self.normal(part.scale)
+            normal = (self._habit if part.habit else self.normal)(part.scale)
             if exact.is_complex():
                 off = torch.complex(normal * part.scale, self.normal(part.scale) * part.scale)
                 exact = torch.add(exact, off if part.times is None else off * part.times, out=into)
@@ -172,6 +178,10 @@ class Normals:
     def again(self) -> Normals:
         """The same numbers from the first one."""
         return Normals(self._text)
+
+    def habits(self) -> Normals:
+        """Those of the kernels, from the first one."""
+        return Normals(f"{self._text} habits")
 
     def draw(self, shape: Sequence[int], device: torch.device) -> torch.Tensor:
         if device not in self._generators:

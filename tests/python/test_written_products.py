@@ -1,4 +1,4 @@
-"""`p-16` where products are written as multiplications and sums, as in linear attentions."""
+"""`p-16` and `products-tf32` where products are written as multiplications and sums, as in linear attentions."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from checked import normal, wrong
 
 from python_inspector import check
 from python_inspector.trace.multiplied import Multiplied
+from python_inspector.trace.products import cut_to_tf32, rounded_to_tf32
 
 torch.set_num_threads(1)
 
@@ -123,6 +124,38 @@ def test_a_factor_is_off_by_as_much_in_all_its_products(seed: int) -> None:
     shape = (2, 2, tokens, channels)
     inputs = tuple(normal(*shape, dtype=BF16, seed=seed + s) for s in (1, 2, 3))
     check(kernel, like=like, inputs=inputs, contract="p-16", explain=False)
+
+
+def written(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a[..., :, None] * b).sum(-2)
+
+
+def outer_sum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The same, term by term."""
+    out = torch.zeros(a.shape[-2], b.shape[-1])
+    for i in range(a.shape[-1]):
+        out = out + a[..., i : i + 1] * b[..., i, None, :]
+    return out
+
+
+@pytest.mark.usefixtures("harness")
+@pytest.mark.parametrize("tokens", [24, 160])  # of the larger one products are never made whole
+@pytest.mark.parametrize("like", [written, outer_sum])
+@pytest.mark.parametrize("narrowed", [cut_to_tf32, rounded_to_tf32])
+def test_they_may_be_made_in_tf32_where_that_is_asked_for(
+    narrowed: Kernel, like: Kernel, tokens: int
+) -> None:
+    def kernel(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = narrowed(a) @ narrowed(b)
+        return made
+
+    inputs = normal(tokens, 64), normal(64, tokens, seed=6)
+    wrong(kernel, like, inputs)
+    verdict = check(kernel, like=like, inputs=inputs, contract="products-tf32")
+    assert verdict.looser == ("products-tf32",)
+    assert check(like, like=like, inputs=inputs, contract="products-tf32").passed
+    for bad in (enlarged(kernel), lambda a, b: kernel(a, b.roll(1, 0))):
+        wrong(bad, like, inputs, contract="products-tf32")
 
 
 def added(known: Multiplied, func: Any, *args: Any) -> tuple[int, ...]:
