@@ -2,11 +2,12 @@
 """Sums up what ci/test ran and prints the last lines of it: where the time went, failures, skips,
 one line of counts.
 
-usage: ci/tally.py SUITES.tsv
+usage: ci/tally.py SUITES.tsv [--left-to COMMAND NAME...]
 
 A line of the file is one suite: name, exit code (empty: not run), path of its JUnit file or "-",
 reason (of not being run), seconds that passed, those of CPU time as user and system. A suite with a
-JUnit file counts its test cases, one without counts as 1.
+JUnit file counts its test cases, one without counts as 1. --left-to names the suites that only
+another command runs.
 The exit code is 1 when anything failed, or when nothing passed.
 """
 
@@ -93,8 +94,8 @@ def print_slowest(tally: Tally) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1:
-        print("usage: ci/tally.py SUITES.tsv", file=sys.stderr)
+    if len(arguments) != 1 and (len(arguments) < 4 or arguments[1] != "--left-to"):
+        print("usage: ci/tally.py SUITES.tsv [--left-to COMMAND NAME...]", file=sys.stderr)
         return 2
     tally = Tally()
     for line in Path(arguments[0]).read_text().splitlines():
@@ -103,6 +104,8 @@ def main(arguments: list[str]) -> int:
     print_slowest(tally)
     print_list("skipped", tally.skipped)
     print_list("failed", tally.failed)
+    if arguments[2:]:
+        print(f"left to {arguments[2]}: {', '.join(arguments[3:])}")
     print(f"{tally.passed} passed, {len(tally.failed)} failed, {len(tally.skipped)} skipped")
     return 1 if tally.failed or not tally.passed else 0
 

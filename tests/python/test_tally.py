@@ -21,10 +21,13 @@ skipped: hip: no such device
 """
 
 
-def run(folder: Path, *suites: tuple[str, ...]) -> tuple[int, list[str]]:
+def run(
+    folder: Path, *suites: tuple[str, ...], options: tuple[str, ...] = ()
+) -> tuple[int, list[str]]:
     listing = folder / "suites.tsv"
     listing.write_text("".join("\t".join(suite) + "\n" for suite in suites))
-    done = subprocess.run([sys.executable, SCRIPT, listing], capture_output=True, text=True)
+    command = [sys.executable, SCRIPT, listing, *options]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert not done.stderr
     return done.returncode, done.stdout.split("\n")[1:-1]
 
@@ -38,6 +41,13 @@ def tally(folder: Path, *suites: tuple[str, str, str, str]) -> tuple[int, list[s
 def test_suites_without_a_report_count_as_one(tmp_path: Path) -> None:
     code, lines = tally(tmp_path, ("ruff", "0", "-", ""), ("mypy", "0", "-", ""))
     assert (code, lines) == (0, ["2 passed, 0 failed, 0 skipped"])
+
+
+def test_what_another_command_runs_is_named_before_the_counts(tmp_path: Path) -> None:
+    options = ("--left-to", "ci/nightly", "test_sanitized", "build_hip")
+    code, lines = run(tmp_path, ("ruff", "0", "-", "", "0", "0", "0"), options=options)
+    left = "left to ci/nightly: test_sanitized, build_hip"
+    assert (code, lines[-2:]) == (0, [left, "1 passed, 0 failed, 0 skipped"])
 
 
 def test_a_failed_suite_fails_the_run(tmp_path: Path) -> None:
