@@ -4,7 +4,7 @@
 # usage: ci/device.sh [--device cuda:N] [--out DIR] [--rival-timeout S] [STEP...]
 #   --device cuda:N     which GPU (default: cuda:0); results name it
 #   --out DIR           where results, environment and summary go (default: build/device)
-#   --rival-timeout S   how long one model in turn with transformers may take (default: 240); what
+#   --rival-timeout S   how long one model, alternating with transformers, may take (default: 240); what
 #                       is not done by then is a gap with this reason
 #   STEP                build verify tests python bench models sanitize layers full panel coverage; default:
 #                       all, in this order
@@ -16,8 +16,8 @@
 # layers    one layer each of Llama-3-8B (4096 tokens) and Gemma-2-2B (4200), recorded here by transformers
 # full      whole models at their real size, recorded and verified (ci/full_size)
 # panel     random models recorded on it: what breaks there, and false alarms (ci/panel)
-# bench     harness bench beside PyTorch; python3 must have torch and transformers for it and layers
-# models    prefill and decode of whole models with random weights, in turn with transformers, eager and compiled
+# bench     harness bench next to PyTorch; python3 must have torch and transformers for it and layers
+# models    prefill and decode of whole models with random weights, alternating with transformers, eager and compiled
 # coverage  which compiled implementations no recording reaches
 #
 # A step that fails does not stop the others. DIR/summary.md says what each found; the last line counts.
@@ -130,7 +130,7 @@ passes() {
   ((status == 0 || status == 8))
 }
 
-# The tests of what judges tensors where they are; what they make lies on the GPU (tests/python/on_device.py).
+# The tests of what judges tensors where they are; what they make is on the GPU (tests/python/on_device.py).
 step_python() {
   has_python || { skip python "python3 has no torch with CUDA, transformers and safetensors" && return; }
   # shellcheck disable=SC2046  # a file each

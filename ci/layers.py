@@ -5,7 +5,7 @@ vendor names, macros, private headers, sizes.
 usage: ci/layers.py [ROOT]
 
 Prints a line for each violation, "path:line: what is wrong"; the exit code is 1 when there is one.
-The rules are the tables and `check_*` functions below; each exception stands there with its reason.
+The rules are the tables and `check_*` functions below; each exception is listed with its reason.
 """
 
 import ast
@@ -27,7 +27,7 @@ ROOMS = {
         "model", "chain", "run", "report", "bench", "capi", "cli",
     ),
 }  # fmt: skip
-# What lies in no room: the header that external kernels include, below all, and what opens every
+# What is in no room: the header that external kernels include, below all, and what opens every
 # device, above all.
 OUTSIDE = {"kernels/plugin.h": -1, "kernels/devices.cpp": len(ROOMS["kernels"])}
 # The namespace of a layer; kernels/ is the base and has more of them (plumb, plumb::cpu, ...).
@@ -47,8 +47,8 @@ MAX_COLUMNS, MAX_README_LINES = 100, 150
 OUTPUT = re.compile(r"<!-- output of: [^\n]+ -->\n```text\n.*?```\n", re.DOTALL)
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
-# The vendors' own; what stands in for them on the emulated GPU, which is words of theirs and
-# macros; and a sample of code that knows of nothing else.
+# The vendors' own; their replacement on the emulated GPU, which consists of vendor names and
+# macros; and a sample of plain vendor code.
 EMULATED_WORDS = ("kernels/emu/cuda/", "tests/plugin/plain_cuda")
 VENDOR_FOLDERS = ("kernels/cuda/", "kernels/hip/", *EMULATED_WORDS)
 # Where vendor names become neutral ones.
@@ -72,7 +72,7 @@ PRIVATE_HEADER = re.compile(r"(?:nlohmann|CLI)/")  # slow to compile, and no cal
 TEST_MACRO = re.compile(r"CATCH_\w+")
 
 # Symbols that the compiler calls by name, one per size; a context switch per platform; the ops and
-# their formulas, which would stand once for each device and once more as names.
+# their formulas, which would be repeated for each device and again as names.
 MACRO_FILES = (
     "kernels/emu/tsan_entry.cpp",
     "kernels/emu/fiber.cpp",
@@ -93,8 +93,8 @@ NO_CODE = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL
 )
 
-# What lies directly in a Python package, folders and modules: one may import itself and what stands
-# further left; "up" is to the right. The package itself (__init__) is a member like the others.
+# A Python package's folders and modules: one may import itself and what is listed further left;
+# "up" is to the right. The package itself (__init__) is a member like the others.
 PYTHON_LAYERS = {
     "python_inspector": (
         "version", "aliases", "errors", "usage", "named_code", "interrupts", "needs", "heap",
@@ -166,7 +166,7 @@ def check_includes(path: str, text: str) -> Iterator[Problem]:
 
 
 def room_of(path: str) -> int | None:
-    """Where a file stands in the ROOMS of its layer; None for what is in no room."""
+    """The index of a file's room in the ROOMS of its layer; None for what is in no room."""
     if path in OUTSIDE:
         return OUTSIDE[path]
     layer, _, rest = path.partition("/")
@@ -232,7 +232,7 @@ def check_namespaces(path: str, code: str) -> Iterator[Problem]:
     for match in NAMESPACE.finditer(code) if own else ():
         if match[1] not in (own, *FOREIGN_NAMESPACES):
             line = line_of(code, match.start(1))
-            yield Problem(path, line, f"namespace {match[1]}; what stands here belongs in {own}")
+            yield Problem(path, line, f"namespace {match[1]}; this folder's code belongs in {own}")
     if Path(path).suffix in CPP_HEADERS:
         for match in USED_NAMESPACE.finditer(code):
             line = line_of(code, match.start(1))

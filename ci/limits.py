@@ -11,7 +11,7 @@ although the evidence of its gates is not newer or rests on fewer verdicts.
 --measure takes the evidence from results of `harness --json`, the numbers from
 harness/judge/limits.h.
 
-In the file each contract has the dtypes it stands for (of the run), its constants, each with the
+In the file each contract has the dtypes that it covers (of the run), its constants, each with the
 gates whose limit it enters and which direction is looser, and for each gate the evidence: `panel`
 verdicts on `devices`, `worst` of statistic / limit among them and `at` which checkpoint, all from
 `commands` that began by `date`.
@@ -38,7 +38,7 @@ CONSTANT = re.compile(r"(?:double|int64_t)\s+(\w+)\s*=\s*([-+.\w]+);")
 COMMENT = re.compile(r"//[^\n]*")
 LOOSER = ("larger", "smaller")
 MEASURE = (
-    "measure anew: harness --device D --mode both --json RESULTS, then ci/limits.py --measure "
+    "measure again: harness --device D --mode both --json RESULTS, then ci/limits.py --measure "
     "RESULTS..."
 )
 
@@ -66,7 +66,7 @@ def listed(limits: Json) -> dict[str, tuple[str, Json]]:
     for contract, entry in limits["contracts"].items():
         for name, constant in entry["constants"].items():
             if name in out:
-                raise ValueError(f"{FILE}: {name} stands under {out[name][0]} and {contract}")
+                raise ValueError(f"{FILE}: {name} is listed under {out[name][0]} and {contract}")
             out[name] = (contract, constant)
     return out
 

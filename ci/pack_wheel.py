@@ -3,8 +3,8 @@
 
 usage: ci/pack_wheel.py WHEEL PROGRAM LIBRARY PLATFORM FOLDER
 
-In the environment that the wheel is installed to, the program lands beside `python`, the library in
-the `lib` beside that `bin`. Prints the path of the wheel that was written.
+In the environment that the wheel is installed to, the program is in `bin` next to `python`, the
+library in `lib`. Prints the path of the wheel that was written.
 """
 
 import base64

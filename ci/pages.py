@@ -1,11 +1,9 @@
 #!/usr/bin/env python3
-"""Checks the Markdown pages: each link has a file and a heading at its end, and the words are those
-that a reader knows.
+"""Checks the links of the Markdown pages: each has a file and a heading at its end.
 
 usage: ci/pages.py [ROOT]
 
 Prints a line for each violation, "path:line: what is wrong"; the exit code is 1 when there is one.
-CHANGELOG.md keeps the words of its releases; code, outputs and names in `code` keep theirs.
 """
 
 import re
@@ -14,26 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SKIPPED_FOLDERS = {"build", "__pycache__", "data"}
-KEEPS_ITS_WORDS = "CHANGELOG.md"
-
-# What a page does not say, and what it says instead.
-WORDS = {
-    r"beside": "next to, with, also",
-    r"anew": "again",
-    r"(?:some|any|no)body": "the passive, or the program by name",
-    r"told": "given, said, stated",
-    r"(?:go|goes|went|going) on": "continue",
-    r"(?:stand|stands|stood)": "is, is listed",
-    r"(?:lie|lies|lay)": "is",
-    r"in turn": "alternating, one after the other",
-    r"shall": "must, is to",
-    r"strangers?": "other projects",
-}
-WORD = re.compile("|".join(rf"\b(?:{word})\b" for word in WORDS), re.IGNORECASE)
 
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
-CODE = re.compile(r"`[^`]*`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 ELSEWHERE = re.compile(r"[a-z]+:")
@@ -76,17 +57,8 @@ def wrong_links(page: Path, text: str) -> Iterator[tuple[int, str]]:
             yield line, f"link to {match[1]}, which is no heading of that page"
 
 
-def private_words(prose: str) -> Iterator[tuple[int, str]]:
-    for match in WORD.finditer(prose):
-        instead = next(it for word, it in WORDS.items() if re.fullmatch(word, match[0], re.I))
-        yield line_of(prose, match.start()), f'"{match[0]}"; say: {instead}'
-
-
 def check_page(page: Path) -> Iterator[tuple[int, str]]:
-    text = COMMENT.sub(blank, FENCE.sub(blank, page.read_text(encoding="utf-8")))
-    yield from wrong_links(page, text)
-    if page.name != KEEPS_ITS_WORDS:
-        yield from private_words(CODE.sub(blank, text))
+    yield from wrong_links(page, COMMENT.sub(blank, FENCE.sub(blank, page.read_text("utf-8"))))
 
 
 def main(arguments: list[str]) -> int:

@@ -52,7 +52,7 @@ configure_and_build() {
 # would be compiled twice.
 no_warnings() { ! grep -E '^[^ ]+:[0-9]+:[0-9]+: warning: ' "$logs/build-$1.log"; }
 
-# ctest without a line for each test that passes. Other suites run beside it.
+# ctest without a line for each test that passes. Other suites run at the same time.
 run_ctest() {
   local preset=$1 junit=$2
   shift 2
@@ -92,7 +92,7 @@ verify_emu_composed() {
     build/cpu/bin/harness --device emu:32,emu:64 --no-fuse --repeat 1 --junit "$junit" || true
 }
 
-# The same beside the exact bounds of every operand, with every race a fault.
+# The same with the exact bounds of every operand, with every race a fault.
 verify_emu_check() {
   local junit=$logs/verify-emu-check.xml
   has_device emu-check:64 || return 0
@@ -122,7 +122,7 @@ verify_chains() {
 }
 
 # All recordings on every device of this machine, as a user does it; then what that found as a page, and
-# as Markdown for the summary of a CI run; beside the baseline where the CPU's own instruction set is
+# as Markdown for the summary of a CI run; next to the baseline where the CPU's own instruction set is
 # the baseline's.
 verify_and_report() {
   local baseline=()
@@ -201,7 +201,7 @@ build_hip() {
 }
 
 # Configures a preset with further options, compiles its kernels and links them; the program must know the
-# device then. What lies above kernels/ is the same in build-cpu. In a folder of its own: nobody's build becomes
+# device then. Code above kernels/ is the same in build-cpu. In a folder of its own, so that no other build becomes
 # unoptimised.
 build_backend() {
   local preset=$1 folder=build/test-$1

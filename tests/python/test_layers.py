@@ -96,12 +96,12 @@ BAD = {
     "namespace of a layer below": (
         "harness/io/a.h",
         "namespace plumb {\n}\n",
-        "harness/io/a.h:1: namespace plumb; what stands here belongs in plumb::harness",
+        "harness/io/a.h:1: namespace plumb; this folder's code belongs in plumb::harness",
     ),
     "namespace of another layer": (
         "blocks/a.cpp",
         "\nnamespace plumb::harness {\n}\n",
-        "a.cpp:2: namespace plumb::harness; what stands here belongs in plumb::blocks",
+        "a.cpp:2: namespace plumb::harness; this folder's code belongs in plumb::blocks",
     ),
     "using a namespace in a header": (
         "kernels/core/a.h",

@@ -108,7 +108,7 @@ def test_a_looser_number_needs_new_evidence(tree: Tree, name: str, value: float)
     old = LIMITS["contracts"]["f32"]["constants"][name]["value"]
     assert f"f32: {name} is {value:g}, was {old:g}: looser" in text
     assert "its evidence is still that of 2020-01-02" in text
-    assert "measure anew: harness" in text
+    assert "measure again: harness" in text
 
     fewer = evidence(panel=9, date="2020-01-03T00:00:00Z")
     tree.entry["evidence"] = {"tensor": fewer, "element": fewer}
