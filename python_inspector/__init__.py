@@ -11,6 +11,7 @@ from .version import __version__ as __version__
 if TYPE_CHECKING:
     from .api.checking import check
     from .api.drawing import draw
+    from .api.sealed import Sealed
     from .api.verdict import Verdict, WrongError
     from .api.verdict_frame import verdicts_frame
     from .api.verification import Call, Unsupported, verify
@@ -33,6 +34,7 @@ __all__ = [
     "HarnessError",
     "RecordError",
     "RecordWarning",
+    "Sealed",
     "Unsupported",
     "UsageError",
     "Verdict",
@@ -55,6 +57,7 @@ _HOMES = {
     "HarnessError": "errors",
     "RecordError": "errors",
     "RecordWarning": "errors",
+    "Sealed": "api.sealed",
     "Unsupported": "api.verification",
     "UsageError": "errors",
     "Verdict": "api.verdict",

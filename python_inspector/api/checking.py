@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -13,20 +14,26 @@ from ..native import find_harness, library_of, opened
 from .drawing import Draw
 from .explaining import Explainer
 from .keeping import CALL, LATER, keep_case, require_place
+from .sealed import Sealed, run_sealed
 from .verdict import Verdict, WrongError, announce, by_its_verdict
 from .verification import judge_with_binary
+from .worker_process import SealedError
 
 if TYPE_CHECKING:
+    from ..format.contract_words import Asked
     from ..recorder.axes import Axes
     from ..recorder.callables import Torch
     from ..recorder.one_call import Arguments
-    from .calling import Calls
+    from .calling import Calls, Kernel
 
 IN_MEMORY = Path("/dev/shm")
+MOST_SALT = 1 << 31
+MOST_DRAWS = 64
+"""Of one call: salts are so far apart."""
 
 
 def check(
-    function: Callable[..., Any],
+    function: Callable[..., Any] | str,
     like: Torch,
     inputs: Any,
     *,
@@ -40,6 +47,8 @@ def check(
     axes: Axes = None,
     valid: Any = None,
     keep: Path | str | None = None,
+    sealed: bool | Sealed = False,
+    salt: int | None = None,
     harness: Path | str | None = None,
 ) -> Verdict:
     """Judges what `function` makes of the inputs against what `like` is; AssertionError if wrong.
@@ -66,6 +75,11 @@ def check(
     indices are told. `valid`, bools over the first dimensions of outputs, leaves rows out.
     `keep` is a folder for the case, which `harness judge` then judges again.
 
+    `sealed` (True, or Sealed(timeout=seconds, memory=bytes)) calls `function` in a process of its
+    own, which has ended before a reference exists; `function` may then be the words
+    "FILE.py:NAME". Drawn inputs are others each time; the verdict has the `salt` that draws them
+    again.
+
     Where a 16-bit function rounds is inferred from its bits; `contract`, "eager" or "fused" (once,
     at the output), demands one, and "sums-16", "p-16", "reduce-16", "products-tf32", joined by "+",
     allow what fixtures/schema/contracts.json says. Bugs are planted in `like` for up to five
@@ -78,28 +92,78 @@ def check(
     __tracebackhide__ = by_its_verdict  # pytest shows the test's own line
     needs.require("check()", "torch", "transformers")
     from ..format.contract_words import asked
-    from ..recorder.left_out import Valid
-    from ..recorder.one_call import OneCallRecording
     from .calling import Kernel
 
     if repeat < 1:
         raise ValueError(f"repeat is {repeat}: the function is called once at least")
+    if isinstance(function, str) and not sealed:
+        raise ValueError(f"{function!r} is a function's name, which sealed=True takes")
     if keep is not None:
         require_place(Path(keep))
-    wanted = asked(contract)
-    given, judge = weights or {}, Judge(wanted.rounding, harness)
-    kernel = Kernel(function, given, arrays, repeat)
-    cases = list(cases_of(inputs))
+    wanted, given = asked(contract), weights or {}
+    if sealed and salt is None and draws_of(inputs):
+        salt = secrets.randbelow(MOST_SALT)
+    cases = list(cases_of(inputs, salt or 0))
+
+    def judged(kernel: Kernel) -> Verdict:
+        recording = Like(like, given, spread, axes, valid, wanted)
+        return _judged(kernel, recording, cases, explain, bugs, keep, harness)
+
+    if sealed:
+        how = sealed if isinstance(sealed, Sealed) else Sealed()
+        whole = [(args, {**kwargs, **given}) for _, (args, kwargs) in cases]
+        try:
+            with run_sealed(function, whole, how, arrays=arrays, repeat=repeat) as replayed:
+                verdict = judged(Kernel(replayed, given, "torch", repeat))
+        except SealedError as error:
+            verdict = Verdict(str(function), "module", "error", f"the function {error}", {})
+        verdict = replace(verdict, salt=salt)
+    else:
+        assert not isinstance(function, str)
+        verdict = judged(Kernel(function, given, arrays, repeat))
+    announce(verdict)
+    if not verdict.passed:
+        raise WrongError(verdict)
+    return verdict
+
+
+@dataclass(frozen=True)
+class Like:
+    """What a function is judged against, and how it is recorded."""
+
+    function: Torch
+    weights: Mapping[str, Any]
+    spread: int
+    axes: Axes
+    valid: Any
+    contract: Asked
+
+
+def _judged(
+    kernel: Kernel,
+    like: Like,
+    cases: list[tuple[str | None, Arguments]],
+    explain: bool | float,
+    bugs: bool,
+    keep: Path | str | None,
+    harness: Path | str | None,
+) -> Verdict:
+    """What the judge says of a kernel on all cases."""
+    from ..recorder.left_out import Valid
+    from ..recorder.one_call import OneCallRecording
+
+    wanted = like.contract
+    judge = Judge(wanted.rounding, harness)
     home = str(IN_MEMORY) if IN_MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="plumbline-", dir=home) as name:
         folder = Path(name)
         with OneCallRecording(
-            like,
+            like.function,
             folder / CALL,
-            weights=given,
-            spread=spread,
-            axes=axes,
-            valid=None if valid is None else Valid(valid),
+            weights=like.weights,
+            spread=like.spread,
+            axes=like.axes,
+            valid=None if like.valid is None else Valid(like.valid),
             inside=wanted.inside,
         ) as recording:
             kept = [recording.add(arguments, case) for case, arguments in cases]
@@ -126,26 +190,29 @@ def check(
     if replay:
         verdict = replace(verdict, replay=replay)
         print(f"{verdict.checkpoint}: {verdict.status}; again: {replay}")
-    announce(verdict)
-    if not verdict.passed:
-        raise WrongError(verdict)
     return verdict
 
 
-def cases_of(inputs: Any) -> Iterator[tuple[str | None, Arguments]]:
-    """The arguments of each call; those that are drawn give one per seed, with its kind."""
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = {}
+def arguments_of(inputs: Any) -> Arguments:
     if isinstance(inputs, Mapping):
-        kwargs = dict(inputs)
-    else:
-        args = tuple(inputs) if type(inputs) in (tuple, list) else (inputs,)
-    draws = [value for value in (*args, *kwargs.values()) if isinstance(value, Draw)]
+        return (), dict(inputs)
+    return (tuple(inputs) if type(inputs) in (tuple, list) else (inputs,)), {}
+
+
+def draws_of(inputs: Any) -> list[Draw]:
+    args, kwargs = arguments_of(inputs)
+    return [value for value in (*args, *kwargs.values()) if isinstance(value, Draw)]
+
+
+def cases_of(inputs: Any, salt: int = 0) -> Iterator[tuple[str | None, Arguments]]:
+    """The arguments of each call; those that are drawn give one per seed, with its kind."""
+    args, kwargs = arguments_of(inputs)
+    draws = draws_of(inputs)
     if not draws:
         yield None, (args, kwargs)
         return
     for seed in range(max(d.seeds for d in draws)):
-        salts = {id(d): salt for salt, d in enumerate(draws)}
+        salts = {id(d): own for own, d in enumerate(draws, salt * MOST_DRAWS)}
 
         def made(value: Any, seed: int = seed, salts: dict[int, int] = salts) -> Any:
             drawn = isinstance(value, Draw)

@@ -41,6 +41,8 @@ class Verdict:
     are; fewer where time was up."""
     replay: str = ""
     """The command that judges a kept case again: check(keep=DIR)."""
+    salt: int | None = None
+    """With which check(sealed=..., salt=...) draws the inputs again; None where none was drawn."""
     cases: tuple[Verdict, ...] = ()
     """Where check() judged several sets of inputs: the verdict on each; this one is on all."""
 
@@ -114,6 +116,7 @@ class Verdict:
             ("not judged: ", ", ".join(self.not_judged)),
             ("by a looser contract: ", ", ".join(self.looser)),
             ("again: ", self.replay),
+            ("draws these inputs again: ", "" if self.salt is None else f"salt={self.salt}"),
         )
         return "\n".join(lines + [f"  {title}{words}" for title, words in told if words])
 

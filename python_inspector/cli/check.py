@@ -41,6 +41,13 @@ def add_check(parser: argparse.ArgumentParser) -> None:
         f"{', '.join(INSIDE)}",
     )  # fmt: skip
 
+    parser.add_argument(
+        "--sealed", nargs="?", type=float, const=60.0, metavar="SECONDS",
+        help="calls the kernel in a process of its own, which has ended before a reference exists; "
+        "it may take so long (60)",
+    )  # fmt: skip
+    parser.add_argument("--salt", type=int, help="draws the inputs of a sealed verdict again")
+
 
 def _contract(text: str) -> str:
     try:
@@ -52,10 +59,14 @@ def _contract(text: str) -> str:
 
 def check(options: argparse.Namespace) -> int:
     from ..api.checking import check
+    from ..api.sealed import Sealed
     from ..api.verdict import WrongError
     from ..named_code import load
 
-    function, like = load(options.function), load(options.like)
+    if options.sealed is None and options.salt is not None:
+        raise UsageError("--salt: only with --sealed")
+    function = options.function if options.sealed else load(options.function)
+    like = load(options.like)
     if isinstance(like, type):
         raise UsageError(f"--like {options.like}: is a class; name a module made of it")
     inputs = _inputs(options.inputs)
@@ -63,7 +74,8 @@ def check(options: argparse.Namespace) -> int:
     try:
         verdict = check(
             function, like, inputs, weights=weights, arrays=options.arrays,
-            contract=options.contract,
+            contract=options.contract, salt=options.salt,
+            sealed=Sealed(options.sealed, spare=False) if options.sealed else False,
         )  # fmt: skip
     except WrongError as error:
         verdict = error.verdict

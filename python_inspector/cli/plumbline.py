@@ -19,7 +19,7 @@ COMMANDS = {
     "check": ("inspector", "check", "judge a kernel against any torch code"),
     "verify": ("harness", "verify", "replay recordings on devices and judge every output"),
     "export": ("harness", "export", "operands of a checkpoint as plain safetensors"),
-    "judge": ("harness", "judge", "judge outputs that another program computed"),
+    "judge": ("harness", "judge", "judge outputs that another program computed, or FILE.py:KERNEL"),
     "devices": ("harness", "devices", "devices, usable or not"),
     "report": ("reports", "render", "results as a page, Markdown or text"),
     "history": ("reports", "history", "what became worse, and since when"),
@@ -46,6 +46,9 @@ def main() -> int:
         return _hand_over(name, words)
     if name in COMMANDS:
         program, there, _ = COMMANDS[name]
+        if name == "judge" and words and ".py:" in words[0]:
+            sealed = [] if "--sealed" in words else ["--sealed"]
+            return _hand_over("inspector", ["check", *words, *sealed])
         return _hand_over(program, [there, *words])
     hint = did_you_mean(name, [*COMMANDS, *PROGRAMS])
     print(f"plumbline: there is no command {name!r}{hint} (plumbline --help)", file=sys.stderr)

@@ -1,4 +1,5 @@
-"""`p-16` and `products-tf32` where products are written as multiplications and sums, as in linear attentions."""
+"""`p-16` and `products-tf32` where products are written as multiplications and sums, as in linear
+attentions."""
 
 from __future__ import annotations
 

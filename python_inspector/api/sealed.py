@@ -1,0 +1,114 @@
+"""check(sealed=...): the function runs in a process of its own, which has ended before the
+reference, the oracle and the limits are computed, and leaves its results as files."""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import FormatError, UsageError
+from . import worker_process
+from .worker_process import Bounds, SealedError
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+IN_MEMORY = Path("/dev/shm")
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """How a sealed function runs: the seconds that all of its calls may take, and the bytes of
+    memory of its processes, by default nine tenths of what is free. `spare`: afterwards a process
+    for the next verdict is started, whose imports are done by then."""
+
+    timeout: float = 60.0
+    memory: int | None = None
+    spare: bool = True
+
+
+class Replayed:
+    """Takes the place of the function: each call returns what that call returned, and writes to its
+    arguments what that wrote."""
+
+    def __init__(self, calls: Sequence[Path]) -> None:
+        self._calls = iter(calls)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        import torch
+
+        from .travel import Packed, load
+
+        out = next(self._calls)
+        now = Packed(_read(Path(f"{out}-after"), load), "the arguments")
+        mine = Packed((args, kwargs), "the arguments")
+        if now.text != mine.text:
+            raise SealedError("changed the structure of its arguments")
+        with torch.no_grad():
+            for i in range(len(mine.storages)):
+                mine.bytes_of(i).copy_(now.bytes_of(i))
+        return _read(out, load)
+
+
+def _read(stem: Path, load: Callable[[Path], Any]) -> Any:
+    try:
+        return load(stem)
+    except FormatError as error:
+        raise SealedError(f"left no results that can be read: {error}") from None
+
+
+@contextmanager
+def run_sealed(
+    function: Callable[..., Any] | str,
+    cases: Sequence[Arguments],
+    how: Sealed,
+    *,
+    arrays: str | Callable[[Any], Any],
+    repeat: int,
+) -> Iterator[Replayed]:
+    """Calls the function `repeat` times on each case, in a process of its own that has ended when
+    this gives its results. Raises SealedError with what it did instead, UsageError where function
+    or arguments do not reach another process."""
+    from .travel import Packed, TravelError
+
+    if not isinstance(arrays, str):
+        raise UsageError("sealed: arrays is a function, which does not travel; name a library")
+    job = {
+        "function": name_of(function), "cases": len(cases), "repeat": repeat, "arrays": arrays,
+        "path": sys.path,
+    }  # fmt: skip
+    home = str(IN_MEMORY) if IN_MEMORY.is_dir() else None
+    folder = Path(tempfile.mkdtemp(prefix="plumbline-sealed-", dir=home))
+    try:
+        for i, arguments in enumerate(cases):
+            try:
+                Packed(arguments, "arguments").save(folder / f"in-{i}")
+            except TravelError as error:
+                raise UsageError(f"sealed: {error}") from None
+        bounds = Bounds(how.timeout, how.memory)
+        worker_process.run({**job, "folder": str(folder)}, folder, bounds, spare=how.spare)
+        calls = [folder / f"out-{i}-{call}" for i in range(len(cases)) for call in range(repeat)]
+        yield Replayed(calls)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def name_of(function: Callable[..., Any] | str) -> str:
+    """What another process finds the function by; UsageError where it cannot."""
+    if isinstance(function, str):
+        return function
+    name = getattr(function, "__qualname__", "<")
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    if "<" in name or module is None:
+        raise UsageError(
+            f"sealed: another process cannot import {function!r}: take a function of a module, or "
+            'name it, "FILE.py:NAME"'
+        )
+    if module.__name__ == "__main__" or getattr(module, "__spec__", None) is None:
+        return f"{inspect.getfile(function)}:{name}"
+    return f"{module.__name__}:{name}"
