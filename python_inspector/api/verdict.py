@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import public
 from .verdict_html import html_of
+from .verdict_json import json_of
 
 MOST_BLIND = 6
 """Bugs that are named in the text."""
@@ -134,6 +135,10 @@ class Verdict:
             tried, of = self.planted
             words += f" (time was up after {tried} of {of} planted bugs)"
         return words.strip()
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs: at most about 500 tokens, as data/verdict.schema.json describes it."""
+        return json_of(self)
 
     def _repr_html_(self) -> str:
         """For notebooks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ def add_check(parser: argparse.ArgumentParser) -> None:
         help="calls the kernel in a process of its own, which has ended before a reference exists; "
         "it may take so long (60)",
     )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="the verdict as one line of JSON")
     parser.add_argument("--salt", type=int, help="draws the inputs of a sealed verdict again")
 
 
@@ -79,7 +81,7 @@ def check(options: argparse.Namespace) -> int:
         )  # fmt: skip
     except WrongError as error:
         verdict = error.verdict
-    print(verdict)
+    print(json.dumps(verdict.to_json()) if options.json else verdict)
     return CODES.get(verdict.status, 1)
 
 
