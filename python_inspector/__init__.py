@@ -11,6 +11,7 @@ from .version import __version__ as __version__
 if TYPE_CHECKING:
     from .api.checking import check
     from .api.drawing import draw
+    from .api.problem import problem
     from .api.sealed import Sealed
     from .api.verdict import Verdict, WrongError
     from .api.verdict_frame import verdicts_frame
@@ -43,6 +44,7 @@ __all__ = [
     "check",
     "draw",
     "note",
+    "problem",
     "record",
     "save",
     "verdicts_frame",
@@ -66,6 +68,7 @@ _HOMES = {
     "check": "api.checking",
     "draw": "api.drawing",
     "note": "recorder.session",
+    "problem": "api.problem",
     "record": "recorder.session",
     "save": "recorder.session",
     "verdicts_frame": "api.verdict_frame",

@@ -23,6 +23,7 @@ EXTRAS = {
     "psycopg": "postgresql",
     "ray": "sweep",
     "pandas": "frame",
+    "mcp": "mcp",
 }
 """From a module that is imported to the extra of pyproject.toml that has its package."""
 

@@ -27,11 +27,7 @@ def add_check(parser: argparse.ArgumentParser) -> None:
         "--like", required=True, metavar=NAMED,
         help="a torch module or a function of torch code; or package.module:NAME",
     )  # fmt: skip
-    parser.add_argument(
-        "--inputs", required=True, metavar=f"{NAMED}|FILE.safetensors",
-        help="what is called without arguments and returns what check() takes, or tensors: keyword "
-        "arguments by their names, arguments in order where these are 0, 1, ...",
-    )  # fmt: skip
+    _add_inputs(parser)
     parser.add_argument(
         "--weights", metavar="FILE.safetensors", type=Path, help="keyword arguments of both"
     )
@@ -49,6 +45,35 @@ def add_check(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="the verdict as one line of JSON")
     parser.add_argument("--salt", type=int, help="draws the inputs of a sealed verdict again")
+
+
+def _add_inputs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--inputs", required=True, metavar=f"{NAMED}|FILE.safetensors",
+        help="what is called without arguments and returns what check() takes, or tensors: keyword "
+        "arguments by their names, arguments in order where these are 0, 1, ...",
+    )  # fmt: skip
+
+
+def add_problem(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Judges torch code by itself, with planted bugs, and by functions that do no work: what "
+        "its inputs cannot show. Exit code 0, or 1 where something that does no work passes."
+    )
+    parser.set_defaults(run=problem)
+    parser.add_argument("like", metavar=NAMED, help="a torch module or a function of torch code")
+    _add_inputs(parser)
+    parser.add_argument("--seconds", type=float, default=20.0, help="for planted bugs (20)")
+    parser.add_argument("--json", action="store_true", help="the report as one line of JSON")
+
+
+def problem(options: argparse.Namespace) -> int:
+    from ..api.problem import problem
+    from ..named_code import load
+
+    found = problem(load(options.like), _inputs(options.inputs), seconds=options.seconds)
+    print(json.dumps(found.to_json()) if options.json else found)
+    return int(bool(found.solved_by))
 
 
 def _contract(text: str) -> str:

@@ -17,6 +17,8 @@ COMMANDS = {
     "show": ("inspector", "show", "summarise a recording"),
     "validate": ("inspector", "validate", "check a recording, or all below a folder"),
     "check": ("inspector", "check", "judge a kernel against any torch code"),
+    "problem": ("inspector", "problem", "what a reference and its inputs cannot show"),
+    "mcp": ("inspector", "mcp", "the judge as tools for agents (Model Context Protocol, stdio)"),
     "verify": ("harness", "verify", "replay recordings on devices and judge every output"),
     "export": ("harness", "export", "operands of a checkpoint as plain safetensors"),
     "judge": ("harness", "judge", "judge outputs that another program computed, or FILE.py:KERNEL"),
