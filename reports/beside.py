@@ -1,4 +1,4 @@
-"""What is taken from the package beside this one: python_inspector in a checkout, and where both
+"""Names imported from the neighbouring package: python_inspector in a checkout, and where both
 are installed, plumbline.inspector."""
 
 from __future__ import annotations

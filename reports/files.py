@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 OWN_FOLDER = ".plumbline"
-"""What is kept in somebody's repository."""
+"""The folder for our files in a user's repository."""
 
 
 @contextmanager

@@ -135,7 +135,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Where the error of a failure lies."""
+    """Where the error of a failure is."""
 
     region: str
     share: float

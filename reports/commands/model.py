@@ -1,4 +1,4 @@
-"""reports model: measure a whole model, ours and transformers in turn."""
+"""reports model: measure a whole model, ours alternating with transformers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from . import Commands, UsageError
 
 def add(commands: Commands) -> None:
     """Declares the command."""
-    parser = commands.add_parser("model", help="measure a whole model in turn with transformers")
+    parser = commands.add_parser("model", help="measure a whole model next to transformers")
     parser.add_argument("--shape", required=True, choices=rival_model.PUBLISHED)
     parser.add_argument("--harness", type=Path, default=Path("build/cpu/bin/harness"))
     parser.add_argument("--tokens", type=int, default=128, help="of the prompt")
     parser.add_argument("--steps", type=int, default=32, help="single tokens behind it")
-    parser.add_argument("--rounds", type=int, default=3, help="of both, in turn")
+    parser.add_argument("--rounds", type=int, default=3, help="of both, alternating")
     parser.add_argument("--dtype", default="bf16", choices=("f32", "f16", "bf16"))
     parser.add_argument("--device", type=device_name, default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--compiled", action="store_true",

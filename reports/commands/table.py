@@ -1,4 +1,4 @@
-"""reports table: the figures of `harness bench` beside PyTorch's."""
+"""reports table: the figures of `harness bench` next to PyTorch's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""reports turns: the cases of `harness bench` and PyTorch's ways of them, measured in turn."""
+"""reports turns: the cases of `harness bench` and PyTorch's ways of them, measured alternately."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from . import Commands, UsageError
 
 def add(commands: Commands) -> None:
     """Declares the command."""
-    parser = commands.add_parser("turns", help="ours beside PyTorch's ways, in turn, as ratios")
+    parser = commands.add_parser("turns", help="ours alternating with PyTorch's ways, as ratios")
     parser.add_argument("--shape", required=True, choices=SHAPES)
     parser.add_argument("--harness", type=Path, default=Path("build/cpu/bin/harness"))
     parser.add_argument("--tokens", default="1,512", help="numbers of new tokens: a,b")
     parser.add_argument("--dtype", default="bf16,f32", help="f32, f16 or bf16: a,b")
     parser.add_argument("--device", type=device_name, default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--block", default="all")
-    parser.add_argument("--rounds", type=int, default=3, help="of both, in turn")
+    parser.add_argument("--rounds", type=int, default=3, help="of both, alternating")
     parser.add_argument("--seconds", type=float, default=0.2, help="per case and way")
     parser.add_argument("--threads", type=int, default=1, help="more need a machine to themselves")
     parser.add_argument("--out", type=Path, required=True)

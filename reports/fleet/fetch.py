@@ -1,8 +1,8 @@
 """Recordings from somewhere else: fetched once per node, and checked by hash.
 
 The cache of a node holds each file once, under its SHA-256 (`objects`), of large files the tensors
-that were needed (`partial`), and beside them folders in which the recordings of a sweep stand under
-their own names (`views`, hard links).
+that were needed (`partial`), and folders with the recordings of a sweep under their own names
+(`views`, hard links).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WEIGHTS = ".weights"  # of a view: the files of the model's own folder that reco
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file, where it is and where it shall stand below a view."""
+    """A file, where it is and its path below a view."""
 
     uri: str
     sha256: str
@@ -122,7 +122,7 @@ def _files(recordings: Sequence[RemoteRecording]) -> dict[str, TensorFile]:
 
 
 def _view(placed: Mapping[str, Path], views: Path) -> Path:
-    """A folder in which the files stand under their paths."""
+    """A folder with the files under their paths."""
     listed = sorted((path, stored.parent.name, stored.name) for path, stored in placed.items())
     view = views / hashlib.sha256(json.dumps(listed).encode()).hexdigest()
     if view.is_dir():

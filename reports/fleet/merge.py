@@ -28,7 +28,7 @@ SHARD = re.compile("[1-9][0-9]{0,6}/[1-9][0-9]{0,6}")
 SHARDING = ("shard", "shard-by")  # options of which the whole run has none
 LISTS = ("fixture", "plugin")  # options that may be given again
 NO_OPTIONS = {"selected": "the size of the selection", "plugin-sha256": "the SHA-256 of --plugin"}
-"""What a run says of itself beside its options, in words."""
+"""What a run says of itself in addition to its options, in words."""
 MOST_NAMED = 10  # shards that a message lists
 
 
@@ -95,7 +95,7 @@ def read_part(path: Path, lines: Sorter) -> Part:
             case _:
                 raise ValueError(f"{place}: a second run and comparisons cannot be merged")
     if part is None or not complete:
-        raise ValueError(f"{path}: was cut short; run it again (with --journal it goes on)")
+        raise ValueError(f"{path}: was cut short; run it again (with --journal it continues)")
     return part
 
 

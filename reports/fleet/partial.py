@@ -1,7 +1,7 @@
 """Files of tensors of which a node has a part: as large as the whole, with holes.
 
-A file beside it lists the tensors that are there. Each was checked by its SHA-256 before it was
-listed, so a node that died while it fetched goes on with what it had.
+A second file lists the tensors that are there. Each was checked by its SHA-256 before it was
+listed, so a node that died while it fetched continues with what it had.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_HEADER = 100_000_000  # as safetensors has it
 
 @dataclass(frozen=True)
 class TensorFile:
-    """A safetensors file, where it is and where it shall stand below a view."""
+    """A safetensors file, where it is and its path below a view."""
 
     uri: str
     path: str

@@ -132,7 +132,7 @@ def units_of(ray: ModuleType, devices: Sequence[str]) -> dict[str, int]:
 
 
 def shards_of(units: dict[str, int], count: int | None) -> list[Shard]:
-    """All tasks, devices in turn, so that each has work from the start."""
+    """All tasks, alternating between devices: each has work from the start."""
     shards = [
         Shard(device, index, count or SHARDS_PER_UNIT * number)
         for device, number in units.items()

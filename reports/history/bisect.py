@@ -26,7 +26,7 @@ from .rules import GROWTH
 
 _SKIP = 125  # git's: this commit cannot be judged
 _MEASURED = ("pass", "fail", "nondeterministic", "blind")
-_FOLDER = Path(__file__).parents[__name__.count(".")]  # in which the package lies
+_FOLDER = Path(__file__).parents[__name__.count(".")]  # with the package
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Figure:
 def find(root: Path, good: str, bad: str, plan: Plan) -> int:
     """Prints the first bad commit and every figure on the way; 1 where it could be several.
 
-    Raises ValueError where good and bad cannot be told apart, or one cannot be measured.
+    Raises ValueError where good and bad do not differ, or one cannot be measured.
     """
     commits = {name: _git(root, "rev-parse", "--verify", f"{name}^{{commit}}")
                for name in (good, bad)}  # fmt: skip

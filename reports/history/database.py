@@ -31,7 +31,7 @@ _ADVICE = (
 
 
 def _make_folder(folder: Path) -> None:
-    """Where a history is kept; git does not see the one that is made in somebody's repository."""
+    """Where a history is kept; git ignores one that is made in a user's repository."""
     is_new = not folder.is_dir()
     folder.mkdir(parents=True, exist_ok=True)
     if is_new and folder.name == OWN_FOLDER:

@@ -15,7 +15,7 @@ from .significance import mann_whitney
 
 GROWTH = 1.5  # of E_T and of every M_A
 GAIN_GROWTH = 2.0  # of |gain|, which
-GAIN_SHARE = 0.1  # also has to lie above this share of E_T
+GAIN_SHARE = 0.1  # also has to exceed this share of E_T
 TAIL_GROWTH = 2  # of the number of elements above any octave,
 TAIL_MORE = 10  # and so many more
 DRIFT_OCTAVES = 0.25  # of the mean log2 of the scaled error

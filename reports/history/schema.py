@@ -145,7 +145,7 @@ def _version(connection: Connection, name: str) -> int | None:
 
 
 def _back_up(engine: Engine, connection: Connection, version: int) -> str:
-    """Copies the database: SQLite's file beside it, other servers' tables beside the tables."""
+    """Copies the database: SQLite's file next to it, other servers' tables within it."""
     if engine.dialect.name == "sqlite":
         file = Path(str(engine.url.database))
         backup = file.with_name(f"{file.name}.schema{version}")

@@ -1,4 +1,4 @@
-"""What a name on the command line stands for: files, or runs of the history."""
+"""What a name on the command line means: files, or runs of the history."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def commit_of(name: str, folder: Path | None = None) -> str:
 
 
 def measured_commit(name: str, folder: Path | None = None) -> str:
-    """The commit that a name of git's or 7 to 40 hexadecimal digits stand for.
+    """The commit that a name of git's or 7 to 40 hexadecimal digits identify.
 
     All 40 digits may be of a commit that is not here, as in a shallow clone; fewer must be known
     where there is a repository. ValueError says what to do.
@@ -87,7 +87,7 @@ def measured_commit(name: str, folder: Path | None = None) -> str:
 def at_commit(run: Run, commit: str = "", dirty: bool | None = None) -> Run:
     """The run with its commit: this one, or the working tree's. A run that has one keeps it.
 
-    Dirty is what is not committed of files that git knows, unless it is told.
+    `dirty` by default: whether a file that git tracks has uncommitted changes.
     """
     if run.provenance.commit and not commit:
         return run

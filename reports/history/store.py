@@ -1,4 +1,4 @@
-"""Keeps runs in a database: SQLite in a file unless told, any that SQLAlchemy knows for a team."""
+"""Keeps runs in a database: SQLite in a file by default, any that SQLAlchemy knows for a team."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs beside baselines, by the rules of the history (reports/history/compare.py)."""
+"""Runs compared with baselines, by the rules of the history (reports/history/compare.py)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Delta:
 
 
 def compare(runs: list[Run], paths: list[Path]) -> Delta:
-    """The runs beside baselines or result files. Raises OSError and ValueError as reading does."""
+    """Compares runs with baselines or result files. Raises OSError, ValueError as reading does."""
     old = [run for path in paths for run in read_file(path)]
     known = {key: checkpoint.status for run in old for key, checkpoint in run.checkpoints.items()}
     now = {run.header.key(c): c for run in runs for c in run.checkpoints}

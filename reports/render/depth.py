@@ -54,7 +54,7 @@ class LayerCell:
 
     @property
     def words(self) -> str:
-        """What stands in the cell."""
+        """The text of the cell."""
         if self.failed:
             return "✕"
         return "○" if math.isnan(self.ratio) else f"{100 * self.ratio:.0f}"

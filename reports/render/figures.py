@@ -49,7 +49,7 @@ def _density(dtype: str, points: list[tuple[float, float, bool]]) -> Markup:
     edges = np.geomspace(_LEAST, top, 49)
     counts = np.histogram2d(np.log(x), np.log(y), bins=[np.log(edges)] * 2)[0].T
     shade = np.where(counts > 0, 0.25 + 0.75 * np.log1p(counts) / np.log1p(counts.max()), 0)
-    title = f"{dtype}: error of {len(points)} outputs beside the reference's own"
+    title = f"{dtype}: error of {len(points)} outputs against the reference's own"
     with drawing(PANEL, 300, title) as d:
         corners = np.log10([_LEAST, top, _LEAST, top])
         d.axes.imshow(_tinted(shade), origin="lower", extent=tuple(corners), aspect="auto")

@@ -103,7 +103,7 @@ def _matrix(runs: list[Run], delta: Delta | None) -> list[str]:
 
 
 def _delta(delta: Delta, losses: list[LossGroup]) -> list[str]:
-    lines = [f"### Beside {text(delta.name)}", ""]
+    lines = [f"### Compared with {text(delta.name)}", ""]
     lines += _groups(list(map(_loss, losses)))
     for trend in delta.losses:
         lines += [f"**▲ {text(trend.device)}**: {text(overall(trend))}", ""]

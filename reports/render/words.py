@@ -40,18 +40,18 @@ def percent(share: float) -> str:
 def derivation(gate: Gate) -> str:
     """How the limit follows from its factors, in the terms of the rule that made it."""
     factors = gate.derivation
-    told = {name: figure(value) for name, value in factors.items()}
+    shown = {name: figure(value) for name, value in factors.items()}
     if {"c", "kappa", "reference", "floor"} <= factors.keys():
         return (
-            f"{told['c']} × κ {told['kappa']} × "
-            f"max(reference {told['reference']}, floor {told['floor']})"
+            f"{shown['c']} × κ {shown['kappa']} × "
+            f"max(reference {shown['reference']}, floor {shown['floor']})"
         )
     if {"factor", "reference", "k", "reference_tensor_error", "floor"} <= factors.keys():
         return (
-            f"max({told['factor']} × reference {told['reference']}, {told['k']} × "
-            f"max(reference's error {told['reference_tensor_error']}, floor {told['floor']}))"
+            f"max({shown['factor']} × reference {shown['reference']}, {shown['k']} × "
+            f"max(reference's error {shown['reference_tensor_error']}, floor {shown['floor']}))"
         )
-    return ", ".join(f"{name} {value}" for name, value in told.items())
+    return ", ".join(f"{name} {value}" for name, value in shown.items())
 
 
 def overall(trend: Trend) -> str:

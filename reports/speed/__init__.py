@@ -1,1 +1,1 @@
-"""How fast `harness bench` is beside PyTorch and transformers: measured in turn, and as tables."""
+"""The speed of `harness bench` against PyTorch and transformers: alternating runs, and tables."""

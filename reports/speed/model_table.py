@@ -1,4 +1,4 @@
-"""A Markdown table of whole models: `harness bench --model` beside transformers."""
+"""A Markdown table of whole models: `harness bench --model` next to transformers."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ def origin_notes(lines: Iterable[Line]) -> list[str]:
         first, last = min(times), max(times)
         notes.append(f"Measured {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC.")
         if last - first > SESSION:
-            notes.append(f"**Not of one run**: {(last - first) / timedelta(hours=1):.0f} hours lie "
-                         "between its first and its last part.")  # fmt: skip
+            notes.append(f"**Not of one run**: {(last - first) / timedelta(hours=1):.0f} hours "
+                         "from its first to its last part.")  # fmt: skip
     if undated:
         notes.append(f"**{undated} of its parts do not say when they were measured.**")
     names = [words.split(": ")[0] for words in hardware]

@@ -1,9 +1,9 @@
-"""Measures whole models in turn: `harness bench --model` and transformers, on one checkpoint.
+"""Measures whole models, alternating `harness bench --model` and transformers, on one checkpoint.
 
 Both run the same folder of random weights, prompt after prompt, round after round, so that what
 else the machine does meets both alike. Figures are medians over the steps of a round; a ratio is
 the median over the rounds of theirs over ours. Transformers works in a process of its own: a way
-that takes too long to compile is ended and leaves its reason, beside what was measured before.
+that takes too long to compile is ended and leaves its reason, next to what was measured before.
 """
 
 from __future__ import annotations

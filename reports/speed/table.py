@@ -1,4 +1,4 @@
-"""Markdown tables of `harness bench` beside PyTorch: best rival, ratio, share of the ceiling."""
+"""Markdown tables of `harness bench` and PyTorch: best rival, ratio, share of the ceiling."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def named_gaps(rivals: list[Line]) -> str:
 
 
 def row(ours: Line, rivals: list[Line]) -> list[str]:
-    """One measurement of ours beside the best rival; no figure for one that is wrong."""
+    """One measurement of ours next to the best rival; no figure for one that is wrong."""
     sizes = f"{ours['tokens']} / {ours['context']}"
     head = [ours["shape"], ours["case"], sizes, ours["dtype"]]
     if ours["status"] != "pass":

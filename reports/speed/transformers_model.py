@@ -69,7 +69,7 @@ class TransformersModel:
         """Caches of all tokens in every layer.
 
         Transformers' own for a window counts in a Python int, for which torch.compile starts over
-        and CUDA graphs are recorded anew at every step.
+        and CUDA graphs are recorded again at every step.
         """
         length = self.work.tokens + self.work.steps + WARM_STEPS
         cache = StaticCache(config=self.model.config, max_cache_len=length)

@@ -1,4 +1,4 @@
-"""`harness bench` and `reports rivals` in turn: on a machine that others use only ratios hold."""
+"""Alternates `harness bench` and `reports rivals`: on a shared machine only ratios hold."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_a_mix_of_runs_is_marked(tmp_path: Path) -> None:
     text = markdown([run(early), OURS, run(late)])
     assert text.startswith("Measured 2026-01-02 03:00 to 2026-01-02 08:00 UTC.\n\n| shape")
     text = markdown([run(early), OURS, run("2026-01-03T05:00:00Z")])
-    assert "**Not of one run**: 26 hours lie between" in text
+    assert "**Not of one run**: 26 hours from its first" in text
     text = markdown([run(early), OURS, run(late, "cuda:0: another GPU")])
     assert "**Not of one machine**: cuda:0: a GPU; cuda:0: another GPU." in text
     assert "**1 of its parts do not say when" in markdown([{"type": "rival_run"}, OURS])
