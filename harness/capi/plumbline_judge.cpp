@@ -1,11 +1,10 @@
 #include "harness/capi/plumbline_judge.h"
 
 #include <cstdlib>
-#include <cstring>
-#include <exception>
 #include <string>
 #include <vector>
 
+#include "harness/capi/answered.h"
 #include "harness/io/safetensors.h"
 #include "harness/recording/recording.h"
 #include "harness/recording/recording_findings.h"
@@ -17,8 +16,6 @@
 
 namespace plumb::harness {
 namespace {
-
-constexpr int kExitInternal = 7;
 
 CheckpointResult judged(const Recording& recording, const Checkpoint& checkpoint,
                         const Outputs& outputs, const ExternalOptions& options) {
@@ -50,39 +47,10 @@ std::string judged_lines(const char* folder, const char* file, const char* contr
   return lines;
 }
 
-char* copy_of(const std::string& words) noexcept {
-  auto* out = static_cast<char*>(std::malloc(words.size() + 1));
-  if (out) std::memcpy(out, words.c_str(), words.size() + 1);
-  return out;
-}
-
 std::string finding_lines(const char* recording) {
   std::string lines;
   for (const std::string& finding : recording_findings(recording)) lines += finding + '\n';
   return lines;
-}
-
-// The code that says how `answer` went; its words, or why there are none, in *text.
-template <class Answer>
-int answered(char** text, const Answer& answer) {
-  if (!text) return kExitUsage;
-  *text = nullptr;
-  const auto failed = [&](int code, const std::string& why) {
-    *text = copy_of(why);
-    return code;
-  };
-  try {
-    *text = copy_of(answer());
-    return *text ? 0 : kExitInternal;
-  } catch (const BadInput& error) {
-    return failed(exit_code(Status::bad_input), error.what());
-  } catch (const UsageError& error) {
-    return failed(kExitUsage, error.what());
-  } catch (const std::exception& error) {
-    return failed(kExitInternal, error.what());
-  } catch (...) {
-    return failed(kExitInternal, "an unknown error");
-  }
 }
 
 }  // namespace

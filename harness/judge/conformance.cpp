@@ -57,22 +57,12 @@ int64_t largest(std::vector<int64_t> counts, const RowsAside& aside) {
 // Where more than one in so many differ, the count alone decides, or simulations do.
 constexpr size_t kFew = 8;
 
-// What the rows of a bottleneck turn over is no matter of channels.
 void add_small_parts(SmallParts& parts, const Conformance& out, const Differing& differing,
                      const ConformanceRule& rule, double negligible) {
   if (static_cast<int64_t>(differing.positions.size()) != out.differ) return;
-  const int64_t rows = out.n / rule.columns;
   const double normal = std::ldexp(1.0, info(rule.storage).min_exponent);
-  const double sums = kLimits.element_accumulation * rule.accumulation /
-                      (kLimits.conformance_noise * unit_roundoff(DType::f32));
-  measure_small_parts(parts, differing, rule.u_store, normal, negligible * (1 + sums));
-  if (rule.leaf) {
-    parts.distance_limit = std::max(kLimits.furthest_bit, kLimits.furthest_of_others * rule.others);
-  }
-  if (rule.bottleneck.width == 0) {
-    const double allowed = std::max(out.q, out.limit / static_cast<double>(out.n));
-    parts.crowd_limit = crowd_limit(rows, rule.columns, allowed);
-  }
+  measure_small_parts(parts, differing, rule.u_store, normal, negligible * noise_of_sums(rule));
+  limit_parts(parts, out, rule);
 }
 
 }  // namespace
@@ -170,6 +160,12 @@ Conformance conformance(const std::vector<double>& y, const std::vector<double>&
                                count.positions.end());
   }
   out.set_aside = largest(std::move(differ_in), rows_aside(rule, out.n / rule.columns));
+  hold(out, rule);
+  if (parts && out.differ > 0) add_small_parts(*parts, out, differing, rule, negligible);
+  return out;
+}
+
+void hold(Conformance& out, const ConformanceRule& rule) {
   const double growth = kLimits.conformance_growth;
   out.q = kLimits.conformance_base + growth * rule.accumulation / rule.u_store +
           kLimits.conformance_cascade * std::sqrt(growth * rule.cascade / rule.u_store);
@@ -177,8 +173,22 @@ Conformance conformance(const std::vector<double>& y, const std::vector<double>&
   const double limit = expected + kLimits.conformance_sigmas * std::sqrt(expected);
   out.limit = std::max(kLimits.conformance_count, limit) + static_cast<double>(rule.fed);
   out.passed = !!(static_cast<double>(out.differ - out.set_aside) <= out.limit);
-  if (parts && out.differ > 0) add_small_parts(*parts, out, differing, rule, negligible);
-  return out;
+}
+
+double noise_of_sums(const ConformanceRule& rule) {
+  return 1 + kLimits.element_accumulation * rule.accumulation /
+                 (kLimits.conformance_noise * unit_roundoff(DType::f32));
+}
+
+// What the rows of a bottleneck turn over is no matter of channels.
+void limit_parts(SmallParts& parts, const Conformance& out, const ConformanceRule& rule) {
+  if (rule.leaf) {
+    parts.distance_limit = std::max(kLimits.furthest_bit, kLimits.furthest_of_others * rule.others);
+  }
+  if (rule.bottleneck.width == 0) {
+    const double allowed = std::max(out.q, out.limit / static_cast<double>(out.n));
+    parts.crowd_limit = crowd_limit(out.n / rule.columns, rule.columns, allowed);
+  }
 }
 
 std::string share_that_differs(const Conformance& found) {

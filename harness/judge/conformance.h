@@ -69,6 +69,13 @@ Conformance conformance(const std::vector<double>& y, const std::vector<double>&
                         const std::vector<uint8_t>& valid, const ConformanceRule& rule,
                         SmallParts* parts = nullptr);
 
+// q, limit and passed of what was counted.
+void hold(Conformance& found, const ConformanceRule& rule);
+// The limits of what was measured of its parts.
+void limit_parts(SmallParts& parts, const Conformance& found, const ConformanceRule& rule);
+// How many times the noise of float32 is taken from distances.
+double noise_of_sums(const ConformanceRule& rule);
+
 // The share of elements that differ, as "3.1 %".
 std::string share_that_differs(const Conformance& found);
 

@@ -20,17 +20,16 @@ std::string place(const Layout& layout, int64_t position) {
 
 // What simulated correct kernels show of the bits: recorded, or of our own block where they are
 // `worth` their time.
-std::optional<SpreadOf> bits_spread(const OutputCase& c, const CaseArrays& a,
-                                    const ConformanceRule& rule, bool worth) {
+std::optional<SpreadOf> bits_spread(const OutputCase& c, DType storage, const OtherBits& others,
+                                    bool worth) {
   if (c.bits) return c.bits;
-  const Spread* spread = recorded_spread(c);
+  const Spread* spread = recorded_spread(c, storage);
   const SpreadOf* recorded = spread && !c.held_to_model ? spread->find("bits") : nullptr;
   if (recorded) return *recorded;
-  if (!worth || !c.simulate || !c.rounding.empty()) return {};
+  if (!worth || !others.simulated || !c.rounding.empty()) return {};
   std::vector<int64_t> counts;
-  for (const Tensor& y : c.simulate(static_cast<int>(kLimits.spread_runs))) {
-    const Conformance found = conformance(to_matrix(y, a.layout), a.model, a.valid, rule);
-    counts.push_back(found.differ - found.set_aside);
+  for (const MeasuredBits& y : others.simulated()) {
+    counts.push_back(y.found.differ - y.found.set_aside);
   }
   return spread_of_counts("bits", counts);
 }
@@ -54,32 +53,30 @@ struct BitSpreads {
 };
 
 // What simulated kernels show of how far bits are off, and in how many of a channel.
-std::optional<BitSpreads> part_spreads(const OutputCase& c, const CaseArrays& a,
-                                       const ConformanceRule& rule) {
-  const Spread* spread = recorded_spread(c);
+std::optional<BitSpreads> part_spreads(const OutputCase& c, DType storage,
+                                       const OtherBits& others) {
+  const Spread* spread = recorded_spread(c, storage);
   const SpreadOf* distance = spread ? spread->find("ulp") : nullptr;
   const SpreadOf* crowd = spread ? spread->find("channel bits") : nullptr;
   if (distance && crowd) return BitSpreads{*distance, *crowd};
-  if (!c.simulate) return {};
+  if (!others.simulated) return {};
   // Those that round elsewhere differ in so many bits that neither is measured.
   std::vector<double> distances, crowds;
-  for (const Tensor& y : c.simulate(static_cast<int>(kLimits.spread_runs))) {
-    SmallParts parts;
-    conformance(to_matrix(y, a.layout), a.model, a.valid, rule, &parts);
-    distances.push_back(parts.distance);
-    crowds.push_back(static_cast<double>(parts.crowd));
+  for (const MeasuredBits& y : others.simulated()) {
+    distances.push_back(y.parts.distance);
+    crowds.push_back(static_cast<double>(y.parts.crowd));
   }
   return BitSpreads{spread_of_values("ulp", distances), spread_of_values("channel bits", crowds)};
 }
 
 // How far an element may be off whose bits are another's, and how many of a channel may.
-void part_gates(OutputVerdict& v, const OutputCase& c, const CaseArrays& a,
-                const ConformanceRule& rule, const SmallParts& parts) {
-  const auto where = [&](int64_t at) { return place(a.layout, at); };
+void part_gates(OutputVerdict& v, const OutputCase& c, const Layout& layout,
+                const ConformanceRule& rule, const SmallParts& parts, const OtherBits& others) {
+  const auto where = [&](int64_t at) { return place(layout, at); };
   Gate distance =
       make_gate("ulp", parts.distance, parts.distance_limit, {}, where(parts.distance_at));
   double most = parts.crowd_limit;
-  const std::optional<SpreadOf> bits = bits_spread(c, a, rule, false);
+  const std::optional<SpreadOf> bits = bits_spread(c, rule.storage, others, false);
   if (const auto n = static_cast<double>(v.conformance->n); bits && n > 0) {
     const int64_t rows = v.conformance->n / rule.columns;
     most = std::max(most, crowd_limit(rows, rule.columns, bits_limit(*bits) / n));
@@ -93,15 +90,14 @@ void part_gates(OutputVerdict& v, const OutputCase& c, const CaseArrays& a,
       gate.limit = std::max(gate.limit, limit);
       gate.passed = !!(gate.statistic <= gate.limit);
     };
-    if (const std::optional<BitSpreads> spreads = part_spreads(c, a, rule)) {
+    if (const std::optional<BitSpreads> spreads = part_spreads(c, rule.storage, others)) {
       lift(distance, spreads->distance);
       lift(crowd, spreads->crowd);
     }
   }
-  if ((!distance.passed || !crowd.passed) && !a.r.empty() && !c.held_to_model) {
+  if ((!distance.passed || !crowd.passed) && others.reference) {
     // Where the reference itself does not follow its model, no device has to.
-    SmallParts own;
-    conformance(a.r, a.model, a.valid, rule, &own);
+    const SmallParts own = others.reference().parts;
     if (own.distance > distance.limit || static_cast<double>(own.crowd) > crowd.limit) return;
   }
   for (Gate* gate : {&distance, &crowd}) {
@@ -115,15 +111,35 @@ void conformance_gates(OutputVerdict& v, const OutputCase& c, const CaseArrays& 
   const int64_t n = std::count(a.valid.begin(), a.valid.end(), 1);
   if (!c.conformance || a.model.empty() || !conformance_applies(c.contract.storage, n)) return;
   const ConformanceRule rule = conformance_rule(c, v.floors, a.layout.columns);
-  const RowsAside aside = rows_aside(rule, n / a.layout.columns);
-  if (!conformance_applies(c.contract.storage, n, aside)) return;
-  SmallParts parts;
-  v.conformance = conformance(a.y, a.model, a.valid, rule, &parts);
+  if (!conformance_applies(c.contract.storage, n, rows_aside(rule, n / a.layout.columns))) return;
+  const auto measured = [&](const std::vector<double>& y) {
+    MeasuredBits out;
+    out.found = conformance(y, a.model, a.valid, rule, &out.parts);
+    return out;
+  };
+  OtherBits others;
+  if (!a.r.empty() && !c.held_to_model) others.reference = [&] { return measured(a.r); };
+  if (c.simulate) {
+    others.simulated = [&] {
+      std::vector<MeasuredBits> out;
+      for (const Tensor& y : c.simulate(static_cast<int>(kLimits.spread_runs))) {
+        out.push_back(measured(to_matrix(y, a.layout)));
+      }
+      return out;
+    };
+  }
+  bits_gates(v, c, a.layout, rule, measured(a.y), others);
+}
+
+void bits_gates(OutputVerdict& v, const OutputCase& c, const Layout& layout,
+                const ConformanceRule& rule, MeasuredBits y, const OtherBits& others) {
+  v.conformance = std::move(y.found);
   Conformance& found = *v.conformance;
-  Gate gate = bits_of_model_gate(found, rule, aside, place(a.layout, found.first));
+  const RowsAside aside = rows_aside(rule, found.n / rule.columns);
+  Gate gate = bits_of_model_gate(found, rule, aside, place(layout, found.first));
   const bool near = gate.statistic <= kLimits.spread_worth * gate.limit;
   if (!gate.passed) {
-    if (const std::optional<SpreadOf> spread = bits_spread(c, a, rule, near)) {
+    if (const std::optional<SpreadOf> spread = bits_spread(c, rule.storage, others, near)) {
       const double limit = bits_limit(*spread);
       gate.derivation.push_back({"spread", limit});
       gate.limit = found.limit = std::max(gate.limit, limit);
@@ -131,8 +147,8 @@ void conformance_gates(OutputVerdict& v, const OutputCase& c, const CaseArrays& 
     }
   }
   // Where the reference itself does not follow its model, no device has to.
-  if (!gate.passed && !a.r.empty() && !c.held_to_model) {
-    const Conformance own = conformance(a.r, a.model, a.valid, rule);
+  if (!gate.passed && others.reference) {
+    const Conformance own = others.reference().found;
     if (static_cast<double>(own.differ - own.set_aside) > gate.limit) {
       v.golden_suspect =
           text("golden suspect: ", own.differ, " of ", own.n,
@@ -143,7 +159,7 @@ void conformance_gates(OutputVerdict& v, const OutputCase& c, const CaseArrays& 
   }
   const bool counted = gate.passed;
   v.gates.push_back(std::move(gate));
-  if (counted) part_gates(v, c, a, rule, parts);
+  if (counted) part_gates(v, c, layout, rule, y.parts, others);
 }
 
 }  // namespace plumb::harness

@@ -2,13 +2,32 @@
 // them is off, how many lie in one channel.
 #pragma once
 
+#include <functional>
+#include <vector>
+
 #include "harness/judge/limit_basis.h"
 #include "harness/judge/output_case.h"
 #include "harness/judge/verdict.h"
 
 namespace plumb::harness {
 
+// Bits beside the model that they are held to.
+struct MeasuredBits {
+  Conformance found;
+  SmallParts parts = {};
+  bool few = true;  // so few differ that the parts say something
+};
+
+// Of other outputs than y, looked at where y's bits are beyond their limits.
+struct OtherBits {
+  std::function<MeasuredBits()> reference;               // empty: there is none that counts
+  std::function<std::vector<MeasuredBits>()> simulated;  // the same
+};
+
 // Adds them where they apply; says in the verdict where the reference does not follow its model.
 void conformance_gates(OutputVerdict& verdict, const OutputCase& output, const CaseArrays& arrays);
+// Those of bits that were measured, and are enough to say something.
+void bits_gates(OutputVerdict& verdict, const OutputCase& output, const Layout& layout,
+                const ConformanceRule& rule, MeasuredBits y, const OtherBits& others);
 
 }  // namespace plumb::harness

@@ -137,6 +137,9 @@ GainScales::GainScales(const ReferenceScales& scales) : scales_(scales) {
   }
 }
 
+GainScales::GainScales(const ReferenceScales& scales, std::vector<Family> families)
+    : scales_(scales), families_(std::move(families)) {}
+
 bool GainScales::counts(int64_t distinct, double size) const {
   const double normal = scales_.smallest_normal;
   const double least = static_cast<double>(distinct) * normal * normal;
@@ -275,7 +278,7 @@ Gate GainScales::gate(const Family& family, const ColumnErrors& y, const ColumnE
     at = g;
   }
   return make_gate(
-      std::string(family.name), gains[at], limit(at),
+      family.name, gains[at], limit(at),
       {{"deviations", deviations}, {"usual", usual}, {"noise", noise[at]}, {"reference", own(at)}},
       gains[at] == 0 ? "" : group_name(scales_.layout, family.partition, static_cast<int64_t>(at)));
 }

@@ -29,7 +29,20 @@ ColumnErrors smaller(const ColumnErrors& a, const ColumnErrors& b);
 // one error, and of errors that are as large in all elements of a row.
 class GainScales {
  public:
+  struct Family {
+    std::string name;          // "channel gain"
+    Partition partition;       // of columns
+    std::vector<double> size;  // sum o^2; 0: fewer than 8 distinct rows, or denormal numbers
+    std::vector<double> alike, level;
+    std::vector<double> rows;  // sum of the squared sizes of its rows / sum o^2, at least 1
+    int64_t counted = 0;
+  };
+
   explicit GainScales(const ReferenceScales& scales);
+  // As they were measured elsewhere.
+  GainScales(const ReferenceScales& scales, std::vector<Family> families);
+
+  const std::vector<Family>& families() const { return families_; }
 
   // "channel gain" and "head gain", where the output has channels and heads of at least 8 distinct
   // rows:
@@ -43,15 +56,6 @@ class GainScales {
   std::vector<Gate> gates(const ColumnErrors& y, const ColumnErrors& reference, double error) const;
 
  private:
-  struct Family {
-    std::string_view name;
-    Partition partition;       // of columns
-    std::vector<double> size;  // sum o^2; 0: fewer than 8 distinct rows, or denormal numbers
-    std::vector<double> alike, level;
-    std::vector<double> rows;  // sum of the squared sizes of its rows / sum o^2, at least 1
-    int64_t counted = 0;
-  };
-
   bool counts(int64_t distinct, double size) const;
   void add_channels();
   void add_heads(int axis);

@@ -102,8 +102,24 @@ CaseArrays load_arrays(const OutputCase& c) {
   return a;
 }
 
-const Spread* recorded_spread(const OutputCase& output) {
-  const bool narrow = size_of(output.y.dtype()) == 2;
+Figures figures_of(const std::vector<double>& values, const ReferenceScales& scales) {
+  const std::vector<uint8_t> skipped = not_finite(values);
+  return {statistics(values, scales, skipped), column_errors(values, scales, skipped)};
+}
+
+KnownFigures known_figures(const OutputCase& c, const CaseArrays& a,
+                           const ReferenceScales& scales) {
+  KnownFigures out;
+  if (!a.r.empty() || a.model.empty()) out.reference = figures_of(a.r, scales);
+  if (!a.model.empty()) out.model = figures_of(a.model, scales);
+  for (const Tensor& peer : c.peers) {
+    out.peers.push_back(figures_of(to_matrix(peer, a.layout), scales));
+  }
+  return out;
+}
+
+const Spread* recorded_spread(const OutputCase& output, DType dtype_of_y) {
+  const bool narrow = size_of(dtype_of_y) == 2;
   const bool applies = output.narrowed.empty() && !(narrow && output.held_to_model);
   return output.spread && applies ? &*output.spread : nullptr;
 }
@@ -124,11 +140,14 @@ bool tensor_no_less_accurate(const OutputCase& output, const Tensor& model, cons
          kLimits.no_less_accurate * std::max(reference.tensor, floor.norm);
 }
 
-LimitBasis::LimitBasis(const OutputCase& c, const CaseArrays& a, const ReferenceScales& scales,
-                       const Floors& floors)
-    : case_(c), arrays_(a), scales_(scales), floors_(floors), spread_(recorded_spread(c)) {
-  if (!a.r.empty() || a.model.empty()) of_r_ = statistics(a.r, scales, not_finite(a.r));
-  if (!a.model.empty()) of_model_ = statistics(a.model, scales, not_finite(a.model));
+LimitBasis::LimitBasis(const OutputCase& c, const KnownFigures& known,
+                       const ReferenceScales& scales, const GainScales& gains, const Floors& floors)
+    : case_(c),
+      known_(known),
+      scales_(scales),
+      gains_(gains),
+      floors_(floors),
+      spread_(recorded_spread(c, scales.storage)) {
   lower_floors();
   choose_reference();
   admit_peers();
@@ -142,30 +161,29 @@ std::string LimitBasis::ill_conditioned() const {
 }
 
 bool LimitBasis::may_have_ill_rows() const {
-  return (of_r_ && may_be_ill(*of_r_, scales_)) || (of_model_ && may_be_ill(*of_model_, scales_));
+  const auto may_be = [&](const std::optional<Figures>& of) {
+    return of && may_be_ill(of->statistics, scales_);
+  };
+  return may_be(known_.reference) || may_be(known_.model);
 }
 
-std::vector<Gate> LimitBasis::gates(const Statistics& y, const std::vector<uint8_t>& skipped) {
-  const auto judged = [&] { return statistic_gates(y, reference_, scales_, floors_, spread_); };
+std::vector<Gate> LimitBasis::gates(const Figures& y) {
+  const auto judged = [&] {
+    return statistic_gates(y.statistics, reference_, scales_, floors_, spread_);
+  };
   std::vector<Gate> out = judged();
   if (!all_passed(out) && all_within(out, kLimits.spread_worth) && simulate()) out = judged();
   if (!all_passed(out) && all_within(out, kLimits.redraw_worth) && redraw()) out = judged();
-  for (Gate& gate : gain_gates(skipped)) out.push_back(std::move(gate));
+  for (Gate& gate : gain_gates(y.columns)) out.push_back(std::move(gate));
   return out;
 }
 
 // What simulated kernels are off by counts, too: the reference is one of many.
-std::vector<Gate> LimitBasis::gain_gates(const std::vector<uint8_t>& skipped) const {
-  const GainScales gains(scales_);
+std::vector<Gate> LimitBasis::gain_gates(const ColumnErrors& y) const {
   const SpreadOf* of = spread_ ? spread_->find("tensor") : nullptr;
   const double simulated = of ? std::hypot(of->mean, of->deviation) : 0;
   const double error = floors_.roundings * std::max(reference_.tensor, floors_.norm);
-  return gains.gates(column_errors(arrays_.y, scales_, skipped), reference_columns_,
-                     std::max(error, simulated));
-}
-
-ColumnErrors LimitBasis::errors_of(const std::vector<double>& values) const {
-  return column_errors(values, scales_, not_finite(values));
+  return gains_.gates(y, reference_columns_, std::max(error, simulated));
 }
 
 // A composite's closed forms add up what its sums may be off by, wherever the sums go: a
@@ -180,33 +198,34 @@ void LimitBasis::lower_floors() {
 }
 
 void LimitBasis::choose_reference() {
-  if (!of_r_) {
-    reference_ = *of_model_;
-    reference_columns_ = errors_of(arrays_.model);
+  if (!known_.reference) {
+    reference_ = known_.model->statistics;
+    reference_columns_ = known_.model->columns;
     return;
   }
-  const bool same_contract = of_model_ && !case_.held_to_model;
-  const Statistics trusted = same_contract ? *of_model_ : without_error(*of_r_);
-  reference_ = *of_r_;
-  reference_columns_ = errors_of(arrays_.r);
+  const Figures& r = *known_.reference;
+  const bool same_contract = known_.model && !case_.held_to_model;
+  const Statistics trusted = same_contract ? known_.model->statistics : without_error(r.statistics);
+  reference_ = r.statistics;
+  reference_columns_ = r.columns;
   if (suspects(trusted)) {
+    const std::vector<double> none(r.columns.energy.size(), 0);
     reference_ = trusted;
-    reference_columns_ = errors_of(same_contract ? arrays_.model : scales_.o);
-  } else if (case_.held_to_model && of_model_ && admissible()) {
-    const ColumnErrors of_model = errors_of(arrays_.model);
-    reference_ = case_.coarser ? *of_model_ : lower(*of_r_, *of_model_);
-    reference_columns_ = case_.coarser ? of_model : smaller(reference_columns_, of_model);
+    reference_columns_ = same_contract ? known_.model->columns : ColumnErrors{none, none};
+  } else if (case_.held_to_model && known_.model && admissible()) {
+    const Figures& m = *known_.model;
+    reference_ = case_.coarser ? m.statistics : lower(r.statistics, m.statistics);
+    reference_columns_ = case_.coarser ? m.columns : smaller(reference_columns_, m.columns);
   } else if (same_contract) {
-    reference_columns_ = larger(reference_columns_, errors_of(arrays_.model));
+    reference_columns_ = larger(reference_columns_, known_.model->columns);
   }
 }
 
 // Roundings at other points are other draws, where few of them decide.
 void LimitBasis::admit_peers() {
-  for (const Tensor& peer : case_.peers) {
-    const std::vector<double> values = to_matrix(peer, arrays_.layout);
-    reference_ = higher(reference_, statistics(values, scales_, not_finite(values)));
-    reference_columns_ = larger(reference_columns_, errors_of(values));
+  for (const Figures& peer : known_.peers) {
+    reference_ = higher(reference_, peer.statistics);
+    reference_columns_ = larger(reference_columns_, peer.columns);
   }
 }
 
@@ -216,7 +235,9 @@ bool LimitBasis::suspects(const Statistics& trusted) {
   const bool other_roundings = size_of(scales_.storage) == 2 && case_.held_to_model;
   if (other_roundings && !case_.spread) return false;  // nothing here rounds as the reference does
   const Spread* spread = other_roundings ? &*case_.spread : spread_;
-  const auto judged = [&] { return statistic_gates(*of_r_, trusted, scales_, floors_, spread); };
+  const auto judged = [&] {
+    return statistic_gates(known_.reference->statistics, trusted, scales_, floors_, spread);
+  };
   std::vector<Gate> gates = judged();
   if (gates.empty()) return false;
   if (!all_passed(gates) && !other_roundings && simulate()) {
@@ -236,13 +257,14 @@ bool LimitBasis::suspects(const Statistics& trusted) {
 // rounds more often than the reference did, it stands for itself: it is our block's, which is
 // held to o.
 bool LimitBasis::admissible() const {
-  return case_.coarser || no_less_accurate(*of_model_, *of_r_, floors_);
+  return case_.coarser ||
+         no_less_accurate(known_.model->statistics, known_.reference->statistics, floors_);
 }
 
 Spread LimitBasis::spread_over(const std::vector<Tensor>& runs) const {
   std::vector<Statistics> out;
   for (const Tensor& y : runs) {
-    const std::vector<double> values = to_matrix(y, arrays_.layout);
+    const std::vector<double> values = to_matrix(y, scales_.layout);
     out.push_back(statistics(values, scales_, not_finite(values)));
   }
   return spread_of(out);

@@ -22,9 +22,24 @@ struct CaseArrays {
 };
 CaseArrays load_arrays(const OutputCase& output);
 
+// What limits need of an output's elements: sums over them, made wherever they are.
+struct Figures {
+  Statistics statistics;
+  ColumnErrors columns;
+};
+Figures figures_of(const std::vector<double>& values, const ReferenceScales& scales);
+
+// The figures that a limit is derived from.
+struct KnownFigures {
+  std::optional<Figures> reference, model;
+  std::vector<Figures> peers;  // of correct kernels that round elsewhere
+};
+KnownFigures known_figures(const OutputCase& output, const CaseArrays& arrays,
+                           const ReferenceScales& scales);
+
 // The recorded spread, where it says something of this run: null where the recorded run rounded
 // below its dtype, and of a 16-bit kernel with other rounding points than that run's.
-const Spread* recorded_spread(const OutputCase& output);
+const Spread* recorded_spread(const OutputCase& output, DType dtype_of_y);
 
 bool all_passed(const std::vector<Gate>& gates);
 
@@ -35,14 +50,17 @@ bool tensor_no_less_accurate(const OutputCase& output, const Tensor& model, cons
 
 class LimitBasis {
  public:
-  // All arguments must outlive this.
-  LimitBasis(const OutputCase& output, const CaseArrays& arrays, const ReferenceScales& scales,
-             const Floors& floors);
+  // All arguments must outlive this. No tensor of the output is looked at, but those of kernels
+  // that it can simulate.
+  LimitBasis(const OutputCase& output, const KnownFigures& known, const ReferenceScales& scales,
+             const GainScales& gains, const Floors& floors);
 
   // The statistics that stand for S(ref).
   const Statistics& reference() const { return reference_; }
   // Those of the recorded reference itself, where there is one.
-  const std::optional<Statistics>& recorded() const { return of_r_; }
+  const Statistics* recorded() const {
+    return known_.reference ? &known_.reference->statistics : nullptr;
+  }
   const Floors& floors() const { return floors_; }
   // Why the recorded reference is not believed; empty where it is.
   const std::string& suspicion() const { return suspicion_; }
@@ -54,12 +72,10 @@ class LimitBasis {
   // The gates on y. Where one fails and the recording has no spread, our own block's simulated
   // kernels have a say; a little beyond them, of a composite that does not round where the
   // reference does, those with roundings of their own.
-  // `skipped`: elements of y that do not count.
-  std::vector<Gate> gates(const Statistics& y, const std::vector<uint8_t>& skipped);
+  std::vector<Gate> gates(const Figures& y);
 
  private:
-  std::vector<Gate> gain_gates(const std::vector<uint8_t>& skipped) const;
-  ColumnErrors errors_of(const std::vector<double>& values) const;
+  std::vector<Gate> gain_gates(const ColumnErrors& y) const;
   void lower_floors();
   void choose_reference();
   void admit_peers();
@@ -70,10 +86,10 @@ class LimitBasis {
   Spread spread_over(const std::vector<Tensor>& runs) const;
 
   const OutputCase& case_;
-  const CaseArrays& arrays_;
+  const KnownFigures& known_;
   const ReferenceScales& scales_;
+  const GainScales& gains_;
   Floors floors_;
-  std::optional<Statistics> of_r_, of_model_;
   Statistics reference_;
   ColumnErrors reference_columns_;
   std::string suspicion_;

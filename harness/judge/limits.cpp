@@ -119,8 +119,9 @@ std::vector<Gate> statistic_gates(const Statistics& y, const Statistics& referen
     const FamilyScales& family = scales.families[a];
     if (family.counted == 0) continue;
     const GroupStatistic& worst = y.families[a];
-    const std::string where =
-        worst.value == 0 ? "" : group_name(scales.layout, family.partition, worst.worst);
+    const std::string where = worst.value == 0 || worst.worst < 0
+                                  ? ""
+                                  : group_name(scales.layout, family.partition, worst.worst);
     const std::string name(family.partition.name);
     if (family.uniform) {
       out.push_back(ratio_gate(name, worst.value, c, worst.worst_kappa, floors.roundings,

@@ -157,9 +157,12 @@ double stated_error(const OutputCase& c, const CaseArrays& a, const ReferenceSca
 bool statistics_gates(OutputVerdict& v, const OutputCase& c, const CaseArrays& a,
                       const ReferenceScales& scales, const std::vector<uint8_t>& skipped,
                       bool known) {
-  LimitBasis basis(c, a, scales, v.floors);
+  const KnownFigures figures = known_figures(c, a, scales);
+  const GainScales gains(scales);
+  LimitBasis basis(c, figures, scales, gains, v.floors);
   if (!known && basis.may_have_ill_rows()) return false;
-  for (Gate& gate : basis.gates(v.statistics, skipped)) v.gates.push_back(std::move(gate));
+  const Figures of_y{v.statistics, column_errors(a.y, scales, skipped)};
+  for (Gate& gate : basis.gates(of_y)) v.gates.push_back(std::move(gate));
   if (basis.recorded()) v.recorded_error = stated_error(c, a, scales, basis.recorded()->tensor);
   v.reference = basis.reference();
   v.golden_suspect = basis.suspicion();
@@ -193,7 +196,7 @@ SampleRule sample_rule(const OutputVerdict& v, const OutputCase& c, const Refere
   out.max_abs = scales.max_abs;
   if (c.held_to_model || !v.golden_suspect.empty()) out.token_error = token_error(v.reference);
   out.gain = std::fabs(v.reference.gain);
-  out.spread = recorded_spread(c);
+  out.spread = recorded_spread(c, c.y.dtype());
   return out;
 }
 

@@ -45,6 +45,12 @@ SpreadOf read_figures(const std::string& gate, JsonValue value) {
   return {gate, numbers[0], numbers[1], numbers[2]};
 }
 
+Operations read_operations(JsonValue list) {
+  Operations out;
+  for (const JsonValue item : list.items()) out.push_back(read_operation(item));
+  return out;
+}
+
 std::map<std::string, std::shared_ptr<const Operations>> read_traces(JsonValue traces) {
   std::map<std::string, std::shared_ptr<const Operations>> out;
   for (const JsonMember member : traces.members()) {
@@ -53,11 +59,8 @@ std::map<std::string, std::shared_ptr<const Operations>> read_traces(JsonValue t
                        key.find_first_not_of("0123456789", 1) == std::string::npos;
     if (!known) member.value.fail("its key is ", printable(key), ", expected p<number>");
     member.value.only({"operations"});
-    Operations operations;
-    for (const JsonValue item : member.value.at("operations").items()) {
-      operations.push_back(read_operation(item));
-    }
-    out.emplace(key, std::make_shared<const Operations>(std::move(operations)));
+    out.emplace(key,
+                std::make_shared<const Operations>(read_operations(member.value.at("operations"))));
   }
   return out;
 }

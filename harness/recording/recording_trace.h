@@ -28,6 +28,8 @@ struct ModelRef {
   std::string values;  // of the output's dtype [n]: m there
 };
 
+Operations read_operations(JsonValue list);
+
 // By key, shared by the checkpoints whose runs had the same.
 std::map<std::string, std::shared_ptr<const Operations>> read_traces(JsonValue traces);
 

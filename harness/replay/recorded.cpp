@@ -73,7 +73,7 @@ OutputCase case_of(const Recording& recording, const Checkpoint& checkpoint,
   }
   out.composite = true;
   if (checkpoint.operations) {
-    out.spread = widest_spread(ref);
+    out.spread = widest_spread(ref.spread, ref.truncated);
     if (!out.spread && y.dtype() != DType::f64) {
       throw Unsupported(
           text("output \"", name, "\" has no simulated kernels, from which limits come here"));

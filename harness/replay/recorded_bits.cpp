@@ -4,26 +4,13 @@
 #include <cmath>
 #include <cstdio>
 
-#include "harness/judge/conformance.h"
+#include "harness/judge/bit_ways.h"
 #include "harness/judge/limit_basis.h"
 #include "harness/judge/spread_limit.h"
 #include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {
-
-bool has_16_bits(DType dtype) { return is_floating(dtype) && size_of(dtype) == 2; }
-
-// Whether a rounding to 16 bits feeds a later sum: one that falls otherwise moves all that the sum
-// makes. A fused attention rounds the weights of its own sum.
-bool cascades(const Operations& operations) {
-  const auto narrow = std::find_if(operations.begin(), operations.end(),
-                                   [](const Operation& it) { return has_16_bits(it.stores); });
-  return narrow != operations.end() &&
-         (narrow->op.starts_with("_scaled_dot_product") ||
-          std::any_of(narrow + 1, operations.end(),
-                      [](const Operation& it) { return it.terms > 1; }));
-}
 
 // Values of a row that one factor of it brings over a tie together (alike_in_row), in any input
 // that is as wide as the output.
@@ -37,135 +24,94 @@ int64_t alike_inputs(const Recording& recording, const Checkpoint& checkpoint, c
   return most;
 }
 
-constexpr const char* kOnce = "rounds once, at the output";
-
-// One way to round, and what y's bits are beside it. Where no simulation says how many may differ,
-// the sums of the trace do.
-struct Member {
-  std::string name;
-  Tensor model;
-  std::optional<SpreadOf> bits;
-  std::vector<Stage> stages;
-  Conformance found;
-  SmallParts parts = {};
-  bool passed = false, fits = false, accurate = true;
+// The ways to round that a recording has of an output, and the rounded model of each.
+struct Family {
+  std::vector<BitWay> ways;
+  std::vector<Tensor> models;
 };
 
-void compare(Member& member, const OutputCase& output, const CaseArrays& arrays) {
-  const ConformanceRule rule =
-      conformance_rule(output, floors(output.contract, member.stages, 0), arrays.layout.columns);
-  const std::vector<double> model = to_matrix(member.model, arrays.layout);
-  member.found = conformance(arrays.y, model, arrays.valid, rule, &member.parts);
-  const double shown = member.bits ? bits_limit(*member.bits) : 0;
-  member.passed = static_cast<double>(member.found.differ) <= std::max(member.found.limit, shown);
+void add(Family& family, const OutputCase& output, const CaseArrays& arrays, BitWay way,
+         Tensor model) {
+  const ConformanceRule rule = rule_of(way, output, arrays.layout.columns);
+  way.found =
+      conformance(arrays.y, to_matrix(model, arrays.layout), arrays.valid, rule, &way.parts);
+  way.accurate = family.ways.empty() || tensor_no_less_accurate(output, model, {});
+  family.ways.push_back(std::move(way));
+  family.models.push_back(std::move(model));
 }
 
 // What a kernel gives that keeps everything in float32: the oracle's values, rounded.
-Member rounded_once(const Checkpoint& checkpoint, const OutputCase& output,
-                    const CaseArrays& arrays) {
-  Member out{kOnce, host_tensor(output.y.dtype(), output.y.shape()), std::nullopt, {}, {}};
+void add_rounded_once(Family& family, const Checkpoint& checkpoint, const OutputCase& output,
+                      const CaseArrays& arrays) {
+  BitWay way{kRoundsOnce, std::nullopt, stages_of(*checkpoint.operations)};
+  const Tensor model = host_tensor(output.y.dtype(), output.y.shape());
   const std::vector<int64_t> flat = flat_positions(arrays.layout);
   const int64_t size = size_of(output.y.dtype());
   for (size_t i = 0; i < flat.size(); ++i) {
-    store(output.y.dtype(), out.model.data<char>() + flat[i] * size, arrays.o[i]);
+    store(output.y.dtype(), model.data<char>() + flat[i] * size, arrays.o[i]);
   }
-  for (const Operation& operation : *checkpoint.operations) {
-    if (operation.terms > 1) out.stages.push_back({operation.terms, {}});
-  }
-  return out;
+  add(family, output, arrays, std::move(way), model);
 }
 
 // Where the recorded run rounds, then the others of its family.
-std::vector<Member> members_of(const Recording& recording, const Checkpoint& checkpoint,
-                               const OutputCase& output, const CaseArrays& arrays) {
+Family family_of(const Recording& recording, const Checkpoint& checkpoint, const OutputCase& output,
+                 const CaseArrays& arrays) {
   const OutputRef& ref = checkpoint.outputs.at(output.name);
-  std::vector<Member> out;
+  Family out;
   const SpreadOf* bits = output.spread ? output.spread->find("bits") : nullptr;
-  out.push_back({"rounds as the recorded run does",
-                 output.model,
-                 bits ? std::optional(*bits) : std::nullopt,
-                 {},
-                 {}});
+  add(out, output, arrays, {kRoundsAsRecorded, bits ? std::optional(*bits) : std::nullopt, {}},
+      output.model);
   for (const MemberRef& member : ref.members) {
-    out.push_back({member.name, recording.read(member.values), member.bits, {}, {}});
+    add(out, output, arrays, {member.name, member.bits, {}}, recording.read(member.values));
   }
-  const bool has_once =
-      std::any_of(out.begin(), out.end(), [](const Member& it) { return it.name == kOnce; });
-  if (!has_once) out.push_back(rounded_once(checkpoint, output, arrays));
-  for (size_t i = 0; i < out.size(); ++i) {
-    compare(out[i], output, arrays);
-    out[i].accurate = i == 0 || tensor_no_less_accurate(output, out[i].model, {});
-  }
+  const bool has_once = std::any_of(out.ways.begin(), out.ways.end(),
+                                    [](const BitWay& it) { return it.name == kRoundsOnce; });
+  if (!has_once) add_rounded_once(out, checkpoint, output, arrays);
   return out;
 }
 
 // How far the others' roundings move an element of the first.
-double furthest_of_others(const std::vector<Member>& members, const OutputCase& output,
+double furthest_of_others(const Family& family, const OutputCase& output,
                           const CaseArrays& arrays) {
   const DType storage = output.contract.storage;
   const double normal = std::ldexp(1.0, info(storage).min_exponent);
-  const std::vector<double> first = to_matrix(members.front().model, arrays.layout);
+  const std::vector<double> first = to_matrix(family.models.front(), arrays.layout);
   const double negligible = noise(first, arrays.valid);
   double out = 0;
-  for (size_t i = 1; i < members.size(); ++i) {
-    if (!members[i].accurate) continue;
-    out = std::max(out, furthest(to_matrix(members[i].model, arrays.layout), first, arrays.valid,
+  for (size_t i = 1; i < family.ways.size(); ++i) {
+    if (!family.ways[i].accurate) continue;
+    out = std::max(out, furthest(to_matrix(family.models[i], arrays.layout), first, arrays.valid,
                                  unit_roundoff(storage), normal, negligible));
   }
   return out;
 }
 
-void fit(std::vector<Member>& members, const OutputCase& output, int64_t rows) {
-  for (Member& member : members) {
-    SmallParts& parts = member.parts;
-    if (output.leaf) {
-      parts.distance_limit =
-          std::max(kLimits.furthest_bit, kLimits.furthest_of_others * output.others);
-    }
-    if (member.bits && member.found.n > 0) {
-      const int64_t columns = output.y.numel() / std::max<int64_t>(rows, 1);
-      const double share = bits_limit(*member.bits) / static_cast<double>(member.found.n);
-      parts.crowd_limit =
-          std::max(parts.crowd_limit, crowd_limit(member.found.n / columns, columns, share));
-    }
-    member.fits = member.passed && parts.fit();
-  }
-}
-
-// The first that y follows in all, else in the number of bits.
-std::vector<Member>::const_iterator followed_of(const std::vector<Member>& members) {
-  const auto fits = std::find_if(members.begin(), members.end(),
-                                 [](const Member& it) { return it.fits && it.accurate; });
-  if (fits != members.end()) return fits;
-  return std::find_if(members.begin(), members.end(),
-                      [](const Member& it) { return it.passed && it.accurate; });
-}
-
-bool is_demanded(const Member& member, bool first, std::optional<RoundingPoints> demanded) {
+bool is_demanded(const BitWay& way, bool first, std::optional<RoundingPoints> demanded) {
   if (!demanded) return true;
-  return *demanded == RoundingPoints::eager ? first : member.name == kOnce;
+  return *demanded == RoundingPoints::eager ? first : way.name == kRoundsOnce;
 }
 
-// The members that are demanded; Unsupported where the recording holds none.
-std::vector<Member> demanded_of(std::vector<Member> members,
-                                std::optional<RoundingPoints> demanded) {
-  std::vector<Member> out;
-  for (size_t i = 0; i < members.size(); ++i) {
+// Leaves those that are demanded; Unsupported where the recording holds none.
+void leave_demanded(Family& family, std::optional<RoundingPoints> demanded) {
+  Family out;
+  for (size_t i = 0; i < family.ways.size(); ++i) {
     const bool possible = demanded != RoundingPoints::flash;
-    if (possible && is_demanded(members[i], i == 0, demanded)) out.push_back(members[i]);
+    if (!possible || !is_demanded(family.ways[i], i == 0, demanded)) continue;
+    out.ways.push_back(std::move(family.ways[i]));
+    out.models.push_back(std::move(family.models[i]));
   }
-  if (out.empty()) {
+  if (out.ways.empty()) {
     throw Unsupported("the recording does not hold the rounding points that --contract demands");
   }
-  return out;
+  family = std::move(out);
 }
 
-std::string words_of(const Member& nearest, const std::vector<Member>& members, bool follows) {
+std::string words_of(const BitWay& nearest, const std::vector<BitWay>& ways, bool follows) {
   std::string out =
       text(follows ? "" : "follows no rounding points of the recording; nearest: ", nearest.name,
            " (", share_that_differs(nearest.found), " differ)");
   if (nearest.passed && !nearest.accurate) out += ", which is less accurate than the reference";
-  const Member& first = members.front();
+  const BitWay& first = ways.front();
   if (first.name != nearest.name)
     out += text("; not: ", first.name, " (", share_that_differs(first.found), ')');
   return out;
@@ -182,29 +128,23 @@ std::string follow_recorded_bits(const Recording& recording, const Checkpoint& c
   const int64_t n = std::count(arrays.valid.begin(), arrays.valid.end(), 1);
   if (!conformance_applies(output.y.dtype(), n)) return {};
   output.leaf = leaf;
-  std::vector<Member> members = members_of(recording, checkpoint, output, arrays);
-  if (leaf) output.others = furthest_of_others(members, output, arrays);
-  fit(members, output, arrays.layout.rows);
-  members = demanded_of(std::move(members), demanded);
-  const auto followed = followed_of(members);
-  const bool follows = followed != members.end();
-  const Member& nearest =
-      follows ? *followed
-              : *std::min_element(members.begin(), members.end(), [](const auto& a, const auto& b) {
-                  return a.found.differ < b.found.differ;
-                });
-  output.conformance = follows || leaf || demanded;
-  if (follows) output.rounding = nearest.name;
-  if (follows || demanded) {
-    output.model = nearest.model;
-    output.bits = nearest.bits;
-    output.stages = nearest.stages;
+  Family family = family_of(recording, checkpoint, output, arrays);
+  if (leaf) output.others = furthest_of_others(family, output, arrays);
+  fit(family.ways, output, arrays.layout.columns);
+  leave_demanded(family, demanded);
+  const std::vector<BitWay>& ways = family.ways;
+  const int followed = followed_of(ways);
+  const auto nearest = followed >= 0
+                           ? ways.begin() + followed
+                           : std::min_element(ways.begin(), ways.end(), [](auto& a, auto& b) {
+                               return a.found.differ < b.found.differ;
+                             });
+  const auto at = static_cast<size_t>(nearest - ways.begin());
+  if (followed >= 0 || demanded) output.model = family.models[at];
+  for (const size_t peer : hold_to(ways, followed, at, demanded.has_value(), output)) {
+    output.peers.push_back(family.models[peer]);
   }
-  for (const Member& member : members) {
-    const bool admitted = follows ? &member == &nearest : !leaf && member.accurate;
-    if (admitted) output.peers.push_back(member.model);
-  }
-  return words_of(nearest, members, follows);
+  return words_of(*nearest, ways, followed >= 0);
 }
 
 }  // namespace plumb::harness

@@ -28,18 +28,20 @@ std::optional<double> stated_score(const Checkpoint& checkpoint) {
   return params->number_or_null("max_abs_score");
 }
 
-std::optional<Spread> widest_spread(const OutputRef& ref) {
-  if (!ref.spread || !ref.truncated) return ref.spread;
-  Spread out = *ref.spread;
+std::optional<Spread> widest_spread(const std::optional<Spread>& spread,
+                                    const std::optional<Spread>& truncated) {
+  if (!spread || !truncated) return spread;
+  Spread out = *spread;
   for (SpreadOf& gate : out.gates) {
-    const SpreadOf* other = ref.truncated->find(gate.gate);
+    const SpreadOf* other = truncated->find(gate.gate);
     if (other && other->mean > gate.mean) gate = *other;
   }
   return out;
 }
 
 void take_inside(OutputCase& out, const Recording& recording, const Checkpoint& checkpoint) {
-  out.spread = widest_spread(checkpoint.outputs.at(out.name));
+  const OutputRef& ref = checkpoint.outputs.at(out.name);
+  out.spread = widest_spread(ref.spread, ref.truncated);
   if (!out.spread) {
     throw Unsupported(text("output \"", out.name,
                            "\" has no simulated kernels, which its contract (",

@@ -16,7 +16,8 @@ OutputCase recorded_case(const Recording& recording, const Checkpoint& checkpoin
 
 // Of each gate the one that allows more: how the sums of another program are accumulated is not
 // known.
-std::optional<Spread> widest_spread(const OutputRef& ref);
+std::optional<Spread> widest_spread(const std::optional<Spread>& spread,
+                                    const std::optional<Spread>& truncated);
 
 // For a contract that allows kernels something inside (Checkpoint::inside): only the recording's
 // simulated kernels do that, so its limits are what these show, not those of our own block.

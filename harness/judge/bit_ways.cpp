@@ -1,0 +1,76 @@
+#include "harness/judge/bit_ways.h"
+
+#include <algorithm>
+
+#include "harness/judge/limits.h"
+#include "harness/judge/spread_limit.h"
+
+namespace plumb::harness {
+
+bool cascades(const Operations& operations) {
+  const auto narrow = std::find_if(operations.begin(), operations.end(), [](const Operation& it) {
+    return is_floating(it.stores) && size_of(it.stores) == 2;
+  });
+  return narrow != operations.end() &&
+         (narrow->op.starts_with("_scaled_dot_product") ||
+          std::any_of(narrow + 1, operations.end(),
+                      [](const Operation& it) { return it.terms > 1; }));
+}
+
+std::vector<Stage> stages_of(const Operations& operations) {
+  std::vector<Stage> out;
+  for (const Operation& operation : operations) {
+    if (operation.terms > 1) out.push_back({operation.terms, {}});
+  }
+  return out;
+}
+
+ConformanceRule rule_of(const BitWay& way, const OutputCase& output, int64_t columns) {
+  return conformance_rule(output, floors(output.contract, way.stages, 0), columns);
+}
+
+void fit(std::vector<BitWay>& ways, const OutputCase& output, int64_t columns) {
+  for (BitWay& way : ways) {
+    const double shown = way.bits ? bits_limit(*way.bits) : 0;
+    way.passed = static_cast<double>(way.found.differ) <= std::max(way.found.limit, shown);
+    SmallParts& parts = way.parts;
+    if (output.leaf) {
+      parts.distance_limit =
+          std::max(kLimits.furthest_bit, kLimits.furthest_of_others * output.others);
+    }
+    if (way.bits && way.found.n > 0) {
+      const double share = shown / static_cast<double>(way.found.n);
+      parts.crowd_limit =
+          std::max(parts.crowd_limit, crowd_limit(way.found.n / columns, columns, share));
+    }
+    way.fits = way.passed && parts.fit();
+  }
+}
+
+int followed_of(const std::vector<BitWay>& ways) {
+  const auto first = [&](bool BitWay::*wanted) {
+    const auto found = std::find_if(ways.begin(), ways.end(),
+                                    [&](const BitWay& it) { return it.*wanted && it.accurate; });
+    return found == ways.end() ? -1 : static_cast<int>(found - ways.begin());
+  };
+  const int fits = first(&BitWay::fits);
+  return fits >= 0 ? fits : first(&BitWay::passed);
+}
+
+std::vector<size_t> hold_to(const std::vector<BitWay>& ways, int followed, size_t nearest,
+                            bool demanded, OutputCase& output) {
+  const bool follows = followed >= 0;
+  output.conformance = follows || output.leaf || demanded;
+  if (follows) output.rounding = ways[nearest].name;
+  if (follows || demanded) {
+    output.bits = ways[nearest].bits;
+    output.stages = ways[nearest].stages;
+  }
+  std::vector<size_t> peers;
+  for (size_t i = 0; i < ways.size(); ++i) {
+    if (follows ? i == nearest : !output.leaf && ways[i].accurate) peers.push_back(i);
+  }
+  return peers;
+}
+
+}  // namespace plumb::harness
