@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import needs
-from ..native import find_harness, library_of, opened
+from ..native import judge_library, judged_by
 from .drawing import Draw
 from .explaining import Explainer
 from .keeping import CALL, LATER, keep_case, require_place
 from .sealed import Sealed, run_sealed
 from .verdict import Verdict, WrongError, announce, by_its_verdict
-from .verification import judge_with_binary
 from .worker_process import SealedError
 
 if TYPE_CHECKING:
@@ -107,7 +106,9 @@ def check(
 
     def judged(kernel: Kernel) -> Verdict:
         recording = Like(like, given, spread, axes, valid, wanted)
-        return _judged(kernel, recording, cases, explain, bugs, keep, harness)
+        with judged_by(harness):
+            judge_library()  # without one nothing needs to be recorded
+            return _judged(kernel, recording, cases, explain, bugs, keep)
 
     if sealed:
         how = sealed if isinstance(sealed, Sealed) else Sealed()
@@ -146,14 +147,13 @@ def _judged(
     explain: bool | float,
     bugs: bool,
     keep: Path | str | None,
-    harness: Path | str | None,
 ) -> Verdict:
     """What the judge says of a kernel on all cases."""
     from ..recorder.left_out import Valid
     from ..recorder.one_call import OneCallRecording
 
     wanted = like.contract
-    judge = Judge(wanted.rounding, harness)
+    judge = Judge(wanted.rounding)
     home = str(IN_MEMORY) if IN_MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="plumbline-", dir=home) as name:
         folder = Path(name)
@@ -226,21 +226,14 @@ def cases_of(inputs: Any, salt: int = 0) -> Iterator[tuple[str | None, Arguments
 
 @dataclass(frozen=True)
 class Judge:
-    """The library beside the harness where there is one, else the harness itself."""
+    """The library beside the harness; HarnessError where there is none."""
 
     contract: str | None
-    harness: Path | str | None
 
     def __call__(self, recording: Path, outputs: Path) -> list[Verdict]:
-        library = library_of(self.harness)
-        if library is not None:
-            contract = self.contract or "inferred"
-            items = opened(library).judge(recording, outputs, contract=contract, margins=False)
-            return [Verdict.of(item) for item in items]
-        options = [] if self.contract is None else ["--contract", self.contract]
-        binary = find_harness(self.harness)
-        command = [binary, "judge", recording, outputs, "--no-margins", *options]
-        return list(judge_with_binary(command, outputs.with_suffix(".json")).values())
+        contract = self.contract or "inferred"
+        items = judge_library().judge(recording, outputs, contract=contract, margins=False)
+        return [Verdict.of(item) for item in items]
 
 
 def concluded(id: str, calls: Calls, judged: Verdict | None, again: Verdict | None) -> Verdict:

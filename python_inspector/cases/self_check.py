@@ -19,13 +19,9 @@ from ..format.model_files import open_files, read_tensor
 from ..format.recording import as_number
 from ..format.strict_json import load_json
 from ..format.validate import RECORDING
+from ..native import judge_library
 from ..trace.gate_statistics import Scales, layout_of
 
-DEVIATIONS = 10.0
-"""As in harness/judge/limits.h: of a statistic's mean over simulated kernels."""
-FACTORS = {"f32": 4.0, "f16": 2.0, "bf16": 2.0}
-"""Of the root mean square over simulated kernels."""
-BITS_OF_LARGEST, BITS = 3.0, 8.0
 LEAST_FOR_GAIN = 64
 """Fewer elements are not told by their gain."""
 
@@ -82,19 +78,17 @@ def _worst(output: Json, dtype: str, read: Read) -> tuple[str, float]:
     if r.numel() < LEAST_FOR_GAIN:
         del figures["gain"]
     spread = output["spread"]
-    limits = {name: _limit(spread[name], FACTORS[dtype]) for name in figures}
+    judge, narrow = judge_library(), dtype != "f32"
+    limits = {
+        name: judge.spread_limit(*map(as_number, spread[name][:2]), narrow=narrow)
+        for name in figures
+    }
     if output.get("model") is not None:
         m = r.flatten().clone()
         m[read(output["model"]["at"]).long()] = read(output["model"]["values"])
         figures["bits"] = float(scales.differing(r[None], m.reshape(r.shape)[None]))
-        mean, deviation, largest = map(as_number, spread["bits"])
-        limits["bits"] = max(BITS_OF_LARGEST * largest + BITS, mean + DEVIATIONS * deviation)
+        limits["bits"] = judge.bits_limit(*map(as_number, spread["bits"]))
     return max(((n, _ratio(v, limits[n])) for n, v in figures.items()), key=lambda pair: pair[1])
-
-
-def _limit(figures: Json, factor: float) -> float:
-    mean, deviation, _ = map(as_number, figures)
-    return max(factor * math.hypot(mean, deviation), mean + DEVIATIONS * deviation)
 
 
 def _ratio(value: float, limit: float) -> float:

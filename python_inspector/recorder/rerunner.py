@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from ..errors import HarnessError
+from ..native import judge_library
 from ..taps import Taps
 from ..taps.calls import Block
 from ..taps.options import Options
@@ -22,6 +24,7 @@ class Rerunner:
         self._options = options
         self._taps = taps
         self._warn = warn
+        self._told = False
 
     def reruns(self, block: Block, again: Again, seed: str, *, first: bool, bugs: bool) -> Reruns:
         """The reruns of the call with this id; the `first` of each path and function is also
@@ -30,10 +33,24 @@ class Rerunner:
             return Reruns()
         repeat = first and not block.of_rows  # other products may be used for fewer rows
         reruns = self._described(block, again, seed, repeat)
-        reruns.judgement = judgement_of(
-            block, again, reruns, self._options, seed, bugs=first and bugs
-        )
+        if self._has_judge(block):
+            reruns.judgement = judgement_of(
+                block, again, reruns, self._options, seed, bugs=first and bugs
+            )
         return reruns
+
+    def _has_judge(self, block: Block) -> bool:
+        """Says so once where there is none for a block that needs one."""
+        if block.kind != "module" or not self._options.bugs:
+            return False
+        try:
+            judge_library()
+        except HarnessError as error:
+            if not self._told:
+                self._warn(f"other roundings and bugs are not sought: {error}")
+            self._told = True
+            return False
+        return True
 
     def _described(self, block: Block, again: Again, seed: str, repeat: bool) -> Reruns:
         runs = self._options.spread

@@ -44,6 +44,8 @@ class _Family:
 class Layout:
     """An output with named axes as rows (batch, token) x columns (all other axes in order)."""
 
+    shape: tuple[int, ...]
+    axes: tuple[str, ...]
     order: tuple[int, ...]
     batch: int
     tokens: tuple[int, ...]
@@ -106,6 +108,8 @@ def layout_of(
         split = (before, shape[head], math.prod(shape[axis] for axis in rest[at + 1 :]))
     tokens = 1 if token is None else shape[token]
     return Layout(
+        shape=tuple(shape),
+        axes=tuple(axes),
         order=(*first, *rest),
         batch=1 if batch is None else shape[batch],
         tokens=tuple(range(tokens) if chosen is None else chosen),
@@ -190,13 +194,13 @@ class Scales:
         """E_T as `tensor`, M_A by the names of its families, M_E as `element`, g as `gain`."""
         off = self.off(y)
         squares, whole = off.square(), self.whole[..., None]
-        figures = {"tensor": self._quotient(squares.sum((-2, -1)), whole, "tensor").sqrt()}
+        figures = {"tensor": self.quotient(squares.sum((-2, -1)), whole, "tensor").sqrt()}
         for name in self._families:
             figures[name] = self.largest_error(group_sums(squares, name, self.layout), name)
         products = (off * self.known[..., None, :, :]).sum((-2, -1))
-        errors = self._quotient(off.abs_(), self.element[..., None, :, :], "element")
+        errors = self.quotient(off.abs_(), self.element[..., None, :, :], "element")
         figures["element"] = _largest(errors.flatten(-2))
-        figures["gain"] = self._quotient(products, whole, "tensor")
+        figures["gain"] = self.quotient(products, whole, "tensor")
         return figures
 
     def off(self, y: torch.Tensor) -> torch.Tensor:
@@ -204,31 +208,34 @@ class Scales:
         off = self.layout.arranged(y) - self.o[..., None, :, :]
         return off if self.all_usable else torch.where(self.usable[..., None, :, :], off, 0.0)
 
-    def _quotient(self, a: torch.Tensor, b: torch.Tensor, name: str) -> torch.Tensor:
+    def quotient(self, a: torch.Tensor, b: torch.Tensor, name: str) -> torch.Tensor:
         return a / b if self._positive[name] else _quotient(a, b)
 
     def families(self) -> list[str]:
         return list(self._families)
 
-    def group_errors(self, y: torch.Tensor) -> Figures:
-        """v_g of every group of each family, 0 for groups that do not count."""
-        squares = self.off(y).square()
-        sums = {name: group_sums(squares, name, self.layout) for name in self._families}
-        return {name: self._group_errors(sums[name], name) for name in self._families}
-
     def largest_error(self, sums: torch.Tensor, name: str) -> torch.Tensor:
         """M_A from the sums of squares of a family's groups."""
-        return _largest(self._group_errors(sums, name))
+        family = self._families[name]
+        return _largest(
+            self._errors(sums, family.sizes[..., None, :], family.scales[..., None, :], name)
+        )
 
     def group_sizes(self, family: str) -> torch.Tensor:
         """Usable elements of each group, 0 for groups that do not count."""
         return self._families[family].sizes
 
-    def _group_errors(self, sums: torch.Tensor, name: str) -> torch.Tensor:
+    def group_errors(self, sums: torch.Tensor, name: str) -> torch.Tensor:
+        """v_g of every group of a family, from sums of squares of one output; 0 for groups that do
+        not count."""
         family = self._families[name]
-        sizes = family.sizes[..., None, :]
-        errors = self._quotient((sums / sizes).sqrt(), family.scales[..., None, :], name)
-        return errors if family.all_count else torch.where(sizes > 0, errors, 0.0)
+        return self._errors(sums, family.sizes, family.scales, name)
+
+    def _errors(
+        self, sums: torch.Tensor, sizes: torch.Tensor, scales: torch.Tensor, name: str
+    ) -> torch.Tensor:
+        errors = self.quotient((sums / sizes).sqrt(), scales, name)
+        return errors if self._families[name].all_count else torch.where(sizes > 0, errors, 0.0)
 
     def differing(self, y: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
         """How many valid elements of each output are not those of m [..., 1, *shape]; -0 equals 0,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 
-from .following import LEAST, NARROW, Way, family_of
-from .gates import UNITS, Gates
+from .following import Way
+from .gates import Gates
 from .ill_conditioned import of_the_rest, without
 from .members import Member, members_of
 from .open_choices import Open
@@ -85,14 +84,16 @@ def judgement(
         spread, *truncated = entries
         valid = output.valid if ill is None else _both(output.valid, ~ill)
         narrow = truncated[0] if truncated else None
-        result.gates[name] = Gates(output.against.scales, output.r, stack[0], spread, valid, narrow)
+        scales, traced = output.against.scales, simulated.operations
+        result.gates[name] = Gates(
+            scales, output.r, stack[0], spread, valid, narrow, traced, inputs
+        )
     listing = listing_of(again, seed, rounded) if members or bugs else Listing()
     if members and listing.work <= WORK // RUNS_FOR_MEMBERS:
         result.members = members_of(again, outputs, models, result.gates, seed, runs, rounded)
-    for name, gates in result.gates.items():
-        if gates.r.dtype in NARROW and gates.r.numel() >= LEAST:
-            ways = [Way(m.name, m.values, m.bits) for m in result.members.get(name, [])]
-            _set_family(gates, ways, simulated.operations, inputs)
+    for name, found in result.members.items():
+        ways = [Way(member.name, member.values, member.bits) for member in found]
+        result.gates[name] = replace(result.gates[name], members=ways)
     if bugs:
         most = min(MOST_BUGS, WORK // max(listing.work, 1))
         planted = chosen(listing.bugs, most, seed)
@@ -103,25 +104,3 @@ def judgement(
 
 def _both(valid: torch.Tensor | None, others: torch.Tensor) -> torch.Tensor:
     return others if valid is None else valid & others
-
-
-def _set_family(
-    gates: Gates,
-    members: Sequence[Way],
-    operations: Sequence[dict[str, Any]],
-    inputs: Sequence[torch.Tensor],
-) -> None:
-    accurate: Callable[[torch.Tensor], bool] = gates.tensor_no_less_accurate
-    gates.family = family_of(
-        gates.scales.layout,
-        gates.valid_rows(),
-        gates.oracle(),
-        gates.r,
-        UNITS[gates.r.dtype],
-        Way("rounds as the recorded run does", gates.m, gates.bits()),
-        members,
-        operations,
-        inputs,
-        accurate,
-        gates.parts(),
-    )

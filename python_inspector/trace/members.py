@@ -14,11 +14,13 @@ from typing import Any
 
 import torch
 
-from .following import COUNT, LEAST, NARROW, ONCE, bits_limit
+from .. import native
+from ..format.recording import as_number
+from .following import ONCE
 from .gates import Gates
 from .planting import Rounded
 from .replay import Again, run_rounded
-from .simulation import Normals, Simulation, TooLargeError
+from .simulation import NARROW, Normals, Simulation, TooLargeError
 from .sites import Seen, Site, Walk, under
 from .spread import Outputs, stack_of, summaries
 
@@ -105,7 +107,8 @@ def members_of(
     rounded: Rounded = run_rounded,
 ) -> dict[str, list[Member]]:
     """The members of each 16-bit output; `models` are the outputs of the rounded model."""
-    narrow = [k for k, m in models.items() if m.dtype in NARROW and m.numel() >= LEAST]
+    least = native.judge_library().least_bits
+    narrow = [k for k, m in models.items() if m.dtype in NARROW and m.numel() >= least]
     narrow = [k for k in narrow if k in gates]
     if not narrow:
         return {}
@@ -150,7 +153,7 @@ def _outputs(
 def _distinct(tried: Sequence[tuple[Kept, torch.Tensor]], gates: Gates) -> list[Kept]:
     """Those whose bits neither the model's limit covers nor one that is chosen; the one that is
     furthest from all that are there comes next."""
-    covered = max(COUNT, bits_limit(gates.spread["bits"]))
+    covered = native.judge_library().bits_limit(*map(as_number, gates.spread["bits"]))
     distance = [float(gates.differing(y, gates.m)) for _, y in tried]
     chosen: list[Kept] = []
     while len(chosen) < MOST_MEMBERS and len(chosen) < len(tried):

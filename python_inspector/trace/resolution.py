@@ -14,11 +14,10 @@ import torch
 
 from ..format.recording import as_number
 from .bugs import Bug
-from .following import NARROW
 from .gates import Gates
 from .planting import Rounded, with_bug
 from .replay import Again, Runner
-from .simulation import Normals, Simulation
+from .simulation import NARROW, Normals, Simulation
 from .spread import Outputs
 
 SAME = 1e-12

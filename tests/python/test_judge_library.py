@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from checked import normal
+from harness_runs import command
 
-from python_inspector import check
-from python_inspector.api import checking
+from python_inspector import check, native, record
 from python_inspector.api.verdict import WrongError
-from python_inspector.errors import HarnessError
+from python_inspector.errors import HarnessError, RecordWarning
 from python_inspector.format.operands import output_of, save
+from python_inspector.models.any_tiny import build_any
 from python_inspector.native import JudgeLibrary, find_harness, find_library
 
 
@@ -26,28 +27,55 @@ def library(harness: Path) -> JudgeLibrary:
     return JudgeLibrary(path)
 
 
+@pytest.mark.parametrize("factor", [1.0, 1.001])
 def test_library_and_binary_say_the_same(
-    library: JudgeLibrary, monkeypatch: pytest.MonkeyPatch
+    library: JudgeLibrary, harness: Path, tmp_path: Path, factor: float
 ) -> None:
     linear = torch.nn.Linear(32, 24)
-    calls: list[tuple[Any, Any]] = [
-        (lambda x: linear(x), linear),
-        (lambda x: linear(x) * 1.001, linear),
-    ]
+    kept, results = tmp_path / "kept", tmp_path / "verdicts.json"
+    try:
+        check(
+            lambda x: linear(x) * factor,
+            like=linear,
+            inputs=normal(4, 32),
+            keep=kept,
+            explain=False,
+        )
+    except WrongError as error:
+        assert factor != 1, error
+    words = [str(kept / "call"), str(kept / "outputs.safetensors"), "--no-margins"]
+    command("judge", *words, "--json", str(results))
+    items = map(json.loads, results.read_text().splitlines())
+    [binary] = [item for item in items if item["type"] == "checkpoint"]
+    [judged] = library.judge(kept / "call", kept / "outputs.safetensors", margins=False)
+    assert {k: v for k, v in judged.items() if k != "again"} == {
+        k: v for k, v in binary.items() if k != "again"
+    }
 
-    def verdicts() -> list[Any]:
-        out = []
-        for function, like in calls:
-            try:
-                verdict = check(function, like=like, inputs=normal(4, 32))
-            except WrongError as error:
-                verdict = error.verdict
-            out.append({k: v for k, v in verdict.figures.items() if k not in ("again", "fixture")})
-        return out
 
-    with_library = verdicts()
-    monkeypatch.setattr(checking, "library_of", lambda harness: None)
-    assert verdicts() == with_library
+def test_without_a_library_check_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "find_library", lambda binary: None)
+    native._library_at.cache_clear()
+    with pytest.raises(HarnessError, match=r"no libplumbline_judge\.so: build it with ci/verify"):
+        check(torch.relu, like=torch.relu, inputs=normal(4, 32))
+
+
+def test_a_recording_without_a_library_has_no_bugs_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "find_library", lambda binary: None)
+    native._library_at.cache_clear()
+    model = build_any("apertus", torch.bfloat16, "eager", 11)
+    with (
+        pytest.warns(RecordWarning, match="bugs are not sought: no libplumbline_judge"),
+        record(model, tmp_path / "run") as recorder,
+        torch.no_grad(),
+    ):
+        model(torch.arange(3, 25).view(2, 11), use_cache=False)
+    assert recorder is not None
+    written = json.loads((tmp_path / "run" / "recording.json").read_text())
+    assert all("bugs" not in checkpoint for checkpoint in written["checkpoints"])
+    assert any("spread" in it for c in written["checkpoints"] for it in c["outputs"].values())
 
 
 def test_errors_of_the_library_are_text(library: JudgeLibrary, tmp_path: Path) -> None:
@@ -58,6 +86,36 @@ def test_errors_of_the_library_are_text(library: JudgeLibrary, tmp_path: Path) -
     (tmp_path / "recording.json").write_text("{")
     with pytest.raises(HarnessError, match="ended with 3"):
         library.judge(tmp_path, tmp_path)
+
+
+def test_figures_that_make_no_sense_are_refused(library: JudgeLibrary) -> None:
+    figures = [0.0, 0.0, 0.0]
+    description = {
+        "dtype": "f32",
+        "axes": ["channel"],
+        "shape": [4],
+        "n": 4,
+        "valid": 4,
+        "rows": 1,
+        "constant": False,
+        "groups": {"channel": [0, True]},
+        "spread": {"runs": 2} | dict.fromkeys(("tensor", "channel", "element", "gain"), figures),
+        "truncated": None,
+        "operations": [{"op": "mul", "stores": "f32"}],
+        "ways": [],
+    }
+    limits = library.limits(json.dumps(description))
+    sizes = dict(limits.record)
+    assert sizes["channel"] == 5 and sizes["energy"] == 4 and "bits" not in sizes
+    with pytest.raises(HarnessError, match=r"ended with 2: \[limits\] a record ends .* too early"):
+        limits.set(torch.zeros(3, dtype=torch.float64))
+    gains, record = torch.zeros(1 + 16, dtype=torch.float64), torch.zeros(sum(sizes.values()))
+    limits.set(torch.cat([gains, record.double()]))
+    assert limits.judge(record.double())["margin"] == 0
+    with pytest.raises(HarnessError, match=r"ended with 3: .*ways: has 1 ways to round f32"):
+        library.limits(json.dumps(description | {"ways": [["first", figures]]}))
+    with pytest.raises(HarnessError, match="ended with 3"):
+        library.limits("{")
 
 
 def test_native_blocks_are_left_to_the_binary(library: JudgeLibrary, tmp_path: Path) -> None:

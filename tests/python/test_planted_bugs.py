@@ -300,7 +300,7 @@ def _compare(folder: Path, recording: Path, batch: dict[str, tuple[Any, dict[str
             assert passed == (margin <= 1), (line["checkpoint"], output["name"], margin)
             worst = max(_ratio(gate) for gate in output["gates"])
             if margin < CERTAIN:
-                assert margin == pytest.approx(worst, rel=0.02), (
+                assert margin == pytest.approx(worst, rel=1e-9), (
                     line["checkpoint"],
                     output["name"],
                 )
