@@ -14,7 +14,7 @@ from ..native import judge_library, judged_by
 from .drawing import Draw
 from .explaining import Explainer
 from .keeping import CALL, LATER, keep_case, require_place
-from .sealed import Sealed, run_sealed
+from .sealed import Made, Sealed, run_sealed
 from .verdict import Verdict, WrongError, announce, by_its_verdict
 from .worker_process import SealedError
 
@@ -32,7 +32,7 @@ MOST_DRAWS = 64
 
 
 def check(
-    function: Callable[..., Any] | str,
+    function: Callable[..., Any] | str | Made,
     like: Torch,
     inputs: Any,
     *,
@@ -91,11 +91,12 @@ def check(
     __tracebackhide__ = by_its_verdict  # pytest shows the test's own line
     needs.require("check()", "torch", "transformers")
     from ..format.contract_words import asked
+    from ..recorder.callables import name_of
     from .calling import Kernel
 
     if repeat < 1:
         raise ValueError(f"repeat is {repeat}: the function is called once at least")
-    if isinstance(function, str) and not sealed:
+    if isinstance(function, (str, Made)) and not sealed:
         raise ValueError(f"{function!r} is a function's name, which sealed=True takes")
     if keep is not None:
         require_place(Path(keep))
@@ -117,10 +118,10 @@ def check(
             with run_sealed(function, whole, how, arrays=arrays, repeat=repeat) as replayed:
                 verdict = judged(Kernel(replayed, given, "torch", repeat))
         except SealedError as error:
-            verdict = Verdict(str(function), "module", "error", f"the function {error}", {})
+            verdict = Verdict(name_of(like), "module", "error", f"the function {error}", {})
         verdict = replace(verdict, salt=salt)
     else:
-        assert not isinstance(function, str)
+        assert not isinstance(function, (str, Made))
         verdict = judged(Kernel(function, given, arrays, repeat))
     announce(verdict)
     if not verdict.passed:

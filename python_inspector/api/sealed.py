@@ -32,6 +32,15 @@ class Sealed:
     spare: bool = True
 
 
+@dataclass(frozen=True)
+class Made:
+    """A function that its own process makes: what `maker`, named as functions are, returns for the
+    arguments."""
+
+    maker: str
+    arguments: tuple[Any, ...]
+
+
 class Replayed:
     """Takes the place of the function: each call returns what that call returned, and writes to its
     arguments what that wrote."""
@@ -64,7 +73,7 @@ def _read(stem: Path, load: Callable[[Path], Any]) -> Any:
 
 @contextmanager
 def run_sealed(
-    function: Callable[..., Any] | str,
+    function: Callable[..., Any] | str | Made,
     cases: Sequence[Arguments],
     how: Sealed,
     *,
@@ -79,15 +88,18 @@ def run_sealed(
     if not isinstance(arrays, str):
         raise UsageError("sealed: arrays is a function, which does not travel; name a library")
     job = {
-        "function": name_of(function), "cases": len(cases), "repeat": repeat, "arrays": arrays,
-        "path": sys.path,
+        "function": name_of(function.maker if isinstance(function, Made) else function),
+        "made": isinstance(function, Made), "cases": len(cases), "repeat": repeat,
+        "arrays": arrays, "path": sys.path,
     }  # fmt: skip
+    given = [(f"in-{i}", it) for i, it in enumerate(cases)]
+    given += [("made", (function.arguments, {}))] if isinstance(function, Made) else []
     home = str(IN_MEMORY) if IN_MEMORY.is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="plumbline-sealed-", dir=home))
     try:
-        for i, arguments in enumerate(cases):
+        for name, arguments in given:
             try:
-                Packed(arguments, "arguments").save(folder / f"in-{i}")
+                Packed(arguments, "arguments").save(folder / name)
             except TravelError as error:
                 raise UsageError(f"sealed: {error}") from None
         bounds = Bounds(how.timeout, how.memory)

@@ -38,6 +38,9 @@ def main() -> int:
     folder = Path(job["folder"])
     try:
         function = load_code(job["function"])
+        if job["made"]:
+            args, _ = travel.load(folder / "made")
+            function = function(*args)
         for case in range(job["cases"]):
             for call in range(job["repeat"]):
                 _call(function, folder / f"in-{case}", folder / f"out-{case}-{call}", job["arrays"])

@@ -16,6 +16,7 @@ from ..errors import PlanError, UnknownModelError, UsageError
 from ..heap import keep_freed_memory
 from ..usage import Parser, dtype
 from .check import add_check, add_problem
+from .judge import add_formats
 from .mcp import add_mcp
 from .record import add_record, quiet_transformers
 
@@ -88,6 +89,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_record(commands.add_parser("record", help="run a model and record it"))
     add_check(commands.add_parser("check", help="judge a kernel against any torch code"))
     add_problem(commands.add_parser("problem", help="what a reference's inputs cannot show"))
+    add_formats(commands.add_parser("judge", help="judge a candidate in a benchmark's form"))
     add_mcp(commands.add_parser("mcp", help="the judge as tools for agents, on stdio"))
     validate = commands.add_parser("validate", help="check a recording, or all below a folder")
     validate.add_argument("folder", type=Path, nargs="+")

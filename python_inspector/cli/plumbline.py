@@ -11,6 +11,7 @@ from .. import __version__
 from ..errors import HarnessError
 from ..usage import did_you_mean
 from . import inspector as cli
+from .judge import FORMATS
 
 COMMANDS = {
     "record": ("inspector", "record", "run a model and record it"),
@@ -21,7 +22,7 @@ COMMANDS = {
     "mcp": ("inspector", "mcp", "the judge as tools for agents (Model Context Protocol, stdio)"),
     "verify": ("harness", "verify", "replay recordings on devices and judge every output"),
     "export": ("harness", "export", "operands of a checkpoint as plain safetensors"),
-    "judge": ("harness", "judge", "judge outputs that another program computed, or FILE.py:KERNEL"),
+    "judge": ("harness", "judge", "judge outputs of another program, FILE.py:KERNEL, kernelbench"),
     "devices": ("harness", "devices", "devices, usable or not"),
     "report": ("reports", "render", "results as a page, Markdown or text"),
     "history": ("reports", "history", "what became worse, and since when"),
@@ -48,6 +49,8 @@ def main() -> int:
         return _hand_over(name, words)
     if name in COMMANDS:
         program, there, _ = COMMANDS[name]
+        if name == "judge" and words and words[0] in FORMATS:
+            return _hand_over("inspector", ["judge", *words])
         if name == "judge" and words and ".py:" in words[0]:
             sealed = [] if "--sealed" in words else ["--sealed"]
             return _hand_over("inspector", ["check", *words, *sealed])

@@ -1,0 +1,1 @@
+"""Kernels in the formats of benchmarks, judged by check(): an adapter each."""
