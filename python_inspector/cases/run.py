@@ -20,7 +20,7 @@ from ..format.recording import ITEM_SIZES, TORCH_DTYPES
 from ..format.spool import IN_PLACE
 from ..format.summary import Summary
 from ..format.writer import Progress
-from ..models import accelerator, dispatch, tiny
+from ..models import dispatch, tiny
 from ..models.dispatch import DeviceMap
 from ..models.inputs import PAD_ID, RunPlan, random_ids, run_model
 from ..recorder import session
@@ -153,7 +153,7 @@ def _load(source: Source, placement: dict[str, Any]) -> torch.nn.Module:
 
 def _on_device(model: torch.nn.Module, name: str) -> torch.nn.Module:
     try:
-        return accelerator.move(model, torch.device(name))
+        return model.to(torch.device(name))
     except (RuntimeError, AssertionError) as error:  # no such device, or the model does not fit
         raise FormatError(f"--device {name}: {_first_line(error)}") from error
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from ..errors import UsageError
 from ..format.contract_words import INSIDE, RECORDED, asked
 from ..heap import lasting_imports, rarely_collect, share_device
-from ..imports import only_what_is_needed
 from ..stretches import Stretch, stretch_of
 from ..usage import Parser, dtype
 from .record_checks import check_options
@@ -235,14 +234,7 @@ def _record(options: argparse.Namespace, helpers: Helpers) -> int:
     if options.own_process:
         share_device()
     with lasting_imports():
-        from ..models import accelerator
-
-        needed = only_what_is_needed() if options.own_process else nullcontext()
-        with accelerator.starting(options.device or ""), needed:
-            # What `run` and a model's own modules import later, by then with all packages.
-            from transformers import AutoModelForCausalLM, modeling_layers  # noqa: F401
-
-            from ..cases import run
+        from ..cases import run
     from ..format.show import format_bytes
 
     rarely_collect()

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils.weak import WeakIdKeyDictionary
 
 SMALL = 1 << 20
 """Bytes up to which tensors come to the host at once, rather than beside the run."""
@@ -48,32 +47,14 @@ def is_host(device: torch.device) -> bool:
     return device.type == "cpu"
 
 
-_ON_HOST = WeakIdKeyDictionary()
-"""Tensors of an accelerator that the host has, too: version and values."""
-
-
-def is_on_host_too(t: torch.Tensor, values: torch.Tensor) -> None:
-    """That `values` are on the host what `t` is as long as nobody writes to it: they need not be
-    fetched or copied then. Nobody writes to `values`."""
-    _ON_HOST[t] = (t._version, values)
-
-
-def values_on_host(t: torch.Tensor) -> torch.Tensor | None:
-    """Where they are known to be there."""
-    known = _ON_HOST.get(t)
-    return known[1] if known is not None and known[0] == t._version else None
-
-
 class HostCopy:
     """A tensor as it is now, contiguous, while the run goes on: copied where it lies at once, and
     to the host by the thread that asks for it. `fixed`: nobody writes to it meanwhile."""
 
     def __init__(self, t: torch.Tensor, *, fixed: bool = False) -> None:
-        known = values_on_host(t)
-        own = t.detach() if known is None else known
+        own = t.detach()
         contiguous = torch.contiguous_format
-        still = fixed or known is not None
-        self._own = own.contiguous() if still else own.clone(memory_format=contiguous)
+        self._own = own.contiguous() if fixed else own.clone(memory_format=contiguous)
         self._ready: Any = None
         if own.is_cuda:
             self._ready = torch.cuda.Event()

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..errors import FormatError
-from .host_copy import bytes_of, values_on_host
+from .host_copy import bytes_of
 from .recording import dtype_name
 from .safetensors_file import read_header
 
@@ -84,9 +84,7 @@ def payload_of(
 
 def tensor_bytes(t: torch.Tensor) -> memoryview:
     """The tensor's elements as bytes in logical order."""
-    known = values_on_host(t)
-    here = t.detach().to("cpu") if known is None else known
-    return bytes_of(here).numpy().data
+    return bytes_of(t.detach().to("cpu")).numpy().data
 
 
 def write_all(file: int, data: memoryview, offset: int | None = None) -> None:

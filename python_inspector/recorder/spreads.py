@@ -16,7 +16,6 @@ import torch
 
 from ..format.host_copy import is_host
 from ..format.recording import Later
-from ..models.accelerator import give_back
 from ..trace.ill_conditioned import may_be_ill, of_the_rest
 from ..trace.spread import judged, spreads_of, spreads_of_kinds
 
@@ -137,6 +136,12 @@ def _into(axes: tuple[str, ...], output: _Output, entries: list[dict[str, Any]])
             output.set_aside(rows)
     for later, entry in zip(output.into, entries, strict=True):
         later.fill(entry)
+
+
+def give_back(device: torch.device) -> None:
+    """Memory that tensors no longer use, for other processes."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def _room(device: torch.device) -> int:

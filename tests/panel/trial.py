@@ -16,7 +16,6 @@ import torch
 
 from python_inspector import RecordError, record
 from python_inspector.errors import FormatError
-from python_inspector.models import accelerator
 from python_inspector.models.inputs import run_model
 from tests.panel.draw import Draw, draw
 from tests.panel.edits import edits_of
@@ -132,7 +131,7 @@ def run_trial(panel: Panel, index: int) -> Trial:
 
 
 def _record(drawn: Draw, folder: Path, rows: int | None, device: str) -> None:
-    model = accelerator.move(drawn.model(), torch.device(device))
+    model = drawn.model().to(torch.device(device))
     chained, seed = drawn.chained and rows is None, drawn.weight_seed
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
