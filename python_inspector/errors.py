@@ -44,13 +44,8 @@ class RecordError(RuntimeError):
     """A run that cannot be recorded as it is; the text says why and what to do."""
 
 
-@public
-class ResumeError(RecordError):
-    """A recording that was killed cannot be continued by this run; the text says what differs."""
-
-
 class ProcessError(RuntimeError):
-    """A process that recorded a part of a run failed; the text has its last words."""
+    """A recording cannot be made because of another process; the text says of which."""
 
 
 @public

@@ -34,7 +34,7 @@ def remembered() -> Iterator[None]:
             report(dropped)
 
     if usual:
-        obey()
+        signal.signal(signal.SIGINT, _interrupt)
     sys.unraisablehook = report_others
     try:
         yield
@@ -43,12 +43,6 @@ def remembered() -> Iterator[None]:
         sys.unraisablehook = report
         if usual:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def obey() -> None:
-    """SIGINT interrupts this process, even one that was started with it ignored, as a shell starts
-    a job in the background."""
-    signal.signal(signal.SIGINT, _interrupt)
 
 
 def came() -> bool:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
-from ..errors import FormatError, PlanError, ResumeError
-from ..format.folders import leftover_bytes
-from ..format.joined import join
-from ..format.kept import is_full_disk
+from ..errors import FormatError, PlanError
+from ..format.folders import is_full_disk, leftover_bytes
 from ..format.recording import ITEM_SIZES, TORCH_DTYPES
 from ..format.spool import IN_PLACE
 from ..format.summary import Summary
@@ -25,8 +23,6 @@ from ..models.dispatch import DeviceMap
 from ..models.inputs import PAD_ID, RunPlan, random_ids, run_model
 from ..recorder import session
 from ..recorder.provenance import model_dtype
-from ..recorder.resume import StretchIsOver
-from ..stretches import Stretch
 from ..trace.replay import is_aside
 from ..trace.spread import DEFAULT_RUNS
 
@@ -76,7 +72,8 @@ class What:
     bugs: bool = True
     rows: int | None = None
     whole_layers: Collection[int] | None = None
-    stretch: Stretch | None = None
+    outside: bool = True
+    chain_elsewhere: bool = False
     contract: str | None = None
 
 
@@ -91,14 +88,8 @@ class Where:
     copy_weights: bool = True
     """Rather than refer to the files of the model's folder."""
     created: str | None = None
-    resumable: bool = False
-    """What is finished stays when the process is killed."""
-    resume: bool = False
-    """Goes on where such a process was killed, if one was."""
-    to_be_joined: bool = False
-    """To the recording of another process."""
-    others: Callable[[], Iterator[Path]] = field(default=lambda: iter(()))
-    """Recordings of later calls by other processes, to be joined."""
+    weights_sha256: Callable[[], str] | None = None
+    """Of all weights of the model, where it is known."""
     progress: Progress | None = None
     advance: Callable[[], None] = field(default=lambda: None)
     """Called when a decoder layer, or a step of a case, has run and been recorded."""
@@ -239,26 +230,13 @@ def record_run(
             run=plan.header(),
             command=where.command,
             created=where.created,
-            resumable=where.resumable,
-            resume=where.resume,
-            to_be_joined=where.to_be_joined,
+            weights_sha256=where.weights_sha256,
         ) as recorder,
         _told_of_layers(model, where.advance),
     ):
-        with suppress(StretchIsOver):
-            run_model(model, plan)
-        for folder in where.others():
-            try:
-                join(recorder.writer, folder, lambda name: _weight(model, name))
-            except FormatError as error:  # what is finished stays
-                raise ResumeError(f"{folder}: {error}") from error
+        run_model(model, plan)
     assert recorder.summary is not None
     return recorder.summary
-
-
-def _weight(model: torch.nn.Module, name: str) -> torch.Tensor:
-    ((_, values),) = dispatch.parameters(model, [name])
-    return values
 
 
 @dataclass(frozen=True)
@@ -323,10 +301,11 @@ def _of_layers(width: int | Sequence[int]) -> int:
     return int(width) if isinstance(width, int) else round(sum(width) / len(width))
 
 
-def check_disk(size: Estimate, out: Path) -> None:
-    """FormatError if the disk has less room than the recording needs while it is written."""
+def check_disk(size: Estimate, out: Path, *, kept: int = 0) -> None:
+    """FormatError if the disk has less room than the recording needs while it is written, `kept`
+    bytes of which are there."""
     folder = next(p for p in [out.absolute(), *out.absolute().parents] if p.exists())
-    free = shutil.disk_usage(folder).free + leftover_bytes(out.absolute())
+    free = shutil.disk_usage(folder).free + leftover_bytes(out.absolute()) + kept
     if size.room > free:
         raise FormatError(
             f"the recording needs about {size.room} bytes while it is written, {folder} "

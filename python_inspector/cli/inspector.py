@@ -30,7 +30,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _bench(words[1:])
     options = build_parser().parse_args(words)
     options.command_line = shlex.join(["inspector", *words])
-    options.own_process = arguments is None  # nothing else is done in it
     keep_freed_memory()
     with interrupts.remembered():
         return int(options.run(options)) if options.debug else _run(options, words)
@@ -190,10 +189,13 @@ def _validate(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
+    from ..cases.parts import complete, is_of_parts
     from ..format.named_recordings import recording_folder
     from ..format.show import show
 
-    print(show(recording_folder(options.folder), options.checkpoint))
+    folder = recording_folder(options.folder)
+    recordings = complete(folder) if is_of_parts(folder) else [folder]
+    print("\n\n".join(show(path, options.checkpoint) for path in recordings))
     return 0
 
 

@@ -5,23 +5,22 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-from collections.abc import Sequence
-from contextlib import nullcontext
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..format.contract_words import INSIDE, RECORDED, asked
-from ..heap import lasting_imports, rarely_collect, share_device
-from ..stretches import Stretch, stretch_of
 from ..usage import Parser, dtype
 from .record_checks import check_options
 
 if TYPE_CHECKING:
     import torch
 
-    from ..cases.processes import Helpers
+    from ..cases.parts import OtherProcesses, Part
     from ..cases.run import Source, What
+    from ..format.summary import Summary
     from ..models.inputs import RunPlan
 
 
@@ -150,16 +149,15 @@ def add_record(parser: Parser) -> None:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="go on where the same command was killed, interrupted or out of disk",
+        help="after the same command with --jobs was killed: keep its complete parts",
     )
     parser.add_argument(
         "--jobs",
         type=int,
         metavar="N",
-        help="processes that share the run (default: as a GPU has room for)",
+        help="record a folder of parts, N at the same time (default: one recording)",
     )
-    parser.add_argument("--beside", type=int, help=argparse.SUPPRESS)  # the one that started this
-    parser.add_argument("--stretch", type=_stretch, help=argparse.SUPPRESS)  # of one of them
+    parser.add_argument("--started-by", type=int, help=argparse.SUPPRESS)  # a process of --jobs
     parser.add_argument("--name", help="of the recording (default: last two folders of DIR)")
 
 
@@ -201,88 +199,149 @@ def _contract(text: str) -> str:
     return text
 
 
-def _stretch(text: str) -> Stretch:
-    try:
-        return stretch_of(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 def record(options: argparse.Namespace) -> int:
-    from ..cases import processes
-    from ..cases.shares import stretches
+    from ..cases import parts
 
     check_options(options)
-    helps = options.beside is not None
-    if not helps and not options.resume and not options.overwrite:
-        _refuse_replacing(options.out)
-    if helps:
-        processes.end_with(options.beside)
-    own, *others = stretches(options, _forward_calls(options))
-    if others:
-        options.stretch = own
-    words = shlex.split(options.command_line)[1:]
-    with nullcontext() if helps else processes.alone(options.out):
-        if options.resume and _is_finished(options.out, _made_by(options.command_line), helps):
-            processes.clear(options.out.absolute())
+    _check_calls(options)
+    if options.started_by is not None:
+        parts.end_with(options.started_by)
+        return _record_parts(options, None)
+    with parts.alone(options.out):
+        if options.resume and _is_finished(options.out, _made_by(options.command_line)):
             return 0
-        with processes.Helpers(options.out, words, others, resume=options.resume) as helpers:
-            return _record(options, helpers)
+        _refuse_replacing(options)
+        if not options.resume:
+            parts.clear(options.out)
+        if options.jobs is None:
+            return _record_one(options)
+        words = shlex.split(options.command_line)[1:]
+        with (
+            parts.kept_or_cleared(options.out),
+            parts.OtherProcesses(words, options.jobs - 1) as others,
+        ):
+            return _record_parts(options, others)
 
 
-def _record(options: argparse.Namespace, helpers: Helpers) -> int:
-    if options.own_process:
-        share_device()
-    with lasting_imports():
-        from ..cases import run
-    from ..format.show import format_bytes
+def _record_one(options: argparse.Namespace) -> int:
+    asked = _Asked(options)
+    summary = asked.make(asked.what, options.out, options.name)
+    print(f"{summary.path}: {asked.text(summary)}")
+    return _done(options)
 
-    rarely_collect()
-    quiet_transformers()
-    source = _source(options)
-    command = _made_by(options.command_line)
-    model = run.load_model(source)
-    plan, what = _plan(options, source, model), _what(options)
-    copies = options.copy_weights or options.weights is not None or run.folder_of(source) is None
-    size = run.estimate(model, plan, what, copies_weights=copies)
-    run.check_disk(size, options.out)
-    print(
-        f"recording {plan.calls} forward calls{helpers.text}, about {format_bytes(size.total)} "
-        f"({format_bytes(size.weights)} weights)"
-    )
-    with run.progress_bar(plan.calls * len(run.layers_of(model)), "layer") as (advance, progress):
-        where = run.Where(
-            options.out,
-            command,
-            options.name,
-            options.weights,
-            copies,
-            resumable=True,
-            resume=options.resume,
-            to_be_joined=options.beside is not None,
-            others=helpers.recordings,
-            progress=progress,
-            advance=advance,
-        )
-        with run.told_of_room(size):
-            summary = run.record_run(model, source, plan, what, where)
-    taken = f" ({summary.taken_over} taken over)" if summary.taken_over else ""
-    print(
-        f"{summary.path}: {summary.checkpoints} checkpoints{taken}, {summary.tensors} tensors, "
-        f"{format_bytes(summary.total_bytes)} (JSON {format_bytes(summary.json_bytes)}, tensors "
-        f"{format_bytes(summary.tensor_bytes)}, weights {format_bytes(summary.weight_bytes)}"
-        f"{', shared' if summary.weights_shared else ''})"
-    )
+
+def _record_parts(options: argparse.Namespace, others: OtherProcesses | None) -> int:
+    """Together with `others`; None where this is one of them."""
+    from ..cases import parts
+
+    asked = _Asked(options)
+    every = parts.parts_of(asked.layers, chained=options.chained)
+    folder, out = parts.folder_of(options.out), options.out.absolute()
+    name = options.name or f"{out.parent.name}/{out.name}"
+
+    def one(part: Part, path: Path) -> None:
+        summary = asked.make(asked.what_of(part), path, f"{name}/{part.name}")
+        print(f"{part.name}: {asked.text(summary)}", flush=True)
+
+    parts.make(every, folder, one)
+    if others is None:
+        return 0
+    missing = len(parts.complete(folder)) < len(every)
+    for failure in others.failures(wait=missing):
+        print(f"a process ended with {failure}; others make its parts", file=sys.stderr)
+    parts.make(every, folder, one)
+    parts.put_in_place(every, folder, options.out)
+    print(f"{options.out}: {len(every)} parts")
+    return _done(options)
+
+
+def _done(options: argparse.Namespace) -> int:
     print(f"verify it: harness --fixture {shlex.quote(str(options.out))}")
     return 0
 
 
-def _forward_calls(options: argparse.Namespace) -> Sequence[int]:
-    """Those that are recorded."""
+class _Asked:
+    """The model, its run, and what of that is to be recorded."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        from ..cases import parts, run
+        from ..format.folders import disk_bytes
+        from ..format.show import format_bytes
+        from ..recorder.provenance import promised_weights_sha256
+
+        quiet_transformers()
+        self._options = options
+        self._source = _source(options)
+        self._model = run.load_model(self._source)
+        self._plan, self.what = _plan(options, self._source, self._model), _what(options)
+        self._copies = (
+            options.copy_weights
+            or options.weights is not None
+            or run.folder_of(self._source) is None
+        )
+        self._size = run.estimate(self._model, self._plan, self.what, copies_weights=self._copies)
+        self._sha256 = promised_weights_sha256(self._model)
+        if options.started_by is None:
+            left = parts.complete(parts.folder_of(options.out))
+            run.check_disk(self._size, options.out, kept=disk_bytes(left))
+        print(
+            f"recording {self._plan.calls} forward calls, about {format_bytes(self._size.total)} "
+            f"({format_bytes(self._size.weights)} weights)"
+        )
+
+    @property
+    def layers(self) -> list[int]:
+        """Those that are recorded."""
+        from ..taps.options import layer_of
+
+        paths = (path for path, _ in self._model.named_modules())
+        found = {index for path in paths if (index := layer_of(path)) is not None}
+        return sorted(found if self.what.layers is None else found & {*self.what.layers})
+
+    def what_of(self, part: Part) -> What:
+        chained = self.what.chained
+        if part.chain:
+            return replace(self.what, blocks=())
+        return replace(
+            self.what, layers=part.layers, outside=part.outside, chained=False,
+            chain_elsewhere=chained,
+        )  # fmt: skip
+
+    def make(self, what: What, out: Path, name: str | None) -> Summary:
+        from ..cases import run
+
+        options, plan = self._options, self._plan
+        layers = run.layers_of(self._model)
+        with run.progress_bar(plan.calls * len(layers), "layer") as (advance, progress):
+            where = run.Where(
+                out,
+                _made_by(options.command_line),
+                name,
+                options.weights,
+                self._copies,
+                weights_sha256=self._sha256,
+                progress=progress,
+                advance=advance,
+            )
+            with run.told_of_room(self._size):
+                return run.record_run(self._model, self._source, plan, what, where)
+
+    def text(self, summary: Summary) -> str:
+        from ..format.show import format_bytes
+
+        return (
+            f"{summary.checkpoints} checkpoints, {summary.tensors} tensors, "
+            f"{format_bytes(summary.total_bytes)} (JSON {format_bytes(summary.json_bytes)}, "
+            f"tensors {format_bytes(summary.tensor_bytes)}, "
+            f"weights {format_bytes(summary.weight_bytes)}"
+            f"{', shared' if summary.weights_shared else ''})"
+        )
+
+
+def _check_calls(options: argparse.Namespace) -> None:
     count = (len(options.chunks) if options.chunks else 1) + options.steps
     if beyond := [call for call in options.calls or () if call >= count]:
         raise UsageError(f"--calls {beyond[0]}, but the run has {count} forward calls (from 0)")
-    return options.calls or range(count)
 
 
 def _source(options: argparse.Namespace) -> Source:
@@ -313,44 +372,54 @@ def _what(options: argparse.Namespace) -> What:
 
 
 def _made_by(command: str) -> str:
-    """What a recording is made by, in one go or several, whichever process asked for it."""
-    words = shlex.split(command)
-    if "--beside" in words:
-        at = words.index("--beside")
-        del words[at : at + 2]
-    how = ("--resume", "--overwrite")
-    return shlex.join(
-        word for word in words if len(word) < 5 or not any(it.startswith(word) for it in how)
-    )
+    """What a recording is made by, in one go or several, by however many processes."""
+    words = iter(shlex.split(command))
+    left = []
+    for word in words:
+        if len(word) > 4 and any(it.startswith(word) for it in ("--resume", "--overwrite")):
+            continue
+        if word in ("--started-by", "--jobs"):
+            next(words, None)
+        elif not word.startswith("--jobs="):
+            left.append(word)
+    return shlex.join(left)
 
 
-def _refuse_replacing(out: Path) -> None:
-    """UsageError where a recording lies at `out`, which may be another one."""
-    if (out / "recording.json").is_file():
+def _refuse_replacing(options: argparse.Namespace) -> None:
+    """UsageError where `out` is a recording, which may be another one; FormatError where it is
+    something else, which would be lost."""
+    from ..cases.parts import is_of_parts
+    from ..format.folders import require_place
+
+    out, of_parts = options.out, is_of_parts(options.out)
+    if ((out / "recording.json").is_file() or of_parts) and not options.overwrite:
         raise UsageError(f"--out: {out} has a recording already; --overwrite replaces it")
+    if of_parts and options.jobs is None:
+        raise UsageError(f"--out: {out} has a recording in parts; remove it, or give --jobs")
+    if options.jobs is not None and not of_parts:
+        require_place(out.absolute(), out.absolute() / "weights.safetensors", "recording.json")
 
 
-def _is_finished(out: Path, command: str, helps: bool) -> bool:
-    """Whether there is nothing to resume, because the recording is there; says what is. One that
-    `helps` another, which takes it as it is, is made anew where it was damaged."""
-    from ..format import share
-    from ..format.journal import find_leftover
+def _is_finished(out: Path, command: str) -> bool:
+    """Whether there is nothing to resume, because the recording is there; says what is."""
+    from ..cases import parts
     from ..format.strict_json import load_json
 
-    leftover = find_leftover(out.absolute())
-    if leftover is not None:
-        leftover.close()
-        print(f"resuming: {leftover.checkpoints} checkpoints are finished in {leftover.folder}")
+    left = parts.complete(parts.folder_of(out))
+    found = [out] if (out / "recording.json").is_file() else parts.complete(out)
+    if not left and not found:
+        print(f"nothing to resume for {out}: recording from the beginning")
         return False
-    if not (out / "recording.json").is_file() or (helps and not share.is_whole(out)):
-        print(f"nothing to resume beside {out}: recording from the beginning")
-        return False
-    made_by = load_json(out / "recording.json")["provenance"]["command"]
+    first = (left or found)[0]
+    made_by = load_json(first / "recording.json")["provenance"]["command"]
     if made_by != command:
         raise UsageError(
-            f"--resume: {out} is finished, and was made by another command ({made_by}): give "
-            "--overwrite instead of --resume to replace it"
+            f"--resume: {first} was made by another command ({made_by}): give --overwrite "
+            "instead of --resume to replace it"
         )
+    if left:
+        print(f"resuming: {len(left)} parts are complete in {parts.folder_of(out)}")
+        return False
     print(f"nothing to resume: {out} is finished (--overwrite in place of --resume: made anew)")
     return True
 

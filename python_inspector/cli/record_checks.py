@@ -62,11 +62,10 @@ def _check_contract(options: argparse.Namespace) -> None:
 
 
 def _check_shared(options: argparse.Namespace) -> None:
-    """Where the run is recorded by several processes, or not all of it."""
+    """Where the run is recorded in parts, or not all of it."""
     if options.chained and options.calls is not None:
         raise UsageError("--chained goes from call to call: drop --calls")
-    if options.jobs is None or options.jobs == 1:
-        return
-    for name in ("chained", "weights", "device_map"):
-        if getattr(options, name):
-            raise UsageError(f"--{name.replace('_', '-')} takes one process: drop --jobs")
+    if options.jobs is not None and options.weights is not None:
+        raise UsageError("--weights names a file next to one recording: drop --jobs")
+    if (options.jobs or 1) > 1 and options.device_map:
+        raise UsageError("--device-map takes one process: drop --jobs")

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import FormatError
+
+
+def is_full_disk(error: BaseException) -> bool:
+    """Whether it says that the disk, or what one may have of it, is full."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def name_full_disk(error: BaseException, partial: Path) -> None:
+    """Of a full disk, an error names the folder that was written, and what has room where."""
+    if not isinstance(error, OSError) or not is_full_disk(error):
+        return
+    with suppress(OSError):  # the folder may be gone, too
+        free = shutil.disk_usage(partial.parent).free
+        error.filename = error.filename or str(partial)
+        error.add_note(f"{partial} held {disk_bytes([partial])} bytes, its disk has {free} free")
 
 
 def partials(out: Path) -> list[Path]:
@@ -16,12 +33,10 @@ def partials(out: Path) -> list[Path]:
     return sorted(out.parent.glob(f".{glob.escape(out.name)}.partial-*"))
 
 
-def sweep(out: Path, spare: Path | None = None) -> None:
-    """Clears what a killed process left beside `out`, but `spare`; a recording it moved away
-    returns."""
+def sweep(out: Path) -> None:
+    """Clears what a killed process left beside `out`; a recording it moved away returns."""
     for path in left_by_the_dead(partials(out)):
-        if path != spare:
-            shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
     for path in left_by_the_dead(out.parent.glob(f".{glob.escape(out.name)}.old-*")):
         if out.exists():
             shutil.rmtree(path, ignore_errors=True)
@@ -30,7 +45,7 @@ def sweep(out: Path, spare: Path | None = None) -> None:
 
 
 def leftover_bytes(out: Path) -> int:
-    """On the disk, of recordings of `out` that were killed: to be resumed or cleared."""
+    """On the disk, of recordings of `out` that were killed, which the next one clears."""
     return disk_bytes(left_by_the_dead(partials(out)))
 
 

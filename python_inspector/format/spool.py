@@ -24,9 +24,7 @@ from typing import Any
 
 import torch
 
-from ..errors import ResumeError
 from .host_copy import HostCopy
-from .mapped_writes import write_mapped
 from .payload import (
     OutputFile,
     Payload,
@@ -58,9 +56,9 @@ class _Entry:
 
     payload: Payload | None = None
     data: memoryview | bytes | None = None
-    """None where the bytes are in the file already."""
+    """None where its like is in the file already."""
     offset: int | None = None
-    """Where they lie then."""
+    """Where it lies."""
     room: int = 0
     stored: Future[Payload] = field(default_factory=Future)
 
@@ -68,12 +66,10 @@ class _Entry:
 class Spool:
     """A temporary file of tensor payloads, in the order in which they were added."""
 
-    def __init__(self, path: Path, *, reopen: bool = False, shares: bool = False) -> None:
-        """`reopen`: the file of a run that was killed, whose payloads are taken over. `shares`:
-        whether large payloads of the same bytes lie at one place."""
+    def __init__(self, path: Path, *, shares: bool = False) -> None:
+        """`shares`: whether large payloads of the same bytes lie at one place."""
         self.path = path
-        new = 0 if reopen else os.O_CREAT | os.O_EXCL
-        self._file = os.open(path, os.O_RDWR | new, 0o644)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         self._size = HEADER_ROOM
         self._offsets: dict[Payload, int] = {}
         self._shares = shares
@@ -104,30 +100,9 @@ class Spool:
         self._pool().submit(self._hash, entry, own, elsewhere)
         return entry.stored
 
-    def add_hashed(self, payload: Payload, data: memoryview) -> bool:
-        """Stores what another process has hashed, unless its like is here; `data` must not change.
-        Whether it is large."""
-        room = payload.bytes if payload.bytes >= BESIDE else 0
-        self._room.take(room)
-        self._enter(_Entry(payload, data, room=room))
-        self._drain()
-        if self._failed is not None:
-            raise self._failed
-        return room > 0
-
-    def take_over(self, payload: Payload, offset: int) -> None:
-        """The next payload is in the file already. ResumeError, at once or later, where the ones
-        before it leave it another place."""
-        self._enter(_Entry(payload, offset=offset))
-        self._drain()
-
-    def offset(self, payload: Payload) -> int:
-        """Where a payload lies that `sync` has waited for."""
-        return self._offsets[payload]
-
     def owner(self, payload: Payload) -> Payload | None:
         """The payload of the same bytes, in another shape, that came first: it has the place, and
-        its name is that of the bytes. None where that is this one. As `offset`."""
+        its name is that of the bytes. None where that is this one. Once `save` is done."""
         return self._shared.get(payload)
 
     def wait(self) -> None:
@@ -138,11 +113,6 @@ class Spool:
             future.result()
         if self._failed is not None:
             raise self._failed
-
-    def sync(self) -> None:
-        """Until all that was added is on the disk."""
-        self.wait()
-        os.fsync(self._file)
 
     def save(self, path: Path, tensors: Iterable[tuple[str, Payload]]) -> dict[str, Any]:
         """Writes a safetensors file of the named payloads that have a place of their own; its size
@@ -161,8 +131,8 @@ class Spool:
                 self._copy(payload, out)
         return {"bytes": out.size, "sha256": out.digest.hexdigest()}
 
-    def close(self, *, keep: bool = False) -> None:
-        """Removes the temporary file unless told to keep it; may be called twice."""
+    def close(self) -> None:
+        """Removes the temporary file; may be called twice."""
         if self._threads is not None:
             self._threads.shutdown(cancel_futures=True)
             self._threads = None
@@ -170,8 +140,7 @@ class Spool:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-        if not keep:
-            self.path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
 
     def _add_small(self, t: torch.Tensor, elsewhere: Elsewhere | None) -> Payload:
         data = tensor_bytes(t)
@@ -225,7 +194,7 @@ class Spool:
 
     def _place(self, entry: _Entry) -> None:
         """Only what is new has data and a place afterwards."""
-        payload, expected = entry.payload, entry.offset
+        payload = entry.payload
         assert payload is not None
         if payload.model_file is not None or payload in self._offsets:
             entry.data = None
@@ -236,11 +205,6 @@ class Spool:
         else:
             self._offsets[payload] = entry.offset = self._size
             self._size += -(-payload.bytes // _ALIGNMENT) * _ALIGNMENT
-        if expected is not None and self._offsets[payload] != expected:
-            raise ResumeError(
-                f"{self.path}: a payload of {payload.bytes} bytes lies at {expected}, in this run "
-                f"it would at {self._offsets[payload]}: what was recorded before it differs"
-            )
 
     def _owner_of(self, payload: Payload) -> Payload | None:
         """That of the place where a new payload belongs; None where it needs its own."""
@@ -253,8 +217,7 @@ class Spool:
     def _write(self, entry: _Entry) -> None:
         try:
             if entry.data is not None and entry.offset is not None:
-                way = write_mapped if entry.room else write_all
-                way(self._file, memoryview(entry.data), entry.offset)
+                write_all(self._file, memoryview(entry.data), entry.offset)
             self._resolve(entry.stored, entry.payload)
         except BaseException as error:
             self._fail(error)

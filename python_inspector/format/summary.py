@@ -12,8 +12,6 @@ class Summary:
 
     path: Path
     checkpoints: int
-    taken_over: int
-    """Of those, the ones that a run before this one, which was killed, had finished."""
     tensors: int
     json_bytes: int
     tensor_bytes: int

@@ -4,7 +4,6 @@ large one once in whatever shapes it comes."""
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -18,10 +17,8 @@ from ..errors import FormatError
 from .generator import Generator
 from .model_files import ModelFolder
 from .payload import Payload, identity_of, place_of, tensor_bytes
-from .recording import ITEM_SIZES, dtype_name
+from .recording import dtype_name
 from .spool import Spool
-
-TENSOR_SPOOL, WEIGHT_SPOOL = ".payloads", ".weights"
 
 
 class Key(str):
@@ -37,19 +34,6 @@ class Promised:
     @property
     def payload(self) -> Payload:
         return self._made if isinstance(self._made, Payload) else self._made.result()
-
-    @property
-    def is_made(self) -> bool:
-        return isinstance(self._made, Payload) or self._made.done()
-
-
-@dataclass(frozen=True)
-class Taken:
-    """A tensor that a run before this one stored."""
-
-    key: str
-    payload: Payload
-    offset: int
 
 
 @dataclass
@@ -94,25 +78,16 @@ class TensorTable:
         folder: Path,
         model_folder: ModelFolder | None,
         advanced: Callable[[int], None],
-        *,
-        reopen: bool = False,
     ) -> None:
-        self.spool = Spool(folder / TENSOR_SPOOL, reopen=reopen, shares=True)
+        self._spool = Spool(folder / ".payloads", shares=True)
         self.seconds = 0.0
         """Spent on hashing and storing beside nothing."""
-        self.new_tensors: list[tuple[str, Promised]] = []
-        self.weights: dict[str, Weight] = {}
-        """By key."""
-        self._weight_spool = Spool(folder / WEIGHT_SPOOL)
+        self._weight_spool = Spool(folder / ".weights")
         self._model_folder = model_folder
         self._advanced = advanced
         self._tensors: dict[Payload, str] = {}
         self._promised: dict[Key, Promised] = {}
         """Tensors whose content is not known yet, in the order of their keys."""
-        self._large: dict[Payload, str] = {}
-        """What `hashed` knows of them."""
-        self._unlisted: list[Key] = []
-        """Those that it does not know yet."""
         self._next_key = 0
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._weights: dict[str, Weight] = {}
@@ -142,42 +117,13 @@ class TensorTable:
                 self._rules[made.key] = made
             return made.key
         start = time.perf_counter()
-        added = self.spool.add(t)
+        added = self._spool.add(t)
         self.seconds += time.perf_counter() - start
         if isinstance(added, Future):
             return self._promise(Promised(added), tuple(t.shape), t.numel() * t.element_size())
         if added not in self._tensors:
             self._enter(added)
         return self._tensors[added]
-
-    def hashed(
-        self, dtype: str, shape: tuple[int, ...], sha256: str, read: Callable[[], memoryview]
-    ) -> str:
-        """The key of a tensor with this content, which `read` gives if it is new. Waits for the
-        threads."""
-        for large in self._unlisted:  # in order: of the same content the first one's key is left
-            self._large.setdefault(self._promised[large].payload, str(large))
-        self._unlisted.clear()
-        payload = Payload(dtype, shape, sha256, math.prod(shape) * ITEM_SIZES[dtype])
-        key = self._tensors.get(payload) or self._large.get(payload)
-        if key is not None:
-            return key
-        if self.spool.add_hashed(payload, read()):  # where `tensor` would have put it
-            return self._promise(Promised(payload), shape, payload.bytes)
-        self._enter(payload)
-        return self._tensors[payload]
-
-    def take_over(self, taken: Taken) -> None:
-        """The next tensor is one of the run before. FormatError where the two do not agree."""
-        key, payload = taken.key, taken.payload
-        promised = isinstance(key, Key)
-        if key != f"t{self._next_key}" or (payload in self._tensors and not promised):
-            raise FormatError(f"the next tensor here is t{self._next_key}, there it was {key}")
-        self.spool.take_over(payload, taken.offset)
-        if promised:
-            self._promise(Promised(payload), payload.shape, payload.bytes)
-        else:
-            self._enter(payload)
 
     def weight(self, name: str, t: torch.Tensor) -> str:
         """The key of a weight by its full HF name; a tied one gets the key of its first name."""
@@ -190,7 +136,7 @@ class TensorTable:
             made = self._find_generated(t)
             rule = made.generator if made else None
             known = Weight(f"w{len(self._weights)}", name, promised, t, identity, rule)
-            self._weights[name] = self._weight_places[place] = self.weights[known.key] = known
+            self._weights[name] = self._weight_places[place] = known
             self._shapes[known.key] = tuple(t.shape)
             self._advanced(t.numel() * t.element_size())
         elif promised.payload.sha256 != known.payload.sha256:
@@ -220,7 +166,7 @@ class TensorTable:
     def save_tensors(self, path: Path) -> dict[str, Any]:
         """Writes the file of the run's tensors; its entry."""
         named = [(key, payload) for payload, key in self._tensors.items()]
-        return {"path": path.name, **self.spool.save(path, named)}
+        return {"path": path.name, **self._spool.save(path, named)}
 
     def stored_weights(self) -> dict[str, Payload]:
         """The weights that belong into a file of the recording's own, by name."""
@@ -248,39 +194,36 @@ class TensorTable:
             w.key: _place(w)
             | {"name": w.name, "dtype": w.payload.dtype,
                "shape": list(w.payload.shape), "sha256": w.payload.sha256}
-            for w in self.weights.values()
+            for w in self._weights.values()
         }  # fmt: skip
 
     def model_files(self) -> dict[str, Any]:
         """The model's own files that weights lie in, with their folder; {} where there is none."""
-        names = {w.payload.model_file for w in self.weights.values()} - {None}
+        names = {w.payload.model_file for w in self._weights.values()} - {None}
         if not names or self._model_folder is None:
             return {}
         folder = self._model_folder
         sizes = {name: {"bytes": folder.files[name].size} for name in sorted(map(str, names))}
         return {"model_files": {"folder": str(folder.folder), "files": sizes}}
 
-    def close(self, *, keep: bool = False) -> None:
-        """Removes the spools, or keeps that of the tensors."""
-        self.spool.close(keep=keep)
+    def close(self) -> None:
+        """Removes the spools."""
+        self._spool.close()
         self._weight_spool.close()
 
     def _shared(self, payload: Payload) -> dict[str, str]:
         """The key that the bytes of a payload have in the file, where it is another tensor's."""
-        owner = self.spool.owner(payload)
+        owner = self._spool.owner(payload)
         return {} if owner is None else {"payload_of": self._tensors[owner]}
 
     def _promise(self, promised: Promised, shape: tuple[int, ...], size: int) -> Key:
         key = Key(self._new_key(shape))
         self._promised[key] = promised
-        self._unlisted.append(key)
-        self.new_tensors.append((key, promised))
         self._advanced(size)
         return key
 
     def _enter(self, payload: Payload) -> None:
-        self._tensors[payload] = key = self._new_key(payload.shape)
-        self.new_tensors.append((key, Promised(payload)))
+        self._tensors[payload] = self._new_key(payload.shape)
         self._advanced(payload.bytes)
 
     def _new_key(self, shape: tuple[int, ...]) -> str:

@@ -99,10 +99,6 @@ class Chain:
             return {}
         return {} if torch.equal(self._ids, ids) else {"given": (self._ids, axes)}
 
-    def needs(self, kind: str, path: str) -> bool:
-        """Whether such a checkpoint holds something of the chain, or the positions it ran at."""
-        return kind == "rotary_table" or bool(chained_outputs(kind, path))
-
     def outputs(self, block: Block, path: str) -> dict[str, torch.Tensor]:
         """What the chain has for the block's outputs; nothing for a block that it does not have."""
         if block.state is not None:
@@ -152,6 +148,11 @@ class Chain:
                 "[record] the cache was changed between two calls (by beam search, cropping or a "
                 "call that failed), which the chained oracle does not know: record without chained"
             )
+
+
+def is_of_chain(kind: str, path: str) -> bool:
+    """Whether such a checkpoint holds something of a chain, or the positions it ran at."""
+    return kind == "rotary_table" or bool(chained_outputs(kind, path))
 
 
 def _keys(cache: Cache) -> list[tuple[Any, int]]:

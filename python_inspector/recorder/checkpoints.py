@@ -6,6 +6,7 @@ from collections import Counter
 
 import torch
 
+from .. import interrupts
 from ..format.axes import Named
 from ..format.contract_words import spelled
 from ..format.recording import ChainedRef, Checkpoint, OutputRef, TensorRef, checkpoint_id
@@ -17,7 +18,6 @@ from .chain import Chain
 from .difference import difference
 from .operands import Operands
 from .outputs import OutputStore
-from .resume import Event, Resume
 
 
 class Checkpoints:
@@ -27,13 +27,11 @@ class Checkpoints:
         self,
         writer: RecordingWriter,
         operands: Operands,
-        resume: Resume,
         outputs: OutputStore,
         chain: Chain | None,
     ) -> None:
         self._writer = writer
         self._operands = operands
-        self._resume = resume
         self._outputs = outputs
         self._chain = chain
         self._calls: Counter[str] = Counter()
@@ -44,7 +42,6 @@ class Checkpoints:
 
     def add(
         self,
-        event: Event,
         step: int,
         path: str,
         function: str | None,
@@ -52,22 +49,21 @@ class Checkpoints:
         stored: dict[str, TensorRef],
         results: dict[str, Named],
         reruns: Reruns,
+        *,
+        recorded: bool,
     ) -> None:
-        """A block whose call, in forward call `step` of the model, gave `results`."""
+        """A block whose call, in forward call `step` of the model, gave `results`; one that is not
+        `recorded` is counted."""
+        interrupts.check()
         if not results:
             return
         path = path or "model"
         name = _name(path, function)
         call = self._calls[name]
         self._calls[name] += 1
-        if event.left_out:
+        if not recorded:
             return
         id = checkpoint_id(path, function, call)
-        if event.finished is not None:
-            self._operands.declare(event.finished.checkpoint["contract"])
-            weights = self._operands.weights(path, block.weights)
-            self._resume.take_over(event, id, block, results, weights)
-            return
         contract = spelled(block.contract, reruns.words)
         self._operands.declare(contract)
         outputs, amplification = self._store_outputs(id, path, block, results, reruns)
@@ -89,7 +85,7 @@ class Checkpoints:
                 bugs=bug_refs(self._writer, reruns, outputs),
             )
         )
-        self._outputs.spreads.then(self._resume.finish(event, id))
+        self._outputs.spreads.settle_many()
 
     def _store_outputs(
         self, id: str, path: str, block: Block, results: dict[str, Named], reruns: Reruns

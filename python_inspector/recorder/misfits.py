@@ -14,7 +14,6 @@ import torch
 
 from ..compatibility import newer_than_proven
 from ..errors import RecordError
-from .resume import StretchIsOver
 
 
 class Misfit(Exception):  # noqa: N818  (always caught)
@@ -27,7 +26,7 @@ _OF_TAPS = (
 )
 """What names, shapes and operations raise that are not as a tap expects them; anything else that
 code raises is its own."""
-_PASSED_ON = (RecordError, StretchIsOver, torch.OutOfMemoryError)
+_PASSED_ON = (RecordError, torch.OutOfMemoryError)
 """Of these what says something of the run, not of a tap."""
 
 ATTENTION = "sdpa"

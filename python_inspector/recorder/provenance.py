@@ -19,7 +19,7 @@ from ..compatibility import cache_in, config_dict
 from ..errors import RecordError
 from ..format.host_copy import HostCopy
 from ..format.payload import tensor_bytes
-from ..format.recording import DTYPES, dtype_name, plain
+from ..format.recording import DTYPES, dtype_name
 from ..models import dispatch
 from ..models.parameters import first_names
 from ..version import __version__
@@ -102,28 +102,14 @@ def _sha256_of(parameters: Iterable[tuple[str, torch.Tensor, HostCopy]]) -> str:
     return digest.hexdigest()
 
 
-def promised_weights_sha256(
-    model: torch.nn.Module, *, known: bool = False, tell: Callable[[str], None] | None = None
-) -> Callable[[], str]:
-    """weights_sha256, of a large model computed beside the run; zeros where it is `known`
-    elsewhere. `tell` is told of it once it is known: of a small model now, instead of at the end,
-    of one whose weights come and go never."""
-    if known:
-        return lambda: "0" * 64
+def promised_weights_sha256(model: torch.nn.Module) -> Callable[[], str]:
+    """weights_sha256, made once; of a large model beside the run."""
     size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-    if dispatch.offloads(model):
-        return partial(weights_sha256, model)
-    if size < BESIDE:
-        if tell is None:
-            return partial(weights_sha256, model)
-        digest = weights_sha256(model)
-        tell(digest)
-        return lambda: digest
+    if size < BESIDE or dispatch.offloads(model):  # or weights come and go
+        return cache(partial(weights_sha256, model))
     parameters = list(_own_parameters(model))  # now: during the run stubs stand for modules
     thread = ThreadPoolExecutor(1)
     future = thread.submit(_sha256_of, parameters)
-    if tell is not None:
-        future.add_done_callback(lambda done: None if done.exception() else tell(done.result()))
     thread.shutdown(wait=False)
     return future.result
 
@@ -176,39 +162,6 @@ def header(
         "config": {} if config is None else config_dict(config),
         "network": network(model),
     }
-
-
-def described(
-    model: torch.nn.Module, options: Mapping[str, Any], given: Mapping[str, Any]
-) -> dict[str, Any]:
-    """In JSON, all that a recording's bits depend on but for weights and inputs: `options` and
-    `given` are what record() was told."""
-    config: Any = getattr(model, "config", None)
-    sampling = options["sampling"]
-    options = {**options, "sampling": None if sampling is None else vars(sampling)}
-    if not options["inside"]:  # as before there were contracts for it
-        del options["inside"]
-    options |= {
-        name: sorted(options[name]) for name in ("blocks", "layers", "calls") if options[name]
-    }
-    return {
-        "options": plain(options, "options"),
-        "given": plain(given, "given"),
-        "model": {
-            "class": type(model).__name__,
-            "dtype": model_dtype(model),
-            "attention": getattr(config, "_attn_implementation", None),
-            "devices": sorted({_device(parameter.device) for parameter in model.parameters()}),
-        },
-        "config": {} if config is None else plain(config_dict(config), "config"),
-        "producer": producer(),
-    }
-
-
-def _device(device: torch.device) -> str:
-    if device.type != "cuda":
-        return str(device)
-    return f"{device} {torch.cuda.get_device_name(device)}"
 
 
 def producer() -> dict[str, str]:

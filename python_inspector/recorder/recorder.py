@@ -6,14 +6,16 @@ import inspect
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from .. import interrupts
 from ..errors import RecordWarning
 from ..format.axes import Named, by_dimensions
-from ..format.recording import checkpoint_id
+from ..format.recording import TensorRef, checkpoint_id
 from ..format.summary import Summary
 from ..format.writer import RecordingWriter
 from ..models import dispatch
@@ -24,16 +26,16 @@ from ..taps.generic import any_call, any_function
 from ..taps.masks import Visibility
 from ..taps.options import Options, layer_of
 from ..trace import truncation
-from ..trace.replay import Again, Rerun, Runner, aside, is_aside
+from ..trace.given import Given
+from ..trace.replay import Again, Rerun, Runner, aside, is_aside, run_watched
 from ..trace.reruns import Reruns
 from . import provenance
-from .chain import Chain
+from .chain import Chain, is_of_chain
 from .checkpoints import Checkpoints
 from .misfits import ATTENTION, Misfit, Misfits
 from .operands import Operands
 from .outputs import OutputStore
 from .rerunner import Rerunner
-from .resume import Resume
 from .rows import of_rows
 
 Description = tuple[Callable[[Call], Block | None], Again]
@@ -66,13 +68,9 @@ class Recorder:
         """The outermost block that is running: its parts share what truncation loses in it."""
         self._thread = threading.get_ident()
         self._operands = Operands(model, writer)
-        layers = int(getattr(getattr(model, "config", None), "num_hidden_layers", 0))
-        self._resume = Resume(writer, self._operands, options, layers)
         self._rerunner = Rerunner(options, taps, self.warn)
         self._outputs = OutputStore(writer, options, self._operands.key, self.warn)
-        self._checkpoints = Checkpoints(
-            writer, self._operands, self._resume, self._outputs, self._chain
-        )
+        self._checkpoints = Checkpoints(writer, self._operands, self._outputs, self._chain)
 
     # What taps and patches use.
 
@@ -107,15 +105,15 @@ class Recorder:
             if taken is None:
                 return
             block, again = taken
-            event = self._resume.begin(path, block, again, self._step)
             reruns, stored = Reruns(), {}
-            if event.is_made:
+            if self._is_recorded:
                 if again is not None:
                     self._forget_losses()
                     reruns = self._rerun(path, function, block, again)
                 stored = self._operands.refs(block.inputs)
-            results = block.outputs(result, _same)
-            self._checkpoints.add(event, self._step, path, function, block, stored, results, reruns)
+            elif again is not None:
+                self._settle(block, again)
+            self._add(path, function, block, stored, block.outputs(result, _same), reruns)
 
     def call_function(
         self, tap: FunctionTap, original: Callable[..., Any], args: Any, kwargs: Any
@@ -157,7 +155,9 @@ class Recorder:
         return result
 
     def settle(self) -> None:
-        """Fills in what checkpoints still lack; none comes afterwards."""
+        """Fills in what checkpoints still lack; none comes afterwards. KeyboardInterrupt where one
+        got lost: something may be missing."""
+        interrupts.check()
         with aside(), torch.no_grad():
             self._outputs.spreads.settle()
         truncation.forget()
@@ -170,10 +170,7 @@ class Recorder:
         named: Named = by_dimensions(tensor) if axes is None else (tensor, axes)
         block = Block("module", {}, lambda result, twin: {"out": named})
         with aside(), torch.no_grad():
-            event = self._resume.begin(path, block, None, self._step)
-            self._checkpoints.add(
-                event, self._step, path, name, block, {}, {"out": named}, Reruns()
-            )
+            self._add(path, name, block, {}, {"out": named}, Reruns())
 
     # Hooks.
 
@@ -185,7 +182,6 @@ class Recorder:
             self.runs.append(provenance.describe_run(call.arguments))
             if self._chain is not None:
                 self._chain.run(path, module, args, kwargs)
-        self._resume.enter(path, self._step)
         tap = self.taps.module(module) or ModuleTap()
         frame = Frame(path, module, call, internals=tap.internals, keep=tap.keep)
         if tap.describe is not None:
@@ -251,6 +247,8 @@ class Recorder:
     ) -> None:
         """Before the call, so that nothing has mutated: its inputs stored, its reruns made. Where
         the tap does not fit the call, `any_way`."""
+        if self._is_left_out(frame.path):
+            return
         if described[0] is any_way[0]:
             self._open_as(frame, function, *described)
             return
@@ -281,8 +279,7 @@ class Recorder:
         if self._chain is not None:
             block.inputs |= self._chain.given_ids(block, frame.path)
         frame.block = block
-        frame.event = event = self._resume.begin(frame.path, block, again, self._step)
-        if event.is_made:
+        if self._is_recorded:
             self._forget_losses()
             outermost = self._shares is None
             if outermost:
@@ -290,7 +287,28 @@ class Recorder:
             with truncation.keeping(outermost):
                 frame.reruns = self._rerun(frame.path, function, block, again)
             frame.stored = self._operands.refs(block.inputs)
-        self._resume.begun(event)
+        else:
+            self._settle(block, again)
+
+    @property
+    def _is_recorded(self) -> bool:
+        """Whether the forward call that is running is; others are made, and their calls counted."""
+        return self.options.calls is None or self._step in self.options.calls
+
+    def _settle(self, block: Block, again: Again) -> None:
+        """Of a call that no tap describes and that is not recorded, what it uses and changes."""
+        if block.settle is None or self.options.oracle is False:
+            return
+        given = Given()
+        with suppress(Exception):  # it has no oracle, as its recorded calls say
+            block.settle(block, again(run_watched(given)), given)
+
+    def _is_left_out(self, path: str) -> bool:
+        """Whether nothing of a layer is recorded: what it is need not be found out, unless a block
+        around it, as of a layer that shares it, asks for it."""
+        if layer_of(path) is None or self._chain is not None or self.options.covers(path):
+            return False
+        return all(frame.block is None for frame in self.stack)
 
     def _forget_losses(self) -> None:
         """What truncation loses in a block that is over."""
@@ -322,9 +340,8 @@ class Recorder:
         return reruns
 
     def _close(self, frame: Frame, function: str | None, result: Any) -> None:
-        block, event = frame.block, frame.event
+        block = frame.block
         assert block is not None
-        self._resume.ends()
         results: dict[str, Named] = {}
         with self.misfits.kept_apart(frame.path, _tap_of(frame, function), "it is left out"):
             if block.uses_attention is not None:
@@ -332,9 +349,15 @@ class Recorder:
             results = block.outputs(result, _same)
         if block.states is not None:
             self._leave_to_parts(frame, block.states, results)
-        reruns = frame.reruns or Reruns()
+        self._add(frame.path, function, block, frame.stored, results, frame.reruns or Reruns())
+
+    def _add(
+        self, path: str, function: str | None, block: Block, stored: dict[str, TensorRef],
+        results: dict[str, Named], reruns: Reruns,
+    ) -> None:  # fmt: skip
+        recorded = self._is_recorded
         self._checkpoints.add(
-            event, self._step, frame.path, function, block, frame.stored, results, reruns
+            self._step, path, function, block, stored, results, reruns, recorded=recorded
         )
 
     def _add_attention(self, frame: Frame, block: Block, where: str) -> None:
@@ -344,10 +367,8 @@ class Recorder:
             raise Misfit(f"no attention function ran in it that the tap {ATTENTION} knows")
         inner = block.params[where] if where else block.params
         inner |= facts.params
-        if frame.event.is_made:
+        if self._is_recorded:
             frame.stored |= self._operands.refs(facts.inputs)
-        else:
-            self._resume.remember(frame.event, facts.inputs)
         block.contract = facts.contract
         if facts.valid is not None:
             block.valid["out"] = (facts.valid, ("batch", "token"))
@@ -365,8 +386,8 @@ class Recorder:
     def _wanted(self, kind: str, path: str) -> bool:
         if self.options.direct and len(self.stack) != 1:
             return False
-        if self._chain is not None and self._chain.needs(kind, path):
-            return True
+        if is_of_chain(kind, path) and (self._chain is not None or self.options.chain_elsewhere):
+            return self._chain is not None
         return self.options.wants(kind, path)
 
 

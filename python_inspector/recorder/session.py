@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,6 @@ from ..format.sampled import Sampling
 from ..format.writer import Progress, RecordingWriter
 from ..models import dispatch
 from ..models.parameters import first_names
-from ..stretches import Stretch
 from ..taps import taps_for
 from ..taps.options import Options
 from ..trace.spread import DEFAULT_RUNS
@@ -51,7 +50,8 @@ def record(
     bugs: bool = True,
     rows: int | None = None,
     whole_layers: Collection[int] | None = None,
-    stretch: Stretch | None = None,
+    outside: bool = True,
+    chain_elsewhere: bool = False,
     contract: str | None = None,
     weights_path: Path | str | None = None,
     model_folder: Path | str | None = None,
@@ -63,9 +63,7 @@ def record(
     run: Mapping[str, Any] | None = None,
     command: str | None = None,
     created: str | None = None,
-    resumable: bool = False,
-    resume: bool = False,
-    to_be_joined: bool = False,
+    weights_sha256: Callable[[], str] | None = None,
 ) -> Iterator[Recorder]:
     """Records every forward call of `model` inside the block into the folder `out`.
 
@@ -73,8 +71,8 @@ def record(
     nothing behind. The model computes the same bits as without recording.
 
     `blocks`, `layers`: record only these kinds, only these decoder layers (by index; what stands
-    outside the layers is recorded all the same). `calls`: only these forward calls of the model,
-    by number from 0; all must be made, from the first on.
+    outside the layers is recorded all the same, unless `outside` is False). `calls`: only these
+    forward calls of the model, by number from 0; all must be made, from the first on.
     `oracle`: False records without the float64 oracle (delta is null then, and the recording says
     so); "leaves" records no composite blocks and no single operations, which is faster.
     `internals`: single torch operations inside functions.
@@ -84,7 +82,8 @@ def record(
     format/sampled.py.
     `direct`: only what the model's own forward calls, not what runs inside that.
     `chained`: the model also runs as a whole in float64, over all calls; what its layers, caches
-    and head gave is recorded beside what they gave in the run (chain.py).
+    and head gave is recorded beside what they gave in the run (chain.py). `chain_elsewhere`: all
+    that a chained recording holds is left out, because another one of the run has it.
     `spread`: as many simulated correct kernels say what a correct kernel may show, see
     trace/spread.py; 0 leaves them and the rounded model out, which is faster.
     `bugs`: calls without a native block get other ways to round and planted bugs, as far as that is
@@ -93,20 +92,14 @@ def record(
     by itself; other blocks in `whole_layers` alone (by default the first layer of each kind and
     the last), with their inputs whole and their large outputs sampled. A model of billions of
     parameters then takes less than a gigabyte beside its weights.
-    `stretch`: only what of the run begins there, from a place up to another (stretches.py). The
-    call that leaves it behind raises StretchIsOver; `run` says what the whole run would have been.
     `contract`: what simulated kernels do inside ("eager+sums-16", see format/contract_words.py), so
     that kernels may; checkpoints where it changes anything state it.
     `weights_path`: a weights file beside `out` that several recordings of the model share.
     `model_folder`: the folder that the model was loaded from. Weights that its safetensors files
     hold are referred to (file, name, SHA-256) instead of copied.
     `source`, `seed`, `revision`, `run`, `command`, `created`: for the provenance; `run` overrides
-    what is seen. `force`: records what a guard would refuse, with a warning.
-    `resumable`: an exception, or a process that is killed, leaves the checkpoints that are finished
-    beside `out`. `resume`: takes such over, if there are any, and is resumable itself; the same
-    model must be called in the same way, from the first call on. ResumeError where it is not.
-    `to_be_joined`: to another recording of the run, so that the model's weights are not hashed as a
-    whole once more.
+    what is seen; `weights_sha256` gives that of all weights where it is known. `force`: records
+    what a guard would refuse, with a warning.
 
     Raises RecordError where a recording would mislead (guards.py), FormatError and OSError as
     RecordingWriter does. The recorder's `summary` is what was written.
@@ -152,7 +145,8 @@ def record(
         bugs and spread > 0,
         rows,
         frozenset(first_and_last(model) if whole_layers is None else whole_layers),
-        stretch,
+        outside,
+        chain_elsewhere,
         inside,
     )
     taps = taps_for(model)
@@ -162,42 +156,25 @@ def record(
     files = None if model_folder is None else ModelFolder(Path(model_folder))
     label = name or f"{out.resolve().parent.name}/{out.resolve().name}"
     given = {"source": source, "seed": seed, "revision": revision, "run": run or {}}
-    journal = None
-    if resumable or resume:
-        places = {"name": label, "weights": weights_path, "model_folder": model_folder}
-        journal = provenance.described(model, vars(options), given | places)
     given |= {"run": dict(run or {}) | {"spread": spread if oracle else 0}}
     with RecordingWriter(
         out,
         weights_path=shared,
         model_folder=files,
         progress=progress,
-        run=journal,
-        resume=resume,
-        to_be_joined=to_be_joined,
     ) as writer:
         recorder = Recorder(model, writer, taps, options)
         _introduce(recorder, warnings)
-        weights_sha256 = provenance.promised_weights_sha256(
-            model, known=to_be_joined, tell=None if journal is None else writer.weights_are
-        )
-        writer.require_weights(weights_sha256)
+        weights_sha256 = weights_sha256 or provenance.promised_weights_sha256(model)
         if shared is not None or chained:  # all weights, whatever is recorded
             for key, tensor in dispatch.parameters(model, first_names(model)):
                 writer.weight(key, tensor)
-        try:
-            with _listening(recorder):
-                yield recorder
-        except BaseException:
-            if journal is not None:
-                with suppress(Exception):  # then it is made again
-                    recorder.settle()
-            raise
+        with _listening(recorder):
+            yield recorder
         recorder.settle()
-        if stretch is None:  # else the run may be over with it
-            _require_made(calls, len(recorder.runs))
-            for word in in_order(inside - writer.inside):
-                writer.warn(f"contract has {word}, which changes nothing that is recorded here")
+        _require_made(calls, len(recorder.runs))
+        for word in in_order(inside - writer.inside):
+            writer.warn(f"contract has {word}, which changes nothing that is recorded here")
         given |= {"weights_sha256": weights_sha256()}
         recorder.summary = writer.commit(
             provenance.header(

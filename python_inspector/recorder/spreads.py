@@ -2,12 +2,11 @@
 
 A single output's statistics are a hundred operations on a few numbers: on an accelerator launches
 and nothing else. So outputs wait until there are enough of them; what a recording says of each is
-filled in then, and the checkpoints that have them are finished.
+filled in then.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -29,8 +28,6 @@ WAITING = 4
 """Rooms of samples that wait at most."""
 MANY = 16
 """Rooms of samples whose memory, once they are done, an accelerator's other processes need."""
-SECONDS = 5.0
-"""How long one waits at most while others come: so much of a killed run is made again."""
 
 
 @dataclass
@@ -49,14 +46,12 @@ SetAside = Callable[[torch.Tensor], None]
 
 
 class Spreads:
-    """Outputs whose statistics are still to be made, and what waits for them."""
+    """Outputs whose statistics are still to be made."""
 
     def __init__(self) -> None:
         self._waiting: dict[_Like, list[_Output]] = {}
-        self._then: list[Callable[[], None]] = []
         self._count = 0
         self._rooms = 0.0
-        self._since = 0.0
 
     def of(
         self,
@@ -73,16 +68,13 @@ class Spreads:
         output = _Output(oracle, mask, samples, [Later() for _ in range(kinds)], set_aside)
         kind = (samples.dtype, oracle.device, len(samples), kinds, valid is None)
         self._waiting.setdefault((axes, oracle.shape, kind), []).append(output)
-        self._since = self._since if self._count else time.monotonic()
         self._count += 1
         self._rooms += samples.numel() / _room(oracle.device)
         return output.into
 
-    def then(self, finish: Callable[[], None]) -> None:
-        """Calls `finish` when all that wait now are filled in, after those that came before it."""
-        self._then.append(finish)
-        enough = self._count >= MOST or self._rooms > WAITING
-        if self._count == 0 or enough or time.monotonic() - self._since > SECONDS:
+    def settle_many(self) -> None:
+        """Fills in all that wait once there are enough of them."""
+        if self._count >= MOST or self._rooms > WAITING:
             self.settle()
 
     def settle(self) -> None:
@@ -95,8 +87,6 @@ class Spreads:
         waiting.clear()
         for device in devices if large else ():
             give_back(device)
-        while self._then:
-            self._then.pop(0)()
 
 
 _Like = tuple[tuple[str, ...], torch.Size, tuple[Any, ...]]

@@ -167,8 +167,6 @@ class Frame:
     block: Block | None = None
     stored: dict[str, TensorRef] = field(default_factory=dict)
     reruns: Reruns | None = None
-    event: Any = None
-    """The recorder's, of the call as a checkpoint."""
     internals: Internals | None = None
     keep: tuple[str, ...] = ()
     seen: Counter[str] = field(default_factory=Counter)

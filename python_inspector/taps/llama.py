@@ -4,7 +4,6 @@ from their modules."""
 
 from collections.abc import Mapping
 
-from ..described import LIKE_LLAMA
 from .common import (
     Architecture,
     FunctionTap,
@@ -26,6 +25,9 @@ from .glue import (
 )
 from .rope import after_rotary_embedding
 from .scores import EAGER_INTERNALS, describe_sdpa
+
+LIKE_LLAMA = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
+"""Those whose table is this one, by config.model_type, with the prefix of their classes."""
 
 _NORM: tuple[str, int, Rounding] = ("variance_epsilon", 0, "before")
 

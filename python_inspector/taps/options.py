@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..format.sampled import Sampling
-from ..stretches import Stretch
 
 COMPOSITES = {
     "attention", "glu_mlp", "decoder_layer", "lm_head", "low_rank_adapter",
@@ -41,8 +40,10 @@ class Options:
     bugs: bool = False
     rows: int | None = None
     whole_layers: Collection[int] = ()
-    stretch: Stretch | None = None
-    """Of the run only what begins in it."""
+    outside: bool = True
+    """What stands in no layer, too."""
+    chain_elsewhere: bool = False
+    """Without what a chained recording of the same run holds (recorder/chain.py)."""
     inside: frozenset[str] = frozenset()
     """What simulated kernels do beside float32 arithmetic (format/contract_words.py)."""
 
@@ -64,8 +65,12 @@ class Options:
             return False
         if self.oracle == "leaves" and kind in COMPOSITES:
             return False
+        return self.covers(path)
+
+    def covers(self, path: str) -> bool:
+        """Whether this module path is in a layer that is recorded, or outside of them."""
         index = layer_of(path)
-        return self.layers is None or index is None or index in self.layers
+        return self.outside if index is None else self.layers is None or index in self.layers
 
     def whole(self, path: str) -> bool:
         """Whether calls at this path are recorded with all their tokens."""

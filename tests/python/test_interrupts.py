@@ -1,10 +1,8 @@
-"""Ctrl-C where Python or torch loses it: the recording ends all the same, to be resumed."""
+"""Ctrl-C where Python or torch loses it: the recording ends all the same."""
 
 from __future__ import annotations
 
-import json
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +12,8 @@ import pytest
 from test_cli import refused
 
 from python_inspector import interrupts
-from python_inspector.cases import processes
 from python_inspector.cli import inspector as cli
-from python_inspector.recorder.resume import Resume
+from python_inspector.recorder.checkpoints import Checkpoints
 from python_inspector.trace import reruns
 
 pytestmark = [
@@ -70,26 +67,22 @@ def test_it_ends_the_recording(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Before a checkpoint is finished, and after that."""
-    whole, made = Resume.finish, []
+    whole, made = Checkpoints.add, []
 
-    def finish(*given: Any) -> Any:
+    def add(*given: Any, **options: Any) -> None:
         made.append(given)
-        if len(made) != 7:
-            return whole(*given)
-        before()
-        finished = whole(*given)
-        after()
-        return finished
+        if len(made) == 7:
+            before()
+        whole(*given, **options)
+        if len(made) == 7:
+            after()
 
     words = (*WORDS, "--out", str(tmp_path / "x"))
     with monkeypatch.context() as patch:
-        patch.setattr(Resume, "finish", finish)
+        patch.setattr(Checkpoints, "add", add)
         assert "interrupted; " in refused(capsys, cli.INTERRUPTED, *words)
-    assert len(made) == 7  # nothing is made after it
-    (left,) = tmp_path.iterdir()
-    assert left.name.startswith(".x.partial-")
-    assert cli.main([*words, "--resume"]) == 0
-    assert " taken over), " in capsys.readouterr().out
+    assert len(made) <= 8  # nothing is made after it
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_is_ignored_stays_ignored(tmp_path: Path) -> None:
@@ -98,10 +91,9 @@ def test_what_is_ignored_stays_ignored(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
-def test_what_it_spoils_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_it_spoils_is_not_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where code of no block is repeated for its oracle, whatever goes wrong is a warning."""
     words = ("record", "--model", "tiny:gpt2", "--tokens", "5", "--spread", "2", "--no-bugs")
-    assert cli.main([*words, "--out", str(tmp_path / "whole"), "--name", "a/b"]) == 0
     run, calls = reruns._lifted, []
 
     def lifted(*given: Any) -> Any:
@@ -114,12 +106,7 @@ def test_what_it_spoils_is_made_again(tmp_path: Path, monkeypatch: pytest.Monkey
     with monkeypatch.context() as patch:
         patch.setattr(reruns, "_lifted", lifted)
         assert cli.main(given) == cli.INTERRUPTED
-    assert cli.main([*given, "--resume"]) == 0
-    whole, resumed = (
-        json.loads((tmp_path / name / "recording.json").read_text()) for name in ("whole", "x")
-    )
-    assert resumed["checkpoints"] == whole["checkpoints"]
-    assert resumed["provenance"]["warnings"] == whole["provenance"]["warnings"]
+    assert not list(tmp_path.iterdir())
 
 
 def test_it_is_over_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,14 +121,6 @@ def test_it_is_over_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not interrupts.came()
     assert sys.unraisablehook == reported.append
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_one_that_is_lost_while_others_are_waited_for() -> None:
-    with interrupts.remembered(), subprocess.Popen(["sleep", "60"]) as process:
-        dropped()
-        with pytest.raises(KeyboardInterrupt):
-            processes._wait(process)
-        process.kill()
 
 
 def test_a_handler_that_is_not_pythons_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 import torch
 from harness_runs import ROOT, command
-from test_joined import require_same
-from test_resume import KILLED
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from python_inspector import verify
@@ -41,22 +39,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def recorded(model: Path, out: Path, *options: str, code: str = "", kill: str = "") -> int:
-    """The command's exit code; `code` runs it and is told `kill`."""
-    words = [*RECORD.split(), "--model", str(model), "--out", str(out), *options]
-    start = ["-c", code, kill, "SIGKILL"] if code else ["-m", "python_inspector"]
-    done = subprocess.run(
-        [sys.executable, *start, *words], cwd=ROOT, capture_output=True, text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode in (0, -9), done.stderr
-    return done.returncode
-
-
 @pytest.fixture(scope="module")
 def recording(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("recordings") / "whole"
-    assert recorded(model, out, "--jobs", "1") == 0
+    words = [*RECORD.split(), "--model", str(model), "--out", str(out)]
+    done = subprocess.run(
+        [sys.executable, "-m", "python_inspector", *words], cwd=ROOT, capture_output=True,
+        text=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
     return out
 
 
@@ -91,23 +82,3 @@ def test_all_readers_take_it(recording: Path) -> None:
 
     verdicts = verify(projection, recording, checkpoint="o_proj")
     assert [verdict.status for verdict in verdicts] == ["pass", "pass"]
-
-
-def test_processes_that_share_the_calls_write_the_same_bytes(
-    model: Path, recording: Path, tmp_path: Path
-) -> None:
-    assert recorded(model, tmp_path / "two", "--jobs", "2") == 0
-    require_same(tmp_path / "two", recording)
-
-
-@pytest.mark.parametrize("point", [4, 13])
-def test_a_recording_that_was_killed_has_the_same_bytes(
-    model: Path, recording: Path, tmp_path: Path, point: int
-) -> None:
-    """Between attention and its projection, of both calls."""
-    given = (model, tmp_path / "x", "--jobs", "1")
-    assert recorded(*given, code=KILLED, kill=str(point)) == -9
-    (left,) = tmp_path.glob(".x.partial-*/.journal")
-    assert len(left.read_text().splitlines()) > point - 1
-    assert recorded(*given, "--resume") == 0
-    require_same(tmp_path / "x", recording)

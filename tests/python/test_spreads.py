@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -90,35 +89,15 @@ def test_outputs_that_differ_do_not_share_their_figures() -> None:
     assert len({str(entry) for entry in entries}) == 3
 
 
-def test_what_waits_is_finished_once_all_before_it_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_waits_is_filled_in_once_there_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spreads, "MOST", 3)
-    waiting, finished = Spreads(), []
-    waiting.then(lambda: finished.append("nothing waits"))
-    assert finished == ["nothing waits"]
-    first = waiting.of(*an_output(1), 1)[0]
-    waiting.then(lambda: finished.append("first"))
-    waiting.then(lambda: finished.append("without outputs"))
-    second = waiting.of(*an_output(2), 1)[0]
-    assert finished[1:] == [] and not first
-    waiting.of(*an_output(3, HEADS), 1)[0]
-    waiting.then(lambda: finished.append("second"))
-    assert finished[1:] == ["first", "without outputs", "second"]
-    assert first and second
-
-
-def test_none_waits_long_while_others_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
     waiting = Spreads()
-    entry = waiting.of(*an_output(1), 1)[0]
-    for later in (1.0, 4.0, 4.5):
-        now = 100.0 + later
-        waiting.of(*an_output(2), 1)[0]
-        waiting.then(lambda: None)
-        assert not entry
-    now = 105.5
-    waiting.then(lambda: None)
-    assert entry
+    first, second = (waiting.of(*an_output(seed), 1)[0] for seed in (1, 2))
+    waiting.settle_many()
+    assert not first and not second
+    third = waiting.of(*an_output(3, HEADS), 1)[0]
+    waiting.settle_many()
+    assert first and second and third
 
 
 def test_a_mask_that_the_run_changes_afterwards() -> None:
