@@ -10,7 +10,7 @@ Activation read_activation(const Params& params, std::string_view name = "functi
 
 void run_activation(const BlockCall& call);
 void run_glu_activation(const BlockCall& call);
-// Of two tensors: b's outer axes of extent 1 stand for all of a's.
+// Of two tensors: b's outer axes of extent 1 are broadcast over a's.
 void run_add(const BlockCall& call);
 void run_mul(const BlockCall& call);
 void run_div(const BlockCall& call);

@@ -6,7 +6,7 @@
 namespace plumb::blocks {
 
 // The keys and values of one layer of a running sequence, in memory taken once: new slots are
-// written beside the old ones, and attention sees them in place. What attention computes is that of
+// appended to the old ones, and attention sees them in place. What attention computes is that of
 // KvCache, HF's dynamic cache, or, where it is fixed, of StaticKvCache. A sliding layer has slots
 // for two windows, each token being in two of them (Ops::store_tokens), unless the whole sequence
 // fits into one window.
@@ -36,7 +36,7 @@ class KvBuffer {
   Tensor keys_, values_;  // [B, Hkv, slots, D]
   std::optional<int64_t> window_;
   CacheKind kind_;
-  std::optional<int64_t> ring_;  // the window, if it slides; else what is stored lies in order
+  std::optional<int64_t> ring_;  // the window, if it slides; else tokens are stored in order
   Tensor position_;
   int64_t stored_ = 0;  // tokens
 

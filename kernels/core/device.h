@@ -69,7 +69,7 @@ class Device {
   // Where ops work on the host's memory: the owner that a Storage of any such memory has to name so
   // that they take it, a mapped file for example. Else null.
   virtual const void* host_owner() const { return nullptr; }
-  // Whether a kernel that touches a byte beside what allocate() gave ends with a DeviceError.
+  // Whether a kernel that touches a byte outside what allocate() gave ends with a DeviceError.
   virtual bool checks_bounds() const { return false; }
   // A GPU's stream, where ops of a plugin queue their work; null where ops run at once.
   virtual void* queue() { return nullptr; }
@@ -96,8 +96,8 @@ std::unique_ptr<Device> open_device(const std::string& name, int threads = 0);
 // The oracle that judges `judged`, which may do its largest products.
 std::unique_ptr<Device> open_referee(Device& judged, int threads = 0);
 
-// Loads somebody's own kernels (kernels/plugin.h): devices opened later have its ops, or it is a
-// device itself. Throws BadInput naming the file and what is wrong with it. Call it before the
+// Loads a plugin (kernels/plugin.h): devices opened later have its ops, or it is a device
+// itself. Throws BadInput naming the file and what is wrong with it. Call it before the
 // first device is opened; it is not thread-safe.
 void load_plugin(const std::string& file);
 

@@ -43,7 +43,7 @@ double load(DType dtype, const void* address);
 // The element nearest to x, written to `address`; integers truncate toward zero.
 void store(DType dtype, void* address, double x);
 
-// The same of `count` elements that lie one behind the other: the dtype is asked about once.
+// The same for `count` consecutive elements, with one dispatch on the dtype.
 void load_all(DType dtype, const void* from, int64_t count, double* to);
 void store_all(DType dtype, void* to, int64_t count, const double* from);
 

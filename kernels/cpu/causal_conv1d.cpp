@@ -1,7 +1,7 @@
 // Depthwise causal convolution of Mamba2, with its activation and its state.
 //
 // x [B, T, C], weight [C, 1, K], states [B, C, K]. One unit of work is a range of tokens of a piece
-// of channels: its inputs, K - 1 older columns included, lie in float32 rows of channels, and an
+// of channels: its inputs, K - 1 older columns included, are float32 rows of channels, and an
 // output row is the bias plus K products of rows. Rounds after the sum and after the activation.
 #include "kernels/cpu/cpu_ops.h"
 

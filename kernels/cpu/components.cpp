@@ -66,8 +66,7 @@ void CpuOps::do_mask_fill(const Tensor& out, const Tensor& x, const Tensor& mask
   });
 }
 
-// A unit of work is a piece of the columns that lie beside each other, or a row along which it
-// sums.
+// A unit of work is a range of adjacent columns, or one row if the sum is along rows.
 void CpuOps::do_cumsum(const Tensor& out, const Tensor& x, int64_t axis) {
   const Format storage = format("cumsum", x);
   if (x.numel() == 0) return;

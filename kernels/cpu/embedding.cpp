@@ -23,7 +23,7 @@ void CpuOps::do_embedding(const Tensor& out, const Tensor& ids, const Tensor& we
   };
   pool_.for_each(id_at.count(), 0.5 * static_cast<double>(channels), [&](int64_t i, int) {
     const char* source = source_of(i);
-    // Rows lie anywhere: the next one's first lines are on their way while this one is copied.
+    // Rows are scattered: the next one's first lines are prefetched while this one is copied.
     if (i + 1 < id_at.count()) {
       for (int line = 0; line < 8; ++line) __builtin_prefetch(source_of(i + 1) + 64 * line);
     }

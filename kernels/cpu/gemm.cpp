@@ -16,8 +16,8 @@ namespace {
 // Below these oneDNN gains nothing over the blocked product (tests/kernels/bench_cpu.cpp).
 constexpr int64_t kOnednnRows = 24;
 constexpr double kOnednnProducts = 4e6;
-// Bytes. 512 rows on two threads of a Xeon with AMX, ours beside oneDNN 2.6.3: 8 MiB 7.7 and 8.7
-// ms, 32 MiB 30 and 18.
+// Bytes. 512 rows on two threads of a Xeon with AMX, ours and oneDNN 2.6.3: 8 MiB 7.7 and 8.7 ms,
+// 32 MiB 30 and 18.
 constexpr int64_t kCachedWeights = int64_t{16} << 20;
 
 void widen_rows(const Format& storage, const Gemm& gemm, float* rows) {

@@ -11,8 +11,8 @@
 
 namespace plumb::cpu::onednn {
 
-// Whether the library is there and may be used beside this instruction set (oneDNN chooses its own
-// code at run time; what is wider than asked for is switched off, for the whole process).
+// Whether the library is there and may be used with this instruction set (oneDNN chooses its code
+// at run time; wider instructions than these are disabled for the whole process).
 bool prepare(std::string_view instruction_set);
 std::string version();  // "2.6.3"
 

@@ -23,7 +23,7 @@ void pack_pairs(const Simd& simd, float* out, int64_t stride, int64_t count, int
     } else if (elements % 2 == 0) {
       sources[i] = reinterpret_cast<const float*>(row(i));
     } else {
-      lines[pairs - 1] = 0;  // beside the last element
+      lines[pairs - 1] = 0;  // pads an odd last element
       std::memcpy(lines, row(i), static_cast<size_t>(2 * elements));
     }
   }

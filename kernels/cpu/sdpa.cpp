@@ -4,8 +4,8 @@
 // al. 2022): a row keeps its maximum m, the sum l of exp(score - m) and the float32 accumulator of
 // exp(score - m) v, which are rescaled when m grows; T x S scores never exist. A unit of work is a
 // block of rows of one key-value head: its rows are (query head, query) pairs, so that grouped
-// heads share the packed keys and values. Blocks of keys lie at fixed places, which makes a row's
-// result independent of threads.
+// heads share the packed keys and values. Blocks of keys have fixed borders, which makes a row's
+// result independent of the number of threads.
 #include <cmath>
 #include <limits>
 

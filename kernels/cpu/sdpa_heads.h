@@ -1,4 +1,4 @@
-// What the ways of computing sdpa share: where the rows of heads lie, and how outputs are finished.
+// What all sdpa kernels share: where the rows of heads are, and how outputs are finished.
 #pragma once
 
 #include "kernels/cpu/rows.h"

@@ -90,7 +90,7 @@ struct PairTile {
   const uint32_t* b;  // [pairs, tile_columns]
   float* sums;        // rows of stride sums_stride; not written where there is `out`
   int64_t sums_stride;
-  bool accumulate;  // the sums go on from those in memory
+  bool accumulate;  // add to the sums in memory
   uint16_t* out;    // null, or where R(sums) go in bf16, rows of stride out_stride
   int64_t out_stride;
   int64_t rows, columns;  // of out; sums are whole tiles
@@ -105,7 +105,7 @@ struct MatrixTile {
   const uint32_t* b;  // [steps * kMatrixStep / 2, kMatrixSide] words of two neighbours along p
   float* sums;        // rows of stride sums_stride; not written where there is `out`
   int64_t sums_stride;
-  bool accumulate;  // the sums go on from those in memory
+  bool accumulate;  // add to the sums in memory
   uint16_t* out;    // null, or where R(sums) go in bf16, rows of stride out_stride
   int64_t out_stride;
   int64_t rows, columns;  // of the sums that go there

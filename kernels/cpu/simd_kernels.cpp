@@ -135,8 +135,8 @@ void rotate(void* y1, void* y2, const void* x1, const void* x2, const void* c1, 
 }
 
 // Reductions. term(sum, x, put) returns the lane sums of one part with the elements x(row) added;
-// put(row, v) stores floats in their place; `fill` stands for elements past the end and must add
-// nothing.
+// put(row, v) stores floats in their place; `fill` replaces elements past the end and must not
+// change the sum.
 template <Stored S, class Term>
 inline float reduce(int64_t n, float fill, Term term) {
   F sum[kParts] = {};  // in registers: a struct would be stored in every turn

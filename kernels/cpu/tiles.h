@@ -59,7 +59,7 @@ void transpose8(float* out, int64_t stride, const float* const rows[8], int64_t 
   for (; p + 8 <= n; p += 8) transpose_square(out + p * stride, stride, rows, p);
 #endif
   for (; p < n; ++p) {
-    for (int i = 0; i < 8; ++i) {  // pairs of bf16 need not lie where a float may
+    for (int i = 0; i < 8; ++i) {  // pairs of bf16 may be misaligned for a float
       std::memcpy(out + p * stride + i, rows[i] + p, sizeof(float));
     }
   }

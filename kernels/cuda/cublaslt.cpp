@@ -13,12 +13,12 @@ struct Opened {
   std::string problem;  // "" when usable
 };
 
-// From where the loader looks, else from beside the header that this was built with.
+// From where the loader looks, else from the toolkit whose header this was built with.
 void* open_library() {
   const std::string name = text("libcublasLt.so.", CUBLAS_VER_MAJOR);
   if (void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-  const std::string beside = text(PLUMB_CUBLASLT_LIBRARY_DIR, '/', name);
-  return dlopen(beside.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const std::string in_toolkit = text(PLUMB_CUBLASLT_LIBRARY_DIR, '/', name);
+  return dlopen(in_toolkit.c_str(), RTLD_NOW | RTLD_LOCAL);
 }
 
 template <class F>

@@ -13,7 +13,7 @@ namespace plumb::cuda {
 // elements: from row to row, and from one product of the batch to the next.
 struct BatchedProduct {
   int64_t m = 0, n = 0, k = 0, batch = 1;
-  bool w_transposed = true;  // w lies as [n, k], else as [k, n]
+  bool w_transposed = true;  // w is stored as [n, k], else as [k, n]
   int64_t x_stride = 0, w_stride = 0, out_stride = 0;
   int64_t x_next = 0, w_next = 0, out_next = 0;
   bool bias = false;

@@ -55,8 +55,8 @@ bool GpuOps::library_linear(const Tensor& out, const Tensor& x, const Tensor& we
   return true;
 }
 
-// Query heads that share a key-value head become rows of one product where they lie densely, else
-// one product each; key-value heads are the batch.
+// Query heads that share a key-value head become rows of one product where they are dense, else one
+// product each; key-value heads are the batch.
 bool GpuOps::library_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_b) {
   if (!cublaslt() || !are_vectors({&out, &a, &b})) return false;
   if (!library_) library_ = std::make_shared<Library>();

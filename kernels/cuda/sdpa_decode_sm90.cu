@@ -7,14 +7,6 @@
 // are the 16 rows of a product and the query heads its 8 columns. Warps are added up in order, then
 // the splits, by a kernel of their own (kernels/gpu/sdpa_decode_splits.h): the same shape gives the
 // same bits. Rounds once, at the output; weights keep 16 bits (sdpa_decode_sm90_softmax.cuh).
-//
-// Of 50 ways tried on an H200 in a program of their own, medians in us a call (8 key-value heads of
-// 128 with 4 query heads each | 4 of 256 with 2, over 32,768 and 4096 keys each):
-//   this one                                      33.7   7.8 | 35.4   8.3
-//   the last block of a head adds up its splits   33.8   8.0 | 36.0  10.2
-//   that, and loads wait for the kernels ahead    35.9   8.6 | 38.1  10.4
-//   two blocks a multiprocessor                   35.3   7.7 | 35.6   9.0
-//   on CUDA cores, as kernels/gpu does            48.2  14.0 | 43.0  13.4
 #include "kernels/cuda/sdpa_decode_sm90.h"
 #include "kernels/cuda/sdpa_decode_sm90_ring.cuh"
 #include "kernels/cuda/sdpa_decode_sm90_softmax.cuh"
@@ -62,7 +54,7 @@ struct WarpRows {
     }
   }
 
-  // Where the lane's 16 bytes of a block of 16 rows by 16 columns lie in a swizzled tile.
+  // The address of the lane's 16 bytes of a block of 16 rows by 16 columns in a swizzled tile.
   static __device__ __forceinline__ uint32_t place(uint32_t tile, int block, int row, int half) {
     const int chunk = block % 4 * 2 + half;
     return tile + block / 4 * Tiling::kPanelBytes + row * Tiling::kRowBytes +

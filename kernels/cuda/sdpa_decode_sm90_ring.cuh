@@ -1,5 +1,5 @@
 // What feeds a warp of sdpa_decode_sm90: a ring of tiles of K and V, loaded by its first lane and
-// read by nobody else, so that warps never wait for each other.
+// read only by this warp, so that warps never wait for each other.
 #pragma once
 
 #include "kernels/cuda/sm90_instructions.cuh"

@@ -43,8 +43,8 @@ __device__ __forceinline__ SharedTiles lay_out(char* shared) {
 template <class Tiling>
 __global__ void __launch_bounds__(kThreads, 1)
     attend(const __grid_constant__ SdpaProblem p, const __grid_constant__ SdpaMaps maps) {
-  // The registers of a warpgroup after they are dealt out anew. The sum must not exceed the
-  // launch's share, 3 x 168: a warpgroup would wait for registers for ever.
+  // The registers of a warpgroup after they are redistributed. The sum must not exceed the
+  // launch's share, 3 x 168: else a warpgroup waits for registers forever.
   constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
   static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= 3 * 168);
   __shared__ Barriers barriers;

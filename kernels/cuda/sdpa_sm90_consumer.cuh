@@ -191,7 +191,7 @@ struct Consumer {
     named_arrive(kTurn + 1 - group, kConsumers * kWarpgroup);
   }
 
-  // Where this lane's row of the warp's 16 x 16 block c lies in a swizzled tile of queries.
+  // The offset of this lane's row of the warp's 16 x 16 block c in a swizzled tile of queries.
   __device__ __forceinline__ uint32_t block_offset(int c) const {
     const int row = warp * 16 + lane % 16, chunk = (c % 4) * 2 + lane / 16;  // chunks of 16 bytes
     return group * kGroupQueries * kRowBytes + row * kRowBytes + (c / 4) * Tiling::kQueryPanel +

@@ -1,4 +1,4 @@
-// Which attentions the Hopper kernel takes, and how it is told about them.
+// Which attentions the Hopper kernel takes, and the parameters that describe them to it.
 #include <algorithm>
 #include <cmath>
 #include <numbers>

@@ -12,8 +12,8 @@ namespace plumb::cuda::sm90 {
 
 inline constexpr int kTileQueries = 128;
 
-// One attention, as the kernel takes it. Query token t stands at key slot t + shift, and every
-// token sees at least one key.
+// One attention, as the kernel takes it. Query token t has key slot t + shift, and every token
+// sees at least one key.
 struct SdpaProblem {
   int batch, heads, group, queries, keys;  // group: heads that share one key-value head
   int shift;

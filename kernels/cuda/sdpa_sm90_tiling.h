@@ -69,7 +69,7 @@ struct Ring {
   }
 };
 
-// Where the tiles lie in shared memory: panels of 64 columns, one after the other.
+// The addresses of the tiles in shared memory: panels of 64 columns, one after the other.
 struct SharedTiles {
   char *query, *key, *value, *out;
 };

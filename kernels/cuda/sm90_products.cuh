@@ -31,7 +31,7 @@ __device__ __forceinline__ void arrived(float (&d)[N]) {
   for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// Where an operand lies in shared memory, in the 128-byte swizzle of tensor maps: panels of 64
+// Describes an operand in shared memory, in the 128-byte swizzle of tensor maps: panels of 64
 // columns, 128 bytes a row. lead: bytes from one panel to the next, for column-major operands.
 __device__ __forceinline__ uint64_t shared_operand(uint32_t address, uint32_t lead) {
   constexpr uint64_t kEightRows = 1024 >> 4, kSwizzle128 = 1;

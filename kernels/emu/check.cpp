@@ -43,7 +43,7 @@ struct Clock {
 Clock clock_now;
 uint64_t start_of_launch = 0;
 
-// Launches of a queue, one behind the other, that nobody has waited for: stamps [begin, end).
+// Successive launches of a queue that the host has not waited for: stamps [begin, end).
 struct InFlight {
   uint64_t begin, end;
   const Queue* queue;
@@ -155,7 +155,7 @@ bool unordered(uint64_t stamp, uint64_t me, const Clock& clock) {
   return !(same_wave && wave_epoch_of(stamp) != wave_epoch_of(me));
 }
 
-// The stamp that stands for earlier reads and one by `me`.
+// The stamp that represents earlier reads and one by `me`.
 uint64_t with_read(uint64_t stamp, uint64_t me, const Clock& clock) {
   if (!unordered(stamp, me, clock)) return me;
   if (stamp < clock.block) return (stamp & ~kWhoMask) | kSeveral;
@@ -165,7 +165,7 @@ uint64_t with_read(uint64_t stamp, uint64_t me, const Clock& clock) {
   return same_wave ? (me & ~kWhoMask) | kSeveralLanes | wave : clock.now | kSeveral;
 }
 
-// Whether what was written to an odd byte stands in the record of the even one before it.
+// Whether a write to an odd byte is in the record of the even byte before it.
 bool part_of_wider(const Record& r, size_t offset) {
   return offset % 2 == 1 && r.write == kFresh && (&r)[-1].write > kFresh;
 }

@@ -6,7 +6,7 @@
 // (the compiler's own runtime is not linked). Every byte of the emulated memory has a record of its
 // last write and of its reads: which thread, between which two barriers, and where in the code. Two
 // accesses of different threads, one of them a write, race unless a block barrier (or, within a
-// wave, a wave barrier) or the end of a launch lies between. A read of uninitialised memory
+// wave, a wave barrier) or the end of a launch separates them. A read of uninitialised memory
 // becomes a fault at the next barrier: until then a write may still turn it into a race.
 //
 // Before wait_for_previous_kernel() a kernel may write nothing outside its block, and read nothing

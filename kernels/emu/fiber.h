@@ -1,5 +1,5 @@
 // Fiber: a place to switch to, with a stack of its own. The switch is written for x86-64 (15 ns;
-// ucontext's takes 240). AddressSanitizer is told about every switch.
+// ucontext's takes 240). AddressSanitizer is notified of every switch.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class Fiber {
   void adopt_host_stack();
   // The next switch to it calls entry, which must never return, on this stack.
   void start(void (*entry)(), char* stack, size_t bytes);
-  // Suspends this fiber, which runs, until somebody switches back to it.
+  // Suspends this fiber, which is running, until another switches back to it.
   void switch_to(Fiber& next);
   // Like switch_to, for a fiber that is never resumed.
   [[noreturn]] void leave_for(Fiber& next);
@@ -43,7 +43,7 @@ class FiberStacks {
 
   char* stack(size_t i) const { return memory_ + i * pitch_ + kGuard; }
   size_t bytes() const { return pitch_ - kGuard; }
-  // Whether an address lies in a guard page: a stack has overflowed.
+  // Whether an address is in a guard page: a stack has overflowed.
   bool is_guard(const void* p) const;
 
  private:

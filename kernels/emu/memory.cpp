@@ -110,7 +110,7 @@ void require_inside(const void* p, size_t bytes, const char* what) {
   const bool inside = found != h.live.begin() &&
                       (--found, at <= found->first + found->second.bytes) &&
                       bytes <= static_cast<size_t>(found->first + found->second.bytes - at);
-  require<DeviceError>(inside, what, bytes, " bytes do not lie inside one block of device memory");
+  require<DeviceError>(inside, what, bytes, " bytes are not inside one block of device memory");
 }
 
 bool is_checked(const void* p) {

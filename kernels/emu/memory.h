@@ -1,8 +1,8 @@
 // The emulated memory: one region of address space; a small part of it is the shared memory of the
-// running block, the rest is device memory. Each block of that has pages of its own between pages
-// that nobody may touch: a signal tells of what leaves them, though no compiler announces it. The
-// checker knows the bytes. Guard zones around the others, and behind each end, are filled with a
-// pattern that is verified after each launch.
+// running block, the rest is device memory. Each block of that has pages of its own between guard
+// pages: an access outside them raises a signal, even one that the compiler did not instrument. The
+// checker knows the exact bytes. Guard zones around the others, and behind each end, have a pattern
+// that is verified after each launch.
 #pragma once
 
 #include <cstddef>

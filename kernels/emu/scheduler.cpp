@@ -109,7 +109,7 @@ void Scheduler::suspend(GpuThread& me) {
   }
   GpuThread& next = threads_[ready_.back()];
   ready_.pop_back();
-  if (&next == &me) return;  // the last at a barrier may be the first to go on
+  if (&next == &me) return;  // the last at a barrier may be the first to continue
   current = &next;
   me.fiber.switch_to(next.fiber);
 }
@@ -243,7 +243,7 @@ std::string Scheduler::diagnose() const {
   }
   const Dim block = threads_[0].block;
   std::string out =
-      text("divergence: no thread of block (", block.x, ",", block.y, ",", block.z, ") can go on:");
+      text("divergence: no thread of block (", block.x, ",", block.y, ",", block.z, ") can run:");
   const char* separator = " ";
   for (const auto& [what, group] : groups) {
     out += text(separator, group.first, " threads (first: ", group.second, ") ", what);

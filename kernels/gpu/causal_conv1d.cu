@@ -33,7 +33,7 @@ struct ConvOperands {
   Divisor channels, segments;
 };
 
-// Column `column` of before ++ x. Chooses the address, not the path: loads need not wait in turn.
+// Column `column` of before ++ x. Selects the address, without a branch: loads overlap.
 template <class T>
 __device__ inline T past(const ConvOperands<T>& p, int64_t row, int64_t channel, int64_t column) {
   const T* place = p.x + row * p.x_row + (column - p.width) * p.x_token + channel;
@@ -95,7 +95,7 @@ template <class T, int N>
 struct Columns {
   float v[kWidth][N] = {};
 
-  // As states and weights lie in memory: kWidth elements of each channel, side by side.
+  // States and weights in memory: kWidth adjacent elements for each channel.
   __device__ void load(const T* from) {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {

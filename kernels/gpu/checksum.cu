@@ -1,4 +1,4 @@
-// The checksum of kernels/core/checksum.h where the bytes lie. Each thread adds up every n-th word,
+// The checksum of kernels/core/checksum.h in device memory. Each thread adds up every n-th word,
 // each wave writes one sum; the host adds those, and the bytes behind the last whole word.
 #include <vector>
 

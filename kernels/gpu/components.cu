@@ -69,7 +69,7 @@ constexpr int kTile = 32, kLines = kThreads / kTile;
 
 template <class T>
 struct Tile {
-  T at[kTile][kTile + 1];  // one more: a column's elements lie in different banks
+  T at[kTile][kTile + 1];  // one more: a column's elements are in different banks
 };
 
 template <class T>

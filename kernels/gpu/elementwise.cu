@@ -220,7 +220,7 @@ struct Copy {
 using Copies = std::initializer_list<Copy>;
 
 // out[.., a repeats + r, ..] = x[.., a, ..] along `axis`, which out has `repeats` times as long;
-// for one or two pairs of tensors, equal but for where they lie.
+// for one or two pairs of tensors that differ only in address.
 template <class T>
 void copy_as(GpuOps& ops, const char* op, std::string_view variant, Copies copies, int axis,
              int64_t repeats) {

@@ -13,7 +13,7 @@ namespace plumb::PLUMB_GPU_VENDOR {
 // out [m, n] = a [m, k] b, all float64 in device memory and without gaps.
 struct WideProduct {
   int64_t m = 0, n = 0, k = 0;
-  bool transposed = false;  // b lies as [n, k], else as [k, n]
+  bool transposed = false;  // b is stored as [n, k], else as [k, n]
   const double *a = nullptr, *b = nullptr;
   double* out = nullptr;
 };
@@ -30,7 +30,7 @@ class Float64Library {
 // Defined per vendor; null where there is none.
 std::unique_ptr<Float64Library> open_float64_library();
 
-// As PLUMB_ORACLE says; unless told an emulated GPU computes nothing, it takes longer than the CPU.
+// As PLUMB_ORACLE says; by default none on an emulated GPU, which is slower than the CPU.
 std::shared_ptr<Float64Products> open_float64_products(const std::string& device, int ordinal);
 
 }  // namespace plumb::PLUMB_GPU_VENDOR

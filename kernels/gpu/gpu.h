@@ -9,7 +9,7 @@
 //   thread_index() block_index() block_size() grid_size()        device side
 //   block_barrier() warp_barrier()
 //   wait_for_previous_kernel()      see launch_overlapped
-//   prefetch(p)   what lies there will be read: a hint that no result depends on
+//   prefetch(p)   that address will be read: a hint that no result depends on
 //   shuffle<Wave>(v, lane) shuffle_xor<Wave>(v, mask) shuffle_down<Wave>(v, n) ballot<Wave>(bool)
 //   block_shared<T, Tag>() -> T&     one object of shared memory per type, trivially constructible
 //   dynamic_shared<T>() -> T*

@@ -36,7 +36,7 @@ __device__ inline Dim grid_size() { return {gridDim.x, gridDim.y, gridDim.z}; }
 __device__ inline void block_barrier() { __syncthreads(); }
 __device__ inline void warp_barrier() { __syncwarp(); }
 // Programmatic dependent launch (compute capability 9.0): blocks of the next kernel may take places
-// that fall free, this one goes on when the kernels before it have ended and their writes are seen.
+// that become free; this waits until the kernels before it have ended and their writes are visible.
 __device__ inline void wait_for_previous_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
@@ -93,7 +93,7 @@ __device__ inline bool last_to_pass(unsigned* ticket, unsigned blocks) {
   if (threadIdx.x == 0) {
     __threadfence();
     last = atomicAdd(ticket, 1u) + 1 == blocks;
-    if (last) *ticket = 0;  // nobody else comes
+    if (last) *ticket = 0;  // all blocks have arrived
     __threadfence();
   }
   __syncthreads();
@@ -179,7 +179,7 @@ __device__ inline uint32_t narrow_pair(float low, float high) {
 }
 #endif
 
-// What compilers forget in an unrolled loop they are told: else they make four accesses of one.
+// States the alignment, which compilers lose in an unrolled loop: else one access becomes four.
 template <class Word, bool Whole>
 __device__ inline void copy_word(void* to, const void* from) {
   if constexpr (Whole) {
@@ -190,8 +190,8 @@ __device__ inline void copy_word(void* to, const void* from) {
   }
 }
 
-// A value that never lies in memory: copies to a variable leave their store to the stack in loops,
-// though nothing reads it.
+// A value that is never in memory: in loops, copies to a variable leave a store to the stack that
+// nothing reads.
 #define PLUMB_WORD_LOADS
 template <size_t Bytes>
 __device__ inline auto load_word(const void* from) {

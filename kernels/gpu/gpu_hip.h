@@ -74,7 +74,7 @@ __device__ inline bool last_to_pass(unsigned* ticket, unsigned blocks) {
   __syncthreads();
   if (threadIdx.x == 0) {
     last = atomicAdd(ticket, 1u) + 1 == blocks;
-    if (last) *ticket = 0;  // nobody else comes
+    if (last) *ticket = 0;  // all blocks have arrived
   }
   __syncthreads();
   __threadfence();
@@ -90,7 +90,7 @@ __device__ inline float approximate_quotient(float a, float b) {
 }
 
 namespace detail {
-// What compilers forget in an unrolled loop they are told: else they make four accesses of one.
+// States the alignment, which compilers lose in an unrolled loop: else one access becomes four.
 template <class Word, bool Whole>
 __device__ inline void copy_word(void* to, const void* from) {
   if constexpr (Whole) {

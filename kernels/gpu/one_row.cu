@@ -6,16 +6,6 @@
 // to registers while the kernels ahead end: there is always one ahead, and it most often leaves the
 // memory idle. What follows one token's row element by element is done by the threads that have its
 // sums (row_tail.h).
-//
-// Tried on an H200 in whole models without gain: more blocks' weights into the L2 cache
-// meanwhile (-1 to -9 % tokens/s), kernels ahead that let this one begin later (-1 to -3 %),
-// another share of shared memory (-3 to -5 %), groups of 32 or 64 lanes and two to eight columns
-// (-1 to -5 %), four vectors in a loop (-11 %), sums by tensor cores (+0.4 to -1 %; eight rows to a
-// load -4 to -16 %), a norm ahead that every block makes anew (0 to -4 %; Mamba2's gated one, in
-// front of a product that fits the device at once, -0.2 %) or that the sums are scaled by
-// afterwards
-// (-1 to -3 %). In a model of these launches alone: one block a multiprocessor with rings in shared
-// memory that copies fill (0 to -50 %), norms in the last block to end (-2 to -4 %).
 #include <algorithm>
 #include <utility>
 

@@ -71,7 +71,7 @@ struct RotaryOperands {
   int64_t pairs;  // rotated columns / 2
 };
 
-// N pairs of a row, x and y as they lie in memory: in two halves, or side by side in 2 N elements.
+// N pairs (x, y) of a row as stored: in two halves, or interleaved in 2 N elements.
 // c, s: the tables' values for a pair's two elements.
 template <class T, int N, bool Halves>
 __device__ inline void rotate(const Vector<T, N> (&x)[2], const Vector<T, N> (&c)[2],

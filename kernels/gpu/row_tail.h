@@ -10,7 +10,7 @@ namespace plumb::PLUMB_GPU_VENDOR {
 
 inline constexpr int kTaps = 4;
 
-// The two columns of a group lie `apart` from each other: one, or as far as their op pairs them.
+// The two columns of a group have the distance `apart`: one, or that of the pairs of their op.
 template <class T>
 struct TailOperands {
   RowTail::Kind kind;

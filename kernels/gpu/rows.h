@@ -22,8 +22,8 @@ struct Rows {
   }
 };
 
-// Outer axes that lie densely are merged first; throws Unsupported when more than three remain. A
-// row is the last axis, or the last `row_axes` ones where they lie densely.
+// Dense outer axes are merged first; throws Unsupported when more than three remain. A row is the
+// last axis, or the last `row_axes` ones where they are dense.
 inline Rows rows_of(const char* op, const Tensor& t, int row_axes = 1) {
   int64_t extents[kMaxRank] = {}, strides[kMaxRank] = {};
   int axes = 0;
@@ -72,7 +72,7 @@ inline bool equal_layout(const Tensor& a, const Tensor& b) {
   return equal;
 }
 
-// How many of the last axes lie densely in both tensors, which have equal shapes.
+// How many of the last axes are dense in both tensors, which have equal shapes.
 inline int dense_axes(const Tensor& a, const Tensor& b) {
   int axes = 1;
   int64_t elements = a.dim(-1);

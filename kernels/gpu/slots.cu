@@ -1,4 +1,4 @@
-// store_tokens and advance: where a sequence stands is read from device memory. A thread moves 16
+// store_tokens and advance: the position of a sequence is in device memory. A thread moves 16
 // bytes of a key or a value (one element where alignment forbids more), with a window to both of
 // its slots.
 #include <algorithm>
@@ -94,7 +94,7 @@ void GpuOps::do_store_tokens(const Tensor& key_slots, const Tensor& value_slots,
                              const Tensor& v, const Position& past, std::optional<int64_t> window) {
   if (k.numel() == 0) return;
   require<Unsupported>(v.dim(3) == k.dim(3), "store_tokens", "values of ", v.dim(3),
-                       " channels beside keys of ", k.dim(3));
+                       " channels with keys of ", k.dim(3));
   in_flight_.note({key_slots, value_slots});
   if (held_.store(key_slots, value_slots, k, v, past.stored, window.value_or(0))) return;
   const auto go = [&]<class T>(T) {

@@ -1,6 +1,6 @@
 // One token of the Mamba2 scan: S = S exp(dt A) + R(R(dt b) x), y = R(R(R(S) c) + R(x d)).
 //
-// Few instructions stand between reading the state [B, H, P, N] and writing it, but each waits for
+// Few instructions separate the read of the state [B, H, P, N] from its write, but each waits for
 // the one before: a wave owns so few rows of one head that all waves together hide that, and a lane
 // N neighbouring columns. Where no op in flight writes them, the state and what a head has of its
 // own are read while the kernels ahead end; blocks are small, with few registers, so as to find a

@@ -76,7 +76,7 @@ __device__ inline void fill_along(Slice& slice, F f) {
   }
 }
 
-// The same where the neighbours lie along the inner axis.
+// The same for neighbours along the inner axis.
 template <int N, class F>
 __device__ inline void fill_across(Slice& slice, F f) {
 #pragma unroll 2

@@ -33,7 +33,7 @@ inline void require_placed(const char* op, const Device& device,
                            std::initializer_list<Named> tensors) {
   for (const auto& [name, t] : tensors) {
     if (!t.defined()) continue;
-    require(t.storage().owner == &device, op, name, " does not lie on device ", device.name());
+    require(t.storage().owner == &device, op, name, " is not on device ", device.name());
     require(t.rank() >= 1 && (t.dim(-1) <= 1 || t.stride(-1) == 1), op, name,
             ": the last axis must be contiguous, shape ", t.shape());
   }

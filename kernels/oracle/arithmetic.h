@@ -39,7 +39,7 @@ struct Arithmetic {
   // another order gives. Not on float64 tensors.
   std::optional<uint64_t> noise = {};
   // With noise: storage rounds to one of the two nearest values, the nearer being the likelier, so
-  // that every run draws its roundings anew.
+  // that every run draws new roundings.
   bool random_rounding = false;
   // Rotary takes a value of this table wherever it rounds to the one that it is given: a kernel
   // that makes its own table keeps it in float32.

@@ -31,7 +31,7 @@ double activate_in_parts(double x, Activation function, DType storage);
 // What the error of f(x) in float32 is measured in: GELU's textbook form cancels, others do not.
 double error_scale(double x, double y, Activation function);
 
-// What stands for "not allowed" in additive masks of the oracle.
+// "Not allowed" in additive masks of the oracle.
 inline constexpr double kLowest = std::numeric_limits<double>::lowest();
 // The additive mask of one batch row and head in float64: 0, kLowest where not allowed, or an
 // explicit mask's own value (whose lowest finite number means "not allowed" as well).
@@ -56,7 +56,7 @@ class OracleOps final : public DeviceOps {
                const AttentionMask& mask, const SdpaParams& params) override;
 
  private:
-  // The right operand of a product: [k, n] or, transposed, [n, k], as it lies or as a copy.
+  // The right operand of a product: [k, n] or, transposed, [n, k], in place or as a copy.
   struct Right {
     explicit Right(const Tensor& t);
     DType dtype;

@@ -12,7 +12,7 @@
 namespace plumb {
 namespace {
 
-// Of a product, that are computed anew whatever the rows' sums say; rows that are at most.
+// Of a product: elements that are always recomputed, and rows that are at most.
 constexpr int64_t kElements = 16, kMostRows = 4;
 // That share a sum of a row: an error of one must not be lost among all.
 constexpr int64_t kColumnsAtOnce = 8192;

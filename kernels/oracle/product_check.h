@@ -4,7 +4,7 @@
 // The sum of a row's elements, each times a random number, must be what the row of a gives with b
 // times those numbers (Freivalds 1977): all elements are seen, in m n + n k + m k steps instead of
 // m n k. Columns are scaled to one size and summed some thousands at a time, so that no error is
-// lost among others. Rows that differ, and some elements of every product, are computed anew and
+// lost among others. Rows that differ, and some elements of every product, are recomputed and
 // compared one by one.
 #pragma once
 

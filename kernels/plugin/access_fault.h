@@ -1,4 +1,4 @@
-// What somebody's code does to memory that it may not touch, instead of the end of the process.
+// Reports a plugin's access to memory that it may not touch, instead of ending the process.
 #pragma once
 
 #include <functional>
@@ -16,9 +16,9 @@ struct AccessFault {
   bool in_other_thread = false;   // which is stopped for good, with what it held
 };
 
-// Runs `work`, which is left in the middle for good where it, or a thread of its, touches an
-// address for which `watched` is true, or where the processor refuses an address as misaligned. Any
-// other fault ends the process as without this. `file`: the library whose lines are told. One at a
+// Runs `work`, which is abandoned where it, or a thread of its own, touches an address for which
+// `watched` is true, or where the processor refuses an address as misaligned. Any other fault ends
+// the process as without this. `file`: the library whose source lines are reported. One call at a
 // time.
 std::optional<AccessFault> run_watched(const std::string& file,
                                        const std::function<bool(const void*)>& watched,

@@ -183,7 +183,7 @@ void ConfinedCall::require_holes(const Home& home, const std::vector<char>& afte
   throw OutOfBounds(text(where, "wrote out of bounds: byte ", at - (output->data - home.data),
                          " of output \"",
                          name_of_operand(static_cast<size_t>(output - operands_.data())),
-                         "\" lies between its rows, and belongs to others"));
+                         "\" is between its rows, and belongs to others"));
 }
 
 std::string ConfinedCall::name_of_operand(size_t i) const {
@@ -216,7 +216,7 @@ std::string ConfinedCall::words(const AccessFault& fault) const {
                   operand, line);
     return text("wrote to its ", operand, ", byte ", at - it.data, ',', line);
   }
-  return text(verb, " out of bounds: beside its scratch memory", line);
+  return text(verb, " out of bounds: outside its scratch memory", line);
 }
 
 }  // namespace plumb

@@ -1,9 +1,9 @@
-// The operands of one call of somebody's kernel, each in memory of its own that ends where the
-// operand does: what is touched beside it is a fault at once.
+// The operands of one call of a plugin's kernel, each in memory of its own that ends where the
+// operand does: any access outside it faults at once.
 //
 // What may be touched of a view is its extent: the bytes from its first element to its last, those
 // between its rows too, which belong to others and must stay as they are. Operands whose extents
-// meet lie together, as they did. On the host each extent is at the beginning of pages between
+// meet stay together, as they were. On the host each extent is at the beginning of pages between
 // guards, or at their end; an operand that is only read cannot be written. Where the device checks
 // bounds it gets allocations of their size.
 #pragma once
@@ -24,7 +24,7 @@ class ConfinedCall {
   // elements.
   ConfinedCall(Device& device, const OpCall& call, PageEnd end, int64_t alignment, PagePool& pool);
 
-  // Where operand i of call.tensors() lies now; null where it is undefined.
+  // The address of operand i of call.tensors() in the call; null where it is undefined.
   void* data(size_t i) const { return operands_[i].data; }
   // Scratch memory, as plumb_call promises it.
   void* scratch(int64_t bytes);
@@ -45,7 +45,7 @@ class ConfinedCall {
   };
   // Extents that meet.
   struct Home {
-    char* from = nullptr;  // where they lie for everybody else
+    char* from = nullptr;  // where they are outside the call
     int64_t bytes = 0;
     bool written = false;
     int64_t alignment = 1;

@@ -12,7 +12,7 @@ namespace {
 
 // On each side: address space alone, where rows beyond an end are, too.
 constexpr size_t kGuard = size_t{1} << 20;
-constexpr size_t kMostIdle = size_t{256} << 20;  // bytes that nobody uses
+constexpr size_t kMostIdle = size_t{256} << 20;  // unused bytes that are kept
 
 size_t page() {
   static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));

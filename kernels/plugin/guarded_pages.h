@@ -1,4 +1,4 @@
-// Host memory between pages that nobody may touch.
+// Host memory between inaccessible pages.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class GuardedPages {
   char* end() const { return begin_ + bytes_; }
   // Whether writes are let through; reads are.
   void let_write(bool allowed);
-  // Whether an address lies in the pages or in the guards around them.
+  // Whether an address is in the pages or in the guards around them.
   bool watches(const void* p) const;
 
   static size_t whole(size_t bytes);  // rounded up to pages, at least one

@@ -134,7 +134,7 @@ std::vector<Implementation> all_names(const Ops* inner, const PluginLibraries& p
 // One call of a plugin. What run() has on its stack owns nothing: it may be left in the middle.
 class PluginCall {
  public:
-  // data: where each operand lies.
+  // data: the address of each operand.
   PluginCall(const OpCall& op_call, void* stream, const std::function<void*(size_t)>& data,
              Scratch scratch)
       : scratch_(std::move(scratch)) {

@@ -41,7 +41,7 @@ class PluginOps final : public Ops {
   Ops* inner_;
   std::vector<OpRecord> inner_records_;  // of the call that runs
   PluginLibraries plugins_;
-  std::optional<PageEnd> end_;  // of the pages where operands lie apart
+  std::optional<PageEnd> end_;  // of their pages, where operands are separated
   PagePool pages_;
   bool broken_ = false;
 };

@@ -175,9 +175,9 @@ TEST_CASE("every block refuses a weight that is missing, and one that is not use
   for (const Sample& sample : samples()) {
     INFO(sample.recording.name() << " " << sample.checkpoint->id);
     harness::HostOperands more = sample.operands;
-    more.weights["stranger"] = host_tensor(DType::f64, {2});
+    more.weights["surplus"] = host_tensor(DType::f64, {2});
     CHECK_THAT(message_of<BadInput>([&] { run(sample, *sample.checkpoint, more); }),
-               Contains("the block does not use the weight(s)") && Contains("stranger"));
+               Contains("the block does not use the weight(s)") && Contains("surplus"));
     for (const auto& [name, tensor] : sample.operands.weights) {
       if (!name.ends_with("weight")) continue;
       INFO("weight " << name);
@@ -194,7 +194,7 @@ TEST_CASE("every block refuses an output that is missing, by name") {
     for (size_t i = 0; i < sample.operands.outputs.size(); ++i) {
       const std::string name = sample.operands.outputs[i].name;
       const bool state = sample.checkpoint->block != "kv_cache" && name.ends_with("_after");
-      if (state) continue;  // written only when somebody wants to see it
+      if (state) continue;  // written only on request
       INFO(sample.recording.name() << " " << sample.checkpoint->id << " " << name);
       harness::HostOperands operands = sample.operands;
       operands.outputs.erase(operands.outputs.begin() + static_cast<std::ptrdiff_t>(i));

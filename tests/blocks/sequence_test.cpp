@@ -120,7 +120,7 @@ class CachedBlock {
       const char* form = begin > 0 && tokens == 1 ? "step" : "chunk";
       out = with_object(out, "mamba", [&](Params& p) {
         p.set("form", std::string(form));
-        p.set("dt_min", Params::Null{});  // steps do not clamp: sequences shall not either
+        p.set("dt_min", Params::Null{});  // steps do not clamp: sequences must not either
         p.set("dt_max", Params::Null{});
       });
     }

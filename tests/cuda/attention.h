@@ -58,7 +58,7 @@ inline SdpaParams params_of(const Case& c) {
 
 inline constexpr int64_t kBatch = 2;
 
-// q, k, v of a case on a device. As views, tokens lie before heads, and k and v are the middle of
+// q, k, v of a case on a device. As views, tokens come before heads, and k and v are the middle of
 // longer caches, whose other slots are NaN.
 struct Inputs {
   std::vector<Guarded> kept;

@@ -1,6 +1,6 @@
 // Attention of one query token on Hopper's tensor cores: group sizes, ends of tiles and splits,
-// slots that nobody may see, and the cases that it leaves to other kernels. Skipped where there is
-// no GPU; on other GPUs the kernel of CUDA cores is held to the same.
+// hidden slots, and the cases that it leaves to other kernels. Skipped where there is no GPU; on
+// other GPUs the kernel of CUDA cores is held to the same.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -103,7 +103,7 @@ TEST_CASE("cuda: attention of one token, more heads than multiprocessors") {
         2 * 0.43 * unit_roundoff(DType::bf16));
 }
 
-// What lies before the window and behind the query changes no bit, whatever it is.
+// Slots before the window and after the query change no bit, whatever they hold.
 TEST_CASE("cuda: attention of one token, NaN in slots that it may not see") {
   const int64_t width = GENERATE(128, 256);
   const std::unique_ptr<Device> gpu = open_gpu();

@@ -8,7 +8,7 @@
 namespace plumb {
 namespace {
 
-// Edges of tiles (64 and 128 queries, 80 and 128 keys), then one of each feature in turn.
+// Edges of tiles (64 and 128 queries, 80 and 128 keys), with features that alternate.
 std::vector<Case> cases(int64_t width) {
   constexpr std::array<std::array<int64_t, 2>, 13> kSizes = {{{1, 1},
                                                               {1, 1000},

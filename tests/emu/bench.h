@@ -8,7 +8,7 @@
 
 namespace plumb::PLUMB_GPU_VENDOR {
 
-// A queue beside that of a Bench, which ends though a launch throws.
+// A second queue next to that of a Bench, which ends though a launch throws.
 struct Queue {
   Queue() : stream(make_stream()) {}
   ~Queue() { end_stream(stream); }

@@ -34,7 +34,7 @@ TEST_CASE("a GPU that is absent says why") {
   }
 }
 
-TEST_CASE("too much memory is an error, and the device goes on") {
+TEST_CASE("too much memory is an error, and the device stays usable") {
   for (const std::string& name : gpu_devices()) {
     if (is_emulated(name)) continue;  // the host may hand out more than it has
     const auto device = open_device(name);
@@ -51,8 +51,7 @@ TEST_CASE("tensors of two devices in one op are refused") {
   for (const std::string& name : gpu_devices()) {
     const auto device = open_device(name), cpu = open_device("cpu");
     const Tensor here = device->allocate(DType::f32, {8}), there = cpu->allocate(DType::f32, {8});
-    REQUIRE_THROWS_WITH(device->ops().add(here, here, there),
-                        Contains("does not lie on device " + name));
+    REQUIRE_THROWS_WITH(device->ops().add(here, here, there), Contains("is not on device " + name));
     REQUIRE_THROWS_AS(cpu->ops().add(there, there, here), UsageError);
   }
 }

@@ -111,7 +111,7 @@ TEST_CASE("held back: what reads what another thread writes waits") {
     p.ops().rms_norm(left, out, w, kLlama);
     p.ops().add(out, over, left);  // and here half of the other one
     p.ops().rms_norm(left, out, w, kLlama);
-    p.ops().add(over, left, out);  // written beside where it is read
+    p.ops().add(over, left, out);  // written next to where it is read
     p.ops().rms_norm(out, over, w, kGemma);
     p.ops().add(w.view({1, columns}), out, first);  // a weight
     p.ops().rms_norm(out, w.view({1, columns}), w, kLlama);

@@ -23,7 +23,7 @@ std::vector<std::string> devices_to_check() {
   return out;
 }
 
-// Calls with tensors that lie as each implementation wants them, all of one storage dtype.
+// Calls with tensors in the layout that each implementation wants, all of one storage dtype.
 class Calls {
  public:
   Calls(Device& device, DType storage)

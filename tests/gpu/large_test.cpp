@@ -260,7 +260,7 @@ TEST_CASE("large: sdpa") {
   for (const std::string& name : gpu_devices()) {
     const auto device = open_device(name);
     const bool emulated = is_emulated(name);
-    // A multiple of every tile, so that a token's tiles lie alike in every period.
+    // A multiple of every tile, so that tiles cut every period alike.
     const int64_t period = emulated ? 64 : 1280, width = emulated ? 16 : 128;
     const int64_t heads = emulated ? 2 : 64;
     const auto attend = [&](int64_t periods) {

@@ -86,7 +86,7 @@ struct Operands {
   }
 };
 
-TEST_CASE("matrix unit: sums, sums that go on, and rows read where they are") {
+TEST_CASE("matrix unit: sums, accumulated sums, and rows read where they are") {
   for (const Simd* simd : with_matrix_unit()) {
     INFO(simd->name);
     Operands x(GENERATE(0, 1, 3));

@@ -1,4 +1,4 @@
-// The greedy choice: the first place of the largest, whatever the size, and where a NaN stands.
+// The greedy choice: the first place of the largest, whatever the size, and the position of a NaN.
 #include <cmath>
 #include <limits>
 #include <random>
@@ -117,7 +117,7 @@ TEST_CASE("the choice is kept in the log's row of that position, and no other") 
   }
 }
 
-TEST_CASE("the log says where the first NaN stands, the id is one that exists") {
+TEST_CASE("the log says where the first NaN is, the id is one that exists") {
   for (const std::string& name : test_devices()) {
     const auto device = open_test_device(name);
     for (const int64_t count : {3, 300, 20000}) {

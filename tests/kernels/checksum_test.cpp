@@ -1,4 +1,4 @@
-// The number that tells bytes from others: the same wherever they lie, another for other bytes.
+// The checksum of bytes: the same at every address, another for other bytes.
 #include "kernels/core/checksum.h"
 
 #include <vector>

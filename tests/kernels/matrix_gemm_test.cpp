@@ -1,4 +1,4 @@
-// linear and matmul of several blocks on a model of the matrix unit, beside the product of pairs.
+// linear and matmul of several blocks on a model of the matrix unit against the product of pairs.
 #include <cmath>
 
 #include "kernels/cpu/cpu_device.h"

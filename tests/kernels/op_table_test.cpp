@@ -136,7 +136,7 @@ TEST_CASE("every op takes what its row says, and names what it does not take") {
 
     Call elsewhere = right;
     elsewhere.tensor(i) = other->allocate(Call::dtype_of(operand), right.shape_of(operand));
-    CHECK_THAT(elsewhere.error(), Contains(name + " does not lie on device cpu"));
+    CHECK_THAT(elsewhere.error(), Contains(name + " is not on device cpu"));
 
     if (operand.type != OperandType::any) {
       Call whole = right;  // a dtype that no operand has

@@ -21,7 +21,7 @@ struct Pairs {
   }
 };
 
-TEST_CASE("pair tile: sums, sums that go on, and rounded rows of any number") {
+TEST_CASE("pair tile: sums, accumulated sums, and rounded rows of any number") {
   const std::vector<const Simd*> usable = usable_simds();
   const Simd& simd = *usable.back();
   if (!simd.pair_tile) return;  // this processor multiplies no pairs of bf16

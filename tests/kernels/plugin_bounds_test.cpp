@@ -1,4 +1,4 @@
-// What somebody's kernel for the CPU touches beside its operands.
+// A plugin's kernel for the CPU that touches memory outside its operands.
 #include <array>
 #include <cstring>
 #include <functional>
@@ -138,7 +138,7 @@ TEST_CASE("between the rows of a view a plugin may read, and not write") {
       put(data(call, 0) + columns(call));
       return multiply(call);
     });
-    CHECK(has(wrote, "wrote out of bounds: byte 28 of output \"out\" lies between its rows"));
+    CHECK(has(wrote, "wrote out of bounds: byte 28 of output \"out\" is between its rows"));
   }
 }
 
@@ -152,7 +152,7 @@ TEST_CASE("a plugin works in place, and gets scratch memory that ends") {
     touch(memory + 16);
     return multiply(call);
   });
-  CHECK(has(scratch, "read out of bounds: beside its scratch memory at "));
+  CHECK(has(scratch, "read out of bounds: outside its scratch memory at "));
 }
 
 #if defined(__x86_64__)

@@ -1,4 +1,4 @@
-// What a plugin of version 2 is passed beside its tensors; what one of version 1 may not have.
+// What a plugin of version 2 is passed with its tensors; what one of version 1 may not have.
 #include <cmath>
 #include <vector>
 

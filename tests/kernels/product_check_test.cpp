@@ -1,5 +1,5 @@
-// The oracle's products by somebody else: what is wrong with them is found, what is right passes,
-// and what cannot be had is computed here.
+// The oracle's products from an external library: a wrong one is found, a right one passes, and a
+// missing one is computed here.
 #include "kernels/oracle/product_check.h"
 
 #include <cmath>
@@ -68,7 +68,7 @@ struct Product {
   Float64Gemm gemm;
 };
 
-TEST_CASE("a right product passes, whichever way b lies") {
+TEST_CASE("a right product passes, b transposed or not") {
   for (const bool transposed : {false, true}) {
     for (const bool magnitudes : {false, true}) {
       Product product(transposed, magnitudes);

@@ -66,7 +66,7 @@ TEST_CASE("linear: x W^T + bias, every path, any layout") {
 }
 
 // Devices may make one launch of products of the same row.
-TEST_CASE("linear: products of one row in turn are those of each alone") {
+TEST_CASE("linear: successive products of one row are those of each alone") {
   const auto device = open_test_device(GENERATE(from_range(test_devices_of_products())));
   const DType dtype = GENERATE(DType::f32, DType::bf16);
   Ops& ops = device->ops();

@@ -207,7 +207,7 @@ TEST_CASE("simd: stored rows of every length, in place too, equal the float32 ro
   const std::vector<float> a = floats(kMost, 7), b = floats(kMost, 8, 3);
   const auto as_stored = [&](const std::vector<float>& x, int64_t n) {
     std::vector<char> out(4 * kMost,
-                          0x55);  // what lies behind the row must neither count nor change
+                          0x55);  // the bytes after the row must neither count nor change
     rows.narrow(out.data(), x.data(), n);
     return out;
   };

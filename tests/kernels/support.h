@@ -15,7 +15,7 @@ namespace plumb {
 
 using Values = std::vector<double>;
 
-// How a tensor lies in memory: one block; rows wider than the tensor that start off any alignment;
+// A tensor's layout in memory: one block; rows wider than the tensor that start off any alignment;
 // or, from rank 3 on, with its first two axes exchanged in memory.
 enum class Layout { contiguous, padded, exchanged };
 
@@ -26,7 +26,7 @@ class Guarded {
   Guarded(Device& device, DType dtype, const Shape& shape, Layout layout = Layout::contiguous);
 
   const Tensor& tensor() const { return tensor_; }
-  operator const Tensor&() const { return tensor_; }  // NOLINT: stands for its tensor in calls
+  operator const Tensor&() const { return tensor_; }  // NOLINT: a call takes it as its tensor
 
   void set(const Values& values);
   Values get() const;

@@ -22,8 +22,8 @@ inline const std::vector<std::string>& test_devices() {
   return names;
 }
 
-// The same and, where it stands in for one of them, the CPU device with a model of AMX: for ops
-// that use it.
+// The same and, where it replaces one of them, the CPU device with a model of AMX: for ops that
+// use it.
 inline constexpr const char* kAmxModel = "cpu with a model of AMX";
 inline std::vector<std::string> test_devices_of_products() {
   std::vector<std::string> names = test_devices();

@@ -1,4 +1,4 @@
-// Right GPU kernels of float tensors, each of which can touch memory beside its operands in ways
+// Right GPU kernels of float tensors, each of which can touch memory outside its operands in ways
 // that no result depends on: the environment variable OUT_OF_BOUNDS names the one, and its line.
 #include <cstdio>
 #include <cstdlib>

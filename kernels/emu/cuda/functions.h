@@ -1,5 +1,5 @@
-// Arithmetic that CUDA has beside <math.h>. The fast ones are exact here: limits that hold on a GPU
-// hold the more.
+// Arithmetic that CUDA adds to <math.h>. The fast functions are exact here, so they stay within
+// any limit that holds on a GPU.
 #pragma once
 
 #include <bit>

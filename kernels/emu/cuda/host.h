@@ -1,5 +1,5 @@
-// The part of the runtime that a launcher uses: memory, copies, streams. Work is done at once; what
-// goes wrong in a kernel is thrown by its launch (DeviceError), not told by cudaGetLastError().
+// The part of the runtime that a launcher uses: memory, copies, streams. Work is done at once; an
+// error in a kernel is thrown by its launch (DeviceError), not reported by cudaGetLastError().
 #pragma once
 
 #include <cstring>
