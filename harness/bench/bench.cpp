@@ -20,7 +20,7 @@ constexpr double kBatchSeconds = 0.002;  // long enough for an event's resolutio
 constexpr int kFewestBatches = 3;
 constexpr int64_t kMostCalls = 2000;  // per batch
 constexpr double kLongEnough = 0.01;  // seconds of what is measured once
-constexpr double kLongestTurn = 0.2;  // seconds of all sets in turn, of which a batch is whole ones
+constexpr double kLongestTurn = 0.2;  // seconds of one round of all sets; a batch is whole rounds
 
 double elapsed_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -38,7 +38,7 @@ std::string fingerprint(Device& device, const BenchCase& bench_case, const Bench
   return bytes;
 }
 
-// Runs the calls in turn; remembers where it stopped.
+// Runs the calls in order; remembers where it stopped.
 class Rotation {
  public:
   Rotation(Device& device, std::vector<Call> calls)

@@ -26,7 +26,7 @@ struct BenchResult {
   Status status = Status::pass;  // figures only when pass
   std::string reason;
   std::string impl;                     // "linear/onednn sdpa/avx2"
-  int64_t sets = 0;                     // of operands, used in turn
+  int64_t sets = 0;                     // of operands, used cyclically
   int64_t calls = 0;                    // timed
   bool replayed = false;                // recorded launches; else the host launched each call
   double median = 0, p10 = 0, p90 = 0;  // seconds per call, over the batches

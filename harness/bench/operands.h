@@ -1,5 +1,5 @@
 // Operand sets of a benchmark: many copies of the same operands with different contents, so that a
-// call finds nothing of its own in a cache; outputs lie between canaries.
+// call finds nothing of its own in a cache; outputs are between canaries.
 #pragma once
 
 #include "harness/bench/cases.h"

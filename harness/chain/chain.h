@@ -24,7 +24,7 @@ namespace plumb::harness {
 // chained output with the chained oracle; where something is off, runs shadows and names the
 // culprit. The result's block is "model", its outputs are "chain" and "logits". Throws nothing for
 // what recording or device do: that becomes the status. Saturated in 16 bits: blind. `run_alone`
-// runs its checkpoints; without one they are run in turn.
+// runs its checkpoints; without one they are run in order.
 CheckpointResult run_chain(const Recording& recording, Device& device, Device& oracle,
                            const ReplayOptions& options, RunAlone run_alone = {});
 

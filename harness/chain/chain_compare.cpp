@@ -11,7 +11,7 @@
 namespace plumb::harness {
 namespace {
 
-// An output of the recording beside its chained oracle, as [rows, columns].
+// An output of the recording and its chained oracle, as [rows, columns].
 struct Recorded {
   Layout layout;
   std::vector<double> r;

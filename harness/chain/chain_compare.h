@@ -29,7 +29,7 @@ struct Between {
 
   // E(y - o) over them; NaN where a shape is not the recorded one.
   double error(const Tensor& y, const Tensor& o) const;
-  // Logits, token by token; o stands for the reference, too.
+  // Logits, token by token; o serves as the reference, too.
   void add_tokens(std::vector<TokenLogits>& to, const Tensor& y, const Tensor& o) const;
 };
 

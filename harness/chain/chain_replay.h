@@ -28,7 +28,7 @@ std::string place_of(const Checkpoint& checkpoint);
 class Notes final : public blocks::Observer {
  public:
   using Wanted = std::function<bool(const std::string& checkpoint, std::string_view output)>;
-  // `disturb` may change a value before it is kept and goes on.
+  // `disturb` may change a value before it is kept and passed on.
   using Disturb = std::function<void(const std::string& checkpoint, std::string_view output,
                                      const Tensor& value)>;
   Notes(Device& device, Wanted wanted, Disturb disturb = {})

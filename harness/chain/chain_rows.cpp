@@ -96,7 +96,7 @@ Floors take_isolated(ChainRow& row, const CheckpointResult& done, double ratio) 
   return {};
 }
 
-// What the reference itself would be told.
+// The row as for the reference itself.
 Floors take_reference(ChainRow& row, const Recording& recording, Device& oracle,
                       const Checkpoint& c) {
   CheckpointResult done = external_result(recording, c);

@@ -53,7 +53,7 @@ Introduced introduced(const Recording& recording, const OutputRef& output, doubl
   return out;
 }
 
-// A layer that stands in another one is a part of that.
+// A layer inside another one is a part of that.
 bool is_inner(const ChainRun& run, const std::vector<ChainRow>& rows, size_t row) {
   const std::string& path = run.of_row[row]->path;
   for (size_t i = 0; i < rows.size(); ++i) {

@@ -80,7 +80,7 @@ bool is_cache(const ChainRow& row) {
   return row.block == "kv_cache" || row.block == "static_kv_cache";
 }
 
-// The row of the layer that a state stands in.
+// The row of the layer that a state belongs to.
 std::optional<size_t> layer_of(const ChainRows& chain, size_t state) {
   const std::string& path = chain.checkpoints[state]->path;
   for (size_t i = state + 1; i < chain.rows.size(); ++i) {

@@ -9,7 +9,7 @@
 namespace plumb::harness {
 
 // Recordings leave attention rows without an allowed key out of what they judge: a kernel may make
-// anything of padding. In a chain that goes on: what final norm and head make of such a token is
+// anything of padding. In a chain that propagates: what final norm and head make of such a token is
 // not judged either, nor are the keys and values that the next layers store for it. A token whose
 // layer is judged never depends on them, since no query sees them.
 //

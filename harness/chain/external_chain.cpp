@@ -236,7 +236,7 @@ void ExternalChain::keep_given() {
   }
 }
 
-// A step that nobody saw may be as wrong as it likes: no pass of the whole model.
+// Logits that were not captured may have any error: no pass of the whole model.
 void ExternalChain::name_missing_logits() {
   std::string names;
   for (size_t i = 0; i < rows().size(); ++i) {

@@ -120,7 +120,7 @@ Action add_bench(CLI::App& app) {
   app.add_option("--model", options->model,
                  "a whole model: random, with weights of the shape, or a folder as for forward");
   app.add_option("--tokens", options->tokens,
-                 "new tokens per call, 4096 unless told; of a model's prompt, 128 unless told")
+                 "new tokens per call (default 4096); of a model's prompt (default 128)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   app.add_option("--steps", options->steps, "of a model: single tokens timed behind the prompt")
       ->capture_default_str()

@@ -13,8 +13,8 @@ namespace plumb::harness {
 std::string emulated_source(const std::string& text, const std::string& file,
                             const std::function<std::string(const std::string& name)>& included);
 
-// Writes that of a file, and of the files that it includes from beside it, to `folder`; returns the
-// path of the file's own.
+// Writes that of a file, and of the files that it includes from its folder, to `folder`; returns
+// the path of the file's own.
 std::filesystem::path write_emulated(const std::filesystem::path& file,
                                      const std::filesystem::path& folder);
 

@@ -64,7 +64,7 @@ constexpr Subcommand kSubcommands[] = {
      true},
     {"list", "list recordings and their checkpoints, or --blocks", add_list},
     {"devices", "list devices, usable or not, with the reason", add_devices, true},
-    {"compare-devices", "the same checkpoints on several devices: which one stands alone",
+    {"compare-devices", "the same checkpoints on several devices: which one differs",
      add_compare_devices, true},
     {"support", "what each device can verify: block x device x dtype", add_support, true},
     {"show", "show a recording, or one checkpoint's operands", add_show},
@@ -148,8 +148,8 @@ void check_place(const CLI::App& app, const CLI::App& command) {
     const std::string name = option->get_name();
     const bool of_all = name == "--log" || name == "--log-level" || name == "--plugin" ||
                         name == "--looser-contracts";
-    require(option->count() == 0 || of_all, name.c_str(), "stands in front of ", command.get_name(),
-            ", where it has no effect; put it behind, if ", command.get_name(), " takes it");
+    require(option->count() == 0 || of_all, name.c_str(), "precedes ", command.get_name(),
+            ", where it has no effect; put it after, if ", command.get_name(), " takes it");
   }
 }
 

@@ -32,7 +32,7 @@ void add_replay_options(CLI::App& app, const std::shared_ptr<ReplayCommand>& opt
          [options](const std::string& rule) {
            options->referee = rule == "native" ? RefereeRule::always : RefereeRule::affordable;
          },
-         "our own float64 block beside the recorded one: native runs it for every checkpoint, auto "
+         "our own float64 block with the recorded one: native runs it for every checkpoint, auto "
          "where it takes seconds at most or the recording lacks the rounded model and the spread")
       ->check(CLI::IsMember({"auto", "native"}));
   app.add_option("--threads", options->threads, "CPU threads; 0: one per core")

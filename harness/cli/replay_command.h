@@ -49,7 +49,7 @@ void require_checkpoints(int64_t count, const ReplayCommand& options, size_t rec
 RunInfo run_info(const std::vector<std::unique_ptr<Worker>>& workers);
 // What results depend on, by name: RunInfo::request, without "selected".
 Journal::Facts request_facts(const ReplayCommand& options);
-// What has to be the same for a run to go on with the results of another.
+// What has to be the same for a run to continue with the results of another.
 Journal::Facts journal_facts(const RunInfo& run, const std::vector<Loaded>& recordings);
 Request request_of(const ReplayCommand& options,
                    const std::vector<std::unique_ptr<Worker>>& workers, bool strict,

@@ -183,7 +183,7 @@ class Run {
     }
     require<BadInput>(static_cast<int64_t>(found_.size()) <= total(), "--journal", options_.journal,
                       ": has ", found_.size(), " results, this run ", total(),
-                      "; remove it to begin anew");
+                      "; remove it to start over");
   }
 
   void run_all() {
@@ -228,7 +228,7 @@ class Run {
                       "--journal", options_.journal, ": result ", results_.size(), " is of ",
                       result.fixture, ' ', result.checkpoint, " on ", result.device, ", expected ",
                       step.entry->fixture, ' ', id_of(step), " on ", worker.name(),
-                      "; remove it to begin anew");
+                      "; remove it to start over");
     return std::move(result);
   }
 
@@ -306,7 +306,7 @@ Action add_verify(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::IsMember({"checkpoints", "layers"}));
   app.add_option("--journal", options->journal,
-                 "keep results in this file, and go on with those that it has");
+                 "keep results in this file, and continue with those that it has");
   app.add_flag("--fail-fast", options->fail_fast, "stop at the first failure");
   app.add_flag("--strict", options->strict, "blind and unsupported checkpoints fail the run");
   app.add_flag("-v,--verbose", options->verbose,

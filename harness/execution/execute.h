@@ -31,7 +31,7 @@ struct RunSetup {
   blocks::Observer* observer = nullptr;  // sees the parts, below the checkpoint's path
   bool sums = false;                     // of large outputs, on the device
   const Execution* before = nullptr;  // by its sums: whose outputs are shared where they are equal
-  PageEnd end = PageEnd::left;        // of their pages, where a plugin's operands lie
+  PageEnd end = PageEnd::left;        // of their pages, where a plugin's operands are
 };
 
 struct Execution {
@@ -39,7 +39,7 @@ struct Execution {
   std::map<std::string, uint64_t> sums;   // checksums of the large ones, where wanted
   std::vector<OpRecord> records;
   std::string damage;       // "" or what was written that must not be: a canary, an input
-  bool has_ends = false;    // the end of their pages at which operands lie may make a difference
+  bool has_ends = false;    // the end of their pages at which operands are may matter
   double seconds = 0;       // of the block alone, the wait for its end included
   DeviceCounters counters;  // what the block alone made the device do; zeros without a counter
 };

@@ -25,7 +25,7 @@ class Guarded {
   void poison(uint8_t byte) { device_->fill(payload_, byte); }
   // The payload's bytes, copied to the host.
   std::vector<uint8_t> bytes() const;
-  // "" or where the first damaged canary byte lies: "17 bytes before the start".
+  // "" or the place of the first damaged canary byte: "17 bytes before the start".
   std::string damage() const;
 
  private:

@@ -57,7 +57,7 @@ class File {
 // "..", no control character, at most 255 bytes.
 bool is_plain_file_name(std::string_view name);
 
-// A file that appears under its name only when it is complete: written beside its place, synced and
+// A file that appears under its name only when it is complete: written in its folder, synced and
 // renamed by commit(). Without commit() nothing remains of it and an older file stays as it is.
 // A device, a FIFO and what stdout or stderr is redirected to are written in place.
 // Everything throws UsageError, which names the file, the bytes written and the system's reason.
@@ -74,7 +74,7 @@ class AtomicFile {
  private:
   [[noreturn]] void fail(const char* action) const;  // with errno's words
 
-  std::filesystem::path path_;     // where it shall be
+  std::filesystem::path path_;     // its final path
   std::filesystem::path partial_;  // where it is written; empty when written in place
   Descriptor descriptor_;
   int64_t written_ = 0;

@@ -16,7 +16,7 @@ bool behind_number(char c) { return between_tokens(c) || c == ']' || c == '}'; }
 }  // namespace
 
 // Receives the values in the order of the text and appends them to the document. The library does
-// not tell where a value stands, so at_ follows it through the text, which is valid up to there.
+// not report a value's offset, so at_ follows it through the text, which is valid up to there.
 class JsonParser {
  public:
   JsonParser(JsonDocument& document, const JsonLimits& limits)
@@ -193,7 +193,7 @@ bool JsonParser::key(const std::string& name) {
   return true;
 }
 
-// Returns where the text goes on.
+// Returns the offset after it.
 size_t JsonParser::add_string(const std::string& value) {
   Node& node = add(Kind::string);
   if (static_cast<int64_t>(value.size()) > limits_.string) {

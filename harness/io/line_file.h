@@ -34,7 +34,7 @@ class LineFile {
   [[noreturn]] void fail(const char* action);
   void give_up();
 
-  std::filesystem::path path_;     // where it shall be
+  std::filesystem::path path_;     // its final path
   std::filesystem::path partial_;  // where it is written; empty when written in place
   Descriptor descriptor_;
   int64_t written_ = 0;

@@ -63,7 +63,7 @@ void write_log(LogLevel level, const std::string& message) {
     const int code = errno;
     s.lost = true;
     s.file.reset();
-    std::fprintf(stderr, "error: [log] %s: cannot be written: %s; the log goes on here\n",
+    std::fprintf(stderr, "error: [log] %s: cannot be written: %s; the log continues here\n",
                  s.name.c_str(), std::strerror(code));
   }
   std::fputs(line.c_str(), stderr);

@@ -107,7 +107,7 @@ MappedFile::MappedFile(const File& file)
 
 MappedFile::~MappedFile() {
   if (!data_) return;
-  slots[slot_].end = 0;  // first: the addresses may soon be somebody else's
+  slots[slot_].end = 0;  // first: the addresses may soon be reused
   ::munmap(data_, bytes_);
 }
 

@@ -1,4 +1,4 @@
-// The name that somebody who mistyped one will have meant.
+// Suggests the closest known name for a typo.
 #pragma once
 
 #include <optional>

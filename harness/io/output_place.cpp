@@ -38,8 +38,8 @@ fs::path place_of(const fs::path& path) {
   return error ? absolute : place;
 }
 
-// Whether the file is there and of a recording or a model. --out writes tensors of its own: only
-// those beside a recording or a model are not.
+// Whether the file is there and of a recording or a model. --out writes tensors, too: only
+// those with a recording or a model in their folder count.
 bool is_recorded(const NamedFile& file, const fs::path& path) {
   std::error_code no;
   if (!fs::exists(path, no)) return false;

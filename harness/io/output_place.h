@@ -11,8 +11,8 @@
 
 namespace plumb::harness {
 
-// What a path stands for, through links, though it may not exist yet: a new file is to replace
-// that, not the link. Throws UsageError for a circle of links.
+// The target of a path, through links, though it may not exist yet: a new file is to replace that,
+// not the link. Throws UsageError for a circle of links.
 std::filesystem::path behind_links(std::filesystem::path path);
 
 // Open for writing, where a new file must not replace what is there: a device, a FIFO, the file

@@ -70,7 +70,7 @@ Generated generate(Inference& inference, const TokenRows& prompt, int64_t most,
   Generated out;
   out.tokens.resize(prompt.size());
   std::vector<bool> done(prompt.size(), false);
-  std::vector<int64_t> last;  // of every sequence that goes on
+  std::vector<int64_t> last;  // of every sequence that continues
   const auto take = [&](const std::vector<int64_t>& ids) {
     last.assign(ids.size(), 0);
     for (size_t row = 0; row < ids.size(); ++row) {

@@ -1,4 +1,4 @@
-// A command's whole work in a process of its own: a device or somebody's kernel that crashes, exits
+// A command's whole work in a process of its own: a device or a plugin's kernel that crashes, exits
 // or hangs there ends in one clear error.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace plumb::harness {
 
-// Says what is done next, "linear.q_proj on cuda:0"; the time that it may take starts anew.
+// Says what is done next, "linear.q_proj on cuda:0"; the time limit starts again.
 using Step = std::function<void(const std::string& what)>;
 
 inline constexpr const char* kOutputLost = "cannot be written to its end; is the disk full?";

@@ -8,7 +8,7 @@
 
 namespace plumb::harness {
 
-// A row per block and dtype: how often the devices agree, which of them stands alone and how often,
+// A row per block and dtype: how often the devices agree, which of them is alone and how often,
 // the share of equal bits where contracts agree, the pair that is farthest apart. Then every
 // finding but agreement, once per block and dtype, with contracts, an example and how to repeat it.
 // `devices`: in the order of the comparisons' results.

@@ -80,7 +80,7 @@ bool is_count(const Gate& gate) {
          gate.name == "bits";
 }
 
-// One line per failed gate; the first of an output says where its error lies.
+// One line per failed gate; the first of an output says where its error is.
 std::string failed_gates(const CheckpointResult& result) {
   std::string lines;
   for (const OutputVerdict& output : result.outputs) {
@@ -201,7 +201,7 @@ std::string bugs_text(const Outcome& outcome) {
 std::string causes_text(const Outcome& outcome, bool colour) {
   std::string lines;
   for (const FailureGroup& group : outcome.failures) {
-    if (group.checkpoints == 1) continue;  // told in full
+    if (group.checkpoints == 1) continue;  // reported in full
     lines += text(painted(tag(group.status), group.status, colour), "  ", cause_text(group), '\n');
     if (!group.again.empty()) lines += text(kIndent, "again: ", terminal_text(group.again), '\n');
   }

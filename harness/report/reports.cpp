@@ -31,7 +31,7 @@ void ReportFile::attempt(Act act) {
   } catch (const UsageError& error) {
     lost_ = text(option_, " is incomplete: ", error.what());
     file_.reset();
-    log(LogLevel::error, lost_, "; the run goes on without it");
+    log(LogLevel::error, lost_, "; the run continues without it");
   }
 }
 

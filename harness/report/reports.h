@@ -1,4 +1,4 @@
-// The report files of a run, which goes on without those that are lost.
+// The report files of a run, which continues without those that are lost.
 #pragma once
 
 #include <optional>

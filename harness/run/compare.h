@@ -1,5 +1,5 @@
 // One checkpoint on several devices: each held to the recording and to the others, so that the one
-// that stands alone has a name.
+// that differs has a name.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Failures that have one cause, told once.
+// Failures that have one cause, reported once.
 #pragma once
 
 #include <cstdint>

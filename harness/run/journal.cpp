@@ -143,7 +143,7 @@ void Journal::check(std::string_view header, const Facts& facts) {
   const Json before = Json::parse(header), now = Json::parse(header_of(facts, ""));
   const std::string differ = differences(before.at("facts"), now.at("facts"));
   require(differ.empty(), "--journal", path_.string(), ": is of another run: ", differ,
-          "; repeat that run's command, or remove the file to begin anew");
+          "; repeat that run's command, or remove the file to start over");
   started_ = before.at("started").get<std::string>();
 }
 

@@ -1,4 +1,4 @@
-// A run's results as they become known, so that a run that was killed goes on where it stopped.
+// A run's results as they become known, so that a run that was killed continues where it stopped.
 #pragma once
 
 #include <cstdint>

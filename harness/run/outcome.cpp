@@ -32,7 +32,7 @@ class Ordered {
   std::vector<Value> values_;
 };
 
-// How many checkpoints each result stands for.
+// How many checkpoints each result represents.
 class Times {
  public:
   explicit Times(const std::vector<int64_t>& times) : times_(times) {}

@@ -109,7 +109,7 @@ struct Outcome {
 // Where outputs of selected checkpoints were not given, and that is not meant, a run that is
 // otherwise 0 or 8 is incomplete (4): a pass that judged a part is none. No results: 2, nothing was
 // selected; 0 in a shard, which may be empty. After a signal: 128 + its number. `times`: how many
-// checkpoints each result stands for; empty: one.
+// checkpoints each result represents; empty: one.
 Outcome outcome_of(const std::vector<CheckpointResult>& results, const Request& request,
                    const std::vector<int64_t>& times = {});
 

@@ -238,7 +238,7 @@ bool Pipeline::execute(const Job& job, size_t index) {
   return true;
 }
 
-// Jobs that the device would have to explain are not told of.
+// Jobs that need the device for an explanation are not reported.
 void Pipeline::tell_loss(Slot& slot, size_t index) {
   while (first_ < index && release(false)) {
   }

@@ -26,16 +26,16 @@ class Pipeline {
  public:
   // What becomes of a run, as one message. Called by any thread.
   using Finish = std::function<std::string(CheckpointRun& run)>;
-  // What is known as it is known, told by any thread, one at a time.
+  // Progress as it is known, reported by any thread, one at a time.
   struct Listener {
     std::function<void(size_t job)> begins;  // the device is about to run it
     std::function<void(size_t job)> ran;     // and has
-    // Jobs end in their order, but for one that cost the device (`lost`): it is the last to be told
-    // of, and jobs before it may not have been. False: stop.
+    // Jobs end in their order, but for one that cost the device (`lost`): it is the last one
+    // reported, and jobs before it may not have been. False: stop.
     std::function<bool(size_t job, const std::string& result, bool lost)> ends;
   };
 
-  // threads: that read and judge; 1: everything is done in turn, by the caller's thread. memory:
+  // threads: that read and judge; 1: everything is done in order, by the caller's thread. memory:
   // bytes of operands and results that may be there at once, by estimate, and of weights that stay
   // on the device, which have half of it at most; one checkpoint always may be there.
   Pipeline(Device& device, Device& oracle, int threads, int64_t memory, Finish finish);
@@ -60,7 +60,7 @@ class Pipeline {
   bool run_alone(const Job& job, size_t index);
   void add_weights(const Job& job);
   int64_t bytes_of(const Job& job) const;
-  // Null: none beside the own one.
+  // Null: the calling thread alone.
   std::unique_ptr<ThreadPool> threads_for(int64_t bytes, int64_t room) const;
   void judge(Slot& slot, int thread);
   void set(Slot& slot, State state);
@@ -87,9 +87,9 @@ class Pipeline {
   std::mutex mutex_;    // of all below
   std::condition_variable changed_;
   std::deque<std::unique_ptr<Slot>> slots_;  // of jobs first_, first_ + 1, ...
-  size_t first_ = 0, told_ = 0;              // told_: the next job to be told of
+  size_t first_ = 0, told_ = 0;              // told_: the next job to report
   int64_t bytes_ = 0;                        // of the slots
-  bool gone_ = false;                        // nobody listens
+  bool gone_ = false;                        // no listener is left
   std::unique_ptr<TaskPool> pool_;           // last: its threads use the others
 };
 

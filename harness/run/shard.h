@@ -27,7 +27,7 @@ std::optional<int64_t> layer_of(std::string_view checkpoint);
 
 // Shards of one recording by its layers, so that a machine needs few layers' tensors: of L layers
 // that have checkpoints, the one with rank r (from 0) is in the shards r n / L to (r + 1) n / L.
-// All calls of a module, and of what stands in no layer, are in one shard, by the hash of recording
+// All calls of a module, and of what is in no layer, are in one shard, by the hash of recording
 // and path. reports/fleet/layers.py has the same rule.
 class LayerShards {
  public:

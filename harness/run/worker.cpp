@@ -251,7 +251,7 @@ void Worker::launch() {
 }
 
 void Worker::relaunch() {
-  log(LogLevel::info, name_, ": the rest goes on in a new worker process");
+  log(LogLevel::info, name_, ": the rest continues in a new worker process");
   std::string reason;
   for (const milliseconds pause : kPauses) {  // a driver may need a moment to clean up
     std::this_thread::sleep_for(pause);
@@ -355,7 +355,7 @@ Replayed Worker::next() {
     } else if (std::optional<Replayed> out = received(message)) {
       return ++at_, std::move(*out);
     }
-    until = deadline();  // it goes on
+    until = deadline();  // it is alive
   }
 }
 

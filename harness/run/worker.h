@@ -22,8 +22,8 @@ namespace plumb::harness {
 // process crashes, or finds nothing for a minute.
 std::vector<DeviceStatus> probe_devices();
 
-// Loads somebody's libraries in another process and declares here what they are: their own code
-// runs in workers alone. Throws BadInput for one that is no plugin, DeviceError when that process
+// Loads plugins in a child process and declares here what they have: their code runs in workers
+// alone. Throws BadInput for one that is no plugin, DeviceError when that process
 // crashes, TimedOut when it takes longer than options.timeout or a minute. Without processes of
 // their own they are loaded here.
 void add_plugins(const std::vector<std::string>& files, const WorkerOptions& options);

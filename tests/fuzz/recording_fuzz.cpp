@@ -1,4 +1,4 @@
-// Any text as recording.json beside real tensors: checked and read to the last tensor, or refused.
+// Any text as recording.json with real tensors: checked and read to the last tensor, or refused.
 #include "harness/recording/recording.h"
 #include "kernels/core/error.h"
 #include "tests/harness/temporary_folder.h"

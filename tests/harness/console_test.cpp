@@ -65,7 +65,7 @@ TEST_CASE("gates of every kind are put in words") {
                    "\n      conformance: 40 of 100 elements differ in bits from the rounded model, "
                    "allowed 8.5\n"));
   }
-  SECTION("a count is told by the output's reason, other failed gates follow") {
+  SECTION("a count is in the output's reason, other failed gates follow") {
     output.reason = result.reason = "3 elements of the wrong class, the first at token 5: nan";
     output.gates = {{"classes", 3, 0, {}, false, "token 5"}, sample_gate("tensor", kNan, 1, 0.5)};
     const std::string all = failure_text(result);

@@ -58,7 +58,7 @@ TEST_CASE("another block, device, dtype, known bug or recording's chain is anoth
   CHECK(failure_groups(chains).size() == 2);
 }
 
-TEST_CASE("a race is told once, wherever it happens") {
+TEST_CASE("a race is reported once, wherever it happens") {
   std::vector<CheckpointResult> results;
   for (int i = 0; i < 35; ++i) results.push_back(race(i, i % 2 ? "sdpa" : "attention"));
   const std::vector<FailureGroup> groups = failure_groups(results);

@@ -104,7 +104,7 @@ TEST_CASE("an atomic file appears at commit, and not at all without") {
   CHECK(names_in(root.path()) == std::set<std::string>{"x", "y"});
 }
 
-TEST_CASE("an atomic file replaces what a link stands for, and no device") {
+TEST_CASE("an atomic file replaces a link's target, and no device") {
   const TemporaryFolder root;
   write_bytes(root / "x", "old");
   fs::create_symlink("x", root / "link");
@@ -114,7 +114,7 @@ TEST_CASE("an atomic file replaces what a link stands for, and no device") {
   fs::create_symlink("y", root / "ahead");
   write_file(root / "ahead", "first");
   CHECK(read_bytes(root / "y") == "first");
-  // A FIFO of our own stands for every device: a test of a broken writer must not replace
+  // A FIFO of our own represents every device: a test of a broken writer must not replace
   // /dev/null.
   REQUIRE(::mkfifo((root / "fifo").c_str(), 0600) == 0);
   const int reader = ::open((root / "fifo").c_str(), O_RDONLY | O_NONBLOCK);

@@ -73,7 +73,7 @@ TEST_CASE("a block without native code is unsupported, by the words of an error 
   CHECK(contains(result.reason, "no native block \"flux_capacitor\""));
 }
 
-TEST_CASE("a verdict says which bugs would pass, unless it is told not to") {
+TEST_CASE("a verdict says which bugs would pass, unless that is switched off") {
   const Recording recording = open_recording("llama-a1/decode-bf16");
   const Checkpoint& checkpoint = first_of(recording, "rms_norm");
   const Outputs outputs = references(recording, checkpoint);

@@ -1,4 +1,4 @@
-// Sums over groups: those of the elements in turn, with the same bits on any number of threads.
+// Sums over groups: those of the elements in order, with the same bits on any number of threads.
 #include "harness/judge/group_sums.h"
 
 #include "harness/judge/error_segments.h"
@@ -45,7 +45,7 @@ Sums in_turn(const std::vector<Partition>& families, const std::vector<double>& 
 
 }  // namespace
 
-TEST_CASE("sums over groups are those of the elements in turn") {
+TEST_CASE("sums over groups are those of the elements in order") {
   const Shape large{2, 259, 4, 512};  // several parts
   const Shape wide{1, 3, 2, 3000};    // groups of several segments
   const Layout some = layout_of({2, 5, 3, 50}, kAxes, {0, 1, 9, 10, 300});

@@ -42,7 +42,7 @@ void check_results(Journal& journal, size_t count) {
   CHECK(journal.seconds() == 0.5 * static_cast<double>(count));
 }
 
-TEST_CASE("a journal gives back what was written, and goes on") {
+TEST_CASE("a journal gives back what was written, and continues") {
   const TemporaryFolder root;
   written(root / "j", 3);
   {
@@ -56,7 +56,7 @@ TEST_CASE("a journal gives back what was written, and goes on") {
   check_results(journal, 4);
 }
 
-TEST_CASE("a journal that ends at any byte has every result that is whole, and goes on") {
+TEST_CASE("a journal that ends at any byte has every result that is whole, and continues") {
   const TemporaryFolder root;
   const std::vector<uintmax_t> lengths = written(root / "whole", 3);
   const std::string bytes = read_bytes(root / "whole");

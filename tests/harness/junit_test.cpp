@@ -66,7 +66,7 @@ TEST_CASE("a suite per recording and device, a case per checkpoint") {
   CHECK(contains(xml, "<property name=\"compiler\" value=\"GCC 12.2.0\"/>"));
 }
 
-TEST_CASE("failures, errors and skips are told apart") {
+TEST_CASE("failures, errors and skips are distinct") {
   using enum Status;
   const std::vector<std::pair<Status, std::string>> table = {
       {fail, "failure"},    {nondeterministic, "failure"},
@@ -115,7 +115,7 @@ TEST_CASE("hostile text and times stay inside their place") {
   for (const char c : xml) CHECK((c == '\n' || (c >= 0x20 && c <= 0x7e)));
 }
 
-TEST_CASE("an interrupt is a failure of its own beside those of checkpoints") {
+TEST_CASE("an interrupt is a failure next to those of checkpoints") {
   Request request;
   request.signal = 2;
   request.checkpoints = 3;

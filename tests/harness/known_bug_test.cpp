@@ -80,7 +80,7 @@ TEST_CASE("every known bug that fails is named, however it rounds") {
           INFO(recording << ' ' << block << ": " << mutant.bug << ": " << result.reason);
           if (result.status != Status::fail || largest_ratio(result.outputs[0]) < 4) continue;
           if (mutant.bug == "norm weight on the other side of the cast") {
-            CHECK_FALSE(result.known_bug);  // a rounding, and told as one
+            CHECK_FALSE(result.known_bug);  // a rounding, and reported as one
             CHECK(result.diagnosis.find("rounds ") == 0);
             continue;
           }

@@ -1,5 +1,5 @@
 // What limits rest on: a reference that correct code cannot have given lends none, simulated
-// kernels do, and a block that does not make o is told before anything else.
+// kernels do, and a block that does not make o is reported first.
 #include "harness/judge/limit_basis.h"
 
 #include <algorithm>
@@ -63,7 +63,7 @@ TEST_CASE("simulated kernels that err as much acquit a reference and a device", 
     CHECK(v.status == Status::fail);
     CHECK(v.golden_suspect.find("mean, stores bf16") != std::string::npos);
   }
-  SECTION("of a composite they stand for the floors of its sums, too") {
+  SECTION("of a composite they replace the floors of its sums, too") {
     c = off_by(3e-7, 3e-6);
     c.stages.assign(10, {4096, {}});
     CHECK(judge(c).status == Status::pass);
@@ -180,7 +180,7 @@ TEST_CASE("our own simulations count where the recording has none", "[basis]") {
   CHECK(judge(c).status == Status::fail);
 }
 
-TEST_CASE("kernels that round elsewhere draw their roundings anew", "[basis]") {
+TEST_CASE("kernels that round elsewhere draw new roundings", "[basis]") {
   OutputCase c = off_by(3e-7, 3e-5);
   int runs = 0;
   c.redraw = [&](int count) {

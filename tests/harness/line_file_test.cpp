@@ -106,7 +106,7 @@ class Interruptions {
   struct sigaction old_ {};
 };
 
-TEST_CASE("a write that a signal interrupts goes on where it stopped") {
+TEST_CASE("a write that a signal interrupts continues where it stopped") {
   const TemporaryFolder root;
   REQUIRE(::mkfifo((root / "pipe").c_str(), 0600) == 0);
   std::string line(1 << 20, ' ');  // more than a pipe holds, so that the write waits for the reader

@@ -52,7 +52,7 @@ TEST_CASE("regions are named by axis", "[localise]") {
                {"batch", "token", "head", "channel"}) == "token 0, head 3");
 }
 
-TEST_CASE("axes that nobody named are told by index and size", "[localise]") {
+TEST_CASE("axes without names are described by index and size", "[localise]") {
   const std::vector<std::string> nobody(4);
   const auto guessed = [&](auto inside) { return region(inside, kAxes, nobody); };
   CHECK(guessed([](int, int, int h, int) { return h == 3; }) == "axis 2: 3 of 4");

@@ -45,7 +45,7 @@ TEST_CASE("the summary of a run") {
   CHECK(contains(all, "<code>harness --device cpu</code>"));
 }
 
-TEST_CASE("known bugs are told with the checkpoint where they are nearest to passing") {
+TEST_CASE("known bugs are listed with the checkpoint where they are nearest to passing") {
   CheckpointResult near = passing(), far = passing();
   near.checkpoint = "near";
   near.margins = {{"softcap left out", 0.75}, {"a | b", 7}};

@@ -87,7 +87,7 @@ TEST_CASE("published configurations imply the published number of parameters") {
 TEST_CASE("a model folder with the weights that its configuration implies runs") {
   const TemporaryFolder folder;
   const Tensors tensors = right_weights(folder.path());
-  SECTION("in one file, beside files that do not matter") {
+  SECTION("in one file, among files that do not matter") {
     save(folder / "model.safetensors", tensors);
     write_bytes(folder / "pytorch_model.bin", "pickled");
     write_bytes(folder / "tokenizer.json", "{}");

@@ -55,7 +55,7 @@ TEST_CASE("a winner beyond the reach of errors must be the oracle's") {
   const auto judged = [&] {
     return gate(model_gates(model_figures({token}, kWide, kAnyWidth), 2, 0.1), "top-1");
   };
-  CHECK(judged().passed);  // id 1 lies within the reach of errors
+  CHECK(judged().passed);  // id 1 is within the reach of errors
   token.y = {0, 1, 3};     // id 2 does not
   CHECK_FALSE(judged().passed);
   CHECK(judged().where == "id 2 in place of 0");

@@ -30,7 +30,7 @@ TEST_CASE("a mistyped name gets the nearest right one") {
   CHECK_FALSE(nearest_name(std::string(100000, 'x'), {std::string(100000, 'y')}));
 }
 
-TEST_CASE("unknown blocks and recordings are told the nearest") {
+TEST_CASE("errors of unknown blocks and recordings suggest the nearest") {
   Selection selection;
   selection.blocks = {"rmsnorm"};
   CHECK(contains(error_text<UsageError>([&] { require_known_blocks(selection); }),
@@ -43,7 +43,7 @@ TEST_CASE("unknown blocks and recordings are told the nearest") {
                  "did you mean llama-a1/whole-f32?"));
 }
 
-TEST_CASE("a recording's name stands for it wherever the program runs") {
+TEST_CASE("a recording's name finds it wherever the program runs") {
   const std::filesystem::path folder = default_fixtures() / "llama-a1" / "decode-bf16";
   CHECK(recording_folder("llama-a1/decode-bf16") == folder);
   CHECK(recording_folder(folder.string()) == folder);

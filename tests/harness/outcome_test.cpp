@@ -241,7 +241,7 @@ TEST_CASE("an interrupted run says so and has the signal's exit code, whatever w
   CHECK(none.verdict == "interrupted by SIGINT after 0 of 5 checkpoints");
 }
 
-TEST_CASE("contracts that widened limits stand in the verdict, each once") {
+TEST_CASE("contracts that widened limits are in the verdict, each once") {
   CheckpointResult one = passing(), other = passing();
   one.looser = {"linear: acc2"};
   other.looser = {"linear: acc2", "rms_norm: acc8"};

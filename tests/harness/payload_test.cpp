@@ -68,7 +68,7 @@ fs::path only_file_in(const fs::path& folder) {
 
 }  // namespace
 
-TEST_CASE("a large file's tensors lie where the file is mapped, a small one's are copies") {
+TEST_CASE("a large file's tensors are in the mapped file, a small one's are copies") {
   const TemporaryFolder root;
   const CacheFolder cache(root / "cache");
   const Payload large{SafetensorsFile(File::open(write_large(root / "x")))};

@@ -50,7 +50,7 @@ TEST_CASE("messages of any size and content arrive in order") {
   CHECK(no_child_is_left());
 }
 
-TEST_CASE("an older child is told to end though a younger one has a copy of its channel") {
+TEST_CASE("an older child can be ended though a younger one has a copy of its channel") {
   const auto wait = [](const Channel& channel) {
     std::string message;
     channel.receive(message);

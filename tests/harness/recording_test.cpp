@@ -155,7 +155,7 @@ TEST_CASE("recordings are found at a folder, below it and by their file") {
   CHECK(find_recordings(a) == Paths{a});
   CHECK(find_recordings(a / "recording.json") == Paths{a});
   CHECK(Recording::open(a / "recording.json").name() == "x/decode-f32");
-  // What an interrupted writer leaves, and what lies behind links, is not looked at.
+  // An interrupted writer's leftovers and the targets of links are ignored.
   fs::copy(a, root / "b/.decode-f32.partial-7");
   fs::create_directory_symlink(root / "a", root / "b/link");
   CHECK(find_recordings(root.path()) == Paths{a, b});

@@ -24,7 +24,7 @@ CheckpointResult judged_whole(const Recording& recording, const Checkpoint& chec
   return result;
 }
 
-// The reference's whole output is not recorded: its chosen rows and its sketch stand for it.
+// The reference's whole output is not recorded: its chosen rows and its sketch replace it.
 CheckpointResult judged_by_rows(const Recording& recording, const Checkpoint& checkpoint,
                                 Device& oracle) {
   const blocks::BlockEntry& block = *blocks::find_block(checkpoint.block);

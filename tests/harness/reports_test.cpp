@@ -1,4 +1,4 @@
-// Files that a run writes while it goes on, and some that it has to do without.
+// Files that a run writes during its work, and some that it has to do without.
 #include "harness/report/reports.h"
 
 #include <sys/wait.h>

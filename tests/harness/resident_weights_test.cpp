@@ -58,7 +58,7 @@ TEST_CASE("small weights and those without room are not kept") {
   CHECK(resident.uploads() == 0);
 }
 
-TEST_CASE("a weight that was written to between two uses is uploaded anew") {
+TEST_CASE("a weight that was written to between two uses is uploaded again") {
   const auto device = open_device("cpu", 1);
   ResidentWeights resident(*device, 2 * kBytes);
   const Tensor a = weight(1);
@@ -72,7 +72,7 @@ TEST_CASE("a weight that was written to between two uses is uploaded anew") {
   CHECK(resident.uploads() == 3);
 }
 
-TEST_CASE("what a run damaged is told once and mended before the next run") {
+TEST_CASE("damage by a run is reported once and repaired before the next run") {
   const auto device = open_device("cpu", 1);
   ResidentWeights resident(*device, 4 * kBytes);
   HostOperands operands;

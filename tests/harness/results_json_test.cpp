@@ -15,7 +15,7 @@ nlohmann::json parsed(const std::string& line) {
   return nlohmann::json::parse(line);
 }
 
-TEST_CASE("determinism and margins are told once they are measured") {
+TEST_CASE("determinism and margins are listed once they are measured") {
   CheckpointResult result = passing();
   result.determinism = Determinism::d0;
   result.runs = 3;
@@ -35,7 +35,7 @@ TEST_CASE("determinism and margins are told once they are measured") {
   CHECK(parsed(checkpoint_json(result))["determinism"] == "D1");
 }
 
-TEST_CASE("a checkpoint's line holds every statistic beside its limit") {
+TEST_CASE("a checkpoint's line has every statistic with its limit") {
   CheckpointResult result = failing();
   OutputVerdict& output = result.outputs[0];
   output.statistics.tensor = 3.1e-2;

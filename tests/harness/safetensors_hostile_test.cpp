@@ -1,4 +1,4 @@
-// Safetensors files that lie: every one is refused with the file, the place and both numbers, and
+// Malformed safetensors files: every one is refused with the file, the place and both numbers, and
 // without allocating what it claims.
 #include <unistd.h>
 
@@ -40,7 +40,7 @@ std::string one(const std::string& dtype, const std::string& shape, const std::s
                           std::string(8, 'x'));
 }
 
-TEST_CASE("header lengths that lie are refused") {
+TEST_CASE("wrong header lengths are refused") {
   const std::string good = "{}";
   for (size_t size = 0; size < 8; ++size) {
     CHECK(contains(error_of(std::string(size, '\x01')), "bytes, expected at least 8"));
@@ -103,7 +103,7 @@ TEST_CASE("headers with very many values are refused within bounds") {
                  "more than the 1048576"));
 }
 
-TEST_CASE("dtypes, shapes and offsets that lie are refused") {
+TEST_CASE("wrong dtypes, shapes and offsets are refused") {
   CHECK(error_of(one("U8", "[8]", "[0,8]")) == kNothing);
   CHECK(error_of(one("U8", "[1,1,1,1,1,1,1,8]", "[0,8]")) == kNothing);
   const struct {
@@ -179,7 +179,7 @@ TEST_CASE("tensors must fill the file in some order") {
   CHECK(contains(error_of(pair(0, 3, 3, 7)), "end at 7, but 8 bytes follow"));
 }
 
-TEST_CASE("names that lie are refused") {
+TEST_CASE("wrong names are refused") {
   const auto named = [](const std::string& name) {
     return error_of(safetensors_file(
         "{\"" + name + "\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", "x"));

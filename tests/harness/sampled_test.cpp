@@ -167,7 +167,7 @@ TEST_CASE("sampled: the last stored rows are named as an edge") {
   CHECK(v.where->region.rfind("token >= 64", 0) == 0);
 }
 
-TEST_CASE("sampled: a value that is not finite fails wherever it stands") {
+TEST_CASE("sampled: a value that is not finite fails wherever it is") {
   for (const double value : {kNan, kInf}) {
     const OutputVerdict v = verdict_with([&](Values& y) { element(y, kUnchosen, 7) = value; });
     CHECK(v.status == Status::fail);

@@ -27,7 +27,7 @@ double in_turn(const std::vector<double>& x) {
 
 }  // namespace
 
-TEST_CASE("a chunked sum is that of its chunks in turn") {
+TEST_CASE("a chunked sum is that of its chunks in order") {
   for (const size_t n : {0, 1, 4095, 4097, 8 * 4096, 8 * 4096 + 1, 100003}) {
     INFO(n);
     const std::vector<double> x = random_values(n);

@@ -143,7 +143,7 @@ TEST_CASE("outputs that prove nothing are blind", "[verdict]") {
     c.valid_axes = {"token"};
     CHECK(judge(c).reason == "no element of the output is valid");
   }
-  SECTION("infinities beside zeros are a pattern") {
+  SECTION("infinities among zeros are a pattern") {
     OutputCase c = case_of(made(dtype, {1, 2}), {0, -kInf}, {0, -kInf}, {0, -kInf});
     c.delta = Tensor();
     c.exact = true;

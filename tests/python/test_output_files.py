@@ -162,7 +162,7 @@ def test_a_log_on_a_full_disk_goes_on_where_it_is_seen() -> None:
     lines = said.splitlines()
     assert code == 2
     assert lines[0] == (
-        "error: [log] /dev/full: cannot be written: No space left on device; the log goes on here"
+        "error: [log] /dev/full: cannot be written: No space left on device; the log continues here"
     )
     assert len(lines) == 2 and lines[1].startswith("debug: cpu: ")
 
@@ -213,5 +213,5 @@ def test_an_output_without_a_name_is_refused(option: str) -> None:
 def test_options_in_front_of_a_command_that_they_would_not_reach_are_refused() -> None:
     code, said = ended("--device", "cpu", "devices")
     assert code == 2
-    assert "[--device] stands in front of devices, where it has no effect" in said
+    assert "[--device] precedes devices, where it has no effect" in said
     assert ended("--log-level", "debug", "devices")[0] == 0

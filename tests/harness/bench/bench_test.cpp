@@ -148,7 +148,7 @@ TEST_CASE("operand sets rotate, have different contents and fill the bytes asked
   CHECK(sets.set(0).at("x").data<float>()[0] != sets.set(1).at("x").data<float>()[0]);
 }
 
-TEST_CASE("quantiles lie between the elements, shares are of the nearer ceiling") {
+TEST_CASE("quantiles are between the elements, shares are of the nearer ceiling") {
   CHECK(quantile({1, 2, 4}, 0.5) == 2);
   CHECK(quantile({1, 2, 4}, 0.75) == 3);
   BenchResult r;
@@ -159,7 +159,7 @@ TEST_CASE("quantiles lie between the elements, shares are of the nearer ceiling"
   CHECK(share.of_matrix);
 }
 
-TEST_CASE("beside a short call stands a copy of its size, beside a product none") {
+TEST_CASE("a short call is compared with a copy of its size, a product is not") {
   const auto device = open_device("cpu", 1);
   const BenchSizes sizes{64, 64, DType::f32};
   const auto line = [&](const char* name) {
