@@ -374,7 +374,7 @@ FILES: list[tuple[str, str, Callable[[bytes], bytes]]] = [
 
 
 def main() -> None:
-    """Writes everything anew."""
+    """Writes everything again."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     write_good(FOLDER / "good")
     write_good(FOLDER / "good-shared", FOLDER / WEIGHTS)

@@ -1,4 +1,4 @@
-"""All engines: the modules beside this one, those that cannot be imported with the reason."""
+"""All engines: the modules of this folder, those that cannot be imported with the reason."""
 
 from __future__ import annotations
 

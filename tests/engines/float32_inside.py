@@ -57,7 +57,7 @@ def rotary_own_table(case: Case) -> Result:
     """cos and sin are made in float32 and never rounded."""
     from .kernel import require
 
-    require(case.angles is not None, "no positions beside this table")
+    require(case.angles is not None, "no positions with this table")
     return turned(case, *table(case))
 
 

@@ -72,7 +72,7 @@ def rotary(case: Case) -> Result:
 
 
 def rotary_own_table(case: Case) -> Result:
-    require(case.angles is not None, "no positions beside this table")
+    require(case.angles is not None, "no positions with this table")
     cos, sin = (given(each) for each in table(case))
     return {name: taken(_rotary(given(case[name]), cos, sin)) for name in ("q", "k")}
 

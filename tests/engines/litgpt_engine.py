@@ -25,7 +25,7 @@ def rotary(case: Case) -> Result:
 
 def rotary_own_table(case: Case) -> Result:
     """LitGPT keeps its table in float32."""
-    require(case.angles is not None, "no positions beside this table")
+    require(case.angles is not None, "no positions with this table")
     cos, sin = table(case)
     return {name: apply_rope(case[name], cos, sin).to(case.dtype) for name in ("q", "k")}
 

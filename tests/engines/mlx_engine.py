@@ -42,7 +42,7 @@ def rms_norm(case: Case) -> Result:
 
 
 def rotary(case: Case) -> Result:
-    require(case.angles is not None, "no positions beside this table")
+    require(case.angles is not None, "no positions with this table")
     assert case.angles is not None
     require(case.params["style"] == "half", "interleaved")
     require(case.angles.scaling == 1, "scaled tables")

@@ -1,8 +1,8 @@
-"""Which roundings does a kernel follow? Its bits beside those of every order anybody uses.
+"""Which roundings does a kernel follow? Its bits next to those of every order in use.
 
-Everything is computed in float64 and rounded where the candidate's name says; "16" stands for the
-recording's storage dtype. This is no part of the judge: it is how somebody outside finds out what
-an engine does, and what the judge's own family has to hold.
+Everything is computed in float64 and rounded where the candidate's name says; "16" is the
+recording's storage dtype. This is no part of the judge: it shows from outside what an engine does,
+and what the judge's own family has to contain.
 """
 
 from __future__ import annotations

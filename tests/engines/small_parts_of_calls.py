@@ -4,7 +4,7 @@ usage: python -m tests.engines.small_parts_of_calls [--dtype bf16] [--seeds 4]
 
 Calls without a native block, of a gated MLP and of attention. Of each three right kernels: like the
 call, one that keeps float32 inside, and one that rounds at random inside, so that its bits are
-nobody else's. A row says in how many of the seeds a damage is seen. Without it all must pass.
+unique. A row says in how many of the seeds a damage is seen. Without it all must pass.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def taken(engine: str, run: str, dtype: str) -> Any:
     return made
 
 
-def told(found: dict[str, Any]) -> str:
+def described(found: dict[str, Any]) -> str:
     return f"{found['status']}: {found['reason']}; {found.get('details')}"
 
 
@@ -41,7 +41,7 @@ def test_verdicts_are_the_known_ones(engine: str, run: str, dtype: str) -> None:
         found = whole.judged(made, way, folder(run, dtype))
         known = deviations.of(engine, run, dtype, way)
         expected = "pass" if known is None else "fail"
-        assert found["status"] == expected, f"{way} {told(found)}"
+        assert found["status"] == expected, f"{way} {described(found)}"
 
 
 REPAIRS = [
@@ -61,7 +61,7 @@ def test_a_repaired_engine_passes(deviation: deviations.Deviation, run: str, dty
     made = deviation.repair(folder(run, dtype))
     for way in deviation.ways:
         found = whole.judged(made, way, folder(run, dtype))
-        assert found["status"] == "pass", f"{way} {told(found)}"
+        assert found["status"] == "pass", f"{way} {described(found)}"
 
 
 def test_a_table_of_float16_explains_llama_cpp() -> None:

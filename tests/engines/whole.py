@@ -110,7 +110,7 @@ def cell(found: dict[str, Any] | None) -> str:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """A line per engine and run, prefill and cache beside each other, f32 and 16 bits."""
+    """A line per engine and run, prefill and cache next to each other, f32 and 16 bits."""
     dtypes = list(dict.fromkeys(row["dtype"] for row in rows))
     found = {(r["engine"], r["run"], r["dtype"], r["way"]): r for r in rows if "repair" not in r}
     titles = [f"{dtype} {way}" for dtype in dtypes for way in ("prefill", "cache")]

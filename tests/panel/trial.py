@@ -115,7 +115,7 @@ def run_trial(panel: Panel, index: int) -> Trial:
     except (RecordError, FormatError) as error:
         trial.skipped = " ".join(str(error).split())
         return trial
-    except Exception as error:  # of transformers or our own: the panel goes on
+    except Exception as error:  # of transformers or our own: the panel continues
         trial.broken = f"recording: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
         return trial
     for way in panel.ways(drawn):

@@ -15,7 +15,7 @@ def change(weights: Mapping[str, torch.Tensor], kind: str, dtype: str, seed: int
 
     "large scores": queries 20 times as large, so that softmax is a choice. "denormals": one norm's
     weights of the size of the dtype's denormals; not of bf16, whose products flush them on CPUs
-    with AVX-512 BF16 (VDPBF16PS takes denormals as zero): that is told, and right. "outliers": two
+    with AVX-512 BF16 (VDPBF16PS takes denormals as zero): such a failure is right. "outliers": two
     channels of embeddings and norms 30 times as large, as trained models have them.
     """
     dice = random.Random(seed)

@@ -175,7 +175,7 @@ def _products() -> Iterator[Wrong]:
         yield Wrong(f"swiglu: {name}", kernel, swiglu_like, shapes)
     shapes = ((1, 4, 21, 16), (1, 2, 21, 16), (1, 2, 21, 16))
     for name, order in {
-        "kv heads in turn": (0, 1, 0, 1),
+        "kv heads interleaved": (0, 1, 0, 1),
         "first kv head for all": (0, 0, 0, 0),
     }.items():
         yield Wrong(
