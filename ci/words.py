@@ -28,14 +28,15 @@ WORDS = {
     r"shall": "must, is to",
     r"strangers?": "other projects",
 }
-WORD = re.compile("|".join(rf"\b(?:{word})\b" for word in WORDS), re.IGNORECASE)
+WORD = re.compile(rf"(?<![./])\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)  # no part of a path
 
 # The words of past releases; this list and its test.
 EXEMPT = {"CHANGELOG.md", "ci/words.py", "tests/python/test_words.py"}
 # To be emptied: their pages are checked, their code not yet.
 CODE_NOT_YET = (
     "blocks/models/", "harness/judge/", "harness/recording/", "harness/referee/", "harness/replay/",
-    "harness/trace/", "kernels/ops/", "python_inspector/", "tests/faults/", "tests/python/",
+    "harness/trace/", "kernels/ops/", "python_inspector/", "tests/faults/common_mode_test.cpp",
+    "tests/harness/recording_", "tests/python/",
 )  # fmt: skip
 
 SKIPPED_FOLDERS = {"build", "__pycache__"}

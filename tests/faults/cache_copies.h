@@ -15,12 +15,12 @@ struct CacheCopy {
   CopyRole role;
   bool values;   // of the values; else of the keys
   int64_t past;  // fresh: slots in front of it
-  Tensor all;    // its first slots; memory goes on as far as `total`
+  Tensor all;    // its first slots; memory continues up to `total`
   int64_t total;
 };
 
 // Keys are updated before values, and append comes before keep (blocks/kv_cache.h): recognised by
-// strides and addresses, as an op is not told who calls it.
+// strides and addresses, as an op does not know its caller.
 CacheCopy cache_copy(Call& c, const Tensor& out, const Tensor& x);
 
 // Slots [from_slot, from_slot + n) of `from` to those of `to` at to_slot, through the strides,

@@ -34,7 +34,7 @@ Tensor weight_of(const Recording& recording, const std::string& id, const std::s
   throw std::runtime_error(id);
 }
 
-// How often something happened in this run of a block or model: isolated checkpoints start anew.
+// How often something happened in this run of a block or model: isolated checkpoints reset it.
 int64_t& count(Call& c, const char* of) {
   Tensor& kept = c.kept[of];
   if (!kept.defined()) {
@@ -211,7 +211,7 @@ TEST_CASE("kernel: softcap after the mask in one layer") {
 
 constexpr int64_t kLayers = 3;  // of llama-a1
 
-TEST_CASE("wiring: the position of one layer's rotary embedding starts anew in every step") {
+TEST_CASE("wiring: the position of one layer's rotary embedding restarts in every step") {
   const Recording recording = fixture("llama-a1/decode-f32");
   const Hooks hooks{.rotary = [](Call& c, auto& out, auto& x, auto& cos, auto& sin, auto style) {
     const bool layer_2 = c.index / 2 % kLayers == 2;  // a call for q, one for k

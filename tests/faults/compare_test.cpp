@@ -74,7 +74,7 @@ TEST_CASE("devices that are right agree, to the bit where they are the same") {
   }
 }
 
-TEST_CASE("the one device that is wrong is named, wherever it stands") {
+TEST_CASE("the one device that is wrong is named, wherever it is") {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (size_t wrong = 0; wrong < 3; ++wrong) {
       std::vector<Hooks> hooks(3);
@@ -164,7 +164,7 @@ TEST_CASE("blocks that copy are compared bit by bit, with the float64 oracle too
   }
 }
 
-TEST_CASE("the table counts who stands alone, and the text names it") {
+TEST_CASE("the table counts the device that differs, and the text names it") {
   const std::vector<Comparison> all = {norms({kRight, kRight, kRight}),
                                        norms({kRight, scaled_norm(1.1), kRight})};
   const std::string report = comparison_text(all, {"a", "b", "c"});

@@ -83,7 +83,7 @@ bool is_down(const Call& c, const Tensor& x) {
   return product != c.kept.end() && product->second.raw() == x.raw();
 }
 
-// Wrong linear ops, told which is the last one.
+// Wrong linear ops, with a flag for the last one.
 Hooks mlp_linear(const std::function<void(Call&, bool down, const Tensor& out, const Tensor& x,
                                           const Tensor& w, const Tensor& b)>& run) {
   Hooks hooks;

@@ -155,7 +155,7 @@ TEST_CASE("one NaN or infinity among good elements") {
   }
 }
 
-TEST_CASE("errors of a device become the status that they stand for") {
+TEST_CASE("errors of a device become their status") {
   CHECK(result_of(throwing(DeviceError("lost"))).status == Status::device_error);
   CHECK(result_of(throwing(DeviceError("lost"))).reason == "lost");
   CHECK(result_of(throwing(Unsupported("no f32"))).status == Status::unsupported);

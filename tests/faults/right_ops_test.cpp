@@ -106,7 +106,7 @@ TEST_CASE("plain versions of the ops are right when nothing is made wrong") {
             }}) > 0);
 }
 
-TEST_CASE("copies of a cache are told apart") {
+TEST_CASE("copies of a cache are distinguished") {
   int seen[3] = {};
   const Hooks hooks = {.copy = [&seen](Call& c, auto& out, auto& x) {
     const CacheCopy copy = cache_copy(c, out, x);

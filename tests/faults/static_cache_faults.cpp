@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kBlock = "static_kv_cache";
 
-// Slots of the buffer that a view of some lies in.
+// Slots of the buffer that contains a view of some.
 int64_t slots_of(const Tensor& t) { return t.stride(1) / t.stride(2); }
 
 // What a copy writes, changed: a whole buffer, or some slots of one.

@@ -124,7 +124,7 @@ struct SharedCount {
 
 }  // namespace
 
-TEST_CASE("a checkpoint that ends the worker is a device error, wherever it stands") {
+TEST_CASE("a checkpoint that ends the worker is a device error, wherever it is") {
   for (const size_t victim : {size_t{0}, kJobs / 2, kJobs - 1}) {
     check_costs_one(dying_of(SIGSEGV), victim, Status::device_error,
                     "the worker process was killed by signal 11 (Segmentation fault)");
@@ -137,14 +137,14 @@ TEST_CASE("a checkpoint that ends the worker is a device error, wherever it stan
   }
 }
 
-TEST_CASE("a checkpoint that hangs is a timeout, wherever it stands") {
+TEST_CASE("a checkpoint that hangs is a timeout, wherever it is") {
   for (const size_t victim : {size_t{0}, kJobs / 2, kJobs - 1}) {
     check_costs_one(hang, victim, Status::timeout,
                     "the worker process gave no result within 3 s (--timeout)", {.timeout = 3});
   }
 }
 
-TEST_CASE("an error that stays is one device error, wherever it stands") {
+TEST_CASE("an error that stays is one device error, wherever it is") {
   for (const size_t victim : {size_t{0}, kJobs / 2, kJobs - 1}) {
     check_costs_one(lose, victim, Status::device_error, "an illegal address");
   }
@@ -249,7 +249,7 @@ TEST_CASE("without a process of its own the results are the same") {
   }
 }
 
-TEST_CASE("side by side or in turn, in any memory, the results are the same") {
+TEST_CASE("in parallel or in order, in any memory, the results are the same") {
   std::vector<Job> jobs = norms(12);
   const auto wrong = [&]() -> std::unique_ptr<Device> {
     static std::unique_ptr<Device> inner;

@@ -73,7 +73,7 @@ def open_folder() -> Iterator[Path]:
 
 @pytest.fixture
 def truncating_accelerator(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """As if tiny models lay on an accelerator and had sums long enough for truncation to count;
+    """As if tiny models were on an accelerator and had sums long enough for truncation to count;
     the shapes of what such losses were worked out for."""
     from python_inspector.trace import narrow_product, spread, truncation
 

@@ -1,4 +1,4 @@
-"""Attentions as strangers port them: masks, scales, query norms, sinks, softcaps, MLA."""
+"""Attentions as other projects port them: masks, scales, query norms, sinks, softcaps, MLA."""
 
 from __future__ import annotations
 

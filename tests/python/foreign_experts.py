@@ -1,4 +1,4 @@
-"""Routers, experts and samplers as strangers port them."""
+"""Routers, experts and samplers as other projects port them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ports of transformers' blocks as strangers write them: what a case is, and what cases share.
+"""Ports of transformers' blocks as other projects write them: what a case is, and what cases share.
 
 Each kernel is right or has one real fault (`wrong`), of the kinds that public bug reports name.
 They are written from the formulas, not from transformers' code.
@@ -28,7 +28,7 @@ Kernel = Callable[..., Any]
 
 @dataclass
 class Case:
-    """`kernel(*args, wrong=...)` beside the reference `function(*args)` of `modules`."""
+    """`kernel(*args, wrong=...)` and the reference `function(*args)` of `modules`."""
 
     name: str
     kind: str

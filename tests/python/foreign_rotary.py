@@ -1,4 +1,4 @@
-"""Rotary embeddings and norms as strangers port them."""
+"""Rotary embeddings and norms as other projects port them."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _SMALL: dict[str, Any] = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 64,
 }
-# Beside those of python_inspector/models/tiny.py, by name: model_type and configuration.
+# In addition to those of python_inspector/models/tiny.py, by name: model_type and configuration.
 FURTHER: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("mistral", _SMALL | {"sliding_window": 6, "head_dim": 12}),
     "qwen2": ("qwen2", _SMALL),

@@ -1,4 +1,4 @@
-"""Kernels in NumPy, as somebody would pass them to verify()."""
+"""Kernels in NumPy, as a user would pass them to verify()."""
 
 from __future__ import annotations
 

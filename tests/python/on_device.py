@@ -26,8 +26,8 @@ _OURS = (str(TESTS), str(PRODUCT))
 
 
 class MadeOn(TorchFunctionMode):
-    """Tensors that code below `folder` makes lie on `device`, also what torch's and transformers'
-    modules make for it."""
+    """Puts tensors that code below `folder` makes on `device`, also what torch's and
+    transformers' modules make for it."""
 
     def __init__(self, device: str, folder: Path = TESTS) -> None:
         super().__init__()
@@ -58,5 +58,5 @@ class MadeOn(TorchFunctionMode):
 
 
 def _counts(code: CodeType) -> bool:
-    """Not the product's modes, which stand between a test's function and torch."""
+    """Not the product's modes, which are between a test's function and torch."""
     return code.co_filename.startswith(_OURS) and code.co_name != "__torch_function__"

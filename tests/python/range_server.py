@@ -1,4 +1,4 @@
-"""A file server with range requests, which can be told to fail."""
+"""A file server with range requests, which fails on request."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def patches_the_judge(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def looks_for_the_reference(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """A tensor of the output's shape that somebody left in memory or in a file."""
+    """A tensor of the output's shape that was left in memory or in a file."""
     frame: Any = sys._getframe()
     while frame is not None:
         for value in frame.f_locals.values():

@@ -62,7 +62,7 @@ def test_arguments_and_results_by_name(tmp_path: Path) -> None:
 
 
 class State:
-    """A cache of a class of somebody's own."""
+    """A cache of a user's own class."""
 
     def __init__(self) -> None:
         self.sums = {0: randn(3), 1: randn(3)}

@@ -67,7 +67,7 @@ def test_errors_of_denormals_are_parts_of_what_chained_ones_are_parts_of(
 
 
 def test_denormals_do_not_forbid_a_simulation(tmp_path: Path) -> None:
-    """What is recorded of them lies a step beside the oracle, which is no other model."""
+    """Their recorded values differ from the oracle by a step, which is no other model."""
     folder = recorded(tmp_path / "r", 20261126, 471, trained=True)
     result = chain(tmp_path, folder, "--device", "cpu", "--no-fuse")
     assert result["status"] == "pass", result["reason"]

@@ -17,7 +17,7 @@ from python_inspector.format import operands
 
 KERNELS = """
 import torch
-from beside import EPS
+from neighbour import EPS
 
 norm = torch.nn.RMSNorm(32, eps=EPS)
 
@@ -37,9 +37,9 @@ def inputs():
 def kernels(tmp_path: Path, harness: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("PLUMB_HARNESS", str(harness))
     (tmp_path / "kernels.py").write_text(KERNELS)
-    (tmp_path / "beside.py").write_text("EPS = 1e-6\n")
+    (tmp_path / "neighbour.py").write_text("EPS = 1e-6\n")
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "beside", raising=False)
+    monkeypatch.delitem(sys.modules, "neighbour", raising=False)
     return str(tmp_path / "kernels.py")
 
 

@@ -1,5 +1,5 @@
-"""What check() says beside the gates: which bug a failure is, what a pass cannot see, how long that
-may take."""
+"""What check() adds to the gates: which bug a failure is, what a pass cannot see, how long that may
+take."""
 
 from __future__ import annotations
 

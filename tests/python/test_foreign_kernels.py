@@ -1,4 +1,4 @@
-"""Faults that strangers report, in wrong torch code beside small modules of transformers: each is
+"""Faults reported by other projects, in torch code against small modules of transformers: each is
 caught, and the right code passes. No line of the package knows any of these modules."""
 
 import foreign_attention

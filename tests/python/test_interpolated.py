@@ -19,7 +19,7 @@ DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 def nearest(
     x: torch.Tensor, size: tuple[int, ...], *, half: float = 0.0, shift: int = 0
 ) -> torch.Tensor:
-    """Axis by axis; `half` of a step later as nearest-exact, `shift` elements beside it."""
+    """Axis by axis; `half` of a step later as nearest-exact, `shift` elements away."""
     for axis, made in enumerate(size, 2):
         n = x.shape[axis]
         step = torch.tensor(n / made)  # float32, as torch has it

@@ -1,4 +1,4 @@
-"""`harness --journal`: a run that was killed goes on, and its reports have the same bytes."""
+"""`harness --journal`: a run that was killed continues, and its reports have the same bytes."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ BAD = {
     ),
     "file in no room": ("harness/a.cpp", "\n", "in none of the rooms"),
     "file in no room of kernels": ("kernels/a.cpp", "\n", "in none of the rooms of kernels/"),
-    "include beside the file": ("blocks/a.h", '#include "b.h"\n', "not spelled from the root"),
+    "include next to the file": ("blocks/a.h", '#include "b.h"\n', "not spelled from the root"),
     "include by a relative path": ("blocks/a.h", '#include "../kernels/b.h"\n', "from the root"),
     "vendor header": ("harness/judge/a.cpp", "#include <cuda_runtime.h>\n", "vendor header"),
     "vendor header in a folder": ("kernels/cpu/a.cpp", "#include <hip/hip_runtime.h>\n", "vendor"),
@@ -88,7 +88,7 @@ BAD = {
         "#define CATCH_CONFIG_MAIN\n",
         "macro CATCH",
     ),
-    "macro beside a guard": (
+    "macro next to a guard": (
         "kernels/core/a.h",
         "#ifndef A\n#define A\n#define B\n#endif\n",
         "macro B",
@@ -275,8 +275,8 @@ def test_every_import_circle_is_named(tree: Path) -> None:
 GOOD_PYTHON = {
     "import from below": {"format/a.py": "", "taps/a.py": A},
     "import within a folder": {"format/a.py": B, "format/b.py": "from ..errors import x\n"},
-    "the package offers what lies in it": {"__init__.py": FOR_TYPES + A, "format/a.py": ""},
-    "a folder offers what lies in it": {"taps/__init__.py": "from .a import x\n", "taps/a.py": ""},
+    "the package offers what is in it": {"__init__.py": FOR_TYPES + A, "format/a.py": ""},
+    "a folder offers what is in it": {"taps/__init__.py": "from .a import x\n", "taps/a.py": ""},
     "import of others": {
         "errors.py": "import cli\nimport python_inspector_more.cli\n",
         "cli.py": "",

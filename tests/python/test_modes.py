@@ -28,7 +28,7 @@ class Counting(WatchingMode):
 
 
 class Other(TorchFunctionMode):
-    """Somebody else's, that doubles what is added."""
+    """A user's mode, which doubles what is added."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None

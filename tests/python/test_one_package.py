@@ -1,4 +1,4 @@
-"""Installed it is one package, `plumbline`; with a checkout beside it, one copy of every module."""
+"""Installed it is one package, `plumbline`; next to a checkout, one copy of every module."""
 
 from __future__ import annotations
 
@@ -178,39 +178,39 @@ def test_an_editable_installation_knows_both_names(
     assert run(editable, "-c", late + code, cwd=tmp_path) == f"{{'{source}'}}\n"
 
 
-STRANGERS = """
+OTHERS = """
 import python_inspector, reports, plumbline, plumbline.reports.results, sys
 import plumbline.reports.beside
-assert python_inspector.whose == reports.whose == "a stranger's"
+assert python_inspector.whose == reports.whose == "foreign"
 assert not hasattr(reports, "results") and plumbline.check
 import python_inspector.more
 """
 
 
-def test_packages_of_strangers_keep_their_names(
+def test_packages_of_other_projects_keep_their_names(
     python: Path, editable: Path, tmp_path: Path
 ) -> None:
     for name in ("python_inspector", "reports"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text('whose = "a stranger\'s"\n')
+        (tmp_path / name / "__init__.py").write_text('whose = "foreign"\n')
         (tmp_path / name / "more.py").touch()
     for each in (python, editable):
-        run(each, "-c", STRANGERS, cwd=tmp_path, path=str(tmp_path))
-        later = "import plumbline\n" + STRANGERS
+        run(each, "-c", OTHERS, cwd=tmp_path, path=str(tmp_path))
+        later = "import plumbline\n" + OTHERS
         run(each, "-c", later, cwd=tmp_path, path=str(tmp_path))
 
 
-def test_nobody_is_told_to_install_or_import_a_stranger() -> None:
+def test_no_text_says_to_install_or_import_another_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["name"] == "plumbline-kernels"
-    stranger = re.compile(
+    other = re.compile(
         r"pip3? install (?:-\S+ )*['\"]?(plumbline|python[_-]inspector|reports|inspector)\b(?!-)"
     )
     listed = ["git", "ls-files", "*.md", "*.py", "*.sh", "*.yml", "*.yaml", "*.toml", "ci"]
     for name in run(*listed, cwd=ROOT).splitlines():
         file = ROOT / name
         if file.is_file() and file != Path(__file__):
-            found = stranger.search(file.read_text(encoding="utf-8", errors="replace"))
+            found = other.search(file.read_text(encoding="utf-8", errors="replace"))
             assert not found, f"{name}: {found and found[0]}"
 
 

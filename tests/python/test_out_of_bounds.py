@@ -1,4 +1,4 @@
-"""Kernels that touch memory beside their operands, which no result depends on."""
+"""Kernels that touch memory outside their operands, which no result depends on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody's own kernels: built from the header alone, judged by the harness."""
+"""A user's own kernels: built from the header alone, judged by the harness."""
 
 from __future__ import annotations
 

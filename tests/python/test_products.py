@@ -1,4 +1,4 @@
-"""Products of float32 in TF32: told from the result, modelled, and named where they are a fault."""
+"""Products of float32 in TF32: inferred from the result, modelled, and named as a fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a recording comes from: the hash of a model's weights, made beside its run."""
+"""Where a recording comes from: the hash of a model's weights, made during its run."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ TIES = {
 
 
 def operands(rows: int, columns: int, most: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Activations some of whose quotients by the scale of their row lie beside a tie; weights."""
+    """Activations some of whose quotients by the scale of their row are next to a tie; weights."""
     x = normal(rows, columns).clamp(-2, 2)
     for row in range(rows):
         x[row, 0] = 2.9 + row / 7

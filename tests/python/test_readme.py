@@ -1,4 +1,4 @@
-"""ci/readme: outputs in Markdown are made anew, or told to be out of date."""
+"""ci/readme: outputs in Markdown are renewed, or reported as out of date."""
 
 import subprocess
 import sys

@@ -159,7 +159,7 @@ def test_all_that_the_report_promises_is_there(tmp_path: Path) -> None:
         "Matrix", "2 × κ 1.2 × max(reference 0.002, floor 0.001)", "98.44 %", "f32 acc24 eager",
         "Error against limit and reference", "Worst groups and gates", "Error over depth",
         "The 12 chains nearest to their limits of 15", "Octaves of scaled error", "Blind spots",
-        "nobody sees it", "some processor", "12.2.0", "b" * 64, "Where the error is",
+        "seen nowhere", "some processor", "12.2.0", "b" * 64, "Where the error is",
     ):  # fmt: skip
         assert words in found.words, words
     own = re.sub(r'xmlns(:xlink)?="[^"]*"', "", page)

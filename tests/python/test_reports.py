@@ -1,4 +1,4 @@
-"""reports: the table beside PyTorch, and that every case of a small shape has a rival."""
+"""reports: the table next to PyTorch, and that every case of a small shape has a rival."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""reports model: in turn with transformers, and what is left where that ends early."""
+"""reports model: alternating with transformers, and what is left where that ends early."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_a_row_with_many_of_each_dtype_is_not_thin() -> None:
     assert row.is_thin
 
 
-@pytest.mark.parametrize("mapping", ["of groups", "in turn"])
+@pytest.mark.parametrize("mapping", ["of groups", "interleaved"])
 def test_a_product_with_another_head_mapping_fails(mapping: str) -> None:
     """Head h uses kv head h / groups; h modulo kv heads passed every recording before."""
 

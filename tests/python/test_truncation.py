@@ -98,7 +98,7 @@ def test_a_wide_weight_loses_in_parts_what_it_does_as_a_whole(
 def test_an_accelerator_cuts_short_sums_as_the_host(
     terms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of attention over a few keys, beside a projection's long ones."""
+    """Those of attention over a few keys, next to a projection's long ones."""
     a, b = randn(5, terms), randn(terms, 7, seed=1)
     lost, variance = truncation.loss(a, b)
     monkeypatch.setattr(truncation, "is_host", lambda device: False)

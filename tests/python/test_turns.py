@@ -1,4 +1,4 @@
-"""Ratios of runs in turn: of the fastest deciles, case by case and round by round."""
+"""Ratios of alternating runs: of the fastest deciles, case by case and round by round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a verdict of verify() says, and what a function is told, with the real harness."""
+"""What a verdict of verify() says, and what a function is passed, with the real harness."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_whole_numbers_arrive_as_integers(harness: Path) -> None:
 
 
 def test_what_cannot_be_judged_does_not_end_the_selection(harness: Path, tmp_path: Path) -> None:
-    """A call without a native block and without simulated kernels, beside one that has both."""
+    """A call without a native block and without simulated kernels, next to one that has both."""
     shutil.copytree(FIXTURE.parent, tmp_path / "copy")
     folder = tmp_path / "copy" / FIXTURE.name
     document = json.loads((folder / "recording.json").read_text())

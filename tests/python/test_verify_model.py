@@ -167,7 +167,7 @@ def test_broken_engines_fail_and_the_layer_is_named(
 
 
 def test_a_fault_of_decode_steps_alone_is_found_there() -> None:
-    """Positions that stand still: prefill is right, the first decode step is not."""
+    """Positions that do not advance: prefill is right, the first decode step is not."""
     recording = "llama-a1/decode-f32"
     model = transformers_model(recording)
 

@@ -48,6 +48,7 @@ GOOD = {
     "the command of an output": ("a.md", "<!-- output of: cat beside -->\n"),
     "parts of words": ("a.md", "besides, understands, implies"),
     "a noun": ("a.md", "a stand-in"),
+    "a part of a path": ("a.py", "f('import reports.beside')  # a/beside.py\n"),
     "the CHANGELOG": ("CHANGELOG.md", "nobody told"),
     "a built page": ("build/a.md", "anew"),
     "code": ("a.cpp", "int told = 1'000 + lies * beside;"),
