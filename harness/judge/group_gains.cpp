@@ -28,7 +28,8 @@ class SumsByKey {
   }
   void add(double key, double first, double second) {
     const auto bits = std::bit_cast<uint64_t>(key);
-    size_t at = ((bits * 0x9e3779b97f4a7c15U) >> 20) & mask_;
+    // The upper bits: those below are zero where the key was rounded to a narrow dtype.
+    size_t at = (bits * 0x9e3779b97f4a7c15U) >> std::countl_zero(uint64_t{mask_});
     while (slots_[at].round == round_ && slots_[at].key != bits) at = (at + 1) & mask_;
     Slot& slot = slots_[at];
     if (slot.round != round_) {
