@@ -1,15 +1,18 @@
 #include "blocks/attention.h"
 
-#include "blocks/rotary.h"
 #include "kernels/core/error.h"
 
 namespace plumb::blocks {
 
 Attention Attention::load(const Weights& weights, const Params& params) {
   Attention a;
-  a.q_proj = Linear::load(weights / "q_proj");
-  a.k_proj = Linear::load(weights / "k_proj");
-  a.v_proj = Linear::load(weights / "v_proj");
+  if ((weights / "qkv_proj").has("weight")) {
+    a.qkv_proj = Linear::load(weights / "qkv_proj");
+  } else {
+    a.q_proj = Linear::load(weights / "q_proj");
+    a.k_proj = Linear::load(weights / "k_proj");
+    a.v_proj = Linear::load(weights / "v_proj");
+  }
   a.o_proj = Linear::load(weights / "o_proj");
   if (params.boolean_or("adapters", false)) {
     const std::string call = text(params.integer("call"));
@@ -19,20 +22,20 @@ Attention Attention::load(const Weights& weights, const Params& params) {
   }
   params.ignore("call");  // without adapters it names nothing
   if (params.has("qk_norm")) {
-    const RmsNormParams norm = read_rms_norm_params(params.object("qk_norm"));
-    a.q_norm = RmsNorm{(weights / "q_norm")["weight"], norm};
-    a.k_norm = RmsNorm{(weights / "k_norm")["weight"], norm};
+    a.q_norm = Norm::load(weights / "q_norm", params.object("qk_norm"));
+    a.k_norm = Norm::load(weights / "k_norm", params.object("qk_norm"));
   }
   a.rotary = params.boolean_or("rotary", true);
   a.head_dim = params.integer("head_dim");
-  a.style = read_rotary_style(params);
+  a.rotation = Rotation::load(params);
   a.sdpa = Sdpa::load(params);
   if (!params.is_null("cache")) {
     const Params& cache = params.object("cache");
     if (cache.string("kind") == "static") a.static_cache = StaticKvCache::load(cache);
     else a.cache = KvCache::load(cache);
   }
-  for (const Linear* projection : {&a.q_proj, &a.k_proj, &a.v_proj}) {
+  for (const Linear* projection : {&a.q_proj, &a.k_proj, &a.v_proj, &a.qkv_proj}) {
+    if (!projection->weight.defined()) continue;
     if (a.head_dim <= 0 || projection->rows() % a.head_dim != 0) {
       throw BadInput(text(params.where(), ": head_dim is ", a.head_dim, ", a projection has ",
                           projection->rows(), " rows"));
@@ -134,37 +137,47 @@ void Attention::add_adapters(Context& ctx, const Tensor& hidden,
   }
 }
 
+std::array<Tensor, 3> Attention::project(Context& ctx, const Tensor& hidden) const {
+  const int64_t batch = hidden.dim(0), tokens = hidden.dim(1);
+  const auto rows_of = [&](const char* name, const Linear& projection) {
+    const Tensor flat = ctx.take(hidden.dtype(), {batch, tokens, projection.rows()});
+    projection(ctx, flat, hidden);
+    ctx.probe(name, "out", flat);
+    return flat;
+  };
+  // [B, T, rows] seen as [B, T, heads, head_dim]
+  const auto split = [&](const Tensor& flat) {
+    return flat.view({batch, tokens, flat.dim(2) / head_dim, head_dim});
+  };
+  if (qkv_proj.weight.defined()) {
+    const Tensor all = split(rows_of("qkv_proj", qkv_proj));
+    const int64_t total = all.dim(2), q = o_proj.weight.dim(1) / head_dim, k = (total + q) / 2;
+    return {all.slice(2, 0, q), all.slice(2, q, k), all.slice(2, k, total)};
+  }
+  const std::array rows{rows_of("q_proj", q_proj), rows_of("k_proj", k_proj),
+                        rows_of("v_proj", v_proj)};
+  add_adapters(ctx, hidden, rows);
+  return {split(rows[0]), split(rows[1]), split(rows[2])};
+}
+
 void Attention::operator()(Context& ctx, const Tensor& out, const Tensor& hidden, const Tensor& cos,
                            const Tensor& sin, const KvState& state) const {
   Arena::Scope scope(ctx.ops.arena());
   const DType dtype = hidden.dtype();
   const int64_t batch = hidden.dim(0), tokens = hidden.dim(1);
-  const auto project = [&](const char* name, const Linear& projection) {
-    const Tensor flat = ctx.take(dtype, {batch, tokens, projection.rows()});
-    projection(ctx, flat, hidden);
-    ctx.probe(name, "out", flat);
-    return flat;
-  };
-  const Tensor q_row = project("q_proj", q_proj), k_row = project("k_proj", k_proj),
-               v_row = project("v_proj", v_proj);
-  add_adapters(ctx, hidden, {q_row, k_row, v_row});
-  // [B, T, rows] seen as [B, T, heads, head_dim]
-  const auto split = [&](const Tensor& flat) {
-    return flat.view({batch, tokens, flat.dim(2) / head_dim, head_dim});
-  };
-  const auto normalise = [&](const char* name, const std::optional<RmsNorm>& norm,
+  const auto [q_heads, k_heads, v_heads] = project(ctx, hidden);
+  const auto normalise = [&](const char* name, const std::optional<Norm>& norm,
                              const Tensor& heads) {
     if (!norm) return;
     (*norm)(ctx, heads, heads);
     ctx.probe(name, "out", heads);
   };
-  normalise("q_norm", q_norm, split(q_row));
-  normalise("k_norm", k_norm, split(k_row));
-  const Tensor q = split(q_row).transpose(1, 2), k = split(k_row).transpose(1, 2),
-               v = split(v_row).transpose(1, 2);
+  normalise("q_norm", q_norm, q_heads);
+  normalise("k_norm", k_norm, k_heads);
+  const Tensor q = q_heads.transpose(1, 2), k = k_heads.transpose(1, 2),
+               v = v_heads.transpose(1, 2);
   if (rotary) {
-    ctx.ops.rotary(q, q, cos, sin, style);
-    ctx.ops.rotary(k, k, cos, sin, style);
+    rotation(ctx, q, q, k, k, cos, sin);
     ctx.probe(":rotary", "q", q);
     ctx.probe(":rotary", "k", k);
   }
@@ -187,7 +200,8 @@ KvState kv_state(const BlockCall& call) {
 }
 
 Tensor rotary_operand(const BlockCall& call, const Attention& attention, const char* name) {
-  return attention.rotary ? call.input(name) : Tensor();
+  if (!attention.rotary) return {};
+  return attention.rotation.in_halves(call.ctx, call.input(name));
 }
 
 void take_mask_operands(const BlockCall& call, AttentionMask& mask) {
@@ -196,6 +210,7 @@ void take_mask_operands(const BlockCall& call, AttentionMask& mask) {
 }
 
 void run_attention(const BlockCall& call) {
+  Arena::Scope scope(call.ctx.ops.arena());
   Attention attention = Attention::load(call.weights, call.params);
   take_mask_operands(call, attention.sdpa.mask);
   attention(call.ctx, call.output("out"), call.input("hidden"),

@@ -9,6 +9,7 @@
 #include "blocks/linear.h"
 #include "blocks/low_rank_adapter.h"
 #include "blocks/norms.h"
+#include "blocks/rotary.h"
 #include "blocks/sdpa.h"
 #include "kernels/ops/slots.h"
 
@@ -54,15 +55,17 @@ struct KvState {
 };
 
 // q, k, v projections, norms of q and k, rotary, cache, sdpa, output projection: LlamaAttention,
-// Gemma2Attention, Qwen3Attention, Zamba2Attention. hidden [B, T, C], cos, sin [B|1, T, r],
-// undefined without rotary -> out [B, T, C].
+// Gemma2Attention, Qwen3Attention, CohereAttention, Zamba2Attention. The three projections are
+// matrices of their own or one packed one, q first (Phi3Attention). hidden [B, T, C], cos, sin
+// [B|1, T, r], undefined without rotary -> out [B, T, C].
 struct Attention {
   Linear q_proj, k_proj, v_proj, o_proj;
+  Linear qkv_proj;                                                // in place of the first three
   std::optional<LowRankAdapter> q_adapter, k_adapter, v_adapter;  // added to the projections
-  std::optional<RmsNorm> q_norm, k_norm;                          // of each head [D]
+  std::optional<Norm> q_norm, k_norm;                             // of each head [D]
   bool rotary = true;
   int64_t head_dim = 0;
-  RotaryStyle style = RotaryStyle::half;
+  Rotation rotation;
   Sdpa sdpa;
   std::optional<KvCache> cache;
   std::optional<StaticKvCache> static_cache;  // in its place; `before` undefined: zeros
@@ -77,6 +80,8 @@ struct Attention {
     Tensor k, v;
     SlotRange tokens;
   };
+  // q, k and v of the packed projection or the three, with adapters: [B, T, heads, D].
+  std::array<Tensor, 3> project(Context& ctx, const Tensor& hidden) const;
   // To the rows of q, k and v; adapters that there are.
   void add_adapters(Context& ctx, const Tensor& hidden, const std::array<Tensor, 3>& rows) const;
   // Stores the new k and v.

@@ -8,7 +8,8 @@ namespace plumb::blocks {
 
 LmHead LmHead::load(const Weights& weights, const Params& params) {
   const LmHead head{Linear::load(weights), params.integer("logits_to_keep"),
-                    params.number_or_null("softcap")};
+                    params.number_or_null("softcap"),
+                    params.has("scale") ? params.number_or_null("scale") : std::nullopt};
   if (head.logits_to_keep < 0) {
     throw BadInput(text(params.where(), ": logits_to_keep is ", head.logits_to_keep,
                         ", expected 0 (all) or more"));
@@ -20,6 +21,7 @@ void LmHead::operator()(Context& ctx, const Tensor& out, const Tensor& hidden) c
   const int64_t tokens = hidden.dim(1);
   const int64_t keep = logits_to_keep ? std::min(logits_to_keep, tokens) : tokens;
   projection(ctx, out, hidden.slice(1, tokens - keep, tokens));
+  if (scale) ctx.ops.scale(out, out, *scale);
   if (softcap) ctx.ops.softcap(out, out, *softcap);
 }
 

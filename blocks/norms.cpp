@@ -27,7 +27,40 @@ LayerNorm LayerNorm::load(const Weights& weights, const Params& params) {
 }
 
 void LayerNorm::operator()(Context& ctx, const Tensor& out, const Tensor& x) const {
-  ctx.ops.layer_norm(out, x, weight, bias, eps);
+  if (weight.rank() == 1) return ctx.ops.layer_norm(out, x, weight, bias, eps);
+  const int64_t heads = x.dim(-2), channels = x.dim(-1);
+  require<BadInput>(weight.shape() == Shape{heads, channels} && !bias.defined(), "layer_norm",
+                    "weight has shape ", weight.shape(), ", x has ", heads, " heads of ", channels,
+                    " channels; a bias of each head is not implemented");
+  Arena::Scope scope(ctx.ops.arena());
+  Tensor of_heads = weight;
+  if (weight.dtype() != x.dtype()) {  // a matrix, which the oracle may be given as it is stored
+    of_heads = ctx.take(x.dtype(), weight.shape());
+    ctx.ops.cast(of_heads, weight);
+  }
+  for (int64_t h = 0; h < heads; ++h) {
+    ctx.ops.layer_norm(out.slice(-2, h, h + 1), x.slice(-2, h, h + 1),
+                       of_heads.slice(0, h, h + 1).view({channels}), bias, eps);
+  }
+}
+
+Norm Norm::load(const Weights& weights, const Params& params) {
+  if (params.has("rounding") || params.has("weight_offset")) return RmsNorm::load(weights, params);
+  return LayerNorm::load(weights, params);
+}
+
+void Norm::operator()(Context& ctx, const Tensor& out, const Tensor& x) const {
+  std::visit([&](const auto& norm) { norm(ctx, out, x); }, static_cast<const variant&>(*this));
+}
+
+void Norm::add(Context& ctx, const Tensor& sum, const Tensor& out, const Tensor& x,
+               const Tensor& residual) const {
+  if (const auto* rms = std::get_if<RmsNorm>(this)) {
+    ctx.ops.add_rms_norm(sum, out, x, residual, rms->weight, rms->params);
+    return;
+  }
+  ctx.ops.add(sum, residual, x);
+  (*this)(ctx, out, sum);
 }
 
 void run_rms_norm(const BlockCall& call) {

@@ -132,12 +132,55 @@ RotaryFrequencies RotaryFrequencies::compute(const Params& params) {
                          "\"; known: default, linear, dynamic, llama3, yarn, longrope"));
 }
 
-RotaryStyle read_rotary_style(const Params& params) {
-  const std::string& style = params.string("style");
-  if (style == "half") return RotaryStyle::half;
-  if (style == "interleaved") return RotaryStyle::interleaved;
-  throw BadInput(
-      text(params.where(), ": style is \"", style, "\", expected \"half\" or \"interleaved\""));
+namespace {
+
+// One of two words.
+bool is_second(const Params& params, std::string_view name, const char* first, const char* second) {
+  const std::string& word = params.string(name);
+  if (word != first && word != second) {
+    throw BadInput(text(params.where(), ": ", name, " is \"", word, "\", expected \"", first,
+                        "\" or \"", second, '"'));
+  }
+  return word == second;
+}
+
+}  // namespace
+
+Rotation Rotation::load(const Params& params) {
+  Rotation out;
+  out.style = is_second(params, "style", "half", "interleaved") ? RotaryStyle::interleaved
+                                                                : RotaryStyle::half;
+  out.in_float32 = params.boolean_or("float32", false);
+  out.table_of_pairs = params.has("table") && is_second(params, "table", "halves", "pairs");
+  return out;
+}
+
+void Rotation::operator()(Context& ctx, const Tensor& out_q, const Tensor& q, const Tensor& out_k,
+                          const Tensor& k, const Tensor& cos, const Tensor& sin) const {
+  const bool wider = in_float32 && size_of(q.dtype()) < size_of(DType::f32);
+  const auto widened = [&](const Tensor& x) {
+    if (!wider) return x;
+    const Tensor wide = ctx.take(DType::f32, x.shape());
+    ctx.ops.cast(wide, x);
+    return wide;
+  };
+  Arena::Scope scope(ctx.ops.arena());
+  const Tensor c = widened(cos), s = widened(sin);
+  const auto rotate = [&](const Tensor& out, const Tensor& x) {
+    const Tensor from = widened(x), to = wider ? from : out;
+    ctx.ops.rotary(to, from, c, s, style);
+    if (wider) ctx.ops.cast(out, to);
+  };
+  rotate(out_q, q);
+  rotate(out_k, k);
+}
+
+Tensor Rotation::in_halves(Context& ctx, const Tensor& table) const {
+  if (!table_of_pairs) return table;
+  const int64_t rows = table.dim(0), tokens = table.dim(1), pairs = table.dim(2) / 2;
+  const Tensor halves = ctx.take(table.dtype(), table.shape());
+  ctx.ops.transpose(halves.view({rows, tokens, 2, pairs}), table.view({rows, tokens, pairs, 2}));
+  return halves;
 }
 
 void run_rotary_frequencies(const BlockCall& call) {
@@ -160,15 +203,35 @@ void run_rotary_frequencies(const BlockCall& call) {
 }
 
 void run_rotary_table(const BlockCall& call) {
-  call.ctx.ops.rotary_table(call.output("cos"), call.output("sin"), call.input("positions"),
-                            call.input("inv_freq"), call.params.number("attention_scaling"));
+  const Params& params = call.params;
+  const Tensor cos = call.output("cos"), sin = call.output("sin");
+  Tensor inv_freq = call.input("inv_freq");
+  const bool pairs = params.has("table") && is_second(params, "table", "halves", "pairs");
+  const double scaling = params.number("attention_scaling");
+  if (!pairs)
+    return call.ctx.ops.rotary_table(cos, sin, call.input("positions"), inv_freq, scaling);
+  // The first half of a table of frequencies that are there twice each.
+  Arena::Scope scope(call.ctx.ops.arena());
+  const int64_t count = inv_freq.numel(), columns = 2 * count;
+  const Tensor twice = call.ctx.take(inv_freq.dtype(), {columns});
+  call.ctx.ops.repeat_heads(twice.view({1, columns, 1, 1}), inv_freq.view({1, count, 1, 1}));
+  const auto take_wide = [&] {
+    return call.ctx.take(cos.dtype(), {cos.dim(0), cos.dim(1), 2 * columns});
+  };
+  const Tensor wide_cos = take_wide(), wide_sin = take_wide();
+  call.ctx.ops.rotary_table(wide_cos, wide_sin, call.input("positions"), twice, scaling);
+  call.ctx.ops.copy(cos, wide_cos.slice(2, 0, columns));
+  call.ctx.ops.copy(sin, wide_sin.slice(2, 0, columns));
 }
 
 void run_rotary(const BlockCall& call) {
-  const RotaryStyle style = read_rotary_style(call.params);
-  const Tensor cos = call.input("cos"), sin = call.input("sin");
-  call.ctx.ops.rotary(call.output("q"), call.input("q"), cos, sin, style);
-  call.ctx.ops.rotary(call.output("k"), call.input("k"), cos, sin, style);
+  Arena::Scope scope(call.ctx.ops.arena());
+  const Rotation rotation = Rotation::load(call.params);
+  const auto table = [&](const char* name) {
+    return rotation.in_halves(call.ctx, call.input(name));
+  };
+  rotation(call.ctx, call.output("q"), call.input("q"), call.output("k"), call.input("k"),
+           table("cos"), table("sin"));
 }
 
 }  // namespace plumb::blocks

@@ -136,8 +136,9 @@ step_python() {
   # shellcheck disable=SC2046  # a file each
   check python "${on_gpu[@]}" PLUMB_TEST_DEVICE=cuda:0 "PATH=$PWD/$bin:$PATH" python3 -m pytest -m "not host" \
     $(printf 'tests/python/test_%s.py ' "${python_tests[@]}")
-  local model
-  for model in llama gemma2 mistral qwen2 zamba2; do
+  local model models
+  models=$(python3 -c 'from python_inspector.described import MODEL_TYPES; print(*MODEL_TYPES)')
+  for model in $models; do
     rm -rf "build/device-record/$model"
     check "record-tiny-$model" python3 -m python_inspector record --model "tiny:$model" --dtype bf16 --tokens 11 \
       --steps 3 --chained --device "$device" --out "build/device-record/$model" &&

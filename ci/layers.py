@@ -98,8 +98,9 @@ NO_CODE = re.compile(
 PYTHON_LAYERS = {
     "python_inspector": (
         "version", "aliases", "errors", "usage", "named_code", "interrupts", "needs", "heap",
-        "arrays", "compatibility", "native", "format", "models", "trace", "taps", "recorder", "api",
-        "benchmarks", "engines", "cases", "__init__", "cli", "__main__", "plumbline",
+        "described", "arrays", "compatibility", "native", "format", "models", "trace", "taps",
+        "recorder", "api", "benchmarks", "engines", "cases", "__init__", "cli", "__main__",
+        "plumbline",
     ),
     "reports": (
         "__init__", "beside", "terminal", "files", "decode", "json_lines", "results", "reader",

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -55,6 +56,9 @@ class CausalLm {
   // them.
   virtual void forward(Context& ctx, const Tensor& logits, const Tensor& ids,
                        Sequence& sequence) const = 0;
+  // Where generation that reaches so many tokens reads all of them again, without what is stored of
+  // the earlier ones: prepare_inputs_for_generation() of Phi3, whose rotary frequencies change.
+  virtual std::optional<int64_t> rereads_at() const { return {}; }
   // Whether forward() of one token queues the same launches whatever the length, on devices whose
   // ops read positions.
   virtual bool replayable(const Sequence&) const { return false; }

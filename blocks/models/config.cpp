@@ -1,6 +1,7 @@
 #include "blocks/models/config.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/core/error.h"
 
@@ -25,6 +26,9 @@ const std::vector<IrrelevantKey>& irrelevant_config_keys() {
       {"initializer_range", training},
       {"attention_dropout", training},
       {"hidden_dropout", training},
+      {"resid_pdrop", training},
+      {"embd_pdrop", training},
+      {"auto_map", origin},
       {"use_cache", outputs},
       {"cache_implementation", "how keys and values are stored, not what they are"},
       {"output_attentions", outputs},
@@ -130,7 +134,8 @@ std::optional<double> Config::number_or_none(std::string_view name,
   return published_.has(name) ? published_.number_or_null(name) : absent;
 }
 
-std::optional<int64_t> Config::window_or_none(std::string_view name, int64_t absent) const {
+std::optional<int64_t> Config::window_or_none(std::string_view name,
+                                              std::optional<int64_t> absent) const {
   if (!published_.has(name)) return absent;
   if (!has(name)) return std::nullopt;
   const int64_t window = size(name);
@@ -243,10 +248,13 @@ std::string rope_type(const Params& rope) {
   return type.empty() ? "default" : type;
 }
 
-// The parameters of a type under the names of RotaryFrequencies.
-void read_rope(const Params& rope, const std::string& type, double max_position, Params& out) {
+// The parameters of a type under the names of RotaryFrequencies. `trained_outside`: the original
+// length that the file has outside of `rope`, and which then holds; 0: none.
+void read_rope(const Params& rope, const std::string& type, double max_position,
+               double trained_outside, Params& out) {
   const auto original = [&] {
-    const double trained = rope_number(rope, "original_max_position_embeddings", max_position);
+    const double inside = rope_number(rope, "original_max_position_embeddings", max_position);
+    const double trained = trained_outside != 0 ? trained_outside : inside;
     out.set("original_max_position", trained);
     return trained;
   };
@@ -283,7 +291,7 @@ void read_rope(const Params& rope, const std::string& type, double max_position,
 
 }  // namespace
 
-Params Config::rotary(int64_t dim, int64_t max_position) const {
+Params Config::rotary(int64_t dim, int64_t max_position, const RotaryRules& rules) const {
   const Params none(where());
   const bool old = has("rope_scaling"), current = has("rope_parameters");
   if (old && current) {
@@ -292,22 +300,26 @@ Params Config::rotary(int64_t dim, int64_t max_position) const {
   const Params& rope = current ? published_.object("rope_parameters")
                        : old   ? published_.object("rope_scaling")
                                : none;
-  constexpr double kDefaultTheta = 10000;
-  const double theta = number_or("rope_theta", rope_number(rope, "rope_theta", kDefaultTheta));
+  const double theta = number_or("rope_theta", rope_number(rope, "rope_theta", rules.theta));
   if (theta != rope_number(rope, "rope_theta", theta)) {
     throw BadInput(text(where(), ": rope_theta is ", theta, " and, among the rope parameters, ",
                         rope_number(rope, "rope_theta", theta)));
   }
-  const double share = rope_number(rope, "partial_rotary_factor", 1);
-  require<Unsupported>(share == 1 && number_or("partial_rotary_factor", 1) == 1, "config", where(),
-                       ": partial_rotary_factor is ", share,
-                       ": rotating a part of the head is not implemented");
+  const double share =
+      rope_number(rope, "partial_rotary_factor", number_or("partial_rotary_factor", 1));
+  require<Unsupported>(rules.partial ? share > 0 && share <= 1 : share == 1, "config", where(),
+                       ": partial_rotary_factor is ", share, ", expected ",
+                       rules.partial ? "more than 0 and at most 1" : "1 in this model");
   Params out(where() + ": rope");
-  const std::string type = rope_type(rope);
+  std::string type = rope_type(rope);
+  if (rules.trained != 0 && (type == "su" || type == "yarn")) type = "longrope";
   out.set("type", type);
   out.set("theta", theta);
-  out.set("dim", static_cast<double>(dim));
-  read_rope(rope, type, static_cast<double>(max_position), out);
+  out.set("dim", std::floor(static_cast<double>(dim) * share));
+  const double trained = rules.trained ? number_or("original_max_position_embeddings",
+                                                   static_cast<double>(rules.trained))
+                                       : 0;
+  read_rope(rope, type, static_cast<double>(max_position), trained, out);
   return out;
 }
 

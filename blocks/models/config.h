@@ -20,6 +20,15 @@ struct IrrelevantKey {
 const std::vector<IrrelevantKey>& irrelevant_config_keys();
 bool is_irrelevant_config_key(std::string_view name);
 
+// What a model's code makes of rotary parameters.
+struct RotaryRules {
+  double theta = 10000;  // where the file does not have it
+  bool partial = false;  // rotates partial_rotary_factor of the head
+  // Of a model whose original_max_position_embeddings is a key next to max_position_embeddings
+  // (Phi3): its default. Then "su" and "yarn" are earlier names of longrope. 0: another model.
+  int64_t trained = 0;
+};
+
 // Defaults are those of transformers' configuration classes; null counts as absent. All throw
 // BadInput naming the file and the key.
 class Config {
@@ -37,7 +46,7 @@ class Config {
   std::string string_or(std::string_view name, const std::string& otherwise) const;
   std::optional<double> number_or_none(std::string_view name, std::optional<double> absent) const;
   // At least 2, or null for none.
-  std::optional<int64_t> window_or_none(std::string_view name, int64_t absent) const;
+  std::optional<int64_t> window_or_none(std::string_view name, std::optional<int64_t> absent) const;
 
   // Strings, one per layer; empty where there is no such key.
   std::vector<std::string> per_layer(std::string_view name, int64_t layers) const;
@@ -49,7 +58,7 @@ class Config {
   std::optional<DType> dtype() const;
   // Parameters of RotaryFrequencies for heads of `dim` channels: `rope_parameters`, earlier
   // `rope_scaling` and `rope_theta`.
-  Params rotary(int64_t dim, int64_t max_position) const;
+  Params rotary(int64_t dim, int64_t max_position, const RotaryRules& rules) const;
 
   // Reads the key; Unsupported with `meaning` unless it is absent, null or false.
   void require_off(std::string_view name, std::string_view meaning) const;

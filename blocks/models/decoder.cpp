@@ -37,22 +37,31 @@ RmsNorm load_norm(const Weights& weights, int64_t channels, const RmsNormParams&
   return {weights.shaped("weight", {channels}), params};
 }
 
-Attention load_attention(const Weights& weights, const DecoderSizes& s, bool qkv_bias,
-                         bool o_bias) {
+Attention load_attention(const Weights& weights, const DecoderSizes& s, bool qkv_bias, bool o_bias,
+                         bool packed) {
   const int64_t q = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim;
   Attention a;
-  a.q_proj = load_linear(weights / "q_proj", q, s.hidden, qkv_bias);
-  a.k_proj = load_linear(weights / "k_proj", kv, s.hidden, qkv_bias);
-  a.v_proj = load_linear(weights / "v_proj", kv, s.hidden, qkv_bias);
+  if (packed) {
+    a.qkv_proj = load_linear(weights / "qkv_proj", q + 2 * kv, s.hidden, qkv_bias);
+  } else {
+    a.q_proj = load_linear(weights / "q_proj", q, s.hidden, qkv_bias);
+    a.k_proj = load_linear(weights / "k_proj", kv, s.hidden, qkv_bias);
+    a.v_proj = load_linear(weights / "v_proj", kv, s.hidden, qkv_bias);
+  }
   a.o_proj = load_linear(weights / "o_proj", s.hidden, q, o_bias);
   a.head_dim = s.head_dim;
   return a;
 }
 
-GluMlp load_mlp(const Weights& weights, const DecoderSizes& s, bool bias, Activation function) {
-  return {load_linear(weights / "gate_proj", s.intermediate, s.hidden, bias),
-          load_linear(weights / "up_proj", s.intermediate, s.hidden, bias),
-          load_linear(weights / "down_proj", s.hidden, s.intermediate, bias), function};
+GluMlp load_mlp(const Weights& weights, const DecoderSizes& s, bool bias, Activation function,
+                bool packed) {
+  const auto widening = [&](const char* name, int64_t rows) {
+    return load_linear(weights / name, rows, s.hidden, bias);
+  };
+  return {
+      packed ? widening("gate_up_proj", 2 * s.intermediate) : widening("gate_proj", s.intermediate),
+      packed ? Linear() : widening("up_proj", s.intermediate),
+      load_linear(weights / "down_proj", s.hidden, s.intermediate, bias), function};
 }
 
 void set_attention(Attention& attention, double scale, std::optional<double> softcap,
@@ -73,15 +82,13 @@ Activation read_activation(const Config& config, std::string_view key,
 }
 
 void Decoder::load_ends(const Weights& weights, const Config& config, const DecoderSizes& of,
-                        const RmsNormParams& norm_params, bool tied, const char* norm_name) {
+                        bool tied, const RotaryRules& rules) {
   const Shape table{of.vocabulary, of.hidden};
   sizes = of;
   embedding.weight = (weights / "model" / "embed_tokens").shaped("weight", table);
-  norm = load_norm(weights / "model" / norm_name, of.hidden, norm_params);
-  norm_path = text("model.", norm_name);
   if (tied) weights.tie("lm_head.weight", "model.embed_tokens.weight");
   head.projection.weight = tied ? embedding.weight : (weights / "lm_head").shaped("weight", table);
-  rotary = config.rotary(of.head_dim, of.max_position);
+  rotary = config.rotary(of.head_dim, of.max_position, rules);
   RotaryAngles::check(rotary);
 }
 
@@ -130,7 +137,7 @@ void Decoder::forward(Context& ctx, const Tensor& logits, const Tensor& ids,
           ids.shape(), ", the sequence has batch ", sequence.batch, " and logits of ", keep,
           " tokens are wanted");
   const Tensor hidden = ctx.take(dtype(), {batch, tokens, sizes.hidden});
-  const Shape angles{sequence.angles.rows(), tokens, sizes.head_dim};
+  const Shape angles{sequence.angles.rows(), tokens, rotary.integer("dim")};
   const Tensor cos = ctx.take(dtype(), angles), sin = ctx.take(dtype(), angles);
   embedding(ctx, hidden, ids);
   ctx.probe("model.embed_tokens", "out", hidden);

@@ -20,10 +20,12 @@ struct DecoderSizes {
 
 Linear load_linear(const Weights& weights, int64_t rows, int64_t columns, bool bias);
 RmsNorm load_norm(const Weights& weights, int64_t channels, const RmsNormParams& params);
-// q, k, v and o projections; the caller sets sdpa and cache.
+// q, k, v and o projections; the caller sets sdpa and cache. Packed: q, k and v are one matrix.
 Attention load_attention(const Weights& weights, const DecoderSizes& sizes, bool qkv_bias,
-                         bool o_bias);
-GluMlp load_mlp(const Weights& weights, const DecoderSizes& sizes, bool bias, Activation function);
+                         bool o_bias, bool packed = false);
+// Packed: gate and up are one matrix.
+GluMlp load_mlp(const Weights& weights, const DecoderSizes& sizes, bool bias, Activation function,
+                bool packed = false);
 // Causal, seeing `window` slots; none: all.
 void set_attention(Attention& attention, double scale, std::optional<double> softcap,
                    std::optional<int64_t> window);
@@ -34,15 +36,17 @@ Activation read_activation(const Config& config, std::string_view key,
 struct Decoder : CausalLm {
   DecoderSizes sizes;
   Embedding embedding;
-  RmsNorm norm;
+  Norm norm;
   std::string norm_path;  // its name, for an observer
   LmHead head;
   Params rotary;  // of RotaryFrequencies
+  std::optional<int64_t> reread_at;
 
-  // All but the layers, of a "model." and "lm_head." tree.
-  void load_ends(const Weights& weights, const Config& config, const DecoderSizes& of,
-                 const RmsNormParams& norm_params, bool tied, const char* norm_name = "norm");
+  // All but the layers, of a "model." and "lm_head." tree, and but the norm's parameters.
+  void load_ends(const Weights& weights, const Config& config, const DecoderSizes& of, bool tied,
+                 const RotaryRules& rules = {});
 
+  std::optional<int64_t> rereads_at() const override { return reread_at; }
   int64_t vocabulary() const override { return sizes.vocabulary; }
   DType dtype() const override { return embedding.weight.dtype(); }
   Sequence begin(Device& device, int64_t batch, int64_t max_length,

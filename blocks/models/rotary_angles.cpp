@@ -26,7 +26,7 @@ bool RotaryAngles::depend_on_length() const { return depends_on_length(params_);
 
 RotaryAngles::RotaryAngles(Device& device, DType dtype, const Params& params, int64_t max_length,
                            const std::vector<int64_t>& padding)
-    : device_(device), params_(params) {
+    : device_(&device), params_(params) {
   const std::vector<int64_t> skipped = padding.empty() ? std::vector<int64_t>{0} : padding;
   const Tensor positions =
       host_tensor(DType::i64, {static_cast<int64_t>(skipped.size()), max_length});
@@ -92,7 +92,7 @@ void RotaryAngles::compute(int64_t length) {
     store(host.dtype(), host.data<char>() + static_cast<int64_t>(i) * size_of(host.dtype()),
           rounded);
   }
-  device_.upload(inv_freq_, host.raw());
+  device_->upload(inv_freq_, host.raw());
 }
 
 void RotaryAngles::operator()(Context& ctx, const Tensor& cos, const Tensor& sin, int64_t past,

@@ -47,7 +47,7 @@ class RotaryAngles {
   void compute(int64_t length);
   void require_roundings(const std::vector<double>& own) const;
 
-  Device& device_;
+  Device* device_;
   Params params_;
   Tensor positions_;           // i64 [rows, max_length]: 0, 1, 2, ...
   Tensor inv_freq_;            // [r / 2]

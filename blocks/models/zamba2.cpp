@@ -116,7 +116,9 @@ struct Zamba2 final : Decoder {
 
 Zamba2::Zamba2(const Weights& weights, const Config& config) {
   const Zamba2Sizes s = Zamba2Sizes::read(config);
-  load_ends(weights, config, s.shared, s.norm, s.tied, "final_layernorm");
+  load_ends(weights, config, s.shared, s.tied);
+  norm = load_norm(weights / "model" / "final_layernorm", s.shared.hidden, s.norm);
+  norm_path = "model.final_layernorm";
   const Weights all = weights / "model" / "layers";
   size_t call = 0;  // of shared blocks
   for (int64_t i = 0; i < sizes.layers; ++i) {

@@ -78,13 +78,14 @@ std::vector<BenchCase> composite_cases(const BenchMaker& m) {
         const auto norm = [&](const char* name) {
           return t.count(name) ? blocks::RmsNorm{t.at(name), m.norm()} : blocks::RmsNorm{};
         };
-        const blocks::DecoderLayer layer{norm("input_norm"),
-                                         norm("post_attention_norm"),
-                                         norm("pre_feedforward_norm"),
-                                         norm("post_feedforward_norm"),
-                                         make_attention(m, t, "self_attn."),
-                                         make_mlp(t, "mlp.", m.shape.activation),
-                                         m.shape.gemma};
+        const blocks::DecoderLayer layer{
+            norm("input_norm"),
+            norm("post_attention_norm"),
+            norm("pre_feedforward_norm"),
+            norm("post_feedforward_norm"),
+            make_attention(m, t, "self_attn."),
+            make_mlp(t, "mlp.", m.shape.activation),
+            m.shape.gemma ? blocks::LayerForm::sandwich : blocks::LayerForm::pre_norm};
         return [layer, state = state_of(t), y = t.at("out"), x = t.at("hidden"), c = t.at("cos"),
                 n = t.at("sin")](Context& ctx) { layer(ctx, y, x, c, n, state); };
       }};

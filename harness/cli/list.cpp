@@ -2,8 +2,10 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "blocks/catalog.h"
+#include "blocks/models/dialects.h"
 #include "harness/cli/cli.h"
 #include "harness/io/escape.h"
 #include "kernels/ops/map_call.h"
@@ -50,6 +52,37 @@ int list_ops() {
   return 0;
 }
 
+// Rows of the table of decoders, as far as they say which class of transformers is which block.
+int list_models() {
+  const auto key = [](const auto& it) {
+    return it.name ? nlohmann::ordered_json(it.name) : nlohmann::ordered_json();
+  };
+  nlohmann::ordered_json out;
+  for (const blocks::Dialect& row : blocks::dialects()) {
+    nlohmann::ordered_json norm;  // of an RMSNorm
+    if (row.norm == blocks::NormKind::rms) {
+      norm["weight_offset"] = static_cast<int>(row.norm_offset);
+      norm["rounding"] = row.norm_rounding == WeightRounding::before ? "before" : "after";
+    }
+    nlohmann::ordered_json rotation{
+        {"style", row.rotation.style == RotaryStyle::half ? "half" : "interleaved"}};
+    if (row.rotation.table_of_pairs) rotation["table"] = "pairs";
+    if (row.rotation.in_float32) rotation["float32"] = true;
+    out[std::string(row.model_type)] = {{"classes", row.classes},
+                                        {"form", blocks::name_of(row.form)},
+                                        {"packed", row.packed},
+                                        {"norm", norm},
+                                        {"rotation", rotation},
+                                        {"scaled_embedding", row.scaled_embedding},
+                                        {"score_cap", key(row.score_cap)},
+                                        {"logit_cap", key(row.logit_cap)},
+                                        {"logit_scale", key(row.logit_scale)},
+                                        {"slides", row.slides != blocks::Slides::never}};
+  }
+  std::cout << out.dump(2) << "\n";
+  return 0;
+}
+
 int list_recordings(const Selection& selection) {
   const bool narrowed =
       !selection.blocks.empty() || !selection.suites.empty() || !selection.checkpoint.empty();
@@ -85,12 +118,15 @@ Action add_list(CLI::App& app) {
   auto selection = std::make_shared<Selection>();
   auto blocks = std::make_shared<bool>(false);
   auto ops = std::make_shared<bool>(false);
+  auto models = std::make_shared<bool>(false);
   add_selection(app, selection);
   app.add_flag("--blocks", *blocks, "the kinds of blocks this binary knows");
   app.add_flag("--ops", *ops, "the ops of a device, which plugins replace: operands, formulas");
-  return [selection, blocks, ops] {
+  app.add_flag("--models", *models, "the decoders this binary runs: a JSON table of their rows");
+  return [selection, blocks, ops, models] {
     if (*blocks) return list_blocks();
     if (*ops) return list_ops();
+    if (*models) return list_models();
     require_known_blocks(*selection);
     return list_recordings(*selection);
   };

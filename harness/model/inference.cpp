@@ -93,6 +93,7 @@ Inference::Inference(const ModelFolder& folder, Device& device, DType dtype, int
     : folder_(folder),
       device_(device),
       model_(folder.load(device, dtype)),
+      padding_(padding),
       sequence_(model_->begin(device, batch, max_length, padding, kind)),
       step_ids_(device.allocate(DType::i64, {batch, 1})),
       step_logits_(device.allocate(dtype, {batch, 1, model_->vocabulary()})),
@@ -151,6 +152,11 @@ TokenRows Inference::decode_greedily(const std::vector<int64_t>& last, int64_t c
     out.emplace_back(ids, ids + sequence_.batch);
   }
   return out;
+}
+
+void Inference::restart() {
+  sequence_ =
+      model_->begin(device_, sequence_.batch, sequence_.max_length, padding_, sequence_.kind);
 }
 
 int64_t Inference::at_once(double seconds_a_step) {

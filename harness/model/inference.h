@@ -47,8 +47,12 @@ class Inference {
   static int64_t at_once(double seconds_a_step);
   static constexpr int64_t kMostAtOnce = 16;
 
+  // Drops the sequence, as at first.
+  void restart();
+
   blocks::RotaryAngles& angles() { return sequence_.angles; }
   int64_t vocabulary() const { return model_->vocabulary(); }
+  std::optional<int64_t> rereads_at() const { return model_->rereads_at(); }
   int64_t length() const { return sequence_.length; }
   // Why single tokens are not replayed; empty: they are.
   std::string why_eager() const { return step_.why_eager(); }
@@ -61,6 +65,7 @@ class Inference {
   const ModelFolder& folder_;
   Device& device_;
   std::unique_ptr<blocks::CausalLm> model_;
+  std::vector<int64_t> padding_;
   blocks::Sequence sequence_;
   Tensor ids_, logits_;            // on the device, kept while their shapes stay the same
   Tensor step_ids_, step_logits_;  // of single tokens

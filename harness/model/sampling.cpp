@@ -70,6 +70,7 @@ Generated generate(Inference& inference, const TokenRows& prompt, int64_t most,
   Generated out;
   out.tokens.resize(prompt.size());
   std::vector<bool> done(prompt.size(), false);
+  TokenRows all = prompt;     // and what came since, 0 after a stop
   std::vector<int64_t> last;  // of every sequence that continues
   const auto take = [&](const std::vector<int64_t>& ids) {
     last.assign(ids.size(), 0);
@@ -81,6 +82,7 @@ Generated generate(Inference& inference, const TokenRows& prompt, int64_t most,
       said(row, ids[row]);
       done[row] = std::find(stops.begin(), stops.end(), ids[row]) != stops.end();
     }
+    for (size_t row = 0; row < ids.size(); ++row) all[row].push_back(last[row]);
   };
   const auto choose = [&](const Tensor& logits, int64_t step) {
     std::vector<int64_t> ids;
@@ -102,8 +104,16 @@ Generated generate(Inference& inference, const TokenRows& prompt, int64_t most,
   };
   for (int64_t step = 1; step < most && !all_done(); step += count) {
     start = std::chrono::steady_clock::now();
-    if (sampling.temperature == 0) {
+    const auto before = static_cast<int64_t>(all[0].size());
+    const int64_t reread_at = inference.rereads_at().value_or(0);
+    if (before == reread_at) {
+      count = 1;
+      inference.restart();
+      take(choose(inference.forward(all, 1), step));
+      ++out.decoded_per_row;
+    } else if (sampling.temperature == 0) {
       count = std::min(at_once, most - step);
+      if (before < reread_at) count = std::min(count, reread_at - before);
       for (const auto& ids : inference.decode_greedily(last, count)) {
         if (all_done()) break;
         take(ids);

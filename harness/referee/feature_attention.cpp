@@ -101,10 +101,13 @@ void FeatureFinder::attention_block(const blocks::Params& p, const std::string& 
     buffers(p.object("cache"), queries);
     keys = blocks::StaticKvCache::load(p.object("cache")).returned(queries);
   }
-  const auto heads = [&](const char* projection) {
-    return weight_shape(prefix + projection + ".weight")[0] / head_dim;
+  const auto heads = [&](const char* projection, int64_t axis) {
+    return weight_shape(prefix + projection + ".weight")[axis] / head_dim;
   };
-  attention(p, queries, keys, heads("q_proj"), heads("k_proj"));
+  const int64_t query_heads = heads("o_proj", 1);
+  const bool packed = checkpoint_.weights.count(prefix + "qkv_proj.weight") > 0;
+  attention(p, queries, keys, query_heads,
+            packed ? (heads("qkv_proj", 0) - query_heads) / 2 : heads("k_proj", 0));
   biases();
 }
 

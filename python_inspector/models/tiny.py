@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ..compatibility import check_model_type
+from ..described import DECODERS
 from ..errors import UnknownModelError
 from .any_tiny import build_any, configurations
 
@@ -62,6 +63,17 @@ _QWEN2 = _LLAMA | {
     "sliding_window": 4,
     "max_window_layers": 1,
     "tie_word_embeddings": True,
+}
+_PHI3 = _LLAMA | {
+    "sliding_window": 4,
+    "rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+}
+_COHERE = {name: value for name, value in _LLAMA.items() if name != "rms_norm_eps"} | {
+    "use_qk_norm": True,
+    "logit_scale": 0.3,
+    "eos_token_id": 1,
 }
 _GEMMA2: dict[str, Any] = {
     "vocab_size": 53,
@@ -199,6 +211,31 @@ MODELS: dict[str, TinyModel] = {
     "qwen3-b3": TinyModel(
         "qwen3", _QWEN2 | {"head_dim": 12}, "norms of queries and keys, window 4 from layer 1 on"
     ),
+    "phi3-b4": TinyModel(
+        "phi3", _PHI3, "packed projections, rotary on half of a head, window 4 on all layers"
+    ),
+    "phi3-b4-longrope": TinyModel(
+        "phi3",
+        _PHI3
+        | {
+            "sliding_window": None,
+            "max_position_embeddings": 40,
+            "original_max_position_embeddings": 10,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 10000.0,
+                "partial_rotary_factor": 0.5,
+                "short_factor": [1.0, 1.3],
+                "long_factor": [1.5, 4.0],
+            },
+        },
+        "longrope, short factors up to 10 tokens",
+    ),
+    "cohere-b5": TinyModel(
+        "cohere",
+        _COHERE,
+        "attention beside the MLP, LayerNorm, pairs rotated in float32, norms of each head",
+    ),
     "gemma2-a4": TinyModel("gemma2", _GEMMA2, "sandwich norms, window 5 on even layers, softcaps"),
     "gemma2-a5-no-caps": TinyModel(
         "gemma2",
@@ -292,7 +329,7 @@ def build(
         config = AutoConfig.for_model(entry.model_type, **entry.config)
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
     weights = draw_weights(
-        model, seed, zero_centred_norms=entry.model_type == "gemma2", gain=entry.gain
+        model, seed, zero_centred_norms=_adds_one(entry.model_type), gain=entry.gain
     )
     if entry.outlier_channels or entry.outlier_token is not None:
         _add_outliers(entry, weights["model.embed_tokens.weight"])
@@ -300,6 +337,12 @@ def build(
         weight *= entry.score_gain
     load_weights(model, weights)
     return model.eval()
+
+
+def _adds_one(model_type: str) -> bool:
+    """Whether the model's norms multiply by 1 + weight."""
+    norm = DECODERS.get(model_type, {}).get("norm") or {}
+    return norm.get("weight_offset") == 1
 
 
 def draw_weights(
@@ -327,13 +370,13 @@ def _draw(
     values = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
     if "embed" in name:
         return values
-    if parameter.dim() > 1:
+    is_norm = name.endswith("norm.weight")
+    if parameter.dim() > 1 and not is_norm:
         return values * (gain / parameter[0].numel() ** 0.5)
     if name.endswith("A_log"):
         return torch.rand(parameter.shape, generator=generator).mul(3).add(1).log()
     if name.endswith("dt_bias"):
         return values - 2.0
-    is_norm = name.endswith("norm.weight")
     around_one = name.endswith("mamba.D") or (is_norm and not zero_centred_norms)
     return values * SPREAD + (1.0 if around_one else 0.0)
 

@@ -11,13 +11,12 @@ from typing import Any
 
 import torch
 
-from . import blocks, gemma2, llama, zamba2
+from . import blocks, decoders, zamba2
 from .common import GENERIC, Architecture, FunctionTap, ModuleTap
 from .generic import any_call, any_function, or_any_call
 
 ARCHITECTURES: dict[str, Architecture] = {
-    **llama.TAPS,
-    "gemma2": gemma2.TAPS,
+    **decoders.TAPS,
     "zamba2": zamba2.TAPS,
     "blocks": blocks.TAPS,
     "components": Architecture({}),

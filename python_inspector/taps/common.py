@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from transformers import activations
@@ -27,7 +27,12 @@ from ..trace.replay import Twin
 from .cache import cache_after, cache_params, cache_state
 from .calls import Block, Call, Frame, Internals, Recorder, only_out
 
-Rounding = Literal["before", "after"]
+Rotation = Mapping[str, Any]
+"""Params of a rotation: style, and where the model differs from LLaMA's table and float32."""
+NormRow = Mapping[str, Any]
+"""weight_offset and rounding of an RMSNorm; empty: a LayerNorm without bias."""
+LLAMA_NORM: NormRow = {"weight_offset": 0, "rounding": "before"}
+HALF: Rotation = {"style": "half"}
 Describe = Callable[[Call], Block | None]
 After = Callable[[Recorder, Frame, Any], None]
 
@@ -121,26 +126,22 @@ def layer_norm(call: Call) -> Block | None:
     return Block("layer_norm", {"x": x}, only_out(x[1]), {"eps": module.eps}, weights_of(module))
 
 
-def rms_norm(eps: str, weight_offset: int, rounding: Rounding) -> Callable[[Call], Block]:
-    """x rsqrt(mean(x^2) + eps) times weight (+ 1); rounded to storage before or after the weight.
-
-    `eps` names the module's attribute.
-    """
+def norm(row: NormRow) -> Callable[[Call], Block]:
+    """x rsqrt(mean(x^2) + eps) times weight (+ 1), rounded to storage before or after the weight;
+    or a LayerNorm in float32 with one rounding, whose weight may be of each head."""
 
     def describe(call: Call) -> Block:
         x = by_dimensions(first_argument(call))
-        params = norm_params(call.module, eps, weight_offset, rounding)
-        return Block("rms_norm", {"x": x}, only_out(x[1]), params, weights_of(call.module))
+        kind = "rms_norm" if row else "layer_norm"
+        params = norm_params(call.module, row)
+        return Block(kind, {"x": x}, only_out(x[1]), params, weights_of(call.module))
 
     return describe
 
 
-def norm_params(module: Any, eps: str, weight_offset: int, rounding: str) -> dict[str, Any]:
-    return {
-        "eps": float(getattr(module, eps)),
-        "weight_offset": weight_offset,
-        "rounding": rounding,
-    }
+def norm_params(module: Any, row: NormRow) -> dict[str, Any]:
+    eps = module.variance_epsilon if hasattr(module, "variance_epsilon") else module.eps
+    return {"eps": float(eps), **row}
 
 
 def activation_name(module: Any) -> str | None:
@@ -158,6 +159,11 @@ def activation_name(module: Any) -> str | None:
     return None
 
 
+def activation_of(module: Any) -> str | None:
+    """The same of the activation that a gated MLP has."""
+    return activation_name(getattr(module, "act_fn", getattr(module, "activation_fn", None)))
+
+
 def activation(call: Call) -> Block | None:
     name = activation_name(call.module)
     if name is None:
@@ -166,7 +172,7 @@ def activation(call: Call) -> Block | None:
     return Block("activation", {"x": x}, only_out(x[1]), {"function": name})
 
 
-def rotary(style: Literal["half", "interleaved"]) -> Callable[[Call], Block]:
+def rotary(rotation: Rotation) -> Callable[[Call], Block]:
     """apply_rotary_pos_emb(q, k, cos, sin)."""
 
     def describe(call: Call) -> Block:
@@ -182,7 +188,7 @@ def rotary(style: Literal["half", "interleaved"]) -> Callable[[Call], Block]:
             "cos": (call["cos"], TABLE),
             "sin": (call["sin"], TABLE),
         }
-        return Block("rotary", inputs, outputs, {"style": style})
+        return Block("rotary", inputs, outputs, dict(rotation))
 
     return describe
 
@@ -195,23 +201,19 @@ def repeat_kv(call: Call) -> Block | None:
     return Block("repeat_kv", inputs, only_out(REPEATED), {"repeats": int(call["n_rep"])})
 
 
-def glu_mlp(function: str = "act_fn") -> Callable[[Call], Block | None]:
-    """down(act(gate(x)) * up(x)); `function` names the activation child."""
-
-    def describe(call: Call) -> Block | None:
-        name = activation_name(getattr(call.module, function))
-        if name is None:
-            return None
-        hidden = by_dimensions(first_argument(call))
-        return Block(
-            "glu_mlp",
-            {"hidden": hidden},
-            only_out(hidden[1]),
-            {"function": name},
-            weights_of(call.module),
-        )
-
-    return describe
+def glu_mlp(call: Call) -> Block | None:
+    """down(act(gate(x)) * up(x))."""
+    name = activation_of(call.module)
+    if name is None:
+        return None
+    hidden = by_dimensions(first_argument(call))
+    return Block(
+        "glu_mlp",
+        {"hidden": hidden},
+        only_out(hidden[1]),
+        {"function": name},
+        weights_of(call.module),
+    )
 
 
 def attention_inputs(call: Call, index: int) -> dict[str, Named]:
@@ -230,10 +232,10 @@ def _is_table(value: Any) -> bool:
     return is_pair and all(isinstance(part, torch.Tensor) for part in value)
 
 
-def attention_params(call: Call, module: Any, index: int, style: str) -> dict[str, Any]:
+def attention_params(call: Call, module: Any, index: int, rotation: Rotation) -> dict[str, Any]:
     cache = call.cache
     kind = None if cache is None else cache_params(cache, index, call.path)
-    return {"head_dim": module.head_dim, "style": style, "cache": kind}
+    return {"head_dim": module.head_dim, **rotation, "cache": kind}
 
 
 def attention_outputs(cache: Any, index: int) -> Callable[[Any, Twin], dict[str, Named]]:
@@ -244,18 +246,16 @@ def attention_outputs(cache: Any, index: int) -> Callable[[Any, Twin], dict[str,
     return outputs
 
 
-def attention(
-    style: Literal["half", "interleaved"], norm: tuple[str, int, Rounding] | None = None
-) -> Callable[[Call], Block]:
+def attention(rotation: Rotation, norm: NormRow = LLAMA_NORM) -> Callable[[Call], Block]:
     """A self-attention module: projections, rotary, cache, attention function, o_proj; with norms
-    of each head's queries and keys, of which `norm` is as of decoder_layer, where it has them."""
+    of each head's queries and keys where it has them."""
 
     def describe(call: Call) -> Block:
         module: Any = call.module
         index = module.layer_idx
-        params = attention_params(call, module, index, style)
-        if norm is not None and hasattr(module, "q_norm"):
-            params["qk_norm"] = norm_params(module.q_norm, *norm)
+        params = attention_params(call, module, index, rotation)
+        if hasattr(module, "q_norm"):
+            params["qk_norm"] = norm_params(module.q_norm, norm)
         return Block(
             "attention",
             attention_inputs(call, index),
@@ -268,23 +268,19 @@ def attention(
     return describe
 
 
-def decoder_layer(
-    form: Literal["pre_norm", "sandwich"],
-    style: Literal["half", "interleaved"],
-    norm: tuple[str, int, Rounding],
-) -> Callable[[Call], Block | None]:
-    """A decoder layer; `norm` is eps attribute, weight offset and rounding of its norms."""
+def decoder_layer(form: str, rotation: Rotation, norm: NormRow) -> Callable[[Call], Block | None]:
+    """A decoder layer, of a form that the block decoder_layer knows."""
 
     def describe(call: Call) -> Block | None:
         module: Any = call.module
         inner = Call(call.path, module.self_attn, call.arguments, call.recorder)
-        parts = attention(style, norm)(inner)
-        function = activation_name(module.mlp.act_fn)
+        parts = attention(rotation, norm)(inner)
+        function = activation_of(module.mlp)
         if function is None:
             return None
         params = {
             "form": form,
-            "norm": norm_params(module.input_layernorm, *norm),
+            "norm": norm_params(module.input_layernorm, norm),
             "attention": parts.params,
             "mlp": {"function": function},
         }

@@ -15,7 +15,7 @@ import torch
 from ..format.axes import HIDDEN, by_dimensions
 from ..trace.replay import Again, stubbed
 from .calls import Block, Frame, Internals, Recorder, only_out
-from .common import activation_name, first_argument
+from .common import activation_of, first_argument
 
 LOGITS = ("batch", "token", "vocab")
 
@@ -60,7 +60,7 @@ def record_glu_activation(
     given: Any,
 ) -> None:
     """act(gate) * up as a block: `parts` are gate and up, `run(given)` computes it again."""
-    name = activation_name(getattr(frame.module, "act_fn", None))
+    name = activation_of(frame.module)
     if name is None:
         return
     axes = by_dimensions(parts[0])[1]
@@ -72,8 +72,8 @@ def record_glu_activation(
     )
 
 
-def after_causal_lm(softcap_of: Callable[[Any], float | None]) -> Any:
-    """The logits of a CausalLM: slice, product, softcap; `softcap_of` reads the config."""
+def after_causal_lm(cap_key: str | None = None, scale_key: str | None = None) -> Any:
+    """The logits of a CausalLM: slice, product, scale, softcap, of the config's entries."""
 
     def after(recorder: Recorder, frame: Frame, result: Any) -> None:
         module: Any = frame.module
@@ -87,7 +87,8 @@ def after_causal_lm(softcap_of: Callable[[Any], float | None]) -> Any:
         path = f"{frame.path}.lm_head".lstrip(".")
         hidden = _hidden_state(frame.children["model"][1])
         raw = frame.children["lm_head"][1]
-        logits, cap = _logits(result, frame), softcap_of(module.config)
+        logits = _logits(result, frame)
+        cap = None if cap_key is None else getattr(module.config, cap_key)
         forward = inspect.unwrap(type(module).forward)
 
         def run(children: dict[str, torch.Tensor]) -> Any:
@@ -104,11 +105,14 @@ def after_causal_lm(softcap_of: Callable[[Any], float | None]) -> Any:
             block = Block("softcap", {"x": (raw, LOGITS)}, only_out(LOGITS), {"cap": cap})
             recorder.record(path, "softcap", block, logits, again(model=hidden, lm_head=raw))
         weights = dict(module.lm_head.named_parameters())
+        params = {"logits_to_keep": keep, "softcap": cap}
+        if scale_key is not None:
+            params["scale"] = getattr(module.config, scale_key)
         block = Block(
             "lm_head",
             {"hidden": (hidden, HIDDEN)},
             only_out(LOGITS),
-            {"logits_to_keep": keep, "softcap": cap},
+            params,
             weights,
         )
         recorder.record(path, "logits", block, logits, again(model=hidden))

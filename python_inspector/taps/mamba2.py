@@ -27,12 +27,11 @@ from .cache import (
     ssm_after,
 )
 from .calls import Block, Call, only_out
-from .common import Rounding, norm_params, weights_of
+from .common import LLAMA_NORM, norm_params, weights_of
 
 HEADS = ("batch", "token", "head", "head_dim")
 GROUPS = ("batch", "token", "group", "state")
 STEPS = ("batch", "token", "head")
-NORM: tuple[str, int, Rounding] = ("variance_epsilon", 0, "before")
 
 
 def mixer(call: Call) -> Block:
@@ -90,7 +89,7 @@ def mamba_layer(call: Call) -> Block:
         inputs["transformer"] = (other, HIDDEN)
     inputs |= mixer_inputs(call, module.mamba, cache)
     params = {
-        "norm": norm_params(module.input_layernorm, *NORM),
+        "norm": norm_params(module.input_layernorm, LLAMA_NORM),
         "mamba": mixer_params(call, module.mamba, cache),
     }
     return Block("mamba_layer", inputs, only_out(HIDDEN), params, weights_of(module))

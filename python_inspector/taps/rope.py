@@ -17,8 +17,11 @@ STATEFUL = ("dynamic", "longrope")
 """Types that recompute inv_freq inside a forward."""
 
 
-def after_rotary_embedding(recorder: Recorder, frame: Frame, result: Any) -> None:
-    """Records the frequencies where they are new, then the table.
+def after_rotary_embedding(
+    recorder: Recorder, frame: Frame, result: Any, table: str | None = None
+) -> None:
+    """Records the frequencies where they are new, then the table, whose columns are in halves
+    unless `table` says otherwise.
 
     It runs after the call, because the call itself may change inv_freq; the table's oracle is the
     forward beneath that update, on inv_freq and attention_scaling as the call left them.
@@ -40,12 +43,14 @@ def after_rotary_embedding(recorder: Recorder, frame: Frame, result: Any) -> Non
         "positions": (positions, axes),
         "inv_freq": (inv_freq, ("head_dim",)),
     }
-    scaling = {"attention_scaling": float(module.attention_scaling)}
+    params: dict[str, Any] = {"attention_scaling": float(module.attention_scaling)}
+    if table is not None:
+        params["table"] = table
     forward = inspect.unwrap(type(module).forward)
     recorder.record(
         frame.path,
         None,
-        Block("rotary_table", inputs, outputs, scaling),
+        Block("rotary_table", inputs, outputs, params),
         result,
         lambda runner: runner(forward, (module, frame.call["x"], positions), {}, [module]),
     )
@@ -94,11 +99,9 @@ def frequency_params(module: Any, call_length: int) -> dict[str, Any]:
     """
     config, kind = module.config, module.rope_type
     rope = rope_parameters(config)
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    part = 1.0 if kind == "default" else rope.get("partial_rotary_factor", 1.0)
     params: dict[str, Any] = {
         "type": kind,
-        "dim": int(head_dim * part),
+        "dim": 2 * module.inv_freq.numel(),
         "theta": float(rope["rope_theta"]),
     }
     original = rope.get("original_max_position_embeddings")

@@ -11,6 +11,8 @@ from ..format.axes import HIDDEN, Named, by_dimensions
 from ..trace.replay import stubbed
 from .calls import Block, Call, Frame, Recorder, only_out
 from .common import (
+    HALF,
+    LLAMA_NORM,
     Architecture,
     FunctionTap,
     ModuleTap,
@@ -19,9 +21,9 @@ from .common import (
     attention_outputs,
     attention_params,
     first_argument,
+    norm,
     norm_params,
     repeat_kv,
-    rms_norm,
     rotary,
     weights_of,
 )
@@ -33,7 +35,6 @@ from .glue import (
     record_glu_activation,
 )
 from .mamba2 import (
-    NORM,
     chunk_scan,
     exact_decay,
     gated_rms_norm,
@@ -73,7 +74,7 @@ def attention(call: Call) -> Block:
     """As other models' attention, with adapters beside q, k and v, and rotary where it is on."""
     module: Any = call.module
     layer, index = call["layer_idx"], call_index(module, call)
-    params = attention_params(call, module, layer, "half") | {
+    params = attention_params(call, module, layer, HALF) | {
         "rotary": bool(module.config.use_mem_rope),
         "adapters": bool(module.config.use_shared_attention_adapter),
         "call": index,
@@ -129,7 +130,7 @@ def shared_transformer(call: Call) -> Block:
     params = {
         "block": int(module.block_id),
         "call": index,
-        "norm": norm_params(module.input_layernorm, *NORM),
+        "norm": norm_params(module.input_layernorm, LLAMA_NORM),
         "attention": parts.params,
         "mlp": _mlp_params(module.feed_forward, call),
     }
@@ -161,7 +162,7 @@ def hybrid_layer(call: Call) -> Block:
 
 TAPS = Architecture(
     modules={
-        "Zamba2RMSNorm": ModuleTap(rms_norm(*NORM)),
+        "Zamba2RMSNorm": ModuleTap(norm(LLAMA_NORM)),
         "Zamba2RMSNormGated": ModuleTap(gated_rms_norm),
         "Zamba2RotaryEmbedding": ModuleTap(after=after_rotary_embedding),
         "Zamba2MambaMixer": ModuleTap(mixer, keep=("in_proj",)),
@@ -173,10 +174,10 @@ TAPS = Architecture(
         "Zamba2Attention": ModuleTap(attention, LAYER_INTERNALS),
         "Zamba2AttentionDecoderLayer": ModuleTap(shared_transformer),
         "Zamba2HybridLayer": ModuleTap(hybrid_layer),
-        "Zamba2ForCausalLM": ModuleTap(after=after_causal_lm(lambda c: None), keep=HEAD_CHILDREN),
+        "Zamba2ForCausalLM": ModuleTap(after=after_causal_lm(), keep=HEAD_CHILDREN),
     },
     functions={
-        "apply_rotary_pos_emb": FunctionTap("rotary", rotary("half")),
+        "apply_rotary_pos_emb": FunctionTap("rotary", rotary(HALF)),
         "eager_attention_forward": FunctionTap("sdpa", describe_sdpa(False), EAGER_INTERNALS),
         "repeat_kv": FunctionTap(
             "repeat_kv", repeat_kv, sequence=("sdpa.repeat_keys", "sdpa.repeat_values")

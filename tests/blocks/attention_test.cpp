@@ -69,7 +69,7 @@ TEST_CASE("attention with a cache is sdpa over the stored and the new keys") {
   const RotaryStyle style = GENERATE(RotaryStyle::half, RotaryStyle::interleaved);
   constexpr int64_t kPast = 5, kTokens = 3;
   Attention attention = make_attention(bench, biases);
-  attention.style = style;
+  attention.rotation.style = style;
   attention.cache = KvCache{7};
   attention.sdpa.mask.window = 7;
   attention.sdpa.mask.query_offset = kPast;
@@ -99,6 +99,54 @@ TEST_CASE("attention with a cache is sdpa over the stored and the new keys") {
   CHECK(same_values(values_after, all_values.slice(2, 2, 8)));
 }
 
+TEST_CASE("one packed projection is the three, queries first") {
+  Bench bench(GENERATE("cpu", "oracle"));
+  const bool biases = GENERATE(false, true);
+  constexpr int64_t kTokens = 3;
+  const Attention separate = make_attention(bench, biases);
+  const auto joined = [&](Tensor Linear::*part, const Shape& rest) {
+    Values all;
+    for (const Linear* it : {&separate.q_proj, &separate.k_proj, &separate.v_proj}) {
+      const Values rows = values_of(it->*part);
+      all.insert(all.end(), rows.begin(), rows.end());
+    }
+    return bench.from(rest, all);
+  };
+  constexpr int64_t kRows = (kHeads + 2 * kKvHeads) * kWidth;
+  Attention packed = separate;
+  packed.q_proj = packed.k_proj = packed.v_proj = {};
+  packed.qkv_proj = {joined(&Linear::weight, {kRows, kChannels}),
+                     biases ? joined(&Linear::bias, {kRows}) : Tensor()};
+  const Tensor hidden = bench.random({kBatch, kTokens, kChannels}, 40);
+  const Table rotary = table(bench, 0, kTokens);
+  const auto run = [&](const Attention& attention) {
+    const Tensor out = bench.empty(hidden.shape());
+    attention(bench.context(), out, hidden, rotary.cos, rotary.sin, {});
+    return out;
+  };
+  CHECK(same_values(run(packed), run(separate)));
+}
+
+TEST_CASE("a LayerNorm of each head has a weight of each") {
+  Bench bench(GENERATE("cpu", "oracle"));
+  const Tensor x = bench.random({kBatch, 3, kHeads, kWidth}, 41), out = bench.empty(x.shape());
+  const Tensor weight = bench.random({kHeads, kWidth}, 42), expected = bench.empty(x.shape());
+  const auto run = [&](const Tensor& y, const std::map<std::string, Tensor>& weights) {
+    run_block(bench, "layer_norm", params_of({{"eps", 1e-5}}), {{{"x", x}}, weights, {{"out", y}}});
+  };
+  run(out, {{"weight", weight}});
+  for (int64_t h = 0; h < kHeads; ++h) {
+    bench.ops().layer_norm(expected.slice(2, h, h + 1), x.slice(2, h, h + 1),
+                           weight.slice(0, h, h + 1).view({kWidth}), {}, 1e-5);
+  }
+  CHECK(same_values(out, expected));
+  const Tensor transposed = weight.view({kWidth, kHeads});
+  CHECK_THAT(message_of<BadInput>([&] {
+               run(out, {{"weight", transposed}});
+             }),
+             Contains("weight has shape") && Contains("4 heads of 6 channels"));
+}
+
 TEST_CASE("norms of queries and keys are of each head and come before rotary") {
   Bench bench(GENERATE("cpu", "oracle"));
   constexpr int64_t kTokens = 3;
@@ -111,10 +159,10 @@ TEST_CASE("norms of queries and keys are of each head and come before rotary") {
   const Tensor out = bench.empty(hidden.shape());
   attention(bench.context(), out, hidden, rotary.cos, rotary.sin, {});
 
-  const auto normed = [&](const Linear& projection, const RmsNorm& norm) {
+  const auto normed = [&](const Linear& projection, const Norm& norm) {
     const Tensor heads = projected(bench, projection, hidden);
     const Tensor rows = heads.transpose(1, 2);  // contiguous again
-    bench.ops().rms_norm(rows, rows, norm.weight, params);
+    norm(bench.context(), rows, rows);
     bench.ops().rotary(heads, heads, rotary.cos, rotary.sin, RotaryStyle::half);
     return heads;
   };

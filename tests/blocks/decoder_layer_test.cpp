@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kBatch = 2, kTokens = 4, kChannels = 8, kInner = 12, kHeads = 2, kWidth = 4;
 
-Weights::Map weights(Bench& bench, bool sandwich) {
+Weights::Map weights(Bench& bench, LayerForm form) {
   Weights::Map out;
   uint32_t seed = 1;
   const auto matrix = [&](const std::string& name, int64_t rows, int64_t columns) {
@@ -27,12 +27,16 @@ Weights::Map weights(Bench& bench, bool sandwich) {
   const auto norm = [&](const char* name) {
     out[std::string(name) + ".weight"] = bench.random({kChannels}, seed++);
   };
-  norm("input_layernorm"), norm("post_attention_layernorm");
-  if (sandwich) norm("pre_feedforward_layernorm"), norm("post_feedforward_layernorm");
+  norm("input_layernorm");
+  if (form != LayerForm::parallel) norm("post_attention_layernorm");
+  if (form == LayerForm::sandwich)
+    norm("pre_feedforward_layernorm"), norm("post_feedforward_layernorm");
   return out;
 }
 
-Params layer_params(bool sandwich) {
+Params layer_params(LayerForm form) {
+  const bool sandwich = form == LayerForm::sandwich;
+  const Params layer_norm = params_of({{"eps", 1e-5}});
   const Params norm = params_of({{"eps", 1e-5},
                                  {"weight_offset", sandwich ? 1.0 : 0.0},
                                  {"rounding", std::string(sandwich ? "after" : "before")}});
@@ -48,8 +52,8 @@ Params layer_params(bool sandwich) {
                                       {"softcap", sandwich ? Params::Value(2.0) : Params::Null{}}});
   const Params mlp =
       params_of({{"function", std::string(sandwich ? "gelu_pytorch_tanh" : "silu")}});
-  return params_of({{"form", std::string(sandwich ? "sandwich" : "pre_norm")},
-                    {"norm", norm},
+  return params_of({{"form", std::string(name_of(form))},
+                    {"norm", form == LayerForm::parallel ? layer_norm : norm},
                     {"attention", attention},
                     {"mlp", mlp}});
 }
@@ -60,9 +64,9 @@ class Parts {
   Parts(Bench& bench, const DecoderLayer& layer, const Tensor& cos, const Tensor& sin)
       : bench_(bench), layer_(layer), cos_(cos), sin_(sin) {}
 
-  Tensor norm(const RmsNorm& norm, const Tensor& x) const {
+  Tensor norm(const Norm& norm, const Tensor& x) const {
     const Tensor out = bench_.empty(x.shape());
-    bench_.ops().rms_norm(out, x, norm.weight, norm.params);
+    norm(bench_.context(), out, x);
     return out;
   }
   Tensor attention(const Tensor& x) const {
@@ -89,13 +93,13 @@ class Parts {
 
 }  // namespace
 
-TEST_CASE("decoder_layer: norms and residuals where LLaMA and Gemma2 have them") {
+TEST_CASE("decoder_layer: norms and residuals where LLaMA, Gemma2 and Cohere have them") {
   Bench bench(GENERATE("cpu", "oracle"));
-  const bool sandwich = GENERATE(false, true);
+  const LayerForm form = GENERATE(LayerForm::pre_norm, LayerForm::sandwich, LayerForm::parallel);
   const bool fused = GENERATE(false, true);
   bench.ops().set_fused(fused ? OpSet().set() : OpSet());
-  const Weights::Map tensors = weights(bench, sandwich);
-  const Params params = layer_params(sandwich);
+  const Weights::Map tensors = weights(bench, form);
+  const Params params = layer_params(form);
   const Tensor hidden = bench.random({kBatch, kTokens, kChannels}, 100);
   const Tensor cos = bench.random({1, kTokens, kWidth}, 101);
   const Tensor sin = bench.random({1, kTokens, kWidth}, 102);
@@ -107,7 +111,11 @@ TEST_CASE("decoder_layer: norms and residuals where LLaMA and Gemma2 have them")
   const DecoderLayer layer = DecoderLayer::load(weights_of(tensors), params);
   const Parts parts(bench, layer, cos, sin);
   Tensor expected;
-  if (sandwich) {
+  if (form == LayerForm::parallel) {
+    const Tensor normed = parts.norm(layer.input_norm, hidden);
+    CHECK(std::holds_alternative<LayerNorm>(layer.input_norm));
+    expected = parts.add(parts.add(hidden, parts.attention(normed)), parts.mlp(normed));
+  } else if (form == LayerForm::sandwich) {
     const Tensor attended = parts.norm(layer.post_attention_norm,
                                        parts.attention(parts.norm(layer.input_norm, hidden)));
     const Tensor middle = parts.add(attended, hidden);
@@ -123,12 +131,12 @@ TEST_CASE("decoder_layer: norms and residuals where LLaMA and Gemma2 have them")
 
 TEST_CASE("decoder_layer: with zero weights behind both branches the input passes unchanged") {
   Bench bench(GENERATE("cpu", "oracle"));
-  Weights::Map tensors = weights(bench, false);
+  Weights::Map tensors = weights(bench, LayerForm::pre_norm);
   tensors["self_attn.o_proj.weight"] = bench.zeros({kChannels, kHeads * kWidth});
   tensors["mlp.down_proj.weight"] = bench.zeros({kChannels, kInner});
   const Tensor hidden = bench.random({kBatch, kTokens, kChannels}, 100);
   const Tensor table = bench.random({1, kTokens, kWidth}, 101), out = bench.empty(hidden.shape());
-  run_block(bench, "decoder_layer", layer_params(false),
+  run_block(bench, "decoder_layer", layer_params(LayerForm::pre_norm),
             {{{"hidden", hidden}, {"cos", table}, {"sin", table}}, tensors, {{"out", out}}});
   CHECK(same_values(out, hidden));
 }
@@ -147,14 +155,15 @@ TEST_CASE(
     });
   };
   // LLaMA's two norms given to Gemma2's form, and the reverse.
-  CHECK_THAT(says(layer_params(true), weights(bench, false)),
+  CHECK_THAT(says(layer_params(LayerForm::sandwich), weights(bench, LayerForm::pre_norm)),
              Contains("\"pre_feedforward_layernorm.weight\" is missing"));
-  CHECK_THAT(says(layer_params(false), weights(bench, true)),
+  CHECK_THAT(says(layer_params(LayerForm::pre_norm), weights(bench, LayerForm::sandwich)),
              Contains("the block does not use the weight(s) post_feedforward_layernorm.weight, "
                       "pre_feedforward_layernorm.weight"));
-  Params params = layer_params(false);
-  params.set("form", std::string("parallel"));
-  CHECK_THAT(says(params, weights(bench, false)), Contains("\"parallel\""));
+  Params params = layer_params(LayerForm::pre_norm);
+  params.set("form", std::string("serial"));
+  CHECK_THAT(says(params, weights(bench, LayerForm::pre_norm)),
+             Contains("\"serial\"; known: pre_norm, sandwich, parallel"));
 }
 
 }  // namespace plumb::blocks::testing

@@ -71,6 +71,8 @@ TEST_CASE("published configurations imply the published number of parameters") {
       {"Mistral-7B-v0.1", 7'241'732'096},
       {"Qwen2-7B", 7'615'616'512},
       {"Qwen3-8B", 8'190'735'360},
+      {"Phi-3-mini-4k-instruct", 3'821'079'552},
+      {"c4ai-command-r-v01", 34'980'831'232},
       {"Zamba2-1.2B", 1'215'064'704},
       {"Zamba2-2.7B", 2'662'214'560},
       {"Zamba2-7B-Instruct", 7'356'749'648},
@@ -179,7 +181,7 @@ TEST_CASE("a feature that is not implemented is unsupported") {
   const auto [more, expected] = GENERATE(table<const char*, const char*>({
       {R"("quantization_config": {"bits": 4})", "a quantized checkpoint is not implemented"},
       {R"("rope_scaling": {"type": "su", "factor": 2})", "rotary type \"su\""},
-      {R"("partial_rotary_factor": 0.5)", "rotating a part of the head"},
+      {R"("partial_rotary_factor": 0.5)", "partial_rotary_factor is 0.5, expected 1 in this model"},
       {R"("hidden_act": "relu")", "hidden_act is \"relu\""},
       {R"("is_decoder": true)", "is_decoder"},
       {R"("rope_interleaved": true)", "rope_interleaved"},

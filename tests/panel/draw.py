@@ -20,7 +20,6 @@ from python_inspector.models.inputs import RunPlan, pad_left, random_ids
 from tests.panel.values import KINDS, change
 
 ROPES = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
-FAMILIES = ("llama", "mistral", "qwen2", "gemma2", "zamba2")
 _CACHES = ((None, "dynamic", "dynamic", "static"), (None, "dynamic", "dynamic"))
 """The second: of Zamba2, whose states the recorder does not know in a static cache."""
 _TABLE = 80  # positions that a model without scaling knows
@@ -273,3 +272,4 @@ _MODELS: dict[str, Callable[[random.Random], tuple[dict[str, Any], list[str]]]] 
     "gemma2": _gemma2,
     "zamba2": _zamba2,
 }
+FAMILIES = tuple(_MODELS)

@@ -28,6 +28,8 @@ def act(name: str, x: torch.Tensor) -> torch.Tensor:
 
 
 def norm(x: torch.Tensor, weight: torch.Tensor, p: dict[str, Any]) -> torch.Tensor:
+    if "rounding" not in p:
+        return _layer_norm({"x": x}, {"weight": weight}, p)["out"]
     return x / torch.sqrt((x * x).mean(-1, keepdim=True) + p["eps"]) * (weight + p["weight_offset"])
 
 
@@ -37,13 +39,14 @@ def dense(x: torch.Tensor, w: Tensors, name: str = "") -> torch.Tensor:
     return product if bias is None else product + bias
 
 
-def turn(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, style: str) -> torch.Tensor:
+def turn(x: torch.Tensor, i: Tensors, p: dict[str, Any]) -> torch.Tensor:
     """Rotates the first `width` of the head's dimensions, pair by pair."""
-    half = cos.shape[-1] // 2
-    c, s = cos[:, None, :, :half], sin[:, None, :, :half]
+    half = i["cos"].shape[-1] // 2
+    columns = slice(0, None, 2) if p.get("table") == "pairs" else slice(0, half)
+    c, s = i["cos"][:, None, :, columns], i["sin"][:, None, :, columns]
     pair = (
         (slice(0, half), slice(half, 2 * half))
-        if style == "half"
+        if p["style"] == "half"
         else (slice(0, 2 * half, 2), slice(1, 2 * half, 2))
     )
     a, b = x[..., pair[0]], x[..., pair[1]]
@@ -115,20 +118,25 @@ def static_kv_cache(i: Tensors, w: Tensors, p: dict[str, Any]) -> Tensors:
 
 def attention(i: Tensors, w: Tensors, p: dict[str, Any]) -> Tensors:
     x = i["hidden"]
-    q, k, v = (
-        dense(x, w, f"{n}_proj.").unflatten(-1, (-1, p["head_dim"])).transpose(1, 2) for n in "qkv"
-    )
+    if "qkv_proj.weight" in w:
+        heads = dense(x, w, "qkv_proj.").unflatten(-1, (-1, p["head_dim"]))
+        queries = w["o_proj.weight"].shape[1] // p["head_dim"]
+        others = (heads.shape[2] - queries) // 2
+        q, k, v = heads.split((queries, others, others), 2)
+    else:
+        q, k, v = (dense(x, w, f"{n}_proj.").unflatten(-1, (-1, p["head_dim"])) for n in "qkv")
     if "qk_norm" in p:
         q, k = norm(q, w["q_norm.weight"], p["qk_norm"]), norm(k, w["k_norm.weight"], p["qk_norm"])
-    q, k = (turn(t, i["cos"], i["sin"], p["style"]) for t in (q, k))
+    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+    q, k = (turn(t, i, p) for t in (q, k))
     out: Tensors = {}
     if p["cache"] is not None:
         cache = static_kv_cache if p["cache"]["kind"] == "static" else kv_cache
         cached = cache(i | {"k": k, "v": v}, {}, p["cache"])
         out = {name: cached[name] for name in ("keys_after", "values_after")}
         k, v = cached["keys"], cached["values"]
-    heads = sdpa(i | {"q": q, "k": k, "v": v}, {}, p)["out"]
-    return out | {"out": dense(heads.flatten(2), w, "o_proj.")}
+    attended = sdpa(i | {"q": q, "k": k, "v": v}, {}, p)["out"]
+    return out | {"out": dense(attended.flatten(2), w, "o_proj.")}
 
 
 def glu_mlp(i: Tensors, w: Tensors, p: dict[str, Any]) -> Tensors:
@@ -159,6 +167,8 @@ def decoder_layer(i: Tensors, w: Tensors, p: dict[str, Any]) -> Tensors:
     if p["form"] == "pre_norm":
         x = x + attend(n("input", x))
         return {"out": x + mlp(n("post_attention", x))}
+    if p["form"] == "parallel":
+        return {"out": x + attend(n("input", x)) + mlp(n("input", x))}
     x = x + n("post_attention", attend(n("input", x)))
     return {"out": x + n("post_feedforward", mlp(n("pre_feedforward", x)))}
 
@@ -166,7 +176,7 @@ def decoder_layer(i: Tensors, w: Tensors, p: dict[str, Any]) -> Tensors:
 def lm_head(i: Tensors, w: Tensors, p: dict[str, Any]) -> Tensors:
     x = i["hidden"]
     keep = p["logits_to_keep"] or x.shape[1]
-    logits = dense(x[:, -keep:], w)
+    logits = dense(x[:, -keep:], w) * p.get("scale", 1.0)
     cap = p["softcap"]
     return {"out": logits if cap is None else torch.tanh(logits / cap) * cap}
 
@@ -230,7 +240,8 @@ def _yarn(inv: torch.Tensor, p: dict[str, Any]) -> tuple[torch.Tensor, float]:
 
 def rotary_table(i: Tensors, w: Tensors, p: dict[str, Any]) -> Tensors:
     angles = i["positions"].double()[..., None] * i["inv_freq"]
-    angles = torch.cat([angles, angles], -1)
+    pairs = p.get("table") == "pairs"
+    angles = angles.repeat_interleave(2, -1) if pairs else torch.cat([angles, angles], -1)
     return {
         "cos": torch.cos(angles) * p["attention_scaling"],
         "sin": torch.sin(angles) * p["attention_scaling"],
@@ -257,14 +268,14 @@ def _scale(i: Tensors, w: Tensors, p: dict[str, Any]) -> Tensors:
 def _layer_norm(i: Tensors, w: Tensors, p: dict[str, Any]) -> Tensors:
     x = i["x"] - i["x"].mean(-1, keepdim=True)
     x = x / torch.sqrt((x * x).mean(-1, keepdim=True) + p["eps"])
-    return {"out": x * w["weight"] + w["bias"]}
+    return {"out": x * w["weight"] + w.get("bias", 0.0)}
 
 
 BLOCKS: dict[str, Block] = {
     "embedding": lambda i, w, p: {"out": w["weight"][i["ids"]] * p["scale"]},
     "rotary_frequencies": frequencies,
     "rotary_table": rotary_table,
-    "rotary": lambda i, w, p: {n: turn(i[n], i["cos"], i["sin"], p["style"]) for n in "qk"},
+    "rotary": lambda i, w, p: {n: turn(i[n], i, p) for n in "qk"},
     "rms_norm": lambda i, w, p: {"out": norm(i["x"], w["weight"], p)},
     "layer_norm": _layer_norm,
     "linear": lambda i, w, p: {"out": dense(i["x"], w)},

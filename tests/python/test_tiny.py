@@ -40,7 +40,7 @@ def test_no_parameter_hides_an_error(name: str) -> None:
         spread = parameter.double().std().item()
         if label.endswith("norm.weight"):
             assert (parameter - 1).abs().max() > 0.1
-        if parameter.dim() == 1 or "embed" in label:
+        if parameter.dim() == 1 or "embed" in label or label.endswith("norm.weight"):
             assert spread > 0.1, f"{label} is nearly constant"
         else:
             entry = tiny.find(name)[1]
@@ -76,7 +76,7 @@ def test_the_ways_to_run_a_model_agree(name: str) -> None:
     limit = 1e-5 * whole.abs().max()
     clamps_alike = name != "zamba2-a8"  # a step does not limit dt from below, a chunk does
     decode = torch.cat(run_model(model, RunPlan(ids, 11, 4, cache="dynamic")), 1)
-    if name not in ("llama-a3-longrope", "llama-a3-dynamic"):  # whose frequencies follow the call
+    if not name.endswith(("-longrope", "-dynamic")):  # whose frequencies follow the call
         assert ((decode - whole).abs().max() < limit) == clamps_alike
         chunked = RunPlan(ids, 15, chunks=(5, 10), cache="dynamic")
         assert (torch.cat(run_model(model, chunked), 1) - whole).abs().max() < limit
@@ -86,7 +86,7 @@ def test_the_ways_to_run_a_model_agree(name: str) -> None:
     assert ((torch.cat(steps, 1) - once)[:, 3:].abs().max() < limit) == clamps_alike
     assert (once[1] - whole[1]).abs().max() < limit, "padding one row leaves the other alone"
     alone = run_model(model, RunPlan(ids[:1, 3:], 12))[0]
-    if name not in ("llama-a3-longrope", "llama-a3-dynamic"):
+    if not name.endswith(("-longrope", "-dynamic")):
         seen = bool((once[0, 3:] - alone[0]).abs().max() > limit)
         assert seen == (name == "zamba2-a8"), "only through in_proj's bias is padding seen"
 
