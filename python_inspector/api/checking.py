@@ -174,9 +174,11 @@ def _judged(
             for call, (_, arguments) in zip(kept, cases, strict=True)
         ]
         troubled = any(it.faults or it.unstable for it in calls)  # no bug of `like` explains that
-        explainer = Explainer(kept, judge, False if troubled else explain, every=bugs)
+        measures = wanted.rounding is None and keep is None
+        explain = False if troubled else explain
+        explainer = Explainer(kept, judge, explain, every=bugs, measures=measures)
         first = explainer.judged([it.first.outputs for it in calls], folder, recording.another)
-        later = Explainer(kept, judge, False, every=False).judged(
+        later = Explainer(kept, judge, False, every=False, measures=measures).judged(
             [it.again.outputs if it.again else {} for it in calls],
             folder,
             recording.another,

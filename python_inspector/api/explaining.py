@@ -31,14 +31,16 @@ class Explainer:
         explain: bool | float,
         *,
         every: bool,
+        measures: bool,
     ) -> None:
-        """`every`: all kinds of bugs that would pass are told, without a limit of time."""
+        """`every`: all kinds of bugs that would pass are told, without a limit of time. `measures`:
+        figures alone may decide."""
         from ..trace.planting import MOST_BUGS
         from ..trace.trials import SECONDS, Deadline
 
         self._kept = {call.checkpoint.id: call for call in kept}
         self._results: dict[str, Output] = {}
-        self._judge, self._every = judge, every
+        self._judge, self._every, self._measures = judge, every, measures
         seconds = SECONDS if explain is True else float(explain)
         self._deadline = Deadline(None if every else seconds)
         self._most = MOST_BUGS if seconds > 0 or every else 0
@@ -53,16 +55,27 @@ class Explainer:
     ) -> dict[str, Verdict]:
         """By checkpoint the verdict on the outputs of each call, in order, in the `folder` beside
         their recording; on calls without outputs there is none."""
-        self._results = {
-            f"{id}/{output}": value
-            for id, given in zip(self._kept, outputs, strict=True)
-            for output, value in given.items()
-        }
-        if not self._results:
-            return {}
-        save(self._results, folder / name)
-        verdicts = self._judge(folder / CALL, folder / name)
+        verdicts = []
+        self._results = {}
+        for id, given in zip(self._kept, outputs, strict=True):
+            sure = self._pass_of(id, given)
+            if sure is None:
+                self._results |= {f"{id}/{output}": value for output, value in given.items()}
+            else:
+                verdicts.append(sure)
+        if self._results:
+            save(self._results, folder / name)
+            verdicts += self._judge(folder / CALL, folder / name)
         return {it.checkpoint: it for it in self.explained(verdicts, another, folder)}
+
+    def _pass_of(self, id: str, outputs: Mapping[str, Output]) -> Verdict | None:
+        """Of large outputs, where figures alone decide."""
+        if not outputs or not self._measures:
+            return None
+        from ..recorder.measured import pass_of
+
+        found = pass_of(self._kept[id], outputs)
+        return None if found is None else Verdict.of(found)
 
     def explained(self, verdicts: list[Verdict], another: Another, folder: Path) -> list[Verdict]:
         """The verdicts with what there is to say of each; `another` records in the `folder`."""

@@ -46,7 +46,7 @@ def alternatives(kept: Kept, deadline: Deadline, *, most: int) -> bool:
 def passing_bugs(kept: Kept, most: int) -> list[str] | None:
     """Of any bugs the names of those that would pass; None where nothing can be said."""
     with undisturbed(kept.differentiates):
-        judgement = kept.reruns.judgement or _judgement(kept, members=False)
+        judgement = judgement_without_members(kept)
         if judgement is None:
             return None
         found = _trials(kept, judgement).of_any_kind(most)
@@ -61,7 +61,7 @@ def blind_spots(
     """The gross bugs, of those `among` which it is to look, that this call would pass with; None
     where nothing can be said."""
     with undisturbed(kept.differentiates):
-        judgement = kept.reruns.judgement or _judgement(kept, members=False)
+        judgement = judgement_without_members(kept)
         if judgement is None:
             return None
         alike = {name: words for name, words in _alike(kept) if among is None or name in among}
@@ -73,6 +73,13 @@ def blind_spots(
             name: words for name, words in unseen.items() if not is_part_of(name, unseen)
         }
     return out
+
+
+def judgement_without_members(kept: Kept) -> Judgement | None:
+    """The limits of a call's outputs, kept for what else is asked of it."""
+    if kept.reruns.judgement is None:
+        kept.reruns.judgement = _judgement(kept, members=False)
+    return kept.reruns.judgement
 
 
 def _judgement(kept: Kept, *, members: bool) -> Judgement | None:
