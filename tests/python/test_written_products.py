@@ -37,14 +37,14 @@ def scores_kernel(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Te
 
 
 def decays(k: torch.Tensor) -> torch.Tensor:
-    return torch.linspace(0.6, 1, k.shape[-2])
+    return torch.linspace(0.6, 1, k.shape[-2], device=k.device)
 
 
 def recurrent(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, n: Kernel = lambda t: t) -> Any:
     """The delta rule token by token, and the state that is left; `n` rounds in kernels."""
     q, k, v = (t.float() for t in (q, k, v))
     k = k / 4
-    state, out = torch.zeros(*k.shape[:-2], k.shape[-1], v.shape[-1]), torch.zeros_like(v)
+    state, out = k.new_zeros(*k.shape[:-2], k.shape[-1], v.shape[-1]), torch.zeros_like(v)
     for i, decay in enumerate(decays(k)):
         state = state * decay
         seen = (n(state) * k[..., i, :, None]).sum(-2)
@@ -55,7 +55,7 @@ def recurrent(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, n: Kernel = lam
 
 def state_in_place(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     k, v = k.float(), v.float()
-    state = torch.zeros(*k.shape[:-2], k.shape[-1], v.shape[-1])
+    state = k.new_zeros(*k.shape[:-2], k.shape[-1], v.shape[-1])
     for i, decay in enumerate(decays(k)):
         state *= decay
         state += k[..., i, :, None] * (0.3 * v[..., i, None, :])
@@ -78,7 +78,7 @@ def summed_on_the_way(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
 
 def summed_kernel(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
     weights, v = torch.tril(q.float() @ k.float().mT), narrow((v.float() / 3).tanh())
-    states = torch.einsum("ts,...sk,...sv->...tkv", torch.ones(12, 12).tril(), k.float(), v)
+    states = torch.einsum("ts,...sk,...sv->...tkv", k.new_ones(12, 12).float().tril(), k.float(), v)
     return (narrow(weights) @ v).to(BF16), states
 
 
@@ -133,7 +133,7 @@ def written(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def outer_sum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """The same, term by term."""
-    out = torch.zeros(a.shape[-2], b.shape[-1])
+    out = a.new_zeros(a.shape[-2], b.shape[-1])
     for i in range(a.shape[-1]):
         out = out + a[..., i : i + 1] * b[..., i, None, :]
     return out
