@@ -126,9 +126,8 @@ def decided_none(everywhere: list[Any]) -> bool:
 
 
 def test_small_and_host_tensors_are_left_to_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    verdict = verdict_on(torch.tanh, torch.tanh, normal(4, 32))
-    assert "where they are" not in verdict.figures["details"][0]
-    monkeypatch.setattr(measured, "LARGE", 1)
-    if not torch.cuda.is_available():
+    for least, host in ((1 << 20, False), (1, True)):
+        monkeypatch.setattr(measured, "LARGE", least)
+        monkeypatch.setattr(measured, "is_on_host", lambda t, host=host: host)
         verdict = verdict_on(torch.tanh, torch.tanh, normal(4, 32))
         assert "where they are" not in verdict.figures["details"][0]
