@@ -45,10 +45,11 @@ def pass_of(kept: Kept, outputs: Mapping[str, Output]) -> dict[str, Any] | None:
             return None
         judged = []
         for name, gates in judgement.gates.items():
-            ratios = _ratios(gates, outputs[name])
-            if ratios is None:
+            y = _tensor(gates, outputs[name])
+            ratios = None if y is None else _ratios(gates, y)
+            if y is None or ratios is None:
                 return None
-            judged.append(_output(name, gates, ratios))
+            judged.append(_output(name, gates, ratios, gates.nearest_way(y)))
     of = kept.checkpoint
     return {
         "status": "pass", "block": of.block, "checkpoint": of.id, "reason": "", "outputs": judged,
@@ -65,22 +66,26 @@ def _is_plain(ref: OutputRef) -> bool:
     return all(it is None for it in special) and not ref.left_out and ref.simulated is not None
 
 
-def _ratios(gates: Gates, output: Output) -> dict[str, float] | None:
-    """Shares of the limits, all of which are kept; None where one is not, or may not be."""
+def _tensor(gates: Gates, output: Output) -> torch.Tensor | None:
+    """An output where the reference is; None where it has another dtype or shape."""
     dtype = TORCH_DTYPES.get(output.dtype)
     if dtype != gates.r.dtype or tuple(output.shape) != tuple(gates.r.shape):
         return None
+    y = torch.frombuffer(bytearray(output.data), dtype=dtype).reshape(output.shape)
+    return y.to(gates.r.device)
+
+
+def _ratios(gates: Gates, y: torch.Tensor) -> dict[str, float] | None:
+    """Shares of the limits, all of which are kept; None where one is not, or may not be."""
     if not bool(gates.r.isfinite().all()) or not gates.scales.all_usable:
         return None
-    y = torch.frombuffer(bytearray(output.data), dtype=dtype).reshape(output.shape)
-    y = y.to(gates.r.device)
     if not bool(y.isfinite().all()) or not gates.margin(gates.r) <= BELOW:
         return None
     ratios = gates.ratios(y)
     return ratios if ratios and max(ratios.values()) <= BELOW else None
 
 
-def _output(name: str, gates: Gates, ratios: Mapping[str, float]) -> dict[str, Any]:
+def _output(name: str, gates: Gates, ratios: Mapping[str, float], rounding: str) -> dict[str, Any]:
     count = gates.r.numel()
     return {
         "name": name,
@@ -92,7 +97,7 @@ def _output(name: str, gates: Gates, ratios: Mapping[str, float]) -> dict[str, A
              "where": ""}
             for gate, ratio in ratios.items()
         ],
-        "rounding": "",
+        "rounding": rounding,
         "golden_suspect": "",
         "ill_conditioned": "",
         "mismatch": "",

@@ -73,6 +73,14 @@ class Gates:
     def differing(self, y: torch.Tensor, model: torch.Tensor) -> float:
         return float(self.scales.differing(y[None], model[None])[0])
 
+    def nearest_way(self, y: torch.Tensor) -> str:
+        """Of the ways to round that are known that with the fewest other bits; "" in float32."""
+        return (
+            min(self._ways, key=lambda way: self.differing(y, way.values)).name
+            if self._ways
+            else ""
+        )
+
     def bits(self) -> Sequence[Any]:
         """Of simulated kernels that round as the reference does, or truncate."""
         narrow = (self.truncated or self.spread)["bits"]

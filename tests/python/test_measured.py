@@ -102,6 +102,7 @@ def test_the_same_verdicts_and_shares(at: int, dtype: torch.dtype, request: Any)
     assert mine is not None
     assert theirs is not None
     assert mine["ratio"] == pytest.approx(theirs["ratio"], rel=1e-9)
+    assert figures.rounding == files.rounding
     assert "judged where they are" in figures.figures["details"][0]
     assert figures.to_json()["worst"]["limit"] == 1
 
