@@ -178,13 +178,13 @@ class Gates:
     def _limits(self) -> native.Limits:
         limits = self._described
         alike = alike_inputs(self.m, self.inputs) if limits.counts_alike else 0
-        values = [torch.tensor([alike])]
+        values = [torch.tensor([alike], device="cpu")]
         for gains in gain_families(self.scales).values():
             values += [gains.size, gains.alike, gains.level, gains.rows]
         if self._ways:
             first = self._beside[0]
             moves = [first.moves(it) for it in self._beside]
-            values.append(torch.tensor(moves, dtype=torch.float64))
+            values.append(torch.tensor(moves, dtype=torch.float64, device="cpu"))
         values += [self._record(y) for y in (self.r, *(way.values for way in self._ways))]
         limits.set(torch.cat([value.cpu().double() for value in values]))
         return limits
@@ -200,9 +200,9 @@ class Gates:
             if self._ways:
                 figures["bits"] = self._bits(values)
         parts = [
-            torch.as_tensor(figures[name], dtype=torch.float64).cpu()
+            torch.as_tensor(figures[name], dtype=torch.float64, device="cpu")
             if name in figures
-            else torch.zeros(count, dtype=torch.float64)
+            else torch.zeros(count, dtype=torch.float64, device="cpu")
             for name, count in self._described.record
         ]
         return torch.cat(parts)

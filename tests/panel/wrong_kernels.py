@@ -40,6 +40,12 @@ def _zeroed(y: Tensor, *place: Any) -> Tensor:
     return y
 
 
+def _without_small(y: Tensor) -> Tensor:
+    """The four smallest are zero, however large a seed makes those."""
+    least = y.abs().flatten().kthvalue(5).values
+    return torch.where(y.abs() < least, 0, y)
+
+
 def _swapped(y: Tensor, a: int, b: int, axis: int = -1) -> Tensor:
     order = list(range(y.shape[axis]))
     order[a], order[b] = order[b], order[a]
@@ -78,9 +84,7 @@ def _norms() -> Iterator[Wrong]:
     yield wrong("factor of the first row for all", lambda x, w: (
         w * (x.float() * torch.rsqrt(x[0].float().square().mean() + 1e-5)).to(x.dtype)
     ))  # fmt: skip
-    yield wrong(
-        "small values are zero", lambda x, w: torch.where(right(x, w).abs() < 4e-3, 0, right(x, w))
-    )
+    yield wrong("small values are zero", lambda x, w: _without_small(right(x, w)))
     yield wrong("its input is destroyed", lambda x, w: (right(x, w), x.zero_())[0])
     shapes: Shapes = ((9, 70), (70,), (70,))
     kernels: Kernels = {
