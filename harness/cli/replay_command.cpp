@@ -30,11 +30,15 @@ void add_replay_options(CLI::App& app, const std::shared_ptr<ReplayCommand>& opt
   app.add_option_function<std::string>(
          "--referee",
          [options](const std::string& rule) {
-           options->referee = rule == "native" ? RefereeRule::always : RefereeRule::affordable;
+           options->referee = rule == "native" ? RefereeRule::always
+                              : rule == "none" ? RefereeRule::never
+                                               : RefereeRule::affordable;
          },
          "our own float64 block with the recorded one: native runs it for every checkpoint, auto "
-         "where it takes seconds at most or the recording lacks the rounded model and the spread")
-      ->check(CLI::IsMember({"auto", "native"}));
+         "where it takes seconds at most or the recording lacks the rounded model and the spread, "
+         "none for what a run in another dtype or with other roundings lacks, and simulates "
+         "nothing")
+      ->check(CLI::IsMember({"auto", "native", "none"}));
   app.add_option("--threads", options->threads, "CPU threads; 0: one per core")
       ->capture_default_str();
   app.add_option(
@@ -173,7 +177,9 @@ Journal::Facts request_facts(const ReplayCommand& options) {
       {"impl", options.impl},
       {"no-fuse", options.no_fuse ? "yes" : ""},
       {"repeat", options.repeat == ReplayCommand().repeat ? "" : text(options.repeat)},
-      {"referee", options.referee == RefereeRule::always ? "native" : ""},
+      {"referee", options.referee == RefereeRule::always  ? "native"
+                  : options.referee == RefereeRule::never ? "none"
+                                                          : ""},
       {"looser-contracts", looser_contracts_allowed() ? "yes" : ""}};
   std::vector<std::string> files, hashes;
   for (const LoadedPlugin& plugin : loaded_plugins()) {

@@ -118,7 +118,8 @@ void conformance_gates(OutputVerdict& v, const OutputCase& c, const CaseArrays& 
     return out;
   };
   OtherBits others;
-  if (!a.r.empty() && !c.held_to_model) others.reference = [&] { return measured(a.r); };
+  if (!a.r.empty() && !c.held_to_model && !c.is_model)
+    others.reference = [&] { return measured(a.r); };
   if (c.simulate) {
     others.simulated = [&] {
       std::vector<MeasuredBits> out;

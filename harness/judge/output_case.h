@@ -54,6 +54,7 @@ struct OutputCase {
   bool conformance = true;      // false where m is not reproducible (flash-order attention)
   bool composite = false;       // made of blocks: closed forms of its sums say little
   bool leaf = false;            // conformance: no rounded value feeds a sum
+  bool is_model = false;        // conformance: y is to be m itself, whatever the reference is
   // Conformance: how far roundings at other points move an element, in 2 u of it.
   double others = 0;
   // Conformance: what simulated kernels show of the model's bits, where that is no recorded m.

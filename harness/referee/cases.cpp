@@ -163,20 +163,6 @@ std::optional<Spread> recorded_spread(const Checkpoint& checkpoint, const std::s
   return truncates && ref.truncated ? ref.truncated : ref.spread;
 }
 
-// The recorded one stands for a limit's floor: more than q and k give would loosen it.
-void require_recorded_score(const Checkpoint& checkpoint, const blocks::BlockEntry& block,
-                            double computed) {
-  const std::optional<double> score = stated_score(checkpoint);
-  if (!score) return;
-  const double stated = *score;
-  // A layer's q and k were rounded in the run that stated it. Scores below 1 cost less than one
-  // rounding, and may be what cancellation left.
-  const double tolerance = block.name == "sdpa" ? 1e-6 * computed : 0.25 * std::max(computed, 1.0);
-  if (std::fabs(stated - computed) <= tolerance) return;
-  throw BadInput(text(checkpoint.params.where(), ": max_abs_score is ", stated,
-                      ", the recorded operands give ", computed, "; record it again"));
-}
-
 // Our block in float64 on the recorded operands: whoever judges by it must make o of them.
 class Referee {
  public:
@@ -203,7 +189,7 @@ class Referee {
   // Where the block does not make o of the operands, the run has another score for the same reason:
   // that is a failure, and the recording is what it claims to be.
   void hold_to_score() const {
-    if (scored_ && !disagrees_) require_recorded_score(checkpoint_, block_, runs_->max_abs_score());
+    if (scored_ && !disagrees_) require_stated_score(checkpoint_, runs_->max_abs_score());
   }
 
  private:

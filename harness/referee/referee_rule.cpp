@@ -103,7 +103,9 @@ bool is_dear(const Recording& recording, const Checkpoint& checkpoint) {
 
 bool is_refereed(const Recording& recording, const Checkpoint& checkpoint, DType dtype,
                  RefereeRule rule, bool fails) {
-  if (rule == RefereeRule::always || dtype != recording.dtype()) return true;
+  const bool other = dtype != recording.dtype();
+  if (rule == RefereeRule::never) return other && dtype != DType::f64;
+  if (rule == RefereeRule::always || other) return true;
   const double cost = referee_cost(recording, checkpoint);
   if (cost <= kLittle) return true;
   if (cost <= kAffordable && (fails || stands_for_others(recording, checkpoint))) return true;

@@ -9,7 +9,10 @@ namespace plumb::harness {
 // Affordable: where that takes no time to speak of, and for one checkpoint of each block and
 // params, the cheapest, where that takes seconds; or where the recording lacks the rounded model or
 // the spread of correct kernels. What fails without it is judged with it where that takes seconds.
-enum class RefereeRule { affordable, always };
+// Never: only for what the recording lacks, o and m of a run in another dtype, m of one that
+// promises to round elsewhere; kernels are not simulated, and roundings and known bugs are those
+// recorded.
+enum class RefereeRule { affordable, always, never };
 
 // What the block costs in float64, in multiplications, about.
 double referee_cost(const Recording& recording, const Checkpoint& checkpoint);

@@ -10,9 +10,12 @@
 #include "harness/referee/features.h"
 #include "harness/referee/margins.h"
 #include "harness/replay/recorded_bits.h"
+#include "harness/replay/recording_alone.h"
 #include "harness/trace/asked_contract.h"
+#include "harness/trace/recorded_bugs.h"
 #include "harness/trace/stated_error.h"
 #include "kernels/core/error.h"
+#include "kernels/oracle/arithmetic.h"
 
 namespace plumb::harness {
 namespace {
@@ -111,7 +114,11 @@ std::map<std::string, std::string> CheckpointRun::weight_keys() const {
 
 void CheckpointRun::execute(Device& device, ResidentWeights* resident) {
   stage([&] {
+    Arithmetic arithmetic;
+    std::optional<ArithmeticScope> scope;
+    if (is_oracle() && dtype_ == DType::f64) scope.emplace(arithmetic);
     runs_ = runs_on(device, fused(), resident);
+    score_ = arithmetic.max_abs_score;
     looser_ = looser_contracts(device.ops(), runs_->first.records);
   });
 }
@@ -163,8 +170,12 @@ std::vector<OutputCase> CheckpointRun::cases(const Execution& execution, Device&
   std::vector<OutputCase> out =
       output_cases(recording_, checkpoint_, *block_, operands_, execution.outputs,
                    facts_of(execution.records, dtype_), oracle, refereed_);
-  if (allows_inside(checkpoint_, recording_, dtype_)) {
-    for (OutputCase& output : out) follow_recorded_bits(recording_, checkpoint_, {}, output);
+  // The oracle's bits are m's, also where transformers' are not.
+  for (OutputCase& output : out) output.is_model = is_oracle();
+  const bool inside = allows_inside(checkpoint_, recording_, dtype_);
+  for (OutputCase& output : out) {
+    if (inside) follow_recorded_bits(recording_, checkpoint_, {}, output);
+    else if (is_alone()) judge_by_recording_alone(recording_, checkpoint_, output);
   }
   return out;
 }
@@ -207,6 +218,7 @@ void CheckpointRun::judge(Device& oracle) {
       all = cases(first, oracle);
       verdict = verdict_on(*runs_, all);
     }
+    if (score_ > 0 && verdict.status != Status::fail) require_stated_score(checkpoint_, score_);
     for (const OutputCase& output : all) note_sample(output, result);
     const bool inside = allows_inside(checkpoint_, recording_, dtype_);
     result.contract =
@@ -258,6 +270,12 @@ void CheckpointRun::explain(Device& device, Device& oracle) {
                                            : "  -> look at a primitive, not a fusion"));
     }
     const Execution& first = runs_->first;
+    if (is_alone()) {
+      const std::vector<OutputCase> all = cases(first, oracle);
+      result.known_bug = recorded_bug(recording_, checkpoint_, all, result.outputs);
+      if (result.known_bug) result.reason += "; " + words_of(*result.known_bug);
+      return;
+    }
     try {
       explain_failure(recording_, checkpoint_, *block_, operands_, facts_of(first.records, dtype_),
                       cases(first, oracle), oracle, result);

@@ -51,6 +51,8 @@ class CheckpointRun {
   std::vector<OutputCase> cases(const Execution& execution, Device& oracle) const;
   Verdict verdict_on(const Runs& runs, const std::vector<OutputCase>& cases) const;
   bool is_refereed(bool fails) const;
+  bool is_alone() const { return options_.referee == RefereeRule::never; }
+  bool is_oracle() const { return replayed_.result.device == "oracle"; }
   OpSet fused() const { return options_.fuse ? OpSet().set() : OpSet(); }
 
   const Recording& recording_;
@@ -62,6 +64,7 @@ class CheckpointRun {
   std::optional<Runs> runs_;
   std::vector<std::string> looser_;
   bool refereed_ = false;
+  double score_ = 0;  // the largest |score| that a float64 run of the oracle had; 0: none
   Replayed replayed_;
   bool alive_ = true;  // no stage has failed
 };

@@ -55,7 +55,7 @@ std::string follow_bits(const blocks::BlockEntry& block, std::optional<RoundingP
 void judge_external(const Recording& recording, const Checkpoint& checkpoint,
                     const Outputs& outputs, const ExternalOptions& options, Device& oracle,
                     CheckpointResult& result) {
-  if (judged_as_recorded(checkpoint)) {
+  if (options.alone || judged_as_recorded(checkpoint)) {
     judge_recorded(recording, checkpoint, outputs, options, result);
     return;
   }

@@ -16,6 +16,7 @@ struct ExternalOptions {
   // otherwise.
   std::optional<RoundingPoints> demanded;
   bool margins = true;  // which known bugs would pass here (harness/referee/margins.h)
+  bool alone = false;   // by what the recording says alone, native blocks, too
 };
 
 // Judges the program's outputs of one checkpoint by name, in host memory: in the recording's dtype,

@@ -40,17 +40,10 @@ void add(Family& family, const OutputCase& output, const CaseArrays& arrays, Bit
   family.models.push_back(std::move(model));
 }
 
-// What a kernel gives that keeps everything in float32: the oracle's values, rounded.
 void add_rounded_once(Family& family, const Checkpoint& checkpoint, const OutputCase& output,
                       const CaseArrays& arrays) {
   BitWay way{kRoundsOnce, std::nullopt, stages_of(*checkpoint.operations)};
-  const Tensor model = host_tensor(output.y.dtype(), output.y.shape());
-  const std::vector<int64_t> flat = flat_positions(arrays.layout);
-  const int64_t size = size_of(output.y.dtype());
-  for (size_t i = 0; i < flat.size(); ++i) {
-    store(output.y.dtype(), model.data<char>() + flat[i] * size, arrays.o[i]);
-  }
-  add(family, output, arrays, std::move(way), model);
+  add(family, output, arrays, std::move(way), rounded_once(output, arrays));
 }
 
 // Where the recorded run rounds, then the others of its family.
@@ -118,6 +111,16 @@ std::string words_of(const BitWay& nearest, const std::vector<BitWay>& ways, boo
 }
 
 }  // namespace
+
+Tensor rounded_once(const OutputCase& output, const CaseArrays& arrays) {
+  Tensor out = host_tensor(output.y.dtype(), output.y.shape());
+  const std::vector<int64_t> flat = flat_positions(arrays.layout);
+  const int64_t size = size_of(output.y.dtype());
+  for (size_t i = 0; i < flat.size(); ++i) {
+    store(output.y.dtype(), out.data<char>() + flat[i] * size, arrays.o[i]);
+  }
+  return out;
+}
 
 std::string follow_recorded_bits(const Recording& recording, const Checkpoint& checkpoint,
                                  std::optional<RoundingPoints> demanded, OutputCase& output) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "harness/judge/limit_basis.h"
 #include "harness/judge/output_case.h"
 #include "harness/recording/recording.h"
 
@@ -15,5 +16,9 @@ namespace plumb::harness {
 // has a trace.
 std::string follow_recorded_bits(const Recording& recording, const Checkpoint& checkpoint,
                                  std::optional<RoundingPoints> demanded, OutputCase& output);
+
+// What a kernel gives that keeps everything in float32: the oracle's values, rounded. `arrays`: of
+// the output.
+Tensor rounded_once(const OutputCase& output, const CaseArrays& arrays);
 
 }  // namespace plumb::harness

@@ -32,6 +32,7 @@ std::string repeat_command(const std::string& what, const std::string& device,
   if (options.threads != 0) out += text(" --threads ", options.threads);
   for (const LoadedPlugin& plugin : loaded_plugins()) out += " --plugin " + shell_word(plugin.file);
   if (options.referee == RefereeRule::always) out += " --referee native";
+  if (options.referee == RefereeRule::never) out += " --referee none";
   if (looser_contracts_allowed()) out += " --looser-contracts";
   return out;
 }

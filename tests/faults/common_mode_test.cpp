@@ -13,6 +13,7 @@
 #include "tests/catch.h"
 #include "tests/faults/kills.h"
 #include "tests/faults/parameter_edits.h"
+#include "tests/faults/referee_rows.h"
 
 namespace plumb::harness::testing {
 namespace {
@@ -97,8 +98,11 @@ void run_edit(Tally& tally, const Case& c, const ParameterEdit& edit, const Outp
   options.fuse = fuse;
   options.explain = false;
   changed.params.rewind();
-  const CheckpointResult result =
-      Replayer(*c.recording, device, suite().oracle(), options).run(changed);
+  options.referee = suite().rule();
+  CheckpointResult result = Replayer(*c.recording, device, suite().oracle(), options).run(changed);
+  if (suite().alone() && is_green(result.status)) {
+    result = suite().verification(wrong, suite().oracle());
+  }
   if (result.status == Status::fail) ++tally.failed;
   else if (!is_green(result.status)) ++tally.refused;
   else if (must_be_seen(c, edit))
@@ -252,6 +256,30 @@ TEST_CASE("table of changed parameters", "[.][parameters]") {
       for (const std::string& passed : tally.passed)
         std::cout << "      passed: " << passed << '\n';
     }
+  }
+}
+
+// The same edits with our own float64 block and by the recordings alone, which the oracle device
+// verifies.
+TEST_CASE("edits with our own float64 block and without", "[.][referee-edits]") {
+  for (const Way& way : kWays) {
+    int edits = 0, passed[2] = {};
+    std::map<std::string, int> kinds;
+    for (const RefereeRule rule : kRules) {
+      const bool alone = rule == RefereeRule::never;
+      suite().judge_by(rule);
+      edits = 0;
+      for (const std::string& block : suite().blocks()) {
+        if (!blocks::find_block(block)) continue;
+        const Tally tally = tally_of(block, way);
+        edits += tally.edits;
+        passed[alone] += static_cast<int>(tally.passed.size());
+        for (const std::string& words : tally.passed) ++kinds[words];
+      }
+    }
+    suite().judge_by(RefereeRule::affordable);
+    print_row("edited parameters, passed: " + name_of_way(way), edits, passed[0], passed[1]);
+    print_kinds(kinds);
   }
 }
 

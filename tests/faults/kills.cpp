@@ -58,7 +58,27 @@ CheckpointResult Suite::run(const Case& c, Device& device) { return run(c, devic
 CheckpointResult Suite::run(const Case& c, Device& device, Device& oracle) {
   ReplayOptions options;
   options.explain = false;
+  options.referee = rule_;
   return Replayer(*c.recording, device, oracle, options).run(*c.checkpoint);
+}
+
+void Suite::judge_by(RefereeRule rule) {
+  rule_ = rule;
+  right_.clear();
+}
+
+CheckpointResult Suite::verification(const Case& c, Device& oracle) {
+  ReplayOptions options;
+  options.explain = false;
+  options.referee = RefereeRule::never;
+  CheckpointResult out;
+  for (const DType dtype : {DType::f64, c.recording->dtype()}) {
+    options.dtype = dtype;
+    options.fuse = dtype == DType::f64;  // what was recorded rounds after every operation
+    out = Replayer(*c.recording, oracle, *oracle_, options).run(*c.checkpoint);
+    if (!is_green(out.status)) break;
+  }
+  return out;
 }
 
 const CheckpointResult& Suite::right(const Case& c) {
@@ -92,12 +112,15 @@ Kills kills_on(const Fault& fault, bool all, bool common) {
       if (!applies) continue;
       wrong.checkpoint = &other;
     }
-    const CheckpointResult result = suite().run(wrong, device, oracle);
+    CheckpointResult result = suite().run(wrong, device, oracle);
     if (!fault.numbers && device.ops().hits() == hits) {
       if (!is_green(result.status)) out.wrong.push_back("not reached, yet " + named(c, result));
       continue;
     }
     ++out.reached;
+    if (suite().alone() && is_green(result.status) && (common || fault.numbers)) {
+      result = suite().verification(wrong, oracle);
+    }
     if (is_green(result.status)) continue;
     if (result.status != Status::fail && !common) out.wrong.push_back(named(c, result));
     if (!is_green(suite().right(c).status)) {

@@ -29,16 +29,25 @@ class Suite {
   const std::vector<Case>& cases(const std::string& block) const { return by_block_.at(block); }
   std::vector<std::string> blocks() const;
 
+  // Whether our own float64 block has a say in what run() says from here on.
+  void judge_by(RefereeRule rule);
+  RefereeRule rule() const { return rule_; }
+  bool alone() const { return rule_ == RefereeRule::never; }
+
   CheckpointResult run(const Case& checkpoint, Device& device);
   CheckpointResult run(const Case& checkpoint, Device& device, Device& oracle);
   // Without a fault.
   const CheckpointResult& right(const Case& checkpoint);
+  // What a recording is held to once, by it alone: the oracle device in float64, then in the
+  // recording's dtype. The first that is not green, or the last.
+  CheckpointResult verification(const Case& checkpoint, Device& oracle);
 
  private:
   std::vector<Recording> recordings_;
   std::map<std::string, std::vector<Case>> by_block_;
   std::map<const Checkpoint*, CheckpointResult> right_;
   std::unique_ptr<Device> device_, oracle_;
+  RefereeRule rule_ = RefereeRule::affordable;
 };
 
 // The one of this program.
@@ -54,6 +63,8 @@ struct Kills {
 };
 
 // Runs the fault on the checkpoints of its block, until one fails or on all of them.
+// By the recording alone a fault of numbers, which are the recording's, is also killed by its
+// verification.
 Kills kills_of(const Fault& fault, bool all);
 
 // The same with the fault in the oracle device, too: what the judge computes itself is as wrong.

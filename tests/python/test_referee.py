@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from harness_runs import verify
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from python_inspector import record
+from tests.panel.moved import MOVES, Editor, Move, moved
 
 WITHOUT = "judged by what the recording says alone; --referee native runs our float64 block, too"
 
@@ -65,6 +67,8 @@ def test_it_runs_once_for_each_kind_of_checkpoint_that_takes_long(
 ) -> None:
     assert refereed(recording, tmp_path) == (0, [True, False])
     assert refereed(recording, tmp_path, "--referee", "native") == (0, [True, True])
+    assert refereed(recording, tmp_path, "--referee", "none") == (0, [False, False])
+    assert refereed(recording, tmp_path, "--referee", "none", "--dtype", "f32")[1] == [True, True]
 
 
 def test_it_runs_before_a_checkpoint_fails(recording: Path, tmp_path: Path) -> None:
@@ -89,3 +93,42 @@ def test_layers_are_of_a_kind_where_their_largest_scores_widen_no_limit(
     found = json.loads((folder / "recording.json").read_text())["checkpoints"]
     assert len({checkpoint["params"]["max_abs_score"] for checkpoint in found}) == 2
     assert refereed(folder, tmp_path)[1] == [True, both]
+
+
+@pytest.fixture(scope="module")
+def attention(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4}
+    model = llama(torch.bfloat16, **sizes)
+    return record_block(model, "sdpa", tmp_path_factory.mktemp("attention") / "run")
+
+
+def edited(folder: Path, to: Path, move: Move) -> Path:
+    shutil.copytree(folder, to)
+    editor = Editor(to)
+    assert len(moved(editor, move)) == 2
+    editor.save()
+    return to
+
+
+ORACLE = {
+    "f64": ("--device", "oracle"),
+    "bf16": ("--device", "oracle", "--no-fuse", "--dtype", "bf16"),
+}
+
+
+@pytest.mark.parametrize(
+    ("figure", "dtype", "status", "reason"),
+    [
+        ("delta: all by 1 %", "f64", "fail", "float64 error"),
+        ("max_abs_score x 10", "f64", "bad_input", "max_abs_score is"),
+        ("max_abs_score / 10", "f64", "bad_input", "max_abs_score is"),
+    ],
+)
+def test_the_oracle_device_alone_finds_a_figure_that_was_moved(
+    attention: Path, tmp_path: Path, figure: str, dtype: str, status: str, reason: str
+) -> None:
+    folder = edited(attention, tmp_path / "edited", MOVES[figure])
+    for where, expected in ((attention, "pass"), (folder, status)):
+        done = verify(tmp_path, "--fixture", str(where), *ORACLE[dtype], "--referee", "none")
+        assert [result["status"] for result in done.results] == [expected] * 2
+        assert all((reason in result["reason"]) == (expected != "pass") for result in done.results)
