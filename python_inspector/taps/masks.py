@@ -121,12 +121,13 @@ def largest_score(
     scale: float,
     softcap: float | None,
 ) -> float:
-    """max |score| in float64, scaled, after softcap, over allowed entries; 0 if there is none.
+    """max |score| in float64, scaled, after softcap, over allowed entries that are numbers, as the
+    oracle takes it; 0 if there is none.
 
     q [batch, head, token, head_dim], k [batch, kv_head, kv_token, head_dim].
     """
     scores = _scores(q.detach().double(), k.detach().double(), scale).abs()
-    seen = scores[allowed.to(scores.device).expand_as(scores)]
+    seen = scores[allowed.to(scores.device).expand_as(scores) & ~scores.isnan()]
     largest = torch.max(seen) if seen.numel() else torch.zeros((), dtype=torch.float64)
     return float(largest if softcap is None else torch.tanh(largest / softcap) * softcap)
 
