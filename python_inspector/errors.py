@@ -10,6 +10,9 @@ from typing import TypeVar
 PUBLIC = "plumbline"
 """What the package is called where it is installed: tracebacks and pytest's summary say it."""
 
+NO_GRADIENT = "not require grad"
+"""In torch's errors where gradients are asked for and none were tracked."""
+
 _Class = TypeVar("_Class", bound=type[BaseException])
 
 

@@ -14,13 +14,11 @@ import numpy as np
 import torch
 
 from ..arrays import as_array, converter
+from ..errors import NO_GRADIENT
 from ..format.operands import Output, output_of
 from ..recorder.arguments import Expected, Given
 from ..recorder.one_call import Arguments, Observed
 from ..recorder.results import Leaf, ResultError, kind_of, matched
-
-NO_GRADIENT = "not require grad"
-"""In torch's errors where gradients are asked for and none were tracked."""
 
 
 @dataclass

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import needs
+from ..format.folders import in_memory
 from ..native import judge_library, judged_by
 from .drawing import Draw
 from .explaining import Explainer
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from ..recorder.one_call import Arguments
     from .calling import Calls, Kernel
 
-IN_MEMORY = Path("/dev/shm")
 MOST_SALT = 1 << 31
 MOST_DRAWS = 64
 """Of one call: salts are so far apart."""
@@ -112,6 +112,7 @@ def check(
             return _judged(kernel, recording, cases, explain, bugs, keep)
 
     if sealed:
+        _load_the_judge(harness)
         how = sealed if isinstance(sealed, Sealed) else Sealed()
         whole = [(args, {**kwargs, **given}) for _, (args, kwargs) in cases]
         try:
@@ -127,6 +128,14 @@ def check(
     if not verdict.passed:
         raise WrongError(verdict)
     return verdict
+
+
+def _load_the_judge(harness: Path | str | None) -> None:
+    """All code that judges is in memory before a sealed function could change its files."""
+    from ..recorder import explanation, measured, one_call  # noqa: F401
+
+    with judged_by(harness):
+        judge_library()
 
 
 @dataclass(frozen=True)
@@ -155,8 +164,7 @@ def _judged(
 
     wanted = like.contract
     judge = Judge(wanted.rounding)
-    home = str(IN_MEMORY) if IN_MEMORY.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="plumbline-", dir=home) as name:
+    with tempfile.TemporaryDirectory(prefix="plumbline-", dir=in_memory()) as name:
         folder = Path(name)
         with OneCallRecording(
             like.function,

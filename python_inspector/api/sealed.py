@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError, UsageError
+from ..format.folders import in_memory
 from . import worker_process
 from .worker_process import Bounds, SealedError
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-IN_MEMORY = Path("/dev/shm")
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Replayed:
         from .travel import Packed, load
 
         out = next(self._calls)
-        now = Packed(_read(Path(f"{out}-after"), load), "the arguments")
-        mine = Packed((args, kwargs), "the arguments")
+        after = _read(Path(f"{out}-after"), load)
+        now, mine = (Packed(it, "the arguments", gradients=False) for it in (after, (args, kwargs)))
         if now.text != mine.text:
             raise SealedError("changed the structure of its arguments")
         with torch.no_grad():
@@ -94,8 +94,7 @@ def run_sealed(
     }  # fmt: skip
     given = [(f"in-{i}", it) for i, it in enumerate(cases)]
     given += [("made", (function.arguments, {}))] if isinstance(function, Made) else []
-    home = str(IN_MEMORY) if IN_MEMORY.is_dir() else None
-    folder = Path(tempfile.mkdtemp(prefix="plumbline-sealed-", dir=home))
+    folder = Path(tempfile.mkdtemp(prefix="plumbline-sealed-", dir=in_memory()))
     try:
         for name, arguments in given:
             try:

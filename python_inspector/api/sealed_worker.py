@@ -17,14 +17,13 @@ from typing import Any
 import torch
 
 from ..arrays import converter
+from ..errors import NO_GRADIENT
 from ..named_code import load as load_code
 from . import travel
 from .worker_process import DONE, ERROR
 
 POISON = 0xFE
 """Of every byte: a float32 of -1.7e38, a NaN in float16."""
-NO_GRADIENT = "not require grad"
-"""In torch's errors where gradients are asked for and none were tracked."""
 WORDS = 2000
 """Characters of an error that the judge is told."""
 

@@ -28,9 +28,11 @@ class TravelError(TypeError):
 
 
 class Packed:
-    """Values as JSON, and the storages that their tensors are views of."""
+    """Values as JSON, and the storages that their tensors are views of. `gradients`: which tensors
+    require them travels, too."""
 
-    def __init__(self, value: Any, name: str) -> None:
+    def __init__(self, value: Any, name: str, *, gradients: bool = True) -> None:
+        self._gradients = gradients
         self.storages: list[torch.UntypedStorage] = []
         self._known: dict[int, int] = {}
         self._kept: list[Any] = []  # so that no address is used again
@@ -85,7 +87,7 @@ class Packed:
         if t.layout is not torch.strided or t.is_quantized:
             raise TravelError(f"{name} is a {t.layout} tensor, expected a dense one")
         self._kept.append(t)
-        wanted, t = t.requires_grad, t.detach().resolve_conj().resolve_neg()
+        wanted, t = t.requires_grad and self._gradients, t.detach().resolve_conj().resolve_neg()
         storage = t.untyped_storage()
         at = self._known.setdefault(storage._cdata, len(self.storages))
         if at == len(self.storages):

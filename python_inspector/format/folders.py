@@ -13,6 +13,11 @@ from pathlib import Path
 from ..errors import FormatError
 
 
+def in_memory() -> str | None:
+    """A folder that is no disk, for files that are read at once; None: the system's own choice."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
 def is_full_disk(error: BaseException) -> bool:
     """Whether it says that the disk, or what one may have of it, is full."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import torch
 
-from ..errors import RecordError
+from ..errors import NO_GRADIENT, RecordError
 from ..format.contract_words import in_order, misfit, spelled
 from ..format.recording import (
     DTYPES,
@@ -45,8 +45,6 @@ from .results import Template, holds_empty_alone, template_of, tensors_by_name
 from .training import in_training, refuse_training
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-NO_GRADIENT = "not require grad"
-"""In torch's errors where gradients are asked for and none were tracked."""
 RANDOM = 0.03
 """Relative difference of two runs that no order of sums explains."""
 

@@ -105,6 +105,12 @@ def test_functions_are_named_for_another_process() -> None:
     ).passed
 
 
+def test_operands_that_require_gradients() -> None:
+    inputs = normal(8, 32).requires_grad_(), normal(32, seed=1).requires_grad_()
+    assert sealed("right", inputs).status == "pass"
+    assert sealed("without_eps", inputs).status == "fail"
+
+
 def test_views_travel_as_they_are(tmp_path: Path) -> None:
     base = normal(6, 8)
     value = (base[1:3], {"t": base.mT, "n": [1, 2.5, None, "w", True, torch.float16]}, base[::2])
