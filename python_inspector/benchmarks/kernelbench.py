@@ -2,8 +2,8 @@
 Model and functions get_inputs and get_init_inputs, a candidate one with a class ModelNew.
 
 Both are constructed with the same arguments under the same seed, so their weights are alike, and
-run in the mode in which they are shipped. The candidate is constructed in its own process, which
-never imports the problem.
+run in the mode in which they are shipped; a batch norm in train mode is refused. The candidate is
+constructed in its own process, which never imports the problem.
 """
 
 from __future__ import annotations
