@@ -15,6 +15,7 @@
 #include "harness/judge/sums.h"
 #include "harness/judge/verdict_text.h"
 #include "harness/recording/layout.h"
+#include "harness/recording/reference_error.h"
 #include "kernels/core/error.h"
 
 namespace plumb::harness {
@@ -142,15 +143,11 @@ double stated_error(const OutputCase& c, const CaseArrays& a, const ReferenceSca
     const bool usual = scales.size_o2 == scales.sum_o2;
     return usual ? tensor : tensor_error(a.r, scales, not_finite(a.r));
   }
-  const std::vector<uint8_t> valid = to_mask(c.valid, c.valid_axes, a.layout);
-  double energy = 0, size = 0;
-  for (size_t i = 0; i < valid.size(); ++i) {
-    const double o = scales.o[i];
-    if (!valid[i] || !std::isfinite(o)) continue;
-    size += o * o;
-    if (std::isfinite(a.r[i])) energy += (a.r[i] - o) * (a.r[i] - o);
+  std::vector<double> delta = scales.o;
+  for (size_t i = 0; i < delta.size(); ++i) {
+    delta[i] = std::isfinite(delta[i]) ? delta[i] - a.r[i] : 0;
   }
-  return std::sqrt(quotient(energy, size));
+  return reference_error(a.r, delta, to_mask(c.valid, c.valid_axes, a.layout));
 }
 
 // False where a row may be ill conditioned and that is not known yet: then nothing is judged.

@@ -1,20 +1,14 @@
 #include "harness/recording/recording_findings.h"
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
-
 #include "harness/io/printable.h"
 #include "harness/recording/block_names.h"
 #include "harness/recording/layout.h"
 #include "harness/recording/recording.h"
+#include "harness/recording/reference_error.h"
 #include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {
-
-// The delta was rounded to float32: an error that is computed again differs in the eighth digit.
-constexpr double kErrorTolerance = 1e-5;
 
 class Findings {
  public:
@@ -29,38 +23,19 @@ class Findings {
   std::vector<std::string> texts;
 };
 
-// sqrt(sum delta^2 / sum o^2) with the oracle o = r + delta, over valid elements whose r is finite;
-// infinite where one is not, and is not what o is.
-double reference_error(const Recording& recording, const OutputRef& output) {
+double error_in_tensors(const Recording& recording, const OutputRef& output) {
   const Tensor reference = recording.read(output.tensor);
   const Layout layout = layout_of(reference.shape(), output.axes);
-  const std::vector<double> r = to_matrix(reference, layout);
-  const std::vector<double> delta = to_matrix(recording.read(*output.delta), layout);
   const std::vector<uint8_t> valid =
       output.valid ? to_mask(recording.read(output.valid->tensor), output.valid->axes, layout)
                    : to_mask({}, {}, layout);
-  double above = 0, below = 0;
-  for (size_t i = 0; i < r.size(); ++i) {
-    if (!valid[i]) continue;
-    if (!std::isfinite(r[i])) {
-      if (delta[i] != 0) return std::numeric_limits<double>::infinity();
-      continue;
-    }
-    above += delta[i] * delta[i];
-    below += (r[i] + delta[i]) * (r[i] + delta[i]);
-  }
-  return above == 0 ? 0 : std::sqrt(above / below);
-}
-
-bool is_near(double a, double b) {
-  if (a == b || (std::isnan(a) && std::isnan(b))) return true;
-  return std::isfinite(a) && std::isfinite(b) &&
-         std::fabs(a - b) <= kErrorTolerance * std::max(std::fabs(a), std::fabs(b));
+  return reference_error(to_matrix(reference, layout),
+                         to_matrix(recording.read(*output.delta), layout), valid);
 }
 
 void check_error(const Recording& recording, const OutputRef& output, const std::string& where) {
-  const double error = output.delta ? reference_error(recording, output) : 0;
-  if (is_near(error, output.error)) return;
+  const double error = output.delta ? error_in_tensors(recording, output) : 0;
+  if (is_stated(output.error, error)) return;
   throw BadInput(text(where, ".error: is ", output.error, ", but the tensors give ", error));
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "harness/recording/layout.h"
+#include "harness/recording/reference_error.h"
 #include "kernels/core/error.h"
 
 namespace plumb::harness {
@@ -30,9 +31,8 @@ void require_stated_error(const Checkpoint& checkpoint, const OutputCase& output
                           const OutputVerdict& verdict) {
   if (is_structure_alone(verdict)) return;
   const double stated = checkpoint.outputs.at(output.name).error, computed = verdict.recorded_error;
-  const bool equal = stated == computed || (std::isnan(stated) && std::isnan(computed)) ||
-                     std::fabs(stated - computed) <= 1e-6 * std::fabs(computed);
-  if (equal || (!std::isfinite(stated) && !has_figure(output))) return;
+  if (is_stated(stated, computed)) return;
+  if (!std::isfinite(stated) && !has_figure(output)) return;
   throw BadInput(text(checkpoint.params.where(), ": outputs.", output.name, ".error is ", stated,
                       ", reference and delta give ", computed, "; record it again"));
 }

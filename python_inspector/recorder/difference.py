@@ -39,16 +39,19 @@ def difference(
     if not math.isfinite(spread):
         equal = same(r, o)
         delta, stored = torch.where(equal, 0.0, delta), delta_of(r, o)
-        counted = ~equal | r.isfinite()
-        valid = counted if valid is None else valid & counted
+        some = ~equal | r.isfinite()
+        valid = some if valid is None else valid & some
         spread, size = _norms(delta, o)
     if spread == 0.0:
         return Difference(None, 0.0)
-    if size < _TINY:  # what delta's rounding leaves out is some of o: a reader has r + delta
-        o = oracle_of(r, stored)
-        spread, size = _norms(delta, o)
+
+    def counted(t: torch.Tensor) -> torch.Tensor:
+        return t if valid is None else torch.where(valid, t, 0.0)
+
     if valid is not None and not bool(valid.all()):
-        spread, size = _norms(torch.where(valid, delta, 0.0), torch.where(valid, o, 0.0))
+        spread, size = _norms(counted(delta), counted(o))
+    if size < max(spread, _TINY):  # a reader's o is r + delta, and delta's rounding is some of it
+        spread, size = _norms(counted(delta), counted(oracle_of(r, stored)))
     error = spread / size if size else math.inf
     return Difference(stored, error if spread else 0.0)
 

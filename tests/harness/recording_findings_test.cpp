@@ -1,6 +1,7 @@
 // Recordings with one fault each, of tests/data, and with several.
 #include "harness/recording/recording_findings.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "tests/catch.h"
@@ -27,12 +28,15 @@ struct Valid {
     write_bytes(folder / "recording.json", json.dump());
     return recording_findings(folder);
   }
-  // What the recording's own tensors give.
-  double error() const {
-    const std::vector<std::string> found = findings();
-    REQUIRE(found.size() == 1);
-    const std::string words = "the tensors give ";
-    return std::stod(found[0].substr(found[0].find(words) + words.size()));
+  // What the recording's own tensors give: of the first 12 elements, which are valid.
+  static double error() {
+    double above = 0, below = 0;
+    for (int i = 0; i < 12; ++i) {
+      const double r = static_cast<float>(i) / 7.0f, delta = 1e-8f;
+      above += delta * delta;
+      below += (r + delta) * (r + delta);
+    }
+    return std::sqrt(above / below);
   }
 
   TemporaryFolder root;

@@ -166,6 +166,20 @@ def test_the_error_of_denormals_is_that_of_what_is_stored() -> None:
     assert found.error == float(stored.norm() / (r.double() + stored).norm())
 
 
+def test_the_error_where_the_oracle_is_nearly_zero_is_that_of_what_is_stored() -> None:
+    """delta is a float32, whose rounding is far more than so small an oracle."""
+    r = torch.tensor([[0.9, -0.7], [0.3, 0.5]], dtype=torch.float64).bfloat16()
+    o = torch.tensor([[1e-12, -2e-12], [0.3, 0.5]], dtype=torch.float64)
+    for valid, rows in ((None, slice(0, 2)), (torch.tensor([[True], [False]]), slice(0, 1))):
+        found = difference(r, o, valid, "x")
+        assert found.delta is not None
+        stored, exact = found.delta.double()[rows], r.double()[rows]
+        size = (exact + stored).norm()
+        assert found.error == pytest.approx(
+            float(stored.norm() / size) if size else torch.inf, rel=1e-7
+        )
+
+
 def test_difference() -> None:
     r = torch.tensor([1.0, 2.0, torch.inf, -torch.inf, torch.nan])
     o = r.double()
