@@ -56,6 +56,11 @@ double Noise::sum(double exact, double magnitudes, size_t terms) const {
   return exact + std::hypot(kSumNoise * magnitudes, drift) * scope_->normal();
 }
 
+double Noise::difference(double a, double b) const {
+  const double exact = a - b;
+  return std::isfinite(exact) ? sum(exact, std::fabs(exact), 1) : exact;
+}
+
 double Noise::function(double exact, double scale) const {
   return scope_ ? exact + kFunctionNoise * scale * scope_->normal() : exact;
 }

@@ -100,6 +100,8 @@ class Noise {
   bool on() const { return scope_ != nullptr; }
   // A sum of so many terms, whose magnitudes add up to `magnitudes`.
   double sum(double exact, double magnitudes, size_t terms) const;
+  // a - b, rounded: what is far from zero loses what exp() of it shows.
+  double difference(double a, double b) const;
   // A function's value, `scale` being what its error is measured in (GELU: its argument).
   double function(double exact, double scale) const;
   double function(double exact) const { return function(exact, exact); }

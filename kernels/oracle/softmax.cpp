@@ -17,9 +17,8 @@ void OracleOps::do_softmax(const Tensor& out, const Tensor& x) {
     for (size_t s = 0; s < width; ++s) {
       double& p = values[row + s];
       // A row of minus infinity has no maximum to subtract: it is defined as zeros.
-      p = std::isinf(largest) && largest < 0 && !std::isnan(p)
-              ? 0
-              : noise.function(std::exp(p - largest));
+      const bool empty = std::isinf(largest) && largest < 0 && !std::isnan(p);
+      p = empty ? 0 : noise.function(std::exp(noise.difference(p, largest)));
       sum += p;
     }
     sum = noise.sum(sum, sum, width);
