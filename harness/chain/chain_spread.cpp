@@ -6,6 +6,7 @@
 #include <numbers>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "harness/chain/chain_compare.h"
 #include "harness/chain/chain_rows.h"
@@ -257,7 +258,7 @@ std::optional<ChainSpread> chain_spread(const ChainRun& run, const std::vector<C
         deciding[i][t].push_back(deciding_error(tokens[before + t].y, tokens[before + t].o));
       }
     }
-    const ModelFigures figures = model_figures(tokens, run.dtype, 1);
+    const ModelFigures figures = model_figures(std::move(tokens), run.dtype, 1);
     mean_kl.push_back(figures.mean_kl);
     max_kl.push_back(figures.max_kl);
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "harness/chain/chain_compare.h"
 #include "harness/chain/chain_replay.h"
@@ -170,9 +171,9 @@ OutputVerdict logits_verdict(const ChainFindings& findings) {
     }
     width = std::min(width, row.width);
   }
-  if (tokens.empty()) return out;
   const double c = c_of(findings.dtype);
-  const ModelFigures figures = model_figures(tokens, findings.dtype, width);
+  const ModelFigures figures = model_figures(std::move(tokens), findings.dtype, width);
+  if (figures.tokens == 0) return out;
   out.gates = model_gates(figures, c, chain.head_floor);
   for (Gate& gate : out.gates) {
     if (!findings.spread || !gate.name.starts_with("KL")) continue;

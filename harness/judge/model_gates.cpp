@@ -53,6 +53,10 @@ double variance(const std::vector<double>& values) {
          n;
 }
 
+bool is_finite(const std::vector<double>& values) {
+  return std::all_of(values.begin(), values.end(), [](double x) { return std::isfinite(x); });
+}
+
 // Half the distance to the next number of this dtype.
 double rounding_of(double x, DType storage) {
   int exponent = 0;
@@ -114,7 +118,8 @@ double deciding_error(const std::vector<double>& a, const std::vector<double>& b
   return std::sqrt(variance(off));
 }
 
-ModelFigures model_figures(const std::vector<TokenLogits>& tokens, DType storage, int64_t width) {
+ModelFigures model_figures(std::vector<TokenLogits> tokens, DType storage, int64_t width) {
+  std::erase_if(tokens, [](const TokenLogits& token) { return !is_finite(token.r); });
   ModelFigures out;
   out.tokens = static_cast<int64_t>(tokens.size());
   if (tokens.empty()) return out;

@@ -45,8 +45,9 @@ struct ModelFigures {
 // to the difference of two ids; of closer ids any may win. That is 4 sqrt(2) times c kappa E, c
 // being that of chains and kappa of one token of `width` (the narrowest layer on the way), and the
 // rounding of both to storage. E is the reference's deciding error at this very token, at least
-// that of the median token (r may be exact by luck) and the floor, F times the spread of o.
-ModelFigures model_figures(const std::vector<TokenLogits>& tokens, DType storage, int64_t width);
+// that of the median token (r may be exact by luck) and the floor, F times the spread of o. A token
+// whose reference overflowed is left out: no limit follows from it.
+ModelFigures model_figures(std::vector<TokenLogits> tokens, DType storage, int64_t width);
 
 // Mean and largest divergence at most c^2 max(the reference's, (F spread)^2 / 2), and the winners.
 // F: the floor of final norm and head.

@@ -120,5 +120,16 @@ TEST_CASE("likelihood of what follows, and the five likeliest") {
   CHECK(top.nll_tokens == 0);
 }
 
+TEST_CASE("tokens whose reference overflowed are left out") {
+  const TokenLogits good = exact_reference({3, 1, 0}, 0.01);
+  TokenLogits lost = exact_reference({0, 1, 3}, 0.01);
+  lost.r = {std::nan(""), 1, 3};
+  const ModelFigures figures = model_figures({lost, good}, kWide, kAnyWidth);
+  CHECK(figures.tokens == 1);
+  CHECK(figures.spread == model_figures({good}, kWide, kAnyWidth).spread);
+  for (const Gate& gate : model_gates(figures, 2, 0.1)) CHECK(gate.passed);
+  CHECK(model_figures({lost}, kWide, kAnyWidth).tokens == 0);
+}
+
 }  // namespace
 }  // namespace plumb::harness
