@@ -28,17 +28,22 @@ if TYPE_CHECKING:
     )
     from .models import tiny as tiny
     from .recorder.session import note, record, save
+    from .recorder.where import Where
+    from .taps.options import Proof, What
 
 __all__ = [
     "Call",
     "FormatError",
     "HarnessError",
+    "Proof",
     "RecordError",
     "RecordWarning",
     "Sealed",
     "Unsupported",
     "UsageError",
     "Verdict",
+    "What",
+    "Where",
     "WrongError",
     "capture",
     "check",
@@ -57,12 +62,15 @@ _HOMES = {
     "Call": "api.verification",
     "FormatError": "errors",
     "HarnessError": "errors",
+    "Proof": "taps.options",
     "RecordError": "errors",
     "RecordWarning": "errors",
     "Sealed": "api.sealed",
     "Unsupported": "api.verification",
     "UsageError": "errors",
     "Verdict": "api.verdict",
+    "What": "taps.options",
+    "Where": "recorder.where",
     "WrongError": "api.verdict",
     "capture": "engines.capture",
     "check": "api.checking",

@@ -49,7 +49,7 @@ std::string cannot_judge(const Recording& recording, const Checkpoint& checkpoin
   }
   const auto spread = provenance.at("run").find("spread");
   if (!spread || spread->integer() == 0) {
-    return "it was recorded without simulated kernels (--spread), from which limits come here";
+    return "it was recorded without simulated kernels (spread 0), from which limits come here";
   }
   if (output.delta) return "it has no simulated kernels, from which limits come here";
   return {};

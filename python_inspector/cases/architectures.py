@@ -24,6 +24,8 @@ from ..format.validate import RECORDING, validate
 from ..models.any_tiny import configurations
 from ..models.inputs import RunPlan
 from ..models.tiny import FIRST_OF_TYPE
+from ..recorder.where import Where
+from ..taps.options import Options, Proof
 from . import run
 from .self_check import Checked, check
 
@@ -116,7 +118,8 @@ def record_tiny(model_type: str, dtype: str, out: Path) -> None:
     command = f"inspector architectures {model_type} --dtype {dtype}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RecordWarning)
-        run.record_run(model, source, plan, run.What(bugs=False), run.Where(out, command))
+        asked = Options(proof=Proof(bugs=False))
+        run.record_run(model, source, plan, asked, Where(out, command=command))
 
 
 def read(folder: Path) -> Recorded:

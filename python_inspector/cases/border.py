@@ -11,7 +11,7 @@ import hashlib
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,10 +26,10 @@ from ..format.summary import Summary
 from ..models.sizes import SIZES
 from ..recorder import session
 from ..recorder.recorder import Recorder
+from ..recorder.where import Where
 from ..taps.calls import Block
-from ..taps.options import COMPONENTS
+from ..taps.options import COMPONENTS, What
 from ..trace.replay import aside
-from .run import Where
 
 SOURCE = "shape:"
 NORM_SPREAD = -17
@@ -157,27 +157,18 @@ def record_parts(
     where: Where,
     run: Mapping[str, Any],
     sampling: Sampling,
+    advance: Callable[[], None],
 ) -> Summary:
-    """Builds the subject, runs the steps on it and records them."""
+    """Builds the subject, runs the steps on it and records them; `advance`: after each."""
     model = build(subject)
-    with session.record(
-        model,
-        where.out,
-        blocks=KINDS,
-        internals=False,
-        sampling=sampling,
-        direct=True,
-        progress=where.progress,
-        name=where.name,
-        source=SOURCE + subject.shape,
-        run={"batch": 1, "steps": 0, "chunks": None, "left_pad": None, "cache": None} | dict(run),
-        command=where.command,
-        created=where.created,
-    ) as recorder:
+    what = What(blocks=KINDS, internals=False, sampling=sampling, direct=True)
+    run = {"batch": 1, "steps": 0, "chunks": None, "left_pad": None, "cache": None} | dict(run)
+    where = replace(where, source=SOURCE + subject.shape, run=run)
+    with session.record(model, where, what) as recorder:
         stage = Stage(model, recorder, subject)
         for step in steps:
             model(step, stage)
-            where.advance()
+            advance()
     assert recorder.summary is not None
     return recorder.summary
 

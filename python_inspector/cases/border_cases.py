@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..format.sampled import Sampling
 from ..format.summary import Summary
+from ..recorder.where import Where
 from . import border_steps as do
 from .border import EPSILONS, Step, Subject, record_parts
-from .run import Where
 
 LIMIT = 1_500_000
 """Bytes of one border recording."""
@@ -40,11 +40,11 @@ class BorderCase:
     def mode(self) -> str:
         return self.name.rpartition("/")[2].partition("-")[0]
 
-    def record(self, where: Where) -> Summary:
+    def record(self, where: Where, advance: Callable[[], None] = lambda: None) -> Summary:
         run: dict[str, Any] = {"mode": self.mode, "tokens": self.tokens}
         if self.mode != "whole":
             run["cache"] = "dynamic"
-        return record_parts(self.subject, self.steps, where, run, self.sampling)
+        return record_parts(self.subject, self.steps, where, run, self.sampling, advance)
 
 
 def _each(step: Any, *lengths: int, **options: Any) -> list[Step]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import torch
 
 from ..format.summary import Summary
 from ..models.inputs import RunPlan, pad_left
+from ..recorder.where import Where
+from ..taps.options import Options
 from . import run
-from .run import Source, What, Where
+from .run import Source
 
 BATCH, TOKENS, PREFILL, STEPS = 2, 15, 11, 4
 LEFT_PAD = (3, 0)
@@ -30,7 +33,7 @@ class Case:
     dtype: str
     plan: Plan
     attention: str = "eager"
-    what: What = field(default_factory=What)
+    asked: Options = field(default_factory=Options)
 
     @property
     def source(self) -> Source:
@@ -47,10 +50,9 @@ class Case:
     def record(self, where: Where) -> Summary:
         model = run.load_model(self.source)
         plan = self.plan(self.ids(model))
-        weights = where.out.parent / f"weights-{self.dtype}.safetensors"
-        return run.record_run(
-            model, self.source, plan, self.what, replace(where, weights_path=weights)
-        )
+        weights = Path(where.folder).parent / f"weights-{self.dtype}.safetensors"
+        where = replace(where, weights_path=weights)
+        return run.record_run(model, self.source, plan, self.asked, where)
 
 
 def whole(tokens: int = TOKENS, batch: int = BATCH) -> Plan:

@@ -19,11 +19,11 @@ from ..format.folders import replace_folder
 from ..format.show import format_bytes
 from ..format.strict_json import load_json
 from ..format.validate import RECORDING, find_recordings, validate
+from ..recorder.where import Where
 from . import border_cases
 from .border_cases import BORDER_CASES, BorderCase
 from .case import Case
 from .model_cases import MODEL_CASES
-from .run import Where
 
 CASE_LIMIT = 2_500_000
 TOTAL_LIMIT = 60_000_000
@@ -81,7 +81,7 @@ def _record(case: Case | BorderCase, out: Path, *, quiet: bool = False) -> None:
     folder = out / case.name
     command = f"inspector fixtures --only '^{case.name}$'"
     with _one_thread():
-        summary = case.record(Where(folder, command, case.name, created=_created()))
+        summary = case.record(Where(folder, case.name, command=command, created=_created()))
     if findings := validate(folder):
         raise FormatError(f"{case.name} is invalid: {findings[0]} (of {len(findings)})")
     if not quiet:

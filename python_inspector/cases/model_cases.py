@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..taps.options import COMPONENTS
+from ..taps.options import COMPONENTS, Options, Proof, What
 from .case import (
     Case,
     Plan,
@@ -20,61 +20,73 @@ from .case import (
     whole,
 )
 from .chain_cases import chain_cases
-from .run import What
 from .zamba2_cases import zamba2_cases
 
 # What is left out keeps the tree small: single operations where another recording of the model has
 # them, and layers beyond the first of each kind.
-_PLAIN = What(internals=False)
-_CHAINED = What(chained=True)
-_CHAINED_PLAIN = What(internals=False, chained=True)
-_CHAINED_JUDGED = What(internals=False, masked_rows="judged", chained=True)
-_TWO_LAYERS = What(internals=False, layers=(0, 1))
-_ONE_LAYER = What(internals=False, layers=(0,))
-_MASKED = What(blocks=("sdpa", "attention"), internals=False, masked_rows="judged")
-_MASKS = What(blocks=("causal_mask", "sdpa"), layers=(0, 1), internals=False)
-_ROTARY = What(
-    blocks=("rotary_frequencies", "rotary_table", "rotary", "sdpa", "attention", "decoder_layer"),
-    layers=(0,),
-    internals=False,
+_PLAIN = Options(What(internals=False))
+_CHAINED = Options(proof=Proof(chained=True))
+_CHAINED_PLAIN = Options(What(internals=False), Proof(chained=True))
+_CHAINED_JUDGED = Options(What(internals=False, masked_rows="judged"), Proof(chained=True))
+_TWO_LAYERS = Options(What(internals=False, layers=(0, 1)))
+_ONE_LAYER = Options(What(internals=False, layers=(0,)))
+_MASKED = Options(What(blocks=("sdpa", "attention"), internals=False, masked_rows="judged"))
+_MASKS = Options(What(blocks=("causal_mask", "sdpa"), layers=(0, 1), internals=False))
+_ROTARY = Options(
+    What(
+        blocks=(
+            "rotary_frequencies",
+            "rotary_table",
+            "rotary",
+            "sdpa",
+            "attention",
+            "decoder_layer",
+        ),
+        layers=(0,),
+        internals=False,
+    )
 )
-_COMPONENTS = What(blocks=(*sorted(COMPONENTS), "softmax", "scale", "repeat_kv"), layers=(0,))
-_TURNED = What(blocks=("permute",), layers=(0,))
-_STATES = What(
-    blocks=("mask_fill", "conv1d", "conv_cache", "ssm_cache", "kv_cache"),
-    layers=(0, 1),
+_COMPONENTS = Options(
+    What(blocks=(*sorted(COMPONENTS), "softmax", "scale", "repeat_kv"), layers=(0,))
 )
-_ONE_STATE = replace(_STATES, layers=(0,))
-_POSITIONS = What(blocks=("position_ids",))
-_CACHES = What(blocks=("attention", "causal_mask"), layers=(0, 1), chained=True)
-_SEEN = What(
-    blocks=("attention", "causal_mask", "sdpa", "position_ids"), layers=(0, 1), chained=True
+_TURNED = Options(What(blocks=("permute",), layers=(0,)))
+_STATES = Options(
+    What(blocks=("mask_fill", "conv1d", "conv_cache", "ssm_cache", "kv_cache"), layers=(0, 1))
 )
-_STATIC_PADDED = What(blocks=("causal_mask",), masked_rows="judged", chained=True)
-_CHAIN = What(blocks=(), chained=True)
-_JOINED = What(blocks=("static_kv_cache", "concat", "slice"), layers=(0,))
-_OVERFLOW = What(
-    blocks=("causal_mask", "masked_add", "softmax", "sdpa", "attention", "decoder_layer")
+_ONE_STATE = Options(replace(_STATES.what, layers=(0,)))
+_POSITIONS = Options(What(blocks=("position_ids",)))
+_CACHES = Options(What(blocks=("attention", "causal_mask"), layers=(0, 1)), Proof(chained=True))
+_SEEN = Options(
+    What(blocks=("attention", "causal_mask", "sdpa", "position_ids"), layers=(0, 1)),
+    Proof(chained=True),
+)
+_STATIC_PADDED = Options(What(blocks=("causal_mask",), masked_rows="judged"), Proof(chained=True))
+_CHAIN = Options(What(blocks=()), Proof(chained=True))
+_JOINED = Options(What(blocks=("static_kv_cache", "concat", "slice"), layers=(0,)))
+_OVERFLOW = Options(
+    What(blocks=("causal_mask", "masked_add", "softmax", "sdpa", "attention", "decoder_layer"))
 )
 
 
-def _main_cases(model: str, about: str, single: What, cut: What, padding: What) -> Iterator[Case]:
+def _main_cases(
+    model: str, about: str, single: Options, cut: Options, padding: Options
+) -> Iterator[Case]:
     """The modes and dtypes that LLaMA and Gemma2 are recorded in, and how much of each."""
-    yield Case(f"{model}/whole-f32", f"{about}, one call", model, "f32", whole(), what=single)
+    yield Case(f"{model}/whole-f32", f"{about}, one call", model, "f32", whole(), asked=single)
     text = f"{about}, prefill and steps, chained"
-    yield Case(f"{model}/decode-f32", text, model, "f32", decode, what=_CHAINED)
+    yield Case(f"{model}/decode-f32", text, model, "f32", decode, asked=_CHAINED)
     text = f"{about}, two chunks, chained"
-    yield Case(f"{model}/chunked-f32", text, model, "f32", chunked, what=cut)
-    text = f"{about}, left padding, rows without a key {padding.masked_rows}, chained"
-    yield Case(f"{model}/padded-decode-f32", text, model, "f32", padded_decode, what=padding)
+    yield Case(f"{model}/chunked-f32", text, model, "f32", chunked, asked=cut)
+    text = f"{about}, left padding, rows without a key {padding.what.masked_rows}, chained"
+    yield Case(f"{model}/padded-decode-f32", text, model, "f32", padded_decode, asked=padding)
     text = f"{about}, 16 bits, chained"
-    yield Case(f"{model}/decode-bf16", text, model, "bf16", decode, what=_CHAINED)
-    yield Case(f"{model}/whole-f16", f"{about}, 16 bits", model, "f16", whole(), what=_PLAIN)
+    yield Case(f"{model}/decode-bf16", text, model, "bf16", decode, asked=_CHAINED)
+    yield Case(f"{model}/whole-f16", f"{about}, 16 bits", model, "f16", whole(), asked=_PLAIN)
 
 
 def _all_cases() -> Iterator[Case]:
     a1, a4 = "llama-a1", "gemma2-a4"
-    yield from _main_cases(a1, "LLaMA", What(), _CHAINED_PLAIN, _CHAINED_JUDGED)
+    yield from _main_cases(a1, "LLaMA", Options(), _CHAINED_PLAIN, _CHAINED_JUDGED)
     fused = "LLaMA with torch's fused attention"
     yield Case(f"{a1}/decode-f32-sdpa", fused, a1, "f32", decode, "sdpa", _TWO_LAYERS)
     yield Case(
@@ -84,7 +96,9 @@ def _all_cases() -> Iterator[Case]:
         "f32",
         padded(),
         "sdpa",
-        What(blocks=("causal_mask", "sdpa"), layers=(0,), internals=False, masked_rows="judged"),
+        Options(
+            What(blocks=("causal_mask", "sdpa"), layers=(0,), internals=False, masked_rows="judged")
+        ),
     )
     yield Case(
         f"{a1}/padded-f32-sdpa-t16",
@@ -93,29 +107,32 @@ def _all_cases() -> Iterator[Case]:
         "f32",
         padded(16),
         "sdpa",
-        What(blocks=("causal_mask",), internals=False),
+        Options(What(blocks=("causal_mask",), internals=False)),
     )
     for model in ("llama-a2-mqa", "llama-a2-mha"):
         about = "biases, head_dim 12, " + ("one kv head" if model.endswith("mqa") else "no groups")
-        yield Case(f"{model}/whole-f32", about, model, "f32", whole(), what=_ONE_LAYER)
+        yield Case(f"{model}/whole-f32", about, model, "f32", whole(), asked=_ONE_LAYER)
     for kind in ("linear", "llama3", "yarn", "yarn-exact", "yarn-long", "yarn-mscale"):
         model = f"llama-a3-{kind}"
-        yield Case(f"{model}/whole-f32", f"rotary {kind}", model, "f32", whole(), what=_ROTARY)
+        yield Case(f"{model}/whole-f32", f"rotary {kind}", model, "f32", whole(), asked=_ROTARY)
     for kind, lengths in (("longrope", (10, 11)), ("dynamic", (14, 11, 10, 9))):
         model, about = f"llama-a3-{kind}", f"rotary {kind}, calls of {lengths} tokens"
-        yield Case(f"{model}/whole-f32", about, model, "f32", calls(*lengths), what=_ROTARY)
-    cut, padding = (replace(what, layers=(0, 1)) for what in (_CHAINED_PLAIN, _CHAINED_JUDGED))
+        yield Case(f"{model}/whole-f32", about, model, "f32", calls(*lengths), asked=_ROTARY)
+    cut, padding = (
+        replace(asked, what=replace(asked.what, layers=(0, 1)))
+        for asked in (_CHAINED_PLAIN, _CHAINED_JUDGED)
+    )
     yield from _main_cases(a4, "Gemma2", _PLAIN, cut, padding)
     for tokens in (4, 5, 6, 11):
         about = f"{tokens} tokens around a window of 5"
-        yield Case(f"{a4}/whole-f32-t{tokens}", about, a4, "f32", whole(tokens), what=_MASKS)
+        yield Case(f"{a4}/whole-f32-t{tokens}", about, a4, "f32", whole(tokens), asked=_MASKS)
     model = "gemma2-a5-no-caps"
     yield Case(
-        f"{model}/whole-f32", "Gemma2 without softcaps", model, "f32", whole(), what=_TWO_LAYERS
+        f"{model}/whole-f32", "Gemma2 without softcaps", model, "f32", whole(), asked=_TWO_LAYERS
     )
     model = "gemma2-a5-c48"
     yield Case(
-        f"{model}/whole-bf16", "inexact embedding scale", model, "bf16", whole(), what=_TWO_LAYERS
+        f"{model}/whole-bf16", "inexact embedding scale", model, "bf16", whole(), asked=_TWO_LAYERS
     )
     for dtype in ("f32", "bf16"):
         about = "blocks LLaMA and Gemma2 lack"
@@ -125,7 +142,7 @@ def _all_cases() -> Iterator[Case]:
     model = "llama-outliers"
     for dtype in ("f32", "bf16"):
         about = "outlier channels and a massive activation"
-        yield Case(f"{model}/whole-{dtype}", about, model, dtype, whole(), what=_TWO_LAYERS)
+        yield Case(f"{model}/whole-{dtype}", about, model, dtype, whole(), asked=_TWO_LAYERS)
     yield from zamba2_cases()
     yield from _component_cases()
     yield from _static_cases()
@@ -137,24 +154,24 @@ def _component_cases() -> Iterator[Case]:
         name = f"whole-{dtype}-components"
         for model in ("components", "llama-a1"):
             about = f"single operations of {model}"
-            yield Case(f"{model}/{name}", about, model, dtype, whole(tokens), what=_COMPONENTS)
+            yield Case(f"{model}/{name}", about, model, dtype, whole(tokens), asked=_COMPONENTS)
         model, about = "zamba2-a6", "Zamba2, the mixer's operations and the updates of its states"
-        mode, what = f"chunked-{dtype}-components", _STATES if dtype == "f32" else _ONE_STATE
-        yield Case(f"{model}/{mode}", about, model, dtype, chunks_of(2, 5, 1), what=what)
+        mode, asked = f"chunked-{dtype}-components", _STATES if dtype == "f32" else _ONE_STATE
+        yield Case(f"{model}/{mode}", about, model, dtype, chunks_of(2, 5, 1), asked=asked)
     name, about = "llama-a1/whole-bf16-components-t72", "keys turned in whole vectors, over a tile"
-    yield Case(name, about, "llama-a1", "bf16", whole(72, batch=1), what=_TURNED)
+    yield Case(name, about, "llama-a1", "bf16", whole(72, batch=1), asked=_TURNED)
     name, about = "llama-a1/padded-decode-f32-positions", "position ids of padded rows"
-    yield Case(name, about, "llama-a1", "f32", padded_decode, what=_POSITIONS)
+    yield Case(name, about, "llama-a1", "f32", padded_decode, asked=_POSITIONS)
 
 
 def _static_cases() -> Iterator[Case]:
     """Buffers of 7 to 16 slots, and of 5 where a layer has Gemma2's window."""
     a1, a4 = "llama-a1", "gemma2-a4"
 
-    def case(name: str, about: str, plan: Plan, what: What) -> Case:
+    def case(name: str, about: str, plan: Plan, asked: Options) -> Case:
         model, mode = name.split("/")
-        text = f"static cache, {about}" + (", chained" if what.chained else "")
-        return Case(name, text, model, mode.split("-")[-2], plan, what=what)
+        text = f"static cache, {about}" + (", chained" if asked.proof.chained else "")
+        return Case(name, text, model, mode.split("-")[-2], plan, asked=asked)
 
     short, padded = static(8, 3, 2, batch=1), padded_decode_of(4, 1, (2, 0), max_length=8)
     text = "full, prefill and steps"
@@ -169,13 +186,13 @@ def _static_cases() -> Iterator[Case]:
     text, plan = "full and sliding layers, chunks 3, 4, 6, 1", static(16, 3, 4, 6, 1, batch=1)
     yield case(f"{a4}/chunked-f32-static", text, plan, _CACHES)
     name, text = f"{a4}/chunked-f32-static-joins", "static cache, chunks 7, 1, 3"
-    yield Case(name, text, a4, "f32", static(16, 7, 1, 3), what=_JOINED)
+    yield Case(name, text, a4, "f32", static(16, 7, 1, 3), asked=_JOINED)
 
 
 def _overflow_case() -> Case:
     text = "scores of hundreds in fp16, where a mask added to one overflows"
     plan = padded_decode_of(9, 2)
-    return Case("llama-x2/padded-decode-f16", text, "llama-x2", "f16", plan, what=_OVERFLOW)
+    return Case("llama-x2/padded-decode-f16", text, "llama-x2", "f16", plan, asked=_OVERFLOW)
 
 
 MODEL_CASES: tuple[Case, ...] = (*_all_cases(), *chain_cases(), _overflow_case())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -22,9 +22,11 @@ from ..models import dispatch, tiny
 from ..models.dispatch import DeviceMap
 from ..models.inputs import PAD_ID, RunPlan, random_ids, run_model
 from ..recorder import session
+from ..recorder.asked import first_and_last
 from ..recorder.provenance import model_dtype
+from ..recorder.where import Where
+from ..taps.options import Options
 from ..trace.replay import is_aside
-from ..trace.spread import DEFAULT_RUNS
 
 TINY = "tiny:"
 
@@ -54,45 +56,6 @@ class Source:
                 f"--model {self.name}: there is no such folder; name one that has config.json, a "
                 "model on the hub (owner/name), or tiny:NAME"
             )
-
-
-@dataclass(frozen=True)
-class What:
-    """What of a run is recorded, as `session.record` takes it."""
-
-    blocks: Collection[str] | None = None
-    layers: Collection[int] | None = None
-    calls: Collection[int] | None = None
-    oracle: bool | Literal["leaves"] = True
-    internals: bool = True
-    masked_rows: Literal["excluded", "judged"] = "excluded"
-    force: bool = False
-    chained: bool = False
-    spread: int = DEFAULT_RUNS
-    bugs: bool = True
-    rows: int | None = None
-    whole_layers: Collection[int] | None = None
-    outside: bool = True
-    chain_elsewhere: bool = False
-    contract: str | None = None
-
-
-@dataclass(frozen=True)
-class Where:
-    """Where a recording goes and what its provenance says of how it was asked for."""
-
-    out: Path
-    command: str
-    name: str | None = None
-    weights_path: Path | None = None
-    copy_weights: bool = True
-    """Rather than refer to the files of the model's folder."""
-    created: str | None = None
-    weights_sha256: Callable[[], str] | None = None
-    """Of all weights of the model, where it is known."""
-    progress: Progress | None = None
-    advance: Callable[[], None] = field(default=lambda: None)
-    """Called when a decoder layer, or a step of a case, has run and been recorded."""
 
 
 def load_model(source: Source) -> torch.nn.Module:
@@ -210,29 +173,30 @@ def vocabulary(model: torch.nn.Module) -> int:
 
 
 def record_run(
-    model: torch.nn.Module, source: Source, plan: RunPlan, what: What, where: Where
+    model: torch.nn.Module,
+    source: Source,
+    plan: RunPlan,
+    asked: Options,
+    where: Where,
+    *,
+    copy_weights: bool = True,
+    advance: Callable[[], None] = lambda: None,
 ) -> Summary:
-    """Runs the plan under a recording; what was written."""
+    """Runs the plan under a recording; what was written. `advance` is called when a decoder layer
+    has run and been recorded; `copy_weights`: rather than refer to the model's own files."""
     config: Any = model.config
     is_tiny = source.tiny_name is not None
+    where = replace(
+        where,
+        model_folder=None if copy_weights else folder_of(source),
+        source=TINY + tiny.find(source.tiny_name)[0] if source.tiny_name else source.name,
+        seed=source.seed if is_tiny else None,
+        revision=None if is_tiny else getattr(config, "_commit_hash", None),
+        run=plan.header(),
+    )
     with (
-        session.record(
-            model,
-            where.out,
-            **vars(what),
-            weights_path=where.weights_path,
-            model_folder=None if where.copy_weights else folder_of(source),
-            progress=where.progress,
-            name=where.name,
-            source=TINY + tiny.find(source.tiny_name)[0] if source.tiny_name else source.name,
-            seed=source.seed if is_tiny else None,
-            revision=None if is_tiny else getattr(config, "_commit_hash", None),
-            run=plan.header(),
-            command=where.command,
-            created=where.created,
-            weights_sha256=where.weights_sha256,
-        ) as recorder,
-        _told_of_layers(model, where.advance),
+        session.record(model, where, asked.what, asked.proof) as recorder,
+        _told_of_layers(model, advance),
     ):
         run_model(model, plan)
     assert recorder.summary is not None
@@ -257,7 +221,7 @@ class Estimate:
 
 
 def estimate(
-    model: torch.nn.Module, plan: RunPlan, what: What, *, copies_weights: bool = True
+    model: torch.nn.Module, plan: RunPlan, asked: Options, *, copies_weights: bool = True
 ) -> Estimate:
     """The size of a recording before it is made, from the config's widths; within a factor of two.
 
@@ -276,9 +240,10 @@ def estimate(
         width = getattr(config, "head_dim", None) or channels // heads
     except (AttributeError, TypeError):
         return Estimate(weights, 0)
+    what = asked.what
     if what.layers is not None:
         layers = len([index for index in what.layers if index < layers])
-    cost = item + (4 if what.oracle else 0)
+    cost = item + (4 if asked.proof.oracle else 0)
     per_token = 9 * channels + 4 * inner + 4 * (heads + kv_heads) * width
     total = 0
     for queries, keys in _call_sizes(plan):
@@ -290,7 +255,7 @@ def estimate(
             total += layers * mixed * cost
         else:
             whole = what.whole_layers
-            count = len(session.first_and_last(model) if whole is None else whole)
+            count = len(first_and_last(model) if whole is None else whole)
             total += layers * rows * per_token * cost + count * mixed * item
         total += rows * (2 * config.vocab_size + 3 * channels) * cost
     return Estimate(weights, total * plan.ids.shape[0])

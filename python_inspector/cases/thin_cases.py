@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..taps.options import Options, Proof, What
 from . import border_steps as do
 from .border import Step, Subject
 from .border_cases import BorderCase
 from .case import Case, decode_of, padded_decode_of, whole
-from .run import What
 
 DTYPES = ("f32", "bf16", "f16")
 FEW = 4
@@ -44,17 +44,17 @@ def _far(dtype: str) -> BorderCase:
 
 def _models(dtype: str) -> Iterator[Case]:
     """Every dtype of what is recorded in few; 5 and 32 rows."""
-    few = What(spread=FEW, bugs=False)
-    states = What(blocks=_STATES, layers=(0, 1), spread=FEW, bugs=False)
-    windows = What(blocks=_WINDOWS, spread=FEW, bugs=False, chained=True)
+    few = Options(proof=Proof(spread=FEW, bugs=False))
+    states = Options(What(blocks=_STATES, layers=(0, 1)), Proof(spread=FEW, bugs=False))
+    windows = Options(What(blocks=_WINDOWS), Proof(spread=FEW, bugs=False, chained=True))
     decode, padding = decode_of(7, 2, batch=5), padded_decode_of(7, 2, (3, 0, 1, 0, 2))
-    yield Case(f"thin-states/decode-{dtype}", "states", "zamba2-a6", dtype, decode, what=states)
-    yield Case(f"thin-gemma2/whole-{dtype}", "softcaps", "gemma2-a4", dtype, whole(7), what=few)
-    yield Case(f"thin-blocks/whole-{dtype}", "interleaved", "blocks", dtype, whole(9, 5), what=few)
+    yield Case(f"thin-states/decode-{dtype}", "states", "zamba2-a6", dtype, decode, asked=states)
+    yield Case(f"thin-gemma2/whole-{dtype}", "softcaps", "gemma2-a4", dtype, whole(7), asked=few)
+    yield Case(f"thin-blocks/whole-{dtype}", "interleaved", "blocks", dtype, whole(9, 5), asked=few)
     yield Case(
-        f"thin-rows/decode-{dtype}", "32 rows", "qwen2", dtype, decode_of(5, 2, 32), what=windows
+        f"thin-rows/decode-{dtype}", "32 rows", "qwen2", dtype, decode_of(5, 2, 32), asked=windows
     )
-    yield Case(f"thin-window/decode-{dtype}", "5 rows", "mistral", dtype, padding, what=windows)
+    yield Case(f"thin-window/decode-{dtype}", "5 rows", "mistral", dtype, padding, asked=windows)
 
 
 THIN_CASES: tuple[Case | BorderCase, ...] = (

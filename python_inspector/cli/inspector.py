@@ -236,6 +236,7 @@ def _layer(options: argparse.Namespace) -> int:
     from ..cases import run
     from ..cases.border_cases import full_layer
     from ..format.show import format_bytes
+    from ..recorder.where import Where
 
     quiet_transformers()
     if options.tokens < 2:
@@ -244,9 +245,8 @@ def _layer(options: argparse.Namespace) -> int:
         raise UsageError(f"--device {options.device}, but this torch sees no GPU")
     case = full_layer(options.shape, options.dtype, options.tokens, options.device, options.attn)
     with run.progress_bar(len(case.steps), "step") as (advance, progress):
-        summary = case.record(
-            run.Where(options.out, options.command_line, progress=progress, advance=advance)
-        )
+        where = Where(options.out, command=options.command_line, progress=progress)
+        summary = case.record(where, advance)
     print(
         f"{summary.path}: {summary.checkpoints} checkpoints, {format_bytes(summary.total_bytes)} "
         f"(JSON {format_bytes(summary.json_bytes)})"

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     import torch
 
     from ..cases.parts import OtherProcesses, Part
-    from ..cases.run import Source, What
+    from ..cases.run import Source
     from ..format.summary import Summary
     from ..models.inputs import RunPlan
+    from ..taps.options import Options
 
 
 ELSEWHERE = {
@@ -103,39 +104,17 @@ def add_record(parser: Parser) -> None:
     )
     what.add_argument("--chained", action="store_true", help="the whole model in float64, too")
     what.add_argument(
-        "--spread",
-        type=int,
-        default=16,
-        metavar="N",
-        help="simulated correct kernels (default 16, 0 for none: faster)",
+        "--effort",
+        choices=("none", "fast", "normal", "full"),
+        default="normal",
+        help="none: no float64 run; fast: few simulated kernels, no planted bugs; full: many "
+        "simulated kernels (default: normal)",
     )
     what.add_argument(
         "--contract",
         type=_contract,
         metavar="eager+sums-16",
         help=f"what kernels may do inside, joined by +: {', '.join(INSIDE)}",
-    )
-    what.add_argument(
-        "--bugs",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="bugs planted in calls without a native block, and other roundings (small calls)",
-    )
-    oracle = what.add_mutually_exclusive_group()
-    oracle.add_argument(
-        "--no-oracle",
-        action="store_const",
-        const=False,
-        default=True,
-        dest="oracle",
-        help="no float64 reference",
-    )
-    oracle.add_argument(
-        "--leaves",
-        action="store_const",
-        const="leaves",
-        dest="oracle",
-        help="no composite blocks: faster",
     )
     what.add_argument("--force", action="store_true", help="record what a guard would refuse")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
@@ -225,7 +204,7 @@ def record(options: argparse.Namespace) -> int:
 
 def _record_one(options: argparse.Namespace) -> int:
     asked = _Asked(options)
-    summary = asked.make(asked.what, options.out, options.name)
+    summary = asked.make(asked.options, options.out, options.name)
     print(f"{summary.path}: {asked.text(summary)}")
     return _done(options)
 
@@ -240,7 +219,7 @@ def _record_parts(options: argparse.Namespace, others: OtherProcesses | None) ->
     name = options.name or f"{out.parent.name}/{out.name}"
 
     def one(part: Part, path: Path) -> None:
-        summary = asked.make(asked.what_of(part), path, f"{name}/{part.name}")
+        summary = asked.make(asked.of_part(part), path, f"{name}/{part.name}")
         print(f"{part.name}: {asked.text(summary)}", flush=True)
 
     parts.make(every, folder, one)
@@ -273,13 +252,16 @@ class _Asked:
         self._options = options
         self._source = _source(options)
         self._model = run.load_model(self._source)
-        self._plan, self.what = _plan(options, self._source, self._model), _what(options)
+        self._plan = _plan(options, self._source, self._model)
+        self.options = _asked(options)
         self._copies = (
             options.copy_weights
             or options.weights is not None
             or run.folder_of(self._source) is None
         )
-        self._size = run.estimate(self._model, self._plan, self.what, copies_weights=self._copies)
+        self._size = run.estimate(
+            self._model, self._plan, self.options, copies_weights=self._copies
+        )
         self._sha256 = promised_weights_sha256(self._model)
         if options.started_by is None:
             left = parts.complete(parts.folder_of(options.out))
@@ -294,37 +276,41 @@ class _Asked:
         """Those that are recorded."""
         from ..taps.options import layer_of
 
+        layers = self.options.what.layers
         paths = (path for path, _ in self._model.named_modules())
         found = {index for path in paths if (index := layer_of(path)) is not None}
-        return sorted(found if self.what.layers is None else found & {*self.what.layers})
+        return sorted(found if layers is None else found & {*layers})
 
-    def what_of(self, part: Part) -> What:
-        chained = self.what.chained
+    def of_part(self, part: Part) -> Options:
+        what, proof = self.options.what, self.options.proof
         if part.chain:
-            return replace(self.what, blocks=())
+            return replace(self.options, what=replace(what, blocks=()))
         return replace(
-            self.what, layers=part.layers, outside=part.outside, chained=False,
-            chain_elsewhere=chained,
-        )  # fmt: skip
+            self.options,
+            what=replace(what, layers=part.layers, outside=part.outside),
+            proof=replace(proof, chained=False, chain_elsewhere=proof.chained),
+        )
 
-    def make(self, what: What, out: Path, name: str | None) -> Summary:
+    def make(self, asked: Options, out: Path, name: str | None) -> Summary:
         from ..cases import run
+        from ..recorder.where import Where
 
-        options, plan = self._options, self._plan
+        plan = self._plan
         layers = run.layers_of(self._model)
         with run.progress_bar(plan.calls * len(layers), "layer") as (advance, progress):
-            where = run.Where(
+            where = Where(
                 out,
-                _made_by(options.command_line),
                 name,
-                options.weights,
-                self._copies,
+                command=_made_by(self._options.command_line),
+                weights_path=self._options.weights,
                 weights_sha256=self._sha256,
                 progress=progress,
-                advance=advance,
             )
             with run.told_of_room(self._size):
-                return run.record_run(self._model, self._source, plan, what, where)
+                return run.record_run(
+                    self._model, self._source, plan, asked, where,
+                    copy_weights=self._copies, advance=advance,
+                )  # fmt: skip
 
     def text(self, summary: Summary) -> str:
         from ..format.show import format_bytes
@@ -363,12 +349,13 @@ def _source(options: argparse.Namespace) -> Source:
     )
 
 
-def _what(options: argparse.Namespace) -> What:
-    """Most options are called as there."""
-    from ..cases.run import What
+def _asked(options: argparse.Namespace) -> Options:
+    """Options of What are called as there."""
+    from ..taps.options import Options, Proof, What
 
     given = {name: value for name, value in vars(options).items() if name in What.__annotations__}
-    return What(**given)
+    proof = Proof.of(options.effort, chained=options.chained, contract=options.contract)
+    return Options(What(**given), proof)
 
 
 def _made_by(command: str) -> str:

@@ -21,11 +21,8 @@ def _check_rows(options: argparse.Namespace) -> None:
             f"--batch {options.batch}, but {len(rows)} rows are given by "
             f"{'--prompt' if options.prompt else '--token-ids'}"
         )
-    if options.chained and options.oracle is not True:
-        raise UsageError(
-            f"--chained needs every block's oracle: drop "
-            f"{'--leaves' if options.oracle else '--no-oracle'}"
-        )
+    if options.chained and options.effort == "none":
+        raise UsageError("--chained needs every block's oracle: drop --effort none")
     if options.contract and asked(options.contract, RECORDED).inside:
         _check_contract(options)
     if options.chained and options.rows:
@@ -42,7 +39,6 @@ def _check_rows(options: argparse.Namespace) -> None:
         "max_length": 1,
         "steps": 0,
         "logits_to_keep": 0,
-        "spread": 0,
         "rows": 2,
         "jobs": 1,
     }
@@ -54,10 +50,9 @@ def _check_rows(options: argparse.Namespace) -> None:
 
 def _check_contract(options: argparse.Namespace) -> None:
     """What happens inside is what simulated kernels do."""
-    against = {"--no-oracle": options.oracle is False, "--spread 0": options.spread == 0}
-    if found := [name for name, given in against.items() if given]:
+    if options.effort == "none":
         raise UsageError(
-            f"--contract {options.contract} is what simulated kernels do: drop {found[0]}"
+            f"--contract {options.contract} is what simulated kernels do: drop --effort none"
         )
 
 

@@ -43,7 +43,7 @@ def judgement_of(
     for name, (o, axes) in reruns.oracle.items():
         r = repeated[name][0]
         stack = reruns.simulated.outputs[name]
-        if is_sampled(r, axes, options.sampling):
+        if is_sampled(r, axes, options.what.sampling):
             return None
         if not r.is_floating_point() or (stack.dtype, stack.shape[1:]) != (r.dtype, r.shape):
             continue

@@ -22,6 +22,7 @@ import torch
 
 from ..errors import RecordWarning
 from ..format.summary import Summary
+from ..taps.options import Options, Proof, What
 from .session import record
 
 SIZES: dict[str, Any] = {
@@ -34,10 +35,10 @@ SIZES: dict[str, Any] = {
 }
 TOKENS = 128
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
-CONFIGURATIONS: dict[str, dict[str, Any]] = {
-    "hooks": {"oracle": False, "internals": False},
-    "leaves": {"oracle": "leaves"},
-    "all": {"oracle": True},
+CONFIGURATIONS: dict[str, Options] = {
+    "hooks": Options(What(internals=False), Proof(oracle=False)),
+    "leaves": Options(proof=Proof(oracle="leaves")),
+    "all": Options(),
 }
 GOALS = {("f32", "hooks"): 1.3, ("bf16", "hooks"): 1.3, ("f32", "leaves"): 5, ("bf16", "leaves"): 8}
 
@@ -69,8 +70,9 @@ def measure(dtype: str, rounds: int, folder: Path) -> list[Cost]:
     recorded: dict[str, list[tuple[float, Summary]]] = {name: [] for name in CONFIGURATIONS}
     for round_ in range(rounds + 1):  # the first warms up
         times = {"": _seconds(lambda: model(ids, use_cache=False))}
-        for name, options in CONFIGURATIONS.items():
-            with _quiet(), record(model, folder / "recording", **options) as recorder:
+        for name, asked in CONFIGURATIONS.items():
+            place = folder / "recording"
+            with _quiet(), record(model, place, asked.what, asked.proof) as recorder:
                 times[name] = _seconds(lambda: model(ids, use_cache=False))
             if round_ and recorder.summary is not None:
                 recorded[name].append((times[name], recorder.summary))

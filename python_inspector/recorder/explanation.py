@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ..taps.options import Options
+from ..taps.options import Options, Proof
 from ..trace.blunders import is_part_of
 from ..trace.judgement import Judgement
 from ..trace.planting import Plantation
@@ -87,7 +87,7 @@ def _judgement(kept: Kept, *, members: bool) -> Judgement | None:
         kept.block,
         kept.again,
         kept.reruns,
-        Options(bugs=True),
+        Options(proof=Proof(bugs=True)),
         kept.checkpoint.id,
         bugs=False,
         members=members,

@@ -68,7 +68,7 @@ class OperationMode(WatchingMode):
         if frame is None or recorder.passive():
             return func(*args, **kwargs)
         component = None
-        if recorder.options.components and is_component(func):
+        if recorder.options.what.components and is_component(func):
             component = Component(func, args, kwargs)
         result = func(*args, **kwargs)
         if component is not None:

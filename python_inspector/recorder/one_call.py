@@ -28,7 +28,7 @@ from ..format.recording import (
 from ..format.writer import RecordingWriter
 from ..taps.calls import Block, Call, Recorder, bound_arguments
 from ..taps.generic import GenericCall, numbers_of
-from ..taps.options import Options
+from ..taps.options import Options, Proof
 from ..trace.contracts import Inside
 from ..trace.copies import aliases_kept
 from ..trace.dispatch import gradients
@@ -128,7 +128,7 @@ class OneCallRecording:
         self._call, self._module = callable_of(like, weights)
         self._writer = RecordingWriter(out)
         self._spread = spread
-        options = Options(spread=spread)
+        options = Options(proof=Proof(spread=spread, bugs=False))
         writer = self._writer
         self._store = OutputStore(writer, options, lambda _, t: writer.tensor(t), writer.warn)
         self._calls: Counter[str | None] = Counter()

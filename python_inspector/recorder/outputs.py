@@ -66,8 +66,10 @@ class OutputStore:
         self, where: str, name: str, block: Block, named: Named, reruns: Reruns
     ) -> OutputRef:
         r, axes = named
-        sampled = not block.of_rows and is_sampled(r, axes, self._options.sampling)
-        if self._options.rows is not None:  # of a whole model some outputs are always like that
+        sampled = not block.of_rows and is_sampled(r, axes, self._options.what.sampling)
+        if (
+            self._options.what.rows is not None
+        ):  # of a whole model some outputs are always like that
             sampled = sampled and name not in block.valid and bool(r.isfinite().all())
         if reruns.oracle is not None and sampled:
             output = self._sampled(where, name, block, named, reruns)
@@ -137,7 +139,7 @@ class OutputStore:
         r, axes = named
         assert reruns.oracle is not None
         o = reruns.oracle[name][0]
-        sampling, axis = self._options.sampling, token_axis(axes)
+        sampling, axis = self._options.what.sampling, token_axis(axes)
         assert sampling is not None and axis is not None
         if name in block.valid:
             raise RecordError(f"[{where}] {name} has excluded rows; such an output is stored whole")

@@ -109,7 +109,7 @@ def _mask_maker(recorder: Recorder, label: str, original: Callable[..., Any]) ->
         if recorder.passive():
             return original(*args, **kwargs)
         given = bound_arguments(original, args, kwargs)
-        guards.refuse_packed(given, recorder.options.force)
+        guards.refuse_packed(given, recorder.options.what.force)
         config = next((v for v in given.values() if isinstance(v, PreTrainedConfig)), None)
         with _asked(getattr(config, "_attn_implementation", "eager")) as asked:
             mask = original(*args, **kwargs)

@@ -23,6 +23,7 @@ from ..format.recording import DTYPES, dtype_name
 from ..models import dispatch
 from ..models.parameters import first_names
 from ..version import __version__
+from .where import Where
 
 BESIDE = 256 << 20
 """Bytes of a model whose weights are hashed beside the run."""
@@ -134,30 +135,30 @@ def network(model: torch.nn.Module) -> list[dict[str, Any]]:
 
 def header(
     model: torch.nn.Module,
-    name: str,
+    where: Where,
+    run: Mapping[str, Any],
     runs: Sequence[Mapping[str, Any]],
-    given: Mapping[str, Any],
+    weights_sha256: str,
 ) -> dict[str, Any]:
-    """name, provenance, config and network of a recording; `given` is what record() was told."""
+    """name, provenance, config and network of a recording; `run` overrides what `runs` show."""
     config: Any = getattr(model, "config", None)
-    command = given.get("command")
     return {
-        "name": name,
+        "name": where.label,
         "provenance": {
-            "created": given.get("created") or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "command": " ".join(sys.argv) if command is None else command,
+            "created": where.created or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "command": " ".join(sys.argv) if where.command is None else where.command,
             "producer": producer(),
             "architecture": type(model).__name__,
             "model_type": getattr(config, "model_type", None) or type(model).__name__,
             "dtype": model_dtype(model),
             "attention": getattr(config, "_attn_implementation", None),
             "model": {
-                "source": given.get("source") or _source(model),
-                "seed": given.get("seed"),
-                "revision": given.get("revision"),
-                "weights_sha256": given["weights_sha256"],
+                "source": where.source or _source(model),
+                "seed": where.seed,
+                "revision": where.revision,
+                "weights_sha256": weights_sha256,
             },
-            "run": summarise_runs(runs, given.get("run") or {}),
+            "run": summarise_runs(runs, run),
         },
         "config": {} if config is None else config_dict(config),
         "network": network(model),

@@ -63,7 +63,7 @@ class Recorder:
         self.misfits = Misfits(self.warn)
         self.on_judgement: Callable[[str, Block, Again, Reruns], None] | None = None
         """Told of every call without a native block, by its id; plants its own bugs."""
-        self._chain = Chain(model, taps.base_path) if options.chained else None
+        self._chain = Chain(model, taps.base_path) if options.proof.chained else None
         self._shares: Frame | None = None
         """The outermost block that is running: its parts share what truncation loses in it."""
         self._thread = threading.get_ident()
@@ -293,11 +293,11 @@ class Recorder:
     @property
     def _is_recorded(self) -> bool:
         """Whether the forward call that is running is; others are made, and their calls counted."""
-        return self.options.calls is None or self._step in self.options.calls
+        return self.options.what.calls is None or self._step in self.options.what.calls
 
     def _settle(self, block: Block, again: Again) -> None:
         """Of a call that no tap describes and that is not recorded, what it uses and changes."""
-        if block.settle is None or self.options.oracle is False:
+        if block.settle is None or self.options.proof.oracle is False:
             return
         given = Given()
         with suppress(Exception):  # it has no oracle, as its recorded calls say
@@ -306,7 +306,7 @@ class Recorder:
     def _is_left_out(self, path: str) -> bool:
         """Whether nothing of a layer is recorded: what it is need not be found out, unless a block
         around it, as of a layer that shares it, asks for it."""
-        if layer_of(path) is None or self._chain is not None or self.options.covers(path):
+        if layer_of(path) is None or self._chain is not None or self.options.what.covers(path):
             return False
         return all(frame.block is None for frame in self.stack)
 
@@ -324,8 +324,8 @@ class Recorder:
         is not described, such as the whole model's."""
         if self.options.whole(path):
             return block, again
-        assert self.options.rows is not None
-        taken = of_rows(block, again, self.options.rows)
+        assert self.options.what.rows is not None
+        taken = of_rows(block, again, self.options.what.rows)
         if taken or layer_of(path) is not None or block.kind == "module":
             return taken
         return block, again
@@ -384,9 +384,11 @@ class Recorder:
             outer.settled |= set(states.values())
 
     def _wanted(self, kind: str, path: str) -> bool:
-        if self.options.direct and len(self.stack) != 1:
+        if self.options.what.direct and len(self.stack) != 1:
             return False
-        if is_of_chain(kind, path) and (self._chain is not None or self.options.chain_elsewhere):
+        if is_of_chain(kind, path) and (
+            self._chain is not None or self.options.proof.chain_elsewhere
+        ):
             return self._chain is not None
         return self.options.wants(kind, path)
 

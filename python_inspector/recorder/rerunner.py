@@ -29,7 +29,7 @@ class Rerunner:
     def reruns(self, block: Block, again: Again, seed: str, *, first: bool, bugs: bool) -> Reruns:
         """The reruns of the call with this id; the `first` of each path and function is also
         repeated, and has `bugs` planted."""
-        if not self._options.oracle:
+        if not self._options.proof.oracle:
             return Reruns()
         repeat = first and not block.of_rows  # other products may be used for fewer rows
         reruns = self._described(block, again, seed, repeat)
@@ -53,7 +53,7 @@ class Rerunner:
         return True
 
     def _described(self, block: Block, again: Again, seed: str, repeat: bool) -> Reruns:
-        runs = self._options.spread
+        runs = self._options.proof.spread
         operands = [t for t, _ in block.inputs.values()] + list(block.weights.values())
         inside = Inside.of(self._options.inside, operands)
         if block.settle is None:

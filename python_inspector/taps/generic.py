@@ -37,7 +37,7 @@ to its axes."""
 def any_call(call: Call) -> Block | None:
     """A module's call; None for one without a tensor, or of parts where only leaves are wanted."""
     is_leaf = call.module is None or next(call.module.children(), None) is None
-    if call.recorder.options.oracle == "leaves" and not is_leaf:
+    if call.recorder.options.proof.oracle == "leaves" and not is_leaf:
         return None
     return GenericCall(call, call.module).block()
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from ..format.sampled import Sampling
+from ..trace.spread import DEFAULT_RUNS
 
 COMPOSITES = {
     "attention", "glu_mlp", "decoder_layer", "lm_head", "low_rank_adapter",
@@ -23,58 +24,116 @@ COMPONENTS = {
 
 
 @dataclass(frozen=True)
-class Options:
-    """What record() was asked for; its text explains them."""
+class What:
+    """Which calls are recorded, and how much of each."""
 
     blocks: Collection[str] | None = None
+    """Only these kinds; None: all but COMPONENTS."""
     layers: Collection[int] | None = None
-    calls: Collection[int] | None = None
-    oracle: bool | Literal["leaves"] = True
-    internals: bool = True
-    force: bool = False
-    masked_rows: Literal["excluded", "judged"] = "excluded"
-    sampling: Sampling | None = None
-    direct: bool = False
-    chained: bool = False
-    spread: int = 0
-    bugs: bool = False
-    rows: int | None = None
-    whole_layers: Collection[int] = ()
+    """Only these decoder layers, by index."""
     outside: bool = True
-    """What stands in no layer, too."""
-    chain_elsewhere: bool = False
-    """Without what a chained recording of the same run holds (recorder/chain.py)."""
-    inside: frozenset[str] = frozenset()
-    """What simulated kernels do beside float32 arithmetic (format/contract_words.py)."""
-
-    @property
-    def operations(self) -> bool:
-        """Whether single torch operations are recorded."""
-        return self.internals and self.oracle != "leaves"
-
-    @property
-    def components(self) -> bool:
-        """Whether any kind of COMPONENTS was asked for."""
-        return self.blocks is not None and not COMPONENTS.isdisjoint(self.blocks)
-
-    def wants(self, kind: str, path: str) -> bool:
-        """Whether a block of this kind, called at this module path, is to be recorded."""
-        if kind in COMPONENTS and self.blocks is None:
-            return False
-        if self.blocks is not None and kind not in self.blocks:
-            return False
-        if self.oracle == "leaves" and kind in COMPOSITES:
-            return False
-        return self.covers(path)
+    """What is in no layer, too."""
+    calls: Collection[int] | None = None
+    """Only these forward calls of the model, from 0; all must be made, from the first on."""
+    rows: int | None = None
+    """Of calls with more tokens only so many, of blocks that compute each token by itself; other
+    blocks in `whole_layers` alone, with their inputs whole and their large outputs sampled. A model
+    of billions of parameters then takes less than a gigabyte beside its weights."""
+    whole_layers: Collection[int] | None = None
+    """With `rows`; None: the first layer of each kind and the last."""
+    sampling: Sampling | None = None
+    """Large outputs as chosen rows and a sketch of all (format/sampled.py)."""
+    internals: bool = True
+    """Single torch operations inside functions."""
+    direct: bool = False
+    """Only what the model's own forward calls, not what runs inside that."""
+    masked_rows: Literal["excluded", "judged"] = "excluded"
+    """Attention rows without an allowed key. Those of an attention that makes NaN of one, as
+    float16 may, are never judged."""
+    force: bool = False
+    """What a guard would refuse (recorder/guards.py), with a warning."""
 
     def covers(self, path: str) -> bool:
         """Whether this module path is in a layer that is recorded, or outside of them."""
         index = layer_of(path)
         return self.outside if index is None else self.layers is None or index in self.layers
 
+    @property
+    def components(self) -> bool:
+        """Whether any kind of COMPONENTS was asked for."""
+        return self.blocks is not None and not COMPONENTS.isdisjoint(self.blocks)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What is computed to judge the calls."""
+
+    oracle: bool | Literal["leaves"] = True
+    """The float64 run of each call. False: delta is null, and the recording says so. "leaves": no
+    composite blocks and no single operations, which is faster."""
+    spread: int = DEFAULT_RUNS
+    """So many simulated kernels show what a correct kernel may (trace/spread.py); 0: none, and no
+    rounded model, which is faster."""
+    bugs: bool = True
+    """Other ways to round and planted bugs, in calls without a native block, as far as that is
+    affordable (trace/judgement.py)."""
+    chained: bool = False
+    """The whole model in float64, over all calls: what its layers, caches and head give is recorded
+    beside what they gave in the run (recorder/chain.py)."""
+    chain_elsewhere: bool = False
+    """Without what a chained recording of the same run holds."""
+    contract: str | None = None
+    """What simulated kernels do inside, so that kernels may ("eager+sums-16",
+    format/contract_words.py); checkpoints where it changes anything state it."""
+
+    @classmethod
+    def of(cls, effort: Effort, **others: Any) -> Proof:
+        """By one word: none (no float64 run), fast (few simulated kernels, no bugs), normal, full
+        (many simulated kernels)."""
+        return cls(**(EFFORTS[effort] | others))
+
+
+Effort = Literal["none", "fast", "normal", "full"]
+EFFORTS: dict[Effort, dict[str, Any]] = {
+    "none": {"oracle": False, "spread": 0, "bugs": False},
+    "fast": {"spread": 4, "bugs": False},
+    "normal": {},
+    "full": {"spread": 4 * DEFAULT_RUNS},
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What record() was asked for."""
+
+    what: What = What()
+    proof: Proof = Proof()
+    inside: frozenset[str] = frozenset()
+    """What simulated kernels do beside float32 arithmetic (format/contract_words.py)."""
+
+    @property
+    def operations(self) -> bool:
+        """Whether single torch operations are recorded."""
+        return self.what.internals and self.proof.oracle != "leaves"
+
+    @property
+    def bugs(self) -> bool:
+        return self.proof.bugs and self.proof.spread > 0
+
+    def wants(self, kind: str, path: str) -> bool:
+        """Whether a block of this kind, called at this module path, is to be recorded."""
+        if kind in COMPONENTS and self.what.blocks is None:
+            return False
+        if self.what.blocks is not None and kind not in self.what.blocks:
+            return False
+        if self.proof.oracle == "leaves" and kind in COMPOSITES:
+            return False
+        return self.what.covers(path)
+
     def whole(self, path: str) -> bool:
         """Whether calls at this path are recorded with all their tokens."""
-        return self.rows is None or layer_of(path) in self.whole_layers
+        whole = self.what.whole_layers
+        return self.what.rows is None or (whole is not None and layer_of(path) in whole)
 
 
 def layer_of(path: str) -> int | None:

@@ -81,7 +81,7 @@ def _facts(call: Call, fused: bool) -> AttentionFacts:
     rows = allowed.any(-1).all(1)
     blind_rows = not bool(rows.all())
     excluded = blind_rows and (
-        recorder.options.masked_rows == "excluded"
+        recorder.options.what.masked_rows == "excluded"
         or (not fused and mask is not None and leaves_no_score(q, k, mask, scale, softcap))
     )
     params["fully_masked"] = "excluded" if excluded else "zero" if fused else "uniform"

@@ -22,6 +22,7 @@ import python_inspector
 from python_inspector.engines.capture import capture
 from python_inspector.errors import FormatError
 from python_inspector.models.inputs import run_model
+from python_inspector.taps.options import Proof, What
 from tests.panel.draw import Draw, draw
 from tests.panel.table import upper_bound
 from tests.panel.trial import prepare
@@ -148,7 +149,7 @@ def trial(drawn: Draw, counts: Counter[tuple[str, str, str]]) -> None:
         model = drawn.model()
         with (
             warnings.catch_warnings(action="ignore"),
-            python_inspector.record(model, folder, chained=True, blocks=()),
+            python_inspector.record(model, folder, What(blocks=()), Proof(chained=True)),
         ):
             run_model(model, drawn.plan())
         for kind, _, function, rows in right(drawn):

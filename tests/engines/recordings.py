@@ -13,6 +13,7 @@ import torch
 
 import python_inspector
 from python_inspector import tiny
+from python_inspector.taps.options import What
 
 ROOT = Path(__file__).parents[2]
 SEED = 20261
@@ -71,7 +72,7 @@ def _recorded(model_type: str, dtype: str, fresh: Path, seed: int) -> Path:
     model = _model(model_type, DTYPES[dtype], seed)
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(FRESH[model_type]["vocab_size"], (1, TOKENS + STEPS), generator=generator)
-    with torch.no_grad(), python_inspector.record(model, out, internals=False):
+    with torch.no_grad(), python_inspector.record(model, out, What(internals=False)):
         cache = model(ids[:, :TOKENS], use_cache=True).past_key_values
         for step in range(TOKENS, TOKENS + STEPS):
             cache = model(ids[:, step : step + 1], past_key_values=cache).past_key_values

@@ -13,6 +13,7 @@ import torch
 
 import python_inspector
 from python_inspector import tiny
+from python_inspector.taps.options import Proof, What
 
 from .recordings import DTYPES, ROOT
 
@@ -77,7 +78,7 @@ def _record(name: str, dtype: torch.dtype, out: Path) -> None:
     generator = torch.Generator().manual_seed(SEED)
     ids = torch.randint(3, config.vocab_size, (BATCH, TOKENS + STEPS), generator=generator)
     cache = DynamicCache(config=config)
-    recorder = python_inspector.record(model.eval(), out, chained=True, blocks=())
+    recorder = python_inspector.record(model.eval(), out, What(blocks=()), Proof(chained=True))
     with torch.no_grad(), recorder:
         model(ids[:, :TOKENS], past_key_values=cache, use_cache=True)
         for step in range(TOKENS, TOKENS + STEPS):

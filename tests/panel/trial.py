@@ -17,6 +17,8 @@ import torch
 from python_inspector import RecordError, record
 from python_inspector.errors import FormatError
 from python_inspector.models.inputs import run_model
+from python_inspector.recorder.where import Where
+from python_inspector.taps.options import Proof, What
 from tests.panel.draw import Draw, draw
 from tests.panel.edits import edits_of
 
@@ -135,7 +137,7 @@ def _record(drawn: Draw, folder: Path, rows: int | None, device: str) -> None:
     chained, seed = drawn.chained and rows is None, drawn.weight_seed
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with record(model, folder, chained=chained, rows=rows, seed=seed):
+        with record(model, Where(folder, seed=seed), What(rows=rows), Proof(chained=chained)):
             run_model(model, drawn.plan())
 
 

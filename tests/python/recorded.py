@@ -12,6 +12,8 @@ from safetensors.torch import load_file
 from python_inspector import record, tiny
 from python_inspector.format.delta import oracle_of
 from python_inspector.format.model_files import name_of
+from python_inspector.recorder.where import Where
+from python_inspector.taps.options import Proof, What
 
 torch.set_num_threads(1)  # tiny operations: threads only get in each other's way
 
@@ -48,10 +50,19 @@ def run(model: torch.nn.Module, mode: str, x: torch.Tensor | None = None) -> lis
     return logits
 
 
+def asked(folder: Path, **options: Any) -> tuple[Where, What, Proof]:
+    """What record() takes, from the names of its fields."""
+    of = {kind: {} for kind in (Where, What, Proof)}
+    for name, value in options.items():
+        kind = next(kind for kind in of if name in kind.__annotations__)
+        of[kind][name] = value
+    return Where(folder, **of[Where]), What(**of[What]), Proof(**of[Proof])
+
+
 def recorded(out: Path, name: str, mode: str, dtype: str, attention: str = "eager", **options: Any):
     """A tiny model's run, recorded at `out` and read back."""
     model = tiny.build(name, DTYPES[dtype], attention=attention)
-    with record(model, out, **options):
+    with record(model, *asked(out, **options)):
         run(model, mode)
     return Recording(out)
 

@@ -14,6 +14,7 @@ from transformers import DynamicCache
 
 from python_inspector import RecordWarning, record
 from python_inspector.format.validate import validate
+from python_inspector.taps.options import Proof
 from python_inspector.trace.given import Given, watched
 from python_inspector.trace.replay import aside, run_watched
 
@@ -217,7 +218,7 @@ class Mixture(torch.nn.Module):
 def test_leaves_alone(tmp_path: Path) -> None:
     with (
         torch.no_grad(),
-        record(Mixture(torch.float32).eval(), tmp_path / "r", oracle="leaves") as r,
+        record(Mixture(torch.float32).eval(), tmp_path / "r", proof=Proof(oracle="leaves")) as r,
     ):
         r.model(randn(3, 8))
     assert [c["id"] for c in Recording(tmp_path / "r").checkpoints] == ["gate#0", "router#0"]

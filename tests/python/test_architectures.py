@@ -11,13 +11,14 @@ from harness_runs import ROOT
 
 from python_inspector import RecordError, RecordWarning, record, tiny
 from python_inspector.cases import architectures
-from python_inspector.cases.run import What, estimate
+from python_inspector.cases.run import estimate
 from python_inspector.cases.self_check import check
 from python_inspector.cli.inspector import main
 from python_inspector.format.validate import validate
 from python_inspector.models import any_tiny
 from python_inspector.models.any_tiny import configurations
 from python_inspector.models.inputs import RunPlan, random_ids, run_model
+from python_inspector.taps.options import Options, Proof
 
 TABLE = ROOT / "fixtures" / "architectures.txt"
 CHOSEN = ("deepseek_v3", "gpt_oss", "mixtral", "olmo2", "qwen3_next", "rwkv")
@@ -99,9 +100,9 @@ def test_a_chain_whose_decoder_or_widths_are_not_where_others_have_them(
     """llama4_text is its own base model; gemma3n_text has a width per layer."""
     model = any_tiny.build_any(model_type, torch.float32, "eager", 1)
     plan = RunPlan(random_ids(1, 4, 40), tokens=3, steps=1, cache="dynamic")
-    assert estimate(model, plan, What()).tensors > 0
+    assert estimate(model, plan, Options()).tensors > 0
     unknown = pytest.warns(RecordWarning, match="no taps")
-    with unknown, record(model, tmp_path / "r", chained=True, spread=0):
+    with unknown, record(model, tmp_path / "r", proof=Proof(chained=True, spread=0)):
         run_model(model, plan)
     assert validate(tmp_path / "r") == []
     checkpoints = json.loads((tmp_path / "r/recording.json").read_text())["checkpoints"]
@@ -114,6 +115,6 @@ def test_a_model_that_writes_to_its_weights_has_no_chain(tmp_path: Path) -> None
     with (
         pytest.raises(RecordError, match=r"in float64 .*: record it without chained"),
         pytest.warns(RecordWarning, match="no taps"),
-        record(model, tmp_path / "r", chained=True, spread=0),
+        record(model, tmp_path / "r", proof=Proof(chained=True, spread=0)),
     ):
         run_model(model, plan)

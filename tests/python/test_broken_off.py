@@ -14,7 +14,9 @@ import pytest
 from python_inspector.cli import inspector as cli
 
 pytestmark = pytest.mark.filterwarnings("ignore::python_inspector.errors.RecordWarning")
-RECORD = "record --model tiny:llama-a1 --dtype bf16 --tokens 9 --steps 1 --spread 2 --name test/run"
+RECORD = (
+    "record --model tiny:llama-a1 --dtype bf16 --tokens 9 --steps 1 --effort fast --name test/run"
+)
 
 
 def fill_disk(patch: pytest.MonkeyPatch, payloads: int) -> None:

@@ -19,6 +19,7 @@ from python_inspector.errors import RecordError
 from python_inspector.format.recording import chained_outputs
 from python_inspector.format.validate import validate
 from python_inspector.models.inputs import RunPlan, run_model
+from python_inspector.taps.options import Proof, What
 from python_inspector.trace.replay import run_lifted
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -144,7 +145,7 @@ def test_caches_and_states_are_those_of_one_call_and_the_run_keeps_its_bits(
 ) -> None:
     model = tiny.build(name)
     plain = run(model, mode)
-    with record(model, tmp_path / "r", chained=True, blocks=()):
+    with record(model, tmp_path / "r", What(blocks=()), Proof(chained=True)):
         logits = run(model, mode)
     assert all(torch.equal(a, b) for a, b in zip(plain, logits, strict=True))
     assert validate(tmp_path / "r") == []
@@ -180,7 +181,7 @@ def test_static_buffers_hold_the_last_tokens_of_one_call(tmp_path: Path, name: s
     model, slots = tiny.build(name), 18
     x = ids(model)
     plan = RunPlan(x, 13, x.shape[1] - 13, (3, 4, 6), cache="static", max_length=slots)
-    with record(model, tmp_path / "r", chained=True, blocks=()):
+    with record(model, tmp_path / "r", What(blocks=()), Proof(chained=True)):
         run_model(model, plan)
     assert validate(tmp_path / "r") == []
     recording = Recording(tmp_path / "r")
@@ -241,7 +242,7 @@ def test_layers_that_pass_everything_on_amplify_by_one(tmp_path: Path) -> None:
         for name, parameter in model.named_parameters():
             if ".layers." in name and parameter.dim() > 1:
                 parameter.zero_()
-    with record(model, tmp_path / "r", chained=True, blocks=()):
+    with record(model, tmp_path / "r", What(blocks=()), Proof(chained=True)):
         run(model, "decode")
     layers = Recording(tmp_path / "r").of("decoder_layer")
     assert [c["amplification"] for c in layers] == [1.0] * 20
@@ -251,7 +252,7 @@ def test_frequencies_are_those_that_the_run_computed(tmp_path: Path) -> None:
     """Dynamic rotary recomputes inv_freq in float32 at 14 tokens of 10; so does the chain's run."""
     model = tiny.build("llama-a3-dynamic")
     x = ids(model, 1, 14)
-    with record(model, tmp_path / "r", chained=True), torch.no_grad():
+    with record(model, tmp_path / "r", proof=Proof(chained=True)), torch.no_grad():
         model(x, use_cache=False)
     # inv_freq is that of the call from now on, and 14 tokens do not change it again.
     oracle = run_lifted(model.forward, (x,), {"use_cache": False}, [model]).result.logits
@@ -266,7 +267,7 @@ def test_a_cache_from_before_the_recording_is_refused(tmp_path: Path) -> None:
         cache = model(ids(model, 1, 4), use_cache=True).past_key_values
         with (
             pytest.raises(RecordError, match="the cache holds 4 tokens from before"),
-            record(model, tmp_path / "r", chained=True),
+            record(model, tmp_path / "r", proof=Proof(chained=True)),
         ):
             model(ids(model, 1, 1), past_key_values=cache)
     assert not (tmp_path / "r").exists()
@@ -276,7 +277,7 @@ def test_a_cache_that_others_changed_is_refused(tmp_path: Path) -> None:
     model = tiny.build("llama-a1")
 
     def run_with(change: Any) -> None:
-        with record(model, tmp_path / "r", chained=True, blocks=()), torch.no_grad():
+        with record(model, tmp_path / "r", What(blocks=()), Proof(chained=True)), torch.no_grad():
             cache = model(ids(model, 2, 4), use_cache=True).past_key_values
             change(cache)
             model(ids(model, 2, 1), past_key_values=cache)
@@ -301,7 +302,7 @@ def test_a_static_cache_that_others_changed_is_refused(tmp_path: Path) -> None:
 
     def run_with(change: Any) -> None:
         cache = StaticCache(config=model.config, max_cache_len=8)
-        with record(model, tmp_path / "r", chained=True, blocks=()), torch.no_grad():
+        with record(model, tmp_path / "r", What(blocks=()), Proof(chained=True)), torch.no_grad():
             model(ids(model, 2, 4), past_key_values=cache)
             change(cache)
             model(ids(model, 2, 1), past_key_values=cache)
@@ -320,7 +321,10 @@ def test_what_generate_runs_is_chained(tmp_path: Path) -> None:
     model = tiny.build("gemma2-a4", torch.bfloat16)
     x = ids(model, 2, 7)
     plain = model.generate(x, max_new_tokens=4, do_sample=False)
-    with record(model, tmp_path / "r", chained=True, blocks=()), torch.inference_mode():
+    with (
+        record(model, tmp_path / "r", What(blocks=()), Proof(chained=True)),
+        torch.inference_mode(),
+    ):
         assert torch.equal(model.generate(x, max_new_tokens=4, do_sample=False), plain)
     recording = Recording(tmp_path / "r")
     assert len(recording.of("lm_head")) == 4 and len(recording.of("kv_cache")) == 16
@@ -332,12 +336,12 @@ def test_options_that_exclude_it(tmp_path: Path, capsys: pytest.CaptureFixture[s
     model = tiny.build("llama-a1")
     with (
         pytest.raises(RecordError, match="chained needs whole outputs"),
-        record(model, tmp_path / "r", chained=True, oracle="leaves"),
+        record(model, tmp_path / "r", proof=Proof(chained=True, oracle="leaves")),
     ):
         pass
     words = ["record", "--model", "tiny:llama", "--chained", "--out", str(tmp_path / "r")]
-    assert main([*words, "--no-oracle"]) == 2
-    assert "drop --no-oracle" in capsys.readouterr().err
+    assert main([*words, "--effort", "none"]) == 2
+    assert "drop --effort none" in capsys.readouterr().err
     assert main([*words, "--tokens", "5"]) == 0
     assert "chained_delta" in (tmp_path / "r" / "recording.json").read_text()
 

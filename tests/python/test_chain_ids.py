@@ -13,6 +13,7 @@ from recorded import Recording, ids
 from python_inspector import record, tiny
 from python_inspector.engines.steps import RecordedRun
 from python_inspector.format.validate import validate
+from python_inspector.taps.options import Proof, What
 
 
 def test_it_starts_at_the_ids_that_the_model_was_given(
@@ -21,7 +22,7 @@ def test_it_starts_at_the_ids_that_the_model_was_given(
     model = tiny.build("llama-a1")
     x = ids(model, 2, 7)
     x[:, 3] = 60
-    with record(model, tmp_path / "right", chained=True, blocks=()), torch.no_grad():
+    with record(model, tmp_path / "right", What(blocks=()), Proof(chained=True)), torch.no_grad():
         model(x, use_cache=False)
     decoder: Any = type(model.model)
     forward = decoder.forward
@@ -30,7 +31,7 @@ def test_it_starts_at_the_ids_that_the_model_was_given(
         return forward(self, input_ids.clamp(max=30), **arguments)
 
     monkeypatch.setattr(decoder, "forward", clamped)
-    with record(model, tmp_path / "wrong", chained=True, blocks=()), torch.no_grad():
+    with record(model, tmp_path / "wrong", What(blocks=()), Proof(chained=True)), torch.no_grad():
         model(x, use_cache=False)
     (right,) = Recording(tmp_path / "right").of("embedding")
     assert right["inputs"].keys() == {"ids"}

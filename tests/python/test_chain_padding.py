@@ -11,6 +11,7 @@ from recorded import DTYPES, ids
 
 from python_inspector import record, tiny
 from python_inspector.models.inputs import RunPlan, pad_left, run_model
+from python_inspector.taps.options import Proof
 
 STEPS = 3
 
@@ -21,7 +22,7 @@ def padded(out: Path, name: str, attention: str, cache: str | None, pads: tuple[
     x = pad_left(ids(model, len(pads), 13), pads)
     steps = STEPS if cache else 0
     plan = RunPlan(x, 13 - steps, steps, None, pads, cache, max_length=16)
-    with record(model, out, chained=True):
+    with record(model, out, proof=Proof(chained=True)):
         run_model(model, plan)
     return out
 

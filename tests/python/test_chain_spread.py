@@ -18,6 +18,8 @@ import torch
 from harness_runs import verify
 from recorded import ids
 
+from python_inspector.taps.options import Proof
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
@@ -33,7 +35,7 @@ Edit = Callable[[dict[str, Any]], None]
 
 def recorded(out: Path, seed: int, index: int, *, trained: bool = False) -> Path:
     drawn = draw(seed, index, trained=trained)
-    with record(drawn.model(), out, chained=True) as recorder:
+    with record(drawn.model(), out, proof=Proof(chained=True)) as recorder:
         run_model(recorder.model, drawn.plan())
     return out
 
@@ -130,7 +132,7 @@ def test_other_roundings_of_inverse_frequencies_are_right(tmp_path: Path, ulps: 
     folder = tmp_path / "r"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "has other bits when the call is run again"
-        with record(model, folder, chained=True):
+        with record(model, folder, proof=Proof(chained=True)):
             run_model(model, RunPlan(ids(model, tokens=60), 57, 3, cache="dynamic"))
     result = chain(tmp_path, folder, "--device", "cpu")
     assert result["status"] == "pass", result["reason"]

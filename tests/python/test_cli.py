@@ -15,6 +15,8 @@ from python_inspector import tiny
 from python_inspector.cases import run
 from python_inspector.cli.inspector import main
 from python_inspector.format.validate import validate
+from python_inspector.recorder.where import Where
+from python_inspector.taps.options import Options, Proof, What
 
 CORPUS = Path(__file__).parents[1] / "data" / "recordings"
 RECORD = ("record", "--model", "tiny:llama", "--layers", "0", "--blocks", "rms_norm,linear")
@@ -48,7 +50,7 @@ def test_a_recording_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixtu
     out = tmp_path / "llama" / "decode-bf16"
     recording = record(
         out, "--dtype", "bf16", "--tokens", "6", "--batch", "2", "--steps", "2", "--seed", "3",
-        "--spread", "5",
+        "--effort", "fast",
     )  # fmt: skip
     printed = capsys.readouterr().out
     assert "3 forward calls, about" in printed
@@ -57,7 +59,7 @@ def test_a_recording_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixtu
     provenance = recording["provenance"]
     assert provenance["run"] == {
         "mode": "decode", "batch": 2, "tokens": 6, "steps": 2,
-        "chunks": None, "left_pad": None, "cache": "dynamic", "spread": 5,
+        "chunks": None, "left_pad": None, "cache": "dynamic", "spread": 4,
     }  # fmt: skip
     assert provenance["model"]["source"] == "tiny:llama-a1"
     assert provenance["model"]["seed"] == 3
@@ -205,8 +207,8 @@ def test_a_folder_that_is_no_recording_stays(
 def test_another_recording_is_replaced_only_where_that_is_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = record(tmp_path / "r", "--tokens", "3", "--spread", "0", "--no-bugs")
-    words = (*RECORD, "--tokens", "4", "--spread", "0", "--no-bugs", "--out", str(tmp_path / "r"))
+    first = record(tmp_path / "r", "--tokens", "3", "--effort", "fast")
+    words = (*RECORD, "--tokens", "4", "--effort", "fast", "--out", str(tmp_path / "r"))
     text = refused(capsys, 2, *words)
     assert "has a recording already; --overwrite replaces it" in text
     assert json.loads((tmp_path / "r" / "recording.json").read_text()) == first
@@ -247,9 +249,9 @@ def test_the_size_estimate_is_within_a_factor_of_two(tmp_path: Path, name: str) 
     (case,) = committed.select(f"^{name}$")
     model = run.load_model(case.source)
     plan = case.plan(case.ids(model))
-    guess = run.estimate(model, plan, case.what)
-    where = run.Where(tmp_path / "r", "test")
-    summary = run.record_run(model, case.source, plan, case.what, where)
+    guess = run.estimate(model, plan, case.asked)
+    where = Where(tmp_path / "r", command="test")
+    summary = run.record_run(model, case.source, plan, case.asked, where)
     assert guess.weights == pytest.approx(summary.weight_bytes, rel=0.1)
     assert 0.5 < guess.tensors / summary.tensor_bytes < 2
 
@@ -258,12 +260,12 @@ def test_the_size_estimate_of_some_rows(tmp_path: Path) -> None:
     source = run.Source("tiny:gemma2", "bf16")
     model = run.load_model(source)
     plan = run.RunPlan(run.random_run_ids(source, model, 1, 300), 300)
-    what = run.What(rows=8, whole_layers=(0,), spread=2)
-    guess = run.estimate(model, plan, what, copies_weights=False)
+    asked = Options(What(rows=8, whole_layers=(0,)), Proof(spread=2))
+    guess = run.estimate(model, plan, asked, copies_weights=False)
     assert guess.weights == 0
-    summary = run.record_run(model, source, plan, what, run.Where(tmp_path / "r", "test"))
+    summary = run.record_run(model, source, plan, asked, Where(tmp_path / "r", command="test"))
     assert 0.4 < guess.tensors / summary.tensor_bytes < 2.5
-    assert guess.tensors < 0.6 * run.estimate(model, plan, run.What()).tensors
+    assert guess.tensors < 0.6 * run.estimate(model, plan, Options()).tensors
 
 
 def test_validate_reports_every_bad_recording(capsys: pytest.CaptureFixture[str]) -> None:

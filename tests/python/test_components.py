@@ -13,14 +13,14 @@ from recorded import Recording
 import python_inspector
 from python_inspector import tiny
 from python_inspector.models.inputs import RunPlan, random_ids, run_model
-from python_inspector.taps.options import COMPONENTS
+from python_inspector.taps.options import COMPONENTS, What
 
 KINDS = sorted(COMPONENTS)
 
 
 def recording_of(tmp_path: Path, name: str, plan: RunPlan, **what: Any) -> Recording:
     model = tiny.build(name)
-    with python_inspector.record(model, tmp_path / "run", **what):
+    with python_inspector.record(model, tmp_path / "run", What(**what)):
         run_model(model, plan)
     return Recording(tmp_path / "run")
 

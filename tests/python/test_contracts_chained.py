@@ -21,6 +21,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from python_inspector import Verdict, record, verify_model
 from python_inspector.engines.capture import capture
 from python_inspector.format.validate import validate
+from python_inspector.taps.options import Proof, What
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.usefixtures("harness")
@@ -50,7 +51,10 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         if contract not in made:
             made[contract] = out = folder / str(contract)
             model = llama()
-            with record(model, out, contract=contract, chained=True, blocks=()), torch.no_grad():
+            with (
+                record(model, out, What(blocks=()), Proof(contract=contract, chained=True)),
+                torch.no_grad(),
+            ):
                 cache = model(ids).past_key_values
                 model(ids[:, :1], past_key_values=cache)
             assert validate(out) == []

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from harness_runs import verify as run_verify
+from recorded import asked
 from test_contracts_inside import accumulated, delta, operands, reduced
 from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -49,7 +50,7 @@ def recorded(
             weight.data.uniform_(0.5, 1.5)
     ids = torch.randint(0, 96, (2, 48), generator=torch.Generator().manual_seed(4))
     options = {"blocks": BLOCKS} | options
-    with record(model, out, contract=contract, **options), torch.no_grad():
+    with record(model, *asked(out, contract=contract, **options)), torch.no_grad():
         model(ids)
     assert validate(out) == []
     return out
@@ -263,8 +264,8 @@ def test_what_cannot_be_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit):
         main([*command, "sum-16"])
     assert "any of sums-16, p-16" in capsys.readouterr().err
-    assert main([*command, "sums-16", "--no-oracle"]) == 2
-    refused = "--contract sums-16 is what simulated kernels do: drop --no-oracle"
+    assert main([*command, "sums-16", "--effort", "none"]) == 2
+    refused = "--contract sums-16 is what simulated kernels do: drop --effort none"
     assert refused in capsys.readouterr().err
 
 

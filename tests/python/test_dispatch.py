@@ -11,6 +11,7 @@ import torch
 from python_inspector import RecordError, record, tiny
 from python_inspector.cli.inspector import main
 from python_inspector.models import dispatch
+from python_inspector.taps.options import Proof
 
 RUN = ["--tokens", "5", "--steps", "1"]
 
@@ -60,7 +61,7 @@ def test_a_chained_recording_needs_all_weights_at_once(tmp_path: Path) -> None:
     split = dispatch.split(model, halves(model))
     with (
         pytest.raises(RecordError, match="some of its weights are offloaded"),
-        record(split, tmp_path / "out", chained=True),
+        record(split, tmp_path / "out", proof=Proof(chained=True)),
     ):
         pass
 

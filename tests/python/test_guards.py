@@ -11,6 +11,7 @@ from recorded import Recording, ids, run
 
 from python_inspector import RecordError, RecordWarning, record, tiny
 from python_inspector.format.validate import validate
+from python_inspector.taps.options import What
 
 
 def refused(model: torch.nn.Module, out: Path, text: str) -> None:
@@ -20,7 +21,7 @@ def refused(model: torch.nn.Module, out: Path, text: str) -> None:
 
 
 def forced(model: torch.nn.Module, out: Path, text: str) -> Recording:
-    with pytest.warns(RecordWarning, match=text), record(model, out, force=True):
+    with pytest.warns(RecordWarning, match=text), record(model, out, What(force=True)):
         run(model, "whole")
     assert validate(out) == []
     recording = Recording(out)
@@ -122,7 +123,7 @@ def test_packed_sequences(tmp_path: Path) -> None:
         model(x, position_ids=jumping, use_cache=True)
     with (
         pytest.warns(RecordWarning, match="recorded as it is"),
-        record(model, tmp_path / "f", force=True),
+        record(model, tmp_path / "f", What(force=True)),
         torch.no_grad(),
     ):
         model(x, position_ids=jumping, use_cache=False)

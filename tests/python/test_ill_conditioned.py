@@ -14,6 +14,7 @@ from checked import normal, wrong
 
 from python_inspector import check, record
 from python_inspector.models.inputs import run_model
+from python_inspector.recorder.where import Where
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.panel.draw import draw
@@ -131,7 +132,7 @@ def test_a_stated_error_is_held_to_all_rows_though_some_are_set_aside(
     drawn = draw(20261127, 11, trained=True)  # queries so large that softmax is a choice
     folder, results = tmp_path / "r", tmp_path / "results.jsonl"
     model = drawn.model()
-    with record(model, folder, seed=drawn.weight_seed):
+    with record(model, Where(folder, seed=drawn.weight_seed)):
         run_model(model, drawn.plan())
     command = [harness, "--fixture", folder, "--device", "cpu", "--repeat", "1", "--json", results]
     assert subprocess.run(command, capture_output=True).returncode in (0, 8)

@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::python_inspector.errors.RecordWarning"),
 ]
 
-WORDS = ("record", "--model", "tiny:llama", "--tokens", "5", "--spread", "2", "--no-bugs")
+WORDS = ("record", "--model", "tiny:llama", "--tokens", "5", "--effort", "fast")
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +93,7 @@ def test_what_is_ignored_stays_ignored(tmp_path: Path) -> None:
 
 def test_what_it_spoils_is_not_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where code of no block is repeated for its oracle, whatever goes wrong is a warning."""
-    words = ("record", "--model", "tiny:gpt2", "--tokens", "5", "--spread", "2", "--no-bugs")
+    words = ("record", "--model", "tiny:gpt2", "--tokens", "5", "--effort", "fast")
     run, calls = reruns._lifted, []
 
     def lifted(*given: Any) -> Any:

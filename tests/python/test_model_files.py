@@ -11,7 +11,7 @@ import models
 import numpy as np
 import pytest
 import torch
-from recorded import ids
+from recorded import asked, ids
 from safetensors.torch import load_file, save_file
 
 from python_inspector import record, tiny
@@ -37,7 +37,10 @@ def recorded(tmp_path: Path, change=lambda model: None, **options) -> Path:
     folder = tmp_path / "model"
     model.save_pretrained(folder)
     change(model)
-    with record(model, tmp_path / "r", spread=2, model_folder=folder, **options), torch.no_grad():
+    with (
+        record(model, *asked(tmp_path / "r", spread=2, model_folder=folder, **options)),
+        torch.no_grad(),
+    ):
         model(ids(model, 1, 9))
     return tmp_path / "r"
 

@@ -12,6 +12,7 @@ import torch
 from python_inspector import record, tiny
 from python_inspector.format.validate import validate
 from python_inspector.models.inputs import RunPlan, random_ids, run_model
+from python_inspector.taps.options import Proof
 
 LLAMAS = ["llama-a1", "llama-a2-mqa", "llama-a2-mha"]
 ROPES = [
@@ -261,7 +262,7 @@ def test_a_recording_from_seeds_is_replayed_by_block_and_as_a_chain(
 ) -> None:
     model = tiny.build(name, DTYPES[dtype])
     plan = RunPlan(random_ids(2, 12, 40), tokens=10, steps=2, cache="dynamic")
-    with record(model, tmp_path / "r", chained=True, spread=0):
+    with record(model, tmp_path / "r", proof=Proof(chained=True, spread=0)):
         run_model(model, plan)
     assert validate(tmp_path / "r") == []
     recording = json.loads((tmp_path / "r" / "recording.json").read_text())
@@ -276,7 +277,7 @@ def test_untied_blocks_in_a_chain(tmp_path: Path, seed: int, gain: float) -> Non
     model = models.further("zamba2-untied", torch.bfloat16)
     tiny.load_weights(model, tiny.draw_weights(model, seed, gain=gain))
     plan = RunPlan(random_ids(2, 12, 40), tokens=10, steps=2, cache="dynamic")
-    with record(model, tmp_path / "r", chained=True, spread=0):
+    with record(model, tmp_path / "r", proof=Proof(chained=True, spread=0)):
         run_model(model, plan)
     done = models.run("--fixture", str(tmp_path / "r"), "--device", "cpu", "--mode", "both")
     assert done.returncode in (0, BLIND), done.stdout

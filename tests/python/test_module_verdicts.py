@@ -286,7 +286,7 @@ def test_without_simulated_kernels_nothing_is_judged(tmp_path: Path, harness: Pa
         calls.commit()
     item = judged(harness, tmp_path / "r", out=eager(x))
     assert item["status"] == "unsupported"
-    assert "without simulated kernels (--spread)" in item["reason"]
+    assert "without simulated kernels (spread 0)" in item["reason"]
 
 
 def test_outputs_that_are_not_given_are_named(tmp_path: Path, harness: Path) -> None:

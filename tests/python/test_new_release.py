@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from harness_runs import command
-from recorded import Recording, ids
+from recorded import Recording, asked, ids
 from transformers import DynamicCache
 from transformers.models.llama import modeling_llama
 from transformers.models.zamba2 import modeling_zamba2
@@ -78,7 +78,7 @@ def forgotten() -> Iterator[None]:
 def recorded(model: Any, out: Path, **options: Any) -> Recording:
     """A prompt and a step, on a cache that the model makes."""
     x = ids(model, 2, 6)
-    with record(model, out, spread=0, **options), torch.no_grad():
+    with record(model, *asked(out, spread=0, **options)), torch.no_grad():
         cache = cache_in(model(x[:, :5], use_cache=True))
         model(x[:, 5:], **{_name_of_cache(model): cache})
     return Recording(out)

@@ -154,7 +154,7 @@ def test_with_nothing_to_resume_it_begins_or_says_that_it_is_done(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, options in (("one", ""), ("parts", " --jobs 1")):
-        given = words("tiny:llama", tmp_path / name, f"--no-oracle{options}")
+        given = words("tiny:llama", tmp_path / name, f"--effort none{options}")
         assert cli.main([*given, "--resume"]) == 0
         assert "nothing to resume for " in capsys.readouterr().out
         before = files(tmp_path / name)
@@ -261,7 +261,7 @@ def test_modules_are_found_as_the_first_process_finds_them(model: Path, tmp_path
         "import sys; sys.path[0] = '/none'; "
         "from plumbline.inspector.cli import inspector; inspector.main()"
     )
-    given = words(model, tmp_path / "x", "--no-oracle --jobs 2")
+    given = words(model, tmp_path / "x", "--effort none --jobs 2")
     done = subprocess.run(
         [sys.executable, "-P", "-c", code, *given], cwd=tmp_path, capture_output=True, text=True
     )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from harness_runs import command
+from recorded import asked
 from test_cli import refused
 
 from python_inspector import record
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::python_inspector.errors.RecordW
 
 
 def words(model: str | Path, out: Path, options: str = "") -> list[str]:
-    given = "--dtype bf16 --tokens 6 --spread 2 --no-bugs --name test/run"
+    given = "--dtype bf16 --tokens 6 --effort fast --name test/run"
     return ["record", "--model", str(model), "--out", str(out), *given.split(), *options.split()]
 
 
@@ -109,8 +110,8 @@ RUNS = {
     "gemma2": ("tiny:gemma2", "--steps 1"),
     "rows": ("tiny:gemma2", "--rows 4 --whole-layers 1"),
     "zamba2, whose layers share modules": ("tiny:zamba2", "--steps 1"),
-    "without taps": ("tiny:mixtral", "--steps 1 --leaves --bugs"),
-    "without an oracle": ("tiny:zamba2", "--no-oracle"),
+    "without taps": ("tiny:mixtral", "--steps 1"),
+    "without an oracle": ("tiny:zamba2", "--effort none"),
     "some layers": ("tiny:gemma2", "--layers 1,3"),
     "some calls": ("tiny:llama-a1", "--steps 3 --calls 0,2"),
     "some kinds": ("tiny:mistral", "--blocks rms_norm,linear"),
@@ -135,7 +136,7 @@ def test_a_layer_may_use_a_module_of_another_one(tmp_path: Path) -> None:
     plan = RunPlan(random_ids(1, 6, model.config.vocab_size), 6)
     given: dict[str, Any] = {"spread": 2, "bugs": False}
     for name, options in (("whole", given), ("part", given | {"layers": (1,), "outside": False})):
-        with record(model, tmp_path / name, **options):
+        with record(model, *asked(tmp_path / name, **options)):
             run_model(model, plan)
     whole, part = content(tmp_path / "whole"), content(tmp_path / "part")
     assert "model.layers.1#0" in part
@@ -178,7 +179,7 @@ def test_readers_take_the_parts_as_they_take_a_recording(tmp_path: Path) -> None
 def test_parts_are_shown_one_after_the_other(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = recorded("tiny:llama", tmp_path / "x", "--no-oracle --no-internals --jobs 1")
+    out = recorded("tiny:llama", tmp_path / "x", "--effort none --no-internals --jobs 1")
     capsys.readouterr()
     assert cli.main(["show", str(out)]) == 0
     said = capsys.readouterr().out
@@ -229,7 +230,7 @@ def test_usage_errors(
     assert list(tmp_path.iterdir()) == []
 
 
-SMALL = "--no-oracle --no-internals"
+SMALL = "--effort none --no-internals"
 
 
 def test_parts_are_replaced_only_where_that_is_asked_for(

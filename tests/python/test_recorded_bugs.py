@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from recorded import asked
 from safetensors import safe_open
 
 from python_inspector import record
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::python_inspector.RecordWarning"
 
 def recorded(folder: Path, dtype: torch.dtype, **options: Any) -> dict[str, Any]:
     model = build_any("apertus", dtype, "eager", 3)
-    with record(model, folder, layers=[0], **options), torch.no_grad():
+    with record(model, *asked(folder, layers=[0], **options)), torch.no_grad():
         ids = torch.arange(5, 21).view(2, 8)
         cached = model(ids, use_cache=True).past_key_values
         model(ids[:, :1], past_key_values=cached)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from harness_runs import ROOT
+from recorded import asked
 
 from python_inspector import record, tiny
 from python_inspector.cli import inspector as cli
@@ -30,7 +31,7 @@ def run(
     model: Any = tiny.build(name, torch.bfloat16, seed=1)
     ids = random_ids(1, tokens + steps, model.config.vocab_size, seed=1)
     plan = RunPlan(ids, tokens, steps, cache="dynamic")
-    with record(model, out, run=plan.header(), **(GIVEN | options)):
+    with record(model, *asked(out, run=plan.header(), **(GIVEN | options))):
         run_model(model, plan)
     return out
 
@@ -74,7 +75,7 @@ class Keeping(torch.nn.Module):
 def test_a_call_that_only_changes_a_state_is_counted(tmp_path: Path) -> None:
     state = torch.zeros(2, 4)
     model = Keeping().eval()
-    with record(model, tmp_path / "x", calls=(1,), **GIVEN):
+    with record(model, *asked(tmp_path / "x", calls=(1,), **GIVEN)):
         for value in (1.0, 2.0):
             model(torch.full((2, 4), value), state)
     ids = [c["id"] for c in checkpoints(tmp_path / "x")]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from recorded import DTYPES, Recording, ids, recorded, run
+from recorded import DTYPES, Recording, asked, ids, recorded, run
 from transformers import masking_utils
 from transformers.cache_utils import Cache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -19,7 +19,7 @@ import python_inspector
 from python_inspector import RecordError, RecordWarning, note, record, save, tiny
 from python_inspector.format.validate import validate
 from python_inspector.recorder.difference import Difference, difference
-from python_inspector.taps.options import COMPOSITES
+from python_inspector.taps.options import COMPOSITES, What
 
 PATCHED = ("apply_rotary_pos_emb", "eager_attention_forward", "repeat_kv", "create_causal_mask")
 
@@ -209,7 +209,7 @@ def test_nan_of_the_run_alone_is_warned_about(tmp_path: Path) -> None:
     model = tiny.build("llama-a1", torch.float64)
     with (
         pytest.warns(RecordWarning, match="sdpa.softmax#0: out is NaN in the run"),
-        record(model, tmp_path / "r", blocks=["softmax"]),
+        record(model, tmp_path / "r", What(blocks=["softmax"])),
     ):
         run(model, "padded")
     assert Recording(tmp_path / "r").of("softmax")[0]["outputs"]["out"]["error"] == "nan"
@@ -239,7 +239,7 @@ def test_save_and_note(tmp_path: Path) -> None:
 
     modeling_llama.LlamaMLP.forward = own
     try:
-        with record(model, tmp_path / "r", layers=[1]):
+        with record(model, tmp_path / "r", What(layers=[1])):
             run(model, "whole")
             save("after", torch.ones(3))
     finally:
@@ -360,7 +360,10 @@ def test_shared_weights_hold_the_whole_model(tmp_path: Path) -> None:
     ],
 )
 def test_bad_options(tmp_path: Path, options: dict[str, Any], text: str) -> None:
-    with pytest.raises(RecordError, match=text), record(torch.nn.Linear(1, 1), tmp_path, **options):
+    with (
+        pytest.raises(RecordError, match=text),
+        record(torch.nn.Linear(1, 1), *asked(tmp_path, **options)),
+    ):
         pass
 
 

@@ -13,6 +13,7 @@ from harness_runs import verify
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from python_inspector import record
+from python_inspector.taps.options import Proof, What
 from tests.panel.moved import MOVES, Editor, Move, moved
 
 WITHOUT = "judged by what the recording says alone; --referee native runs our float64 block, too"
@@ -28,7 +29,7 @@ def llama(dtype: torch.dtype, **sizes: int) -> LlamaForCausalLM:
 
 
 def record_block(model: LlamaForCausalLM, block: str, folder: Path) -> Path:
-    with record(model, folder, blocks=[block], spread=4), torch.no_grad():
+    with record(model, folder, What(blocks=[block]), Proof(spread=4)), torch.no_grad():
         model(torch.tensor([[1, 2, 3]]), use_cache=False)
     return folder
 

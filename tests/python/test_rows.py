@@ -8,12 +8,12 @@ from pathlib import Path
 import models
 import pytest
 import torch
-from recorded import Recording, ids
+from recorded import Recording, asked, ids
 
 from python_inspector import record, tiny
 from python_inspector.errors import RecordError
+from python_inspector.recorder.asked import first_and_last
 from python_inspector.recorder.rows import chosen_tokens, of_rows
-from python_inspector.recorder.session import first_and_last
 from python_inspector.taps.calls import Block, only_out
 from python_inspector.taps.options import layer_of
 from python_inspector.trace.replay import Rerun, run_as_it_is
@@ -29,7 +29,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     for part, options in (("whole", {}), ("rows", {"rows": ROWS, "whole_layers": (1,)})):
         model = tiny.build(request.param, torch.bfloat16)
         x = ids(model, 2, TOKENS)
-        with record(model, folder / part, spread=2, **options), torch.no_grad():
+        with record(model, *asked(folder / part, spread=2, **options)), torch.no_grad():
             cache = model(x[:, :-1], use_cache=True).past_key_values
             model(x[:, -1:], past_key_values=cache, use_cache=True)
     return folder
@@ -125,7 +125,7 @@ def test_the_layers_recorded_whole_by_default() -> None:
 )
 def test_options_that_do_not_fit(options: dict, text: str, tmp_path: Path) -> None:
     model = tiny.build("llama-a1")
-    with pytest.raises(RecordError, match=text), record(model, tmp_path / "r", **options):
+    with pytest.raises(RecordError, match=text), record(model, *asked(tmp_path / "r", **options)):
         pass
 
 
@@ -133,7 +133,7 @@ def test_options_that_do_not_fit(options: dict, text: str, tmp_path: Path) -> No
 def test_code_without_taps_is_recorded_in_whole_layers_only(tmp_path: Path) -> None:
     model = tiny.build("mixtral", torch.bfloat16)
     options = {"rows": 4, "whole_layers": (0,), "spread": 2, "bugs": False}
-    with record(model, tmp_path / "r", **options), torch.no_grad():
+    with record(model, *asked(tmp_path / "r", **options)), torch.no_grad():
         model(ids(model, 1, 40))
     recording = Recording(tmp_path / "r")
     assert {layer_of(c["path"]) for c in recording.of("module")} == {0}

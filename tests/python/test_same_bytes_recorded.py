@@ -21,7 +21,7 @@ from python_inspector.format import spool
 from python_inspector.format.recording import ITEM_SIZES
 from python_inspector.format.validate import validate
 
-RECORD = "record --tokens 512 --chunks 256,256 --blocks sdpa,linear --spread 2 --no-bugs --name a/b"
+RECORD = "record --tokens 512 --chunks 256,256 --blocks sdpa,linear --effort fast --name a/b"
 WIDTH = 2048
 """256 tokens of it are a megabyte in bf16."""
 

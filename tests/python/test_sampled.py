@@ -14,12 +14,12 @@ from python_inspector.cases import border_steps as do
 from python_inspector.cases import committed
 from python_inspector.cases.border import Subject
 from python_inspector.cases.border_cases import BORDER_CASES, LENGTHS, LIMIT, BorderCase, full_layer
-from python_inspector.cases.run import Where
 from python_inspector.cli.inspector import main
 from python_inspector.errors import RecordError
 from python_inspector.format.generator import UNIT
 from python_inspector.format.sampled import Sampling, choose_tokens, is_sampled, sketch, take
 from python_inspector.format.validate import validate
+from python_inspector.recorder.where import Where
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 HIDDEN = ("batch", "token", "channel")
@@ -77,7 +77,7 @@ def small_case() -> BorderCase:
 
 
 def record(out: Path) -> dict[str, Any]:
-    small_case().record(Where(out, "test", "x/whole-bf16", created="2026-01-01T00:00:00Z"))
+    small_case().record(Where(out, "x/whole-bf16", command="test", created="2026-01-01T00:00:00Z"))
     result: dict[str, Any] = json.loads((out / "recording.json").read_text())
     return result
 

@@ -17,6 +17,7 @@ from python_inspector.errors import RecordWarning
 from python_inspector.format.show import show
 from python_inspector.format.validate import validate
 from python_inspector.taps.components import Component
+from python_inspector.taps.options import Proof, What
 from python_inspector.trace.conforms import report, rows
 from python_inspector.trace.replay import run_rounded
 from python_inspector.trace.reruns import instability
@@ -174,7 +175,7 @@ def test_a_reference_that_is_not_stable_is_marked(tmp_path: Path) -> None:
     text = r"layers\.1\.mlp.*has other bits when the call is run again"
     with (
         pytest.warns(RecordWarning, match=text),
-        record(model, tmp_path / "r", blocks=["glu_mlp"], spread=2),
+        record(model, tmp_path / "r", What(blocks=["glu_mlp"]), Proof(spread=2)),
     ):
         run(model, "whole")
     recording = json.loads((tmp_path / "r" / "recording.json").read_text())

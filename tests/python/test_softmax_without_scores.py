@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from recorded import Recording
+from recorded import Recording, asked
 
 from python_inspector import record, verify
 from python_inspector.models.inputs import run_model
@@ -27,7 +27,7 @@ def recorded(folder: Path, **options: Any) -> Recording:
     model = drawn.model()
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # "is NaN in the run or in the oracle, not in both"
-        with record(model, folder, seed=drawn.weight_seed, **options):
+        with record(model, *asked(folder, seed=drawn.weight_seed, **options)):
             run_model(model, drawn.plan())
     return Recording(folder)
 

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 from python_inspector import RecordError, RecordWarning, record, tiny
 from python_inspector.format.blocks import BLOCKS
 from python_inspector.format.validate import validate
-from python_inspector.taps.options import COMPONENTS
+from python_inspector.taps.options import COMPONENTS, What
 
 MAMBA_KINDS = {
     "causal_conv1d", "ssd_scan", "gated_rms_norm", "mamba2_mixer", "low_rank_adapter",
@@ -274,7 +274,7 @@ def test_embedding_scale_is_rounded_as_the_model_rounds_it(tmp_path: Path) -> No
         assert recording.of("embedding")[0]["params"] == {"scale": scale}
     model: Any = tiny.build("gemma2-a5-c48", DTYPES["bf16"])
     model.model.embed_tokens.embed_scale = torch.tensor(48**0.5)  # as from_pretrained leaves it
-    with record(model, tmp_path / "r", blocks=["embedding"]):
+    with record(model, tmp_path / "r", What(blocks=["embedding"])):
         run(model, "whole")
     found = Recording(tmp_path / "r").of("embedding")[0]
     assert found["params"] == {"scale": 6.9375}

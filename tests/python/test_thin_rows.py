@@ -13,11 +13,11 @@ from harness_runs import ROOT, command, harness
 
 from python_inspector import verify
 from python_inspector.cases.case import Case
-from python_inspector.cases.run import Where
 from python_inspector.cases.thin_cases import DTYPES, LAST_POSITION, THIN_CASES, VOCABULARY
 from python_inspector.cli.inspector import main
 from python_inspector.format.coverage import Row, coverage, table
 from python_inspector.format.validate import validate
+from python_inspector.recorder.where import Where
 
 BLIND = 8  # the harness's exit code where nothing failed, but not every feature can be seen
 
@@ -29,7 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
     for case in THIN_CASES:
         out = root / case.name
         out.parent.mkdir(exist_ok=True)
-        case.record(Where(out, "test", name=case.name))
+        case.record(Where(out, case.name, command="test"))
     yield {case.name: root / case.name for case in THIN_CASES}
 
 

@@ -19,6 +19,7 @@ from python_inspector.engines.capture import capture
 from python_inspector.engines.weights import transformers_model
 from python_inspector.errors import FormatError
 from python_inspector.models.inputs import run_model
+from python_inspector.taps.options import Proof, What
 
 LAYERS = {name: name for name in ("model.embed_tokens", "model.layers.{}", "model.norm")}
 Change = Callable[[Any], None]
@@ -98,7 +99,7 @@ def test_an_engine_that_rounds_more_than_the_recorded_run_is_right(
     drawn = draw(seed, index)
     assert drawn.dtype != "f32" and drawn.attention == "sdpa"
     model = drawn.model()
-    with record(model, tmp_path / "r", chained=True, blocks=()):
+    with record(model, tmp_path / "r", What(blocks=()), Proof(chained=True)):
         run_model(model, drawn.plan())
     other = replace(drawn, attention="eager").model()
     rows = bool(drawn.left_pad)
@@ -236,7 +237,7 @@ def test_a_fresh_model_of_other_sizes(tmp_path: Path) -> None:
     """Sizes and a seed that nothing was tuned on; NumPy arrays."""
     model = tiny.build("gemma2", DTYPES["bf16"], seed=77)
     ids = torch.randint(3, 50, (1, 29), generator=torch.Generator().manual_seed(5))
-    with record(model, tmp_path / "r", chained=True, blocks=()), torch.no_grad():
+    with record(model, tmp_path / "r", What(blocks=()), Proof(chained=True)), torch.no_grad():
         model(ids, use_cache=False)
     engine = transformers_model(tmp_path / "r")
 
