@@ -11,6 +11,7 @@ from .version import __version__ as __version__
 if TYPE_CHECKING:
     from .api.checking import check
     from .api.drawing import draw
+    from .api.prepared import Prepared, prepare
     from .api.problem import problem
     from .api.sealed import Sealed
     from .api.verdict import Verdict, WrongError
@@ -35,6 +36,7 @@ __all__ = [
     "Call",
     "FormatError",
     "HarnessError",
+    "Prepared",
     "Proof",
     "RecordError",
     "RecordWarning",
@@ -49,6 +51,7 @@ __all__ = [
     "check",
     "draw",
     "note",
+    "prepare",
     "problem",
     "record",
     "save",
@@ -62,6 +65,7 @@ _HOMES = {
     "Call": "api.verification",
     "FormatError": "errors",
     "HarnessError": "errors",
+    "Prepared": "api.prepared",
     "Proof": "taps.options",
     "RecordError": "errors",
     "RecordWarning": "errors",
@@ -76,6 +80,7 @@ _HOMES = {
     "check": "api.checking",
     "draw": "api.drawing",
     "note": "recorder.session",
+    "prepare": "api.prepared",
     "problem": "api.problem",
     "record": "recorder.session",
     "save": "recorder.session",
@@ -93,6 +98,7 @@ _LIGHT = {
     "api.verdict",
     "api.verdict_frame",
     "api.checking",
+    "api.prepared",
     "api.drawing",
 }
 """What can be imported without torch and transformers, and says itself what it needs."""

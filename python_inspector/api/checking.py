@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import secrets
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import needs
-from ..format.folders import in_memory
 from ..native import judge_library, judged_by
-from .drawing import Draw
-from .explaining import Explainer
-from .keeping import CALL, LATER, keep_case, require_place
+from .inputs import Case, cases_of, draws_of
+from .keeping import require_place
+from .prepared import How, Prepared, how_of
 from .sealed import Made, Sealed, run_sealed
 from .verdict import Verdict, WrongError, announce, by_its_verdict
 from .worker_process import SealedError
 
 if TYPE_CHECKING:
-    from ..format.contract_words import Asked
     from ..recorder.axes import Axes
     from ..recorder.callables import Torch
-    from ..recorder.one_call import Arguments
-    from .calling import Calls, Kernel
 
 MOST_SALT = 1 << 31
-MOST_DRAWS = 64
-"""Of one call: salts are so far apart."""
 
 
 def check(
@@ -90,44 +83,50 @@ def check(
     """
     __tracebackhide__ = by_its_verdict  # pytest shows the test's own line
     needs.require("check()", "torch", "transformers")
-    from ..format.contract_words import asked
-    from ..recorder.callables import name_of
     from .calling import Kernel
 
-    if repeat < 1:
-        raise ValueError(f"repeat is {repeat}: the function is called once at least")
+    how = how_of(weights, arrays, contract, bugs, explain, spread, repeat, axes, valid, harness)
     if isinstance(function, (str, Made)) and not sealed:
         raise ValueError(f"{function!r} is a function's name, which sealed=True takes")
-    if keep is not None:
-        require_place(Path(keep))
-    wanted, given = asked(contract), weights or {}
+    folder = None if keep is None else Path(keep)
+    if folder is not None:
+        require_place(folder)
     if sealed and salt is None and draws_of(inputs):
         salt = secrets.randbelow(MOST_SALT)
     cases = list(cases_of(inputs, salt or 0))
-
-    def judged(kernel: Kernel) -> Verdict:
-        recording = Like(like, given, spread, axes, valid, wanted)
-        with judged_by(harness):
-            judge_library()  # without one nothing needs to be recorded
-            return _judged(kernel, recording, cases, explain, bugs, keep)
-
     if sealed:
-        _load_the_judge(harness)
-        how = sealed if isinstance(sealed, Sealed) else Sealed()
-        whole = [(args, {**kwargs, **given}) for _, (args, kwargs) in cases]
-        try:
-            with run_sealed(function, whole, how, arrays=arrays, repeat=repeat) as replayed:
-                verdict = judged(Kernel(replayed, given, "torch", repeat))
-        except SealedError as error:
-            verdict = Verdict(name_of(like), "module", "error", f"the function {error}", {})
-        verdict = replace(verdict, salt=salt)
+        bounds = sealed if isinstance(sealed, Sealed) else Sealed()
+        verdict = replace(_sealed(function, like, cases, how, bounds, folder), salt=salt)
     else:
         assert not isinstance(function, (str, Made))
-        verdict = judged(Kernel(function, given, arrays, repeat))
+        kernel = Kernel(function, how.weights, arrays, repeat)
+        verdict = Prepared(like, cases, how).judged(kernel, folder)
     announce(verdict)
     if not verdict.passed:
         raise WrongError(verdict)
     return verdict
+
+
+def _sealed(
+    function: Callable[..., Any] | str | Made,
+    like: Torch,
+    cases: Sequence[Case],
+    how: How,
+    bounds: Sealed,
+    keep: Path | None,
+) -> Verdict:
+    """The verdict on a function whose process has ended before a reference exists."""
+    from ..recorder.callables import name_of
+    from .calling import Kernel
+
+    _load_the_judge(how.harness)
+    whole = [(args, {**kwargs, **how.weights}) for _, (args, kwargs) in cases]
+    try:
+        with run_sealed(function, whole, bounds, arrays=how.arrays, repeat=how.repeat) as replayed:
+            kernel = Kernel(replayed, how.weights, "torch", how.repeat)
+            return Prepared(like, cases, how).judged(kernel, keep)
+    except SealedError as error:
+        return Verdict(name_of(like), "module", "error", f"the function {error}", {})
 
 
 def _load_the_judge(harness: Path | str | None) -> None:
@@ -136,150 +135,3 @@ def _load_the_judge(harness: Path | str | None) -> None:
 
     with judged_by(harness):
         judge_library()
-
-
-@dataclass(frozen=True)
-class Like:
-    """What a function is judged against, and how it is recorded."""
-
-    function: Torch
-    weights: Mapping[str, Any]
-    spread: int
-    axes: Axes
-    valid: Any
-    contract: Asked
-
-
-def _judged(
-    kernel: Kernel,
-    like: Like,
-    cases: list[tuple[str | None, Arguments]],
-    explain: bool | float,
-    bugs: bool,
-    keep: Path | str | None,
-) -> Verdict:
-    """What the judge says of a kernel on all cases."""
-    from ..recorder.left_out import Valid
-    from ..recorder.one_call import OneCallRecording
-
-    wanted = like.contract
-    judge = Judge(wanted.rounding)
-    with tempfile.TemporaryDirectory(prefix="plumbline-", dir=in_memory()) as name:
-        folder = Path(name)
-        with OneCallRecording(
-            like.function,
-            folder / CALL,
-            weights=like.weights,
-            spread=like.spread,
-            axes=like.axes,
-            valid=None if like.valid is None else Valid(like.valid),
-            inside=wanted.inside,
-        ) as recording:
-            kept = [recording.add(arguments, case) for case, arguments in cases]
-            recording.commit()
-        calls = [
-            kernel.call(call.observed, arguments)
-            for call, (_, arguments) in zip(kept, cases, strict=True)
-        ]
-        troubled = any(it.faults or it.unstable for it in calls)  # no bug of `like` explains that
-        measures = wanted.rounding is None and keep is None
-        explain = False if troubled else explain
-        explainer = Explainer(kept, judge, explain, every=bugs, measures=measures)
-        first = explainer.judged([it.first.outputs for it in calls], folder, recording.another)
-        later = Explainer(kept, judge, False, every=False, measures=measures).judged(
-            [it.again.outputs if it.again else {} for it in calls],
-            folder,
-            recording.another,
-            LATER,
-        )
-        replay = "" if keep is None else keep_case(folder, Path(keep), wanted.rounding)
-    ids = [call.checkpoint.id for call in kept]
-    verdicts = [
-        concluded(id, it, first.get(id), later.get(id)) for id, it in zip(ids, calls, strict=True)
-    ]
-    verdict = explainer.blinded(combined(verdicts))
-    if replay:
-        verdict = replace(verdict, replay=replay)
-        print(f"{verdict.checkpoint}: {verdict.status}; again: {replay}")
-    return verdict
-
-
-def arguments_of(inputs: Any) -> Arguments:
-    if isinstance(inputs, Mapping):
-        return (), dict(inputs)
-    return (tuple(inputs) if type(inputs) in (tuple, list) else (inputs,)), {}
-
-
-def draws_of(inputs: Any) -> list[Draw]:
-    args, kwargs = arguments_of(inputs)
-    return [value for value in (*args, *kwargs.values()) if isinstance(value, Draw)]
-
-
-def cases_of(inputs: Any, salt: int = 0) -> Iterator[tuple[str | None, Arguments]]:
-    """The arguments of each call; those that are drawn give one per seed, with its kind."""
-    args, kwargs = arguments_of(inputs)
-    draws = draws_of(inputs)
-    if not draws:
-        yield None, (args, kwargs)
-        return
-    for seed in range(max(d.seeds for d in draws)):
-        salts = {id(d): own for own, d in enumerate(draws, salt * MOST_DRAWS)}
-
-        def made(value: Any, seed: int = seed, salts: dict[int, int] = salts) -> Any:
-            drawn = isinstance(value, Draw)
-            return value.tensor(seed, salts[id(value)]) if drawn else value
-
-        yield (
-            draws[0].kind(seed),
-            (tuple(map(made, args)), {name: made(value) for name, value in kwargs.items()}),
-        )
-
-
-@dataclass(frozen=True)
-class Judge:
-    """The library beside the harness; HarnessError where there is none."""
-
-    contract: str | None
-
-    def __call__(self, recording: Path, outputs: Path) -> list[Verdict]:
-        contract = self.contract or "inferred"
-        items = judge_library().judge(recording, outputs, contract=contract, margins=False)
-        return [Verdict.of(item) for item in items]
-
-
-def concluded(id: str, calls: Calls, judged: Verdict | None, again: Verdict | None) -> Verdict:
-    """What the judge says of a case's outputs, and what else there is to say of its calls."""
-    verdict = judged or Verdict(
-        id, "module", "pass", "all outputs are empty, as they should be", {}
-    )
-    wrong = verdict.status not in ("pass", "blind", "unsupported")
-    faults = list(calls.faults)
-    if again is not None and not wrong and again.status == "fail":
-        faults.append(f"in a later call: {again.reason}")
-    not_judged = (*verdict.not_judged, *calls.first.not_judged)
-    verdict = replace(verdict, not_judged=not_judged)
-    alone = next(iter(calls.first.outputs), "")
-    if wrong and len(calls.first.outputs) == 1 and alone.endswith("_after"):
-        verdict = replace(verdict, reason=f"{alone}: {verdict.reason}")
-    if calls.first.faults or (faults and not calls.unstable):
-        told = [*faults, verdict.reason] if wrong else faults
-        return replace(verdict, status="fail", reason="; ".join(told))
-    if calls.unstable and not wrong:
-        return replace(
-            verdict, status="nondeterministic", reason="; ".join([calls.unstable, *faults])
-        )
-    return verdict
-
-
-def combined(verdicts: list[Verdict]) -> Verdict:
-    """One verdict on all cases: the first that is wrong, or a pass if any case proves something."""
-    if len(verdicts) == 1:
-        return verdicts[0]
-    wrong = [v for v in verdicts if v.status not in ("pass", "blind")]
-    passed = sum(v.passed for v in verdicts)
-    name = verdicts[0].checkpoint.partition(":")[0]
-    worst = wrong[0] if wrong else next((v for v in verdicts if v.passed), verdicts[0])
-    reason = f"{passed} of {len(verdicts)} cases pass"
-    if not worst.passed:
-        reason += "\n" + "\n".join(f"  {v}" for v in wrong or verdicts[:1])
-    return replace(worst, checkpoint=name, reason=reason, diagnosis="", cases=tuple(verdicts))

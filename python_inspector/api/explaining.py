@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..format.operands import Output, save
-from .keeping import CALL, OUTPUTS
+from ..format.operands import Output
+from .case_files import by_key
+from .keeping import OUTPUTS
 from .verdict import Verdict
 
 if TYPE_CHECKING:
     from ..recorder.explanation import BlindSpots
     from ..recorder.one_call import Kept
+    from .case_files import CaseFiles
 
-Judging = Callable[[Path, Path], list[Verdict]]
-Another = Callable[[Path], AbstractContextManager[Any]]
-"""Makes another recording of the same calls in a folder."""
+Outputs = Mapping[str, Output]
+
+
+class Seen:
+    """What is known of calls whichever kernel is judged: bugs that they do not show."""
+
+    def __init__(self) -> None:
+        self.spots: dict[tuple[str, ...], BlindSpots | None] = {}
+        """By the calls that passed."""
+        self.passing: dict[str, list[str] | None] = {}
+        """By call all bugs that would pass."""
 
 
 class Explainer:
@@ -27,7 +35,8 @@ class Explainer:
     def __init__(
         self,
         kept: Sequence[Kept],
-        judge: Judging,
+        files: CaseFiles,
+        seen: Seen,
         explain: bool | float,
         *,
         every: bool,
@@ -39,54 +48,37 @@ class Explainer:
         from ..trace.trials import SECONDS, Deadline
 
         self._kept = {call.checkpoint.id: call for call in kept}
-        self._results: dict[str, Output] = {}
-        self._judge, self._every, self._measures = judge, every, measures
+        self._files, self._seen = files, seen
+        self._every, self._measures = every, measures
         seconds = SECONDS if explain is True else float(explain)
         self._deadline = Deadline(None if every else seconds)
         self._most = MOST_BUGS if seconds > 0 or every else 0
         self._blind: BlindSpots | None = None
 
-    def judged(
-        self,
-        outputs: Sequence[Mapping[str, Output]],
-        folder: Path,
-        another: Another,
-        name: str = OUTPUTS,
-    ) -> dict[str, Verdict]:
-        """By checkpoint the verdict on the outputs of each call, in order, in the `folder` beside
-        their recording; on calls without outputs there is none."""
-        verdicts = []
-        self._results = {}
+    def judged(self, outputs: Sequence[Outputs], name: str = OUTPUTS) -> dict[str, Verdict]:
+        """By checkpoint the verdict on the outputs of each call, in order, which are files of that
+        name then; on calls without outputs there is none."""
+        verdicts: dict[str, Verdict] = {}
+        failed: dict[str, Outputs] = {}
+        unsure: dict[str, Outputs] = {}
         for id, given in zip(self._kept, outputs, strict=True):
+            if not given:
+                continue
             sure = self._pass_of(id, given)
-            if sure is None:
-                self._results |= {f"{id}/{output}": value for output, value in given.items()}
+            if sure is not None:
+                verdicts[id] = sure
+            elif self._fails(id, given):
+                failed[id] = given
             else:
-                verdicts.append(sure)
-        if self._results:
-            save(self._results, folder / name)
-            verdicts += self._judge(folder / CALL, folder / name)
-        return {it.checkpoint: it for it in self.explained(verdicts, another, folder)}
-
-    def _pass_of(self, id: str, outputs: Mapping[str, Output]) -> Verdict | None:
-        """Of large outputs, where figures alone decide."""
-        if not outputs or not self._measures:
-            return None
-        from ..recorder.measured import pass_of
-
-        found = pass_of(self._kept[id], outputs)
-        return None if found is None else Verdict.of(found)
-
-    def explained(self, verdicts: list[Verdict], another: Another, folder: Path) -> list[Verdict]:
-        """The verdicts with what there is to say of each; `another` records in the `folder`."""
-        failed = {it.checkpoint: it for it in verdicts if it.status == "fail"}
-        if failed:
-            again = {it.checkpoint: it for it in self._judged_again(failed, another, folder)}
-            verdicts = [again.get(it.checkpoint, it) for it in verdicts]
+                unsure[id] = given
+        verdicts |= self._judge(unsure, name)
+        failed |= {id: it for id, it in unsure.items() if verdicts[id].status == "fail"}
+        verdicts |= self._explained(failed, verdicts, name)
         if self._every:
-            verdicts = [self._with_passing_bugs(it) for it in verdicts]
-        if all(it.passed or it.status == "blind" for it in verdicts) and self._most:
-            self._look(self._kept[it.checkpoint] for it in verdicts if it.passed)
+            verdicts = {id: self._with_passing_bugs(it) for id, it in verdicts.items()}
+        told = [verdicts[id] for id in self._kept if id in verdicts]
+        if all(it.passed or it.status == "blind" for it in told) and self._most:
+            self._look(tuple(it.checkpoint for it in told if it.passed))
         return verdicts
 
     def blinded(self, verdict: Verdict) -> Verdict:
@@ -99,49 +91,85 @@ class Explainer:
             planted=(self._blind.tried, min(self._blind.listed, self._most)),
         )
 
-    def _judged_again(
-        self, failed: Mapping[str, Verdict], another: Another, folder: Path
-    ) -> list[Verdict]:
-        """Beside other ways to round, which may let a kernel pass, and planted bugs."""
+    def _judge(self, outputs: Mapping[str, Outputs], name: str) -> dict[str, Verdict]:
+        if not outputs:
+            return {}
+        return {it.checkpoint: it for it in self._files.judge(by_key(outputs), name)}
+
+    def _pass_of(self, id: str, outputs: Outputs) -> Verdict | None:
+        """Of large outputs, where figures alone decide."""
+        if not self._measures:
+            return None
+        from ..recorder.measured import pass_of
+
+        found = pass_of(self._kept[id], outputs)
+        return None if found is None else Verdict.of(found)
+
+    def _fails(self, id: str, outputs: Outputs) -> bool:
+        """Whether a failure is to be explained before it is judged."""
+        if not self._most:
+            return False
+        from ..recorder.measured import fails
+
+        return fails(self._kept[id], outputs)
+
+    def _explained(
+        self, failed: Mapping[str, Outputs], judged: Mapping[str, Verdict], name: str
+    ) -> dict[str, Verdict]:
+        """Verdicts beside other ways to round, which may let a kernel pass, and planted bugs; of
+        calls that have none of them and are not `judged` yet, too."""
         from ..recorder.explanation import alternatives
 
-        told = []
-        for i, (id, verdict) in enumerate(failed.items()):
-            call, deadline = self._kept[id], self._deadline.share(len(failed) - i)
-            if alternatives(call, deadline, most=self._most if _has_numbers(verdict) else 0):
-                told.append(call)
-        if not told:
-            return []
-        with another(folder / "explained") as calls:
-            for call in told:
-                calls.add_again(call)
-            calls.commit()
-        ids = tuple(f"{call.checkpoint.id}/" for call in told)
-        outputs = {name: it for name, it in self._results.items() if name.startswith(ids)}
-        save(outputs, folder / "failed.safetensors")
-        return self._judge(folder / "explained", folder / "failed.safetensors")
+        found, plain = {}, {}
+        for i, (id, outputs) in enumerate(failed.items()):
+            deadline = self._deadline.share(len(failed) - i)
+            most = self._most if _has_numbers(outputs) else 0
+            judgement = alternatives(self._kept[id], outputs, deadline, most=most)
+            if judgement is not None:
+                found[id] = (self._kept[id], judgement)
+            elif id not in judged:
+                plain[id] = outputs
+        verdicts = self._judge(plain, name)
+        if found:
+            explained = by_key({id: failed[id] for id in found})
+            told = self._files.judge_explained(explained, list(found.values()), name)
+            verdicts |= {it.checkpoint: it for it in told}
+        return verdicts
 
     def _with_passing_bugs(self, verdict: Verdict) -> Verdict:
         from ..recorder.explanation import passing_bugs
 
-        names = passing_bugs(self._kept[verdict.checkpoint], self._most)
+        id = verdict.checkpoint
+        if id not in self._seen.passing:
+            self._seen.passing[id] = passing_bugs(self._kept[id], self._most)
+        names = self._seen.passing[id]
         return verdict if names is None else replace(verdict, passing_bugs=tuple(names))
 
-    def _look(self, calls: Iterable[Kept]) -> None:
-        """Finds what no call shows: each is only asked for what those before did not."""
+    def _look(self, calls: tuple[str, ...]) -> None:
+        """Finds what no call shows."""
+        if calls not in self._seen.spots:
+            self._seen.spots[calls] = self._looked(calls)
+        self._blind = self._seen.spots[calls]
+
+    def _looked(self, calls: tuple[str, ...]) -> BlindSpots | None:
+        """Each is only asked for what those before did not show."""
         from ..recorder.explanation import blind_spots
 
-        for call in calls:
-            before = None if self._blind is None else self._blind.unseen
+        found: BlindSpots | None = None
+        for id in calls:
+            before = None if found is None else found.unseen
             if before is not None and not before:
-                return
-            spots = blind_spots(call, self._deadline, before)
-            if self._blind is None:
-                self._blind = spots
+                break
+            spots = blind_spots(self._kept[id], self._deadline, before)
+            if found is None:
+                found = spots
             elif spots is not None:
-                self._blind.unseen = spots.unseen
+                found.unseen = spots.unseen
+        return found
 
 
-def _has_numbers(verdict: Verdict) -> bool:
+def _has_numbers(outputs: Outputs) -> bool:
     """Whether an output has any: what is NaN everywhere looks like every bug that overflows."""
-    return any(it["classes"]["y"]["finite"] for it in verdict.figures.get("outputs", ()))
+    from ..recorder.tensors_of_outputs import as_tensor
+
+    return any(bool(as_tensor(it).isfinite().any()) for it in outputs.values())

@@ -77,7 +77,7 @@ def _idle(like: Torch, inputs: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
     import torch
     from torch.utils._pytree import tree_map
 
-    from .checking import arguments_of
+    from .inputs import arguments_of
 
     def mapped(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
         def kernel(*args: Any, **kwargs: Any) -> Any:

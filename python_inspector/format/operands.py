@@ -6,6 +6,7 @@ where a function may have returned some.
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from collections.abc import Mapping
@@ -32,13 +33,37 @@ _WIDENED = ("int8", "int16", "uint16", "uint32", "uint64")
 numbers are pairs."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Output:
-    """A tensor on its way to the harness: the bytes of its elements, rows first."""
+    """A copy of a tensor on its way to the harness. One of an accelerator is a `tensor` there,
+    whose bytes come to the host when they are asked for."""
 
     dtype: str
     shape: tuple[int, ...]
-    data: bytes
+    held: bytes = b""
+    tensor: Any = None
+
+    @functools.cached_property
+    def data(self) -> bytes:
+        """The bytes of its elements, rows first."""
+        if self.tensor is None:
+            return self.held
+        from .host_copy import bytes_of
+
+        data: bytes = bytes_of(self.tensor.cpu()).numpy().tobytes()
+        return data
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it has the same bits."""
+        if not isinstance(other, Output) or (self.dtype, self.shape) != (other.dtype, other.shape):
+            return False
+        if self.tensor is None or other.tensor is None:
+            return self.data == other.data
+        from .host_copy import bytes_of
+
+        return bool((bytes_of(self.tensor) == bytes_of(other.tensor)).all())
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def read(file: SafetensorsFile, name: str, arrays: str) -> Any:
@@ -62,11 +87,13 @@ def output_of(value: Any) -> Output:
     torch = sys.modules.get("torch")  # without torch there are no tensors
     if torch is None or not isinstance(value, torch.Tensor):
         return _of_other_array(value)
-    from .host_copy import bytes_of
+    from .host_copy import bytes_of, is_host
 
-    value = _tensor_in_format(value.detach())
-    dtype = _written(str(value.dtype).removeprefix("torch."))
-    return Output(dtype, tuple(value.shape), bytes_of(value.cpu()).numpy().tobytes())
+    made = _tensor_in_format(value.detach())
+    dtype, shape = _written(str(made.dtype).removeprefix("torch.")), tuple(made.shape)
+    if is_host(made.device):
+        return Output(dtype, shape, bytes_of(made).numpy().tobytes())
+    return Output(dtype, shape, tensor=made.clone(memory_format=torch.contiguous_format))
 
 
 def _array_in_format(array: Any) -> Any:

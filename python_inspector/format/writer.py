@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -38,6 +38,12 @@ WEIGHTS = "weights.safetensors"
 
 Progress = Callable[[int, int], None]
 """Called with the number of checkpoints and of payload bytes so far."""
+
+
+class TakesTensors(Protocol):
+    """What gives tensors their keys."""
+
+    def tensor(self, t: torch.Tensor) -> str: ...
 
 
 class RecordingWriter:
@@ -124,7 +130,11 @@ class RecordingWriter:
         if c.trace is not None and c.trace not in self._traces.values():
             raise FormatError(f"{c.id}: trace {c.trace} is not stored")
         require_stored(c, self._table.shape)
-        self._checkpoints[c.id] = c.to_json()
+        self.entry(c.to_json())
+
+    def entry(self, checkpoint: dict[str, Any]) -> None:
+        """Appends a checkpoint in JSON, which is known to be complete."""
+        self._checkpoints[checkpoint["id"]] = checkpoint
         self._advance(0)
 
     def note(self, **values: Any) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from ..format.recording import BugRef, MemberRef
 from ..format.sampled import is_sampled
-from ..format.writer import RecordingWriter
+from ..format.writer import TakesTensors
 from ..taps.calls import Block
 from ..taps.options import Options
 from ..trace.judgement import Judgement, Output, judgement
@@ -77,22 +77,22 @@ def rounded_of(reruns: Reruns) -> tuple[Rounded, bool]:
     return functools.partial(run_rounded, given=given), fixed
 
 
-def member_refs(writer: RecordingWriter, reruns: Reruns, name: str) -> list[MemberRef]:
+def member_refs(writer: TakesTensors, judgement: Judgement | None, name: str) -> list[MemberRef]:
     """The members of an output."""
-    if reruns.judgement is None:
+    if judgement is None:
         return []
-    members = reruns.judgement.members.get(name, [])
+    members = judgement.members.get(name, [])
     return [MemberRef(m.name, writer.tensor(m.values), m.bits) for m in members]
 
 
 def bug_refs(
-    writer: RecordingWriter, reruns: Reruns, outputs: Collection[str] | None = None
+    writer: TakesTensors, judgement: Judgement | None, outputs: Collection[str] | None = None
 ) -> list[BugRef]:
     """The bugs of a call that these outputs (None: any) show, the least beyond a limit first."""
-    if reruns.judgement is None:
+    if judgement is None:
         return []
     refs = []
-    for planted in reruns.judgement.bugs.planted:
+    for planted in judgement.bugs.planted:
         among = [shown for shown in planted.shown if outputs is None or shown.output in outputs]
         if not among:  # in a state alone, which a part of the call changes and has
             continue

@@ -82,7 +82,7 @@ class Checkpoints:
                 outputs=outputs,
                 trace=self._trace(reruns),
                 amplification=amplification,
-                bugs=bug_refs(self._writer, reruns, outputs),
+                bugs=bug_refs(self._writer, reruns.judgement, outputs),
             )
         )
         self._outputs.spreads.settle_many()
@@ -96,7 +96,7 @@ class Checkpoints:
             for key, named in results.items()
         }
         for key, output in outputs.items():
-            output.members = member_refs(self._writer, reruns, key)
+            output.members = member_refs(self._writer, reruns.judgement, key)
         if self._chain is None:
             return outputs, None
         for key, o in self._chain.outputs(block, path).items():

@@ -5,18 +5,21 @@ Nothing is recorded again for that: oracle, rounded model and limits are in memo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 
+from ..format.operands import Output
 from ..taps.options import Options, Proof
 from ..trace.blunders import is_part_of
 from ..trace.judgement import Judgement
 from ..trace.planting import Plantation
+from ..trace.simulation import NARROW
 from ..trace.trials import Deadline, Trials
 from .alternatives import judgement_of, rounded_of
 from .one_call import Kept, undisturbed
+from .tensors_of_outputs import as_tensor
 
 
 @dataclass
@@ -29,18 +32,21 @@ class BlindSpots:
     listed: int = 0
 
 
-def alternatives(kept: Kept, deadline: Deadline, *, most: int) -> bool:
-    """Seeks other ways to round the call, and at `most` so many bugs for its failure to be; whether
-    there is anything to judge it by once more. They are recorded with the call from then on."""
+def alternatives(
+    kept: Kept, outputs: Mapping[str, Output], deadline: Deadline, *, most: int
+) -> Judgement | None:
+    """Other ways to round a call whose `outputs` failed, and of `most` bugs those that this may
+    be; None where there is nothing to judge it by once more."""
     with undisturbed(kept.differentiates):
-        judgement = _judgement(kept, members=True)
+        judgement = _with_members(kept)
         if judgement is None:
-            return False
+            return None
+        bugs = Plantation()
         if most:
-            found = _trials(kept, judgement).of_a_failure(deadline, most)
-            judgement.bugs = Plantation(found.planted, found.same, listed=found.listed)
-    kept.reruns.judgement = judgement
-    return bool(judgement.members or judgement.bugs.planted)
+            came = {name: as_tensor(it) for name, it in outputs.items()}
+            found = _trials(kept, judgement).of_a_failure(deadline, most, came)
+            bugs = Plantation(found.planted, found.same, listed=found.listed)
+    return replace(judgement, bugs=bugs) if judgement.members or bugs.planted else None
 
 
 def passing_bugs(kept: Kept, most: int) -> list[str] | None:
@@ -80,6 +86,20 @@ def judgement_without_members(kept: Kept) -> Judgement | None:
     if kept.reruns.judgement is None:
         kept.reruns.judgement = _judgement(kept, members=False)
     return kept.reruns.judgement
+
+
+def _with_members(kept: Kept) -> Judgement | None:
+    """The same with its members, which are sought once."""
+    plain = judgement_without_members(kept)
+    if plain is not None and kept.with_members is None:
+        kept.with_members = _judgement(kept, members=True) if _is_narrow(kept) else plain
+    return kept.with_members
+
+
+def _is_narrow(kept: Kept) -> bool:
+    """Whether there may be members at all."""
+    outputs = kept.reruns.simulated.outputs if kept.reruns.simulated else {}
+    return any(stack.dtype in NARROW for stack in outputs.values())
 
 
 def _judgement(kept: Kept, *, members: bool) -> Judgement | None:

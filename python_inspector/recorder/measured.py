@@ -1,10 +1,10 @@
-"""A pass that is found on the accelerator where the tensors are: the judge is given figures, no
-file is read.
+"""What figures say of outputs, measured where the tensors are: no file is read.
 
-Only of large outputs (a host's threads judge files as fast), and only where nothing is special
-about them: no row is set aside, no choice is open, the reference is itself within its limits. What
-is nearer to a limit than rounding the figures could move it is left to the judge of files, as is
-everything that is wrong, which needs words.
+A pass of large outputs of an accelerator is found so (a host's threads judge files as fast), where
+nothing is special about them: no row is set aside, no choice is open, the reference is itself
+within its limits. What is nearer to a limit than rounding the figures could move it is left to the
+judge of files. That a call fails, of whatever size, is known so before it is judged, so that it is
+judged once, beside what explains it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ import torch
 
 from ..format.host_copy import is_host
 from ..format.operands import Output
-from ..format.recording import TORCH_DTYPES, OutputRef
+from ..format.recording import OutputRef
 from ..trace.gates import Gates
 from .explanation import judgement_without_members
 from .one_call import Kept, undisturbed
+from .tensors_of_outputs import as_tensor
 
 LARGE = 1 << 20
 """Elements from which files cost more than figures."""
-BELOW = 1 - 1e-9
-"""A share of a limit that is a pass whichever order figures are added in."""
+BELOW, ABOVE = 1 - 1e-9, 1 + 1e-9
+"""Shares of a limit that are a pass, or a failure, whichever order figures are added in."""
 
 
 def pass_of(kept: Kept, outputs: Mapping[str, Output]) -> dict[str, Any] | None:
@@ -33,11 +34,7 @@ def pass_of(kept: Kept, outputs: Mapping[str, Output]) -> dict[str, Any] | None:
     refs = kept.checkpoint.outputs
     if outputs.keys() != refs.keys() or not refs or kept.reruns.words:
         return None
-    if not all(map(_is_plain, refs.values())):
-        return None
-    exact = kept.reruns.oracle or {}
-    large = sum(t.numel() for t, _ in exact.values() if not is_on_host(t))
-    if large < LARGE:
+    if not all(map(_is_plain, refs.values())) or not is_large(kept):
         return None
     with undisturbed(kept.differentiates):
         judgement = judgement_without_members(kept)
@@ -46,15 +43,32 @@ def pass_of(kept: Kept, outputs: Mapping[str, Output]) -> dict[str, Any] | None:
         judged = []
         for name, gates in judgement.gates.items():
             y = _tensor(gates, outputs[name])
-            ratios = None if y is None else _ratios(gates, y)
-            if y is None or ratios is None:
+            found = None if y is None else _within(gates, y)
+            if found is None:
                 return None
-            judged.append(_output(name, gates, ratios, gates.nearest_way(y)))
+            judged.append(_output(name, gates, *found))
     of = kept.checkpoint
     return {
         "status": "pass", "block": of.block, "checkpoint": of.id, "reason": "", "outputs": judged,
         "details": [f'output "{it["name"]}": {it["judged"]}' for it in judged],
     }  # fmt: skip
+
+
+def fails(kept: Kept, outputs: Mapping[str, Output]) -> bool:
+    """Whether an output is beyond its limits, by more than other sums would move it."""
+    with undisturbed(kept.differentiates):
+        judgement = judgement_without_members(kept)
+        for name, gates in judgement.gates.items() if judgement else ():
+            y = _tensor(gates, outputs[name]) if name in outputs else None
+            if y is not None and gates.margin(y) > ABOVE:
+                return True
+    return False
+
+
+def is_large(kept: Kept) -> bool:
+    """Whether an accelerator has so many elements of outputs that files take long."""
+    exact = kept.reruns.oracle or {}
+    return sum(t.numel() for t, _ in exact.values() if not is_on_host(t)) >= LARGE
 
 
 def is_on_host(t: torch.Tensor) -> bool:
@@ -68,21 +82,20 @@ def _is_plain(ref: OutputRef) -> bool:
 
 def _tensor(gates: Gates, output: Output) -> torch.Tensor | None:
     """An output where the reference is; None where it has another dtype or shape."""
-    dtype = TORCH_DTYPES.get(output.dtype)
-    if dtype != gates.r.dtype or tuple(output.shape) != tuple(gates.r.shape):
-        return None
-    y = torch.frombuffer(bytearray(output.data), dtype=dtype).reshape(output.shape)
-    return y.to(gates.r.device)
+    y = as_tensor(output)
+    fits = (y.dtype, y.shape) == (gates.r.dtype, gates.r.shape)
+    return y.to(gates.r.device) if fits else None
 
 
-def _ratios(gates: Gates, y: torch.Tensor) -> dict[str, float] | None:
-    """Shares of the limits, all of which are kept; None where one is not, or may not be."""
+def _within(gates: Gates, y: torch.Tensor) -> tuple[dict[str, float], str] | None:
+    """Shares of the limits, all of which are kept, and which rounding is followed; None where a
+    limit is not kept, or may not be."""
     if not bool(gates.r.isfinite().all()) or not gates.scales.all_usable:
         return None
-    if not bool(y.isfinite().all()) or not gates.margin(gates.r) <= BELOW:
+    if not bool(y.isfinite().all()) or not gates.margin_of_r <= BELOW:
         return None
-    ratios = gates.ratios(y)
-    return ratios if ratios and max(ratios.values()) <= BELOW else None
+    ratios, rounding = gates.measured(y)
+    return (ratios, rounding) if ratios and max(ratios.values()) <= BELOW else None
 
 
 def _output(name: str, gates: Gates, ratios: Mapping[str, float], rounding: str) -> dict[str, Any]:

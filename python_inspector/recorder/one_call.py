@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, cast
 
 import torch
 
 from ..errors import NO_GRADIENT, RecordError
 from ..format.contract_words import in_order, misfit, spelled
+from ..format.draft import Draft
 from ..format.recording import (
     DTYPES,
     Checkpoint,
@@ -25,14 +25,14 @@ from ..format.recording import (
     dtype_name,
     plain,
 )
-from ..format.writer import RecordingWriter
 from ..taps.calls import Block, Call, Recorder, bound_arguments
 from ..taps.generic import GenericCall, numbers_of
 from ..taps.options import Options, Proof
 from ..trace.contracts import Inside
 from ..trace.copies import aliases_kept
 from ..trace.dispatch import gradients
-from ..trace.replay import Again, Rerun, Runner, aside, run_as_it_is
+from ..trace.judgement import Judgement
+from ..trace.replay import Again, Rerun, Runner, aside, own_tensors, run_as_it_is
 from ..trace.reruns import Reruns, rerun_anything
 from ..trace.spread import DEFAULT_RUNS
 from .alternatives import bug_refs, member_refs
@@ -78,6 +78,8 @@ class Kept:
     observed: Observed
     differentiates: bool
     """Whether it needs gradients."""
+    with_members: Judgement | None = None
+    """Its other ways to round, once they were sought."""
 
     @classmethod
     def of(
@@ -101,52 +103,36 @@ class Kept:
 
 
 class OneCallRecording:
-    """A recording of calls of one module or function; `commit` puts it at `out`.
+    """A recording of calls of one module or function, in memory; `save` writes it.
 
     Each becomes a checkpoint of kind `module` with its oracle, rounded model and simulated kernels.
     `weights` take the place of a module's parameters of those names, and are keyword arguments of a
-    function. A module is called in its own mode. As a context manager it aborts unless commit was
-    called.
+    function. A module is called in its own mode.
     """
 
     def __init__(
         self,
         like: Torch,
-        out: Path,
         *,
         weights: Mapping[str, Any],
         spread: int = DEFAULT_RUNS,
-        axes: Axes | OutputAxes = None,
+        axes: Axes = None,
         valid: Valid | None = None,
         inside: frozenset[str] = frozenset(),
     ) -> None:
         self.name = name_of(like)
         self._valid, self._inside = valid, inside
-        self._of = (like, weights)
         whole = isinstance(like, torch.nn.Module)
         self._keywords = {} if whole else dict(weights)
         self._call, self._module = callable_of(like, weights)
-        self._writer = RecordingWriter(out)
+        self._draft = draft = Draft()
         self._spread = spread
         options = Options(proof=Proof(spread=spread, bugs=False))
-        writer = self._writer
-        self._store = OutputStore(writer, options, lambda _, t: writer.tensor(t), writer.warn)
+        self._store = OutputStore(draft, options, lambda _, t: draft.tensor(t), draft.warn)
         self._calls: Counter[str | None] = Counter()
         self._storage = "f32"
-        self._axes = axes if isinstance(axes, OutputAxes) else OutputAxes(axes)
-        self._is_empty = True
+        self._axes = OutputAxes(axes)
         refuse_training(self._module, self.name)
-
-    def __enter__(self) -> OneCallRecording:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self._writer.abort()
 
     def add(self, arguments: Arguments, case: str | None = None) -> Kept:
         """Makes and records one call; `case` says what is special about its operands.
@@ -183,42 +169,18 @@ class OneCallRecording:
                 tuple(checkpoint.outputs),
                 frozenset(name for name, ref in checkpoint.outputs.items() if ref.unstable),
             )
-        self._write(checkpoint)
+        self._draft.checkpoint(checkpoint)
         self._store.spreads.settle()
         return Kept.of(checkpoint, block, again, reruns, observed, differentiates)
 
-    def another(self, out: Path) -> OneCallRecording:
-        """One of calls of the same function."""
-        like, weights = self._of
-        return OneCallRecording(
-            like,
-            out,
-            weights=weights,
-            spread=self._spread,
-            axes=self._axes,
-            valid=self._valid,
-            inside=self._inside,
-        )
+    def versions(self) -> list[int]:
+        """Of the tensors that `like` has beside its arguments: other ones once they are written."""
+        tensors = own_tensors([self._module])
+        return [0 if t.is_inference() else t._version for t in tensors]
 
-    def add_again(self, kept: Kept) -> None:
-        """Records a call that another recording has, from what is known of it, with its `bugs` and
-        members."""
-        of = kept.checkpoint
-        with undisturbed(kept.differentiates):
-            real = kept.again(run_as_it_is)
-            checkpoint = self._checkpoint(
-                of.id, of.function, of.call, kept.block, real, kept.reruns
-            )
-        self._write(checkpoint)
-
-    def _write(self, checkpoint: Checkpoint) -> None:
-        self._writer.checkpoint(checkpoint)
-        self._is_empty = False
-
-    def commit(self) -> None:
-        """Nothing is put there where there is no checkpoint."""
-        if self._is_empty:
-            return
+    def save(self, out: Path, explained: Collection[Explained] | None = None) -> bool:
+        """Writes the recording to the folder, or one of some calls with what they are `explained`
+        by; false where there is no checkpoint."""
         provenance = {
             "created": "2000-01-01T00:00:00Z",
             "command": f"check(like={self.name})",
@@ -234,7 +196,10 @@ class OneCallRecording:
             },
         }  # fmt: skip
         header = {"name": f"check/{self.name}", "config": {}, "network": []}
-        self._writer.commit(header | {"provenance": provenance})
+        draft = self._draft if explained is None else self._draft.without_checkpoints()
+        for call, judgement in explained or ():
+            draft.checkpoint(_explained(draft, call.checkpoint, judgement))
+        return draft.save(out, header | {"provenance": provenance})
 
     def _rerun(self, block: Block, again: Again, id: str) -> Reruns:
         assert block.settle is not None
@@ -249,7 +214,7 @@ class OneCallRecording:
             inside=self._asked(block),
         )
         for text in texts:
-            self._writer.warn(text)
+            self._draft.warn(text)
         for name, elements in reruns.undecided.items():
             oracle = (reruns.oracle or {})[name]
             if oracle[0].is_floating_point():
@@ -279,7 +244,6 @@ class OneCallRecording:
         stored = {}
         for name, named in outputs.items():
             stored[name] = self._store.store(id, name, block, named, reruns)
-            stored[name].members = member_refs(self._writer, reruns, name)
             if self._valid is not None:
                 stored[name].left_out = self._valid.left_out(named[0])
             stored[name].labels = self._axes.labels[name]
@@ -299,13 +263,12 @@ class OneCallRecording:
             step=0,
             contract=self._declare(reruns.words),
             params=plain(block.params, "params"),
-            inputs={n: TensorRef(self._writer.tensor(t), a) for n, (t, a) in block.inputs.items()},
-            weights={n: self._writer.weight(n, t) for n, t in block.weights.items()},
+            inputs={n: TensorRef(self._draft.tensor(t), a) for n, (t, a) in block.inputs.items()},
+            weights={n: self._draft.weight(n, t) for n, t in block.weights.items()},
             outputs=stored,
             trace=None
             if reruns.simulated is None
-            else self._writer.trace(reruns.simulated.operations),
-            bugs=bug_refs(self._writer, reruns),
+            else self._draft.trace(reruns.simulated.operations),
         )
 
     def _declare(self, inside: Collection[str]) -> str:
@@ -314,8 +277,17 @@ class OneCallRecording:
         accumulator = {"bits": bits, "rounding": "nearest"}
         words = tuple(in_order(inside))
         contract = Contract(self._storage, self._storage, accumulator, "eager", words)
-        self._writer.contract(name, contract)
+        self._draft.contract(name, contract)
         return name
+
+
+def _explained(draft: Draft, of: Checkpoint, judgement: Judgement) -> Checkpoint:
+    """A checkpoint with other ways to round it, and planted bugs."""
+    outputs = {
+        name: replace(ref, members=member_refs(draft, judgement, name))
+        for name, ref in of.outputs.items()
+    }
+    return replace(of, outputs=outputs, bugs=bug_refs(draft, judgement))
 
 
 def _again(
@@ -326,6 +298,10 @@ def _again(
     run: Runner,
 ) -> Any:
     return run(call, args, kwargs, modules)
+
+
+Explained = tuple[Kept, Judgement]
+"""A call that was recorded, and its other ways to round and planted bugs."""
 
 
 @contextmanager

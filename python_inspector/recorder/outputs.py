@@ -20,7 +20,7 @@ from ..format.recording import (
     TensorRef,
 )
 from ..format.sampled import choose_tokens, is_sampled, sketch, take, token_axis
-from ..format.writer import RecordingWriter
+from ..format.writer import TakesTensors
 from ..taps.calls import Block
 from ..taps.options import Options
 from ..trace.lift import looks_float32
@@ -43,7 +43,7 @@ class OutputStore:
 
     def __init__(
         self,
-        writer: RecordingWriter,
+        writer: TakesTensors,
         options: Options,
         key: Callable[[torch.Tensor, torch.Tensor], str],
         warn: Callable[[str], None],

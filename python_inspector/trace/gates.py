@@ -25,6 +25,8 @@ SAMPLE = 1 << 14
 """Elements that are looked at first."""
 CERTAIN = 1e9
 """The margin of what no rounding explains: NaN where the reference has a number, another choice."""
+NEARLY = 1.01
+"""Of a limit that the judge of files may have a little wider, for other sums."""
 _NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 
 
@@ -53,8 +55,7 @@ class Gates:
 
     def ratios(self, y: torch.Tensor) -> dict[str, float]:
         """Statistic / limit of each gate; Inf for what no rounding explains."""
-        row = self._judged(y)
-        return {k: v for k, v in row.items() if v == v and k != "margin"}
+        return self.measured(y)[0]
 
     def tensor_no_less_accurate(self, y: torch.Tensor) -> bool:
         """Whether the whole error is at most 1.5 times the reference's, or lies below the floor.
@@ -70,16 +71,27 @@ class Gates:
         ratio = float(((some.double() - o).abs() / allowed).amax()) if len(o) else 0.0
         return min(ratio, CERTAIN) if ratio == ratio else 0.0
 
+    def allowed(self, at: torch.Tensor) -> torch.Tensor:
+        """How far elements may be off at some flat positions, by any way to round."""
+        layout, limit = self.scales.layout, NEARLY * self._limits.element
+        return layout.restored(self.scales.element, self.r.shape).flatten()[at] * limit
+
     def differing(self, y: torch.Tensor, model: torch.Tensor) -> float:
         return float(self.scales.differing(y[None], model[None])[0])
 
-    def nearest_way(self, y: torch.Tensor) -> str:
-        """Of the ways to round that are known that with the fewest other bits; "" in float32."""
-        return (
-            min(self._ways, key=lambda way: self.differing(y, way.values)).name
-            if self._ways
-            else ""
-        )
+    def measured(self, y: torch.Tensor) -> tuple[dict[str, float], str]:
+        """ratios(), and of the ways to round that are known that with the fewest other bits; "" in
+        float32."""
+        record = self._record(y)
+        row = self._limits.judge(record)
+        differ = record[-4 * len(self._ways) :: 4].tolist() if self._ways else []
+        nearest = self._ways[differ.index(min(differ))].name if differ else ""
+        return {k: v for k, v in row.items() if v == v and k != "margin"}, nearest
+
+    @functools.cached_property
+    def margin_of_r(self) -> float:
+        """Of the reference itself."""
+        return self.margin(self.r)
 
     def bits(self) -> Sequence[Any]:
         """Of simulated kernels that round as the reference does, or truncate."""

@@ -241,3 +241,11 @@ def positions(y: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
     known = (anywhere[:, None] == furthest).any(1)  # torch.isin takes ten times as long
     rest = anywhere[~known][: POSITIONS - len(furthest)]
     return torch.cat([furthest, rest]).sort().values
+
+
+def first_positions(y: torch.Tensor) -> torch.Tensor:
+    """Places that are among positions() of y, whatever the other output is."""
+    size = y.numel()
+    if size <= POSITIONS:
+        return torch.arange(size, device=y.device)
+    return _spread_over(size, y.device)[: POSITIONS // 2]

@@ -143,7 +143,7 @@ def run_watched(given: Given) -> Runner:
 
         @contextmanager
         def mode() -> Iterator[None]:
-            own = {t.untyped_storage()._cdata: t for t in _own_tensors(modules)}
+            own = {t.untyped_storage()._cdata: t for t in own_tensors(modules)}
             with torch.set_grad_enabled(tracks_gradients()), watched(given, own):
                 yield
 
@@ -186,7 +186,7 @@ def _run(
         stack.enter_context(resident(modules))
         for module in modules:
             stack.enter_context(_state_restored(module))
-        own = [t for t in _own_tensors(modules) if t.requires_grad] if tracks_gradients() else []
+        own = [t for t in own_tensors(modules) if t.requires_grad] if tracks_gradients() else []
         with torch.inference_mode(False), torch.no_grad():
             args, kwargs = copies.of_call(function, args, kwargs)
             if given is not None and given.kept:
@@ -269,10 +269,10 @@ def _fresh_gradients(own: list[torch.Tensor], copies: Copies, *, wide: bool) -> 
 
 def _leaves(modules: Iterable[torch.nn.Module]) -> set[int]:
     """Storage addresses of all parameters, buffers and plain tensor attributes."""
-    return {t.untyped_storage().data_ptr() for t in _own_tensors(modules)}
+    return {t.untyped_storage().data_ptr() for t in own_tensors(modules)}
 
 
-def _own_tensors(modules: Iterable[torch.nn.Module]) -> Iterator[torch.Tensor]:
+def own_tensors(modules: Iterable[torch.nn.Module]) -> Iterator[torch.Tensor]:
     """All parameters, buffers and plain tensor attributes."""
     for root in modules:
         for module in root.modules():

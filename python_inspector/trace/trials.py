@@ -7,6 +7,7 @@ the same. Where the code itself, taken apart, is beyond the limits the rounded m
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from .planting import (
     Rounded,
     Shown,
     chosen,
+    first_positions,
     forms,
     is_open,
     positions,
@@ -125,10 +127,17 @@ class Trials:
             self._runner = rounded(Simulation(0, Normals(seed)))
             self._right = self._with(None) or {}
 
-    def of_a_failure(self, deadline: Deadline, most: int = MOST_BUGS) -> Found:
-        """Any bug, with what to recognise it by; a margin is the part of it that costs little."""
+    def of_a_failure(
+        self,
+        deadline: Deadline,
+        most: int = MOST_BUGS,
+        came: Mapping[str, torch.Tensor] | None = None,
+    ) -> Found:
+        """Any bug that the outputs which `came` may be of, with what to recognise it by; a margin
+        is the part of it that costs little."""
         bugs = self._listed(of_a_failure())
-        return self._planted(chosen(bugs, most, self._seed), len(bugs), deadline, self._recognised)
+        look = functools.partial(self._recognised, came or {})
+        return self._planted(chosen(bugs, most, self._seed), len(bugs), deadline, look)
 
     def of_any_kind(self, most: int = MOST_BUGS) -> Found:
         """Any bug with its margin, and which would pass."""
@@ -214,14 +223,33 @@ class Trials:
         named = with_bug(self._again, self._outputs, self._runner, bug)
         return None if named is None else {name: tensor for name, (tensor, _) in named.items()}
 
-    def _recognised(self, found: Mapping[str, torch.Tensor]) -> Iterator[Shown]:
-        """What to recognise each output by that differs."""
+    def _recognised(
+        self, came: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor]
+    ) -> Iterator[Shown]:
+        """What to recognise the bug by: the output that it changes the most, where that may have
+        come of it."""
+        most, furthest = 0.0, ""
         for name, right in self._right.items():
             y = found[name]
             margin = self._gates[name].at_least(y) if name in self._gates else CERTAIN
-            if margin > 1 or not same_values(y, right):
-                at = positions(y, right)
-                yield Shown(name, margin, at, y.flatten()[at].float())
+            differs = margin > 1 or not same_values(y, right)
+            if differs and (not furthest or margin > most):
+                most, furthest = margin, name
+        if furthest and self._may_be(furthest, came.get(furthest), found[furthest]):
+            y = found[furthest]
+            at = positions(y, self._right[furthest])
+            yield Shown(furthest, most, at, y.flatten()[at].float())
+
+    def _may_be(self, name: str, came: torch.Tensor | None, y: torch.Tensor) -> bool:
+        """Whether an output is a bug's at some of the places by which bugs are recognised."""
+        if came is None or came.shape != y.shape:
+            return False
+        at = first_positions(y)
+        mine = came.to(y.device).flatten()[at].to(y.dtype).double()
+        theirs = y.flatten()[at].double()
+        allowed = self._gates[name].allowed(at) if name in self._gates else 0.0
+        same = (mine == theirs) | (mine.isnan() & theirs.isnan())
+        return bool((same | ((mine - theirs).abs() <= allowed)).all())
 
     def _margins(self, found: Mapping[str, torch.Tensor]) -> Iterator[Shown]:
         """How far outputs that differ are beyond the limits, up to the first that is at all."""

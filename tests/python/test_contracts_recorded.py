@@ -162,9 +162,9 @@ def test_float32_weights_that_are_multiplied_in_16_bits(tmp_path: Path) -> None:
 
     for words, status in ((), "fail"), (("p-16",), "pass"):
         folder = tmp_path / f"r{len(words)}"
-        with OneCallRecording(delta, folder, weights={}, inside=frozenset(words)) as calls:
-            calls.add((operands("p-16"), {}))
-            calls.commit()
+        calls = OneCallRecording(delta, weights={}, inside=frozenset(words))
+        calls.add((operands("p-16"), {}))
+        assert calls.save(folder)
         assert validate(folder) == []
         [verdict] = verify(kernel, folder)
         assert verdict.status == status, verdict

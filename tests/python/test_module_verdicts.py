@@ -30,10 +30,10 @@ Edit = Callable[[Any, dict[str, Any]], None]
 
 def recorded(out: Path, like: Any, x: torch.Tensor, edit: Edit = lambda writer, c: None) -> Path:
     """One call; `edit` adds fields to the checkpoint's JSON before it is written."""
-    with OneCallRecording(like, out, weights={}) as calls:
-        checkpoint = calls.add(((x,), {})).checkpoint
-        edit(calls._writer, calls._writer._checkpoints[checkpoint.id])
-        calls.commit()
+    calls = OneCallRecording(like, weights={})
+    checkpoint = calls.add(((x,), {})).checkpoint
+    edit(calls._draft, calls._draft._checkpoints[checkpoint.id])
+    assert calls.save(out)
     assert validate(out) == []
     return out
 
@@ -281,9 +281,9 @@ def test_without_oracle_nothing_is_judged(tmp_path: Path, harness: Path) -> None
 
 def test_without_simulated_kernels_nothing_is_judged(tmp_path: Path, harness: Path) -> None:
     x = normal(4, 16)
-    with OneCallRecording(eager, tmp_path / "r", weights={}, spread=0) as calls:
-        calls.add(((x,), {}))
-        calls.commit()
+    calls = OneCallRecording(eager, weights={}, spread=0)
+    calls.add(((x,), {}))
+    assert calls.save(tmp_path / "r")
     item = judged(harness, tmp_path / "r", out=eager(x))
     assert item["status"] == "unsupported"
     assert "without simulated kernels (spread 0)" in item["reason"]

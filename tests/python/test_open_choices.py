@@ -142,9 +142,9 @@ def test_what_a_recording_says_of_them(tmp_path: Path) -> None:
     def like(x: torch.Tensor) -> torch.Tensor:
         return x.topk(2, -1).indices
 
-    with OneCallRecording(like, tmp_path / "r", weights={}) as calls:
-        output = calls.add(((tied(),), {})).checkpoint.outputs["out"]
-        calls.commit()
+    calls = OneCallRecording(like, weights={})
+    output = calls.add(((tied(),), {})).checkpoint.outputs["out"]
+    assert calls.save(tmp_path / "r")
     assert validate(tmp_path / "r") == []
     assert output.legal is not None and output.legal.distinct == 1
 

@@ -1,0 +1,192 @@
+"""prepare(): what a reference and its inputs give is kept, and kernels are judged by it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import needs
+from ..errors import UsageError
+from ..native import judge_library, judged_by
+from .case_files import CaseFiles, by_key
+from .concluding import combined, concluded
+from .explaining import Explainer, Seen
+from .inputs import Case, cases_of
+from .keeping import LATER, OUTPUTS
+from .verdict import Verdict, WrongError, announce, by_its_verdict
+
+if TYPE_CHECKING:
+    from ..format.contract_words import Asked
+    from ..recorder.axes import Axes
+    from ..recorder.callables import Torch
+    from ..recorder.one_call import Kept, OneCallRecording
+    from .calling import Calls, Kernel
+
+_turns = threading.RLock()
+"""Reruns change what all of torch does (its default dtype): a process has one at a time."""
+
+
+@dataclass(frozen=True)
+class How:
+    """What check() and prepare() are asked for, beside the reference and its inputs."""
+
+    weights: Mapping[str, Any]
+    arrays: str | Callable[[Any], Any]
+    contract: Asked
+    bugs: bool
+    explain: bool | float
+    spread: int
+    repeat: int
+    axes: Axes
+    valid: Any
+    harness: Path | str | None
+
+
+class Prepared:
+    """Judges kernels by one reference on the same inputs: what prepare() returns.
+
+    Threads may share it: they take turns.
+    """
+
+    def __init__(self, like: Torch, cases: Sequence[Case], how: How) -> None:
+        self._how, self._cases = how, cases
+        with _turns, judged_by(how.harness):
+            judge_library()  # without one nothing needs to be recorded
+            self._recording = _recording(like, how)
+            self._kept: list[Kept] = [
+                self._recording.add(arguments, case) for case, arguments in cases
+            ]
+        self._versions = self._recording.versions()
+        self._files = CaseFiles(self._recording, how.contract.rounding)
+        self._seen = Seen()
+
+    def __call__(self, function: Callable[..., Any]) -> Verdict:
+        """As check(): the verdict, or an AssertionError whose text it is."""
+        __tracebackhide__ = by_its_verdict  # pytest shows the test's own line
+        from .calling import Kernel
+
+        how = self._how
+        verdict = self.judged(Kernel(function, how.weights, how.arrays, how.repeat))
+        announce(verdict)
+        if not verdict.passed:
+            raise WrongError(verdict)
+        return verdict
+
+    def judged(self, kernel: Kernel, keep: Path | None = None) -> Verdict:
+        """What the judge says of a kernel on all cases, which stay in the folder `keep`."""
+        how = self._how
+        with _turns, judged_by(how.harness):
+            if self._versions != self._recording.versions():
+                name = self._recording.name
+                raise UsageError(f"[prepare] {name} has other weights now: prepare it again")
+            calls = [
+                kernel.call(call.observed, arguments)
+                for call, (_, arguments) in zip(self._kept, self._cases, strict=True)
+            ]
+            troubled = any(it.faults or it.unstable for it in calls)  # no bug of `like`
+            measures = how.contract.rounding is None and keep is None
+            explainer = self._explainer(not troubled and how.explain, how.bugs, measures)
+            first = explainer.judged([it.first.outputs for it in calls])
+            later = self._explainer(False, False, measures).judged(
+                [it.again.outputs if it.again else {} for it in calls], LATER
+            )
+            verdicts = [
+                concluded(id, it, first.get(id), later.get(id))
+                for id, it in zip((it.checkpoint.id for it in self._kept), calls, strict=True)
+            ]
+            verdict = explainer.blinded(combined(verdicts))
+            self._versions = self._recording.versions()
+            return verdict if keep is None else self._stays(verdict, calls, keep)
+
+    def _explainer(self, explain: bool | float, every: bool, measures: bool) -> Explainer:
+        return Explainer(
+            self._kept, self._files, self._seen, explain, every=every, measures=measures
+        )
+
+    def _stays(self, verdict: Verdict, calls: Sequence[Calls], keep: Path) -> Verdict:
+        """The verdict with the command that judges the case again, whose files are there."""
+        from .calling import Run
+
+        ids = [it.checkpoint.id for it in self._kept]
+        runs = {
+            OUTPUTS: [it.first for it in calls],
+            LATER: [it.again or Run() for it in calls],
+        }
+        outputs = {
+            name: by_key({id: it.outputs for id, it in zip(ids, of, strict=True)})
+            for name, of in runs.items()
+        }
+        replay = self._files.keep(keep, outputs)
+        if not replay:
+            return verdict
+        print(f"{verdict.checkpoint}: {verdict.status}; again: {replay}")
+        return replace(verdict, replay=replay)
+
+
+def prepare(
+    like: Torch,
+    inputs: Any,
+    *,
+    weights: Mapping[str, Any] | None = None,
+    arrays: str | Callable[[Any], Any] = "torch",
+    contract: str | None = None,
+    bugs: bool = False,
+    explain: bool | float = True,
+    spread: int = 16,
+    repeat: int = 2,
+    axes: Axes = None,
+    valid: Any = None,
+    harness: Path | str | None = None,
+) -> Prepared:
+    """Runs `like` on the inputs once for many kernels, which the result judges as check() does.
+
+        judge = plumbline.prepare(torch.nn.RMSNorm(64), inputs=(x,))
+        judge(my_norm)
+
+    The arguments are those of check(). Inputs and weights are copied; `like`, and what it uses
+    beside them, must stay as they are. Drawn inputs are drawn once.
+    """
+    needs.require("prepare()", "torch", "transformers")
+    from ..recorder.arguments import Given
+
+    given = Given(None, grad=True)
+    cases = [
+        (case, (given.of(args), given.of(kwargs))) for case, (args, kwargs) in cases_of(inputs)
+    ]
+    how = how_of(
+        given.of(dict(weights or {})), arrays, contract, bugs, explain, spread, repeat, axes, valid,
+        harness,
+    )  # fmt: skip
+    return Prepared(like, cases, how)
+
+
+def how_of(
+    weights: Mapping[str, Any] | None,
+    arrays: str | Callable[[Any], Any],
+    contract: str | None,
+    *rest: Any,
+) -> How:
+    """What is asked for; ValueError where that is none."""
+    from ..format.contract_words import asked
+
+    how = How(weights or {}, arrays, asked(contract), *rest)
+    if how.repeat < 1:
+        raise ValueError(f"repeat is {how.repeat}: the function is called once at least")
+    return how
+
+
+def _recording(like: Torch, how: How) -> OneCallRecording:
+    from ..recorder.left_out import Valid
+    from ..recorder.one_call import OneCallRecording
+
+    return OneCallRecording(
+        like,
+        weights=how.weights,
+        spread=how.spread,
+        axes=how.axes,
+        valid=None if how.valid is None else Valid(how.valid),
+        inside=how.contract.inside,
+    )
