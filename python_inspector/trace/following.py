@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from .gate_statistics import NOISE, UNIT32, Layout, distances
+from .gate_statistics import NOISE, UNIT32, Layout, distances, ranked
 from .simulation import NARROW
 
 UNDETERMINED = 32.0
@@ -59,8 +59,9 @@ class Beside:
         self._narrow = layout.arranged(model)
         self._model = self._narrow.double()
         self._missing = self._model.isnan()
-        sizes = self._model[valid & self._model.isfinite()].abs().sort().values
-        self.noise = NOISE * UNIT32 * float(sizes[len(sizes) // 2]) if len(sizes) else 0.0
+        sizes = self._model[valid & self._model.isfinite()].abs()
+        middle = float(ranked(sizes, len(sizes) // 2)) if len(sizes) else 0.0
+        self.noise = NOISE * UNIT32 * middle
         ulp = torch.finfo(model.dtype).eps * self._model.abs()
         small = ulp <= UNDETERMINED * self.noise
         self._near = torch.where(small, ulp + self.noise, -1.0) if bool(small.any()) else None
@@ -82,6 +83,15 @@ class Beside:
         pairs = pairs[~pairs.isnan().any(1)].unique(dim=0)
         crowd = torch.bincount(pairs[:, 0].long()).max() if len(pairs) else 0
         return float(off.max()) if off.numel() else 0.0, float(crowd)
+
+    def places(self, y: torch.Tensor) -> list[int]:
+        """The first of those elements, and the one that is furthest off; -1 where there is none."""
+        at = self.other(y).flatten().nonzero()[:, 0]
+        if not len(at):
+            return [-1, -1]
+        a, m = (t.flatten()[at] for t in (y, self._narrow))
+        off = distances(a.to(m.dtype), m, self.noise)
+        return [int(at[0]), int(at[off.argmax()])]
 
     def moves(self, other: Beside) -> float:
         """How far another way's roundings move an element of this model."""

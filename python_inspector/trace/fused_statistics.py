@@ -1,7 +1,7 @@
 """The statistics of gate_statistics.py in fewer passes over memory, and in float32.
 
-On an accelerator the samples' statistics take as long as the samples: memory is all that counts
-there. What a recording keeps of them has three digits.
+The samples' statistics take as long as the samples: memory is all that counts. What a recording
+keeps of them has three digits.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import torch
 
 from ..format.host_copy import is_host
 from .gate_statistics import Figures, Layout, Scales
-from .simulation import NARROW
+from .simulation import LONG, NARROW
 
 
 def statistics(scales: Scales, y: torch.Tensor) -> Figures:
-    """As Scales.statistics(), of samples [..., k, *shape]; by that on a host, and where something
-    is out of the ordinary."""
-    if is_host(y.device) or not scales.fit_float32:
+    """As Scales.statistics(), of samples [..., k, *shape]; by that where they are small and on a
+    host, or something is out of the ordinary."""
+    is_small = is_host(y.device) and scales.o.numel() < LONG
+    if is_small or not scales.fit_float32:
         return scales.statistics(y)
     layout = scales.layout
     off = _off(scales, y)

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 import torch
 
+from ..format.host_copy import is_host
+
 SMALLEST_GROUP = 8
 """Smaller groups are left out."""
 SMALLEST_SCALE = 2.0**-10
@@ -242,15 +244,19 @@ class Scales:
         NaN equals NaN."""
         return self._other(self.layout.arranged(y), self.layout.arranged(m)).sum((-2, -1)).double()
 
-    def bits(self, y: torch.Tensor, m: torch.Tensor) -> Figures:
-        """How many elements are not those of m, of all as `bits` and the most of one channel as
-        `channel bits`; as `ulp` how far one of them is off."""
+    def noise(self, m: torch.Tensor) -> torch.Tensor:
+        """Of m [..., 1, *shape], what its elements may be off by where float32 sums cancel."""
+        return noise_of(self.layout.arranged(m), self.usable[..., None, :, :])
+
+    def bits(self, y: torch.Tensor, m: torch.Tensor, noise: torch.Tensor) -> Figures:
+        """How many elements are not those of m, which has this noise, of all as `bits` and the most
+        of one channel as `channel bits`; as `ulp` how far one of them is off."""
         y, m = self.layout.arranged(y), self.layout.arranged(m)
         other = self._other(y, m)
         channels = other.sum(-2).double()
         figures = {"bits": channels.sum(-1), "channel bits": _largest(channels)}
         at = other.flatten(0, -3).nonzero(as_tuple=True)
-        noise = noise_of(m, self.usable[..., None, :, :]).flatten()
+        noise = noise.flatten()
         of = at[0] // other.shape[-3]  # the outputs, whose samples these are
         off = distances(y.flatten(0, -3)[at], m.flatten(0, -3)[of, at[1], at[2]], noise[of])
         furthest = off.new_zeros(channels[..., 0].numel())
@@ -269,10 +275,22 @@ class Scales:
 
 def noise_of(m: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
     """What float32 is off by where values of ordinary size are added: of [..., rows, columns]."""
-    sizes = torch.where(valid & m.isfinite(), m.double().abs(), torch.inf).flatten(-2).sort(-1)
-    known = sizes.values.isfinite().sum(-1, keepdim=True)
-    middle = sizes.values.gather(-1, (known // 2).clamp_max(sizes.values.shape[-1] - 1))[..., 0]
-    return NOISE * UNIT32 * torch.where(known[..., 0] > 0, middle, 0.0)
+    sizes = torch.where(valid & m.isfinite(), m.double().abs(), torch.inf).flatten(-2)
+    known = sizes.isfinite().sum(-1)
+    if known.numel() == 1:
+        middle = ranked(sizes, min(int(known) // 2, sizes.shape[-1] - 1))
+    else:
+        at = (known // 2).clamp_max(sizes.shape[-1] - 1)
+        middle = sizes.sort(-1).values.gather(-1, at[..., None])[..., 0]
+    return NOISE * UNIT32 * torch.where(known > 0, middle, 0.0)
+
+
+def ranked(values: torch.Tensor, place: int) -> torch.Tensor:
+    """Of each row the value at this place in ascending order, from 0. A host finds it without
+    sorting, which takes several times as long."""
+    if is_host(values.device):
+        return values.kthvalue(place + 1).values
+    return values.sort(-1).values[..., place]
 
 
 def distances(y: torch.Tensor, m: torch.Tensor, noise: torch.Tensor | float) -> torch.Tensor:
@@ -362,10 +380,17 @@ def medians(values: torch.Tensor, *, complete: bool = False) -> torch.Tensor:
     length = values.shape[-1]
     if length == 0:
         return values.new_full(values.shape[:-1], torch.nan)
-    ordered = values.sort(-1).values  # NaNs last
     if complete:
-        first, second = ordered[..., (length - 1) // 2], ordered[..., length // 2]
-        return torch.where(first == second, first, (first + second) / 2)
+        places = {(length - 1) // 2, length // 2}
+        if is_host(values.device):
+            first, *second = (ranked(values, place) for place in sorted(places))
+        else:
+            ordered = values.sort(-1).values
+            first, *second = (ordered[..., place] for place in sorted(places))
+        return (
+            first if not second else torch.where(first == second[0], first, (first + second[0]) / 2)
+        )
+    ordered = values.sort(-1).values  # NaNs last
     count = (~values.isnan()).sum(-1, keepdim=True)
     low, high = (ordered.gather(-1, i.clamp_min(0)) for i in ((count - 1) // 2, count // 2))
     middle = torch.where(low == high, low, (low + high) / 2)

@@ -26,6 +26,8 @@ LARGE = 1 << 20
 """Elements of a weight beyond which a product upcasts it piece by piece, on a CPU."""
 LARGE_ON_DEVICE = 1 << 28
 """The same on an accelerator, whose products want whole matrices."""
+LONG = 1 << 18
+"""Elements from which a host simulates one kernel after the other."""
 LIMIT = 1 << 26
 """Elements of a float64 stack of samples, on a CPU."""
 LIMIT_ON_DEVICE = 1 << 29
@@ -149,6 +151,9 @@ class Samples:
         dtype: an accelerator rounds as it writes, and moves no float64."""
         if not parts:
             out.copy_(exact)
+        if len(parts) == 1 and _is_long(parts[0], exact):
+            self._perturb_in_turn(exact, parts[0], out)
+            return
         for part in parts:
             into = out if part is parts[-1] else None
             if part.draw is not None:
@@ -163,6 +168,24 @@ class Samples:
                 exact = torch.addcmul(exact, normal, part.scale, out=into)
             else:
                 exact = torch.addcmul(exact, normal * part.scale, part.times, out=into)
+
+    def _perturb_in_turn(self, exact: torch.Tensor, part: Noise, out: torch.Tensor) -> None:
+        """One after the other, with the same numbers: a host's memory is asked for once."""
+        stacked = exact.ndim == out.ndim
+        for row in range(self.count):
+            off = self.normals.draw(part.scale.shape, exact.device)
+            own = exact[row] if stacked else exact
+            if part.times is None:
+                torch.addcmul(own, off, part.scale, out=out[row])
+            else:
+                torch.addcmul(own, off.double().mul_(part.scale), part.times, out=out[row])
+
+
+def _is_long(part: Noise, exact: torch.Tensor) -> bool:
+    """Whether one kernel's numbers fill a cache, and are drawn in whole blocks of 16."""
+    plain = part.draw is None and not part.habit and not exact.is_complex()
+    size = part.scale.numel()
+    return plain and is_host(exact.device) and size >= LONG and size % 16 == 0
 
 
 class Normals:

@@ -32,8 +32,9 @@ from .replay import Again, Twin, run_rounded
 from .simulation import NARROW, Normals, Simulation, TooLargeError
 
 DEFAULT_RUNS = 16
-_ROOM = 1 << 28
-"""Elements of samples whose statistics are made at once, on a host."""
+_ROOM = 1 << 20
+"""Elements of samples whose statistics are made at once, on a host: more leave its caches, and
+memory that the system clears first."""
 _ROOM_ON_DEVICE = 1 << 30
 _NO_ROOM = (TooLargeError, torch.cuda.OutOfMemoryError)
 """Fewer kernels may still fit; the model and others use an accelerator's memory, too."""
@@ -240,8 +241,11 @@ def spreads_of_kinds(
 ) -> list[dict[str, Any]]:
     """The spread entries of an output whose samples are of one or two kinds, as many of each;
     `chosen` are the stored rows of the samples, m first, `every` all rows where they are more."""
+    noise = _noise(output.scales, chosen[:1])
     parts = [
-        _figures(output, chosen[:1], chosen[1:][some], None if every is None else every[1:][some])
+        _figures(
+            output, chosen[:1], noise, chosen[1:][some], None if every is None else every[1:][some]
+        )
         for some in _portions(chosen if every is None else every)
     ]
     figures = parts[0]
@@ -263,7 +267,8 @@ def spreads_of(
     [n, 1 + kinds * runs, *shape], each one's m first, `valid` [n, *shape]."""
     layout = layout_of(oracles.shape[1:], axes)
     scales = Scales(layout, oracles, valid, storage=samples.dtype)
-    return _entries(_judged(scales, samples[:, :1], samples[:, 1:]), kinds)
+    m = samples[:, :1]
+    return _entries(_judged(scales, m, _noise(scales, m), samples[:, 1:]), kinds)
 
 
 def _entries(figures: Figures, kinds: int) -> list[list[dict[str, Any]]]:
@@ -275,19 +280,30 @@ def _entries(figures: Figures, kinds: int) -> list[list[dict[str, Any]]]:
 
 
 def _figures(
-    output: Judged, m: torch.Tensor, y: torch.Tensor, every: torch.Tensor | None
+    output: Judged,
+    m: torch.Tensor,
+    noise: torch.Tensor | None,
+    y: torch.Tensor,
+    every: torch.Tensor | None,
 ) -> Figures:
-    figures = _judged(output.scales, m, y)
+    figures = _judged(output.scales, m, noise, y)
     if output.sketch is not None and every is not None:
         figures["sketch"] = output.sketch(every)
     return figures
 
 
-def _judged(scales: Scales, m: torch.Tensor, y: torch.Tensor) -> Figures:
+def _noise(scales: Scales, m: torch.Tensor) -> torch.Tensor | None:
+    """Of a 16-bit model; None for any other."""
+    return scales.noise(m) if m.dtype in NARROW else None
+
+
+def _judged(
+    scales: Scales, m: torch.Tensor, noise: torch.Tensor | None, y: torch.Tensor
+) -> Figures:
     figures = statistics(scales, y)
     figures["gain"] = figures["gain"].abs()
-    if y.dtype in NARROW:
-        figures |= scales.bits(y, m)
+    if noise is not None:
+        figures |= scales.bits(y, m, noise)
     return figures
 
 

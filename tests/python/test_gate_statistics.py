@@ -140,7 +140,7 @@ def test_how_far_bits_are_off_and_how_many_in_a_channel() -> None:
     scales = Scales(
         layout_of(m.shape[2:], ("batch", "token", "channel")), m[:, 0].double(), storage=m.dtype
     )
-    figures = scales.bits(y, m)
+    figures = scales.bits(y, m, scales.noise(m))
     assert figures["bits"].tolist() == [[0, 1, 0, 0], [0, 0, 1, 12]]
     assert figures["channel bits"].tolist() == figures["bits"].tolist()
     assert figures["ulp"][0].tolist() == pytest.approx([0, 64, 0, 0], rel=2e-2)
