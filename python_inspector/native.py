@@ -83,6 +83,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "limits_set": (_INT, [_POINTER, _POINTER, _SIZE, _WORDS]),
     "limits_gates": (_TEXT, []),
     "limits_judge": (_INT, [_POINTER, _POINTER, _SIZE, _POINTER, _WORDS]),
+    "limits_explain": (_INT, [_POINTER, _POINTER, _TEXT, _POINTER, _SIZE, _WORDS]),
     "limits_element": (_DOUBLE, [_POINTER]),
     "limits_free": (None, [_POINTER]),
     "kappas": (None, [_POINTER, _SIZE, _POINTER]),
@@ -199,6 +200,17 @@ class Limits:
         row = self._row()
         self._library.words("limits_judge", self._at, record.data_ptr(), 1, row)
         return dict(zip(self._library.gates, row, strict=True))
+
+    def explain(self, record: torch.Tensor, details: str, along: torch.Tensor) -> dict[str, Any]:
+        """The verdict on one output in words; `details` are JSON, `along` float64 on the host, as
+        harness/trace/explained_output.h has them."""
+        along = along.contiguous()
+        words = self._library.words(
+            "limits_explain", self._at, record.data_ptr(), details.encode(), along.data_ptr(),
+            along.numel(),
+        )  # fmt: skip
+        told: dict[str, Any] = json.loads(words)
+        return told
 
     @property
     def element(self) -> float:

@@ -59,6 +59,15 @@ const char* plumbline_limits_gates(void);
 int plumbline_limits_judge(const PlumblineLimits* limits, const double* records, size_t count,
                            double* ratios, char** text);
 
+/* The verdict on one output, in words. record: as above, with the indices of the worst element and
+ * groups where words name them. details: JSON, and along: energies, as
+ * harness/trace/explained_output.h has them.
+ * text: on 0 JSON: {"verdict": the output as `harness judge --json` has it, as far as that is known
+ *   without its elements, "element_limit", "bits": which roundings they follow, "known_bug",
+ *   "bug_words": that bug in words}. */
+int plumbline_limits_explain(PlumblineLimits* limits, const double* record, const char* details,
+                             const double* along, size_t count, char** text);
+
 /* The largest error of one element, in units of its size, that any correct kernel may have. */
 double plumbline_limits_element(const PlumblineLimits* limits);
 

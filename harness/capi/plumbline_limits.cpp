@@ -14,7 +14,9 @@
 #include "harness/io/json.h"
 #include "harness/judge/output_limits.h"
 #include "harness/judge/spread_limit.h"
+#include "harness/replay/result_json.h"
 #include "harness/trace/described_output.h"
+#include "harness/trace/explained_output.h"
 #include "kernels/core/error.h"
 
 struct PlumblineLimits {
@@ -111,6 +113,18 @@ int plumbline_limits_judge(const PlumblineLimits* limits, const double* records,
       ph::judge_record(limits->of, {records + i * size, size}, ratios + i * std::size(ph::kRow));
     }
     return std::string();
+  });
+}
+
+int plumbline_limits_explain(PlumblineLimits* limits, const double* record, const char* details,
+                             const double* along, size_t count, char** text) {
+  return ph::answered(text, [&] {
+    plumb::require(limits && record && details && (along || count == 0), "plumbline_limits_explain",
+                   "a pointer is NULL");
+    const auto document = ph::JsonDocument::parse("the details of an output", details);
+    const size_t size = ph::record_size(limits->of.known());
+    return ph::explained_json(
+        ph::explained_output(limits->of, {record, size}, document->root(), {along, count}));
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include "harness/judge/limits.h"
 #include "harness/judge/spread_limit.h"
+#include "kernels/core/error.h"
 
 namespace plumb::harness {
 
@@ -55,6 +56,25 @@ int followed_of(const std::vector<BitWay>& ways) {
   };
   const int fits = first(&BitWay::fits);
   return fits >= 0 ? fits : first(&BitWay::passed);
+}
+
+size_t nearest_of(const std::vector<BitWay>& ways, int followed) {
+  if (followed >= 0) return static_cast<size_t>(followed);
+  const auto fewest = std::min_element(
+      ways.begin(), ways.end(), [](auto& a, auto& b) { return a.found.differ < b.found.differ; });
+  return static_cast<size_t>(fewest - ways.begin());
+}
+
+std::string words_of(const std::vector<BitWay>& ways, size_t at, bool follows) {
+  const BitWay& nearest = ways[at];
+  std::string out =
+      text(follows ? "" : "follows no rounding points of the recording; nearest: ", nearest.name,
+           " (", share_that_differs(nearest.found), " differ)");
+  if (nearest.passed && !nearest.accurate) out += ", which is less accurate than the reference";
+  const BitWay& first = ways.front();
+  if (first.name != nearest.name)
+    out += text("; not: ", first.name, " (", share_that_differs(first.found), ')');
+  return out;
 }
 
 std::vector<size_t> hold_to(const std::vector<BitWay>& ways, int followed, size_t nearest,

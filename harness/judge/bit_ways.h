@@ -38,6 +38,10 @@ ConformanceRule rule_of(const BitWay& way, const OutputCase& output, int64_t col
 void fit(std::vector<BitWay>& ways, const OutputCase& output, int64_t columns);
 // The first that y follows in all, else in the number of bits; -1: none.
 int followed_of(const std::vector<BitWay>& ways);
+// That one, or the one with the fewest other bits.
+size_t nearest_of(const std::vector<BitWay>& ways, int followed);
+// "rounds once, at the output (0.1 % differ)": the nearest, and whether it is followed.
+std::string words_of(const std::vector<BitWay>& ways, size_t nearest, bool follows);
 // Holds the output to the way that it follows, or, if one is `demanded`, to the nearest; what it
 // may be like is said by the peers that come back, as indices. Bits are demanded where no sum is
 // fed by rounded values: there the family is small, and no flip moves others. Else an output that

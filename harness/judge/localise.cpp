@@ -160,21 +160,6 @@ std::optional<Selection> narrow(const Axis& axis, const std::vector<double>& ene
   return select(text(in.size(), " of ", n, ' ', axis.all()), n, chosen);
 }
 
-std::string worst_of(const std::vector<Gate>& gates) {
-  const Gate* worst = nullptr;
-  const auto ratio = [](const Gate& gate) {
-    const double r = gate.statistic / gate.limit;
-    return std::isnan(r) ? std::numeric_limits<double>::infinity() : r;
-  };
-  for (const Gate& gate : gates) {
-    if (gate.passed || gate.where.empty()) continue;
-    if (worst == nullptr || ratio(gate) > ratio(*worst)) worst = &gate;
-  }
-  if (worst == nullptr) return {};
-  if (!(worst->limit > 0) || !std::isfinite(ratio(*worst))) return worst->where;
-  return text(worst->where, " (", two_digits(ratio(*worst)), "x the limit)");
-}
-
 std::vector<ErrorMap> error_maps(const std::vector<double>& energy, const Layout& layout) {
   std::vector<ErrorMap> out;
   for (size_t axis = 0; axis < layout.axes.size(); ++axis) {
@@ -220,6 +205,19 @@ std::string as_digits(const double* means, int64_t n, double largest) {
   return out;
 }
 
+double share_of(const Layout& layout) {
+  return 1 - (1 - kShare) / static_cast<double>(std::max<size_t>(layout.axes.size(), 1));
+}
+
+// What of an axis holds the energy summed along it; nothing when it is the axis.
+std::optional<Selection> narrowed(const Layout& layout, size_t axis,
+                                  const std::vector<double>& along) {
+  const int at = static_cast<int>(axis);
+  const Axis named{layout.axes[axis], layout.axis_name(at), layout.is_named(at), along.size(),
+                   at == layout.token_axis ? layout.chosen : std::vector<int64_t>()};
+  return narrow(named, along, share_of(layout));
+}
+
 ErrorPicture picture_of(const std::vector<double>& energy, const Layout& layout) {
   ErrorPicture out{
       joined_axes(layout, true), joined_axes(layout, false), layout.rows, layout.columns, {}};
@@ -241,6 +239,21 @@ ErrorPicture picture_of(const std::vector<double>& energy, const Layout& layout)
 }
 
 }  // namespace
+
+std::string worst_of(const std::vector<Gate>& gates) {
+  const Gate* worst = nullptr;
+  const auto ratio = [](const Gate& gate) {
+    const double r = gate.statistic / gate.limit;
+    return std::isnan(r) ? std::numeric_limits<double>::infinity() : r;
+  };
+  for (const Gate& gate : gates) {
+    if (gate.passed || gate.where.empty()) continue;
+    if (worst == nullptr || ratio(gate) > ratio(*worst)) worst = &gate;
+  }
+  if (worst == nullptr) return {};
+  if (!(worst->limit > 0) || !std::isfinite(ratio(*worst))) return worst->where;
+  return text(worst->where, " (", two_digits(ratio(*worst)), "x the limit)");
+}
 
 std::vector<double> excess_energy(const std::vector<double>& y, const ReferenceScales& scales,
                                   double relative_noise) {
@@ -280,15 +293,9 @@ Localisation localise(const std::vector<double>& energy, const Layout& layout,
   }
   out.picture = picture_of(energy, layout);
   std::vector<double> inside = energy;
-  const double share =
-      1 - (1 - kShare) / static_cast<double>(std::max<size_t>(layout.axes.size(), 1));
   for (size_t axis = 0; axis < layout.axes.size(); ++axis) {
     const Partition along = along_axis(layout, static_cast<int>(axis));
-    const bool token = static_cast<int>(axis) == layout.token_axis;
-    const Axis named{layout.axes[axis], layout.axis_name(static_cast<int>(axis)),
-                     layout.is_named(static_cast<int>(axis)), static_cast<size_t>(along.groups),
-                     token ? layout.chosen : std::vector<int64_t>()};
-    const auto selection = narrow(named, fold(energy, along), share);
+    const auto selection = narrowed(layout, axis, fold(energy, along));
     if (!selection) continue;
     out.region += (out.region.empty() ? "" : ", ") + selection->words;
     size_t i = 0;
@@ -302,6 +309,15 @@ Localisation localise(const std::vector<double>& energy, const Layout& layout,
   out.share = std::accumulate(inside.begin(), inside.end(), 0.0) / total;
   if (out.region.empty()) out.region = "everywhere";
   return out;
+}
+
+std::string region_of(const std::vector<std::vector<double>>& along, const Layout& layout) {
+  std::string out;
+  for (size_t axis = 0; axis < along.size(); ++axis) {
+    const auto selection = narrowed(layout, axis, along[axis]);
+    if (selection) out += (out.empty() ? "" : ", ") + selection->words;
+  }
+  return out.empty() ? "everywhere" : out;
 }
 
 }  // namespace plumb::harness

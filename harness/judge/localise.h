@@ -43,4 +43,10 @@ std::vector<double> excess_energy(const std::vector<double>& y, const ReferenceS
 Localisation localise(const std::vector<double>& energy, const Layout& layout,
                       const std::vector<Gate>& gates);
 
+// "token 5, head 3 (4.2x the limit)": the worst failed gate that has a place; "" for none.
+std::string worst_of(const std::vector<Gate>& gates);
+
+// The region alone, of an energy whose sums along each of the layout's axes are known.
+std::string region_of(const std::vector<std::vector<double>>& along, const Layout& layout);
+
 }  // namespace plumb::harness

@@ -60,17 +60,24 @@ std::string mismatch_text(const std::vector<double>& y, const ReferenceScales& s
     absolute.offer(off, i);
     if (o != 0) relative.offer(off / std::fabs(o), i);
   }
-  if (n == 0 || differ == 0) return {};
-  const double share = 100.0 * static_cast<double>(differ) / static_cast<double>(n);
-  std::string out = text(differ, " of ", n, " elements ", limit > 0 ? "beyond the limit" : "differ",
-                         " (", two_digits(share), " %)");
-  if (!absolute.found) return out + "; no difference is a number";
   const std::vector<int64_t> flat = flat_positions(scales.layout);
-  const auto at = [&](const FurthestOff& it) {
-    return " at " + index_text(scales.layout, flat[it.at]);
+  const auto found = [&](const FurthestOff& it) {
+    return it.found ? std::optional(LargestDifference{it.value, flat[it.at]}) : std::nullopt;
   };
-  out += text("; largest difference ", two_digits(absolute.value), at(absolute));
-  return relative.found ? text(out, ", relative ", two_digits(relative.value), at(relative)) : out;
+  return words_of({differ, n, limit > 0, found(absolute), found(relative)}, scales.layout);
+}
+
+std::string words_of(const Mismatch& found, const Layout& layout) {
+  if (found.n == 0 || found.differ == 0) return {};
+  const double share = 100.0 * static_cast<double>(found.differ) / static_cast<double>(found.n);
+  std::string out =
+      text(found.differ, " of ", found.n, " elements ",
+           found.limited ? "beyond the limit" : "differ", " (", two_digits(share), " %)");
+  if (!found.absolute) return out + "; no difference is a number";
+  const auto at = [&](const LargestDifference& it) { return " at " + index_text(layout, it.at); };
+  out += text("; largest difference ", two_digits(found.absolute->value), at(*found.absolute));
+  if (!found.relative) return out;
+  return text(out, ", relative ", two_digits(found.relative->value), at(*found.relative));
 }
 
 }  // namespace plumb::harness

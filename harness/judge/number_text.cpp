@@ -7,6 +7,7 @@
 namespace plumb::harness {
 
 std::string two_digits(double x) {
+  if (std::isnan(x)) return "nan";  // of either sign
   constexpr double kLeast = 99.5, kMost = 1e6;
   char buffer[32];
   std::snprintf(buffer, sizeof buffer, "%.2g", x);

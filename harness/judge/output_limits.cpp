@@ -54,8 +54,22 @@ double OutputLimits::element_limit() const {
   return out;
 }
 
+void OutputLimits::call_axes(std::vector<std::string> labels) {
+  known_.scales.layout.labels = std::move(labels);
+}
+
 std::vector<Gate> OutputLimits::gates(const MeasuredOutput& y) const {
-  if (y.wrong > 0) return {make_gate("classes", static_cast<double>(y.wrong), 0)};
+  return judged(y).verdict.gates;
+}
+
+JudgedOutput OutputLimits::judged(const MeasuredOutput& y) const {
+  JudgedOutput out;
+  OutputVerdict& v = out.verdict;
+  v.statistics = y.figures.statistics;
+  if (y.wrong > 0) {
+    v.gates = {make_gate("classes", static_cast<double>(y.wrong), 0)};
+    return out;
+  }
   OutputCase output = known_.output;
   std::vector<BitWay> ways;
   std::vector<size_t> peers;
@@ -78,19 +92,22 @@ std::vector<Gate> OutputLimits::gates(const MeasuredOutput& y) const {
     }
     fit(ways, output, columns);
     const int followed = followed_of(ways);
+    out.bits = words_of(ways, nearest_of(ways, followed), followed >= 0);
     if (followed >= 0) at = static_cast<size_t>(followed);
     peers = hold_to(ways, followed, at, false, output);
   }
   const KnownFigures figures = figures_beside(at, peers);
   LimitBasis basis(output, figures, known_.scales, gains_.front(),
                    floors(output.contract, output.stages, 0));
-  OutputVerdict v;
   v.gates = basis.gates(y.figures);
-  if (!has_bits() || !output.conformance) return v.gates;
+  v.reference = basis.reference();
+  v.floors = basis.floors();
+  v.rounding = output.rounding;
+  if (!has_bits() || !output.conformance) return out;
   const OtherBits others{[&] { return held(reference_, at); }, {}};
   bits_gates(v, output, known_.scales.layout, rule_of(ways[at], output, columns), held(y, at),
              others);
-  return v.gates;
+  return out;
 }
 
 bool tensor_no_less_accurate(double error, double of_reference, DType storage) {

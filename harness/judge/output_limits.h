@@ -29,6 +29,12 @@ struct KnownOutput {
   std::vector<BitWay> ways;  // of 16 bits: the rounded model's first; nothing is measured
 };
 
+// What is made of it.
+struct JudgedOutput {
+  OutputVerdict verdict;  // gates, rounding, conformance, statistics of y and of the reference
+  std::string bits;       // which roundings y's bits follow, in words
+};
+
 class OutputLimits {
  public:
   explicit OutputLimits(KnownOutput known);
@@ -45,6 +51,9 @@ class OutputLimits {
 
   // The gates on y, in their order: with a wrong class that alone.
   std::vector<Gate> gates(const MeasuredOutput& y) const;
+  JudgedOutput judged(const MeasuredOutput& y) const;
+  // What words call the axes (Layout::labels).
+  void call_axes(std::vector<std::string> labels);
   // The largest error of an element that any of the ways may have.
   double element_limit() const;
 

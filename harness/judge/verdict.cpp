@@ -271,6 +271,13 @@ bool nothing_decidable(OutputVerdict& v, const OutputCase& c, const CaseArrays& 
   return !v.ill_conditioned.empty() && scales.n == 0;
 }
 
+WrongClass first_wrong(const OutputVerdict& v, const std::vector<double>& y,
+                       const std::vector<double>& expected) {
+  if (v.classes.first_wrong < 0) return {};
+  const auto at = static_cast<size_t>(v.classes.first_wrong);
+  return {y[at], expected[at]};
+}
+
 void settle(OutputVerdict& v, const CaseArrays& a, const ReferenceScales& scales,
             const std::vector<ClassOutcome>& outcomes, const std::vector<double>& expected,
             bool decidable) {
@@ -288,7 +295,7 @@ void settle(OutputVerdict& v, const CaseArrays& a, const ReferenceScales& scales
   if (!passed) {
     v.status = Status::fail;
     v.where = localise(error_energy(v, a, scales, outcomes), a.layout, v.gates);
-    v.reason = failure_text(v, a.y, expected, is_nameless(a.layout));
+    v.reason = failure_text(v, first_wrong(v, a.y, expected), is_nameless(a.layout));
     v.mismatch = mismatch_text(a.y, scales, a.valid, v.gates);
     return;
   }
@@ -361,7 +368,7 @@ OutputVerdict judge(const OutputCase& c, bool known) {
                   [](const Gate& gate) { return gate.passed; });
   if (v.status == Status::fail && elsewhere) {
     v.where = localise_rows(*c.sample, a.layout, sample_rule(v, c, scales, rule), v.gates);
-    v.reason = failure_text(v, a.y, expected, is_nameless(a.layout));
+    v.reason = failure_text(v, first_wrong(v, a.y, expected), is_nameless(a.layout));
   }
   if (v.status == Status::fail && rule == Rule::gates) v.reason += words_of_flushing(a, scales);
   return v;

@@ -37,12 +37,11 @@ std::string without_axes(const std::string& gate) {
 
 std::string at(const Gate& gate) { return gate.where.empty() ? "" : " at " + gate.where; }
 
-std::string class_text(const OutputVerdict& v, const Gate& gate, const std::vector<double>& y,
-                       const std::vector<double>& expected) {
-  const auto i = static_cast<size_t>(v.classes.first_wrong);
-  std::string out = text(v.classes.wrong, " elements of the wrong class, the first", at(gate), ": ",
-                         two_digits(y[i]), ", expected ",
-                         std::isfinite(expected[i]) ? "a finite value" : two_digits(expected[i]));
+std::string class_text(const OutputVerdict& v, const Gate& gate, const WrongClass& first) {
+  std::string out =
+      text(v.classes.wrong, " elements of the wrong class, the first", at(gate), ": ",
+           two_digits(first.y), ", expected ",
+           std::isfinite(first.expected) ? "a finite value" : two_digits(first.expected));
   if (v.classes.unknown_oracle > 0) {
     out += text("; at ", v.classes.unknown_oracle,
                 " of them the reference overflowed and the recording "
@@ -51,9 +50,9 @@ std::string class_text(const OutputVerdict& v, const Gate& gate, const std::vect
   return out;
 }
 
-std::string gate_text(const OutputVerdict& v, const Gate& gate, const std::vector<double>& y,
-                      const std::vector<double>& expected, bool nameless) {
-  if (gate.name == "classes") return class_text(v, gate, y, expected);
+std::string gate_text(const OutputVerdict& v, const Gate& gate, const WrongClass& first,
+                      bool nameless) {
+  if (gate.name == "classes") return class_text(v, gate, first);
   if (gate.name == "padding") {
     return text(v.classes.padded_wrong, " padded elements are not finite, the first", at(gate));
   }
@@ -103,9 +102,8 @@ std::string gate_text(const OutputVerdict& v, const Gate& gate, const std::vecto
 
 }  // namespace
 
-std::string failure_text(const OutputVerdict& verdict, const std::vector<double>& y,
-                         const std::vector<double>& expected, bool nameless) {
-  std::string out = gate_text(verdict, worst_gate(verdict), y, expected, nameless);
+std::string failure_text(const OutputVerdict& verdict, const WrongClass& first, bool nameless) {
+  std::string out = gate_text(verdict, worst_gate(verdict), first, nameless);
   if (!verdict.where) return out;
   if (!verdict.where->worst.empty()) out += "; worst " + verdict.where->worst;
   return out + "; where: " + verdict.where->region;

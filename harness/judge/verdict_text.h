@@ -10,8 +10,10 @@ namespace plumb::harness {
 
 // "head 3, token 5: token x head error 3.1e-02, allowed 7.4e-03 (reference 3.6e-03), 4.2x; head 3,
 // token >= 5". The gate that comes first: classes, padding, bits, then the one that is exceeded by
-// the largest factor. expected: what y's classes are held to. nameless: nobody named the axes.
-std::string failure_text(const OutputVerdict& verdict, const std::vector<double>& y,
-                         const std::vector<double>& expected, bool nameless);
+// the largest factor. nameless: nobody named the axes.
+struct WrongClass {
+  double y = 0, expected = 0;  // of the first element of a wrong class
+};
+std::string failure_text(const OutputVerdict& verdict, const WrongClass& first, bool nameless);
 
 }  // namespace plumb::harness

@@ -99,17 +99,6 @@ void leave_demanded(Family& family, std::optional<RoundingPoints> demanded) {
   family = std::move(out);
 }
 
-std::string words_of(const BitWay& nearest, const std::vector<BitWay>& ways, bool follows) {
-  std::string out =
-      text(follows ? "" : "follows no rounding points of the recording; nearest: ", nearest.name,
-           " (", share_that_differs(nearest.found), " differ)");
-  if (nearest.passed && !nearest.accurate) out += ", which is less accurate than the reference";
-  const BitWay& first = ways.front();
-  if (first.name != nearest.name)
-    out += text("; not: ", first.name, " (", share_that_differs(first.found), ')');
-  return out;
-}
-
 }  // namespace
 
 Tensor rounded_once(const OutputCase& output, const CaseArrays& arrays) {
@@ -137,17 +126,12 @@ std::string follow_recorded_bits(const Recording& recording, const Checkpoint& c
   leave_demanded(family, demanded);
   const std::vector<BitWay>& ways = family.ways;
   const int followed = followed_of(ways);
-  const auto nearest = followed >= 0
-                           ? ways.begin() + followed
-                           : std::min_element(ways.begin(), ways.end(), [](auto& a, auto& b) {
-                               return a.found.differ < b.found.differ;
-                             });
-  const auto at = static_cast<size_t>(nearest - ways.begin());
+  const size_t at = nearest_of(ways, followed);
   if (followed >= 0 || demanded) output.model = family.models[at];
   for (const size_t peer : hold_to(ways, followed, at, demanded.has_value(), output)) {
     output.peers.push_back(family.models[peer]);
   }
-  return words_of(*nearest, ways, followed >= 0);
+  return words_of(ways, at, followed >= 0);
 }
 
 }  // namespace plumb::harness

@@ -369,6 +369,15 @@ std::string checkpoint_json(const CheckpointResult& result) {
   return json_line(std::move(out));
 }
 
+std::string explained_json(const ExplainedOutput& output) {
+  Json out;
+  const JsonWriter write(out);
+  write("verdict", output.verdict, "element_limit", output.element_limit, "bits", output.bits,
+        "known_bug", output.known_bug);
+  out["bug_words"] = output.known_bug ? words_of(*output.known_bug) : "";
+  return json_line(std::move(out));
+}
+
 std::string packed(const Replayed& replayed) {
   std::string out;
   members(replayed, Packer(out));

@@ -45,21 +45,10 @@ double beyond(double a, double b, double allowed) {
   return std::isnan(distance) ? std::numeric_limits<double>::infinity() : distance;
 }
 
-struct Likeness {
-  double nearest = 0;        // the largest of |y - bug| / allowed
-  bool tells = false;        // some |right - bug| is more than roundings
-  double left = 0, all = 0;  // sums of both squared
-  bool numbers = false;      // the bug gives some: anything can be NaN everywhere
-  bool told() const {
-    return nearest <= 1 && tells && numbers && left <= kTakesMost * kTakesMost * all;
-  }
-};
-
-Likeness likeness(const Recording& recording, const Checkpoint& checkpoint, const PlantedBug& bug,
-                  const Elements& elements, DType storage) {
+Likeness likeness_of(const Recording& recording, const Checkpoint& checkpoint,
+                     const PlantedBug& bug, const Elements& elements, DType storage) {
   const Tensor at = recording.read(bug.at), values = recording.read(bug.values);
-  const double rounding = is_floating(storage) ? unit_roundoff(storage) : 0;
-  Likeness out;
+  Likeness out(storage);
   for (int64_t i = 0; i < at.numel(); ++i) {
     const int64_t flat = at.data<int64_t>()[i];
     if (flat < 0 || flat >= static_cast<int64_t>(elements.y.size())) {
@@ -69,21 +58,33 @@ Likeness likeness(const Recording& recording, const Checkpoint& checkpoint, cons
     }
     const auto k = static_cast<size_t>(flat);
     const double value = static_cast<double>(values.data<float>()[i]);
-    const double off = beyond(elements.y[k], value, elements.allowed[k]);
-    const double whole = beyond(elements.right[k], value, elements.allowed[k]);
-    out.nearest = std::max(out.nearest, off);
-    out.numbers = out.numbers || std::isfinite(value);
-    const bool near =
-        std::fabs(elements.right[k] - value) <= kRoundings * rounding * std::fabs(value);
-    out.tells = out.tells || (whole > 0 && !near);
-    constexpr double kMost = 1e100;  // an infinite one is as far as they come
-    out.left += std::min(off, kMost) * std::min(off, kMost);
-    out.all += std::min(whole, kMost) * std::min(whole, kMost);
+    out.add(value, elements.y[k], elements.right[k], elements.allowed[k]);
   }
   return out;
 }
 
 }  // namespace
+
+Likeness::Likeness(DType storage) : rounding_(is_floating(storage) ? unit_roundoff(storage) : 0) {}
+
+void Likeness::add(double bug, double y, double right, double allowed) {
+  const double off = beyond(y, bug, allowed), whole = beyond(right, bug, allowed);
+  nearest_ = std::max(nearest_, off);
+  numbers_ = numbers_ || std::isfinite(bug);
+  const bool near = std::fabs(right - bug) <= kRoundings * rounding_ * std::fabs(bug);
+  tells_ = tells_ || (whole > 0 && !near);
+  constexpr double kMost = 1e100;  // an infinite one is as far as they come
+  left_ += std::min(off, kMost) * std::min(off, kMost);
+  all_ += std::min(whole, kMost) * std::min(whole, kMost);
+}
+
+bool Likeness::told() const {
+  return nearest_ <= 1 && tells_ && numbers_ && left_ <= kTakesMost * kTakesMost * all_;
+}
+
+KnownBugFound Likeness::named(const std::string& bug) const {
+  return {bug, std::numeric_limits<double>::quiet_NaN(), nearest_, {}};
+}
 
 std::vector<Margin> recorded_margins(const Checkpoint& checkpoint) {
   std::vector<Margin> out;
@@ -102,11 +103,10 @@ std::optional<KnownBugFound> recorded_bug(const Recording& recording, const Chec
     for (const PlantedBug& bug : checkpoint.bugs) {
       if (bug.output != cases[i].name) continue;
       if (!elements) elements = elements_of(cases[i], verdicts[i]);
-      const Likeness found = likeness(recording, checkpoint, bug, *elements, cases[i].y.dtype());
-      const double share = found.all > 0 ? found.left / found.all : 1;
-      if (!found.told() || (best && share >= least)) continue;
-      least = share;
-      best = {bug.name, std::numeric_limits<double>::quiet_NaN(), found.nearest, {}};
+      const Likeness found = likeness_of(recording, checkpoint, bug, *elements, cases[i].y.dtype());
+      if (!found.told() || (best && found.share() >= least)) continue;
+      least = found.share();
+      best = found.named(bug.name);
     }
   }
   return best;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "harness/judge/output_case.h"
@@ -9,6 +10,27 @@
 #include "harness/result/result.h"
 
 namespace plumb::harness {
+
+// How far an output has the values of a bug, at the positions that the bug is known by.
+class Likeness {
+ public:
+  explicit Likeness(DType storage);
+
+  // One of them: the bug's value, what came, what is right, how far a correct kernel may be off.
+  void add(double bug, double y, double right, double allowed);
+  // Whether the bug is what came.
+  bool told() const;
+  // Of the error, what the bug leaves unexplained.
+  double share() const { return all_ > 0 ? left_ / all_ : 1; }
+  KnownBugFound named(const std::string& bug) const;
+
+ private:
+  double rounding_;
+  double nearest_ = 0;         // the largest of |y - bug| / allowed
+  bool tells_ = false;         // some |right - bug| is more than roundings
+  double left_ = 0, all_ = 0;  // sums of both squared
+  bool numbers_ = false;       // the bug gives some: anything can be NaN everywhere
+};
 
 std::vector<Margin> recorded_margins(const Checkpoint& checkpoint);
 

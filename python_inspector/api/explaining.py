@@ -14,6 +14,7 @@ from .verdict import Verdict
 if TYPE_CHECKING:
     from ..recorder.explanation import BlindSpots
     from ..recorder.one_call import Kept
+    from ..trace.judgement import Judgement
     from .case_files import CaseFiles
 
 Outputs = Mapping[str, Output]
@@ -102,16 +103,16 @@ class Explainer:
             return None
         from ..recorder.measured import pass_of
 
-        found = pass_of(self._kept[id], outputs)
+        found = pass_of(self._kept[id], outputs, host=bool(self._most))
         return None if found is None else Verdict.of(found)
 
     def _fails(self, id: str, outputs: Outputs) -> bool:
         """Whether a failure is to be explained before it is judged."""
-        if not self._most:
-            return False
-        from ..recorder.measured import fails
+        from ..recorder.measured import fails, is_large
 
-        return fails(self._kept[id], outputs)
+        kept = self._kept[id]
+        wanted = self._most or (self._measures and is_large(kept, host=False))
+        return bool(wanted) and fails(kept, outputs)
 
     def _explained(
         self, failed: Mapping[str, Outputs], judged: Mapping[str, Verdict], name: str
@@ -120,21 +121,32 @@ class Explainer:
         calls that have none of them and are not `judged` yet, too."""
         from ..recorder.explanation import alternatives
 
-        found, plain = {}, {}
+        found, plain, verdicts = {}, {}, {}
         for i, (id, outputs) in enumerate(failed.items()):
             deadline = self._deadline.share(len(failed) - i)
             most = self._most if _has_numbers(outputs) else 0
             judgement = alternatives(self._kept[id], outputs, deadline, most=most)
-            if judgement is not None:
+            if (sure := self._failure_of(id, outputs, judgement)) is not None:
+                verdicts[id] = sure
+            elif judgement is not None:
                 found[id] = (self._kept[id], judgement)
             elif id not in judged:
                 plain[id] = outputs
-        verdicts = self._judge(plain, name)
+        verdicts |= self._judge(plain, name)
         if found:
             explained = by_key({id: failed[id] for id in found})
             told = self._files.judge_explained(explained, list(found.values()), name)
             verdicts |= {it.checkpoint: it for it in told}
         return verdicts
+
+    def _failure_of(self, id: str, outputs: Outputs, judgement: Judgement | None) -> Verdict | None:
+        """Of large outputs, where figures alone decide."""
+        if not self._measures:
+            return None
+        from ..recorder.measured import failure_of
+
+        found = failure_of(self._kept[id], outputs, judgement, host=bool(self._most))
+        return None if found is None else Verdict.of(found)
 
     def _with_passing_bugs(self, verdict: Verdict) -> Verdict:
         from ..recorder.explanation import passing_bugs

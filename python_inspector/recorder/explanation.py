@@ -92,7 +92,8 @@ def _with_members(kept: Kept) -> Judgement | None:
     """The same with its members, which are sought once."""
     plain = judgement_without_members(kept)
     if plain is not None and kept.with_members is None:
-        kept.with_members = _judgement(kept, members=True) if _is_narrow(kept) else plain
+        found = _judgement(kept, members=True) if _is_narrow(kept) else None
+        kept.with_members = found if found is not None and found.members else plain
     return kept.with_members
 
 

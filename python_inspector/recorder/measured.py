@@ -1,23 +1,25 @@
 """What figures say of outputs, measured where the tensors are: no file is read.
 
-A pass of large outputs of an accelerator is found so (a host's threads judge files as fast), where
-nothing is special about them: no row is set aside, no choice is open, the reference is itself
-within its limits. What is nearer to a limit than rounding the figures could move it is left to the
-judge of files. That a call fails, of whatever size, is known so before it is judged, so that it is
-judged once, beside what explains it.
+Large outputs are judged so where nothing is special about them: no row is set aside, no choice is
+open, the reference is itself within its limits. Those of a host are where its figures are there
+already, for planted bugs; its threads judge files as fast. What is nearer to a limit than rounding
+the figures could move it is left to the judge of files. That a call fails, of whatever size, is
+known so before it is judged, so that it is judged once, beside what explains it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ..format.host_copy import is_host
 from ..format.operands import Output
-from ..format.recording import OutputRef
+from ..format.recording import OutputRef, as_number
+from ..trace.failing import Bug, failure, figures
 from ..trace.gates import Gates
+from ..trace.judgement import Judgement
 from .explanation import judgement_without_members
 from .one_call import Kept, undisturbed
 from .tensors_of_outputs import as_tensor
@@ -28,30 +30,93 @@ BELOW, ABOVE = 1 - 1e-9, 1 + 1e-9
 """Shares of a limit that are a pass, or a failure, whichever order figures are added in."""
 
 
-def pass_of(kept: Kept, outputs: Mapping[str, Output]) -> dict[str, Any] | None:
-    """A checkpoint's result, as the judge has it but for its statistics, which are shares of their
-    limits; None where files have to decide."""
-    refs = kept.checkpoint.outputs
-    if outputs.keys() != refs.keys() or not refs or kept.reruns.words:
-        return None
-    if not all(map(_is_plain, refs.values())) or not is_large(kept):
+def pass_of(
+    kept: Kept, outputs: Mapping[str, Output], *, host: bool = False
+) -> dict[str, Any] | None:
+    """A checkpoint's result, as the judge has it; None where files have to decide. `host`: what is
+    large there is judged so, too."""
+    if not is_large(kept, host=host) or not _may_decide(kept, outputs):
         return None
     with undisturbed(kept.differentiates):
         judgement = judgement_without_members(kept)
-        if judgement is None or judgement.gates.keys() != refs.keys():
+        if judgement is None or judgement.gates.keys() != outputs.keys():
             return None
-        judged = []
+        told = []
         for name, gates in judgement.gates.items():
             y = _tensor(gates, outputs[name])
-            found = None if y is None else _within(gates, y)
-            if found is None:
+            if y is None or not bool(y.isfinite().all()) or not _is_believed(gates):
                 return None
-            judged.append(_output(name, gates, *found))
+            found = figures(gates, y, name, kept.checkpoint.outputs[name].labels)
+            if not _is_within(found["verdict"]["gates"]):
+                return None
+            told.append(found)
+    return _result(kept, told)
+
+
+def failure_of(
+    kept: Kept,
+    outputs: Mapping[str, Output],
+    explained: Judgement | None,
+    *,
+    host: bool = False,
+) -> dict[str, Any] | None:
+    """A checkpoint's result whose outputs fail, or follow another rounding that it is `explained`
+    by, in the judge's words; None where files have to decide."""
+    if not is_large(kept, host=host) or not _may_decide(kept, outputs):
+        return None
+    with undisturbed(kept.differentiates):
+        judgement = explained or judgement_without_members(kept)
+        if judgement is None or judgement.gates.keys() != outputs.keys():
+            return None
+        told = []
+        for name, gates in judgement.gates.items():
+            y = _tensor(gates, outputs[name])
+            if y is None or not _is_believed(gates):
+                return None
+            labels = kept.checkpoint.outputs[name].labels
+            told.append(failure(gates, y, name, labels, _bugs(judgement, name)))
+    return _result(kept, told)
+
+
+def _result(kept: Kept, told: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of a checkpoint with outputs that the judge said these of."""
+    outputs = [it["verdict"] for it in told]
+    refs = kept.reruns.oracle or {}
+    counts = [refs[it["name"]][0].numel() for it in outputs]
+    several = len(outputs) > 1
     of = kept.checkpoint
+    failed = [it for it in outputs if it["status"] == "fail"]
+    first = failed[0] if failed else outputs[0]
+    reason = f"{first['name']}: {first['reason']}" if several and failed else first["reason"]
+    bugs = [it for it in told if it["known_bug"]]
+    bits = [
+        f"{it['verdict']['name']}: {it['bits']}" if several else it["bits"]
+        for it in told
+        if it["bits"]
+    ]
     return {
-        "status": "pass", "block": of.block, "checkpoint": of.id, "reason": "", "outputs": judged,
-        "details": [f'output "{it["name"]}": {it["judged"]}' for it in judged],
+        "status": "fail" if failed else "pass", "block": of.block, "checkpoint": of.id,
+        "reason": "; ".join([reason, bugs[0]["bug_words"]] if bugs else [reason]),
+        "outputs": outputs, "diagnosis": "; ".join(bits),
+        "known_bug": bugs[0]["known_bug"] if bugs else None,
+        "details": [
+            f'output "{it["name"]}": {count} of {count} elements judged where they are'
+            for it, count in zip(outputs, counts, strict=True)
+        ],
     }  # fmt: skip
+
+
+def _bugs(judgement: Judgement, name: str) -> list[Bug]:
+    """Those that an output is to be compared with."""
+    planted = sorted(judgement.bugs.planted, key=lambda it: it.margin)
+    return [(it.bug.told, it.shown[0]) for it in planted if it.shown[0].output == name]
+
+
+def _may_decide(kept: Kept, outputs: Mapping[str, Output]) -> bool:
+    """Whether nothing is special about outputs, all of which are here."""
+    refs = kept.checkpoint.outputs
+    whole = outputs.keys() == refs.keys() and bool(refs) and not kept.reruns.words
+    return whole and all(map(_is_plain, refs.values()))
 
 
 def fails(kept: Kept, outputs: Mapping[str, Output]) -> bool:
@@ -65,10 +130,11 @@ def fails(kept: Kept, outputs: Mapping[str, Output]) -> bool:
     return False
 
 
-def is_large(kept: Kept) -> bool:
-    """Whether an accelerator has so many elements of outputs that files take long."""
+def is_large(kept: Kept, *, host: bool) -> bool:
+    """Whether outputs have so many elements that files take long; on a `host` those do that it is
+    to count."""
     exact = kept.reruns.oracle or {}
-    return sum(t.numel() for t, _ in exact.values() if not is_on_host(t)) >= LARGE
+    return sum(t.numel() for t, _ in exact.values() if host or not is_on_host(t)) >= LARGE
 
 
 def is_on_host(t: torch.Tensor) -> bool:
@@ -87,31 +153,13 @@ def _tensor(gates: Gates, output: Output) -> torch.Tensor | None:
     return y.to(gates.r.device) if fits else None
 
 
-def _within(gates: Gates, y: torch.Tensor) -> tuple[dict[str, float], str] | None:
-    """Shares of the limits, all of which are kept, and which rounding is followed; None where a
-    limit is not kept, or may not be."""
-    if not bool(gates.r.isfinite().all()) or not gates.scales.all_usable:
-        return None
-    if not bool(y.isfinite().all()) or not gates.margin_of_r <= BELOW:
-        return None
-    ratios, rounding = gates.measured(y)
-    return (ratios, rounding) if ratios and max(ratios.values()) <= BELOW else None
+def _is_believed(gates: Gates) -> bool:
+    """Whether the reference is all numbers, within its own limits."""
+    return bool(gates.r.isfinite().all()) and gates.scales.all_usable and gates.margin_of_r <= BELOW
 
 
-def _output(name: str, gates: Gates, ratios: Mapping[str, float], rounding: str) -> dict[str, Any]:
-    count = gates.r.numel()
-    return {
-        "name": name,
-        "status": "pass",
-        "reason": "",
-        "judged": f"{count} of {count} elements judged where they are, gates as shares of limits",
-        "gates": [
-            {"name": gate, "statistic": ratio, "limit": 1.0, "derivation": {}, "passed": True,
-             "where": ""}
-            for gate, ratio in ratios.items()
-        ],
-        "rounding": rounding,
-        "golden_suspect": "",
-        "ill_conditioned": "",
-        "mismatch": "",
-    }  # fmt: skip
+def _is_within(gates: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether all limits are kept, by more than other sums would move an output."""
+    return bool(gates) and all(
+        as_number(gate["statistic"]) <= BELOW * as_number(gate["limit"]) for gate in gates
+    )

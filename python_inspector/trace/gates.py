@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ from .simulation import NARROW
 
 SAMPLE = 1 << 14
 """Elements that are looked at first."""
+Explain = Callable[[Mapping[str, Any], torch.Tensor], dict[str, Any]]
+"""From details and energy (harness/trace/explained_output.h) to a verdict in words."""
 CERTAIN = 1e9
 """The margin of what no rounding explains: NaN where the reference has a number, another choice."""
 NEARLY = 1.01
@@ -55,7 +57,8 @@ class Gates:
 
     def ratios(self, y: torch.Tensor) -> dict[str, float]:
         """Statistic / limit of each gate; Inf for what no rounding explains."""
-        return self.measured(y)[0]
+        row = self._judged(y)
+        return {k: v for k, v in row.items() if v == v and k != "margin"}
 
     def tensor_no_less_accurate(self, y: torch.Tensor) -> bool:
         """Whether the whole error is at most 1.5 times the reference's, or lies below the floor.
@@ -78,15 +81,6 @@ class Gates:
 
     def differing(self, y: torch.Tensor, model: torch.Tensor) -> float:
         return float(self.scales.differing(y[None], model[None])[0])
-
-    def measured(self, y: torch.Tensor) -> tuple[dict[str, float], str]:
-        """ratios(), and of the ways to round that are known that with the fewest other bits; "" in
-        float32."""
-        record = self._record(y)
-        row = self._limits.judge(record)
-        differ = record[-4 * len(self._ways) :: 4].tolist() if self._ways else []
-        nearest = self._ways[differ.index(min(differ))].name if differ else ""
-        return {k: v for k, v in row.items() if v == v and k != "margin"}, nearest
 
     @functools.cached_property
     def margin_of_r(self) -> float:
@@ -111,6 +105,21 @@ class Gates:
         allowed = (self.scales.element * self._limits.element).reshape(-1)[::step]
         allowed = torch.where(usable & (allowed > 0), allowed, torch.inf)
         return self.scales.known.reshape(-1)[::step], allowed, step
+
+    def explainer(self, y: torch.Tensor, name: str, labels: Sequence[str] | None) -> Explain:
+        """Asks the judge for words on an output of this name, whose axes are called so."""
+        record = self._record(y, places=True)
+        known = {
+            "name": name,
+            "labels": None if labels is None else list(labels),
+            "places": self._places_of_bits(y),
+        }
+
+        def explain(more: Mapping[str, Any], along: torch.Tensor) -> dict[str, Any]:
+            details = json.dumps(plain(known | dict(more), "details"))
+            return self._limits.explain(record, details, along)
+
+        return explain
 
     def _judged(self, y: torch.Tensor) -> dict[str, float]:
         return self._limits.judge(self._record(y))
@@ -201,14 +210,15 @@ class Gates:
         limits.set(torch.cat([value.cpu().double() for value in values]))
         return limits
 
-    def _record(self, y: torch.Tensor) -> torch.Tensor:
-        """What is measured of an output, on the host, in the order that the judge says."""
+    def _record(self, y: torch.Tensor, *, places: bool = False) -> torch.Tensor:
+        """What is measured of an output, on the host, in the order that the judge says; with the
+        `places` of what is worst where that is to be told."""
         figures: dict[str, Any] = {}
         if wrong := self._wrong_classes(y):
             figures = {"wrong": [wrong]}
         else:
             values = self.scales.layout.arranged(y).double()
-            figures = self._errors(values) | {"wrong": [0]}
+            figures = self._errors(values, places) | {"wrong": [0]}
             if self._ways:
                 figures["bits"] = self._bits(values)
         parts = [
@@ -219,17 +229,18 @@ class Gates:
         ]
         return torch.cat(parts)
 
-    def _errors(self, values: torch.Tensor) -> dict[str, Any]:
+    def _errors(self, values: torch.Tensor, places: bool) -> dict[str, Any]:
         scales, off = self.scales, self._off(values)
         squares, along = off.square(), (off * scales.known).sum(-2)
         errors = {
             family: scales.group_errors(group_sums(squares, family, scales.layout), family)
             for family in scales.families()
         }
+        elements = scales.quotient(off.abs_(), scales.element, "element")
         figures = torch.stack(
             [
                 scales.quotient(squares.sum(), scales.whole, "tensor").sqrt(),
-                scales.quotient(off.abs_(), scales.element, "element").amax(),
+                elements.amax(),
                 scales.quotient(along.sum(), scales.whole, "tensor"),
                 *(number for it in errors.items() for number in self._worst(*it)),
             ]
@@ -237,8 +248,10 @@ class Gates:
         out = {"tensor": figures[:1], "element": figures[1:2], "gain": figures[2:3]}
         for i, family in enumerate(errors):
             value, normalised, there, kappa = figures[3 + 4 * i : 7 + 4 * i]
-            out[family] = [value, normalised, -1, there, kappa]
-        return out | {"element at": [-1], "energy": squares.sum(-2), "along": along}
+            at = self._worst_at(family, errors[family]) if places else -1
+            out[family] = [value, normalised, at, there, kappa]
+        at = int(elements.argmax()) if places else -1
+        return out | {"element at": [at], "energy": squares.sum(-2), "along": along}
 
     def _off(self, values: torch.Tensor) -> torch.Tensor:
         """How far elements are off that count: what is not finite, and rightly so, is not."""
@@ -256,6 +269,12 @@ class Gates:
         at = (errors / kappas).masked_fill(sizes == 0, -1.0).argmax()
         return value, errors[at] / kappas[at], errors[at], kappas[at]
 
+    def _worst_at(self, family: str, errors: torch.Tensor) -> int:
+        sizes = self.scales.group_sizes(family)
+        kappas = self._kappas[family]
+        shares = errors / kappas if len(kappas) > 1 else errors
+        return int(shares.masked_fill(sizes == 0, -1.0).argmax())
+
     def _bits(self, values: torch.Tensor) -> list[float]:
         others = [beside.other(values) for beside in self._beside]
         counts = torch.stack([other.sum() for other in others]).tolist()
@@ -268,6 +287,11 @@ class Gates:
             out += [differ, float(few), *parts]
         return out
 
+    def _places_of_bits(self, y: torch.Tensor) -> list[list[int]]:
+        """Beside each way to round where the first element differs, and where one does the most."""
+        values = self.scales.layout.arranged(y).double()
+        return [beside.places(values) for beside in self._beside] if self._ways else []
+
     @functools.cached_property
     def _is_ordinary(self) -> bool:
         return bool(self.r.isfinite().all())
@@ -276,6 +300,10 @@ class Gates:
         """Numbers where the reference has none, and the other way round."""
         if self._is_ordinary and bool(y.isfinite().all()):
             return 0
+        return int(self.wrong_class(y).sum())
+
+    def wrong_class(self, y: torch.Tensor) -> torch.Tensor:
+        """Where there are such."""
         r, rounded = self.r, self.oracle().to(self.r.dtype)
         alike = (y.isfinite() & r.isfinite()) | (y == r) | (y.isnan() & r.isnan())
         alike |= ~y.isnan() & ((y == rounded) | (y.isfinite() & rounded.isfinite()))
@@ -283,4 +311,4 @@ class Gates:
             # What is not judged may be infinite as others are: a choice among what is masked.
             known = y.isfinite() | (y.isinf() & torch.isin(y, r))
             alike |= ~self.valid.expand(r.shape) & known
-        return int((~alike).sum())
+        return ~alike

@@ -1,4 +1,4 @@
-"""A pass by figures alone: the verdicts and the shares of limits that the judge of files has.
+"""A verdict by figures alone: the words and the gates that the judge of files has.
 
 What lies on an accelerator is judged so; here the host takes its place.
 """
@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from python_inspector import Verdict, WrongError, check
 from python_inspector.recorder import measured
+from python_inspector.recorder.one_call import OneCallRecording
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.usefixtures("harness")
@@ -54,6 +55,12 @@ KERNELS: list[tuple[str, Kernel]] = [
     ("norm", norm),
     ("norm", other_norm),
     ("norm", lambda x, w: other_norm(x, w) * 1.003),
+    ("norm", lambda x, w: norm(x, w) * 1.5),
+    ("norm", lambda x, w: norm(x, w).index_fill(0, torch.tensor([5]), 0)),
+    ("norm", lambda x, w: norm(x, w).index_fill(1, torch.tensor([60, 61]), 9)),
+    ("norm", lambda x, w: norm(x, w) * torch.nan),
+    ("norm", lambda x, w: norm(x, w).index_fill(0, torch.tensor([3]), torch.inf)),
+    ("norm", lambda x, w: x * w),
     ("two", two),
     ("two", lambda x: (x.softmax(-1), x.tanh() * 1.003)),
     ("two", lambda x: (x.softmax(-1), x.tanh().masked_fill(x > 2.5, torch.nan))),
@@ -64,7 +71,7 @@ KERNELS: list[tuple[str, Kernel]] = [
 
 def verdict_on(kernel: Kernel, like: Kernel, inputs: Any, **options: Any) -> Verdict:
     try:
-        return check(kernel, like, inputs, explain=False, **options)
+        return check(kernel, like, inputs, **{"explain": False, **options})
     except WrongError as error:
         return error.verdict
 
@@ -75,8 +82,8 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     decided: list[Any] = []
     found = measured.pass_of
 
-    def noted(*given: Any) -> Any:
-        decided.append(found(*given))
+    def noted(*given: Any, **named: Any) -> Any:
+        decided.append(found(*given, **named))
         return decided[-1]
 
     monkeypatch.setattr(measured, "LARGE", 0)
@@ -90,21 +97,23 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_the_same_verdicts_and_shares(at: int, dtype: torch.dtype, request: Any) -> None:
     name, kernel = KERNELS[at]
     inputs = operands(name, dtype)
-    files = verdict_on(kernel, LIKE[name], inputs)
+    files = verdict_on(kernel, LIKE[name], inputs, explain=True)
     decided = request.getfixturevalue("everywhere")
-    figures = verdict_on(kernel, LIKE[name], inputs)
-    assert figures.status == files.status
-    assert (decided[0] is not None) == (files.status == "pass")
-    if decided[0] is None:
-        assert figures.reason == files.reason
-        return
-    mine, theirs = figures.worst_gate, files.worst_gate
-    assert mine is not None
-    assert theirs is not None
-    assert mine["ratio"] == pytest.approx(theirs["ratio"], rel=1e-9)
+    figures = verdict_on(kernel, LIKE[name], inputs, explain=True)
+    assert str(figures) == str(files)
     assert figures.rounding == files.rounding
+    assert figures.to_json() == files.to_json()
+    for mine, theirs in zip(figures.figures["outputs"], files.figures["outputs"], strict=True):
+        expected = {gate["name"]: gate for gate in theirs["gates"]}
+        found = {gate["name"]: gate for gate in mine["gates"]}
+        assert found.keys() in (
+            expected.keys() - {"structure", "classes", "padding"}, {"classes"},
+        )  # fmt: skip
+        for name, gate in found.items():
+            for field in ("statistic", "limit"):
+                assert gate[field] == pytest.approx(expected[name][field], rel=1e-6)
     assert "judged where they are" in figures.figures["details"][0]
-    assert figures.to_json()["worst"]["limit"] == 1
+    assert decided
 
 
 def test_what_is_special_is_left_to_files(everywhere: list[Any]) -> None:
@@ -126,9 +135,24 @@ def decided_none(everywhere: list[Any]) -> bool:
     return all(it is None for it in everywhere)
 
 
-def test_small_and_host_tensors_are_left_to_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    for least, host in ((1 << 20, False), (1, True)):
-        monkeypatch.setattr(measured, "LARGE", least)
-        monkeypatch.setattr(measured, "is_on_host", lambda t, host=host: host)
-        verdict = verdict_on(torch.tanh, torch.tanh, normal(4, 32))
-        assert "where they are" not in verdict.figures["details"][0]
+@pytest.mark.parametrize(
+    ("least", "host", "explain", "figures"),
+    [(1 << 20, False, True, False), (1, True, False, False), (1, True, True, True),
+     (1, False, False, True)],
+)  # fmt: skip
+def test_what_is_small_or_has_no_figures_yet_is_left_to_files(
+    least: int, host: bool, explain: bool, figures: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measured, "LARGE", least)
+    monkeypatch.setattr(measured, "is_on_host", lambda t: host)
+    for kernel in (torch.tanh, torch.sin):
+        verdict = verdict_on(kernel, torch.tanh, normal(4, 32), explain=explain)
+        assert ("where they are" in verdict.figures["details"][0]) == figures
+
+
+@pytest.mark.parametrize("kernel", [norm, lambda x, w: norm(x, w) * 1.5])
+def test_figures_alone_write_no_files(
+    kernel: Kernel, everywhere: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OneCallRecording, "save", lambda *_: pytest.fail("it writes files"))
+    verdict_on(kernel, norm, operands("norm", torch.bfloat16), explain=True)
