@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .checking import check
+from .prepared import Prepared, prepare
 from .verdict import Verdict, WrongError
 
 if TYPE_CHECKING:
@@ -51,21 +51,20 @@ def problem(like: Torch, inputs: Any, *, seconds: float = SECONDS, **options: An
     """Judges `like` by itself and plants bugs in it for so many `seconds`, then judges what does no
     work: zeros, a constant, an argument, what `like` makes of other values.
 
-    `options` are those of check(). Raises what check() raises where `like` cannot be judged.
+    `options` are those of prepare(). Raises what it raises where `like` cannot be judged.
     """
     try:
-        verdict = check(like, like, inputs, explain=seconds, **options)
+        verdict = prepare(like, inputs, explain=seconds, **options)(like)
     except WrongError as error:
         return Problem(error.verdict, ())
-    solved = tuple(
-        name for name, kernel in _idle(like, inputs) if _passes(kernel, like, inputs, options)
-    )
+    judge = prepare(like, inputs, explain=False, repeat=1, **options)
+    solved = tuple(name for name, kernel in _idle(like, inputs) if _passes(judge, kernel))
     return Problem(verdict, solved)
 
 
-def _passes(kernel: Callable[..., Any], like: Torch, inputs: Any, options: dict[str, Any]) -> bool:
+def _passes(judge: Prepared, kernel: Callable[..., Any]) -> bool:
     try:
-        return check(kernel, like, inputs, explain=False, repeat=1, **options).status == "pass"
+        return judge(kernel).status == "pass"
     except WrongError:
         return False
     except (TypeError, RuntimeError, ValueError, IndexError):  # it cannot take the arguments

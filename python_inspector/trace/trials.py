@@ -133,11 +133,12 @@ class Trials:
         most: int = MOST_BUGS,
         came: Mapping[str, torch.Tensor] | None = None,
     ) -> Found:
-        """Any bug that the outputs which `came` may be of, with what to recognise it by; a margin
-        is the part of it that costs little."""
-        bugs = self._listed(of_a_failure())
-        look = functools.partial(self._recognised, came or {})
-        return self._planted(chosen(bugs, most, self._seed), len(bugs), deadline, look)
+        """Any bug that the outputs which `came` may be of, with what to recognise it by, up to the
+        first that gives their very values; a margin is the part of it that costs little."""
+        bugs, came = self._listed(of_a_failure()), came or {}
+        look = functools.partial(self._recognised, came)
+        found = chosen(bugs, most, self._seed)
+        return self._planted(found, len(bugs), deadline, look, until=functools.partial(_is, came))
 
     def of_any_kind(self, most: int = MOST_BUGS) -> Found:
         """Any bug with its margin, and which would pass."""
@@ -199,8 +200,10 @@ class Trials:
         look: Look,
         *,
         asked: bool = False,
+        until: Callable[[Mapping[str, torch.Tensor]], bool] = lambda found: False,
     ) -> Found:
-        """`asked`: whether a bug that would pass is another function."""
+        """`asked`: whether a bug that would pass is another function. `until`: the last one of
+        those that show is one whose outputs are so."""
         out = Found(listed=listed)
         for bug in bugs:
             if deadline.is_over:
@@ -212,6 +215,8 @@ class Trials:
             shown = sorted(look(found), key=lambda it: -it.margin)
             if shown:
                 out.planted.append(Planted(bug, shown))
+                if until(found):
+                    break
             else:
                 out.same.append(bug)
             passes = not shown or shown[0].margin <= 1
@@ -269,3 +274,12 @@ class Trials:
         if name in self._gates:
             return self._gates[name].margin(y)
         return 0.0 if y.is_floating_point() or is_open(name, y, right, self._undecided) else CERTAIN
+
+
+def _is(came: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor]) -> bool:
+    """Whether these are the very outputs that came."""
+    return came.keys() == found.keys() and all(
+        (t.dtype, t.shape) == (found[name].dtype, found[name].shape)
+        and same_values(t.to(found[name].device), found[name])
+        for name, t in came.items()
+    )

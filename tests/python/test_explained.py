@@ -52,6 +52,32 @@ def test_a_failure_is_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(runs) == 1
 
 
+def test_the_search_ends_with_the_bug_that_gives_what_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planted: list[Any] = []
+    with_bug = trials.with_bug
+
+    def counted(*args: Any) -> Any:
+        planted.append(args[-1])
+        return with_bug(*args)
+
+    monkeypatch.setattr(trials, "with_bug", counted)
+    x, weight = operands(torch.float32)
+    wrong(lambda x, w: norm(x, w) * 1.37, norm, (x, weight))
+    every = len(planted)
+    planted.clear()
+
+    def forgets_to_square_the_last(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        squares = x.pow(2)
+        squares[:, -1] = x[:, -1]
+        return weight * (x * torch.rsqrt(squares.mean(-1, keepdim=True) + 1e-5))
+
+    verdict = wrong(forgets_to_square_the_last, norm, (x, weight))
+    assert "pow #0 is skipped in the last column" in str(verdict.known_bug)
+    assert len(planted) < every
+
+
 def test_bugs_have_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(trials.time, "monotonic", lambda: now[0])
