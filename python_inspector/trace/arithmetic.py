@@ -182,6 +182,10 @@ def terms(name: str, args: Sequence[Any], out: torch.Tensor) -> int:
         return given[0].numel() // max(1, given[0].shape[1])
     if name in TRANSFORMS:
         return math.prod(given[0].shape[axis] for axis in args[1])
+    if name in ("avg_pool2d", "avg_pool3d"):  # one extent of the window is meant for all axes
+        return int(math.prod(args[1]) ** (int(name[-2]) // len(args[1])))
+    if name.startswith("_adaptive_avg_pool"):
+        return max(1, given[0].numel() // max(1, out.numel()))
     if name.startswith("_scaled_dot_product"):
         return max(given[0].shape[-1], given[1].shape[-2])
     if name in ("sum", "mean", "var", "std", "linalg_vector_norm", "norm", "prod", "logsumexp"):
@@ -258,4 +262,8 @@ _SUMS: dict[str, Callable[..., torch.Tensor]] = {
     "convolution": _magnitudes,
     "index_add": _magnitudes,
     "scatter_add": _magnitudes,
+    "avg_pool2d": _magnitudes,
+    "avg_pool3d": _magnitudes,
+    "_adaptive_avg_pool2d": _magnitudes,
+    "_adaptive_avg_pool3d": _magnitudes,
 }

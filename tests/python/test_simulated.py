@@ -12,7 +12,7 @@ import torch
 from recorded import ids, recorded, run
 from transformers import DynamicCache
 
-from python_inspector import record, tiny
+from python_inspector import WrongError, check, draw, record, tiny
 from python_inspector.errors import RecordWarning
 from python_inspector.format.show import show
 from python_inspector.format.validate import validate
@@ -216,3 +216,13 @@ def _named(function: Any, name: str) -> Any:
 
     wrapped.__name__ = name
     return wrapped
+
+
+@pytest.mark.parametrize("dimensions", [2, 3])
+def test_a_mean_of_a_window_is_a_sum(dimensions: int) -> None:
+    """Of three numbers that cancel almost, a right kernel's is off by what they are."""
+    kind = (torch.nn.AvgPool2d, torch.nn.AvgPool3d)[dimensions - 2]
+    x = draw((2, 16, *[64, 16][dimensions - 2 :][:1] * dimensions), kinds=["sparse"])
+    assert check(kind(3, 2, 1), like=kind(3, 2, 1), inputs=(x,), explain=False).passed
+    with pytest.raises(WrongError):
+        check(kind(3, 2, 1, False, False), like=kind(3, 2, 1), inputs=(x,), explain=False)
