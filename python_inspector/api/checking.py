@@ -119,7 +119,7 @@ def _sealed(
     from ..recorder.callables import name_of
     from .calling import Kernel
 
-    _load_the_judge(how.harness)
+    load_the_judge(how.harness)
     whole = [(args, {**kwargs, **how.weights}) for _, (args, kwargs) in cases]
     try:
         with run_sealed(function, whole, bounds, arrays=how.arrays, repeat=how.repeat) as replayed:
@@ -129,7 +129,7 @@ def _sealed(
         return Verdict(name_of(like), "module", "error", f"the function {error}", {})
 
 
-def _load_the_judge(harness: Path | str | None) -> None:
+def load_the_judge(harness: Path | str | None = None) -> None:
     """All code that judges is in memory before a sealed function could change its files."""
     from ..recorder import explanation, measured, one_call  # noqa: F401
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .drawing import Draw
@@ -16,7 +17,17 @@ MOST_DRAWS = 64
 """Of one call: salts are so far apart."""
 
 
+@dataclass(frozen=True)
+class Called:
+    """Inputs of check() where there are arguments in order and others by name."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
 def arguments_of(inputs: Any) -> Arguments:
+    if isinstance(inputs, Called):
+        return inputs.args, dict(inputs.kwargs)
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     return (tuple(inputs) if type(inputs) in (tuple, list) else (inputs,)), {}

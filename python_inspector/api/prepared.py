@@ -16,6 +16,7 @@ from .concluding import combined, concluded
 from .explaining import Explainer, Seen
 from .inputs import Case, cases_of
 from .keeping import LATER, OUTPUTS
+from .sealed import Replayed
 from .verdict import Verdict, WrongError, announce, by_its_verdict
 
 if TYPE_CHECKING:
@@ -83,8 +84,8 @@ class Prepared:
                 name = self._recording.name
                 raise UsageError(f"[prepare] {name} has other weights now: prepare it again")
             calls = [
-                kernel.call(call.observed, arguments)
-                for call, (_, arguments) in zip(self._kept, self._cases, strict=True)
+                _of_case(kernel, i).call(self._kept[i].observed, arguments)
+                for i, (_, arguments) in enumerate(self._cases)
             ]
             troubled = any(it.faults or it.unstable for it in calls)  # no bug of `like`
             measures = how.contract.rounding is None and keep is None
@@ -124,6 +125,13 @@ class Prepared:
             return verdict
         print(f"{verdict.checkpoint}: {verdict.status}; again: {replay}")
         return replace(verdict, replay=replay)
+
+
+def _of_case(kernel: Kernel, case: int) -> Kernel:
+    """A case is called until its bits differ: the next one has calls of its own."""
+    if isinstance(kernel.function, Replayed):
+        return replace(kernel, function=kernel.function.of(case, case + 1))
+    return kernel
 
 
 def prepare(

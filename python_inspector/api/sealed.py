@@ -43,10 +43,22 @@ class Made:
 
 class Replayed:
     """Takes the place of the function: each call returns what that call returned, and writes to its
-    arguments what that wrote."""
+    arguments what that wrote. `trouble` is raised where there is no such call."""
 
-    def __init__(self, calls: Sequence[Path]) -> None:
-        self._calls = iter(calls)
+    def __init__(self, calls: Sequence[Sequence[Path]], trouble: SealedError | None = None) -> None:
+        self._cases = calls
+        self._trouble = trouble
+        self._calls = (out for case in calls for out in case)
+
+    def of(self, first: int, last: int) -> Replayed:
+        """Of the cases from `first` to before `last` alone."""
+        return Replayed(self._cases[first:last], self._trouble)
+
+    def missing(self, first: int, last: int) -> SealedError | None:
+        """Why one of these cases has not ended; None where all have."""
+        outs = [out for case in self._cases[first:last] for out in case]
+        ended = all(Path(f"{out}-after.json").is_file() for out in outs)
+        return None if ended else self._trouble
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         import torch
@@ -79,10 +91,11 @@ def run_sealed(
     *,
     arrays: str | Callable[[Any], Any],
     repeat: int,
+    partly: bool = False,
 ) -> Iterator[Replayed]:
     """Calls the function `repeat` times on each case, in a process of its own that has ended when
     this gives its results. Raises SealedError with what it did instead, UsageError where function
-    or arguments do not reach another process."""
+    or arguments do not reach another process. `partly`: gives what had ended before that error."""
     from .travel import Packed, TravelError
 
     if not isinstance(arrays, str):
@@ -102,9 +115,15 @@ def run_sealed(
             except TravelError as error:
                 raise UsageError(f"sealed: {error}") from None
         bounds = Bounds(how.timeout, how.memory)
-        worker_process.run({**job, "folder": str(folder)}, folder, bounds, spare=how.spare)
-        calls = [folder / f"out-{i}-{call}" for i in range(len(cases)) for call in range(repeat)]
-        yield Replayed(calls)
+        trouble = None
+        try:
+            worker_process.run({**job, "folder": str(folder)}, folder, bounds, spare=how.spare)
+        except SealedError as error:
+            if not partly:
+                raise
+            trouble = error
+        calls = [[folder / f"out-{i}-{call}" for call in range(repeat)] for i in range(len(cases))]
+        yield Replayed(calls, trouble)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

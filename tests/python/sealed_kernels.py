@@ -27,6 +27,14 @@ def without_eps(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return right(x, weight) * 1.001
 
 
+def unstable(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """One bit of every other call."""
+    CALLS[0] += 1
+    y = right(x, weight)
+    y[0, 0] *= 1 + CALLS[0] % 2 * 2**-23
+    return y
+
+
 def raises(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     raise ValueError("no such shape")
 

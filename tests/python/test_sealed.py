@@ -71,6 +71,12 @@ def test_a_kernel_that_hangs_or_eats_memory_is_ended() -> None:
     assert "GiB of memory, more than the 2.0 GiB" in verdict.reason
 
 
+def test_each_case_has_calls_of_its_own() -> None:
+    """The first is called until its bits differ, less often than it was called there."""
+    verdict = sealed("unstable", (draw((6, 32), seeds=2), draw((32,), seeds=2)), repeat=3)
+    assert [case.status for case in verdict.cases] == ["nondeterministic"] * 2
+
+
 def test_no_process_is_left() -> None:
     sealed("leaves_a_daemon")
     running = (path / "cmdline" for path in Path("/proc").iterdir() if path.name.isdigit())
