@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from verdict_schemas import valid
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,7 +61,7 @@ def run(tmp_path: Path, harness: Path):
         command = [sys.executable, "-m", "pytest", "-p", "python_inspector.api.pytest_plugin"]
         environment = os.environ | {
             "PYTHONPATH": str(ROOT), "PLUMB_HARNESS": str(harness),
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "GITHUB_ACTIONS": "",
         }  # fmt: skip
         return subprocess.run(
             [*command, "-q", "--rootdir", tmp_path, *options, tmp_path / "test_it.py"],
@@ -95,10 +97,31 @@ def test_all_verdicts_are_written_as_a_page(run, tmp_path: Path) -> None:
     assert "test_it.py::test_right" in page and "allowed" in page
 
 
+def test_all_verdicts_are_written_as_json(run, tmp_path: Path) -> None:
+    done = run("--plumbline-json", "out.json")
+    assert "7 verdicts written to" in done.stdout
+    made = valid(json.loads((tmp_path / "out.json").read_text()), "verdicts")
+    said = {it["test"].partition("::")[2]: it for it in made["verdicts"]}
+    assert said["test_right"]["verdict"]["status"] == "pass"
+    assert said["test_expected"]["test_passed"]
+    assert not said["test_wrong"]["test_passed"]
+    assert said["test_expected"]["verdict"]["status"] == "fail"
+
+
+def test_annotations_are_of_what_no_test_asked_for(run) -> None:
+    lines = run("--plumbline-annotate").stdout.splitlines()
+    marks = [line for line in lines if line.startswith("::")]
+    assert len(marks) == 3
+    assert marks[0].startswith("::error file=test_it.py,line=12,title=plumbline fail::Tanh#0 ")
+    assert "%0A" in marks[0]
+    assert not any(line.startswith("::") for line in run("-k", "test_wrong").stdout.splitlines())
+
+
 def test_a_page_without_a_folder_is_a_usage_error(run) -> None:
-    done = run("--plumbline-html", "nowhere/out.html")
-    assert done.returncode == 4
-    assert "there is no folder" in done.stderr
+    for option in ("--plumbline-html", "--plumbline-json"):
+        done = run(option, "nowhere/out")
+        assert done.returncode == 4
+        assert f"{option} nowhere/out: there is no folder" in done.stderr
 
 
 def test_without_verdicts_there_is_no_section(run, tmp_path: Path) -> None:
