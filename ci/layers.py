@@ -97,10 +97,10 @@ NO_CODE = re.compile(
 # "up" is to the right. The package itself (__init__) is a member like the others.
 PYTHON_LAYERS = {
     "python_inspector": (
-        "version", "aliases", "errors", "usage", "named_code", "interrupts", "needs", "heap",
-        "described", "arrays", "compatibility", "native", "format", "models", "trace", "taps",
-        "recorder", "api", "benchmarks", "engines", "cases", "__init__", "cli", "__main__",
-        "plumbline",
+        "version", "aliases", "errors", "exit_codes", "usage", "named_code", "interrupts",
+        "needs", "heap", "described", "arrays", "compatibility", "native", "format", "models",
+        "trace", "taps", "recorder", "api", "benchmarks", "engines", "cases", "__init__", "cli",
+        "__main__", "plumbline",
     ),
     "reports": (
         "__init__", "beside", "terminal", "files", "decode", "json_lines", "results", "reader",

@@ -24,6 +24,7 @@ EXTRAS = {
     "ray": "sweep",
     "pandas": "frame",
     "mcp": "mcp",
+    "expecttest": "opinfo",
 }
 """From a module that is imported to the extra of pyproject.toml that has its package."""
 

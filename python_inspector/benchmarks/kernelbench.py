@@ -2,101 +2,88 @@
 Model and functions get_inputs and get_init_inputs, a candidate one with a class ModelNew.
 
 Both are constructed with the same arguments under the same seed, so their weights are alike, and
-run in the mode in which they are shipped; a batch norm in train mode is refused. The candidate is
-constructed in its own process, which never imports the problem.
+run in the mode in which they are shipped: buffers that the call changes, statistics of a batch
+norm, are results. The candidate is constructed in its own process, which never imports the problem.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..api.checking import check
-from ..api.drawing import draw
-from ..api.sealed import Made, Sealed
-from ..api.verdict import Verdict, WrongError
+from ..api.sealed import Made
 from ..errors import UsageError
 from ..named_code import load
-
-OWN, HARD = "own", "hard"
-KINDS = ("normal", "outliers", "small", "sparse")
-"""Of hard inputs; the problems' own are seldom negative."""
+from ..recorder.training import changed_buffers, with_state
+from .stated import HARD, OWN, Stated, apart, hard, placed
 
 
-@dataclass(frozen=True)
-class Problem:
-    """What a file says: the module, the arguments of its constructor, and those of a call."""
-
-    model: torch.nn.Module
-    init: tuple[Any, ...]
-    inputs: tuple[Any, ...]
-    seed: int
-
-
-def read(file: Path, seed: int) -> Problem:
-    """Runs the file; UsageError where it lacks one of the three names."""
-    init = tuple(load(f"{file}:get_init_inputs")())
-    torch.manual_seed(seed)
-    inputs = tuple(load(f"{file}:get_inputs")())
-    model = constructed(load(f"{file}:Model"), init, seed)
-    if not isinstance(model, torch.nn.Module):
-        raise UsageError(f"{file}: Model is no torch.nn.Module")
-    return Problem(model, init, inputs, seed)
-
-
-def constructed(kind: Any, init: Sequence[Any], seed: int) -> Any:
-    torch.manual_seed(seed)
-    return kind(*init)
-
-
-def candidate(file: str, init: Sequence[Any], seed: int, device: str) -> Any:
-    """In the candidate's process: its module, as KernelBench constructs it."""
-    made = constructed(load(f"{file}:ModelNew"), init, seed)
-    return made.to(device) if isinstance(made, torch.nn.Module) else made
-
-
-def judged(
+def stated(
     problem: Path,
     solution: Path,
     *,
     inputs: Sequence[str] = (OWN, HARD),
     seed: int = 42,
-    salt: int | None = None,
-    timeout: float = 60.0,
     device: str = "cpu",
-) -> dict[str, Verdict]:
-    """By kind of inputs the verdict on a candidate: "own" are the problem's, "hard" are drawn in
-    their shapes. Raises UsageError for files of another form, RecordError where the problem itself
-    cannot be judged."""
-    stated = read(problem, seed)
-    model = stated.model.to(device)
-    own = tuple(t.to(device) if isinstance(t, torch.Tensor) else t for t in stated.inputs)
-    maker = Made(f"{__name__}:candidate", (str(solution.resolve()), stated.init, seed, device))
-    said = {}
-    for kind in inputs:
-        given = own if kind == OWN else tuple(_hard(t, device) for t in own)
-        if kind == HARD and not any(isinstance(t, torch.Tensor) for t in own):
-            continue
-        try:
-            said[kind] = check(maker, model, given, sealed=Sealed(timeout), salt=salt)
-        except WrongError as error:
-            said[kind] = error.verdict
-    return said
+    evaluated: bool = False,
+) -> Stated:
+    """Inputs "own" are the problem's, "hard" are drawn in their shapes; `evaluated` sets eval mode.
+    Raises UsageError for files of another form."""
+    if not solution.is_file():
+        raise UsageError(f"{solution}: there is no such file")
+    with apart(problem.parent):
+        init = tuple(load(f"{problem}:get_init_inputs")())
+        torch.manual_seed(seed)
+        own = tuple(placed(t, device) for t in load(f"{problem}:get_inputs")())
+        model = constructed(load(f"{problem}:Model"), init, seed, evaluated)
+    if not isinstance(model, torch.nn.Module):
+        raise UsageError(f"{problem}: Model is no torch.nn.Module")
+    model = model.to(device)
+    changed = changed_buffers(model, own)
+    arguments = (str(solution.resolve()), init, seed, device, evaluated, changed)
+    given = {OWN: own, HARD: tuple(hard(t, device) for t in own)}
+    if not any(isinstance(t, torch.Tensor) for t in own):
+        given[HARD] = own
+    return Stated(
+        like=with_state(model, changed) if changed else model,
+        inputs={kind: given[kind] for kind in inputs},
+        candidate=Made(f"{__name__}:candidate", arguments),
+    )
 
 
-def _hard(value: Any, device: str) -> Any:
-    """A draw in the shape of a tensor of floats; anything else as it is."""
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
-        return value
-    return draw(tuple(value.shape), value.dtype, kinds=KINDS, device=device)
+def constructed(kind: Any, init: Sequence[Any], seed: int, evaluated: bool) -> Any:
+    torch.manual_seed(seed)
+    made = kind(*init)
+    return made.eval() if evaluated and isinstance(made, torch.nn.Module) else made
 
 
-def status_of(verdicts: dict[str, Verdict]) -> str:
-    """Of a candidate: wrong if it is wrong on any inputs, right if any proves it."""
-    every = [verdict.status for verdict in verdicts.values()]
-    wrong = [status for status in every if status not in ("pass", "blind")]
-    return wrong[0] if wrong else "pass" if "pass" in every else "blind"
+def candidate(
+    file: str,
+    init: Sequence[Any],
+    seed: int,
+    device: str,
+    evaluated: bool,
+    changed: Sequence[str],
+) -> Callable[..., Any]:
+    """In the candidate's process: its module, as KernelBench constructs it. Each call begins with
+    the buffers that it was constructed with; those `changed` are results where it has them."""
+    made = constructed(load(f"{file}:ModelNew"), init, seed, evaluated)
+    if not isinstance(made, torch.nn.Module):
+        return made
+    made = made.to(device)
+    if not changed:
+        return made
+    first = {name: t.detach().clone() for name, t in made.named_buffers()}
+
+    def call(*args: Any) -> Any:
+        with torch.no_grad():
+            for name, t in made.named_buffers():
+                t.copy_(first[name])
+        result = made(*args)
+        after = dict(made.named_buffers())
+        return result, {name: after[name].clone() for name in changed if name in after}
+
+    return call

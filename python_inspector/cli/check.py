@@ -7,19 +7,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ..api.annotations import add_annotations, annotate
 from ..errors import UsageError
+from ..exit_codes import FAIL, STATUSES
 from ..format.contract_words import INSIDE, ROUNDINGS, asked
-
-CODES = {"pass": 0, "fail": 1, "unsupported": 4, "blind": 8, "nondeterministic": 9}
-"""As those of the harness."""
 
 NAMED = "FILE.py:NAME"
 
 
 def add_check(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Judges a kernel against torch code: the same as plumbline.check(). Exit code 0 pass, "
-        "1 fail, 4 unsupported, 8 blind (nothing proved), 9 nondeterministic."
+        "Judges a kernel against torch code: the same as plumbline.check(). Exit codes: plumbline "
+        "exit-codes."
     )
     parser.set_defaults(run=check)
     parser.add_argument("function", metavar=NAMED, help="the kernel; or package.module:NAME")
@@ -45,6 +44,7 @@ def add_check(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="the verdict as one line of JSON")
     parser.add_argument("--salt", type=int, help="draws the inputs of a sealed verdict again")
+    add_annotations(parser)
 
 
 def _add_inputs(parser: argparse.ArgumentParser) -> None:
@@ -107,7 +107,9 @@ def check(options: argparse.Namespace) -> int:
     except WrongError as error:
         verdict = error.verdict
     print(json.dumps(verdict.to_json()) if options.json else verdict)
-    return CODES.get(verdict.status, 1)
+    if options.annotate:
+        annotate(options.function, [verdict])
+    return STATUSES.get(verdict.status, FAIL)
 
 
 def _inputs(named: str) -> Any:

@@ -13,6 +13,7 @@ from pathlib import Path
 from .. import __version__, interrupts
 from ..aliases import PACKAGE
 from ..errors import PlanError, UnknownModelError, UsageError
+from ..exit_codes import BAD_INPUT, INTERRUPTED, USAGE
 from ..heap import keep_freed_memory
 from ..usage import Parser, dtype
 from .check import add_check, add_problem
@@ -20,11 +21,9 @@ from .judge import add_formats
 from .mcp import add_mcp
 from .record import add_record, quiet_transformers
 
-USAGE_ERROR, BAD_INPUT, INTERRUPTED = 2, 3, 130
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; its exit code: 0 ok, 2 usage, 3 bad input, 130 interrupted."""
+    """Runs one command; its exit code, one of exit_codes."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     if words[:1] == ["bench"]:  # it has a parser of its own
         return _bench(words[1:])
@@ -53,7 +52,7 @@ def _run(options: argparse.Namespace, words: Sequence[str]) -> int:
 
 def _exit_code(error: Exception) -> int:
     usage = (UsageError, PlanError, UnknownModelError, re.error)
-    return USAGE_ERROR if isinstance(error, usage) else BAD_INPUT
+    return USAGE if isinstance(error, usage) else BAD_INPUT
 
 
 def _needs(words: Sequence[str], error: Exception) -> str | None:

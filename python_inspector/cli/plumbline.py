@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from .. import __version__
+from .. import __version__, exit_codes
 from ..errors import HarnessError
 from ..usage import did_you_mean
 from . import inspector as cli
@@ -22,7 +22,7 @@ COMMANDS = {
     "mcp": ("inspector", "mcp", "the judge as tools for agents (Model Context Protocol, stdio)"),
     "verify": ("harness", "verify", "replay recordings on devices and judge every output"),
     "export": ("harness", "export", "operands of a checkpoint as plain safetensors"),
-    "judge": ("harness", "judge", "judge outputs of another program, FILE.py:KERNEL, kernelbench"),
+    "judge": ("harness", "judge", "judge outputs of a program, FILE.py:KERNEL, a benchmark's form"),
     "devices": ("harness", "devices", "devices, usable or not"),
     "report": ("reports", "render", "results as a page, Markdown or text"),
     "history": ("reports", "history", "what became worse, and since when"),
@@ -55,6 +55,9 @@ def main() -> int:
             sealed = [] if "--sealed" in words else ["--sealed"]
             return _hand_over("inspector", ["check", *words, *sealed])
         return _hand_over(program, [there, *words])
+    if name == "exit-codes":
+        print(exit_codes.listed())
+        return 0
     hint = did_you_mean(name, [*COMMANDS, *PROGRAMS])
     print(f"plumbline: there is no command {name!r}{hint} (plumbline --help)", file=sys.stderr)
     return 2
@@ -62,6 +65,7 @@ def main() -> int:
 
 def _help() -> str:
     rows = [(name, about) for name, (_, _, about) in COMMANDS.items()]
+    rows.append(("exit-codes", "what the codes of all commands mean"))
     rows += [(f"{name} COMMAND", about) for name, about in PROGRAMS.items()]
     lines = [f"  {name:20} {about}" for name, about in rows]
     return "\n".join(("usage: plumbline COMMAND ..., of which --help says more", "", *lines))

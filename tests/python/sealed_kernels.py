@@ -94,9 +94,9 @@ def lazy(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def patches_the_judge(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    from python_inspector.api import checking, verdict
+    from python_inspector.api import prepared, verdict
 
-    checking.combined = lambda verdicts: verdict.Verdict("x", "module", "pass", "", {})
+    prepared.combined = lambda verdicts: verdict.Verdict("x", "module", "pass", "", {})
     torch.allclose = lambda *_, **__: True
     return torch.zeros_like(x)
 

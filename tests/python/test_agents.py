@@ -13,6 +13,7 @@ import anyio
 import pytest
 import torch
 from checked import normal
+from verdict_schemas import valid
 
 from python_inspector import draw, problem
 from python_inspector.cli import plumbline
@@ -97,7 +98,8 @@ def test_the_command(
     words = ["problem", f"{tmp_path}/relu.py:relu", "--inputs", f"{tmp_path}/relu.py:x"]
     monkeypatch.setattr("sys.argv", ["plumbline", *words, "--seconds", "1", "--json"])
     assert plumbline.main() == 1
-    assert json.loads(capsys.readouterr().out)["solved_by"] == ["argument 0"]
+    made = valid(json.loads(capsys.readouterr().out), "problem")
+    assert made["solved_by"] == ["argument 0"]
 
 
 def test_the_skill_names_what_there_is() -> None:

@@ -115,6 +115,9 @@ def test_help_has_every_command_and_typos_are_told(
     assert command.main() == 0
     printed = capsys.readouterr().out
     assert all(f"  {name} " in printed for name in (*command.COMMANDS, *command.PROGRAMS))
+    monkeypatch.setattr(sys, "argv", ["plumbline", "exit-codes"])
+    assert command.main() == 0
+    assert "  8  blind: nothing was proved" in capsys.readouterr().out
     monkeypatch.setattr(sys, "argv", ["plumbline", "recrod", "--model", "x"])
     assert command.main() == 2
     assert "there is no command 'recrod'; did you mean record?" in capsys.readouterr().err

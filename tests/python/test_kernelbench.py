@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from verdict_schemas import valid
 
+from python_inspector import Verdict
+from python_inspector.api.sealed import Sealed
 from python_inspector.benchmarks import kernelbench
+from python_inspector.benchmarks.stated import judged, status_of
 from python_inspector.cli import plumbline
 from python_inspector.errors import UsageError
 
@@ -64,6 +69,45 @@ class ModelNew(torch.nn.Module):
 """
 
 
+TRAINED = """
+import torch
+from torch import nn
+class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(16, 8)
+        self.norm = nn.BatchNorm1d(8, momentum={momentum})
+        self.share = nn.Dropout({share})
+    def forward(self, x):
+        y = self.norm(self.linear(x))
+        return self.share(y), y.amax(-1)
+def get_inputs():
+    return [torch.rand(6, 16)]
+def get_init_inputs():
+    return []
+"""
+OWN_STATISTICS = """
+import torch
+from torch import nn
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(16, 8)
+    def forward(self, x):
+        y = self.linear(x)
+        y = (y - y.mean(0)) / (y.var(0, correction=0) + 1e-5).sqrt()
+        return y, y.amax(-1)
+"""
+
+
+def trained(name: str = "ModelNew", momentum: float = 0.1, share: float = 0.0) -> str:
+    return TRAINED.format(name=name, momentum=momentum, share=share)
+
+
+def said(files: tuple[Path, Path], **options: Any) -> dict[str, Verdict]:
+    return judged(kernelbench.stated(*files, **options), Sealed())
+
+
 def place(folder: Path, problem: str, candidate: str) -> tuple[Path, Path]:
     files = folder / "problem.py", folder / "candidate.py"
     for file, text in zip(files, (problem, candidate), strict=True):
@@ -77,34 +121,83 @@ def place(folder: Path, problem: str, candidate: str) -> tuple[Path, Path]:
 )
 def test_a_candidate(tmp_path: Path, eps: str, end: str, status: str) -> None:
     files = place(tmp_path, PROBLEM, CANDIDATE.format(eps=eps, end=end))
-    said = kernelbench.judged(*files)
-    assert set(said) == {"own", "hard"}
-    assert kernelbench.status_of(said) == status, said
+    found = said(files)
+    assert set(found) == {"own", "hard"}
+    assert status_of(found) == status, found
 
 
 def test_inputs_that_are_never_negative_do_not_decide(tmp_path: Path) -> None:
     """As shipped, `return x` solves a ReLU."""
     files = place(tmp_path, RELU, IDENTITY)
-    assert kernelbench.status_of(kernelbench.judged(*files, inputs=["own"])) == "pass"
-    said = kernelbench.judged(*files)
-    assert (said["own"].status, said["hard"].status) == ("pass", "fail")
+    assert status_of(said(files, inputs=["own"])) == "pass"
+    found = said(files)
+    assert (found["own"].status, found["hard"].status) == ("pass", "fail")
 
 
 def test_the_candidate_never_sees_the_problem(tmp_path: Path) -> None:
     thief = IDENTITY.replace("return x", "import sys; return sys.modules['named_problem'].answer")
     files = place(tmp_path, RELU, thief)
-    said = kernelbench.judged(*files, inputs=["own"])
-    assert said["own"].status == "error"
-    assert "KeyError: 'named_problem'" in said["own"].reason
+    found = said(files, inputs=["own"])
+    assert found["own"].status == "error"
+    assert "KeyError: 'named_problem'" in found["own"].reason
 
 
 def test_files_of_another_form(tmp_path: Path) -> None:
     files = place(tmp_path, RELU.replace("get_inputs", "inputs"), IDENTITY)
     with pytest.raises(UsageError, match=r"problem\.py has no get_inputs"):
-        kernelbench.judged(*files)
+        said(files)
     files = place(tmp_path / "..", RELU, IDENTITY.replace("ModelNew", "New"))
-    said = kernelbench.judged(*files, inputs=["own"])
-    assert "candidate.py has no ModelNew" in said["own"].reason
+    found = said(files, inputs=["own"])
+    assert "candidate.py has no ModelNew" in found["own"].reason
+
+
+@pytest.mark.parametrize(
+    ("candidate", "status", "word"),
+    [
+        (trained(), "pass", ""),
+        (trained(momentum=0.2), "fail", "norm.running_mean"),
+        (trained().replace("y.amax(-1)", "y.amin(-1)"), "fail", "out.0.1"),
+        (OWN_STATISTICS, "pass", ""),
+    ],
+)
+def test_a_batch_norm_as_it_is_shipped(
+    tmp_path: Path, candidate: str, status: str, word: str
+) -> None:
+    """In train mode: its statistics are results, where the candidate has such buffers."""
+    files = place(tmp_path, trained("Model"), candidate)
+    own = said(files, inputs=["own"])["own"]
+    assert own.status == status, own
+    assert word in str(own)
+    assert any("running_var" in name for name in own.not_judged) == (candidate == OWN_STATISTICS)
+
+
+def test_each_call_begins_with_the_buffers_of_the_constructor(tmp_path: Path) -> None:
+    remembers = trained().replace(
+        "return self.share", "self.norm.running_mean.zero_(); return self.share"
+    )
+    found = said(place(tmp_path, trained("Model"), remembers), inputs=["own"])
+    assert "running_mean" in str(found["own"])
+    assert found["own"].status == "fail"
+
+
+def test_dropout_in_train_mode_is_refused_by_name(tmp_path: Path) -> None:
+    files = place(tmp_path, trained("Model", share=0.5), trained(share=0.5))
+    own = said(files, inputs=["own"])["own"]
+    assert own.status == "unsupported"
+    assert "Dropout (share) draws random numbers" in own.reason
+    assert said(files, inputs=["own"], evaluated=True)["own"].status == "pass"
+
+
+def test_what_had_ended_before_a_candidate_raises_is_judged(tmp_path: Path) -> None:
+    picky = IDENTITY.replace("return x", "assert x.min() >= 0; return x")
+    found = said(place(tmp_path, RELU, picky))
+    assert (found["own"].status, found["hard"].status) == ("pass", "error")
+    assert "the candidate raised AssertionError" in found["hard"].reason
+    assert status_of(found) == "error"
+    as_picky = RELU.replace("return torch.relu", "assert x.min() >= 0; return torch.relu")
+    found = said(place(tmp_path, as_picky, picky))
+    assert (found["own"].status, found["hard"].status) == ("pass", "unsupported")
+    assert "the reference raises AssertionError" in found["hard"].reason
 
 
 def test_the_command(
@@ -113,6 +206,6 @@ def test_the_command(
     files = map(str, place(tmp_path, RELU, IDENTITY))
     monkeypatch.setattr("sys.argv", ["plumbline", "judge", "kernelbench", *files, "--json"])
     assert plumbline.main() == 1
-    said = json.loads(capsys.readouterr().out)
-    assert said["status"] == "fail"
-    assert said["inputs"]["own"]["status"] == "pass"
+    made = valid(json.loads(capsys.readouterr().out), "judged")
+    assert (made["form"], made["status"]) == ("kernelbench", "fail")
+    assert made["inputs"]["own"]["status"] == "pass"

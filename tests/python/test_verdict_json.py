@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import torch
 from checked import normal, wrong
+from verdict_schemas import KNOWN
+from verdict_schemas import valid as described
 
-from python_inspector import Verdict, WrongError, check, draw
+from python_inspector import Verdict, WrongError, check, draw, exit_codes
+from python_inspector.api.annotations import annotation
 from python_inspector.api.verdict_json import MOST, fingerprint
 from python_inspector.cli import plumbline
 
@@ -20,12 +22,10 @@ torch.set_num_threads(1)
 pytestmark = pytest.mark.usefixtures("harness")
 
 ROOT = Path(__file__).parents[2]
-SCHEMA = json.loads((ROOT / "python_inspector/data/verdict.schema.json").read_text())
 
 
 def valid(verdict: Verdict) -> dict[str, Any]:
-    made = verdict.to_json()
-    jsonschema.validate(json.loads(json.dumps(made, allow_nan=False)), SCHEMA)
+    made: dict[str, Any] = described(verdict.to_json(), "verdict")
     assert len(json.dumps(made)) <= MOST
     return made
 
@@ -73,9 +73,35 @@ def test_the_command_prints_it(capsys: pytest.CaptureFixture[str], monkeypatch: 
     words += ["--inputs", f"{here}:INPUTS", "--json"]
     monkeypatch.setattr("sys.argv", ["plumbline", *words])
     assert plumbline.main() == 1
-    made = json.loads(capsys.readouterr().out)
-    jsonschema.validate(made, SCHEMA)
+    made = described(json.loads(capsys.readouterr().out), "verdict")
     assert made["status"] == "fail"
 
 
+def test_github_sees_the_kernel(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "k.py").write_text("import torch\n\ndef high(x):\n    return x.tanh() * 1.01\n")
+    words = ["check", f"{tmp_path}/k.py:high", "--like", "torch:tanh"]
+    words += ["--inputs", f"{__file__}:TANH"]
+    monkeypatch.setattr("sys.argv", ["plumbline", *words])
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    assert plumbline.main() == 1
+    marks = [line for line in capsys.readouterr().err.splitlines() if line.startswith("::")]
+    assert len(marks) == 1
+    assert marks[0].startswith(f"::error file={tmp_path}/k.py,line=3,title=plumbline fail::tanh#0")
+    monkeypatch.setattr("sys.argv", ["plumbline", *words, "--no-annotate"])
+    plumbline.main()
+    assert "::error" not in capsys.readouterr().err
+    assert annotation("blind", "100 %\nx", Path("a,b.py"), 2) == (
+        "::warning file=a%2Cb.py,line=2,title=plumbline blind::100 %25%0Ax"
+    )
+
+
+def test_every_status_has_a_code_and_every_code_a_meaning() -> None:
+    statuses = KNOWN["verdict.schema.json"]["properties"]["status"]["enum"]
+    assert set(exit_codes.STATUSES) == set(statuses)
+    assert set(exit_codes.STATUSES.values()) < set(exit_codes.MEANINGS)
+
+
 INPUTS = (normal(4, 32), normal(32, seed=1))
+TANH = normal(4, 32)

@@ -1,0 +1,189 @@
+"""What every form comes to: torch code, the sets of inputs that it is called with, a candidate."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+from ..api.checking import MOST_SALT, check, load_the_judge
+from ..api.drawing import draw
+from ..api.inputs import cases_of, draws_of
+from ..api.sealed import Made, Replayed, Sealed, run_sealed
+from ..api.travel import Packed, TravelError
+from ..api.verdict import Verdict, WrongError
+from ..api.worker_process import SealedError
+from ..errors import RecordError
+from ..recorder.callables import Torch, name_of
+
+OWN, HARD = "own", "hard"
+KINDS = ("normal", "outliers", "small", "sparse")
+"""Of hard inputs; those of benchmarks are seldom negative."""
+REPEAT = 2
+GOOD = ("pass", "blind", "unsupported")
+NARROW = re.compile(r'output "[^"]*" (is \w+, the recording has|holds) ')
+"""What the judge says of an output in a dtype that holds less."""
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A problem and a candidate for it; without one `like` is judged by itself."""
+
+    like: Torch
+    inputs: Mapping[str, Any]
+    """By name, as check() takes them."""
+    candidate: str | Made | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Inputs that cannot be judged, and why."""
+
+
+def judged(
+    stated: Stated, sealed: Sealed, salt: int | None = None, explain: bool | float = True
+) -> dict[str, Verdict]:
+    """By name of the inputs the verdict on the candidate, which runs in a process of its own. What
+    cannot be judged is "unsupported"; where that process ends early, its last verdict says why.
+    `explain` is check()'s."""
+    load_the_judge()
+    salt = secrets.randbelow(MOST_SALT) if salt is None else salt
+    said = {name: _without(stated, "unsupported", why) for name, why in stated.refused.items()}
+    if stated.candidate is None:
+        given = stated.inputs.items()
+        return said | {name: checked(stated.like, stated, it, salt, explain) for name, it in given}
+    cases: dict[str, list[Any]] = {}
+    for name, inputs in stated.inputs.items():
+        cases[name] = [arguments for _, arguments in cases_of(inputs, salt)]
+        try:
+            Packed(cases[name], "arguments")
+        except TravelError as error:
+            said[name] = _without(stated, "unsupported", str(error))
+            del cases[name]
+    every = [arguments for own in cases.values() for arguments in own]
+    with run_sealed(
+        stated.candidate, every, sealed, arrays="torch", repeat=REPEAT, partly=True
+    ) as replayed:
+        last = 0
+        for name, own in cases.items():
+            first, last = last, last + len(own)
+            if trouble := replayed.missing(first, last):
+                said[name] = _troubled(stated, own, f"the candidate {trouble}")
+                break
+            kernel = replayed.of(first, last)
+            said[name] = checked(kernel, stated, stated.inputs[name], salt, explain)
+    return said
+
+
+def _troubled(stated: Stated, cases: Sequence[Any], trouble: str) -> Verdict:
+    """A candidate may raise where `like` does."""
+    for args, kwargs in deepcopy(cases):
+        try:
+            with torch.no_grad():
+                stated.like(*args, **kwargs)
+        except Exception as error:
+            told = f"the reference raises {type(error).__name__}: {error}"
+            return _without(stated, "unsupported", f"{told}; {trouble}")
+    return _without(stated, "error", trouble)
+
+
+def _without(stated: Stated, status: str, reason: str) -> Verdict:
+    """Where nothing could be compared."""
+    return Verdict(name_of(stated.like), "module", status, reason, {})
+
+
+def checked(
+    kernel: Torch | Replayed, stated: Stated, inputs: Any, salt: int, explain: bool | float = True
+) -> Verdict:
+    """Of what is called in this process, or was called in another one."""
+    try:
+        verdict = check(kernel, stated.like, inputs, salt=salt, repeat=REPEAT, explain=explain)
+    except WrongError as error:
+        verdict = error.verdict
+    except SealedError as error:
+        verdict = _without(stated, "error", f"the candidate {error}")
+    except RecordError as error:
+        verdict = _without(stated, "unsupported", str(error))
+    if verdict.status == "bad_input" and NARROW.search(verdict.reason):
+        verdict = replace(verdict, status="fail")
+    return replace(verdict, salt=salt) if draws_of(inputs) else verdict
+
+
+def status_of(verdicts: Mapping[str, Verdict]) -> str:
+    """Of a candidate: wrong if it is wrong on any inputs, right if any proves it."""
+    every = [verdict.status for verdict in verdicts.values()]
+    wrong = [status for status in every if status not in GOOD]
+    return wrong[0] if wrong else next((it for it in GOOD if it in every), "unsupported")
+
+
+def hard(value: Any, device: str = "cpu") -> Any:
+    """A draw in the shape of a tensor of floats; anything else as it is."""
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
+        return value
+    return draw(tuple(value.shape), value.dtype, kinds=KINDS, device=device)
+
+
+def placed(value: Any, device: str) -> Any:
+    return value.to(device) if isinstance(value, torch.Tensor) else value
+
+
+@contextmanager
+def apart(folder: Path) -> Iterator[None]:
+    """Modules of a folder are imported as their files are now, and forgotten at the end: no process
+    of a candidate searches that folder, no other problem finds them."""
+    path, stems = list(sys.path), {file.stem for file in folder.glob("*.py")}
+    own = stems | {f"named_{stem}" for stem in stems}
+    hidden = {name: sys.modules.pop(name) for name in own & set(sys.modules)}
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for name in own & set(sys.modules):
+            del sys.modules[name]
+        sys.modules.update(hidden)
+
+
+def destinations(function: Callable[..., Any], args: tuple[Any, ...]) -> list[int]:
+    """Which leaves among the arguments a function fills without a look at what was in them."""
+
+    def called(poisoned: Sequence[int]) -> tuple[list[Any], list[Any]]:
+        given = deepcopy(args)
+        leaves = tree_leaves(given)
+        for i in poisoned:
+            leaves[i].fill_(1)
+        return tree_leaves(function(*given)), leaves
+
+    with torch.no_grad():
+        before, (result, after) = tree_leaves(args), called(())
+        written = [i for i, t in enumerate(before) if not _alike(t, after[i])]
+        again, filled = called(written)
+    whole = all(_alike(after[i], filled[i]) for i in written)
+    return written if whole and all(map(_alike, result, again)) else []
+
+
+def _alike(a: Any, b: Any) -> bool:
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return True
+    return a.shape == b.shape and bool(torch.equal(a.nan_to_num(), b.nan_to_num()))
+
+
+class Filling:
+    """A function that is given fresh memory for its destinations; it returns its result, or what is
+    in them."""
+
+    def __init__(self, function: Callable[..., Any], where: Sequence[int], name: str) -> None:
+        self._function, self._where, self.__name__ = function, where, name
+
+    def __call__(self, *args: Any) -> Any:
+        leaves, structure = tree_flatten(args)
+        for i in self._where:
+            leaves[i] = torch.empty_like(leaves[i])
+        result = self._function(*tree_unflatten(leaves, structure))
+        return tuple(leaves[i] for i in self._where) if result is None else result

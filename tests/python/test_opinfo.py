@@ -1,0 +1,80 @@
+"""Kernels judged on PyTorch's own samples of an operation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from verdict_schemas import valid
+
+from python_inspector.api.sealed import Sealed
+from python_inspector.benchmarks import opinfo
+from python_inspector.benchmarks.stated import judged, status_of
+from python_inspector.cli import plumbline
+from python_inspector.errors import UsageError
+
+torch.set_num_threads(1)
+pytestmark = pytest.mark.usefixtures("harness")
+
+KERNEL = """
+def rms_norm(x, shape, weight=None, eps=None):
+    import torch
+    wide = x.double()
+    eps = torch.finfo(x.dtype).eps if eps is None else eps
+    axes = list(range(-len(shape), 0))
+    y = wide * (wide.pow(2).mean(axes, keepdim=True) + eps).rsqrt()
+    return (y if weight is None {or_not} else y * weight).to(x.dtype)
+"""
+
+
+@pytest.mark.parametrize(("or_not", "status"), [("", "pass"), ("or len(shape) == 2", "fail")])
+def test_a_kernel_on_all_samples(tmp_path: Path, or_not: str, status: str) -> None:
+    """A weight that is left out in some of them shows there."""
+    (tmp_path / "kernel.py").write_text(KERNEL.format(or_not=or_not))
+    stated = opinfo.stated(
+        "nn.functional.rms_norm", f"{tmp_path}/kernel.py:rms_norm", dtypes=["f32", "bf16"]
+    )
+    found = judged(stated, Sealed())
+    assert status_of(found) == status, found
+    assert {name.split()[0] for name in found} == {"f32", "bf16"}
+
+
+@pytest.mark.parametrize("name", ["cat", "nn.functional.gelu", "argmax"])
+def test_torch_by_itself(name: str) -> None:
+    found = judged(opinfo.stated(name, most=3), Sealed())
+    assert status_of(found) == "pass", found
+    assert len({name.split()[0] for name in found}) > 2
+
+
+def test_random_numbers_are_refused_by_name() -> None:
+    for candidate in (None, "nothing.py:kernel"):
+        found = judged(opinfo.stated("nn.functional.dropout", candidate), Sealed())
+        assert status_of(found) == "unsupported"
+        assert "dropout draws random numbers" in found["all"].reason
+
+
+def test_names_and_dtypes() -> None:
+    with pytest.raises(UsageError, match=r"no operation 'sofmax'; did you mean softmax\?"):
+        opinfo.stated("sofmax")
+    with pytest.raises(UsageError, match="dtype f12: expected one of"):
+        opinfo.stated("softmax", dtypes=["f12"])
+    with pytest.raises(UsageError, match="softmax takes no i64"):
+        opinfo.stated("softmax", dtypes=["i64"])
+
+
+def test_samples_are_spread() -> None:
+    assert opinfo.spread(3, 8) == [0, 1, 2]
+    assert opinfo.spread(9, 3) == [0, 4, 8]
+    assert opinfo.spread(9, 1) == [0]
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["judge", "opinfo", "softmax", "--dtypes", "f32", "--most", "3"]
+    monkeypatch.setattr("sys.argv", ["plumbline", *words, "--json"])
+    assert plumbline.main() == 0
+    assert len(valid(json.loads(capsys.readouterr().out), "judged")["inputs"]) == 3
+    monkeypatch.setattr("sys.argv", ["plumbline", *words])
+    assert plumbline.main() == 0
+    assert capsys.readouterr().out.startswith("torch's softmax: pass (3 sets of inputs: 3 pass)")
