@@ -16,7 +16,7 @@ from ..api.sealed import Made
 from ..errors import UsageError
 from ..named_code import load
 from .flashinfer_inputs import JSON, axes_of, dtype_of, shapes_of, values
-from .stated import Stated, apart, placed
+from .stated import Stated, apart, loaded, placed
 
 LANGUAGES = ("python", "triton")
 
@@ -68,7 +68,7 @@ def stated(
 def reference(definition: JSON, file: Path) -> Callable[..., Any]:
     """The definition's `run`, which returns a tuple in the order of its outputs."""
     with apart(file.parent):
-        run = load(f"{file}:run")
+        run = loaded(f"{file}:run")
 
     def like(*args: Any) -> Any:
         return normalised(definition, run(*args))

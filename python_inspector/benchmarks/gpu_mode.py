@@ -22,7 +22,7 @@ from .. import needs
 from ..api.sealed import Made
 from ..errors import UsageError
 from ..named_code import load
-from .stated import HARD, OWN, Filling, Stated, apart, destinations, placed
+from .stated import HARD, OWN, Filling, Stated, apart, destinations, loaded, placed
 
 SUBMISSION, REFERENCE = "@SUBMISSION@", "reference.py"
 
@@ -45,16 +45,16 @@ def stated(
     for name in (REFERENCE, said.get("config", {}).get("main", "eval.py")):
         (ours / name).unlink(missing_ok=True)
     with apart(theirs):
-        reference = load(f"{theirs / REFERENCE}:ref_kernel")
-        generate = load(f"{theirs / REFERENCE}:generate_input")
-        _require_rule(load(f"{theirs / REFERENCE}:check_implementation"), reference, file)
+        reference = loaded(f"{theirs / REFERENCE}:ref_kernel")
+        generate = loaded(f"{theirs / REFERENCE}:generate_input")
+        _require_rule(loaded(f"{theirs / REFERENCE}:check_implementation"), reference, file)
         tests = said["tests"] if OWN in inputs else []
         if HARD in inputs:
             seeds = random.Random(salt)
             other = [test for test in said["tests"] if "seed" in test]
             tests = [*tests, *({**test, "seed": seeds.randrange(1 << 31)} for test in other)]
         given = {_words(test): (_generated(generate, test, device),) for test in tests}
-        where = destinations(reference, next(iter(given.values()))) if given else []
+        where = _destinations(reference, next(iter(given.values())), file) if given else []
     return Stated(
         like=Filling(reference, where, "ref_kernel"),
         inputs=given,
@@ -112,6 +112,14 @@ def _require_rule(check: Any, reference: Any, file: Path) -> None:
 def _held(function: Any) -> Iterator[Any]:
     for cell in function.__closure__ or ():
         yield cell.cell_contents
+
+
+def _destinations(reference: Any, args: tuple[Any, ...], file: Path) -> list[int]:
+    try:
+        return destinations(reference, args)
+    except Exception as error:
+        told = f"{file}: ref_kernel raises {type(error).__name__}: {error}"
+        raise UsageError(told) from error
 
 
 def _generated(generate: Callable[..., Any], test: Mapping[str, Any], device: str) -> Any:

@@ -18,7 +18,7 @@ from ..api.sealed import Made
 from ..errors import UsageError
 from ..named_code import load
 from ..recorder.training import changed_buffers, with_state
-from .stated import HARD, OWN, Stated, apart, hard, placed
+from .stated import HARD, OWN, Stated, apart, hard, loaded, placed
 
 
 def stated(
@@ -35,10 +35,10 @@ def stated(
     if not solution.is_file():
         raise UsageError(f"{solution}: there is no such file")
     with apart(problem.parent):
-        init = tuple(load(f"{problem}:get_init_inputs")())
+        init = tuple(loaded(f"{problem}:get_init_inputs")())
         torch.manual_seed(seed)
-        own = tuple(placed(t, device) for t in load(f"{problem}:get_inputs")())
-        model = constructed(load(f"{problem}:Model"), init, seed, evaluated)
+        own = tuple(placed(t, device) for t in loaded(f"{problem}:get_inputs")())
+        model = constructed(loaded(f"{problem}:Model"), init, seed, evaluated)
     if not isinstance(model, torch.nn.Module):
         raise UsageError(f"{problem}: Model is no torch.nn.Module")
     model = model.to(device)

@@ -22,7 +22,8 @@ from ..api.sealed import Made, Replayed, Sealed, run_sealed
 from ..api.travel import Packed, TravelError
 from ..api.verdict import Verdict, WrongError
 from ..api.worker_process import SealedError
-from ..errors import RecordError
+from ..errors import RecordError, UsageError
+from ..named_code import load
 from ..recorder.callables import Torch, name_of
 
 OWN, HARD = "own", "hard"
@@ -133,6 +134,16 @@ def placed(value: Any, device: str) -> Any:
     return value.to(device) if isinstance(value, torch.Tensor) else value
 
 
+def loaded(named: str) -> Any:
+    """Of a problem's file; UsageError where it cannot be imported."""
+    try:
+        return load(named)
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{named}: {type(error).__name__}: {error}") from error
+
+
 @contextmanager
 def apart(folder: Path) -> Iterator[None]:
     """Modules of a folder are imported as their files are now, and forgotten at the end: no process
@@ -171,7 +182,9 @@ def destinations(function: Callable[..., Any], args: tuple[Any, ...]) -> list[in
 def _alike(a: Any, b: Any) -> bool:
     if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
         return True
-    return a.shape == b.shape and bool(torch.equal(a.nan_to_num(), b.nan_to_num()))
+    if (a.shape, a.dtype) != (b.shape, b.dtype):
+        return False
+    return torch.equal(*(t.reshape(-1).view(torch.uint8) for t in (a, b)))
 
 
 class Filling:

@@ -114,6 +114,8 @@ def test_data_that_are_known_do_not_help(tmp_path: Path) -> None:
         (TASK.replace("task.py", "tusk.py"), REFERENCE, r"tusk\.py: there is no such file"),
         (TASK, REFERENCE.replace("ref_kernel", "f"), "has no ref_kernel"),
         (TASK, REFERENCE.replace("width: int", "depth: int"), r"generate_input\(rows=3"),
+        (TASK, REFERENCE.replace("softmax(-1)", "softmax(5)"), "ref_kernel raises IndexError"),
+        (TASK, "import nowhere", "reference.py:ref_kernel: ModuleNotFoundError"),
         (
             TASK,
             REFERENCE.replace("make_match_reference(ref_kernel)", "lambda d, o: o.sum() == len(o)"),

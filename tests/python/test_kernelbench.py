@@ -146,6 +146,9 @@ def test_files_of_another_form(tmp_path: Path) -> None:
     files = place(tmp_path, RELU.replace("get_inputs", "inputs"), IDENTITY)
     with pytest.raises(UsageError, match=r"problem\.py has no get_inputs"):
         said(files)
+    files = place(tmp_path, "import nowhere\n" + RELU, IDENTITY)
+    with pytest.raises(UsageError, match=r"problem\.py:get_init_inputs: ModuleNotFoundError"):
+        said(files)
     files = place(tmp_path / "..", RELU, IDENTITY.replace("ModelNew", "New"))
     found = said(files, inputs=["own"])
     assert "candidate.py has no ModelNew" in found["own"].reason
