@@ -296,7 +296,7 @@ def at_indices(
     index = index if keep else index.unsqueeze(axis)
     rows = x.ndim - index.ndim
     axis = axis + rows if axis >= 0 else axis
-    taken = x.gather(axis, index.expand(*x.shape[:rows], *index.shape))
+    taken = x.gather(axis, index.expand(x.shape[:rows] + index.shape))
     return taken if keep else taken.squeeze(axis)
 
 
