@@ -135,7 +135,8 @@ def _read_results(run: Run, returned: Any, observed: Observed) -> None:
 
 def _hold_empty(run: Run, leaf: Leaf, value: Any) -> None:
     shape = _output_of(leaf.path, value).shape
-    if shape != tuple(leaf.value.shape):
+    parts = (2,) if leaf.value.is_complex() else ()
+    if shape != (*leaf.value.shape, *parts):
         run.faults.append(
             f"{leaf.path} is {list(shape)}, `like` returns the empty {list(leaf.value.shape)}"
         )

@@ -90,7 +90,7 @@ def _troubled(stated: Stated, cases: Sequence[Any], trouble: str) -> Verdict:
                 stated.like(*args, **kwargs)
         except Exception as error:
             told = f"the reference raises {type(error).__name__}: {error}"
-            return _without(stated, "unsupported", f"{told}; {trouble}")
+            return _without(stated, "unsupported", "; ".join(filter(None, (told, trouble))))
     return _without(stated, "error", trouble)
 
 
@@ -111,6 +111,10 @@ def checked(
         verdict = _without(stated, "error", f"the candidate {error}")
     except RecordError as error:
         verdict = _without(stated, "unsupported", str(error))
+    except Exception:
+        verdict = _troubled(stated, [arguments for _, arguments in cases_of(inputs, salt)], "")
+        if verdict.status != "unsupported":
+            raise
     if verdict.status == "bad_input" and NARROW.search(verdict.reason):
         verdict = replace(verdict, status="fail")
     return replace(verdict, salt=salt) if draws_of(inputs) else verdict

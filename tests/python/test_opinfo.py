@@ -11,7 +11,7 @@ from verdict_schemas import valid
 
 from python_inspector.api.sealed import Sealed
 from python_inspector.benchmarks import opinfo
-from python_inspector.benchmarks.stated import judged, status_of
+from python_inspector.benchmarks.stated import Stated, judged, status_of
 from python_inspector.cli import plumbline
 from python_inspector.errors import UsageError
 
@@ -41,12 +41,18 @@ def test_a_kernel_on_all_samples(tmp_path: Path, or_not: str, status: str) -> No
     assert {name.split()[0] for name in found} == {"f32", "bf16"}
 
 
-@pytest.mark.parametrize("name", ["cat", "nn.functional.gelu", "argmax", "topk"])
+@pytest.mark.parametrize("name", ["cat", "nn.functional.gelu", "argmax", "topk", "polar"])
 def test_torch_by_itself(name: str) -> None:
     found = judged(opinfo.stated(name, most=3), Sealed())
     assert status_of(found) == "pass", found
     assert not any("Error" in verdict.reason for verdict in found.values()), found
-    assert len({name.split()[0] for name in found}) > 2
+    assert len({name.split()[0] for name in found}) > 1
+
+
+def test_where_torch_raises_nothing_is_judged() -> None:
+    found = judged(Stated(lambda x: x.reshape(5), {"a": (torch.ones(3),)}), Sealed())
+    assert found["a"].status == "unsupported"
+    assert "the reference raises RuntimeError: shape '[5]' is invalid" in found["a"].reason
 
 
 def test_random_numbers_are_refused_by_name() -> None:
