@@ -6,8 +6,9 @@ Each guard is a trap that was met; its text says what transformers or torch sile
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -179,23 +180,25 @@ def refuse_packed(mask_arguments: Mapping[str, Any], force: bool) -> None:
 @contextmanager
 def exact_products() -> Iterator[dict[str, Any]]:
     """Switches off TF32 and reduced-precision reductions; gives what was on, for the notes."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    flags: list[tuple[str, Any, str]] = [
-        ("cuda.matmul.allow_tf32", matmul, "allow_tf32"),
-        ("cudnn.allow_tf32", cudnn, "allow_tf32"),
-        ("cuda.matmul.allow_bf16_reduced_precision_reduction", matmul,
-         "allow_bf16_reduced_precision_reduction"),
-        ("cuda.matmul.allow_fp16_reduced_precision_reduction", matmul,
-         "allow_fp16_reduced_precision_reduction"),
-    ]  # fmt: skip
-    old = [getattr(owner, name) for _, owner, name in flags]
+    matmul = torch.backends.cuda.matmul
+    flags: dict[str, tuple[Callable[[], bool], Callable[[bool], None]]] = {
+        f"cuda.matmul.{name}": (partial(getattr, matmul, name), partial(setattr, matmul, name))
+        for name in (
+            "allow_tf32",
+            "allow_bf16_reduced_precision_reduction",
+            "allow_fp16_reduced_precision_reduction",
+        )
+    }
+    # As the property does, which torch's own test modules forbid to set once they are imported.
+    flags["cudnn.allow_tf32"] = (torch._C._get_cudnn_allow_tf32, torch._C._set_cudnn_allow_tf32)
+    old = {name: get() for name, (get, _) in flags.items()}
     precision = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("highest")
-        for _, owner, name in flags:
-            setattr(owner, name, False)
-        yield {label: True for (label, _, _), value in zip(flags, old, strict=True) if value}
+        for _, put in flags.values():
+            put(False)
+        yield {name: True for name, value in old.items() if value}
     finally:
-        for (_, owner, name), value in zip(flags, old, strict=True):
-            setattr(owner, name, value)
+        for name, (_, put) in flags.items():
+            put(old[name])
         torch.set_float32_matmul_precision(precision)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -176,3 +178,17 @@ def test_integer_weights(tmp_path: Path) -> None:
     model = torch.nn.Linear(2, 2).eval().to(torch.float8_e4m3fn)
     with pytest.raises(RecordError, match="quantised"), record(model, tmp_path / "r"):
         pass
+
+
+def test_recording_needs_no_switch_that_torchs_own_test_modules_froze(tmp_path: Path) -> None:
+    code = (
+        "import torch, torch.testing._internal.common_utils; from python_inspector import record\n"
+        "from python_inspector.models import tiny; before = torch.backends.cudnn.allow_tf32\n"
+        "model = tiny.build('llama-a1', torch.float32)\n"
+        f"with record(model, {str(tmp_path / 'r')!r}), torch.no_grad():\n"
+        "    model(torch.arange(3)[None])\n"
+        "assert torch.backends.cudnn.allow_tf32 == before"
+    )
+    pytest.importorskip("expecttest")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
