@@ -263,23 +263,25 @@ TEST_CASE("table of changed parameters", "[.][parameters]") {
 // verifies.
 TEST_CASE("edits with our own float64 block and without", "[.][referee-edits]") {
   for (const Way& way : kWays) {
-    int edits = 0, passed[2] = {};
-    std::map<std::string, int> kinds;
-    for (const RefereeRule rule : kRules) {
-      const bool alone = rule == RefereeRule::never;
-      suite().judge_by(rule);
-      edits = 0;
-      for (const std::string& block : suite().blocks()) {
-        if (!blocks::find_block(block)) continue;
-        const Tally tally = tally_of(block, way);
-        edits += tally.edits;
-        passed[alone] += static_cast<int>(tally.passed.size());
-        for (const std::string& words : tally.passed) ++kinds[words];
+    DYNAMIC_SECTION(name_of_way(way)) {
+      int edits = 0, passed[2] = {};
+      std::map<std::string, int> kinds;
+      for (const RefereeRule rule : kRules) {
+        const bool alone = rule == RefereeRule::never;
+        suite().judge_by(rule);
+        edits = 0;
+        for (const std::string& block : suite().blocks()) {
+          if (!blocks::find_block(block)) continue;
+          const Tally tally = tally_of(block, way);
+          edits += tally.edits;
+          passed[alone] += static_cast<int>(tally.passed.size());
+          for (const std::string& words : tally.passed) ++kinds[words];
+        }
       }
+      suite().judge_by(RefereeRule::affordable);
+      print_row("edited parameters, passed: " + name_of_way(way), edits, passed[0], passed[1]);
+      print_kinds(kinds);
     }
-    suite().judge_by(RefereeRule::affordable);
-    print_row("edited parameters, passed: " + name_of_way(way), edits, passed[0], passed[1]);
-    print_kinds(kinds);
   }
 }
 

@@ -17,16 +17,39 @@ namespace {
 bool is_green(Status status) { return status == Status::pass || status == Status::blind; }
 
 struct Way {
-  const char* device;
+  std::string device;
   bool fuse = true;
   std::optional<DType> dtype = {};  // another than the recording's
   bool external = false;            // as outputs of another program
+  bool traced = true;               // false: as recorded by --spread 0
 };
-constexpr Way kWays[] = {{"cpu"}, {"cpu", false}, {"emu:32"}, {"emu:32", false}};
+
+// On every device, fused and composed.
+std::vector<Way> ways() {
+  std::vector<Way> out;
+  for (const std::string& device : referee_devices()) {
+    out.push_back({device});
+    out.push_back({device, false});
+  }
+  return out;
+}
 
 std::string name_of_way(const Way& way) {
-  return text(way.external ? "outputs of " : "", way.device, way.fuse ? "" : " --no-fuse",
+  return text(way.external ? "outputs of " : "", way.traced ? "" : "untraced, ", way.device,
+              way.fuse ? "" : " --no-fuse",
               way.dtype ? text(" --dtype ", name_of(*way.dtype)) : "");
+}
+
+Checkpoint without_trace(Checkpoint checkpoint) {
+  checkpoint.operations.reset();
+  for (auto& [name, output] : checkpoint.outputs) {
+    output.spread.reset();
+    output.truncated.reset();
+    output.model.reset();
+    output.members.clear();
+    output.ill_conditioned.reset();
+  }
+  return checkpoint;
 }
 
 CheckpointResult external(const Case& c, const Outputs& outputs, bool alone) {
@@ -50,19 +73,22 @@ std::vector<Case> all_cases() {
 }
 
 std::string kind_of(const Case& c, const CheckpointResult& result) {
-  return text(c.checkpoint->block, ' ', name_of(c.recording->dtype()), " of ", c.recording->name(),
-              ": ", name_of(result.status));
+  return text(c.checkpoint->block, ' ', name_of(c.recording->dtype()), ": ",
+              name_of(result.status));
 }
 
 void print_alarms(const Way& way) {
   int judged = 0, alarms[2] = {};
   std::map<std::string, int> kinds;
   const auto device = open_device(way.device, 1);
-  for (const Case& c : all_cases()) {
+  for (Case c : all_cases()) {
     // An emulated kernel takes minutes for the sizes of real models.
-    if (way.device[0] == 'e' && c.recording->name().starts_with("border-")) continue;
+    if (way.device.starts_with("emu") && c.recording->name().starts_with("border-")) continue;
     if (way.dtype == c.recording->dtype()) continue;
     ++judged;
+    const Checkpoint bare = without_trace(*c.checkpoint);
+    if (!way.traced) c.checkpoint = &bare;
+    CheckpointResult results[2];
     for (const RefereeRule rule : kRules) {
       const bool alone = rule == RefereeRule::never;
       ReplayOptions options;
@@ -73,10 +99,12 @@ void print_alarms(const Way& way) {
       Replayed run =
           Replayer(*c.recording, *device, suite().oracle(), options).run_and_keep(*c.checkpoint);
       if (way.external && !run.outputs.empty()) run.result = external(c, run.outputs, alone);
-      if (is_green(run.result.status)) continue;
-      ++alarms[alone];
-      if (alone) ++kinds[kind_of(c, run.result)];
+      alarms[alone] += !is_green(run.result.status);
+      results[alone] = std::move(run.result);
     }
+    const bool alarm = !is_green(results[0].status), alarm_alone = !is_green(results[1].status);
+    if (alarm == alarm_alone) continue;
+    ++kinds[text(alarm ? "refereed" : "alone", " only: ", kind_of(c, results[alarm_alone]))];
   }
   print_row("right, not passed: " + name_of_way(way), judged, alarms[0], alarms[1]);
   print_kinds(kinds);
@@ -84,21 +112,33 @@ void print_alarms(const Way& way) {
 
 }  // namespace
 
+// `-c "cpu --no-fuse"` runs one way of a suite.
 TEST_CASE("right outputs with our own float64 block and without", "[.][referee-right]") {
-  for (const Way& way : kWays) print_alarms(way);
+  for (const Way& way : ways()) {
+    DYNAMIC_SECTION(name_of_way(way)) { print_alarms(way); }
+  }
 }
 
 TEST_CASE("another program's outputs with our own block and without", "[.][referee-external]") {
-  for (Way way : kWays) {
+  for (Way way : ways()) {
     way.external = true;
-    print_alarms(way);
+    DYNAMIC_SECTION(name_of_way(way)) { print_alarms(way); }
+  }
+}
+
+TEST_CASE("recordings without a trace with our own float64 block and without",
+          "[.][referee-untraced]") {
+  for (Way way : ways()) {
+    way.traced = false;
+    DYNAMIC_SECTION(name_of_way(way)) { print_alarms(way); }
   }
 }
 
 TEST_CASE("other dtypes with our own float64 block and without", "[.][referee-dtypes]") {
-  for (const bool fuse : {true, false}) {
+  for (Way way : ways()) {
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
-      print_alarms({"cpu", fuse, dtype});
+      way.dtype = dtype;
+      DYNAMIC_SECTION(name_of_way(way)) { print_alarms(way); }
     }
   }
 }
