@@ -105,6 +105,8 @@ step_verify() {
   check devices "$bin/harness" devices
   check verify-fused verify --mode both --repeat 3 --json "$out/fused.jsonl"
   check verify-composed verify --mode both --no-fuse --json "$out/composed.jsonl"
+  check verify-ops verify --suite ops
+  check verify-ops-composed verify --suite ops --no-fuse
   local dtype
   for dtype in f32 f16 bf16; do
     check "verify-$dtype" verify --dtype "$dtype"

@@ -77,6 +77,20 @@ test_cpp() {
 test_release() { test_cpp cpu -E "every implementation of cpu runs"; }
 test_sanitized() { test_cpp asan; }
 
+# Every op on calls made from its row, on both kinds of device.
+verify_ops() {
+  local devices=cpu junit=$logs/verify-ops.xml
+  ! has_device emu:64 || devices+=,emu:32,emu:64
+  suite verify-ops "$junit" build/cpu/bin/harness --suite ops --device "$devices" --junit "$junit" || true
+}
+# The same composed, and with the exact bounds of every operand.
+verify_ops_check() {
+  local devices=cpu junit=$logs/verify-ops-check.xml
+  ! has_device emu-check:64 || devices+=,emu-check:32,emu-check:64
+  suite verify-ops-check "$junit" \
+    build/cpu/bin/harness --suite ops --no-fuse --device "$devices" --junit "$junit" || true
+}
+
 # All recordings on the emulated GPU, at the wave widths of NVIDIA and AMD, fused and composed.
 verify_emu() {
   local junit=$logs/verify-emu.xml results=$logs/emu-64.jsonl
@@ -223,7 +237,7 @@ record_absent_devices() {
 
 # What a change need not wait for, longest first.
 readonly at_night=(test_sanitized verify_asan_emu verify_asan verify_asan_chains verify_emu_check
-  verify_emu_composed build_hip)
+  verify_emu_composed verify_ops_check build_hip)
 
 # What all suites need is installed; Python's packages, minutes for torch alone, while C++ is built.
 begin() {

@@ -20,30 +20,6 @@ Tensor allowed_keys(const AttentionMask& mask, const Picks& rows, int64_t keys) 
   return out;
 }
 
-double value(const Tensor& host, int64_t i) {
-  return load(host.dtype(), host.data<char>() + i * size_of(host.dtype()));
-}
-
-// max |q k^T| of host tensors [1, 1, rows, D] and [1, 1, S, D].
-double largest_product(const Tensor& q, const Tensor& k) {
-  const int64_t width = q.dim(3);
-  double largest = 0;
-  const Tensor wide_q = host_tensor(DType::f32, q.shape()),
-               wide_k = host_tensor(DType::f32, k.shape());
-  for (int64_t i = 0; i < q.numel(); ++i) wide_q.data<float>()[i] = static_cast<float>(value(q, i));
-  for (int64_t i = 0; i < k.numel(); ++i) wide_k.data<float>()[i] = static_cast<float>(value(k, i));
-  for (int64_t t = 0; t < q.dim(2); ++t) {
-    for (int64_t s = 0; s < k.dim(2); ++s) {
-      float sum = 0;
-      for (int64_t d = 0; d < width; ++d) {
-        sum += wide_q.data<float>()[t * width + d] * wide_k.data<float>()[s * width + d];
-      }
-      largest = std::max(largest, std::fabs(static_cast<double>(sum)));
-    }
-  }
-  return largest;
-}
-
 Tensor one_head(const Tensor& t, int64_t head) { return t.slice(0, 0, 1).slice(1, head, head + 1); }
 
 }  // namespace
@@ -53,17 +29,18 @@ void ObservedOps::matmul_op(const OpCall& call) {
   const Tensor &out = t[0], &a = t[1], &b = t[2];
   const Picks rows = picks(a.dim(2), kRows), heads = picks(a.dim(1), kHeads);
   const int64_t group = a.dim(1) / b.dim(1);
-  std::vector<SampledOp> sampled(static_cast<size_t>(heads.count));
+  std::vector<JudgedOp> sampled;
   for (int64_t i = 0; i < heads.count; ++i) {
-    sampled[static_cast<size_t>(i)].inputs = {
-        gather(inner_, picked(one_head(a, heads[i]), 2, rows)),
-        gather(inner_, one_head(b, heads[i] / group))};
+    sampled.push_back({call.op,
+                       {},
+                       {gather(inner_, picked(one_head(a, heads[i]), 2, rows)),
+                        gather(inner_, one_head(b, heads[i] / group))},
+                       again(call)});
   }
   forward(call);
   for (int64_t i = 0; i < heads.count; ++i) {
-    SampledOp& one = sampled[static_cast<size_t>(i)];
+    JudgedOp& one = sampled[static_cast<size_t>(i)];
     one.outputs = {gather(inner_, picked(one_head(out, heads[i]), 2, rows))};
-    one.run = again(call);
     judge(one);
   }
 }
@@ -72,12 +49,10 @@ void ObservedOps::repeat_heads_op(const OpCall& call) {
   const Tensors t = call.tensors();
   const Tensor &out = t[0], &x = t[1];
   const Picks rows = pick_rows(out), all_heads{0, 1, 0};
-  SampledOp sampled;
+  JudgedOp sampled{call.op, {}, {}, again(call)};
   sampled.inputs = gathered({x}, rows, all_heads);
   forward(call);
   sampled.outputs = gathered({out}, rows, all_heads);
-  sampled.run = again(call);
-  sampled.bits = blocks::BitRule::exact;
   judge(sampled);
 }
 
@@ -88,7 +63,7 @@ void ObservedOps::causal_mask_op(const OpCall& call) {
           "causal_mask is sampled without padding and explicit masks only");
   const Picks rows = picks(out.dim(2), kRows), no_heads;
   forward(call);
-  SampledOp sampled;
+  JudgedOp sampled{.op = call.op};
   sampled.inputs = {allowed_keys(mask, rows, out.dim(3))};
   sampled.outputs = gathered({out}, rows, no_heads);
   sampled.run = [fully_masked = mask.fully_masked](Ops& ops, const Tensors& y, const Tensors& a) {
@@ -97,7 +72,6 @@ void ObservedOps::causal_mask_op(const OpCall& call) {
     picked_mask.fully_masked = fully_masked;
     ops.causal_mask(y[0], picked_mask);
   };
-  sampled.bits = blocks::BitRule::exact;
   judge(sampled);
 }
 
@@ -113,15 +87,13 @@ void ObservedOps::sdpa_op(const OpCall& call) {
   const int64_t group = q.dim(1) / k.dim(1);
   for (int64_t i = 0; i < heads.count; ++i) {
     const int64_t head = heads[i];
-    SampledOp sampled;
+    JudgedOp sampled{.op = call.op};
     sampled.inputs = {gather(inner_, picked(one_head(q, head), 2, rows)),
                       gather(inner_, one_head(k, head / group)),
                       gather(inner_, one_head(v, head / group)),
                       allowed_keys(mask, rows, k.dim(2))};
     const Tensor one = out.slice(0, 0, 1).slice(2, head, head + 1);
     sampled.outputs = {gather(inner_, picked(one, 1, rows))};
-    sampled.axes = {"batch", "token", "head", "channel"};
-    sampled.max_abs_score = params.scale * largest_product(sampled.inputs[0], sampled.inputs[1]);
     sampled.run = [params, fully_masked = mask.fully_masked](Ops& ops, const Tensors& y,
                                                              const Tensors& a) {
       AttentionMask explicit_mask;

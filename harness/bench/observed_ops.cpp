@@ -5,20 +5,6 @@
 #include "kernels/core/error.h"
 
 namespace plumb::harness {
-namespace {
-
-// What is demanded of the bits of an op that is sampled by rows.
-blocks::BitRule bits_of(OpId op) {
-  switch (row_of(op).bits) {
-    case OpBits::exact: return blocks::BitRule::exact;
-    case OpBits::scaled: return blocks::BitRule::scaled;
-    case OpBits::leaf: break;
-  }
-  return blocks::BitRule::leaf;
-}
-
-}  // namespace
-
 ObservedOps::ObservedOps(Device& device, Device& oracle)
     : Ops(device.ops().device()), inner_(device.ops()), oracle_(oracle) {}  // whose the tensors are
 
@@ -47,10 +33,10 @@ void ObservedOps::forward(const OpCall& call) {
   all_records_.insert(all_records_.end(), records_.begin(), records_.end());
 }
 
-void ObservedOps::judge(const SampledOp& sampled) {
-  const OutputVerdict verdict = judge_sample(sampled, records_, oracle_);
+void ObservedOps::judge(const JudgedOp& sampled) {
+  const Verdict verdict = combine(judge_op(sampled, records_, oracle_));
   if (verdict.status == Status::pass || verdict.status == Status::blind) return;
-  if (status_ == Status::pass) reason_ = text(name_of(records_.back().op), ": ", verdict.reason);
+  if (status_ == Status::pass) reason_ = text(name_of(sampled.op), ": ", verdict.reason);
   status_ = worse(status_, verdict.status);
 }
 
@@ -89,12 +75,10 @@ void ObservedOps::do_call(const OpCall& call) {
 void ObservedOps::row_op(const OpCall& call) {
   const Tensors outputs = call.outputs(), inputs = call.inputs();
   const Picks rows = pick_rows(outputs[0]), heads = pick_heads(outputs[0]);
-  SampledOp sampled;
+  JudgedOp sampled{call.op, {}, {}, again(call)};
   sampled.inputs = gathered(inputs, rows, heads);  // before the call: it may be in place
   forward(call);
   sampled.outputs = gathered(outputs, rows, heads);
-  sampled.run = again(call);
-  sampled.bits = bits_of(call.op);
   judge(sampled);
 }
 
@@ -113,46 +97,39 @@ void ObservedOps::embedding_op(const OpCall& call) {
   }
   forward(call);
   const Tensor flat = out.view({ids.numel(), weight.dim(1)});
-  judge({{gather(inner_, picked(flat, 0, rows))},
-         {numbers, table},
-         again(call),
-         blocks::BitRule::exact});
+  judge({call.op, {gather(inner_, picked(flat, 0, rows))}, {numbers, table}, again(call)});
 }
 
 void ObservedOps::linear_op(const OpCall& call) {
   const Tensors t = call.tensors();
   const Tensor &out = t[0], &x = t[1], &weight = t[2], &bias = t[3];
   const Picks rows = picks(x.dim(-2), kRows), columns = picks(weight.dim(0), kColumns);
-  SampledOp sampled;
+  JudgedOp sampled{call.op, {}, {}, again(call)};
   sampled.inputs = {gather(inner_, picked(x, -2, rows)), gather(inner_, picked(weight, 0, columns)),
                     picked_columns(gather(inner_, bias), columns)};
   forward(call);
   sampled.outputs = {picked_columns(gather(inner_, picked(out, -2, rows)), columns)};
-  sampled.run = again(call);
   judge(sampled);
 }
 
 void ObservedOps::rotary_table_op(const OpCall& call) {
   const Tensors t = call.tensors();
   const Picks rows = picks(t[2].dim(1), kRows), no_heads;
-  SampledOp sampled;
+  JudgedOp sampled{call.op, {}, {}, again(call)};
   sampled.inputs = {picked_columns(gather(inner_, t[2]), rows), gather(inner_, t[3])};
   forward(call);
   sampled.outputs = gathered({t[0], t[1]}, rows, no_heads);
-  sampled.run = again(call);
   judge(sampled);
 }
 
 void ObservedOps::mask_rows_op(const OpCall& call) {
   const Tensors t = call.tensors();
   const Picks rows = pick_rows(t[0]), all_heads;
-  SampledOp sampled;
+  JudgedOp sampled{call.op, {}, {}, again(call)};
   sampled.inputs = {gathered({t[1]}, rows, all_heads)[0],
                     picked_columns(gather(inner_, t[2]), rows)};
   forward(call);
   sampled.outputs = gathered({t[0]}, rows, all_heads);
-  sampled.run = again(call);
-  sampled.bits = blocks::BitRule::exact;
   judge(sampled);
 }
 
@@ -160,23 +137,19 @@ void ObservedOps::mask_rows_op(const OpCall& call) {
 void ObservedOps::transpose_op(const OpCall& call) {
   const Tensors t = call.tensors();
   const Picks rows = pick_rows(t[0]), heads = pick_heads(t[0]), every_row;
-  SampledOp sampled;
+  JudgedOp sampled{call.op, {}, {}, again(call)};
   sampled.inputs = {picked_columns(gathered({t[1]}, every_row, heads)[0], rows)};
   forward(call);
   sampled.outputs = gathered({t[0]}, rows, heads);
-  sampled.run = again(call);
-  sampled.bits = blocks::BitRule::exact;
   judge(sampled);
 }
 
 void ObservedOps::position_ids_op(const OpCall& call) {
   const Tensors t = call.tensors();
-  SampledOp sampled;
+  JudgedOp sampled{call.op, {}, {}, again(call)};
   sampled.inputs = {gather(inner_, t[1])};
   forward(call);
   sampled.outputs = {gather(inner_, t[0])};
-  sampled.run = again(call);
-  sampled.bits = blocks::BitRule::exact;
   judge(sampled);
 }
 

@@ -6,6 +6,7 @@
 
 #include "harness/bench/cost.h"
 #include "harness/bench/sample.h"
+#include "harness/ops/judged_op.h"
 
 namespace plumb::harness {
 
@@ -34,7 +35,7 @@ class ObservedOps final : public Ops {
   void do_call(const OpCall& call) override;
   // The device's op on all of the operands; its records are in records_ afterwards.
   void forward(const OpCall& call);
-  void judge(const SampledOp& sampled);
+  void judge(const JudgedOp& sampled);
   // An op whose rows (and heads) do not know of each other: tensors of rank 2 and more are sampled
   // along the axes before the last, vectors kept whole.
   void row_op(const OpCall& call);

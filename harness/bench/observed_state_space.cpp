@@ -14,12 +14,11 @@ void ObservedOps::causal_conv1d_op(const OpCall& call) {
     const Tensor row = channel_axis > 0 ? x.slice(0, 0, 1) : x;
     return gather(inner_, row.slice(channel_axis, 0, channels));
   };
-  SampledOp sampled;
+  JudgedOp sampled{call.op, {}, {}, again(call)};
   sampled.inputs = {some(t[2], 2), some(t[3], 0), some(t[4], 0), some(t[5], 1)};
   forward(call);
   sampled.outputs = {some(t[0], 2)};
   if (t[1].defined()) sampled.outputs.push_back(some(t[1], 1));
-  sampled.run = again(call);
   judge(sampled);
 }
 
@@ -33,15 +32,13 @@ void ObservedOps::ssd_scan_op(const OpCall& call) {
     const Tensor row = x.rank() > 1 ? x.slice(0, 0, 1) : x;
     return gather(inner_, row.slice(axis, index, index + 1));
   };
-  SampledOp sampled;
+  JudgedOp sampled{call.op, {}, {}, again(call)};
   sampled.inputs = {only(in.x, 2, head),       only(in.dt, 2, head),    only(in.b, 2, group),
                     only(in.c, 2, group),      only(in.a_log, 0, head), only(in.d, 0, head),
                     only(in.dt_bias, 0, head), only(in.state, 1, head)};
   forward(call);
   sampled.outputs = {only(t[0], 2, head)};
-  sampled.axes = {"batch", "token", "head", "channel"};
   if (t[1].defined()) sampled.outputs.push_back(only(t[1], 1, head));
-  sampled.run = again(call);
   judge(sampled);
 }
 

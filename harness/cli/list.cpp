@@ -23,6 +23,8 @@ int list_blocks() {
     for (const std::string_view block : suite.blocks) std::cout << ' ' << block;
     std::cout << "\n";
   }
+  std::cout << std::left << std::setw(20) << kOpSuite
+            << "every op on calls made from its row, no recordings: harness list --ops\n";
   return 0;
 }
 

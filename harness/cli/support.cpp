@@ -119,9 +119,9 @@ int print_implementations(const Selection& selection, const std::string& device_
   }
   bool complete = true;
   for (const auto& device : devices) {
-    ImplCoverage coverage = impl_coverage(selected, *device, *oracle, step);
-    const bool every_block = selection.blocks.empty() && selection.suites.empty();
-    if (!every_block || !selection.checkpoint.empty()) coverage.keep_what_ran();
+    const bool every_op =
+        selection.blocks.empty() && selection.suites.empty() && selection.checkpoint.empty();
+    const ImplCoverage coverage = impl_coverage(selected, *device, *oracle, every_op, step);
     complete = complete && coverage.complete();
     std::cout << device->name() << ": " << device->describe() << "\n" << to_text(coverage);
   }

@@ -1,4 +1,6 @@
 // harness [options]: replays recordings on devices and judges every checkpoint.
+#include "harness/cli/verify.h"
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -6,26 +8,17 @@
 #include <limits>
 
 #include "harness/cli/cli.h"
-#include "harness/cli/replay_command.h"
 #include "harness/io/log.h"
 #include "harness/process/interrupt.h"
 #include "harness/replay/replay.h"
 #include "harness/report/chain_text.h"
 #include "harness/report/console.h"
-#include "harness/report/reports.h"
 #include "harness/run/outcome.h"
 #include "harness/run/progress.h"
 #include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {
-
-struct VerifyArguments : ReplayCommand {
-  bool fail_fast = false, strict = false, verbose = false;
-  bool shadow = false, margins = false, no_times = false;
-  std::string mode = "isolated", shard, shard_by = "checkpoints", journal;
-  ReportPaths reports;
-};
 
 // Chains have all checkpoints of their recording.
 void check_mode(const VerifyArguments& options) {
@@ -314,6 +307,7 @@ Action add_verify(CLI::App& app) {
   return [options] {
     check(*options);
     check_mode(*options);
+    if (verifies_ops(*options)) return verify_ops(*options);
     return Run(*options).execute();
   };
 }

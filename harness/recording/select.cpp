@@ -128,8 +128,10 @@ void require_known_blocks(const Selection& selection) {
   for (const std::string& block : selection.blocks) {
     require_known("--block", "block", block, blocks);
   }
+  std::vector<std::string> suites = names_of(blocks::block_suites());
+  suites.emplace_back(kOpSuite);
   for (const std::string& suite : selection.suites) {
-    require_known("--suite", "suite", suite, names_of(blocks::block_suites()));
+    require_known("--suite", "suite", suite, suites);
   }
 }
 

@@ -9,6 +9,9 @@
 
 namespace plumb::harness {
 
+// The suite of what no recording has: single ops, on calls made from their rows.
+inline constexpr const char* kOpSuite = "ops";
+
 struct Selection {
   std::vector<std::string> fixtures;  // recordings or folders of them; empty: the project's own
   std::vector<std::string> blocks;    // exact names; empty: all

@@ -7,6 +7,7 @@
 
 #include "harness/io/escape.h"
 #include "harness/io/table.h"
+#include "harness/ops/op_suite.h"
 #include "kernels/core/error.h"
 
 namespace plumb::harness {
@@ -58,6 +59,15 @@ std::string call_of(const Recording& recording, const Checkpoint& checkpoint) {
   return out.str();
 }
 
+bool is_green(Status status) { return status == Status::pass || status == Status::blind; }
+
+// The regular expression of this name alone, whose only special characters are dots.
+std::string exactly(const std::string& name) {
+  std::string out = "^";
+  for (const char c : name) out += c == '.' ? std::string("\\.") : std::string(1, c);
+  return out + '$';
+}
+
 std::string op_of(const std::string& implementation) {
   return implementation.substr(0, implementation.find('/'));
 }
@@ -96,7 +106,7 @@ class Survey {
     for (ImplCoverage::Row& row : coverage_.rows) by_name_[row.name] = &row;
   }
 
-  ImplCoverage run() {
+  ImplCoverage run(bool every_op) {
     for (Call& call : calls_) {
       step_(text(call.checkpoints.front(), " on ", device_.name()));
       for (const DType dtype : kDTypes) {
@@ -104,11 +114,15 @@ class Survey {
           run_freely(call, dtype);
       }
     }
+    if (!every_op) {
+      std::erase_if(coverage_.rows,
+                    [&](auto& row) { return !coverage_.ops.contains(op_of(row.name)); });
+    }
     for (ImplCoverage::Row& row : coverage_.rows) {
       const std::string op = op_of(row.name);
-      const bool called = coverage_.ops.count(op) > 0 || blocks::find_block(op);
-      if (!called && row.absent.empty()) row.absent = "no block calls this op";
-      if (!row.covered() && row.absent.empty()) force(row);
+      if (row.covered() || !row.absent.empty()) continue;
+      if (coverage_.ops.count(op) > 0 || blocks::find_block(op)) force(row);
+      else run_samples(row);
     }
     device_.ops().force("");
     return std::move(coverage_);
@@ -143,28 +157,39 @@ class Survey {
   // Finds the smallest call of the op that it can compute, and judges that.
   void force(ImplCoverage::Row& row) {
     step_(text(row.name, " on ", device_.name()));
-    std::string exactly = "^";  // the names' only special characters are dots
-    for (const char c : row.name) exactly += c == '.' ? std::string("\\.") : std::string(1, c);
-    exactly += '$';
+    const std::string regex = exactly(row.name);
     for (const Call& call : calls_) {
       if (call.ops.count(op_of(row.name)) == 0) continue;
       const DType dtype = call.recording->dtype();
       for (const bool fuse : {true, false}) {
-        device_.ops().force(exactly);
+        device_.ops().force(regex);
         const std::vector<std::string> names = run(call, dtype, fuse);
         if (std::find(names.begin(), names.end(), row.name) == names.end()) continue;
         ReplayOptions options;
         options.fuse = fuse;
-        options.impl = exactly;
+        options.impl = regex;
         const Status status =
             Replayer(*call.recording, device_, oracle_, options).run(*call.checkpoint).status;
         row.forced = true;
         row.ran[dtype].insert(call.checkpoints.front());
-        if (status != Status::pass && status != Status::blind) {
-          row.failing[dtype].insert(call.checkpoints.front());
-        }
+        if (!is_green(status)) row.failing[dtype].insert(call.checkpoints.front());
         return;
       }
+    }
+  }
+
+  // What no block calls is run, and judged, on calls made from the op's row.
+  void run_samples(ImplCoverage::Row& row) {
+    step_(text(row.name, " on ", device_.name()));
+    const auto op = std::ranges::find(device_.ops().implementations(), row.name,
+                                      [](auto& it) { return to_string(it.op, it.name); });
+    device_.ops().force(exactly(row.name));
+    row.sampled = true;
+    for (const OpCase& sample : cases_of(op->op)) {
+      const CheckpointResult result = run_op(sample, device_, oracle_);
+      if (std::ranges::find(result.impl, row.name) == result.impl.end()) continue;
+      row.ran[sample.storage].insert(sample.id());
+      if (!is_green(result.status)) row.failing[sample.storage].insert(sample.id());
     }
   }
 
@@ -182,6 +207,7 @@ std::string remark(const ImplCoverage::Row& row) {
     return text("FAILS in ", name_of(dtype), ", first in ", terminal_text(*ids.begin()));
   }
   if (!row.covered()) return row.absent.empty() ? "NO RECORDING RUNS IT" : "not run: " + row.absent;
+  if (row.sampled) return "no block calls it: run by --suite ops";
   return row.forced ? "only when forced" : "";
 }
 
@@ -203,13 +229,9 @@ bool ImplCoverage::complete() const {
   });
 }
 
-void ImplCoverage::keep_what_ran() {
-  std::erase_if(rows, [&](const Row& row) { return ops.count(op_of(row.name)) == 0; });
-}
-
 ImplCoverage impl_coverage(const std::vector<SelectedRecording>& selected, Device& device,
-                           Device& oracle, const Step& step) {
-  return Survey(selected, device, oracle, step).run();
+                           Device& oracle, bool every_op, const Step& step) {
+  return Survey(selected, device, oracle, step).run(every_op);
 }
 
 std::string to_text(const ImplCoverage& coverage) {

@@ -5,9 +5,9 @@
 // No include guard: it is read several times.
 
 // clang-format off
-PLUMB_OP(embedding, .operands = signature("out[*,C] = ids[*]: i64, weight[V,C]: narrow"))
+PLUMB_OP(embedding, .operands = signature("out[*,C] = ids[*]: i64, weight[V,C]: narrow"), .bits = OpBits::exact)
 PLUMB_OP(rms_norm, .operands = signature("out[*,C] = x[*,C], weight[C]"), .sums = "C",
-         .flops = 4, .bits = OpBits::scaled)  // square, sum, times the norm, times the weight
+         .flops = 4, .bits = OpBits::scaled, .in_place = true)  // square, sum, times the norm, times the weight
 PLUMB_OP(layer_norm, .operands = signature("out[*,C] = x[*,C], weight[C], bias[C]?"), .sums = "CC",
          .flops = 7, .bits = OpBits::scaled, .number = NumberField::eps)  // sum, minus mean, square, sum, norm, weight, bias
 PLUMB_OP(linear, .operands = signature("out[*,N] = x[*,K], weight[N,K]: narrow, bias[N]?"), .sums = "K",
@@ -17,19 +17,19 @@ PLUMB_OP(add, .operands = kBinary, .flops = 1, .formula = Formula::add)
 PLUMB_OP(mul, .operands = kBinary, .flops = 1, .formula = Formula::mul)
 PLUMB_OP(scale, .operands = kUnary, .flops = 1, .formula = Formula::multiply)
 PLUMB_OP(softmax, .operands = signature("out[*,C] = x[*,C]"), .sums = "C",
-         .flops = 5)  // maximum, minus it, exp, sum, quotient
+         .flops = 5, .in_place = true)  // maximum, minus it, exp, sum, quotient
 PLUMB_OP(matmul, .operands = signature("out[B,H,M,N] = a[B,H,M,K], b[B,G,K,N]; G divides H"),
          .transposed = signature("out[B,H,M,N] = a[B,H,M,K], b[B,G,N,K]; G divides H"), .sums = "K",
          .flops = 2, .per = 'K')
-PLUMB_OP(masked_add, .operands = signature("out[B,H,T,S] = x[B,H,T,S], mask[1|B,1|H,T,S]"), .flops = 1)
-PLUMB_OP(repeat_heads, .operands = signature("out[B,H,S,D] = x[B,G,S,D]; G divides H"))
+PLUMB_OP(masked_add, .operands = signature("out[B,H,T,S] = x[B,H,T,S], mask[1|B,1|H,T,S]"), .flops = 1, .in_place = true)
+PLUMB_OP(repeat_heads, .operands = signature("out[B,H,S,D] = x[B,G,S,D]; G divides H"), .bits = OpBits::exact)
 PLUMB_OP(rotary_table, .operands = signature("cos[B,T,2F], sin[B,T,2F] = positions[B,T]: i64, inv_freq[F]: wide"),
          .flops = 3, .number = NumberField::attention_scaling)
 PLUMB_OP(rotary, .operands = signature("out[B,H,T,D] = x[B,H,T,D], cos[1|B,T,R], sin[1|B,T,R]"), .flops = 3)
-PLUMB_OP(causal_mask, .operands = signature("out[*]: any = key_valid[B,S]: bool?, explicit_mask[*]: any?"))
+PLUMB_OP(causal_mask, .operands = signature("out[*]: any = key_valid[B,S]: bool?, explicit_mask[*]: any?"), .bits = OpBits::exact)
 PLUMB_OP(copy, .operands = signature("out[*]: same = x[*]: same"), .bits = OpBits::exact)
 PLUMB_OP(cast, .operands = signature("out[*]: floating = x[*]: floating"))
-PLUMB_OP(mask_rows, .operands = signature("out[B,T,C] = x[B,T,C], valid[B,T]: bool"))
+PLUMB_OP(mask_rows, .operands = signature("out[B,T,C] = x[B,T,C], valid[B,T]: bool"), .bits = OpBits::exact, .in_place = true)
 PLUMB_OP(causal_conv1d, .operands = signature("out[B,T,C], state_after[B,C,W]? = x[B,T,C], weight[C,1,W], bias[C]?, state_before[B,C,W]?"),
          .sums = "W", .flops = 2, .per = 'W', .more = 4)  // and silu
 PLUMB_OP(ssd_scan, .operands = signature("y[B,T,H,P]: any, state_after[B,H,P,N]: wide? = x[B,T,H,P], dt[B,T,H], b[B,T,G,N], "
@@ -39,12 +39,12 @@ PLUMB_OP(gated_rms_norm, .operands = signature("out[*,C] = x[*,C], gate[*,C]: fl
          .flops = 9)  // silu, its product, and the norm
 PLUMB_OP(div, .operands = kBinary, .flops = 1, .formula = Formula::div)
 PLUMB_OP(add_scalar, .operands = kUnary, .flops = 1, .formula = Formula::add_scalar)
-PLUMB_OP(transpose, .operands = signature("out[*,N,M] = x[*,M,N]"))
-PLUMB_OP(mask_fill, .operands = signature("out[*] = x[*], mask[*]: bool"), .bits = OpBits::exact)
-PLUMB_OP(position_ids, .operands = signature("out[B,T]: i64 = valid[B,T]: bool?"))
+PLUMB_OP(transpose, .operands = signature("out[*,N,M] = x[*,M,N]"), .bits = OpBits::exact)
+PLUMB_OP(mask_fill, .operands = signature("out[*] = x[*], mask[*]: bool"), .bits = OpBits::exact, .in_place = true)
+PLUMB_OP(position_ids, .operands = signature("out[B,T]: i64 = valid[B,T]: bool?"), .bits = OpBits::exact)
 PLUMB_OP(rsqrt, .operands = kUnary, .flops = 2, .formula = Formula::rsqrt)
 PLUMB_OP(minimum, .operands = kBinary, .flops = 1, .formula = Formula::minimum)
-PLUMB_OP(cumsum, .operands = kUnary, .flops = 1)
+PLUMB_OP(cumsum, .operands = kUnary, .flops = 1, .in_place = true)
 PLUMB_OP(gated_activation, .operands = signature("out[*] = gate[*], up[*]"), .flops = 5,
          .formula = Formula::gated_silu)  // and the product
 PLUMB_OP(softcap, .operands = kUnary, .flops = 3, .number = NumberField::cap,

@@ -33,6 +33,7 @@ struct OpRow {
   double of_bias = 0;               // and these where there is a bias
   OpBits bits = OpBits::leaf;
   NumberField number = NumberField::scale;
+  bool in_place = false;  // the first input may be the first output; a formula's always
   std::optional<Formula> formula = {};  // of an elementwise op; of several the first
 };
 

@@ -5,110 +5,22 @@
 #include <random>
 
 namespace plumb {
-namespace {
-
-constexpr int64_t kGuardBytes = 256;
-constexpr uint8_t kPattern = 0xa5;
-
-// begin: bytes in front.
-Tensor lay_out(const Tensor& raw, int64_t begin, DType dtype, const Shape& shape, Layout layout) {
-  const int64_t bytes = shape.numel() * size_of(dtype);
-  if (layout == Layout::padded) {
-    Shape wide = shape;
-    wide.set(-1, shape[-1] + 3);
-    const Tensor whole =
-        raw.slice(0, begin, begin + wide.numel() * size_of(dtype)).reinterpret(dtype, wide);
-    return whole.slice(-1, 1, 1 + shape[-1]);
-  }
-  Shape in_memory = shape;
-  if (layout == Layout::exchanged) {
-    in_memory.set(0, shape[1]);
-    in_memory.set(1, shape[0]);
-  }
-  const Tensor t = raw.slice(0, begin, begin + bytes).reinterpret(dtype, in_memory);
-  return layout == Layout::exchanged ? t.transpose(0, 1) : t;
-}
-
-// A device that checks bounds sees reads, too, where there are no guards.
-int64_t guards_of(const Device& device, Layout layout) {
-  return device.checks_bounds() && layout != Layout::padded ? 0 : kGuardBytes;
-}
-
-int64_t bytes_needed(DType dtype, const Shape& shape, int64_t guards) {
-  if (guards == 0) return shape.numel() * size_of(dtype);
-  Shape wide = shape;
-  wide.set(-1, shape[-1] + 3);  // as Layout::padded needs it
-  return wide.numel() * size_of(dtype) + 2 * guards;
-}
-
-}  // namespace
-
-Guarded::Guarded(Device& device, DType dtype, const Shape& shape, Layout layout)
-    : device_(device),
-      raw_(device.allocate(DType::u8, {bytes_needed(dtype, shape, guards_of(device, layout))})),
-      tensor_(
-          lay_out(raw_, guards_of(device, layout), dtype, shape,
-                  shape.rank() < 3 && layout == Layout::exchanged ? Layout::contiguous : layout)) {
-  device_.fill(raw_, kPattern);
-}
-
-template <class Visit>
-void Guarded::each_element(const Visit& visit) const {
-  const int64_t size = size_of(tensor_.dtype());
-  const int64_t start = static_cast<char*>(tensor_.raw()) - static_cast<char*>(raw_.raw());
-  for_each_row(tensor_, [&](int64_t offset) {
-    for (int64_t i = 0; i < (tensor_.rank() ? tensor_.dim(-1) : 1); ++i) {
-      visit(static_cast<size_t>(start + (offset + i) * size));
-    }
-  });
-}
-
-std::vector<uint8_t> Guarded::image() const {
-  std::vector<uint8_t> image(static_cast<size_t>(raw_.numel()));
-  device_.download(image.data(), raw_);
-  return image;
-}
-
-void Guarded::put(const std::vector<uint8_t>& image) { device_.upload(raw_, image.data()); }
-
 void Guarded::set(const Values& values) {
-  REQUIRE(static_cast<int64_t>(values.size()) == tensor_.numel());
-  std::vector<uint8_t> bytes = image();
-  size_t i = 0;
-  each_element([&](size_t at) { store(tensor_.dtype(), &bytes[at], values[i++]); });
-  put(bytes);
+  const Tensor& t = tensor();
+  REQUIRE(static_cast<int64_t>(values.size()) == t.numel());
+  std::vector<uint8_t> bytes(static_cast<size_t>(t.bytes()));
+  store_all(t.dtype(), bytes.data(), t.numel(), values.data());
+  put(bytes.data());
 }
 
 Values Guarded::get() const {
-  const std::vector<uint8_t> bytes = image();
-  Values values;
-  each_element([&](size_t at) { values.push_back(load(tensor_.dtype(), &bytes[at])); });
+  const Tensor& t = tensor();
+  Values values(static_cast<size_t>(t.numel()));
+  load_all(t.dtype(), bytes().data(), t.numel(), values.data());
   return values;
 }
 
-std::vector<uint8_t> Guarded::bytes() const {
-  const std::vector<uint8_t> all = image();
-  std::vector<uint8_t> out;
-  each_element(
-      [&](size_t at) { out.insert(out.end(), &all[at], &all[at] + size_of(tensor_.dtype())); });
-  return out;
-}
-
-void Guarded::fill(uint8_t byte) {
-  std::vector<uint8_t> bytes = image();
-  each_element([&](size_t at) { std::fill_n(&bytes[at], size_of(tensor_.dtype()), byte); });
-  put(bytes);
-}
-
-void Guarded::require_guards() const {
-  std::vector<uint8_t> bytes = image();
-  each_element([&](size_t at) { std::fill_n(&bytes[at], size_of(tensor_.dtype()), kPattern); });
-  const auto changed =
-      std::find_if(bytes.begin(), bytes.end(), [](uint8_t b) { return b != kPattern; });
-  INFO("byte " << changed - bytes.begin() << " of " << bytes.size() << " outside the tensor "
-               << tensor_.shape());
-  REQUIRE(changed == bytes.end());
-}
+void Guarded::require_guards() const { REQUIRE(damage() == ""); }
 
 Guarded holding(Device& device, DType dtype, const Shape& shape, const Values& values,
                 Layout layout) {

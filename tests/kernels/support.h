@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/core/device.h"
+#include "kernels/ops/laid_out.h"
 #include "kernels/ops/ops.h"
 #include "tests/kernels/test_devices.h"
 
@@ -15,34 +16,15 @@ namespace plumb {
 
 using Values = std::vector<double>;
 
-// A tensor's layout in memory: one block; rows wider than the tensor that start off any alignment;
-// or, from rank 3 on, with its first two axes exchanged in memory.
-enum class Layout { contiguous, padded, exchanged };
-
 // A tensor on a device, surrounded by (and, where strided, interleaved with) bytes of a known
 // pattern.
-class Guarded {
+class Guarded : public LaidOut {
  public:
-  Guarded(Device& device, DType dtype, const Shape& shape, Layout layout = Layout::contiguous);
-
-  const Tensor& tensor() const { return tensor_; }
-  operator const Tensor&() const { return tensor_; }  // NOLINT: a call takes it as its tensor
+  using LaidOut::LaidOut;
 
   void set(const Values& values);
   Values get() const;
-  std::vector<uint8_t> bytes() const;  // of the elements, in order
-  void fill(uint8_t byte);             // all bytes of the elements
-  void require_guards() const;         // no byte outside the elements has changed
-
- private:
-  template <class Visit>
-  void each_element(const Visit& visit) const;  // visit(byte offset into raw_)
-  std::vector<uint8_t> image() const;
-  void put(const std::vector<uint8_t>& image);
-
-  Device& device_;
-  Tensor raw_;
-  Tensor tensor_;
+  void require_guards() const;  // no byte outside the elements has changed
 };
 
 Guarded holding(Device& device, DType dtype, const Shape& shape, const Values& values,

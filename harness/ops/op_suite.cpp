@@ -1,0 +1,193 @@
+#include "harness/ops/op_suite.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <regex>
+
+#include "harness/execution/execute.h"
+#include "harness/io/escape.h"
+#include "harness/io/sha256.h"
+#include "harness/ops/judged_op.h"
+#include "harness/referee/cases.h"
+#include "kernels/core/error.h"
+
+namespace plumb::harness {
+namespace {
+
+constexpr uint8_t kNaNBytes = 0xff, kZeroBytes = 0x00;
+
+// A sample's operands on a device.
+class PlacedSample {
+ public:
+  PlacedSample(const OpSample& sample, Device& device)
+      : hosts_(sample.call.tensors()), sample_(sample), device_(device) {
+    for (const Tensor& host : hosts_) {
+      const bool takes_over = sample.in_place && operands_.size() == first_input();
+      operands_.push_back(!host.defined() ? nullptr
+                          : takes_over    ? operands_[0]
+                                          : std::make_shared<LaidOut>(device, host.dtype(),
+                                                                   host.shape(), sample.layout));
+    }
+  }
+
+  // `memory`: what outputs and scratch hold before.
+  void run(uint8_t memory, std::vector<OpRecord>& records) {
+    std::vector<Tensor> tensors;
+    for (size_t i = 0; i < operands_.size(); ++i) {
+      tensors.push_back(operands_[i] ? operands_[i]->tensor() : Tensor());
+      if (!operands_[i]) continue;
+      if (sample_.call.writes(i)) operands_[i]->fill(memory);
+      else operands_[i]->put(hosts_[i].raw());
+    }
+    Ops& ops = device_.ops();
+    ops.arena().set_poison(memory);
+    ops.confine(PageEnd::left);
+    ops.observe(&records);
+    const std::unique_ptr<Ops, void (*)(Ops*)> observed(&ops,
+                                                        [](Ops* it) { it->observe(nullptr); });
+    sample_.call.with(tensors).on(ops);
+    device_.synchronize();
+  }
+
+  // Dense, on the host; undefined where an output was left out.
+  std::vector<Tensor> outputs() const {
+    std::vector<Tensor> out;
+    for (size_t i = 0; i < first_input(); ++i) {
+      out.push_back(operands_[i] ? host_tensor(hosts_[i].dtype(), hosts_[i].shape()) : Tensor());
+      if (!operands_[i]) continue;
+      const std::vector<uint8_t> bytes = operands_[i]->bytes();
+      std::copy(bytes.begin(), bytes.end(), out[i].data<uint8_t>());
+    }
+    return out;
+  }
+
+  // "" or what was written that must not be.
+  std::string damage() const {
+    for (size_t i = 0; i < operands_.size(); ++i) {
+      if (!operands_[i]) continue;
+      const std::string outside = operands_[i]->damage();
+      if (!outside.empty()) return text("wrote out of bounds: ", outside, ' ', words_for(i));
+      if (sample_.call.writes(i) || operands_[i] == operands_[0]) continue;
+      const std::vector<uint8_t> bytes = operands_[i]->bytes();
+      if (std::memcmp(bytes.data(), hosts_[i].raw(), bytes.size()) == 0) continue;
+      return text("changed its input ", words_for(i), " in place");
+    }
+    return {};
+  }
+
+ private:
+  size_t first_input() const {
+    return static_cast<size_t>(row_of(sample_.call.op).operands.outputs);
+  }
+  std::string words_for(size_t i) const {
+    return text('"', row_of(sample_.call.op).operands.operands.at(i).name, '"');
+  }
+
+  const std::vector<Tensor> hosts_;
+  const OpSample& sample_;
+  Device& device_;
+  std::vector<std::shared_ptr<LaidOut>> operands_;
+};
+
+bool same_bytes(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), [](const Tensor& x, const Tensor& y) {
+    return !x.defined() || std::memcmp(x.raw(), y.raw(), static_cast<size_t>(x.bytes())) == 0;
+  });
+}
+
+std::string digest(const std::vector<Tensor>& outputs) {
+  std::string bytes;
+  for (const Tensor& t : outputs) {
+    if (t.defined()) bytes.append(t.data<char>(), static_cast<size_t>(t.bytes()));
+  }
+  return sha256_hex(bytes.data(), static_cast<int64_t>(bytes.size()));
+}
+
+void run_and_judge(const OpCase& op, Device& device, Device& oracle, const OpRunOptions& options,
+                   CheckpointResult& result) {
+  device.ops().set_fused(options.fuse ? OpSet().set() : OpSet());
+  PlacedSample placed(op.sample, device);
+  std::vector<OpRecord> records, others;
+  const auto start = std::chrono::steady_clock::now();
+  placed.run(kNaNBytes, records);
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const std::vector<Tensor> outputs = placed.outputs();
+  std::string damage = placed.damage();
+  result.runs = std::max(options.repeat, 2);
+  result.determinism = Determinism::d0;
+  for (int k = 1; k < result.runs; ++k) {
+    placed.run(k % 2 ? kZeroBytes : kNaNBytes, others);
+    if (damage.empty()) damage = placed.damage();
+    if (!same_bytes(outputs, placed.outputs())) result.determinism = Determinism::d1;
+  }
+  result.contract = to_string(facts_of(records, op.storage).contract);
+  result.looser = looser_contracts(device.ops(), records);
+  result.impl = implementations_of(records);
+  result.fused = std::ranges::any_of(records, [](const OpRecord& r) { return is_fused(r.op); });
+  result.output_sha256 = digest(outputs);
+  // Of no elements there is nothing to judge, but what is written.
+  const bool empty =
+      std::ranges::all_of(outputs, [](const Tensor& t) { return !t.defined() || t.numel() == 0; });
+  if (!empty) {
+    Verdict verdict = combine(judge_op(
+        {op.op, outputs, op.sample.call.inputs(), again(op.sample.call)}, records, oracle));
+    result.status = verdict.status;
+    result.reason = verdict.reason;
+    result.outputs = std::move(verdict.outputs);
+  }
+  if (result.determinism == Determinism::d1 && result.status != Status::fail) {
+    result.status = Status::nondeterministic;
+    result.reason = "two runs differ, on memory filled with NaN and with zeros";
+  }
+  if (damage.empty()) return;
+  result.status = Status::fail;
+  result.reason = damage;
+}
+
+}  // namespace
+
+std::vector<OpCase> cases_of(OpId op) {
+  std::vector<OpCase> out;
+  for (const DType storage : kSampledDTypes) {
+    for (OpSample& sample : samples_of(op, storage))
+      out.push_back({op, storage, std::move(sample)});
+  }
+  return out;
+}
+
+std::vector<OpCase> op_cases(const std::string& wanted, std::optional<DType> storage) {
+  std::vector<OpCase> all;
+  for (int i = 0; i < kOpCount; ++i) {
+    for (OpCase& op : cases_of(static_cast<OpId>(i))) {
+      if (!storage || *storage == op.storage) all.push_back(std::move(op));
+    }
+  }
+  const auto named = std::ranges::find(all, wanted, &OpCase::id);
+  if (named != all.end()) return {*named};
+  try {
+    const std::regex expression(wanted);
+    std::erase_if(all, [&](const OpCase& op) { return !std::regex_search(op.id(), expression); });
+  } catch (const std::regex_error& error) {
+    throw UsageError(
+        text("[--checkpoint] \"", wanted, "\" is not a regular expression: ", error.what()));
+  }
+  return all;
+}
+
+CheckpointResult run_op(const OpCase& op, Device& device, Device& oracle,
+                        const OpRunOptions& options) {
+  CheckpointResult result;
+  result.block = name_of(op.op);
+  result.checkpoint = op.id();
+  result.recording = result.fixture = "ops";
+  result.device = device.name();
+  result.dtype = name_of(op.storage);
+  result.again = text("harness --suite ops --checkpoint ", shell_word(op.id()), " --device ",
+                      device.name(), options.options);
+  status_of_exception(result, op.id(), [&] { run_and_judge(op, device, oracle, options, result); });
+  return result;
+}
+
+}  // namespace plumb::harness

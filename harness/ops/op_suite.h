@@ -1,0 +1,36 @@
+// The suite "ops": every op on calls made from its row (kernels/ops/samples.h), held to the float64
+// oracle.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/result/result.h"
+#include "kernels/ops/samples.h"
+
+namespace plumb::harness {
+
+struct OpCase {
+  OpId op;
+  DType storage;
+  OpSample sample;
+  std::string id() const { return std::string(name_of(op)) + "/" + sample.name; }
+};
+
+std::vector<OpCase> cases_of(OpId op);
+// `wanted`: an id, or else a regular expression searched in ids; empty: all. UsageError where it is
+// neither.
+std::vector<OpCase> op_cases(const std::string& wanted = {}, std::optional<DType> storage = {});
+
+struct OpRunOptions {
+  bool fuse = true;
+  int repeat = 2;  // runs whose bytes must agree; what memory holds before them alternates
+  std::string options = {};  // of the repeat command
+};
+
+// Never throws for what the device does: that becomes the result's status.
+CheckpointResult run_op(const OpCase& op, Device& device, Device& oracle,
+                        const OpRunOptions& options = {});
+
+}  // namespace plumb::harness

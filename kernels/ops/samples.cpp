@@ -1,0 +1,303 @@
+#include "kernels/ops/samples.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <random>
+#include <span>
+
+#include "kernels/core/error.h"
+#include "kernels/ops/ops.h"
+
+namespace plumb {
+namespace {
+
+constexpr int kSamples = 20;  // of one op and dtype, besides one element and none
+
+// What a letter may be. Products are short: an emulated device makes them, too.
+std::span<const int64_t> extents_of(char letter) {
+  static constexpr int64_t kBatches[] = {1, 2, 3}, kGroups[] = {1, 2}, kOuter[] = {2, 3, 5},
+                           kChannels[] = {1, 3, 8, 9, 31, 64, 65, 257, 1031, 2304},
+                           kRows[] = {1, 2, 3, 8, 9, 17, 33, 65},
+                           kInner[] = {1, 3, 7, 8, 16, 33, 64, 65, 129},
+                           kWidths[] = {2, 6, 8, 16, 64, 80, 128}, kTaps[] = {1, 2, 3, 4},
+                           kStates[] = {1, 5, 16, 64}, kFrequencies[] = {1, 3, 32},
+                           kVocabulary[] = {1, 11, 300};
+  switch (letter) {
+    case 'B': return kBatches;
+    case 'G': return kGroups;
+    case 'C': return kChannels;
+    case 'D':
+    case 'E':
+    case 'R': return kWidths;
+    case 'F': return kFrequencies;
+    case 'P': return kStates;
+    case 'V': return kVocabulary;
+    case 'W': return kTaps;
+    case 'M':
+    case 'T': return kRows;
+    case '*': return kOuter;
+    default: return kInner;
+  }
+}
+
+enum class Size { several, one, none };
+
+class Maker {
+ public:
+  Maker(OpId op, DType storage, int number, Size size)
+      : row_(row_of(op)),
+        storage_(storage),
+        size_(size),
+        engine_((static_cast<uint32_t>(op) * 1000 + static_cast<uint32_t>(number)) * 8 +
+                static_cast<uint32_t>(storage)),
+        transposed_(chance(2)),
+        explicit_mask_(chance(3)),
+        step_(op == OpId::ssd_scan && chance(2)),
+        gate_(storage == DType::f32 ? any_dtype() : storage) {
+    const std::span all(signature().operands.data(), static_cast<size_t>(signature().count));
+    const bool bare = std::ranges::none_of(all, [](auto& it) { return it.leading && it.rank > 0; });
+    const bool alone =
+        std::ranges::any_of(all, [](auto& it) { return it.leading && it.rank == 0; });
+    if (size != Size::several) leading_ = {size == Size::one ? 1 : 0};
+    else
+      for (int axes = choose(3) + alone; axes > 0; --axes) leading_.push_back(one_of('*'));
+    if (bare) leading_.push_back(extent('C'));
+    if (step_) extents_['T'] = 1;
+  }
+
+  OpCall call() {
+    return [this]<class O>() {
+      switch (row_.id) {
+#define PLUMB_OP(name, ...)                                              \
+  case OpId::name:                                                       \
+    if constexpr (requires { &O::name; }) return of<&O::name>(&O::name); \
+    break;
+#include "kernels/ops/op_list.h"
+      }
+      // A formula without a method of its own.
+      return signature().count == 3 ? of<&O::binary>(&O::binary) : of<&O::unary>(&O::unary);
+    }.template operator()<Ops>();
+  }
+
+ private:
+  template <auto method, class... Parameters>
+  OpCall of(void (Ops::*)(Parameters...)) {
+    // Braced lists are evaluated in order: operands come in that of the row.
+    const std::tuple<std::decay_t<Parameters>...> made{
+        argument(static_cast<std::decay_t<Parameters>*>(nullptr))...};
+    return std::apply([&](const auto&... a) { return op_call<method>(row_.id, a...); }, made);
+  }
+  template <auto method, class... Parameters>
+  OpCall of(void (Ops::*)(OpId, Parameters...)) {
+    return of<method, Parameters...>(static_cast<void (Ops::*)(Parameters...)>(nullptr));
+  }
+
+  // One argument of each type.
+  Tensor argument(Tensor*);
+  double argument(double*);
+  bool argument(bool*) { return transposed_; }
+  int64_t argument(int64_t*) {
+    return choose(row_.id == OpId::cumsum ? rank_ : 3000);
+  }  // axis, or offset
+  Activation argument(Activation*) { return static_cast<Activation>(choose(4)); }
+  std::optional<Activation> argument(std::optional<Activation>*) {
+    return chance(2) ? std::optional(static_cast<Activation>(choose(4))) : std::nullopt;
+  }
+  ScaleOperation argument(ScaleOperation*) { return static_cast<ScaleOperation>(choose(2)); }
+  RotaryStyle argument(RotaryStyle*) { return static_cast<RotaryStyle>(choose(2)); }
+  RmsNormParams argument(RmsNormParams*) {
+    return {eps(), chance(2) ? 1.0 : 0.0, static_cast<WeightRounding>(choose(2))};
+  }
+  GatedRmsNormParams argument(GatedRmsNormParams*);
+  AttentionMask argument(AttentionMask*);
+  SdpaParams argument(SdpaParams*) {
+    return {1 / std::sqrt(static_cast<double>(extent('D'))),
+            chance(2) ? std::optional(2.5) : std::nullopt};
+  }
+  SsdInputs argument(SsdInputs*) {
+    const auto next = [&] { return argument(static_cast<Tensor*>(nullptr)); };
+    return {next(), next(), next(), next(), next(), next(), next(), next()};
+  }
+  SsdParams argument(SsdParams*) {
+    SsdParams out{step_ ? SsdForm::step : SsdForm::chunk, chance(2) ? 256 : 4, {}, {}};
+    if (!step_ && chance(2)) out.dt_min = 0.25, out.dt_max = 1.5;
+    return out;
+  }
+
+  const Signature& signature() const { return transposed_ ? row_.transposed : row_.operands; }
+
+  int choose(int of) { return static_cast<int>(engine_() % static_cast<uint32_t>(of)); }
+  bool chance(int of) { return choose(of) == 0; }
+  int64_t one_of(char letter) {
+    const std::span<const int64_t> all = extents_of(letter);
+    return all[static_cast<size_t>(choose(static_cast<int>(all.size())))];
+  }
+  DType any_dtype() { return kSampledDTypes[choose(3)]; }
+  double eps() { return chance(2) ? 1e-5 : 0.125; }
+  double normal() {  // Box and Muller: std::normal_distribution differs among libraries
+    const auto uniform = [&] { return (engine_() + 0.5) * 0x1p-32; };
+    const double radius = std::sqrt(-2 * std::log(uniform()));
+    return radius * std::cos(6.283185307179586 * uniform());
+  }
+
+  int64_t extent(char letter);
+  Shape shape_of(const Operand& it);
+  DType dtype_of(const Operand& it);
+  double value(DType dtype);
+  Tensor made(DType dtype, const Shape& shape);
+
+  const OpRow& row_;
+  const DType storage_;
+  const Size size_;
+  std::mt19937 engine_;
+  const bool transposed_, explicit_mask_, step_;
+  const DType gate_;
+  std::vector<int64_t> leading_;
+  std::map<char, int64_t> extents_;
+  int at_ = 0;    // the next operand
+  int rank_ = 1;  // of the last one
+  Shape scores_;  // what a mask is for
+};
+
+int64_t Maker::extent(char letter) {
+  const auto known = extents_.find(letter);
+  if (known != extents_.end()) return known->second;
+  const Signature& s = signature();
+  const auto letter_at = [&](int8_t place) {
+    return place < 0 ? 0 : s.letters.at(static_cast<size_t>(place));
+  };
+  int64_t out = one_of(letter);
+  if (size_ != Size::several) {
+    const bool none = size_ == Size::none && letter == s.operands[0].letters[1];
+    out = none ? 0 : letter == 'D' || letter == 'R' ? 2 : 1;
+  } else if (letter == letter_at(s.multiple)) {
+    out = extent(letter_at(s.divisor)) * (1 + choose(3));
+  } else if (letter == 'E' && !chance(3)) {
+    out = extent('D');
+  } else if (letter == 'R') {
+    out = std::min(out, extent('D'));  // rotated columns
+  }
+  return extents_[letter] = out;
+}
+
+Shape Maker::shape_of(const Operand& it) {
+  if (row_.id == OpId::causal_mask) {
+    const int64_t heads = explicit_mask_ && chance(2) ? 3 : 1;
+    return {extent('B'), heads, extent('T'), extent('S')};
+  }
+  std::vector<int64_t> out;
+  if (it.leading) out = leading_;
+  for (int i = 0; i < it.rank; ++i) {
+    const Extent& axis = it.axes.at(static_cast<size_t>(i));
+    const bool is_number = axis.letter < 0 || (axis.broadcast && chance(2));
+    const auto place = static_cast<size_t>(axis.letter);
+    out.push_back(is_number ? 1 : axis.number * extent(signature().letters.at(place)));
+  }
+  return Shape(out);
+}
+
+DType Maker::dtype_of(const Operand& it) {
+  const bool written = at_ < row_.operands.outputs;
+  switch (it.type) {
+    case OperandType::i64: return DType::i64;
+    case OperandType::boolean: return DType::boolean;
+    case OperandType::wide: return DType::f32;
+    case OperandType::floating: return row_.id == OpId::cast && !written ? any_dtype() : gate_;
+    case OperandType::any:
+      if (row_.id == OpId::ssd_scan) return step_ ? storage_ : DType::f32;
+      return chance(3) ? DType::boolean : storage_;
+    default: return storage_;
+  }
+}
+
+double Maker::value(DType dtype) {
+  if (dtype == DType::boolean) return chance(2);
+  if (dtype == DType::i64)
+    return choose(extents_.contains('V') ? static_cast<int>(extent('V')) : 3000);
+  if (row_.formula && chance(16)) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    const double special[] = {0, -0.0, kInfinity, -kInfinity, std::nan("")};
+    return special[choose(5)];
+  }
+  return normal();
+}
+
+Tensor Maker::made(DType dtype, const Shape& shape) {
+  const Tensor out = host_tensor(dtype, shape);
+  for (int64_t i = 0; i < out.numel(); ++i) {
+    store(dtype, out.data<char>() + i * size_of(dtype), value(dtype));
+  }
+  return out;
+}
+
+Tensor Maker::argument(Tensor*) {
+  const Operand& it = signature().operands.at(static_cast<size_t>(at_));
+  const bool needed = !it.optional || (step_ && it.name == "state");
+  if (!needed && chance(2)) return ++at_, Tensor();
+  const Shape shape = shape_of(it);
+  if (row_.id == OpId::embedding) extent('V');  // of which ids are
+  rank_ = shape.rank();
+  if (at_ == 0) scores_ = shape;
+  const Tensor out = made(dtype_of(it), shape);
+  ++at_;
+  return out;
+}
+
+// Numbers that every dtype has: no device rounds them.
+double Maker::argument(double*) {
+  if (row_.number == NumberField::eps) return eps();
+  constexpr double kNumbers[] = {1, 0.3125, 2.5, 55.5};
+  const double out = kNumbers[choose(4)];
+  return row_.number == NumberField::scale && chance(3) ? -out : out;
+}
+
+GatedRmsNormParams Maker::argument(GatedRmsNormParams*) {
+  const int64_t channels = extent('C');
+  int64_t groups = 1 + choose(8);
+  while (channels % groups != 0) --groups;
+  return {eps(), channels / groups};
+}
+
+AttentionMask Maker::argument(AttentionMask*) {
+  const bool attends = row_.id == OpId::sdpa;
+  const int64_t batch = extent('B'), queries = extent('T'), keys = extent('S');
+  AttentionMask out;
+  out.fully_masked = chance(2) ? FullyMasked::uniform : FullyMasked::zero;
+  if (explicit_mask_) {
+    const bool additive = attends && chance(2);
+    const Shape whole = {chance(2) ? 1 : batch, chance(2) ? 1 : extent('H'), queries, keys};
+    out.explicit_mask = made(additive ? storage_ : DType::boolean, attends ? whole : scores_);
+    return out;
+  }
+  out.causal = chance(2);
+  if (chance(2)) out.window = 1 + choose(static_cast<int>(keys));
+  out.query_offset = std::max<int64_t>(keys - queries, 0) + choose(3);
+  out.key_offset = choose(2);
+  if (chance(2)) out.key_valid = made(DType::boolean, {batch, keys});
+  return out;
+}
+
+bool works_in_place(const OpRow& row) { return row.formula || row.in_place; }
+
+}  // namespace
+
+std::vector<OpSample> samples_of(OpId op, DType storage) {
+  constexpr std::pair<Layout, const char*> kLayouts[] = {{Layout::contiguous, "contiguous"},
+                                                         {Layout::padded, "padded"},
+                                                         {Layout::exchanged, "exchanged"}};
+  const std::string dtype(name_of(storage));
+  std::vector<OpSample> out;
+  for (int i = 0; i < kSamples; ++i) {
+    const auto& [layout, name] = kLayouts[i % 3];
+    const bool in_place = i % 4 == 3 && works_in_place(row_of(op));
+    out.push_back({text(dtype, '/', name, in_place ? "-in-place#" : "#", i),
+                   Maker(op, storage, i, Size::several).call(), layout, in_place});
+  }
+  out.push_back({dtype + "/one", Maker(op, storage, kSamples, Size::one).call()});
+  out.push_back({dtype + "/none", Maker(op, storage, kSamples, Size::none).call()});
+  return out;
+}
+
+}  // namespace plumb

@@ -1,0 +1,75 @@
+"""--suite ops: every op of a device, on calls made from its row in the op table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from harness_runs import command, verify
+
+OPS = ("--suite", "ops", "--device", "cpu")
+
+
+def test_every_op_is_judged_in_every_dtype(tmp_path: Path) -> None:
+    run = verify(tmp_path, *OPS)
+    assert run.code == 0, run.stdout
+    listed = {line.split()[0] for line in command("list", "--ops").stdout.splitlines()}
+    judged = Counter((it["block"], it["dtype"]) for it in run.results if it["status"] == "pass")
+    assert set(judged) == {(op, dtype) for op in listed for dtype in ("f32", "f16", "bf16")}
+    assert min(judged.values()) >= 15
+    blind = {it["reason"] for it in run.results if it["status"] == "blind"}
+    assert all(" every element of the output is " in " " + reason for reason in blind)
+    assert f"{sum(judged.values())} pass" in run.stdout
+
+
+def test_a_call_is_repeated_by_its_id(tmp_path: Path) -> None:
+    named = "cumsum/bf16/padded-in-place#7"
+    (once,) = verify(tmp_path, *OPS, "--checkpoint", named).results
+    assert once["checkpoint"] == named and named in once["again"]
+    assert once["runs"] == 2 and once["determinism"] == "D0"
+    (again,) = verify(tmp_path, *OPS, "--checkpoint", named, "--no-times").results
+    assert again["output_sha256"] == once["output_sha256"]
+
+
+def test_what_a_device_lacks_is_unsupported_by_name(plugins: Path, tmp_path: Path) -> None:
+    tiny = ("--plugin", str(plugins / "tiny_device.so"), "--suite", "ops", "--device", "tiny:0")
+    run = verify(tmp_path, *tiny, "--dtype", "f32")
+    assert run.code == 0, run.stdout
+    passed = {it["block"] for it in run.results if it["status"] == "pass"}
+    assert passed == {"add", "mul", "rms_norm", "add_rms_norm"}  # the last composed
+    assert "[linear] device tiny:0 has no such op" in run.stdout
+    assert verify(tmp_path, *tiny, "--dtype", "f32", "--strict").code == 4
+    assert verify(tmp_path, *tiny, "--checkpoint", "^linear/").code == 4
+
+
+def test_a_wrong_kernel_fails(plugins: Path, tmp_path: Path) -> None:
+    run = verify(tmp_path, "--plugin", str(plugins / "rms_norm_wrong.so"), *OPS)
+    assert run.code == 1
+    assert {it["block"] for it in run.results if it["status"] == "fail"} == {"rms_norm"}
+    assert "again: harness --suite ops --checkpoint" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("--block", "add"), "has no recordings"),
+        (("--suite", "caches"), "has no recordings"),
+        (("--mode", "both"), "has no recordings"),
+        (("--shard", "1/2"), "has no recordings"),
+        (("--checkpoint", "nothing"), "is found in no call of the ops"),
+        (("--checkpoint", "("), "is not a regular expression"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(words: tuple[str, str], error: str) -> None:
+    run = command(*OPS, *words)
+    assert run.returncode == 2
+    assert error in run.stderr
+
+
+def test_an_op_that_no_block_calls_is_covered_by_the_suite() -> None:
+    run = command("support", "--impl", "--device", "cpu", "--fixture", "fixtures/llama-a1")
+    rows = {line.split()[0]: line for line in run.stdout.splitlines() if "/" in line}
+    cumsum = [row for name, row in rows.items() if name.startswith("cumsum/")]
+    assert cumsum
+    assert all("run by --suite ops" in row or "not run: " in row for row in cumsum)
