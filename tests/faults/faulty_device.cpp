@@ -17,6 +17,7 @@ void FaultyOps::end_run() {
 Contract FaultyOps::contract(OpId op, DType storage) const { return inner_.contract(op, storage); }
 
 bool FaultyOps::overrides(OpId op) const {
+  if (hooks_.op == op) return is_fused(op);
   switch (op) {
     case OpId::gated_activation: return hooks_.gated_activation != nullptr;
     case OpId::softcap: return hooks_.softcap != nullptr;
@@ -38,6 +39,12 @@ void FaultyOps::run(const OpCall& op_call, const Hooks::Hook<Arguments...>& hook
 }
 
 void FaultyOps::do_call(const OpCall& call) {
+  if (hooks_.op == call.op) {
+    ++hits_;
+    Call wrong{inner_, arena(), calls_[static_cast<size_t>(call.op)]++, kept_};
+    for (const OpCall& one : call.singles()) hooks_.whole(wrong, one);
+    return;
+  }
   switch (call.op) {
     case OpId::embedding: return run(call, hooks_.embedding);
     case OpId::rms_norm: return run(call, hooks_.rms_norm);

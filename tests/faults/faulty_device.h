@@ -56,6 +56,10 @@ struct Hooks {
   Hook<T, T, double> softcap = {};
   Hook<T, T, T, T, T, RmsNormParams> add_rms_norm = {};
   Hook<T, T, T, T, AttentionMask, SdpaParams> sdpa = {};
+
+  // Of every call of one op, whatever its arguments.
+  std::optional<OpId> op = {};
+  Hook<OpCall> whole = {};
 };
 
 class FaultyOps final : public Ops {
