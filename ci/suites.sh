@@ -159,6 +159,10 @@ verify_asan() {
   local junit=$logs/verify-asan.xml
   suite verify-asan "$junit" build/asan/bin/harness --device cpu --repeat 1 --junit "$junit" || true
 }
+verify_asan_ops() {
+  local junit=$logs/verify-asan-ops.xml
+  suite verify-asan-ops "$junit" build/asan/bin/harness --suite ops --device cpu --junit "$junit" || true
+}
 verify_asan_emu() {
   local junit=$logs/verify-asan-emu.xml
   has_device emu:64 || return 0
@@ -237,7 +241,7 @@ record_absent_devices() {
 
 # What a change need not wait for, longest first.
 readonly at_night=(test_sanitized verify_asan_emu verify_asan verify_asan_chains verify_emu_check
-  verify_emu_composed verify_ops_check build_hip)
+  verify_emu_composed verify_ops_check verify_asan_ops build_hip)
 
 # What all suites need is installed; Python's packages, minutes for torch alone, while C++ is built.
 begin() {

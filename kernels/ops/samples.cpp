@@ -216,8 +216,11 @@ double Maker::value(DType dtype) {
   if (dtype == DType::boolean) return chance(2);
   if (dtype == DType::i64)
     return choose(extents_.contains('V') ? static_cast<int>(extent('V')) : 3000);
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (signature().operands.at(static_cast<size_t>(at_)).name == "mask" && chance(4)) {
+    return -kInfinity;
+  }
   if (row_.formula && chance(16)) {
-    constexpr double kInfinity = std::numeric_limits<double>::infinity();
     const double special[] = {0, -0.0, kInfinity, -kInfinity, std::nan("")};
     return special[choose(5)];
   }

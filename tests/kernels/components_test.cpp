@@ -1,4 +1,4 @@
-// transpose, mask_fill, position_ids: elements moved or chosen, and a running count.
+// cumsum against its sums, and what components refuse.
 #include <cmath>
 
 #include "kernels/core/error.h"
@@ -8,83 +8,6 @@ namespace plumb {
 namespace {
 
 size_t index(int64_t i) { return static_cast<size_t>(i); }
-
-Layout any_layout() { return GENERATE(Layout::contiguous, Layout::padded, Layout::exchanged); }
-
-// Every other one true, and every 7th: no row is like its neighbour.
-Values flags(int64_t count) {
-  Values out;
-  for (int64_t i = 0; i < count; ++i) out.push_back(i % 2 == 0 || i % 7 == 0 ? 1 : 0);
-  return out;
-}
-
-TEST_CASE("transpose: the last two axes change places, any layout") {
-  const auto device = open_test_device(GENERATE(from_range(test_devices())));
-  const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
-  const Layout from = any_layout(), to = any_layout();
-  const Shape shape = GENERATE(Shape{1, 1}, Shape{31, 65}, Shape{2, 3, 33, 5}, Shape{3, 4, 70},
-                               Shape{2, 8, 16}, Shape{2, 72, 136}, Shape{2, 0, 3});
-  const int64_t rows = shape[-2], columns = shape[-1];
-  Shape turned = shape;
-  turned.set(-2, columns);
-  turned.set(-1, rows);
-  const Values values = random_values(dtype, shape.numel(), 1);
-  Guarded x(*device, dtype, shape, from), out(*device, dtype, turned, to);
-  x.set(values);
-  const Values y = run(*device, {&out}, [&] { device->ops().transpose(out, x); })[0];
-  Values expected(values.size());
-  for (int64_t i = 0; i < shape.numel(); ++i) {
-    const int64_t matrix = i / (rows * columns), row = i / columns % rows, column = i % columns;
-    expected[index((matrix * columns + column) * rows + row)] = values[index(i)];
-  }
-  REQUIRE(y == expected);
-}
-
-TEST_CASE("mask_fill: the rounded value where the mask is true, in place too") {
-  const auto device = open_test_device(GENERATE(from_range(test_devices())));
-  const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
-  const Layout layout = any_layout(), mask_layout = any_layout();
-  const Shape shape =
-      GENERATE(Shape{7}, Shape{3, 5, 33}, Shape{2, 3, 2, 300}, Shape{5, 40}, Shape{3, 0, 2});
-  const double value = GENERATE(0.1, -INFINITY);
-  const int64_t n = shape.numel();
-  Values values = random_values(dtype, n, 2);
-  if (n > 1) values[1] = NAN;
-  const Values chosen = flags(n);
-  Guarded x(*device, dtype, shape, layout), mask(*device, DType::boolean, shape, mask_layout);
-  Guarded out(*device, dtype, shape);
-  x.set(values);
-  mask.set(chosen);
-  Values expected = values;
-  for (int64_t i = 0; i < n; ++i) {
-    if (chosen[index(i)] != 0) expected[index(i)] = round_to(dtype, value);
-  }
-  const Values y = run(*device, {&out}, [&] { device->ops().mask_fill(out, x, mask, value); })[0];
-  require_close(y, expected, Values(index(n), 0.0));
-  device->ops().mask_fill(x, x, mask, value);
-  require_close(x.get(), expected, Values(index(n), 0.0));
-}
-
-TEST_CASE("position_ids: tokens counted from the offset, padding left out") {
-  const auto device = open_test_device(GENERATE(from_range(test_devices())));
-  const Layout layout = GENERATE(Layout::contiguous, Layout::padded);
-  const Shape shape = GENERATE(Shape{1, 1}, Shape{3, 9}, Shape{2, 1000}, Shape{3, 0}, Shape{0, 3});
-  const int64_t offset = GENERATE(int64_t{0}, int64_t{1} << 40);
-  const bool padded = GENERATE(false, true);
-  const Values real = flags(shape.numel());
-  Guarded out(*device, DType::i64, shape, layout), valid(*device, DType::boolean, shape, layout);
-  valid.set(real);
-  const Values y = run(*device, {&out}, [&] {
-    device->ops().position_ids(out, padded ? valid.tensor() : Tensor(), offset);
-  })[0];
-  Values expected;
-  for (int64_t i = 0, next = 0; i < shape.numel(); ++i) {
-    if (i % shape[1] == 0) next = offset;
-    const bool counted = !padded || real[index(i)] != 0;
-    expected.push_back(counted ? static_cast<double>(next++) : 0);
-  }
-  REQUIRE(y == expected);
-}
 
 TEST_CASE("cumsum: running sums along any axis, in place") {
   const auto device = open_test_device(GENERATE(from_range(test_devices())));

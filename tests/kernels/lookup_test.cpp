@@ -1,4 +1,4 @@
-// embedding, copy, repeat_heads: bytes moved, at most one rounding.
+// embedding at its edges, and copies of every dtype.
 #include <cmath>
 
 #include "kernels/core/error.h"
@@ -6,32 +6,6 @@
 
 namespace plumb {
 namespace {
-
-TEST_CASE("embedding: rows of the table, scaled with one rounding") {
-  const auto device = open_test_device(GENERATE(from_range(test_devices())));
-  const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
-  const double scale = GENERATE(1.0, 55.5);
-  const int64_t channels = GENERATE(1, 37, 1300);
-  const Layout layout = GENERATE(Layout::contiguous, Layout::exchanged, Layout::padded);
-  const Values table = random_values(dtype, 11 * channels, 1);
-  const Values id = {3, 10, 0, 3, 7, 1};
-  Guarded ids(*device, DType::i64, {2, 3}, layout == Layout::padded ? layout : Layout::contiguous);
-  Guarded weight(*device, dtype, {11, channels}, layout),
-      out(*device, dtype, {2, 3, channels}, layout);
-  ids.set(id);
-  weight.set(table);
-  const Values y =
-      run(*device, {&out}, [&] { device->ops().embedding(out, ids, weight, scale); })[0];
-  Values expected;
-  for (const double row : id) {
-    for (int64_t i = 0; i < channels; ++i) {
-      const double value = table[static_cast<size_t>(static_cast<int64_t>(row) * channels + i)];
-      // Two 16-bit factors: the product is exact before its rounding.
-      expected.push_back(round_to(dtype, value * scale));
-    }
-  }
-  REQUIRE(y == expected);
-}
 
 TEST_CASE("embedding: an id outside the table is an error with both numbers") {
   const auto device = open_test_device(GENERATE(from_range(test_devices())));
@@ -110,25 +84,6 @@ TEST_CASE("copy: NaN payloads and negative zero survive") {
   device->upload(x, bits);
   device->ops().copy(out, x);
   REQUIRE(out.bytes() == x.bytes());
-}
-
-TEST_CASE("repeat_heads: consecutive copies of each head") {
-  const auto device = open_test_device(GENERATE(from_range(test_devices())));
-  const DType dtype = GENERATE(DType::f32, DType::f16, DType::bf16);
-  const int64_t repeats = GENERATE(1, 3);
-  const Layout layout = GENERATE(Layout::contiguous, Layout::exchanged, Layout::padded);
-  const Shape shape{2, 2, 5, 17};
-  const Values values = random_values(dtype, shape.numel(), 2);
-  Guarded x(*device, dtype, shape, layout), out(*device, dtype, {2, 2 * repeats, 5, 17}, layout);
-  x.set(values);
-  const Values y = run(*device, {&out}, [&] { device->ops().repeat_heads(out, x); })[0];
-  for (int64_t i = 0; i < static_cast<int64_t>(y.size()); ++i) {
-    const int64_t row = i / (2 * repeats * 85), head = i / 85 % (2 * repeats), rest = i % 85;
-    REQUIRE(y[static_cast<size_t>(i)] ==
-            values[static_cast<size_t>((row * 2 + head / repeats) * 85 + rest)]);
-  }
-  Guarded odd(*device, dtype, {2, 3, 5, 17});
-  REQUIRE_THROWS_AS(device->ops().repeat_heads(odd, x), UsageError);
 }
 
 }  // namespace
