@@ -12,7 +12,7 @@ from .. import needs
 from ..native import judge_library, judged_by
 from .inputs import Case, cases_of, draws_of
 from .keeping import require_place
-from .prepared import How, Prepared, how_of
+from .prepared import How, how_of, judged_once
 from .sealed import Made, Sealed, run_sealed
 from .verdict import Verdict, WrongError, announce, by_its_verdict
 from .worker_process import SealedError
@@ -100,7 +100,7 @@ def check(
     else:
         assert not isinstance(function, (str, Made))
         kernel = Kernel(function, how.weights, arrays, repeat)
-        verdict = Prepared(like, cases, how).judged(kernel, folder)
+        verdict = judged_once(kernel, like, cases, how, folder)
     announce(verdict)
     if not verdict.passed:
         raise WrongError(verdict)
@@ -124,7 +124,7 @@ def _sealed(
     try:
         with run_sealed(function, whole, bounds, arrays=how.arrays, repeat=how.repeat) as replayed:
             kernel = Kernel(replayed, how.weights, "torch", how.repeat)
-            return Prepared(like, cases, how).judged(kernel, keep)
+            return judged_once(kernel, like, cases, how, keep)
     except SealedError as error:
         return Verdict(name_of(like), "module", "error", f"the function {error}", {})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -169,6 +170,32 @@ def prepare(
         harness,
     )  # fmt: skip
     return Prepared(like, cases, how)
+
+
+def judged_once(
+    kernel: Kernel, like: Torch, cases: Sequence[Case], how: How, keep: Path | None
+) -> Verdict:
+    """The verdict on one kernel; blind where the GPU has no memory to judge it."""
+    import torch
+
+    from ..recorder.callables import name_of
+
+    try:
+        return Prepared(like, cases, how).judged(kernel, keep)
+    except torch.cuda.OutOfMemoryError as error:
+        return Verdict(name_of(like), "module", "blind", _too_large(str(error)), {})
+
+
+def _too_large(text: str) -> str:
+    """What torch says of its memory, without its advice."""
+    found = re.search(r"allocate (\S+ \w+)\. (GPU \d+) .*?(\S+ \w+) of which (\S+ \w+) is", text)
+    if not found:
+        return f"too large to be judged: {text.partition(chr(10))[0]}"
+    needed, device, all_of_it, free = found.groups()
+    return (
+        f"too large to be judged: {needed} more are needed, {device} has {all_of_it} of which "
+        f"{free} is free; judge fewer rows"
+    )
 
 
 def how_of(

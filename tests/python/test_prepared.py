@@ -226,3 +226,25 @@ def test_its_files_go_with_it() -> None:
     assert isinstance(judge, Prepared)
     del judge
     assert not folder.exists()
+
+
+def test_where_a_gpu_has_no_memory_to_judge_nothing_is_said_of_the_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = (
+        "CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has a total capacity of 139.80 GiB "
+        "of which 1.68 GiB is free. Process 3272 has 112.72 GiB memory in use."
+    )
+
+    def full(*_: Any) -> None:
+        raise torch.cuda.OutOfMemoryError(text)
+
+    monkeypatch.setattr(OneCallRecording, "add", full)
+    with pytest.raises(WrongError) as found:
+        check(torch.relu, like=torch.relu, inputs=(normal(2, 3),))
+    verdict = found.value.verdict
+    assert (verdict.status, verdict.reason) == (
+        "blind",
+        "too large to be judged: 4.00 GiB more are needed, GPU 0 has 139.80 GiB of which 1.68 GiB "
+        "is free; judge fewer rows",
+    )
