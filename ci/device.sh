@@ -138,13 +138,13 @@ step_python() {
   # shellcheck disable=SC2046  # a file each
   check python "${on_gpu[@]}" PLUMB_TEST_DEVICE=cuda:0 "PATH=$PWD/$bin:$PATH" python3 -m pytest -m "not host" \
     $(printf 'tests/python/test_%s.py ' "${python_tests[@]}")
-  local model models
-  models=$(python3 -c 'from python_inspector.described import MODEL_TYPES; print(*MODEL_TYPES)')
-  for model in $models; do
-    rm -rf "build/device-record/$model"
-    check "record-tiny-$model" python3 -m python_inspector record --model "tiny:$model" --dtype bf16 --tokens 11 \
-      --steps 3 --chained --device "$device" --out "build/device-record/$model" &&
-      check "verify-tiny-$model" passes "$bin/harness" --mode both --device cpu --fixture "build/device-record/$model"
+  local type types
+  types=$(python3 -c 'from python_inspector.described import MODEL_TYPES; print(*MODEL_TYPES)')
+  for type in $types; do
+    rm -rf "build/device-record/$type"
+    check "record-tiny-$type" python3 -m python_inspector record --model "tiny:$type" --dtype bf16 --tokens 11 \
+      --steps 3 --chained --device "$device" --out "build/device-record/$type" &&
+      check "verify-tiny-$type" passes "$bin/harness" --mode both --device cpu --fixture "build/device-record/$type"
   done
 }
 
