@@ -52,8 +52,13 @@ def stated(
 
 def operations() -> list[Any]:
     needs.require("OpInfo's samples", "torch", "expecttest")
+    from torch import backends
+
+    frozen = backends.flags_frozen()
     from torch.testing._internal.common_methods_invocations import op_db
 
+    if not frozen:  # these modules forbid the whole process to set switches, as torch's tests want
+        backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = True
     return list(op_db)
 
 

@@ -85,3 +85,8 @@ def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     monkeypatch.setattr("sys.argv", ["plumbline", *words])
     assert plumbline.main() == 0
     assert capsys.readouterr().out.startswith("torch's softmax: pass (3 sets of inputs: 3 pass)")
+
+
+def test_switches_of_the_process_stay_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    opinfo.operations()
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)

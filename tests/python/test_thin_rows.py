@@ -42,7 +42,7 @@ def devices() -> str:
 def test_the_native_blocks_pass(made: dict[str, Path], name: str) -> None:
     case = next(case for case in THIN_CASES if case.name == name)
     assert validate(made[name]) == []
-    mode = ["--mode", "both"] if isinstance(case, Case) and case.what.chained else []
+    mode = ["--mode", "both"] if isinstance(case, Case) and case.asked.proof.chained else []
     done = command("--fixture", str(made[name]), "--device", devices(), "--repeat", "1", *mode)
     assert done.returncode in (0, BLIND), done.stdout
 
