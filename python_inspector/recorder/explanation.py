@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from ..format.operands import Output
-from ..taps.options import Options, Proof
+from ..taps.options import Options
 from ..trace.blunders import is_part_of
 from ..trace.judgement import Judgement
 from ..trace.planting import Plantation
@@ -108,7 +108,7 @@ def _judgement(kept: Kept, *, members: bool) -> Judgement | None:
         kept.block,
         kept.again,
         kept.reruns,
-        Options(proof=Proof(bugs=True)),
+        Options(),
         kept.checkpoint.id,
         bugs=False,
         members=members,

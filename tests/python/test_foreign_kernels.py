@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from python_inspector.format.axes import Named, by_dimensions
 from python_inspector.recorder.alternatives import judgement_of
 from python_inspector.taps.calls import Block
-from python_inspector.taps.options import Options, Proof
+from python_inspector.taps.options import Options
 from python_inspector.trace.gates import CERTAIN, Gates
 from python_inspector.trace.replay import Again, Twin, aside
 from python_inspector.trace.reruns import Reruns, rerun_anything
@@ -40,7 +40,7 @@ def contract_of(case: Case) -> tuple[Reruns, dict[str, Gates]]:
             assert reruns.oracle is not None
             if reruns.oracle[name][0].is_floating_point():
                 block.valid[name] = (~open_.mask, reruns.oracle[name][1])
-        options = Options(proof=Proof(bugs=True))
+        options = Options()
         judgement = judgement_of(block, again, reruns, options, seed, bugs=False)
     assert judgement is not None
     return reruns, judgement.gates
