@@ -1,4 +1,4 @@
-# ruff: noqa: N803, SIM108 -- constants have capitals and branches are statements in Triton
+# ruff: noqa: N803 -- constants have capitals in Triton
 """Kernels in Triton as its tutorials write them, right or with one fault that public reports name.
 
 They run on the GPU that PLUMB_TEST_DEVICE names, elsewhere in Triton's interpreter, which
@@ -32,6 +32,10 @@ def _rms_norm(x, weight, out, n, eps, BLOCK: tl.constexpr, WRONG: tl.constexpr):
         factor = 1 / tl.sqrt(tl.sum(counted * counted) / n + eps)
     elif WRONG == "eps outside the root":
         factor = 1 / (tl.sqrt(tl.sum(v * v) / n) + eps)
+    elif WRONG == "divided by the block":
+        factor = 1 / tl.sqrt(tl.sum(v * v) / BLOCK + eps)
+    elif WRONG == "squares in 16 bits":
+        factor = 1 / tl.sqrt(tl.sum((v * v).to(tl.float16).to(tl.float32)) / n + eps)
     else:
         factor = 1 / tl.sqrt(tl.sum(v * v) / n + eps)
     w = tl.load(weight + columns, mask, other=0.0).to(tl.float32)
@@ -53,10 +57,15 @@ def _softmax(x, out, n, BLOCK: tl.constexpr, WRONG: tl.constexpr):
     row = tl.program_id(0)
     columns = tl.arange(0, BLOCK)
     mask = columns < n
-    v = tl.load(x + row * n + columns, mask, other=-float("inf")).to(tl.float32)
-    e = tl.exp(v - tl.max(v))
+    if WRONG == "padding of zeros":
+        v = tl.load(x + row * n + columns, mask, other=0.0).to(tl.float32)
+    else:
+        v = tl.load(x + row * n + columns, mask, other=-float("inf")).to(tl.float32)
+    e = tl.exp(v) if WRONG == "no maximum" else tl.exp(v - tl.max(v))
     if WRONG == "last column":
         total = tl.sum(tl.where(columns < n - 1, e, 0.0))
+    elif WRONG == "exponents in 16 bits":
+        total = tl.sum(e.to(tl.float16).to(tl.float32))
     else:
         total = tl.sum(e)
     tl.store(out + row * n + columns, (e / total).to(out.dtype.element_ty), mask)
@@ -84,7 +93,12 @@ def _gemm(a, b, out, m, n, k, BLOCK: tl.constexpr, WRONG: tl.constexpr):
         x = tl.load(a + at, (rows[:, None] < m) & (inner[None, :] < k), other=0.0)
         at = inner[:, None] * n + columns[None, :]
         y = tl.load(b + at, (inner[:, None] < k) & (columns[None, :] < n), other=0.0)
-        total += tl.dot(x, y, input_precision="ieee")
+        if WRONG == "operands in 16 bits":
+            x, y = x.to(tl.float16).to(x.dtype), y.to(tl.float16).to(y.dtype)
+        if WRONG == "last block of k alone":
+            total = tl.dot(x, y, input_precision="ieee")
+        else:
+            total += tl.dot(x, y, input_precision="ieee")
         if WRONG == "accumulator in 16 bits":
             total = total.to(tl.float16).to(tl.float32)
     at = rows[:, None] * n + columns[None, :]
@@ -130,9 +144,11 @@ def _attention(q, k, v, out, tokens, heads, group, scale,
         larger = tl.maximum(most, tl.max(scores, 1))
         p = tl.exp(scores - larger[:, None])
         old = tl.exp(most - larger)
-        total = total * old + tl.sum(p, 1)
+        total = tl.sum(p, 1) + (total if WRONG == "total not rescaled" else total * old)
         z = tl.load(v + at, keys[:, None] < tokens, other=0.0)
-        sums = sums * old[:, None] + tl.dot(p.to(z.dtype), z, input_precision="ieee")
+        if WRONG != "sums not rescaled":
+            sums = sums * old[:, None]
+        sums += tl.dot(p.to(z.dtype), z, input_precision="ieee")
         most = larger
     at = (head * tokens + rows[:, None]) * DIM + d[None, :]
     tl.store(out + at, (sums / total[:, None]).to(out.dtype.element_ty), rows[:, None] < tokens)
@@ -170,7 +186,11 @@ def _rotary(x, cos, sin, out, half, tokens, HALF: tl.constexpr, WRONG: tl.conste
         s = tl.where(columns == half - 1, 0.0, s)
     a = tl.load(x + row * 2 * half + left, mask, other=0.0).to(tl.float32)
     b = tl.load(x + row * 2 * half + right, mask, other=0.0).to(tl.float32)
+    if WRONG == "turned the other way":
+        s = -s
     tl.store(out + row * 2 * half + left, (a * c - b * s).to(out.dtype.element_ty), mask)
+    if WRONG == "second half of the turned first":
+        a = a * c - b * s
     tl.store(out + row * 2 * half + right, (b * c + a * s).to(out.dtype.element_ty), mask)
 
 
@@ -220,23 +240,25 @@ CASES = {
         rms_norm, rms_norm_like,
         lambda d: (_normal(5, 3, 70, seed=1, dtype=d, scale=0.02),
                    1 + _normal(70, seed=2, dtype=d, scale=0.3)),
-        ("tail", "eps outside the root"),
+        ("tail", "eps outside the root", "divided by the block"),
     ),
     "softmax": Case(
         softmax, softmax_like, lambda d: (_normal(12, 70, seed=3, dtype=d, scale=3),),
-        ("last column",),
+        ("last column", "padding of zeros"),
     ),
     "gemm": Case(
         gemm, gemm_like,
         lambda d: (_normal(20, 200, seed=4, dtype=d), _normal(200, 24, seed=8, dtype=d)),
-        ("tail of k", "accumulator in 16 bits"),
+        ("tail of k", "accumulator in 16 bits", "last block of k alone"),
     ),
     "attention": Case(
-        attention, attention_like, _heads, ("causal off by one", "kv head"),
+        attention, attention_like, _heads,
+        ("causal off by one", "kv head", "sums not rescaled", "total not rescaled"),
     ),
     "rotary": Case(
         rotary, rotary_like,
         lambda d: (_normal(4, 9, 32, seed=9, dtype=d), *_table(9, 16, d)),
-        ("neighbours are pairs", "last dimension unrotated"),
+        ("neighbours are pairs", "last dimension unrotated", "turned the other way",
+         "second half of the turned first"),
     ),
 }  # fmt: skip
