@@ -11,6 +11,7 @@ from .beside import Parser, __version__, advice_for
 from .commands import (
     UsageError,
     baseline,
+    corpus,
     fetch,
     history,
     merge,
@@ -24,7 +25,9 @@ from .commands import (
 )
 from .terminal import printable_lines
 
-COMMANDS = (rivals, model, turns, table, baseline, history, render, merge, sweep, fetch, support)
+COMMANDS = (
+    rivals, model, turns, table, baseline, history, render, merge, sweep, fetch, support, corpus,
+)  # fmt: skip
 
 
 def build_parser() -> argparse.ArgumentParser:
