@@ -11,7 +11,7 @@
 #
 # verify    every recording on it, fused and composed, alone and in the chain, and in every dtype
 # tests     op tests, attention at the borders of its tiles, more than 2^31 elements, counters, errors
-# python    check(), verify_module(), capture() and recordings of tensors on it, kernels in Triton
+# python    check(), verify_module(), capture() and recordings of tensors on it, kernels in Triton, the corpus
 # sanitize  compute-sanitizer's four tools over one small case of each kernel
 # layers    one layer each of Llama-3-8B (4096 tokens) and Gemma-2-2B (4200), recorded here by transformers
 # full      whole models at their real size, recorded and verified (ci/full_size)
@@ -138,6 +138,8 @@ step_python() {
   # shellcheck disable=SC2046  # a file each
   check python "${on_gpu[@]}" PLUMB_TEST_DEVICE=cuda:0 "PATH=$PWD/$bin:$PATH" python3 -m pytest -m "not host" \
     $(printf 'tests/python/test_%s.py ' "${python_tests[@]}")
+  check corpus "${on_gpu[@]}" "PATH=$PWD/$bin:$PATH" python3 -m tests.corpus --device cuda:0 --jobs 4 \
+    --against reports/corpus.jsonl.xz --out "$out/corpus.jsonl.xz"
   local type types
   types=$(python3 -c 'from python_inspector.described import MODEL_TYPES; print(*MODEL_TYPES)')
   for type in $types; do

@@ -181,6 +181,12 @@ test_python() {
   OMP_NUM_THREADS=1 PATH="$PWD/build/cpu/bin:$PATH" suite pytest "$junit" "$python" -m pytest --junit-xml "$junit" || true
 }
 
+# All kernels that are known to be right or wrong, of which pytest judges a part.
+judge_corpus() {
+  OMP_NUM_THREADS=1 PATH="$PWD/build/cpu/bin:$PATH" suite corpus - \
+    "$python" -m tests.corpus --against reports/corpus.jsonl.xz || true
+}
+
 # One recording with the transformers that pip resolves to today, whatever is pinned here.
 record_with_newest() {
   if "$python" -m pip index versions --retries 1 --timeout 20 transformers >/dev/null 2>&1; then
@@ -240,7 +246,7 @@ record_absent_devices() {
 
 # What a change need not wait for, longest first.
 readonly at_night=(test_sanitized verify_asan_emu verify_asan verify_asan_chains verify_emu_check
-  verify_emu_composed verify_ops_composed verify_asan_ops build_hip)
+  verify_emu_composed verify_ops_composed verify_asan_ops judge_corpus build_hip)
 
 # What all suites need is installed; Python's packages, minutes for torch alone, while C++ is built.
 begin() {
