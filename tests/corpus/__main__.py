@@ -27,22 +27,9 @@ LEAST = {"f32": 50.0, "bf16": 2.0, "f16": 2.0}
 roundings are what they return, not the one that a 16-bit result has on top."""
 
 
-def _part(problem: str, dtype: str, device: str) -> list[Measured]:
-    """Of one problem, in a process that measures others, too."""
-    if device == "cpu":
-        os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
-    import torch
-
-    from .catalogue import kernels
-    from .measured import measure
-
-    torch.set_num_threads(1)
-    torch.backends.cudnn.allow_tf32 = False  # a reference in float32 is one
-    return list(measure(kernels(device)[problem], dtype, device))
-
-
 def _parts(options: argparse.Namespace) -> Iterator[list[Measured]]:
     from .catalogue import kernels
+    from .measured import part  # of a module that a new process imports, which __main__ is not
 
     first, step = map(int, options.part.split("/"))
     asked = [
@@ -52,10 +39,10 @@ def _parts(options: argparse.Namespace) -> Iterator[list[Measured]]:
         for dtype in rows[0].problem.dtypes
     ][first::step]
     if options.jobs == 1:
-        yield from (_part(*it) for it in asked)
+        yield from (part(*it) for it in asked)
         return
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
-        yield from pool.map(_part, *zip(*asked, strict=True))
+        yield from pool.map(part, *zip(*asked, strict=True))
 
 
 def header(device: str) -> dict[str, object]:

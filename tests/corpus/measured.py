@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -101,3 +102,14 @@ def measure(rows: Sequence[Kernel], dtype: str, device: str) -> Iterator[Measure
 def read(line: str) -> Measured:
     made = {"fault": "", "source": "", "passes": (), "why": ""} | json.loads(line)
     return Measured(**made | {"passes": tuple(made["passes"])})
+
+
+def part(problem: str, dtype: str, device: str) -> list[Measured]:
+    """Of one problem, in a process that measures others, too."""
+    if device == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
+    from .catalogue import kernels
+
+    torch.set_num_threads(1)
+    torch.backends.cudnn.allow_tf32 = False  # a reference in float32 is one
+    return list(measure(kernels(device)[problem], dtype, device))
