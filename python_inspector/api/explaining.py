@@ -56,9 +56,12 @@ class Explainer:
         self._most = MOST_BUGS if seconds > 0 or every else 0
         self._blind: BlindSpots | None = None
 
-    def judged(self, outputs: Sequence[Outputs], name: str = OUTPUTS) -> dict[str, Verdict]:
+    def judged(
+        self, outputs: Sequence[Outputs], name: str = OUTPUTS, *, looks: bool = True
+    ) -> dict[str, Verdict]:
         """By checkpoint the verdict on the outputs of each call, in order, which are files of that
-        name then; on calls without outputs there is none."""
+        name then; on calls without outputs there is none. `looks`: what a pass is blind to is
+        sought."""
         verdicts: dict[str, Verdict] = {}
         failed: dict[str, Outputs] = {}
         unsure: dict[str, Outputs] = {}
@@ -78,7 +81,7 @@ class Explainer:
         if self._every:
             verdicts = {id: self._with_passing_bugs(it) for id, it in verdicts.items()}
         told = [verdicts[id] for id in self._kept if id in verdicts]
-        if all(it.passed or it.status == "blind" for it in told) and self._most:
+        if all(it.passed or it.status == "blind" for it in told) and self._most and looks:
             self._look(tuple(it.checkpoint for it in told if it.passed))
         return verdicts
 

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 from .. import needs
 from ..errors import UsageError
 from ..native import judge_library, judged_by
+from ..trace.room import bounded
 from .case_files import CaseFiles, by_key
 from .concluding import combined, concluded
 from .explaining import Explainer, Seen
 from .inputs import Case, cases_of
 from .keeping import LATER, OUTPUTS
+from .large_calls import Judge, LargeCall
 from .sealed import Replayed
 from .verdict import Verdict, WrongError, announce, by_its_verdict
 
@@ -53,17 +55,36 @@ class Prepared:
     Threads may share it: they take turns.
     """
 
-    def __init__(self, like: Torch, cases: Sequence[Case], how: How) -> None:
-        self._how, self._cases = how, cases
+    def __init__(
+        self, like: Torch, cases: Sequence[Case], how: How, *, whole: bool = False
+    ) -> None:
+        """`whole`: all rows are judged alike, however many there are."""
+        self._like, self._how, self._cases = like, how, cases
+        self._kept: list[Kept] = []
+        self._large: list[LargeCall | None] = []
+        self._room: int | None = None
+        self._too_large = ""
         with _turns, judged_by(how.harness):
             judge_library()  # without one nothing needs to be recorded
             self._recording = _recording(like, how)
-            self._kept: list[Kept] = [
-                self._recording.add(arguments, case) for case, arguments in cases
-            ]
+            self._add(whole or how.valid is not None)
         self._versions = self._recording.versions()
         self._files = CaseFiles(self._recording, how.contract.rounding)
         self._seen = Seen()
+
+    def _add(self, whole: bool) -> None:
+        import torch
+
+        from ..recorder import large
+
+        try:
+            for case, arguments in self._cases:
+                kept, rows, room = large.add(self._recording, arguments, case, whole=whole)
+                self._kept.append(kept)
+                self._large.append(None if rows is None else LargeCall(rows, arguments))
+                self._room = max(filter(None, (self._room, room)), default=None)
+        except torch.cuda.OutOfMemoryError as error:
+            self._too_large = _too_large(str(error))
 
     def __call__(self, function: Callable[..., Any]) -> Verdict:
         """As check(): the verdict, or an AssertionError whose text it is."""
@@ -79,29 +100,70 @@ class Prepared:
 
     def judged(self, kernel: Kernel, keep: Path | None = None) -> Verdict:
         """What the judge says of a kernel on all cases, which stay in the folder `keep`."""
-        how = self._how
-        with _turns, judged_by(how.harness):
+        import torch
+
+        with _turns, judged_by(self._how.harness):
+            if self._too_large:
+                return self._blind(self._too_large)
             if self._versions != self._recording.versions():
                 name = self._recording.name
                 raise UsageError(f"[prepare] {name} has other weights now: prepare it again")
-            calls = [
-                _of_case(kernel, i).call(self._kept[i].observed, arguments)
-                for i, (_, arguments) in enumerate(self._cases)
-            ]
-            troubled = any(it.faults or it.unstable for it in calls)  # no bug of `like`
-            measures = how.contract.rounding is None and keep is None
-            explainer = self._explainer(not troubled and how.explain, how.bugs, measures)
-            first = explainer.judged([it.first.outputs for it in calls])
-            later = self._explainer(False, False, measures).judged(
-                [it.again.outputs if it.again else {} for it in calls], LATER
-            )
-            verdicts = [
-                concluded(id, it, first.get(id), later.get(id))
-                for id, it in zip((it.checkpoint.id for it in self._kept), calls, strict=True)
-            ]
-            verdict = explainer.blinded(combined(verdicts))
+            try:
+                with bounded(self._room):
+                    calls = [
+                        _of_case(kernel, i).call(self._kept[i].observed, arguments)
+                        for i, (_, arguments) in enumerate(self._cases)
+                    ]
+                    verdict = self._concluded(calls, keep)
+            except torch.cuda.OutOfMemoryError as error:
+                verdict = self._blind(_too_large(str(error)))
             self._versions = self._recording.versions()
-            return verdict if keep is None else self._stays(verdict, calls, keep)
+            return verdict
+
+    def _concluded(
+        self, whole: Sequence[Calls], keep: Path | None, *, explain: bool = True
+    ) -> Verdict:
+        """The verdict on calls of a kernel, on each case what it did."""
+        how = self._how
+        calls = [
+            made if large is None else large.chosen(made)
+            for made, large in zip(whole, self._large, strict=True)
+        ]
+        troubled = any(it.faults or it.unstable for it in calls)  # no bug of `like`
+        measures = how.contract.rounding is None and keep is None
+        explainer = self._explainer(not troubled and how.explain, how.bugs, measures)
+        first = explainer.judged([it.first.outputs for it in calls], looks=explain)
+        later = self._explainer(False, False, measures).judged(
+            [it.again.outputs if it.again else {} for it in calls], LATER
+        )
+        verdicts = [
+            concluded(id, it, first.get(id), later.get(id))
+            for id, it in zip((it.checkpoint.id for it in self._kept), calls, strict=True)
+        ]
+        verdicts = [
+            it if large is None else large.judged(made, it, self._judge_of_rows(i, large, keep))
+            for i, (it, made, large) in enumerate(zip(verdicts, whole, self._large, strict=True))
+        ]
+        verdict = combined(verdicts)
+        if verdict.passed or verdict.status == "blind":
+            verdict = explainer.blinded(verdict)
+        return verdict if keep is None or verdict.replay else self._stays(verdict, calls, keep)
+
+    def _judge_of_rows(self, case: int, large: LargeCall, keep: Path | None) -> Judge:
+        def judge(at: Sequence[int], calls: Calls) -> Verdict:
+            arguments = large.rows.rows.of(large.arguments, at)
+            how = replace(self._how, bugs=False)
+            part = Prepared(self._like, [(self._cases[case][0], arguments)], how, whole=True)
+            if part._too_large:
+                return part._blind(part._too_large)
+            verdict = part._concluded([calls], None, explain=False)
+            fails = verdict.status not in ("pass", "blind")
+            return part._stays(verdict, [calls], keep) if fails and keep else verdict
+
+        return judge
+
+    def _blind(self, reason: str) -> Verdict:
+        return Verdict(self._recording.name, "module", "blind", reason, {})
 
     def _explainer(self, explain: bool | float, every: bool, measures: bool) -> Explainer:
         return Explainer(
@@ -176,14 +238,7 @@ def judged_once(
     kernel: Kernel, like: Torch, cases: Sequence[Case], how: How, keep: Path | None
 ) -> Verdict:
     """The verdict on one kernel; blind where the GPU has no memory to judge it."""
-    import torch
-
-    from ..recorder.callables import name_of
-
-    try:
-        return Prepared(like, cases, how).judged(kernel, keep)
-    except torch.cuda.OutOfMemoryError as error:
-        return Verdict(name_of(like), "module", "blind", _too_large(str(error)), {})
+    return Prepared(like, cases, how).judged(kernel, keep)
 
 
 def _too_large(text: str) -> str:

@@ -52,6 +52,10 @@ class Draft:
         require_stored(c, self._shape)
         self._checkpoints[c.id] = c.to_json()
 
+    def drop(self, id: str) -> None:
+        """Removes a checkpoint; its tensors stay until files are written without them."""
+        self._checkpoints.pop(id, None)
+
     def warn(self, text: str) -> None:
         """Adds a warning."""
         self._warnings.append(text)

@@ -59,9 +59,9 @@ class Output:
             return False
         if self.tensor is None or other.tensor is None:
             return self.data == other.data
-        from .host_copy import bytes_of
+        from .host_copy import same_bits
 
-        return bool((bytes_of(self.tensor) == bytes_of(other.tensor)).all())
+        return same_bits(self.tensor, other.tensor)
 
     __hash__ = None  # type: ignore[assignment]
 

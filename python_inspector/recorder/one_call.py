@@ -67,6 +67,18 @@ class Observed:
     """Outputs with other bits when the call is made again."""
 
 
+@dataclass(frozen=True)
+class Ran:
+    """A call as it is."""
+
+    again: Again
+    bound: dict[str, Any]
+    """Its arguments by name."""
+    real: Rerun
+    differentiates: bool
+    """Whether it needs gradients."""
+
+
 @dataclass
 class Kept:
     """What is left in memory of a call that was recorded: enough to say more of it."""
@@ -134,24 +146,47 @@ class OneCallRecording:
         self._axes = OutputAxes(axes)
         refuse_training(self._module, self.name)
 
-    def add(self, arguments: Arguments, case: str | None = None) -> Kept:
-        """Makes and records one call; `case` says what is special about its operands.
+    def run(self, arguments: Arguments) -> Ran:
+        """Makes one call, as it is."""
+        again = self.again(arguments)
+        bound = bound_arguments(self._call, arguments[0], {**arguments[1], **self._keywords})
+        with undisturbed():
+            return Ran(again, bound, *_real(again))
+
+    def again(self, arguments: Arguments) -> Again:
+        """A call, to be run as somebody says."""
+        args, kwargs = arguments[0], {**arguments[1], **self._keywords}
+        return functools.partial(_again, self._call, args, kwargs, [self._module])
+
+    def described(self, arguments: Arguments) -> Block | None:
+        """What goes in and comes back of a call; None where it is given no tensor."""
+        bound = bound_arguments(self._call, arguments[0], {**arguments[1], **self._keywords})
+        return self._generic(bound).block()
+
+    def drop(self, kept: Kept) -> None:
+        """The last call is no part of the recording."""
+        self._draft.drop(kept.checkpoint.id)
+        self._calls[kept.checkpoint.function] -= 1
+
+    def _generic(self, bound: dict[str, Any]) -> GenericCall:
+        unasked = cast(Recorder, self)  # such a call asks nothing of a recorder
+        tap = Call(self.name, self._module, bound, unasked)
+        return GenericCall(tap, self._module, tensors_by_name, self._axes)
+
+    def add(self, arguments: Arguments, case: str | None = None, ran: Ran | None = None) -> Kept:
+        """Records one call, and makes it where it did not run yet; `case` says what is special
+        about its operands.
 
         Raises RecordError where nothing goes in or comes back that can be judged. A call whose
         results are all empty is no checkpoint.
         """
-        args, kwargs = arguments[0], {**arguments[1], **self._keywords}
-        again = functools.partial(_again, self._call, args, kwargs, [self._module])
-        bound = bound_arguments(self._call, args, kwargs)
+        ran = ran or self.run(arguments)
+        again, bound, real, differentiates = ran.again, ran.bound, ran.real, ran.differentiates
         call = self._calls[case]
         self._calls[case] += 1
         id = checkpoint_id(self.name, case, call)
-        with undisturbed():
-            real, differentiates = _real(again)
-        unasked = cast(Recorder, self)  # such a call asks nothing of a recorder
-        tap = Call(self.name, self._module, bound, unasked)
         with undisturbed(differentiates):
-            generic = GenericCall(tap, self._module, tensors_by_name, self._axes)
+            generic = self._generic(bound)
             block, template = generic.block(), template_of(real.result)
             if holds_empty_alone(template):
                 nothing = Checkpoint(id, "module", self.name, case, call, 0, "", {})
@@ -175,8 +210,12 @@ class OneCallRecording:
 
     def versions(self) -> list[int]:
         """Of the tensors that `like` has beside its arguments: other ones once they are written."""
-        tensors = own_tensors([self._module])
-        return [0 if t.is_inference() else t._version for t in tensors]
+        return [0 if t.is_inference() else t._version for t in self.tensors()]
+
+    def tensors(self) -> list[torch.Tensor]:
+        """What `like` has beside its arguments, and the weights that it is given."""
+        given = [t for t in self._keywords.values() if isinstance(t, torch.Tensor)]
+        return [*own_tensors([self._module]), *given]
 
     def save(self, out: Path, explained: Collection[Explained] | None = None) -> bool:
         """Writes the recording to the folder, or one of some calls with what they are `explained`

@@ -22,7 +22,7 @@ SMALLEST_GROUP = 8
 SMALLEST_SCALE = 2.0**-10
 """Of a group or row, relative to the median one."""
 _MEDIAN_TO_SIGMA = 0.6745
-_TILE = 8
+TILE = 8
 _SPARSE_TILE = 64
 """Columns of a tile where only some rows are there."""
 NOISE, UNIT32 = 8.0, 2.0**-24
@@ -82,7 +82,7 @@ class Layout:
     @property
     def tile_width(self) -> int:
         """Columns of a tile."""
-        return _TILE if self.whole else _SPARSE_TILE
+        return TILE if self.whole else _SPARSE_TILE
 
     def tile_sums(self, x: torch.Tensor) -> torch.Tensor:
         """[..., rows, tiles across], the sums of rows, summed over tiles of 8 tokens of one batch
@@ -331,9 +331,9 @@ def _tile_sums(x: torch.Tensor, layout: Layout) -> torch.Tensor:
 @functools.lru_cache(maxsize=64)
 def _tiles(tokens: tuple[int, ...], device: torch.device) -> tuple[torch.Tensor, int]:
     """Of each token the place of its tile, and how many tiles there are."""
-    tiles = sorted({token // _TILE for token in tokens})
+    tiles = sorted({token // TILE for token in tokens})
     places = {tile: place for place, tile in enumerate(tiles)}
-    return torch.tensor([places[token // _TILE] for token in tokens], device=device), len(tiles)
+    return torch.tensor([places[token // TILE] for token in tokens], device=device), len(tiles)
 
 
 @functools.lru_cache(maxsize=64)

@@ -104,12 +104,9 @@ def rerun_anything(
     given = Given(inside=inside or Inside())
     result, where = Reruns(given=given), seed.rpartition("#")[0]
     try:
-        repeated = again(run_watched(given))
-        settle(repeated, given)
+        repeated, oracle = exactly(outputs, again, settle, given)
         if repeat:
-            result.repeated = outputs(repeated.result, repeated.twin)
-        lifted = _lifted(again, given)
-        oracle = outputs(lifted.result, lifted.twin)
+            result.repeated = repeated
     except Exception as error:
         return result, [f"{where} has no oracle: {_line(error)}"]
     warnings = [
@@ -130,6 +127,18 @@ def rerun_anything(
         simulated = {} if result.simulated is None else result.simulated.outputs
         result.undecided = open_elements(outputs, again, oracle, simulated, given)
     return result, warnings
+
+
+def exactly(
+    outputs: Outputs, again: Again, settle: Settle, given: Given
+) -> tuple[dict[str, Named], dict[str, Named]]:
+    """What a call gives as it is, and in float64 with the same choices, which `given` notes."""
+    repeated = again(run_watched(given))
+    settle(repeated, given)
+    as_it_is = outputs(repeated.result, repeated.twin)
+    del repeated  # and its copies of the operands
+    lifted = _lifted(again, given)
+    return as_it_is, outputs(lifted.result, lifted.twin)
 
 
 def _lifted(again: Again, given: Given) -> Rerun:

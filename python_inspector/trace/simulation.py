@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ..format.host_copy import is_host
+from .room import stack_elements
 from .stacks import Stacks
 
 NARROW = {torch.float16, torch.bfloat16}
@@ -84,7 +85,7 @@ class Simulation:
         return dtype in NARROW and len(self.operations) in self.kept
 
     def check(self, elements: int, device: torch.device) -> None:
-        limit = self.limit or _limit(device)
+        limit = self.limit or stack_elements(_limit(device))
         if self.rows > 2 and self.rows * elements > limit:
             raise TooLargeError(f"{self.rows} runs of {elements} elements, at most {limit}")
 
@@ -328,7 +329,7 @@ def _is_large(t: torch.Tensor) -> bool:
 
 def large(device: torch.device) -> int:
     """Elements of a weight beyond which a product upcasts it piece by piece."""
-    return LARGE if is_host(device) else LARGE_ON_DEVICE
+    return LARGE if is_host(device) else stack_elements(LARGE_ON_DEVICE)
 
 
 def widened(operands: Sequence[Any]) -> list[Any]:

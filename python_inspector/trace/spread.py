@@ -29,6 +29,7 @@ from .gate_statistics import (
 )
 from .given import Given
 from .replay import Again, Twin, run_rounded
+from .room import stack_elements
 from .simulation import NARROW, Normals, Simulation, TooLargeError
 
 DEFAULT_RUNS = 16
@@ -309,7 +310,7 @@ def _judged(
 
 def _portions(samples: torch.Tensor) -> list[slice]:
     """Of the samples behind the first as many at a time as their copies have room for."""
-    room = _ROOM if is_host(samples.device) else _ROOM_ON_DEVICE
+    room = _ROOM if is_host(samples.device) else stack_elements(_ROOM_ON_DEVICE)
     step = max(1, room // max(1, samples[0].numel()))
     return [slice(start, start + step) for start in range(0, len(samples) - 1, step)]
 

@@ -1,0 +1,30 @@
+"""How much memory the reruns of a call may take, where somebody bounds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+WIDE = 8
+"""Bytes of a number in float64."""
+OF_A_STACK = 8
+"""Tensors of the size of a float64 stack of samples that are there at once, at most."""
+
+_room: ContextVar[int | None] = ContextVar("plumbline_room", default=None)
+
+
+@contextmanager
+def bounded(bytes: int | None) -> Iterator[None]:
+    """Reruns inside take so much at most, if they can; None: whatever is there."""
+    token = _room.set(bytes)
+    try:
+        yield
+    finally:
+        _room.reset(token)
+
+
+def stack_elements(otherwise: int) -> int:
+    """Elements that a stack may have."""
+    room = _room.get()
+    return otherwise if room is None else max(1, min(otherwise, room // (WIDE * OF_A_STACK)))
