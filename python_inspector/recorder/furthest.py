@@ -98,7 +98,7 @@ def _of_groups(
         limit = limits.groups.get(family)
         if limit is None:
             continue
-        sizes = group_sums(torch.ones_like(off), family, layout)
+        sizes = group_sums(off.new_ones(()).expand_as(off), family, layout)
         size = (group_sums(known, family, layout) / sizes).sqrt_().clamp_min(limits.smallest)
         errors = (group_sums(squares, family, layout) / sizes).sqrt_() / (limit * size)
         errors = torch.where(sizes >= SMALLEST_GROUP, errors, 0.0)

@@ -22,13 +22,13 @@ from ..format.operands import Output
 from ..format.recording import DTYPES
 from ..taps.generic import numbers_of, storable, tensors_of
 from ..trace.given import Given
-from ..trace.replay import run_as_it_is
+from ..trace.replay import Again, run_as_it_is
 from ..trace.reruns import exactly
 from ..trace.room import bounded
 from .explanation import judgement_without_members
 from .furthest import Limits, limits_of, shares
 from .measured import fails
-from .one_call import Arguments, Kept, OneCallRecording, Ran, undisturbed
+from .one_call import Arguments, Kept, Observed, OneCallRecording, Ran, undisturbed
 from .pieces import Rows, rows_of
 from .results import template_of, tensors_by_name
 from .rows import chosen_tokens
@@ -44,7 +44,7 @@ PIECE, PIECE_ON_DEVICE = 1 << 22, 1 << 26
 SHARE, BESIDE = 4, 1 << 30
 """An accelerator's memory that is used: so many times what operands and results take, and so many
 bytes more."""
-BYTES_WHOLE, BYTES_CHOSEN, BYTES_COMPARED = 256, 640, 192
+BYTES_WHOLE, BYTES_CHOSEN, BYTES_COMPARED = 256, 1280, 320
 """An element of an output takes about so many where one simulated kernel runs after the other,
 where several do, and where it is compared with a float64 run."""
 ROOM_ON_HOST: int | None = None
@@ -158,13 +158,22 @@ def add(
     outputs = _outputs_of(ran)
     room = _room_of(recording, ran, outputs)
     with bounded(room):
-        if not whole and _is_large(outputs, room) and not _changes(ran):
-            found = _in_rows(recording, arguments, case, outputs, room)
-            if found is not None:
-                _seen_whole(found, ran, outputs)
-                return found.kept, found, room
+        if whole or not _is_large(outputs, room) or _changes(ran):
+            del outputs
+            return recording.add(arguments, case, ran), None, room
+        seen = Observed(
+            template_of(ran.real.result), ran.bound, numbers=numbers_of(ran.bound, ran.real.twin)
+        )
+        again = ran.again
+        del ran  # and its copies of the operands
+        found = _in_rows(recording, arguments, case, outputs, room)
+        if found is not None:
+            unstable = _unstable(again, outputs) if found.differs else frozenset()
+            names = found.kept.observed.outputs
+            found.kept.observed = replace(seen, outputs=names, unstable=unstable)
+            return found.kept, found, room
         del outputs
-        return recording.add(arguments, case, ran), None, room
+        return recording.add(arguments, case), None, room
 
 
 def _in_rows(
@@ -228,20 +237,12 @@ def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
     return float(off.norm() / wide.norm().clamp_min(torch.finfo(torch.float32).tiny))
 
 
-def _seen_whole(found: InRows, ran: Ran, outputs: Tensors) -> None:
-    """What a kernel does is compared with what the whole call did."""
-    again = ran.again(run_as_it_is) if found.differs else None
-    unstable: frozenset[str] = frozenset()
-    if again is not None:
-        repeated = {name: storable(t)[0] for name, t in tensors_by_name(again.result).items()}
-        unstable = frozenset(n for n, t in outputs.items() if not same_bits(t, repeated[n]))
-    found.kept.observed = replace(
-        found.kept.observed,
-        template=template_of(ran.real.result),
-        arguments=ran.bound,
-        numbers=numbers_of(ran.bound, ran.real.twin),
-        unstable=unstable,
-    )
+def _unstable(again: Again, outputs: Tensors) -> frozenset[str]:
+    """Outputs with other bits when the whole call is made again."""
+    with undisturbed():
+        made = again(run_as_it_is)
+    repeated = {name: storable(t)[0] for name, t in tensors_by_name(made.result).items()}
+    return frozenset(name for name, t in outputs.items() if not same_bits(t, repeated[name]))
 
 
 def _outputs_of(ran: Ran) -> dict[str, torch.Tensor]:

@@ -8,8 +8,9 @@ from contextvars import ContextVar
 
 WIDE = 8
 """Bytes of a number in float64."""
-OF_A_STACK = 8
-"""Tensors of the size of a float64 stack of samples that are there at once, at most."""
+OF_A_STACK = 16
+"""A float64 stack of samples is one in so many parts: seven of its size are there at once, and
+operands and results lie there, too."""
 
 _room: ContextVar[int | None] = ContextVar("plumbline_room", default=None)
 
