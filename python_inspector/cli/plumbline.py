@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from .. import __version__, exit_codes
 from ..errors import HarnessError
 from ..usage import did_you_mean
+from . import cache
 from . import inspector as cli
 from .judge import FORMATS
 
@@ -58,13 +59,16 @@ def main() -> int:
     if name == "exit-codes":
         print(exit_codes.listed())
         return 0
-    hint = did_you_mean(name, [*COMMANDS, *PROGRAMS])
+    if name == "cache":
+        return cache.main(words)
+    hint = did_you_mean(name, [*COMMANDS, *PROGRAMS, "cache"])
     print(f"plumbline: there is no command {name!r}{hint} (plumbline --help)", file=sys.stderr)
     return 2
 
 
 def _help() -> str:
     rows = [(name, about) for name, (_, _, about) in COMMANDS.items()]
+    rows.append(("cache [clear]", "what is kept of problems that were judged, and where"))
     rows.append(("exit-codes", "what the codes of all commands mean"))
     rows += [(f"{name} COMMAND", about) for name, about in PROGRAMS.items()]
     lines = [f"  {name:20} {about}" for name, about in rows]

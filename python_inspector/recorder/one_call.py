@@ -31,10 +31,12 @@ from ..taps.options import Options, Proof
 from ..trace.contracts import Inside
 from ..trace.copies import aliases_kept
 from ..trace.dispatch import gradients
+from ..trace.given import Given
 from ..trace.judgement import Judgement
 from ..trace.replay import Again, Rerun, Runner, aside, own_tensors, run_as_it_is
 from ..trace.reruns import Reruns, rerun_anything
-from ..trace.spread import DEFAULT_RUNS
+from ..trace.spread import DEFAULT_RUNS, Simulated
+from . import problem_cache
 from .alternatives import bug_refs, member_refs
 from .axes import Axes, OutputAxes
 from .callables import Torch, callable_of, name_of
@@ -194,7 +196,9 @@ class OneCallRecording:
                 return Kept(nothing, empty, again, Reruns(), Observed(template, bound), False)
             if block is None:
                 raise RecordError(f"[check] {self.name} is given no tensor with elements")
-            reruns = self._rerun(block, again, id)
+            key = problem_cache.key_of(again, id, self._spread)
+            reruns = self._rerun(block, again, id, key)
+            loaded = reruns.simulated is not None and bool(reruns.simulated.spreads)
             checkpoint = self._checkpoint(id, case, call, block, real, reruns)
             observed = Observed(
                 template,
@@ -206,7 +210,11 @@ class OneCallRecording:
             )
         self._draft.checkpoint(checkpoint)
         self._store.spreads.settle()
-        return Kept.of(checkpoint, block, again, reruns, observed, differentiates)
+        kept = Kept.of(checkpoint, block, again, reruns, observed, differentiates)
+        simulated = kept.reruns.simulated
+        if key and simulated and not loaded and problem_cache.may_be_kept(reruns.given):
+            problem_cache.keep(key, simulated)
+        return kept
 
     def versions(self) -> list[int]:
         """Of the tensors that `like` has beside its arguments: other ones once they are written."""
@@ -240,7 +248,13 @@ class OneCallRecording:
             draft.checkpoint(_explained(draft, call.checkpoint, judgement))
         return draft.save(out, header | {"provenance": provenance})
 
-    def _rerun(self, block: Block, again: Again, id: str) -> Reruns:
+    def _rerun(self, block: Block, again: Again, id: str, key: str | None) -> Reruns:
+        def known(given: Given) -> Simulated | None:
+            if key is None or not problem_cache.may_be_kept(given):
+                return None
+            device = next(iter(block.inputs.values()))[0].device
+            return problem_cache.load(key, device)
+
         assert block.settle is not None
         settle = functools.partial(block.settle, block)
         reruns, texts = rerun_anything(
@@ -251,6 +265,7 @@ class OneCallRecording:
             runs=self._spread,
             repeat=True,
             inside=self._asked(block),
+            known=known,
         )
         for text in texts:
             self._draft.warn(text)

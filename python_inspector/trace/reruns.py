@@ -28,6 +28,8 @@ from .simulation import Normals, Simulation
 from .spread import Outputs, Simulated, simulate
 from .writes import RoundedRunError
 
+Known = Callable[[Given], Simulated | None]
+"""From what a watched run found to what was kept of the call's simulated kernels."""
 Settle = Callable[[Rerun, Given], None]
 """Tells a block what a watched run of its call used and changed."""
 
@@ -96,8 +98,10 @@ def rerun_anything(
     runs: int,
     repeat: bool,
     inside: Inside | None = None,
+    known: Known = lambda given: None,
 ) -> tuple[Reruns, list[str]]:
-    """As rerun(), of undescribed code: it follows the choices of the reference.
+    """As rerun(), of undescribed code: it follows the choices of the reference. Simulated kernels
+    that are `known` are not run.
 
     Whatever stands in the way of an oracle is a warning.
     """
@@ -120,7 +124,7 @@ def rerun_anything(
     if not runs:
         return result, warnings
     try:
-        result.simulated = simulate(again, outputs, runs, seed, given)
+        result.simulated = known(given) or simulate(again, outputs, runs, seed, given)
     except Exception as error:
         return result, [*warnings, f"{where} has no rounded model: {_line(error)}"]
     if any_doubt(given.choices) or given.lacks_keys:

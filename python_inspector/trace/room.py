@@ -27,5 +27,10 @@ def bounded(bytes: int | None) -> Iterator[None]:
 
 def stack_elements(otherwise: int) -> int:
     """Elements that a stack may have."""
-    room = _room.get()
-    return otherwise if room is None else max(1, min(otherwise, room // (WIDE * OF_A_STACK)))
+    most = room()
+    return otherwise if most is None else max(1, min(otherwise, most // (WIDE * OF_A_STACK)))
+
+
+def room() -> int | None:
+    """What it is at the moment."""
+    return _room.get()
