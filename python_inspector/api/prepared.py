@@ -56,14 +56,21 @@ class Prepared:
     """
 
     def __init__(
-        self, like: Torch, cases: Sequence[Case], how: How, *, whole: bool = False
+        self,
+        like: Torch,
+        cases: Sequence[Case],
+        how: How,
+        *,
+        whole: bool = False,
+        too_large: str = "",
     ) -> None:
-        """`whole`: all rows are judged alike, however many there are."""
+        """`whole`: all rows are judged alike, however many there are. `too_large`: why there is
+        nothing to judge by."""
         self._like, self._how, self._cases = like, how, cases
         self._kept: list[Kept] = []
         self._large: list[LargeCall | None] = []
         self._room: int | None = None
-        self._too_large = ""
+        self._too_large = too_large
         with _turns, judged_by(how.harness):
             judge_library()  # without one nothing needs to be recorded
             self._recording = _recording(like, how)
@@ -221,16 +228,21 @@ def prepare(
     beside them, must stay as they are. Drawn inputs are drawn once.
     """
     needs.require("prepare()", "torch", "transformers")
+    import torch
+
     from ..recorder.arguments import Given
 
     given = Given(None, grad=True)
-    cases = [
-        (case, (given.of(args), given.of(kwargs))) for case, (args, kwargs) in cases_of(inputs)
-    ]
     how = how_of(
         given.of(dict(weights or {})), arrays, contract, bugs, explain, spread, repeat, axes, valid,
         harness,
     )  # fmt: skip
+    try:
+        cases = [
+            (case, (given.of(args), given.of(kwargs))) for case, (args, kwargs) in cases_of(inputs)
+        ]
+    except torch.cuda.OutOfMemoryError as error:
+        return Prepared(like, [], how, too_large=_too_large(str(error)))
     return Prepared(like, cases, how)
 
 

@@ -71,6 +71,7 @@ def shares(
 ) -> torch.Tensor:
     """Of each row along `axis` the largest error of an element, or of the row, in its limit: above
     1 for what is beyond it. `r` is what `like` gives, which discrete outputs have to be."""
+    y = y.to(o.device)  # a kernel may return arrays of the host
     others = [i for i in range(o.ndim) if i != axis]
     if limits is None:
         off = (y != r).double() * 2

@@ -13,6 +13,7 @@ from torch.nn import functional
 from python_inspector import Verdict, WrongError, check, prepare
 from python_inspector.api.large_calls import Places
 from python_inspector.recorder import large
+from python_inspector.recorder.arguments import Given
 from python_inspector.recorder.one_call import OneCallRecording
 from python_inspector.trace import room
 
@@ -249,15 +250,22 @@ def test_a_small_output_is_large_where_there_is_little_memory(
     assert "of 10 rows" in check(torch.tanh, like=torch.tanh, inputs=inputs).reason
 
 
-def test_where_there_is_no_memory_prepare_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any, **__: Any) -> None:
+@pytest.mark.parametrize("where", [(OneCallRecording, "add"), (Given, "of")])
+def test_where_there_is_no_memory_prepare_says_so(
+    where: tuple[type, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = operands(torch.float32)
+
+    def full(own: Any, value: Any, *_: Any, **__: Any) -> Any:
+        if value == {}:  # no weights
+            return value
         raise torch.cuda.OutOfMemoryError(
             "CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has a total capacity of 139.80 "
             "GiB of which 1.68 GiB is free."
         )
 
-    monkeypatch.setattr(OneCallRecording, "add", full)
-    judge = prepare(norm, operands(torch.float32))
+    monkeypatch.setattr(*where, full)
+    judge = prepare(norm, inputs)
     verdict = verdict_of(judge, norm)
     assert verdict.status == "blind"
     assert "4.00 GiB more are needed, GPU 0 has 139.80 GiB" in verdict.reason
