@@ -174,17 +174,22 @@ def test_operands_with_and_without_rows(like: Kernel, shapes: tuple[tuple[int, .
 
 
 def test_indices_are_compared_with_those_of_the_code() -> None:
-    def wrong(x: torch.Tensor) -> torch.Tensor:
-        at = x.argmax(-1)
-        at[150] = (at[150] + 1) % COLUMNS
-        return at[:, None].expand(-1, 8)
+    chosen = set(large.chosen_tokens(ROWS, 15))
+    row = next(row for row in range(100, ROWS) if row not in chosen)
 
-    def like(x: torch.Tensor) -> torch.Tensor:
-        return x.argmax(-1)[:, None].expand(-1, 8)
+    def like(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.argmax(-1, keepdim=True), x.exp()
 
-    x = (normal(ROWS, COLUMNS),)
-    assert check(like, like=like, inputs=x).passed
-    assert verdict_of(check, wrong, like, x).status == "fail"
+    def wrong(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        at, y = like(x)
+        at[row] = (at[row] + 1) % COLUMNS
+        return at, y
+
+    judge = prepare(like, (normal(ROWS, COLUMNS),), explain=False)
+    assert "elements compared" in judge(like).reason
+    verdict = verdict_of(judge, wrong)
+    assert verdict.status == "fail"
+    assert f"of row {row} of {ROWS}" in verdict.reason
 
 
 def test_whole_calls_are_compared_in_shape_and_arguments() -> None:
