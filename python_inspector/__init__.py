@@ -11,6 +11,7 @@ from .version import __version__ as __version__
 if TYPE_CHECKING:
     from .api.checking import check
     from .api.drawing import draw
+    from .api.invariance import invariant
     from .api.prepared import Prepared, prepare
     from .api.problem import problem
     from .api.sealed import Sealed
@@ -50,6 +51,7 @@ __all__ = [
     "capture",
     "check",
     "draw",
+    "invariant",
     "note",
     "prepare",
     "problem",
@@ -79,6 +81,7 @@ _HOMES = {
     "capture": "engines.capture",
     "check": "api.checking",
     "draw": "api.drawing",
+    "invariant": "api.invariance",
     "note": "recorder.session",
     "prepare": "api.prepared",
     "problem": "api.problem",
@@ -100,6 +103,7 @@ _LIGHT = {
     "api.checking",
     "api.prepared",
     "api.drawing",
+    "api.invariance",
 }
 """What can be imported without torch and transformers, and says itself what it needs."""
 _MODULES = {"tiny": "models.tiny"}

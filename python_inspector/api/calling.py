@@ -8,17 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_map
 
 from ..arrays import as_array, converter
 from ..errors import NO_GRADIENT
 from ..format.operands import Output, output_of
 from ..recorder.arguments import Expected, Given
 from ..recorder.one_call import Arguments, Observed
-from ..recorder.results import Leaf, ResultError, kind_of, matched
+from ..recorder.results import (
+    Leaf,
+    ResultError,
+    is_array,
+    kind_of,
+    matched,
+    template_of,
+    tensors_by_name,
+)
+from ..taps.calls import bound_arguments
+from ..taps.generic import numbers_of
+
+_T = TypeVar("_T")
 
 
 @dataclass
@@ -58,9 +71,9 @@ class Kernel:
 
     def call(self, observed: Observed, arguments: Arguments) -> Calls:
         """Calls it on one case, of which `observed` says what `like` did."""
-        calls = Calls(self._run(observed, arguments))
+        calls = Calls(self.run(observed, arguments))
         for _ in range(self.repeat - 1):
-            run = self._run(observed, arguments)
+            run = self.run(observed, arguments)
             if run == calls.first:
                 continue
             calls.again = run
@@ -69,17 +82,37 @@ class Kernel:
                 break
         return calls
 
-    def _run(self, observed: Observed, arguments: Arguments) -> Run:
+    def run(self, observed: Observed, arguments: Arguments) -> Run:
+        """One call of it."""
         expected = Expected(
             {**observed.arguments, **self.weights}, observed.changed, observed.numbers
         )
+        return self._called(
+            arguments, lambda returned, given: self._read(returned, given, expected, observed)
+        )
+
+    def observed(self, arguments: Arguments) -> Observed:
+        """What a call does, where nothing else says what it should."""
+        bound = bound_arguments(self.function, arguments[0], arguments[1])
+        everything = {**bound, **self.weights}
+
+        def read(returned: Any, given: Given) -> Observed:
+            made = tree_map(_stand_in, returned)
+            changed = given.changed(everything)
+            names = (*tensors_by_name(made), *(f"{name}_after" for name in sorted(changed)))
+            numbers = numbers_of(everything, given.twin)
+            return Observed(template_of(made), bound, changed, numbers, names)
+
+        return self._called(arguments, read)
+
+    def _called(self, arguments: Arguments, read: Callable[[Any, Given], _T]) -> _T:
+        """What is read of a call on copies; with gradients if it fails without them."""
         convert = converter(self.arrays)
         with torch.no_grad():
             given = Given(convert, grad=False)
             args, kwargs = self._arguments(given, arguments)
             try:
-                returned = self.function(*args, **kwargs)
-                return self._read(returned, given, expected, observed)
+                return read(self.function(*args, **kwargs), given)
             except RuntimeError as error:
                 if NO_GRADIENT not in str(error):
                     raise
@@ -88,7 +121,7 @@ class Kernel:
             args, kwargs = self._arguments(given, arguments)
             returned = self.function(*args, **kwargs)
         with torch.no_grad():
-            return self._read(returned, given, expected, observed)
+            return read(returned, given)
 
     def _arguments(self, given: Given, arguments: Arguments) -> Arguments:
         args, kwargs = arguments
@@ -110,6 +143,13 @@ class Kernel:
                 f"{', '.join(observed.outputs)}"
             )
         return run
+
+
+def _stand_in(value: Any) -> Any:
+    """A tensor of an array's shape: what a template is made of."""
+    if isinstance(value, torch.Tensor) or not is_array(value):
+        return value
+    return torch.empty(np.shape(value))
 
 
 def _read_results(run: Run, returned: Any, observed: Observed) -> None:

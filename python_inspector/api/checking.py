@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from .. import needs
 from ..native import judge_library, judged_by
 from .inputs import Case, cases_of, draws_of
+from .invariance import planned_calls
 from .keeping import require_place
 from .prepared import How, how_of, judged_once
+from .relations import Batch, Names, asked_relations
 from .sealed import Made, Sealed, run_sealed
 from .verdict import Verdict, WrongError, announce, by_its_verdict
 from .worker_process import SealedError
@@ -41,6 +43,8 @@ def check(
     keep: Path | str | None = None,
     sealed: bool | Sealed = False,
     salt: int | None = None,
+    relations: Names = (),
+    batch: Batch = None,
     harness: Path | str | None = None,
 ) -> Verdict:
     """Judges what `function` makes of the inputs against what `like` is; AssertionError if wrong.
@@ -72,6 +76,10 @@ def check(
     "FILE.py:NAME". Drawn inputs are others each time; the verdict has the `salt` that draws them
     again.
 
+    `relations`, those of invariant(), are tried as well: ("batch", "position") demands the same
+    bits of a row in further calls, {"batch": "limits"} what `like` allows. `batch` is the axis of
+    the rows.
+
     Where a 16-bit function rounds is inferred from its bits; `contract`, "eager" or "fused" (once,
     at the output), demands one, and "sums-16", "p-16", "reduce-16", "products-tf32", joined by "+",
     allow what fixtures/schema/contracts.json says. Bugs are planted in `like` for up to five
@@ -85,7 +93,10 @@ def check(
     needs.require("check()", "torch", "transformers")
     from .calling import Kernel
 
-    how = how_of(weights, arrays, contract, bugs, explain, spread, repeat, axes, valid, harness)
+    how = how_of(
+        weights, arrays, contract, bugs, explain, spread, repeat, axes, valid, harness,
+        asked_relations(relations, batch),
+    )  # fmt: skip
     if isinstance(function, (str, Made)) and not sealed:
         raise ValueError(f"{function!r} is a function's name, which sealed=True takes")
     folder = None if keep is None else Path(keep)
@@ -120,7 +131,9 @@ def _sealed(
     from .calling import Kernel
 
     load_the_judge(how.harness)
-    whole = [(args, {**kwargs, **how.weights}) for _, (args, kwargs) in cases]
+    given = [arguments for _, arguments in cases]
+    given += [it for case in planned_calls(like, given, how.relations) for it in case]
+    whole = [(args, {**kwargs, **how.weights}) for args, kwargs in given]
     try:
         with run_sealed(function, whole, bounds, arrays=how.arrays, repeat=how.repeat) as replayed:
             kernel = Kernel(replayed, how.weights, "torch", how.repeat)

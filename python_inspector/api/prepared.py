@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +18,16 @@ from .case_files import CaseFiles, by_key
 from .concluding import combined, concluded
 from .explaining import Explainer, Seen
 from .inputs import Case, cases_of
+from .invariance import related
 from .keeping import LATER, OUTPUTS
 from .large_calls import Judge, LargeCall
+from .relations import Asked, Batch, Names, asked_relations
 from .sealed import Replayed
 from .verdict import Verdict, WrongError, announce, by_its_verdict
 
 if TYPE_CHECKING:
-    from ..format.contract_words import Asked
+    from ..format.contract_words import Asked as Contract
+    from ..format.operands import Output
     from ..recorder.axes import Axes
     from ..recorder.callables import Torch
     from ..recorder.one_call import Kept, OneCallRecording
@@ -39,7 +43,7 @@ class How:
 
     weights: Mapping[str, Any]
     arrays: str | Callable[[Any], Any]
-    contract: Asked
+    contract: Contract
     bugs: bool
     explain: bool | float
     spread: int
@@ -47,6 +51,7 @@ class How:
     axes: Axes
     valid: Any
     harness: Path | str | None
+    relations: Asked
 
 
 class Prepared:
@@ -121,16 +126,22 @@ class Prepared:
                         _of_case(kernel, i).call(self._kept[i].observed, arguments)
                         for i, (_, arguments) in enumerate(self._cases)
                     ]
-                    verdict = self._concluded(calls, keep)
+                    verdict = self._concluded(calls, keep, kernel)
             except torch.cuda.OutOfMemoryError as error:
                 verdict = self._blind(_too_large(str(error)))
             self._versions = self._recording.versions()
             return verdict
 
     def _concluded(
-        self, whole: Sequence[Calls], keep: Path | None, *, explain: bool = True
+        self,
+        whole: Sequence[Calls],
+        keep: Path | None,
+        kernel: Kernel | None = None,
+        *,
+        explain: bool = True,
     ) -> Verdict:
-        """The verdict on calls of a kernel, on each case what it did."""
+        """The verdict on calls of a kernel, on each case what it did; relations are tried of
+        `kernel`."""
         how = self._how
         calls = [
             made if large is None else large.chosen(made)
@@ -151,6 +162,8 @@ class Prepared:
             it if large is None else large.judged(made, it, self._judge_of_rows(i, large, keep))
             for i, (it, made, large) in enumerate(zip(verdicts, whole, self._large, strict=True))
         ]
+        if kernel is not None and how.relations.demands:
+            verdicts = self._related(verdicts, kernel, whole)
         verdict = combined(verdicts)
         if verdict.passed or verdict.status == "blind":
             verdict = explainer.blinded(verdict)
@@ -171,6 +184,41 @@ class Prepared:
 
     def _blind(self, reason: str) -> Verdict:
         return Verdict(self._recording.name, "module", "blind", reason, {})
+
+    def _related(
+        self, verdicts: Sequence[Verdict], kernel: Kernel, calls: Sequence[Calls]
+    ) -> list[Verdict]:
+        """What relations add to verdicts on cases; nothing to one that fails."""
+        from .trial import Trial
+
+        found, first = [], len(self._cases)
+        for i, verdict in enumerate(verdicts):
+            observed, (_, arguments) = self._kept[i].observed, self._cases[i]
+            trial = Trial(kernel, observed, arguments, calls[i].first, self._how.relations)
+            if verdict.status in ("pass", "blind"):
+                verdict = related(verdict, trial.outcome(partial(self._within, i), first))
+            else:
+                names = self._how.relations.demands
+                why = tuple(f"{name}: the first call does not pass" for name in names)
+                verdict = replace(verdict, not_judged=(*verdict.not_judged, *why))
+            first += len(trial.planned)
+            found.append(verdict)
+        return found
+
+    def _within(self, case: int, outputs: Mapping[str, Output]) -> Verdict:
+        """The judge on other outputs of a case."""
+        from .calling import Calls, Run
+
+        whole = Calls(Run(dict(outputs)))
+        large = self._large[case]
+        calls = whole if large is None else large.chosen(whole)
+        given = [calls.first.outputs if i == case else {} for i in range(len(self._kept))]
+        measures = self._how.contract.rounding is None
+        judged = self._explainer(False, False, measures).judged(given, LATER)
+        verdict = judged[self._kept[case].checkpoint.id]
+        if large is None:
+            return verdict
+        return large.judged(whole, verdict, self._judge_of_rows(case, large, None))
 
     def _explainer(self, explain: bool | float, every: bool, measures: bool) -> Explainer:
         return Explainer(
@@ -217,6 +265,8 @@ def prepare(
     repeat: int = 2,
     axes: Axes = None,
     valid: Any = None,
+    relations: Names = (),
+    batch: Batch = None,
     harness: Path | str | None = None,
 ) -> Prepared:
     """Runs `like` on the inputs once for many kernels, which the result judges as check() does.
@@ -235,7 +285,7 @@ def prepare(
     given = Given(None, grad=True)
     how = how_of(
         given.of(dict(weights or {})), arrays, contract, bugs, explain, spread, repeat, axes, valid,
-        harness,
+        harness, asked_relations(relations, batch),
     )  # fmt: skip
     try:
         cases = [

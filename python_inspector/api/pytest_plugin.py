@@ -24,7 +24,7 @@ _PROPERTY, _PAGE = "plumbline", "plumbline_html"
 
 
 class Plumbline:
-    """What a test is given: check() and verify(), without an import."""
+    """What a test is given: check(), invariant() and verify(), without an import."""
 
     def check(self, function: Any, like: Any, inputs: Any, **options: Any) -> Verdict:
         """plumbline.check(): AssertionError where the function is wrong."""
@@ -32,6 +32,13 @@ class Plumbline:
         from .checking import check
 
         return check(function, like, inputs, **options)
+
+    def invariant(self, function: Any, inputs: Any, **options: Any) -> Verdict:
+        """plumbline.invariant(): AssertionError where a row depends on others."""
+        __tracebackhide__ = by_its_verdict
+        from .invariance import invariant
+
+        return invariant(function, inputs, **options)
 
     def verify(self, function: Any, recording: Path | str, **options: Any) -> list[Verdict]:
         """plumbline.verify(), and AssertionError where a verdict is no pass.

@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..api.annotations import add_annotations, annotate
+from ..api.relations import BITS, RELATIONS, asked_relations
 from ..errors import UsageError
 from ..exit_codes import FAIL, STATUSES
 from ..format.contract_words import INSIDE, ROUNDINGS, asked
+
+if TYPE_CHECKING:
+    from ..api.verdict import Verdict
 
 NAMED = "FILE.py:NAME"
 
@@ -23,8 +27,9 @@ def add_check(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=check)
     parser.add_argument("function", metavar=NAMED, help="the kernel; or package.module:NAME")
     parser.add_argument(
-        "--like", required=True, metavar=NAMED,
-        help="a torch module or a function of torch code; or package.module:NAME",
+        "--like", metavar=NAMED,
+        help="a torch module or a function of torch code; or package.module:NAME. Without it "
+        "--relations alone are tried",
     )  # fmt: skip
     _add_inputs(parser)
     parser.add_argument(
@@ -42,6 +47,14 @@ def add_check(parser: argparse.ArgumentParser) -> None:
         help="calls the kernel in a process of its own, which has ended before a reference exists; "
         "it may take so long (60)",
     )  # fmt: skip
+    parser.add_argument(
+        "--relations", type=_relations, metavar="batch,position", default={},
+        help="further calls in which rows must keep their bits, or with batch=limits what --like "
+        f"allows: all, or of {', '.join(RELATIONS)}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--batch", type=_batch, metavar="AXIS|x=0,k=1", help="which axis has the rows (0)"
+    )
     parser.add_argument("--json", action="store_true", help="the verdict as one line of JSON")
     parser.add_argument("--salt", type=int, help="draws the inputs of a sealed verdict again")
     add_annotations(parser)
@@ -84,32 +97,71 @@ def _contract(text: str) -> str:
     return text
 
 
+def _relations(text: str) -> dict[str, str]:
+    if text == "all":
+        return dict.fromkeys(RELATIONS, BITS)
+    pairs = [item.partition("=") for item in text.split(",")]
+    try:
+        return dict(asked_relations({name: rest or BITS for name, _, rest in pairs}, None).demands)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _batch(text: str) -> int | dict[str, int]:
+    pairs = [item.partition("=") for item in text.split(",")]
+    try:
+        return int(text) if "=" not in text else {name: int(axis) for name, _, axis in pairs}
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text}: expected an axis, or x=0,k=1") from None
+
+
 def check(options: argparse.Namespace) -> int:
-    from ..api.checking import check
-    from ..api.sealed import Sealed
     from ..api.verdict import WrongError
-    from ..named_code import load
 
     if options.sealed is None and options.salt is not None:
         raise UsageError("--salt: only with --sealed")
-    function = options.function if options.sealed else load(options.function)
-    like = load(options.like)
-    if isinstance(like, type):
-        raise UsageError(f"--like {options.like}: is a class; name a module made of it")
-    inputs = _inputs(options.inputs)
-    weights = options.weights and _tensors(options.weights)
+    if options.like is None and not options.relations:
+        raise UsageError("--like: name what the kernel is held to, or --relations")
     try:
-        verdict = check(
-            function, like, inputs, weights=weights, arrays=options.arrays,
-            contract=options.contract, salt=options.salt,
-            sealed=Sealed(options.sealed, spare=False) if options.sealed else False,
-        )  # fmt: skip
+        verdict = _checked(options) if options.like else _invariant(options)
     except WrongError as error:
         verdict = error.verdict
     print(json.dumps(verdict.to_json()) if options.json else verdict)
     if options.annotate:
         annotate(options.function, [verdict])
     return STATUSES.get(verdict.status, FAIL)
+
+
+def _invariant(options: argparse.Namespace) -> Verdict:
+    from ..api.invariance import invariant
+    from ..named_code import load
+
+    if options.sealed or options.contract:
+        raise UsageError("--sealed, --contract: only with --like")
+    weights = options.weights and _tensors(options.weights)
+    return invariant(
+        load(options.function), _inputs(options.inputs), options.relations, batch=options.batch,
+        weights=weights, arrays=options.arrays,
+    )  # fmt: skip
+
+
+def _checked(options: argparse.Namespace) -> Verdict:
+    from ..api.checking import check
+    from ..api.sealed import Sealed
+    from ..named_code import load
+
+    function = options.function if options.sealed else load(options.function)
+    like = load(options.like)
+    if isinstance(like, type):
+        raise UsageError(f"--like {options.like}: is a class; name a module made of it")
+    inputs = _inputs(options.inputs)
+    weights = options.weights and _tensors(options.weights)
+    return check(
+        function, like, inputs, weights=weights, arrays=options.arrays,
+        contract=options.contract, salt=options.salt, relations=options.relations,
+        batch=options.batch,
+        sealed=Sealed(options.sealed, spare=False) if options.sealed else False,
+    )  # fmt: skip
 
 
 def _inputs(named: str) -> Any:

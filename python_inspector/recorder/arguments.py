@@ -78,6 +78,16 @@ class Given(Copies):
         found = self._now(expected)
         return {name: found.get(name) for name in sorted(expected.changed)}
 
+    def changed(self, arguments: Mapping[str, Any]) -> frozenset[str]:
+        """The names of tensors that the function wrote, or added."""
+        before = tensors_of(arguments, _same)
+        now = self._now(Expected(arguments))
+        return frozenset(
+            name
+            for name, value in now.items()
+            if name not in before or not self._holds(before[name], value)
+        )
+
     def faults(self, expected: Expected) -> list[str]:
         """What the function changed of that which `like` leaves as it is, and the like."""
         before = tensors_of(expected.arguments, _same)
