@@ -93,7 +93,9 @@ class Kernel:
 
     def observed(self, arguments: Arguments) -> Observed:
         """What a call does, where nothing else says what it should."""
-        bound = bound_arguments(self.function, arguments[0], arguments[1])
+        call = self.function
+        call = call.forward if isinstance(call, torch.nn.Module) else call
+        bound = bound_arguments(call, arguments[0], arguments[1])
         everything = {**bound, **self.weights}
 
         def read(returned: Any, given: Given) -> Observed:

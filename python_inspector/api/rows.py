@@ -28,6 +28,8 @@ class Rows:
     most: int = 0
     """How many would still be small tensors."""
     floats: bool = False
+    without: frozenset[str] = frozenset()
+    """Operands that have none."""
     why: str = ""
 
     def __str__(self) -> str:
@@ -36,7 +38,7 @@ class Rows:
     def of(self, output: str, shape: Sequence[int], batch: Batch) -> int | None:
         """The axis of an output that has these rows; None where none does."""
         operand = output.removesuffix("_after")
-        if output != operand:
+        if output != operand and (operand in self.axes or operand in self.without):
             return self.axes.get(operand)
         axis = next(iter(self.axes.values()), 0)
         if isinstance(batch, Mapping) and output in batch:
@@ -74,7 +76,8 @@ def rows_of(arguments: Mapping[str, Any], batch: Batch) -> Rows:
                 f"{count}: the axes that batch= names must have the same extent"
             )
     most = _SMALL // max(tensors[name].numel() // count for name in axes)
-    return Rows(axes, count, most, any(tensors[name].is_floating_point() for name in axes))
+    floats = any(tensors[name].is_floating_point() for name in axes)
+    return Rows(axes, count, most, floats, frozenset(tensors.keys() - axes.keys()))
 
 
 def _named(tensors: Mapping[str, torch.Tensor], batch: Mapping[str, int]) -> dict[str, int]:

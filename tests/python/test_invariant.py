@@ -145,6 +145,25 @@ def test_all_outputs_and_written_arguments_are_compared() -> None:
     assert "cache.0.keys" in reason  # has rows, too
 
 
+def test_what_a_call_adds_to_a_cache_has_rows() -> None:
+    verdict = invariant(
+        lambda k, cache: cache.update(k, k, 0), (normal(3, 2, 1, 8), DynamicCache())
+    )
+    assert not [it for it in verdict.not_judged if "no rows" in it]
+    assert (
+        "cache.0.values_after [0, 0" in found(append, (normal(3, 2, 1, 8), DynamicCache())).reason
+    )
+
+
+def test_a_table_of_all_rows_that_is_written_has_none() -> None:
+    def kernel(x: Tensor, count: Tensor) -> Tensor:
+        count += len(x)
+        return x * 2
+
+    verdict = invariant(kernel, (X, torch.zeros(2)), "batch")
+    assert verdict.not_judged == ("count_after: it has no rows",)
+
+
 def test_an_argument_that_is_written_in_a_small_batch_alone_fails() -> None:
     def kernel(x: Tensor, table: Tensor) -> Tensor:
         if len(x) == 2:
@@ -177,6 +196,10 @@ def test_the_rows_are_those_of_the_first_floating_tensor() -> None:
     given = {"ids": torch.arange(4), "x": X[:4], "w": WEIGHT, "valid": torch.ones(4).bool()}
     rows = rows_of(given, None)
     assert rows.axes == {"ids": 0, "x": 0, "valid": 0} and rows.count == 4
+
+
+def test_operands_of_a_module_have_the_names_of_its_forward() -> None:
+    assert "rows of input (axis 0)" in invariant(torch.nn.LayerNorm(256), X).reason
 
 
 def test_batch_names_an_axis_or_operands() -> None:
