@@ -286,6 +286,12 @@ Action add_verify(CLI::App& app) {
                "chains: also the error against the float64 block on the chain's own inputs");
   app.add_flag("--margins", options->margins,
                "also plant known bugs in the float64 block: how far is each from passing");
+  app.add_option("--relations", options->relations,
+                 "single ops: also calls of the same rows alone, moved, next to others, padded; "
+                 "contract: bits where a kernel promises them, else limits; bits: of all")
+      ->expected(0, 1)
+      ->default_str("contract")
+      ->check(CLI::IsMember({"contract", "bits"}));
   app.add_option("--json", options->reports.json, "write JSON lines to this file");
   app.add_option("--junit", options->reports.junit, "write JUnit XML to this file");
   app.add_option("--markdown", options->reports.markdown, "write a Markdown summary to this file");

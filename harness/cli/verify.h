@@ -12,6 +12,7 @@ struct VerifyArguments : ReplayCommand {
   bool fail_fast = false, strict = false, verbose = false;
   bool shadow = false, margins = false, no_times = false;
   std::string mode = "isolated", shard, shard_by = "checkpoints", journal;
+  std::string relations;  // "contract", "bits"; empty: not tried
   ReportPaths reports;
 };
 

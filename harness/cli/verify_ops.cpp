@@ -17,6 +17,10 @@ namespace {
 
 OpRunOptions run_options(const VerifyArguments& options) {
   OpRunOptions out{!options.no_fuse, options.repeat};
+  if (!options.relations.empty()) {
+    out.relations = options.relations == "bits" ? RowDemand::bits : RowDemand::contract;
+    out.options += " --relations " + options.relations;
+  }
   if (options.no_fuse) out.options += " --no-fuse";
   if (!options.impl.empty()) out.options += " --impl " + shell_word(options.impl);
   for (const LoadedPlugin& plugin : loaded_plugins()) {
@@ -47,6 +51,7 @@ class OpVerification {
     RunInfo info = run_info(described);
     info.request = request_facts(options_);
     info.request.emplace_back("selected", text(cases_.size()));
+    if (!options_.relations.empty()) info.request.emplace_back("relations", options_.relations);
     if (options_.no_times) info.started.clear();
     reports_.begin(info);
     for (const auto& device : devices) {
@@ -58,6 +63,7 @@ class OpVerification {
         options_.no_times ? std::numeric_limits<double>::quiet_NaN() : seconds.count();
     reports_.finish(results_, outcome);
     outcome.seconds = seconds.count();
+    if (!options_.relations.empty()) std::cout << to_string(tally_) << "\n";
     std::cout << closing_text(outcome, colours_wanted(1)) << std::flush;
     return outcome.exit_code;
   }
@@ -67,9 +73,11 @@ class OpVerification {
   bool run_on(Device& device, const Step& step) {
     const auto oracle = open_referee(device);
     device.ops().force(options_.impl);
+    OpRunOptions how = run_options(options_);
+    how.tally = &tally_;
     for (const OpCase& op : cases_) {
       step(text(op.id(), " on ", device.name()));
-      CheckpointResult result = run_op(op, device, *oracle, run_options(options_));
+      CheckpointResult result = run_op(op, device, *oracle, how);
       if (options_.no_times) result.seconds = std::numeric_limits<double>::quiet_NaN();
       reports_.write(result);
       const bool failed = is_failure(result.status);
@@ -89,15 +97,17 @@ class OpVerification {
   Reports reports_;
   FirstFailures first_failures_;
   std::vector<CheckpointResult> results_;
+  RelationTally tally_;
 };
 
 }  // namespace
 
 bool verifies_ops(const VerifyArguments& options) {
   const Selection& s = *options.selection;
-  if (std::ranges::find(s.suites, kOpSuite) == s.suites.end()) return false;
+  const bool named = std::ranges::find(s.suites, kOpSuite) != s.suites.end();
+  if (!named && options.relations.empty()) return false;
   require(
-      s.suites.size() == 1 && s.blocks.empty() && s.fixtures.empty(), "--suite", kOpSuite,
+      s.suites.size() == named && s.blocks.empty() && s.fixtures.empty(), "--suite", kOpSuite,
       " has no recordings: leave out --fixture, --block and other suites; --checkpoint selects");
   require(options.mode == "isolated" && !options.margins && options.shard.empty() &&
               options.journal.empty(),

@@ -3,93 +3,19 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <memory>
 #include <regex>
 
 #include "harness/execution/execute.h"
 #include "harness/io/escape.h"
 #include "harness/io/sha256.h"
 #include "harness/ops/judged_op.h"
+#include "harness/ops/placed_sample.h"
+#include "harness/ops/relations.h"
 #include "harness/referee/cases.h"
 #include "kernels/core/error.h"
 
 namespace plumb::harness {
 namespace {
-
-constexpr uint8_t kNaNBytes = 0xff, kZeroBytes = 0x00;
-
-// A sample's operands on a device.
-class PlacedSample {
- public:
-  PlacedSample(const OpSample& sample, Device& device)
-      : hosts_(sample.call.tensors()), sample_(sample), device_(device) {
-    for (const Tensor& host : hosts_) {
-      const bool takes_over = sample.in_place && operands_.size() == first_input();
-      operands_.push_back(!host.defined() ? nullptr
-                          : takes_over    ? operands_[0]
-                                          : std::make_shared<LaidOut>(device, host.dtype(),
-                                                                   host.shape(), sample.layout));
-    }
-  }
-
-  // `memory`: what outputs and scratch hold before.
-  void run(uint8_t memory, std::vector<OpRecord>& records) {
-    std::vector<Tensor> tensors;
-    for (size_t i = 0; i < operands_.size(); ++i) {
-      tensors.push_back(operands_[i] ? operands_[i]->tensor() : Tensor());
-      if (!operands_[i]) continue;
-      if (sample_.call.writes(i)) operands_[i]->fill(memory);
-      else operands_[i]->put(hosts_[i].raw());
-    }
-    Ops& ops = device_.ops();
-    ops.arena().set_poison(memory);
-    ops.confine(PageEnd::left);
-    ops.observe(&records);
-    const std::unique_ptr<Ops, void (*)(Ops*)> observed(&ops,
-                                                        [](Ops* it) { it->observe(nullptr); });
-    sample_.call.with(tensors).on(ops);
-    device_.synchronize();
-  }
-
-  // Dense, on the host; undefined where an output was left out.
-  std::vector<Tensor> outputs() const {
-    std::vector<Tensor> out;
-    for (size_t i = 0; i < first_input(); ++i) {
-      out.push_back(operands_[i] ? host_tensor(hosts_[i].dtype(), hosts_[i].shape()) : Tensor());
-      if (!operands_[i]) continue;
-      const std::vector<uint8_t> bytes = operands_[i]->bytes();
-      std::copy(bytes.begin(), bytes.end(), out[i].data<uint8_t>());
-    }
-    return out;
-  }
-
-  // "" or what was written that must not be.
-  std::string damage() const {
-    for (size_t i = 0; i < operands_.size(); ++i) {
-      if (!operands_[i]) continue;
-      const std::string outside = operands_[i]->damage();
-      if (!outside.empty()) return text("wrote out of bounds: ", outside, ' ', words_for(i));
-      if (sample_.call.writes(i) || operands_[i] == operands_[0]) continue;
-      const std::vector<uint8_t> bytes = operands_[i]->bytes();
-      if (std::memcmp(bytes.data(), hosts_[i].raw(), bytes.size()) == 0) continue;
-      return text("changed its input ", words_for(i), " in place");
-    }
-    return {};
-  }
-
- private:
-  size_t first_input() const {
-    return static_cast<size_t>(row_of(sample_.call.op).operands.outputs);
-  }
-  std::string words_for(size_t i) const {
-    return text('"', row_of(sample_.call.op).operands.operands.at(i).name, '"');
-  }
-
-  const std::vector<Tensor> hosts_;
-  const OpSample& sample_;
-  Device& device_;
-  std::vector<std::shared_ptr<LaidOut>> operands_;
-};
 
 bool same_bytes(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), [](const Tensor& x, const Tensor& y) {
@@ -141,9 +67,12 @@ void run_and_judge(const OpCase& op, Device& device, Device& oracle, const OpRun
     result.status = Status::nondeterministic;
     result.reason = "two runs differ, on memory filled with NaN and with zeros";
   }
-  if (damage.empty()) return;
-  result.status = Status::fail;
-  result.reason = damage;
+  if (!damage.empty()) {
+    result.status = Status::fail;
+    result.reason = damage;
+  } else if (options.relations && !is_failure(result.status)) {
+    try_relations(op, outputs, device, oracle, *options.relations, *options.tally, result);
+  }
 }
 
 }  // namespace

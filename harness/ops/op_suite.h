@@ -2,6 +2,8 @@
 // oracle.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,10 +25,23 @@ std::vector<OpCase> cases_of(OpId op);
 // neither.
 std::vector<OpCase> op_cases(const std::string& wanted = {}, std::optional<DType> storage = {});
 
+// What of rows in other calls is demanded: what contracts promise, or the same bits of all.
+enum class RowDemand : uint8_t { contract, bits };
+
+struct RelationTally {
+  int64_t tried = 0, not_tried = 0;  // cases
+  int64_t calls = 0;
+  std::map<std::string, int64_t> within =
+      {};  // by op: calls with other bits that are within limits
+};
+std::string to_string(const RelationTally& tally);
+
 struct OpRunOptions {
   bool fuse = true;
   int repeat = 2;  // runs whose bytes must agree; what memory holds before them alternates
-  std::string options = {};  // of the repeat command
+  std::string options = {};                 // of the repeat command
+  std::optional<RowDemand> relations = {};  // tried of what passes
+  RelationTally* tally = nullptr;           // with them
 };
 
 // Never throws for what the device does: that becomes the result's status.

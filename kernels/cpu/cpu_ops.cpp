@@ -60,9 +60,14 @@ CpuOps::CpuOps(Device& device, const Simd& simd, int threads, bool use_onednn)
 
 // Products of two 16-bit values are exact in float32, and all sums are float32. The fused ops keep
 // the rounding points of their composition in registers; only sdpa rounds nothing before its
-// output (on a matrix unit its weights keep 16 bits, many more than a bf16 output).
+// output (on a matrix unit its weights keep 16 bits, many more than a bf16 output). linear
+// chooses its tiles by the number of rows; all other ops treat each row of a batch by itself.
 Contract CpuOps::contract(OpId op, DType storage) const {
-  return {storage, storage, {}, op == OpId::sdpa ? RoundingPoints::fused : RoundingPoints::eager};
+  return {storage,
+          storage,
+          {},
+          op == OpId::sdpa ? RoundingPoints::fused : RoundingPoints::eager,
+          op != OpId::linear};
 }
 
 void CpuOps::require_storage(const char* op, const Tensor& t) const {

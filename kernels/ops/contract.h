@@ -28,6 +28,8 @@ struct Contract {
   DType multiply = DType::f32;
   Accumulator accumulator;
   RoundingPoints points = RoundingPoints::eager;
+  // A row (of the leading axis) has the same bits whatever the other rows are, and however many.
+  bool row_bits = false;
 };
 
 std::string to_string(const Contract& contract);  // "bf16 multiply bf16 acc 24 nearest eager"

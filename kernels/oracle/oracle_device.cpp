@@ -89,7 +89,8 @@ Contract OracleOps::contract(OpId op, DType storage) const {
   return {storage,
           DType::f64,
           {53, SumRounding::nearest, 1},
-          single_rounding ? RoundingPoints::fused : RoundingPoints::eager};
+          single_rounding ? RoundingPoints::fused : RoundingPoints::eager,
+          true};
 }
 
 bool OracleOps::overrides(OpId op) const {

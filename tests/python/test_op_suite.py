@@ -50,9 +50,45 @@ def test_a_wrong_kernel_fails(plugins: Path, tmp_path: Path) -> None:
     assert "again: harness --suite ops --checkpoint" in run.stdout
 
 
+NORMS = ("--device", "cpu", "--dtype", "f32", "--checkpoint", "^rms_norm/.*contiguous")
+
+
+def test_rows_keep_their_bits_where_contracts_promise_them(tmp_path: Path) -> None:
+    run = verify(tmp_path, "--relations", "--device", "cpu", "--dtype", "f32")
+    assert run.code == 0, run.stdout
+    told = {(it["block"], line) for it in run.results for line in it["details"]}
+    tried = {block for block, line in told if "relations: the same bits in " in line}
+    assert tried == {it["block"] for it in run.results}
+    assert ("rms_norm", "relations: not tried: its operands have no rows") in told
+    assert " further calls of " in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("fault", "demand", "code", "words"),
+    [
+        (0, "bits", 0, "further calls"),
+        (1, "contract", 1, "with NaN in every other row"),
+        (2, "contract", 0, "other bits within limits: rms_norm "),
+        (2, "bits", 1, "in the whole call, "),
+    ],
+)
+def test_a_kernel_whose_rows_depend_on_others_is_found(
+    fault: int, demand: str, code: int, words: str, plugins: Path, tmp_path: Path
+) -> None:
+    plugin = ("--plugin", str(plugins / f"row_norm_{fault}.so"))
+    assert verify(tmp_path, *plugin, "--suite", "ops", *NORMS).code == 0  # nothing else sees it
+    run = verify(tmp_path, *plugin, *NORMS, "--relations", demand)
+    assert run.code == code and words in run.stdout
+    if code:
+        (failed, *_) = [it for it in run.results if it["status"] == "fail"]
+        assert failed["reason"].startswith(("neighbours: ", "batch: "))
+        assert f"--relations {demand}" in failed["again"]
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [
+        (("--relations", "limits"), "--relations"),
         (("--block", "add"), "has no recordings"),
         (("--suite", "caches"), "has no recordings"),
         (("--mode", "both"), "has no recordings"),
