@@ -11,6 +11,7 @@ The rules are the tables and `check_*` functions below; each exception is listed
 import ast
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ SOURCE_SUFFIXES = CPP_SUFFIXES | {".py", ".sh", ".cmake", ".cl", ".comp"}
 SKIPPED_FOLDERS = {"build", "__pycache__", "data"}
 
 MAX_LINES, WARN_LINES = 500, 400
+# Bytes of all tracked files: a clone is small, and so is what a release unpacks to.
+MAX_TREE = 52 << 20
 # Markdown. The root's README is one screen for each reader; a page of a folder is for a reader in a
 # hurry. Tables and code may be wider: a reader of the file itself cannot wrap them.
 MAX_COLUMNS, MAX_README_LINES = 100, 150
@@ -248,6 +251,19 @@ def check_size(path: str, text: str) -> Iterator[Problem]:
         yield Problem(path, lines, f"{lines} lines, {MAX_LINES} is the limit", fatal=False)
 
 
+def check_tracked(root: Path) -> Iterator[Problem]:
+    if not (root / ".git").exists():  # an unpacked archive
+        return
+    listed = subprocess.run(["git", "-C", root, "ls-files", "-z"], capture_output=True, check=True)
+    names = listed.stdout.decode().rstrip("\0").split("\0")
+    size = sum(file.lstat().st_size for name in names if (file := root / name).is_file())
+    if size > MAX_TREE:
+        yield Problem(
+            ".", 1, f"{size} bytes are tracked, at most {MAX_TREE}: recordings that take seconds "
+            "from a seed need not be committed (python_inspector/cases/made_cases.py)"
+        )  # fmt: skip
+
+
 def check_cpp(path: str, text: str) -> Iterator[Problem]:
     without_comments = comments_blanked(text)
     yield from check_includes(path, without_comments)
@@ -398,6 +414,7 @@ def source_files(root: Path) -> Iterator[Path]:
 
 
 def check_tree(root: Path) -> Iterator[Problem]:
+    yield from check_tracked(root)
     yield from check_readmes(root)
     yield from check_python(root)
     for file in source_files(root):

@@ -34,6 +34,8 @@ class Case:
     plan: Plan
     attention: str = "eager"
     asked: Options = field(default_factory=Options)
+    committed: bool = True
+    """Else it takes seconds from a seed, and is made where it is verified (made_cases.py)."""
 
     @property
     def source(self) -> Source:

@@ -84,11 +84,19 @@ def _main_cases(
     yield Case(f"{model}/whole-f16", f"{about}, 16 bits", model, "f16", whole(), asked=_PLAIN)
 
 
+def _made(name: str, about: str, plan: Plan, asked: Options) -> Case:
+    """One that is not committed."""
+    model, mode = name.split("/")
+    dtype = mode.split("-")[-1]
+    return Case(name, about, model, dtype, plan, asked=asked, committed=False)
+
+
 def _all_cases() -> Iterator[Case]:
     a1, a4 = "llama-a1", "gemma2-a4"
     yield from _main_cases(a1, "LLaMA", Options(), _CHAINED_PLAIN, _CHAINED_JUDGED)
     fused = "LLaMA with torch's fused attention"
-    yield Case(f"{a1}/decode-f32-sdpa", fused, a1, "f32", decode, "sdpa", _TWO_LAYERS)
+    name = f"{a1}/decode-f32-sdpa"
+    yield Case(name, fused, a1, "f32", decode, "sdpa", _TWO_LAYERS, committed=False)
     yield Case(
         f"{a1}/padded-f32-sdpa",
         "rows without a key are zero under fused attention",
@@ -109,9 +117,10 @@ def _all_cases() -> Iterator[Case]:
         "sdpa",
         Options(What(blocks=("causal_mask",), internals=False)),
     )
-    for model in ("llama-a2-mqa", "llama-a2-mha"):
-        about = "biases, head_dim 12, " + ("one kv head" if model.endswith("mqa") else "no groups")
-        yield Case(f"{model}/whole-f32", about, model, "f32", whole(), asked=_ONE_LAYER)
+    model, about = "llama-a2-mqa", "biases, head_dim 12, one kv head"
+    yield Case(f"{model}/whole-f32", about, model, "f32", whole(), asked=_ONE_LAYER)
+    about = "biases, head_dim 12, no groups"
+    yield _made("llama-a2-mha/whole-f32", about, whole(), _ONE_LAYER)
     for kind in ("linear", "llama3", "yarn", "yarn-exact", "yarn-long", "yarn-mscale"):
         model = f"llama-a3-{kind}"
         yield Case(f"{model}/whole-f32", f"rotary {kind}", model, "f32", whole(), asked=_ROTARY)
@@ -126,23 +135,18 @@ def _all_cases() -> Iterator[Case]:
     for tokens in (4, 5, 6, 11):
         about = f"{tokens} tokens around a window of 5"
         yield Case(f"{a4}/whole-f32-t{tokens}", about, a4, "f32", whole(tokens), asked=_MASKS)
-    model = "gemma2-a5-no-caps"
-    yield Case(
-        f"{model}/whole-f32", "Gemma2 without softcaps", model, "f32", whole(), asked=_TWO_LAYERS
-    )
-    model = "gemma2-a5-c48"
-    yield Case(
-        f"{model}/whole-bf16", "inexact embedding scale", model, "bf16", whole(), asked=_TWO_LAYERS
-    )
+    about = "Gemma2 without softcaps"
+    yield _made("gemma2-a5-no-caps/whole-f32", about, whole(), _TWO_LAYERS)
+    about = "inexact embedding scale"
+    yield _made("gemma2-a5-c48/whole-bf16", about, whole(), _TWO_LAYERS)
     for dtype in ("f32", "bf16"):
         about = "blocks LLaMA and Gemma2 lack"
         yield Case(f"blocks/whole-{dtype}", about, "blocks", dtype, whole(9))
         about += ", fused attention, a bool mask"
         yield Case(f"blocks/whole-{dtype}-sdpa", about, "blocks", dtype, whole(9), "sdpa", _MASKED)
-    model = "llama-outliers"
+    about = "outlier channels and a massive activation"
     for dtype in ("f32", "bf16"):
-        about = "outlier channels and a massive activation"
-        yield Case(f"{model}/whole-{dtype}", about, model, dtype, whole(), asked=_TWO_LAYERS)
+        yield _made(f"llama-outliers/whole-{dtype}", about, whole(), _TWO_LAYERS)
     yield from zamba2_cases()
     yield from _component_cases()
     yield from _static_cases()

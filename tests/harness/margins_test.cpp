@@ -104,7 +104,7 @@ TEST_CASE("every known bug is caught by some recording") {
 }
 
 TEST_CASE("a layer without rotary embedding has no room for another one") {
-  const Recording recording = Recording::open(default_fixtures() / "zamba2-a7/decode-f32");
+  const Recording recording = Recording::open(default_fixtures() / "zamba2-a7/whole-f32");
   const Margins layer = margins_of(recording, *firsts(recording).at("hybrid_layer"));
   CHECK(layer.count("rotary pairs for halves, or halves for pairs") == 0);
   CHECK(layer.count("positions one later") == 0);

@@ -39,6 +39,18 @@ def test_a_clean_tree_passes(tree: Path) -> None:
     assert check(tree) == (0, "layers: 0 problems, 0 warnings\n")
 
 
+def test_what_is_tracked_is_bounded(tree: Path) -> None:
+    subprocess.run(["git", "init", "-q", tree], check=True)
+    large, most = tree / "fixtures" / "large", 52 << 20
+    for size, problems in ((most - 1000, 0), (most, 1)):
+        with large.open("wb") as file:
+            file.truncate(size)  # takes no room
+        subprocess.run(["git", "-C", tree, "add", "."], check=True)
+        code, output = check(tree)
+        assert code == problems
+        assert (f"bytes are tracked, at most {most}" in output) == bool(problems)
+
+
 def test_a_folder_without_sources_is_an_error(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, SCRIPT, tmp_path], capture_output=True, text=True)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""What recordings vary of each block, and recordings made here of what the committed ones lack."""
+"""Recordings that are made here, and what all recordings vary of each block."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness_runs import ROOT, command, harness
 
 from python_inspector import verify
 from python_inspector.cases.case import Case
-from python_inspector.cases.thin_cases import DTYPES, LAST_POSITION, THIN_CASES, VOCABULARY
+from python_inspector.cases.made_cases import DTYPES, LAST_POSITION, MADE_CASES, VOCABULARY
 from python_inspector.cli.inspector import main
 from python_inspector.format.coverage import Row, coverage, table
 from python_inspector.format.validate import validate
@@ -24,26 +24,27 @@ BLIND = 8  # the harness's exit code where nothing failed, but not every feature
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
-    """The recordings that filled rows are made of, by name."""
-    root = tmp_path_factory.mktemp("thin")
-    for case in THIN_CASES:
+    """All of them, by name."""
+    root = tmp_path_factory.mktemp("made")
+    for case in MADE_CASES:
         out = root / case.name
         out.parent.mkdir(exist_ok=True)
         case.record(Where(out, case.name, command="test"))
-    yield {case.name: root / case.name for case in THIN_CASES}
+    yield {case.name: root / case.name for case in MADE_CASES}
 
 
-def devices() -> str:
-    usable = command("devices").stdout
-    return "cpu,emu:64" if re.search(r"^emu:64 +usable", usable, re.MULTILINE) else "cpu"
+def devices(name: str) -> str:
+    """The CPU, GPUs, and the emulated one; thin rows do not ask for both of its widths."""
+    kinds = r"cpu|cuda:\d+|hip:\d+|emu:" + ("64" if name.startswith("thin-") else "(?:32|64)")
+    return ",".join(re.findall(rf"^({kinds}) +usable", command("devices").stdout, re.MULTILINE))
 
 
-@pytest.mark.parametrize("name", [case.name for case in THIN_CASES])
+@pytest.mark.parametrize("name", [case.name for case in MADE_CASES])
 def test_the_native_blocks_pass(made: dict[str, Path], name: str) -> None:
-    case = next(case for case in THIN_CASES if case.name == name)
+    case = next(case for case in MADE_CASES if case.name == name)
     assert validate(made[name]) == []
     mode = ["--mode", "both"] if isinstance(case, Case) and case.asked.proof.chained else []
-    done = command("--fixture", str(made[name]), "--device", devices(), "--repeat", "1", *mode)
+    done = command("--fixture", str(made[name]), "--device", devices(name), "--repeat", "1", *mode)
     assert done.returncode in (0, BLIND), done.stdout
 
 

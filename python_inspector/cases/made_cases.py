@@ -1,7 +1,8 @@
-"""Recordings that fill rows which the committed ones leave thin, made where they are wanted.
+"""Recordings that are not committed: they take seconds from a seed.
 
-`inspector coverage` says which rows those are. They take seconds from a seed, so none is committed:
-tests/python/test_thin_rows.py makes them and has the harness verify them.
+tests/python/test_made_recordings.py makes them and has the harness verify them. They are those of
+tiny models that vary one feature, and those that fill rows which all others leave thin
+(`inspector coverage` says which).
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from . import border_steps as do
 from .border import Step, Subject
 from .border_cases import BorderCase
 from .case import Case, decode_of, padded_decode_of, whole
+from .model_cases import MODEL_CASES
 
 DTYPES = ("f32", "bf16", "f16")
 FEW = 4
-"""Simulated kernels of a recording here: enough for limits, a quarter of the time."""
+"""Simulated kernels of a thin row's recording: enough for limits, a quarter of the time."""
 LAST_POSITION = 131_071
 VOCABULARY = 70_001
 _STATES = ("cast", "add_scalar", "conv_cache", "ssm_cache", "concat", "slice", "mul", "div")
@@ -57,7 +59,8 @@ def _models(dtype: str) -> Iterator[Case]:
     yield Case(f"thin-window/decode-{dtype}", "5 rows", "mistral", dtype, padding, asked=windows)
 
 
-THIN_CASES: tuple[Case | BorderCase, ...] = (
+MADE_CASES: tuple[Case | BorderCase, ...] = (
+    *(case for case in MODEL_CASES if not case.committed),
     *map(_far, DTYPES),
     *(case for dtype in DTYPES for case in _models(dtype)),
 )
