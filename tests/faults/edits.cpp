@@ -33,10 +33,6 @@ void rows_reversed(Values& v, const Tensor& t) {
   for (auto row = v.begin(); row != v.end(); row += width) std::reverse(row, row + width);
 }
 
-void next_number(Values& v, const Tensor& t) {
-  v.back() += std::fmax(std::fabs(v.back()), 1e-3) * 2 * unit_roundoff(t.dtype());
-}
-
 void negated(Values& v, const Tensor&) {
   for (double& x : v) x = -x;
 }
@@ -46,6 +42,10 @@ void all_zero(Values& v, const Tensor&) { std::fill(v.begin(), v.end(), 0); }
 }  // namespace
 
 void shifted(Values& v, const Tensor&) { std::rotate(v.begin(), v.begin() + 1, v.end()); }
+
+void next_number(Values& v, const Tensor& t) {
+  v.back() += std::fmax(std::fabs(v.back()), 1e-3) * 2 * unit_roundoff(t.dtype());
+}
 
 std::vector<NamedEdit> edits() {
   return {{"last column missing", last_column_zero},

@@ -16,7 +16,8 @@ struct NamedEdit {
   Edit change;
 };
 
-void shifted(Values& v, const Tensor& t);  // by one element, the first to the end
+void shifted(Values& v, const Tensor& t);      // by one element, the first to the end
+void next_number(Values& v, const Tensor& t);  // the last element off by one unit
 
 // Of any result, and of one that is only moved: there rounding and scale are wrong, too.
 std::vector<NamedEdit> edits();

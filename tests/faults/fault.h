@@ -21,8 +21,18 @@ struct Fault {
   bool growing_cache_only = false;  // its hooks take every copy for one of a cache that grows
 };
 
-// All of them, a list per block.
+// All of them, a list per block: its own, then generic ones (generic.h) planted in its ops.
 std::vector<std::vector<Fault>> all_faults();
+std::vector<Fault> faults_of(const std::string& block);
+std::vector<std::vector<Fault>> own_faults();
+
+// tests/faults/replaced.txt: what the faults that were once written for each block are now, a line
+// each: block, fault, and the generic fault of an op that does the same, or "stays".
+struct ListedFault {
+  std::string block, name, by;
+};
+inline constexpr const char* kStays = "stays";
+std::vector<ListedFault> listed_faults();
 
 std::vector<Fault> embedding_faults();
 std::vector<Fault> rotary_frequencies_faults();

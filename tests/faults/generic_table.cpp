@@ -103,7 +103,7 @@ double share(const Runs& fault, const Runs& other, const Runs& right) {
 
 TEST_CASE("listed faults that are generic ones", "[.][generic-table]") {
   int all = 0, same = 0;
-  for (const std::vector<Fault>& faults : all_faults()) {
+  for (const std::vector<Fault>& faults : own_faults()) {
     Block block(faults.front().block);
     std::vector<std::pair<std::string, Runs>> generic;
     Runs unfaulted;

@@ -48,10 +48,6 @@ void last_column_zero(Values& v, size_t columns) {
   for (size_t i = columns - 1; i < v.size(); i += columns) v[i] = 0;
 }
 
-void last_row_stale(Values& v, size_t columns) {
-  for (size_t i = v.size() - columns; i < v.size() && i >= columns; ++i) v[i] = v[i - columns];
-}
-
 void batch_shares_first(Values& v, size_t) {
   for (size_t i = v.size() / 2; i < v.size(); ++i) v[i] = v[i - v.size() / 2];
 }
@@ -65,7 +61,6 @@ void scaled(Values& v, size_t) {
 std::vector<Fault> linear_faults() {
   const char* block = "linear";
   return {
-      spec_fault(block, "last term of each sum dropped", {.dropped = 1}),
       spec_fault(block, "last four terms missing in the last columns",
                  {.dropped = 4, .dropped_from = 12}),
       spec_fault(block, "bias dropped", {.bias = 0}),
@@ -74,13 +69,9 @@ std::vector<Fault> linear_faults() {
       spec_fault(block, "operands in bf16", {.multiply = DType::bf16}),
       weight_fault(block, "rows of the weight off by one", rows_moved_by_one),
       weight_fault(block, "first two rows of the weight exchanged", first_rows_exchanged),
-      output_fault(block, "last column missing", last_column_zero),
-      output_fault(block, "last row stale", last_row_stale),
-      output_fault(block, "second half of the rows from the first", batch_shares_first),
       output_fault(block, "0.2 % too large", scaled),
       spec_fault(block, "sums in the storage dtype", {.storage_sums = true}, true),
       spec_fault(block, "rounded before the bias", {.round_before_bias = true}, true),
-      spec_fault(block, "truncating store", {.truncate = true}, true),
   };
 }
 

@@ -7,22 +7,6 @@
 namespace plumb::harness::testing {
 namespace {
 
-// A right copy whose result is then changed.
-Hooks edited_copy(const Edit& change) {
-  return {.copy = [change](Call& c, auto& t, auto& x) {
-    c.ops.copy(t, x);
-    edit(t, [&](Values& v) { change(v, t); });
-  }};
-}
-
-std::vector<Fault> copy_faults(const char* block) {
-  std::vector<Fault> out;
-  for (const auto& [name, change] : edits_of_moved()) {
-    out.push_back({block, name, edited_copy(change)});
-  }
-  return out;
-}
-
 // The copy with this index (of those of one call) does something else.
 Fault copy_number(const char* block, const char* name, int index,
                   const std::function<void(Call&, const Tensor& out, const Tensor& x)>& run) {
@@ -66,91 +50,57 @@ Fault fill_fault(const char* name,
           }}};
 }
 
-// A mask of its own made of the given one.
-Tensor other_mask(Call& c, const Tensor& mask, const std::function<void(Values&)>& change) {
-  return changed(c.ops, mask, change);
-}
-
 }  // namespace
 
 std::vector<Fault> concat_faults() {
   const char* block = "concat";
-  std::vector<Fault> out = copy_faults(block);
-  out.push_back(copy_number(block, "operands exchanged", 1, [](Call& c, auto& to, auto& x) {
-    const Tensor a = c.kept.at("first x"), at = c.kept.at("first out");
-    const bool same = a.shape() == x.shape();
-    c.ops.copy(to, same ? a : x);
-    c.ops.copy(at, same ? x : a);
-  }));
-  out.push_back(copy_number(block, "first operand twice", 1, [](Call& c, auto& to, auto& x) {
-    const Tensor a = c.kept.at("first x");
-    c.ops.copy(to, a.shape() == x.shape() ? a : x);
-  }));
-  return out;
+  return {
+      copy_number(block, "operands exchanged", 1,
+                  [](Call& c, auto& to, auto& x) {
+                    const Tensor a = c.kept.at("first x"), at = c.kept.at("first out");
+                    const bool same = a.shape() == x.shape();
+                    c.ops.copy(to, same ? a : x);
+                    c.ops.copy(at, same ? x : a);
+                  }),
+      copy_number(block, "first operand twice", 1,
+                  [](Call& c, auto& to, auto& x) {
+                    const Tensor a = c.kept.at("first x");
+                    c.ops.copy(to, a.shape() == x.shape() ? a : x);
+                  }),
+  };
 }
 
 std::vector<Fault> slice_faults() {
-  const char* block = "slice";
-  std::vector<Fault> out = copy_faults(block);
-  out.push_back(other_numbers(block, "one element early", {{"begin", -1}, {"end", -1}}, 1e9));
-  return out;
+  return {other_numbers("slice", "one element early", {{"begin", -1}, {"end", -1}}, 1e9)};
 }
 
 std::vector<Fault> permute_faults() {
-  std::vector<Fault> out = copy_faults("permute");
-  for (const auto& [name, change] : edits_of_moved()) {
-    out.push_back({"permute", name, {.transpose = [change](Call& c, auto& t, auto& x) {
-                     c.ops.transpose(t, x);
-                     edit(t, [&](Values& v) { change(v, t); });
-                   }}});
-    out.back().name += ", last axis";
-  }
-  out.push_back({"permute",
-                 "shape changed, elements left in place",
-                 {.transpose = [](Call&, auto& t, auto& x) { put(t, values_of(x)); }}});
-  return out;
+  return {{"permute",
+           "shape changed, elements left in place",
+           {.transpose = [](Call&, auto& t, auto& x) { put(t, values_of(x)); }}}};
 }
 
 std::vector<Fault> cast_faults() {
-  std::vector<Fault> out;
-  const auto add = [&](const char* name, const Edit& change) {
-    out.push_back({"cast", name, {.cast = [change](Call& c, auto& t, auto& x) {
-                     c.ops.cast(t, x);
-                     edit(t, [&](Values& v) { change(v, t); });
-                   }}});
+  return {
+      {"cast",
+       "last element off by one unit",
+       {.cast =
+            [](Call& c, auto& t, auto& x) {
+              c.ops.cast(t, x);
+              edit(t, [&](Values& v) { next_number(v, t); });
+            }}},
+      {"cast",
+       "by way of f16",
+       {.cast =
+            [](Call& c, auto& t, auto& x) {
+              const auto narrow = [](double v) { return round_to(DType::f16, v); };
+              put(t, values_of(mapped(c.ops, x, narrow)));
+            }}},
   };
-  for (const auto& [name, change] : edits_of_moved()) {
-    if (std::string(name) != "in bf16") add(name, change);
-  }
-  out.push_back({"cast", "truncating store", {.cast = [](Call&, auto& t, auto& x) {
-                   put_truncated(t, values_of(x));
-                 }}});
-  out.push_back({"cast", "by way of f16", {.cast = [](Call&, auto& t, auto& x) {
-                   Values v = values_of(x);
-                   for (double& value : v) value = round_to(DType::f16, value);
-                   put(t, v);
-                 }}});
-  return out;
 }
 
 std::vector<Fault> mask_fill_faults() {
-  std::vector<Fault> out = {
-      fill_fault("mask inverted",
-                 [](Call& c, auto& t, auto& x, auto& mask, double value) {
-                   c.ops.mask_fill(t, x,
-                                   other_mask(c, mask,
-                                              [](Values& v) {
-                                                for (double& m : v) m = m == 0 ? 1 : 0;
-                                              }),
-                                   value);
-                 }),
-      fill_fault("mask shifted by one",
-                 [](Call& c, auto& t, auto& x, auto& mask, double value) {
-                   c.ops.mask_fill(t, x, other_mask(c, mask, [&](Values& v) { shifted(v, mask); }),
-                                   value);
-                 }),
-      fill_fault("nothing filled",
-                 [](Call& c, auto& t, auto& x, auto&, double) { c.ops.copy(t, x); }),
+  return {
       fill_fault("filled with zero", [](Call& c, auto& t, auto& x, auto& mask,
                                         double) { c.ops.mask_fill(t, x, mask, 0); }),
       fill_fault("filled with the lowest finite number",
@@ -160,17 +110,6 @@ std::vector<Fault> mask_fill_faults() {
       fill_fault("value added", [](Call& c, auto& t, auto& x, auto& mask,
                                    double value) { c.ops.mask_fill(t, x, mask, value + 1); }),
   };
-  for (const auto& [name, change] : edits_of_moved()) {
-    // The mask forbids what is above the diagonal.
-    if (std::string(name) == "last element off by one unit" ||
-        std::string(name) == "last column missing") {
-      continue;
-    }
-    out.push_back(fill_fault(name, [change](Call& c, auto& t, auto& x, auto& mask, double value) {
-      c.ops.mask_fill(t, changed(c.ops, x, [&](Values& v) { change(v, t); }), mask, value);
-    }));
-  }
-  return out;
 }
 
 std::vector<Fault> position_ids_faults() {
@@ -178,10 +117,6 @@ std::vector<Fault> position_ids_faults() {
   std::vector<Fault> out = {
       other_numbers(block, "past one token longer", {{"offset", 1}}, 1e9),
       other_numbers(block, "past one token shorter", {{"offset", -1}}, 1e9),
-      {block,
-       "padding counted",
-       {.position_ids = [](Call& c, auto& t, auto&,
-                           int64_t first) { c.ops.position_ids(t, {}, first); }}},
       {block,
        "restarted at every call",
        {.position_ids = [](Call& c, auto& t, auto& v, int64_t) { c.ops.position_ids(t, v, 0); }}},
@@ -197,16 +132,8 @@ std::vector<Fault> position_ids_faults() {
                 [](Values& ids, const Tensor&) {
                   for (double& id : ids) id *= 2;
                 }),
-      ids_fault("first row for all",
-                [](Values& ids, const Tensor& t) {
-                  const auto n = static_cast<size_t>(t.dim(1));
-                  for (size_t i = n; i < ids.size(); ++i) ids[i] = ids[i - n];
-                }),
       ids_fault("in reverse",
                 [](Values& ids, const Tensor&) { std::reverse(ids.begin(), ids.end()); }),
-      ids_fault("all zero",
-                [](Values& ids, const Tensor&) { std::fill(ids.begin(), ids.end(), 0); }),
-      ids_fault("shifted by one token", shifted),
       ids_fault("last token where the one before is",
                 [](Values& ids, const Tensor&) {
                   if (ids.size() > 1) ids.back() = ids[ids.size() - 2];
@@ -217,24 +144,24 @@ std::vector<Fault> position_ids_faults() {
 
 std::vector<Fault> conv_cache_faults() {
   const char* block = "conv_cache";
-  std::vector<Fault> out = copy_faults(block);
-  out.push_back(copy_number(block, "columns before lost", 0,
-                            [](Call& c, auto& to, auto& x) { c.ops.scale(to, x, 0); }));
-  out.push_back({block, "state keeps the first columns", {.copy = [](Call& c, auto& to, auto& x) {
-                   const int64_t kernel = to.dim(-1);
-                   const bool keeps = x.stride(1) > kernel && to.stride(1) == kernel;
-                   if (!keeps) return c.ops.copy(to, x);
-                   edit(to, [&](Values& v) { std::fill(v.begin(), v.end(), 0); });
-                 }}});
-  return out;
+  return {
+      copy_number(block, "columns before lost", 0,
+                  [](Call& c, auto& to, auto& x) { c.ops.scale(to, x, 0); }),
+      {block,
+       "state keeps the first columns",
+       {.copy =
+            [](Call& c, auto& to, auto& x) {
+              const int64_t kernel = to.dim(-1);
+              const bool keeps = x.stride(1) > kernel && to.stride(1) == kernel;
+              if (!keeps) return c.ops.copy(to, x);
+              edit(to, [&](Values& v) { std::fill(v.begin(), v.end(), 0); });
+            }}},
+  };
 }
 
 std::vector<Fault> ssm_cache_faults() {
-  const char* block = "ssm_cache";
-  std::vector<Fault> out = copy_faults(block);
-  out.push_back(copy_number(block, "returned, but not kept", 0,
-                            [](Call& c, auto& to, auto& x) { c.ops.scale(to, x, 0); }));
-  return out;
+  return {copy_number("ssm_cache", "returned, but not kept", 0,
+                      [](Call& c, auto& to, auto& x) { c.ops.scale(to, x, 0); })};
 }
 
 }  // namespace plumb::harness::testing
