@@ -64,18 +64,21 @@ build_cpp() {
   suite "warnings-$1" - no_warnings "$1" || true
 }
 
+# test_cpp NAME PRESET ARGUMENTS...: some tests of a preset.
 test_cpp() {
-  local preset=$1 junit=$logs/ctest-$1.xml
-  shift
+  local name=$1 preset=$2 junit=$logs/$1.xml
+  shift 2
   if [[ -e $logs/unbuilt-$preset ]]; then
-    record "ctest-$preset" "" - "the build failed"
+    record "$name" "" - "the build failed"
   else
-    suite "ctest-$preset" "$junit" run_ctest "$preset" "$junit" "$@" || true
+    suite "$name" "$junit" run_ctest "$preset" "$junit" "$@" || true
   fi
 }
-# Without what check_implementations runs, on all devices.
-test_release() { test_cpp cpu -E "every implementation of cpu runs"; }
-test_sanitized() { test_cpp asan; }
+# Without what check_implementations runs, and what is left to the night.
+readonly edits_composed='parameter faults are killed on .*, composed'
+test_release() { test_cpp ctest-cpu cpu -E "every implementation of cpu runs|$edits_composed"; }
+test_edits_composed() { test_cpp ctest-edits-composed cpu -R "$edits_composed"; }
+test_sanitized() { test_cpp ctest-asan asan; }
 
 # Every op on calls made from its row, on both kinds of device.
 verify_ops() {
@@ -147,9 +150,11 @@ verify_and_report() {
 
 # Every compiled implementation is run by a recording. The emulated GPU has the same ones at both widths.
 check_implementations() {
-  local devices=cpu
-  ! has_device emu:64 || devices+=,emu:64
-  suite implementations - build/cpu/bin/harness support --impl --device "$devices" || true
+  suite implementations - build/cpu/bin/harness support --impl --device cpu || true
+}
+check_implementations_emu() {
+  has_device emu:64 || return 0
+  suite implementations-emu - build/cpu/bin/harness support --impl --device emu:64 || true
 }
 
 # All recordings once more, under the sanitizers; on the emulated GPU, which is slow there, and chained
@@ -245,8 +250,9 @@ record_absent_devices() {
 }
 
 # What a change need not wait for, longest first.
-readonly at_night=(test_sanitized verify_asan_emu verify_asan verify_asan_chains verify_emu_check
-  verify_emu_composed verify_ops_composed verify_asan_ops judge_corpus build_hip)
+readonly at_night=(test_sanitized build_cuda verify_asan_emu verify_asan verify_asan_chains verify_emu_check
+  verify_emu_composed check_implementations_emu test_edits_composed verify_ops_composed verify_asan_ops
+  judge_corpus build_hip)
 
 # What all suites need is installed; Python's packages, minutes for torch alone, while C++ is built.
 begin() {
