@@ -250,7 +250,7 @@ record_absent_devices() {
 }
 
 # What a change need not wait for, longest first.
-readonly at_night=(test_sanitized build_cuda verify_asan_emu verify_asan verify_asan_chains verify_emu_check
+readonly at_night=(test_sanitized verify_asan_emu verify_asan verify_asan_chains verify_emu_check
   verify_emu_composed check_implementations_emu test_edits_composed verify_ops_composed verify_asan_ops
   judge_corpus build_hip)
 
