@@ -25,6 +25,19 @@ def converter(arrays: str | Convert) -> Convert | None:
     return arrays
 
 
+def converted(value: Any, convert: Convert) -> Any:
+    """Arguments with arrays in place of tensors."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return convert(value)
+    if isinstance(value, dict):
+        return {name: converted(item, convert) for name, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return type(value)(converted(item, convert) for item in value)
+    return value
+
+
 def _to_numpy(tensor: Any) -> Any:
     wide = tensor.is_floating_point() and tensor.itemsize < 4
     return (tensor.float() if wide else tensor).cpu().numpy()

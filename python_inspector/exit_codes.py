@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-OK, FAIL, USAGE, BAD_INPUT, UNSUPPORTED, BLIND, NONDETERMINISTIC, INTERRUPTED = (
-    0, 1, 2, 3, 4, 8, 9, 130,
+OK, FAIL, USAGE, BAD_INPUT, UNSUPPORTED, BLIND, NONDETERMINISTIC, TIMER, INTERRUPTED = (
+    0, 1, 2, 3, 4, 8, 9, 10, 130,
 )  # fmt: skip
 MEANINGS = {
     OK: "pass, or done",
@@ -16,12 +16,13 @@ MEANINGS = {
     7: "internal error",
     BLIND: "blind: nothing was proved",
     NONDETERMINISTIC: "nondeterministic",
+    TIMER: "timer disagrees: it passes, but its times are not believed",
     INTERRUPTED: "interrupted",
 }
 STATUSES = {
     "pass": OK, "fail": FAIL, "error": FAIL, "unsupported": UNSUPPORTED, "bad_input": BAD_INPUT,
     "device_error": 5, "timeout": 6, "internal_error": 7, "blind": BLIND,
-    "nondeterministic": NONDETERMINISTIC,
+    "nondeterministic": NONDETERMINISTIC, "timer_disagrees": TIMER,
 }  # fmt: skip
 """Of a verdict, as those of the harness."""
 

@@ -6,7 +6,7 @@ than once, on fresh copies: other bits are nondeterminism, where `like` has none
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from ..arrays import as_array, converter
-from ..errors import NO_GRADIENT
+from ..errors import NO_GRADIENT, UsageError
 from ..format.operands import Output, output_of
 from ..recorder.arguments import Expected, Given
 from ..recorder.one_call import Arguments, Observed
@@ -29,9 +29,14 @@ from ..recorder.results import (
     tensors_by_name,
 )
 from ..taps.calls import bound_arguments
-from ..taps.generic import numbers_of
+from ..taps.generic import numbers_of, tensors_of
+from .worker_process import printable
 
 _T = TypeVar("_T")
+
+
+class OutputTypeError(TypeError):
+    """An output that nothing here can judge."""
 
 
 @dataclass
@@ -68,9 +73,12 @@ class Kernel:
     weights: Mapping[str, Any]
     arrays: str | Callable[[Any], Any]
     repeat: int
+    mutates: Collection[str] | None = None
+    """Arguments that it may change; None: those that `like` changes."""
 
     def call(self, observed: Observed, arguments: Arguments) -> Calls:
         """Calls it on one case, of which `observed` says what `like` did."""
+        self._require_names(observed)
         calls = Calls(self.run(observed, arguments))
         for _ in range(self.repeat - 1):
             run = self.run(observed, arguments)
@@ -84,9 +92,7 @@ class Kernel:
 
     def run(self, observed: Observed, arguments: Arguments) -> Run:
         """One call of it."""
-        expected = Expected(
-            {**observed.arguments, **self.weights}, observed.changed, observed.numbers
-        )
+        expected = self._expected(observed)
         return self._called(
             arguments, lambda returned, given: self._read(returned, given, expected, observed)
         )
@@ -125,6 +131,23 @@ class Kernel:
         with torch.no_grad():
             return read(returned, given)
 
+    def _expected(self, observed: Observed) -> Expected:
+        """A scratch argument may become anything."""
+        every = {**observed.arguments, **self.weights}
+        if self.mutates is None:
+            return Expected(every, observed.changed, observed.numbers)
+        names = tensors_of(every, lambda it: it)
+        open_ = {name for name in names if _names(self.mutates, name)}
+        changed = observed.changed & open_
+        return Expected(every, changed, observed.numbers, frozenset(open_ - changed))
+
+    def _require_names(self, observed: Observed) -> None:
+        every = {**observed.arguments, **self.weights}
+        for name in self.mutates or ():
+            if not any(_names((name,), it) for it in tensors_of(every, lambda it: it)):
+                known = ", ".join(tensors_of(every, lambda it: it)) or "none"
+                raise UsageError(f"mutates: no argument is called {name!r}; tensors are: {known}")
+
     def _arguments(self, given: Given, arguments: Arguments) -> Arguments:
         args, kwargs = arguments
         return given.of(args), given.of({**kwargs, **self.weights})
@@ -133,6 +156,7 @@ class Kernel:
         run = Run()
         _read_results(run, returned, observed)
         run.faults += given.faults(expected)
+        run.not_judged += [f"{name}_after" for name in sorted(expected.scratch)]
         for name, value in given.after(expected).items():
             after = f"{name}_after"
             if value is None:
@@ -154,6 +178,11 @@ def _stand_in(value: Any) -> Any:
     return torch.empty(np.shape(value))
 
 
+def _names(given: Collection[str], tensor: str) -> bool:
+    """Whether an argument is named, or what it is a part of."""
+    return any(tensor == name or tensor.startswith(f"{name}.") for name in given)
+
+
 def _read_results(run: Run, returned: Any, observed: Observed) -> None:
     template = observed.template
     if isinstance(template, Leaf) and template.kind == "none":
@@ -161,7 +190,7 @@ def _read_results(run: Run, returned: Any, observed: Observed) -> None:
     try:
         pairs = list(matched(template, returned))
     except ResultError as error:
-        run.faults.append(str(error))
+        run.faults.append(printable(str(error)))
         return
     for leaf, value in pairs:
         if value is None:
@@ -196,7 +225,7 @@ def _output_of(name: str, value: Any) -> Output:
     try:
         return output_of(as_array(value))
     except TypeError as error:
-        raise TypeError(f"the function's output {name} {error}") from None
+        raise OutputTypeError(f"the function's output {name} {error}") from None
 
 
 def _unequal(first: Run, again: Run, loose: frozenset[str]) -> str:

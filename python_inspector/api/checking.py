@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import needs
+from ..errors import UsageError
 from ..native import judge_library, judged_by
 from .inputs import Case, cases_of, draws_of
 from .invariance import planned_calls
 from .keeping import require_place
 from .prepared import How, how_of, judged_once
 from .relations import Batch, Names, asked_relations
-from .sealed import Made, Sealed, run_sealed
+from .sealed import Arguments, Extra, Made, Sealed, Timed, run_sealed
 from .verdict import Verdict, WrongError, announce, by_its_verdict
 from .worker_process import SealedError
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from ..recorder.callables import Torch
 
 MOST_SALT = 1 << 31
+TIMED = "timed"
+"""The case of calls that were timed."""
 
 
 def check(
@@ -40,6 +43,7 @@ def check(
     repeat: int = 2,
     axes: Axes = None,
     valid: Any = None,
+    mutates: Collection[str] | None = None,
     keep: Path | str | None = None,
     sealed: bool | Sealed = False,
     salt: int | None = None,
@@ -69,6 +73,9 @@ def check(
 
     `axes` names the dimensions of outputs in verdicts, "B T H D" or a dict by output; without it
     indices are told. `valid`, bools over the first dimensions of outputs, leaves rows out.
+    `mutates` names the arguments that `function` may change: what `like` makes of them is then the
+    judge, and what it leaves as it was is scratch memory; all others must stay as they were.
+    Without it those are open, and judged, that `like` changes.
     `keep` is a folder for the case, which `harness judge` then judges again.
 
     `sealed` (True, or Sealed(timeout=seconds, memory=bytes)) calls `function` in a process of its
@@ -94,7 +101,7 @@ def check(
     from .calling import Kernel
 
     how = how_of(
-        weights, arrays, contract, bugs, explain, spread, repeat, axes, valid, harness,
+        weights, arrays, contract, bugs, explain, spread, repeat, axes, valid, mutates, harness,
         asked_relations(relations, batch),
     )  # fmt: skip
     if isinstance(function, (str, Made)) and not sealed:
@@ -110,7 +117,7 @@ def check(
         verdict = replace(_sealed(function, like, cases, how, bounds, folder), salt=salt)
     else:
         assert not isinstance(function, (str, Made))
-        kernel = Kernel(function, how.weights, arrays, repeat)
+        kernel = Kernel(function, how.weights, arrays, repeat, how.mutates)
         verdict = judged_once(kernel, like, cases, how, folder)
     announce(verdict)
     if not verdict.passed:
@@ -128,18 +135,64 @@ def _sealed(
 ) -> Verdict:
     """The verdict on a function whose process has ended before a reference exists."""
     from ..recorder.callables import name_of
-    from .calling import Kernel
+    from .calling import Kernel, OutputTypeError
 
     load_the_judge(how.harness)
+    if bounds.time and how.relations.demands:
+        raise UsageError("sealed: relations and time are not asked for together")
     given = [arguments for _, arguments in cases]
     given += [it for case in planned_calls(like, given, how.relations) for it in case]
     whole = [(args, {**kwargs, **how.weights}) for args, kwargs in given]
+    timed, repeat = None, how.repeat
+    if bounds.time:
+        timed, repeat = timed_with(like, cases[0][1], how.weights), repeat + 1
+        cases = [*cases, (TIMED, timed.judged)]
     try:
-        with run_sealed(function, whole, bounds, arrays=how.arrays, repeat=how.repeat) as replayed:
-            kernel = Kernel(replayed, how.weights, "torch", how.repeat)
-            return judged_once(kernel, like, cases, how, keep)
+        with run_sealed(
+            function, whole, bounds, arrays=how.arrays, repeat=how.repeat, timed=timed
+        ) as replayed:
+            kernel = Kernel(replayed, how.weights, "torch", repeat, how.mutates)
+            return with_extra(judged_once(kernel, like, cases, how, keep), replayed.extra)
     except SealedError as error:
-        return Verdict(name_of(like), "module", "error", f"the function {error}", {})
+        reason = f"the function {error}"
+    except OutputTypeError as error:
+        reason = str(error)
+    return Verdict(name_of(like), "module", "error", reason, {})
+
+
+def timed_with(like: Torch, arguments: Arguments, weights: Mapping[str, Any]) -> Timed:
+    """A function is timed on these arguments, and on others that nothing has seen before."""
+    import torch
+
+    from .timed import scaled
+
+    factor = 0.5 + secrets.randbelow(1 << 20) / (1 << 21)
+    args, kwargs = scaled(arguments, factor)
+    if not isinstance(like, torch.nn.Module):
+        return Timed(like, (args, kwargs), (args, {**kwargs, **weights}))
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        own = {name: kwargs.pop(name) for name in weights}
+        return torch.func.functional_call(like, own, args, kwargs)
+
+    return Timed(called if weights else like, (args, kwargs), (args, {**kwargs, **weights}))
+
+
+def with_extra(verdict: Verdict, extra: Extra) -> Verdict:
+    """What passes is also held to its times and to the sanitizer."""
+    timing, found = extra.timing, extra.sanitized
+    if not verdict.passed:
+        return verdict
+    if found is not None:
+        verdict = replace(verdict, sanitized=str(found))
+        status = "unsupported" if found.broken else "fail" if found.findings else verdict.status
+        if status != verdict.status:
+            return replace(verdict, status=status, reason=str(found))
+    if timing is not None and timing.disagrees:
+        return replace(
+            verdict, status="timer_disagrees", reason=f"timer disagrees: {timing.disagrees}"
+        )
+    return replace(verdict, timing=timing)
 
 
 def load_the_judge(harness: Path | str | None = None) -> None:

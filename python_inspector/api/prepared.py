@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -50,6 +50,7 @@ class How:
     repeat: int
     axes: Axes
     valid: Any
+    mutates: Collection[str] | None
     harness: Path | str | None
     relations: Asked
 
@@ -104,7 +105,7 @@ class Prepared:
         from .calling import Kernel
 
         how = self._how
-        verdict = self.judged(Kernel(function, how.weights, how.arrays, how.repeat))
+        verdict = self.judged(Kernel(function, how.weights, how.arrays, how.repeat, how.mutates))
         announce(verdict)
         if not verdict.passed:
             raise WrongError(verdict)
@@ -267,6 +268,7 @@ def prepare(
     valid: Any = None,
     relations: Names = (),
     batch: Batch = None,
+    mutates: Collection[str] | None = None,
     harness: Path | str | None = None,
 ) -> Prepared:
     """Runs `like` on the inputs once for many kernels, which the result judges as check() does.
@@ -285,7 +287,7 @@ def prepare(
     given = Given(None, grad=True)
     how = how_of(
         given.of(dict(weights or {})), arrays, contract, bugs, explain, spread, repeat, axes, valid,
-        harness, asked_relations(relations, batch),
+        mutates, harness, asked_relations(relations, batch),
     )  # fmt: skip
     try:
         cases = [

@@ -4,20 +4,25 @@ reference, the oracle and the limits are computed, and leaves its results as fil
 from __future__ import annotations
 
 import inspect
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError, UsageError
-from ..format.folders import in_memory
 from . import worker_process
+from .sanitizing import Sanitized, sanitized
 from .worker_process import Bounds, SealedError
 
+if TYPE_CHECKING:
+    import torch
+
+    from .timing import Timing
+
+MOST_REPEATED = 1 << 30
+"""Bytes of a tensor that are more than its storage has."""
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
@@ -25,11 +30,15 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 class Sealed:
     """How a sealed function runs: the seconds that all of its calls may take, and the bytes of
     memory of its processes, by default nine tenths of what is free. `spare`: afterwards a process
-    for the next verdict is started, whose imports are done by then."""
+    for the next verdict is started, whose imports are done by then. `time`: it is timed next to
+    `like`, once it was called, and called again; `sanitize`: it runs again under
+    compute-sanitizer."""
 
     timeout: float = 60.0
     memory: int | None = None
     spare: bool = True
+    time: bool = False
+    sanitize: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,18 +50,32 @@ class Made:
     arguments: tuple[Any, ...]
 
 
+@dataclass
+class Extra:
+    """What else was done with a function, apart from the calls that are judged."""
+
+    timing: Timing | None = None
+    sanitized: Sanitized | None = None
+
+
 class Replayed:
     """Takes the place of the function: each call returns what that call returned, and writes to its
     arguments what that wrote. `trouble` is raised where there is no such call."""
 
-    def __init__(self, calls: Sequence[Sequence[Path]], trouble: SealedError | None = None) -> None:
+    def __init__(
+        self,
+        calls: Sequence[Sequence[Path]],
+        trouble: SealedError | None = None,
+        extra: Extra | None = None,
+    ) -> None:
         self._cases = calls
         self._trouble = trouble
+        self.extra = extra or Extra()
         self._calls = (out for case in calls for out in case)
 
     def of(self, first: int, last: int) -> Replayed:
         """Of the cases from `first` to before `last` alone."""
-        return Replayed(self._cases[first:last], self._trouble)
+        return Replayed(self._cases[first:last], self._trouble, self.extra)
 
     def missing(self, first: int, last: int) -> SealedError | None:
         """Why one of these cases has not ended; None where all have."""
@@ -62,6 +85,7 @@ class Replayed:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         import torch
+        from torch.utils._pytree import tree_leaves
 
         from .travel import Packed, load
 
@@ -73,7 +97,21 @@ class Replayed:
         with torch.no_grad():
             for i in range(len(mine.storages)):
                 mine.bytes_of(i).copy_(now.bytes_of(i))
-        return _read(out, load)
+        result = _read(out, load)
+        for it in tree_leaves(result):
+            if isinstance(it, torch.Tensor):
+                _require_size(it)
+        return result
+
+
+def _require_size(t: torch.Tensor) -> None:
+    """One element may be repeated, but not until there is no memory for a copy."""
+    size = t.numel() * t.itemsize
+    if size > max(t.untyped_storage().nbytes(), MOST_REPEATED):
+        raise SealedError(
+            f"returned {t.untyped_storage().nbytes()} bytes as a tensor of {list(t.shape)}, which "
+            f"would be {size / 2**30:.4g} GiB"
+        )
 
 
 def _read(stem: Path, load: Callable[[Path], Any]) -> Any:
@@ -81,6 +119,17 @@ def _read(stem: Path, load: Callable[[Path], Any]) -> Any:
         return load(stem)
     except FormatError as error:
         raise SealedError(f"left no results that can be read: {error}") from None
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What a function is timed with: `like`, and other values of its first case."""
+
+    like: Callable[..., Any]
+    judged: Arguments
+    """A case of their own, as check() takes it."""
+    given: Arguments
+    """With weights."""
 
 
 @contextmanager
@@ -92,10 +141,14 @@ def run_sealed(
     arrays: str | Callable[[Any], Any],
     repeat: int,
     partly: bool = False,
+    timed: Timed | None = None,
 ) -> Iterator[Replayed]:
     """Calls the function `repeat` times on each case, in a process of its own that has ended when
     this gives its results. Raises SealedError with what it did instead, UsageError where function
-    or arguments do not reach another process. `partly`: gives what had ended before that error."""
+    or arguments do not reach another process. `partly`: gives what had ended before that error.
+    `timed`: it is timed then and called once more; one more case, of as many calls, has been called
+    while it was timed."""
+    from .timing import OUT, Timer
     from .travel import Packed, TravelError
 
     if not isinstance(arrays, str):
@@ -103,29 +156,53 @@ def run_sealed(
     job = {
         "function": name_of(function.maker if isinstance(function, Made) else function),
         "made": isinstance(function, Made), "cases": len(cases), "repeat": repeat,
-        "arrays": arrays, "path": sys.path,
+        "arrays": arrays, "path": sys.path, "threads": _threads(), "device": _device(cases),
+        "timed": timed is not None, "control": "",
     }  # fmt: skip
     given = [(f"in-{i}", it) for i, it in enumerate(cases)]
     given += [("made", (function.arguments, {}))] if isinstance(function, Made) else []
-    folder = Path(tempfile.mkdtemp(prefix="plumbline-sealed-", dir=in_memory()))
-    try:
-        for name, arguments in given:
-            try:
-                Packed(arguments, "arguments").save(folder / name)
-            except TravelError as error:
-                raise UsageError(f"sealed: {error}") from None
-        bounds = Bounds(how.timeout, how.memory)
-        trouble = None
+    given += [("timed", timed.given)] if timed else []
+    bounds, extra, trouble = Bounds(how.timeout, how.memory), Extra(), None
+    with worker_process.worker(spare=how.spare) as worker:
+
+        def give(folder: Path) -> None:
+            for name, arguments in given:
+                try:
+                    Packed(arguments, "arguments").save(folder / name)
+                except TravelError as error:
+                    raise UsageError(f"sealed: {error}") from None
+
+        give(worker.folder)
+        timer = Timer(timed.like, cases[0], repeat + 1) if timed else None
         try:
-            worker_process.run({**job, "folder": str(folder)}, folder, bounds, spare=how.spare)
+            worker.run(job, bounds, timer.talk if timer else None)
+            if how.sanitize:
+                extra.sanitized = sanitized(job, give, bounds)
         except SealedError as error:
             if not partly:
                 raise
             trouble = error
-        calls = [[folder / f"out-{i}-{call}" for call in range(repeat)] for i in range(len(cases))]
-        yield Replayed(calls, trouble)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        calls = range(repeat + (timed is not None))
+        outs = [[worker.folder / f"out-{i}-{call}" for call in calls] for i in range(len(cases))]
+        if timer:
+            extra.timing = timer.timing
+            outs.append([worker.folder / f"{OUT}-{i}" for i in calls])
+        yield Replayed(outs, trouble, extra)
+
+
+def _threads() -> int:
+    import torch
+
+    return torch.get_num_threads()
+
+
+def _device(cases: Sequence[Arguments]) -> str:
+    """Where the first tensor is."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    tensors = (it for it in tree_leaves(list(cases)) if isinstance(it, torch.Tensor))
+    return next((str(it.device) for it in tensors), "cpu")
 
 
 def name_of(function: Callable[..., Any] | str) -> str:

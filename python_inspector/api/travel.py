@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,12 @@ from ..errors import FormatError
 from ..format.safetensors_file import read_header
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
+UNFIT = (
+    ValueError, TypeError, KeyError, AttributeError, RecursionError, RuntimeError, AssertionError,
+)  # fmt: skip
+"""What torch raises of a structure that does not fit, or of a device that it has not."""
+MOST_TEXT = 1 << 24
+"""Bytes of a structure, without what is in its tensors."""
 _KINDS: dict[str, Any] = {"tuple": tuple, "list": list}
 
 
@@ -34,6 +40,8 @@ class Packed:
     def __init__(self, value: Any, name: str, *, gradients: bool = True) -> None:
         self._gradients = gradients
         self.storages: list[torch.UntypedStorage] = []
+        self.floats: dict[int, torch.dtype] = {}
+        """Storages of floats, and what they are."""
         self._known: dict[int, int] = {}
         self._kept: list[Any] = []  # so that no address is used again
         self.text = json.dumps(self._of(value, name))
@@ -92,6 +100,8 @@ class Packed:
         at = self._known.setdefault(storage._cdata, len(self.storages))
         if at == len(self.storages):
             self.storages.append(storage)
+        if t.is_floating_point():
+            self.floats.setdefault(at, t.dtype)
         return {
             "storage": at,
             "dtype": str(t.dtype).removeprefix("torch."),
@@ -103,19 +113,39 @@ class Packed:
         }
 
 
+def leave(returned: Any, arguments: Any, out: Path) -> None:
+    """What there is to read of a call: its result, and its arguments afterwards."""
+    Packed(returned, "the result").save(out)
+    Packed(arguments, "the arguments").save(Path(f"{out}-after"))
+
+
 def load(stem: Path) -> Any:
     """What was saved, in storages of its own; FormatError where the files do not fit together."""
+    path = Path(f"{stem}.json")
     try:
-        structure = json.loads(Path(f"{stem}.json").read_text())
+        if (size := path.stat().st_size) > MOST_TEXT:
+            raise ValueError(f"{size} bytes, expected at most {MOST_TEXT}")
+        structure = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:
-        raise FormatError(f"{stem}.json: {error}") from None
+        raise FormatError(f"{path}: {error}") from None
     file = read_header(Path(f"{stem}.safetensors"))
     held: dict[tuple[int, str], torch.UntypedStorage] = {}
 
     def storage(at: int, device: str) -> torch.UntypedStorage:
         if (at, device) not in held:
+            if device == "meta":
+                raise ValueError("a tensor is on the device meta, which has no values")
             held[at, device] = file.read(str(at)).to(device).untyped_storage()
         return held[at, device]
+
+    try:
+        return restored(structure, storage)
+    except UNFIT as error:
+        raise FormatError(f"{path}: {error}") from None
+
+
+def restored(structure: Any, storage: Callable[[int, str], torch.UntypedStorage]) -> Any:
+    """The value of that structure, whose tensors are views of such storages."""
 
     def of(item: Any) -> Any:
         (kind, value), *more = item.items()
@@ -152,7 +182,4 @@ def load(stem: Path) -> Any:
         )
         return made.requires_grad_() if item["grad"] is True else made
 
-    try:
-        return of(structure)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, RuntimeError) as error:
-        raise FormatError(f"{stem}.json: {error}") from None
+    return of(structure)

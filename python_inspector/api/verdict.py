@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import public
 from .verdict_html import html_of
 from .verdict_json import json_of
+
+if TYPE_CHECKING:
+    from .timing import Timing
 
 MOST_BLIND = 6
 """Bugs that are named in the text."""
@@ -44,6 +47,10 @@ class Verdict:
     """The command that judges a kept case again: check(keep=DIR)."""
     salt: int | None = None
     """With which check(sealed=..., salt=...) draws the inputs again; None where none was drawn."""
+    timing: Timing | None = None
+    """Of what passes, with check(sealed=Sealed(time=True))."""
+    sanitized: str = ""
+    """What compute-sanitizer says of what passes, with check(sealed=Sealed(sanitize=True))."""
     cases: tuple[Verdict, ...] = ()
     """Where check() judged several sets of inputs: the verdict on each; this one is on all."""
 
@@ -118,6 +125,8 @@ class Verdict:
             ("by a looser contract: ", ", ".join(self.looser)),
             ("again: ", self.replay),
             ("draws these inputs again: ", "" if self.salt is None else f"salt={self.salt}"),
+            ("time of a call: ", "" if self.timing is None else str(self.timing)),
+            ("sanitizer: ", self.sanitized),
         )
         return "\n".join(lines + [f"  {title}{words}" for title, words in told if words])
 

@@ -33,6 +33,8 @@ def json_of(verdict: Any) -> dict[str, Any]:
         "fingerprint": fingerprint(verdict),
         "replay": verdict.replay,
         "salt": verdict.salt,
+        "timing": verdict.timing and verdict.timing.to_json(),
+        "sanitized": _cut(verdict.sanitized),
         "cases": [{"checkpoint": _cut(c.checkpoint), "status": c.status} for c in verdict.cases],
     }
     for name in ("cases", "blind_to", "passing_bugs", "not_judged"):

@@ -1,7 +1,5 @@
 """Processes that call functions for check(sealed=...): one waits with its imports done while
 another works; what it does to the machine is watched.
-
-A function that attacks the machine is not held back: it runs as the same user.
 """
 
 from __future__ import annotations
@@ -11,33 +9,50 @@ import contextlib
 import ctypes
 import json
 import os
-import secrets
+import select
+import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from ..format.folders import in_memory
+from . import confined, machine
+
 PERTURB = 1
-"""MALLOC_PERTURB_: memory is filled with its complement, the bytes of sealed_worker.POISON."""
+"""MALLOC_PERTURB_: memory is filled with its complement, the bytes of sealed_calls.POISON."""
 SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER of prctl(2): orphans of a worker become children of this process."""
-TOKEN = "PLUMB_SEALED"
 LOOK = 0.05
 """Seconds between two looks at a worker's memory."""
 MOST_PROCESSES = 256
+LEAST_ROOM = 20
+"""The share of the memory and of each disk that was free which has to stay free."""
 DONE, ERROR = "done", "error.json"
 """Files that a worker leaves last: all calls have ended, or one has raised this."""
 WORDS = 600
 """Characters of what a process printed last, in an error."""
+MOST_ANSWER = 1 << 20
+"""Bytes of an answer, and of an error."""
+
+
+def printable(text: str) -> str:
+    """Without line feeds and what else a terminal obeys: words of a function are no verdict."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class SealedError(Exception):
     """What a worker did instead of its job: the reason of a verdict."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(printable(text))
 
 
 @dataclass(frozen=True)
@@ -49,95 +64,181 @@ class Bounds:
 
 
 class Worker:
-    """A process that waits for a job."""
+    """A process that waits for a job; arguments and results are in its folder. `launcher`: a
+    program that runs it."""
 
-    def __init__(self) -> None:
-        self._token = secrets.token_hex(8)
+    def __init__(
+        self, launcher: Sequence[str] = (), variables: Mapping[str, str] | None = None
+    ) -> None:
+        made = tempfile.mkdtemp(prefix="plumbline-sealed-", dir=in_memory())
+        self.folder = Path(made).resolve()
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
-        variables = {
-            "MALLOC_PERTURB_": str(PERTURB), TOKEN: self._token, "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        }  # fmt: skip
+        (self.folder / "tmp").mkdir()
+        self._answers, theirs = os.pipe()
+        self._heard = b""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", f"{__package__}.sealed_worker"], stdin=subprocess.PIPE,
-            stdout=self._said, stderr=self._said, env=os.environ | variables,
-            start_new_session=True,
+            [*launcher, sys.executable, "-m", f"{__package__}.sealed_worker", made, str(theirs)],
+            stdin=subprocess.PIPE, stdout=self._said, stderr=self._said, pass_fds=(theirs,),
+            env=self._environment() | dict(variables or {}), start_new_session=True,
         )  # fmt: skip
+        os.close(theirs)
 
-    def run(self, job: Mapping[str, Any], folder: Path, bounds: Bounds) -> None:
+    def _environment(self) -> dict[str, str]:
+        return {
+            **os.environ, **confined.writable(), "MALLOC_PERTURB_": str(PERTURB),
+            "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1",
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "TMPDIR": str(self.folder / "tmp"),
+        }  # fmt: skip
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._process.poll() is None
+
+    def run(
+        self, job: Mapping[str, Any], bounds: Bounds, talk: Callable[[Worker], None] | None = None
+    ) -> None:
         """Waits until the job is done; SealedError says what happened instead. Nothing of the
-        worker runs afterwards."""
-        most = bounds.memory or _free_memory() * 9 // 10
+        worker runs afterwards. `talk` asks it for more, once its calls have ended."""
+        self._bounds, self._rooms = bounds, machine.rooms()
+        self._most = bounds.memory or self._rooms["memory"] * 9 // 10
+        self._until = time.monotonic() + bounds.timeout
+        before = machine.standing()
         try:
-            with contextlib.suppress(BrokenPipeError):  # it ended: _end says how
-                assert self._process.stdin is not None
-                with self._process.stdin as job_line:
-                    job_line.write(json.dumps(job).encode() + b"\n")
-            self._watch(bounds.timeout, most)
-            if left := len(self._others()):
+            self._tell(json.dumps(job))
+            if talk is not None:
+                talk(self)
+            self._hang_up()
+            while self._process.poll() is None:
+                self._look()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(LOOK)
+            if left := len(self._its()):
                 raise SealedError(f"left {left} processes behind when its calls had ended")
-            self._require_success(folder)
+            self._require_success()
         finally:
-            self.end()
+            self._kill()
+            altered = machine.restored(before)
+        if altered:
+            raise SealedError(f"altered {', '.join(altered)} of the judge's process")
+        self._require_plain_files()
+
+    def ask(self, **question: Any) -> Any:
+        """The worker's answer."""
+        self._tell(json.dumps(question))
+        while b"\n" not in self._heard:
+            if select.select([self._answers], [], [], 10 * LOOK)[0]:
+                heard = os.read(self._answers, 1 << 16)
+                self._heard += heard
+                if not heard or len(self._heard) > MOST_ANSWER:
+                    break
+            elif self._process.poll() is not None:
+                break
+            else:
+                self._look()
+        line, end, self._heard = self._heard.partition(b"\n")
+        if not end:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(10 * LOOK)
+            self._require_success()
+            raise SealedError("ended before it had answered")
+        try:
+            return json.loads(line)
+        except (ValueError, RecursionError):
+            raise SealedError(f"wrote {line[:80]!r} among the answers of its process") from None
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Nothing of it runs inside, nor does its time."""
+        every, begin = (self._process.pid, *self._its()), time.monotonic()
+        machine.signal_all(every, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            machine.signal_all(every, signal.SIGCONT)
+            self._until += time.monotonic() - begin
 
     def end(self) -> None:
-        """Kills what there is of it."""
+        """Kills what there is of it, and removes its folder."""
+        self._kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _its(self) -> list[int]:
+        waits = [_spare._process.pid] if _spare else []
+        return machine.marked(self._process.pid, waits)
+
+    def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it ended: _require_success says how
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+
+    def _hang_up(self) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+
+    def _kill(self) -> None:
+        if self._said.closed:
+            return
         self._process.kill()
         self._process.wait()
+        self._hang_up()
+        os.close(self._answers)
         self._said.close()
-        while others := self._others():  # again, for what was started meanwhile
-            for pid in others:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
+        while others := self._its():  # again, for what was started meanwhile
+            machine.signal_all(others, signal.SIGKILL)
             for pid in others:  # children of this process since the worker ended
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, 0)
 
-    def _watch(self, timeout: float, most: int) -> None:
-        until = time.monotonic() + timeout
-        while self._process.poll() is None:
-            if time.monotonic() > until:
-                raise SealedError(f"did not end within {timeout:g} s")
-            others = self._others()
-            if len(others) > MOST_PROCESSES:
-                raise SealedError(f"started {len(others)} processes, more than {MOST_PROCESSES}")
-            used = sum(map(_resident, (self._process.pid, *others)))
-            if used > most:
+    def _look(self) -> None:
+        """Whether it keeps within its bounds."""
+        if time.monotonic() > self._until:
+            raise SealedError(f"did not end within {self._bounds.timeout:g} s")
+        others = [pid for pid in self._its() if pid != self._process.pid]
+        if len(others) > MOST_PROCESSES:
+            raise SealedError(f"started {len(others)} processes, more than {MOST_PROCESSES}")
+        rooms = machine.rooms()
+        used = sum(map(machine.resident, (self._process.pid, *others)))
+        used += max(0, self._rooms.get("/dev/shm", 0) - rooms.get("/dev/shm", 0))
+        if used > self._most:
+            raise SealedError(
+                f"took {used / 2**30:.1f} GiB of memory, more than the {self._most / 2**30:.1f} "
+                "GiB that it was given"
+            )
+        for name, before in self._rooms.items():
+            if rooms[name] < before // LEAST_ROOM:
                 raise SealedError(
-                    f"took {used / 2**30:.1f} GiB of memory, more than the {most / 2**30:.1f} GiB "
-                    "that it was given"
+                    f"left {rooms[name] >> 20} MiB of the {before >> 20} MiB free in {name}"
                 )
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(LOOK)
 
-    def _others(self) -> list[int]:
-        """Further processes that have the token or the session of this one, and still run."""
-        mark = f"{TOKEN}={self._token}".encode()
-        found = []
-        for pid in _processes():
-            if pid == self._process.pid:
-                continue
-            with contextlib.suppress(OSError):
-                fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-                if fields[0] == b"Z":
-                    continue
-                ours = int(fields[3]) == self._process.pid
-                if ours or mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                    found.append(pid)
-        return found
-
-    def _require_success(self, folder: Path) -> None:
-        code = self._process.returncode
-        error = folder / ERROR
-        if error.is_file():
-            raise SealedError(f"raised {json.loads(error.read_text())}")
-        if code < 0:
+    def _require_success(self) -> None:
+        code = self._process.poll()
+        error = self.folder / ERROR
+        if os.path.lexists(error):
+            raise SealedError(f"raised {_words_in(error)}")
+        if code is not None and code < 0:
             with contextlib.suppress(ValueError):
                 raise SealedError(f"crashed: {signal.Signals(-code).name}{self._last_words()}")
-        if not (folder / DONE).is_file():
+        if not (self.folder / DONE).is_file():
             raise SealedError(
                 f"ended its process with exit code {code} before its calls had ended"
                 f"{self._last_words()}"
+            )
+
+    def _require_plain_files(self) -> None:
+        """Links and pipes would give what is written later, or by others."""
+        try:
+            found = {it.name: it.lstat() for it in self.folder.iterdir() if it.name != "tmp"}
+        except OSError as error:
+            raise SealedError(f"left a folder that cannot be read: {error.strerror}") from None
+        for name, it in found.items():
+            if not stat.S_ISREG(it.st_mode) or it.st_nlink != 1:
+                raise SealedError(f"left {name}, which is no file of its own")
+        if (size := sum(it.st_size for it in found.values())) > self._most:
+            raise SealedError(
+                f"left {size / 2**30:.1f} GiB of results, more than the memory that it was given"
             )
 
     def _last_words(self) -> str:
@@ -148,18 +249,28 @@ class Worker:
 
 
 _spare: Worker | None = None
+_one = threading.Lock()
+"""One worker has a job: what bears a mark is its."""
 
 
-def run(job: Mapping[str, Any], folder: Path, bounds: Bounds, *, spare: bool) -> None:
-    """Runs a job in the process that waits, or a new one; afterwards a `spare` one waits."""
+@contextlib.contextmanager
+def worker(*, spare: bool) -> Iterator[Worker]:
+    """The process that waits, or a new one, for one job; afterwards a `spare` one waits. Its
+    folder is there inside."""
     global _spare
-    _become_subreaper()
-    worker, _spare = _spare or Worker(), None
-    try:
-        worker.run(job, folder, bounds)
-    finally:
-        if spare:
-            _spare = Worker()
+    with _one:
+        _become_subreaper()
+        mine, _spare = _spare, None
+        if mine is not None and not mine.is_waiting:
+            mine.end()
+            mine = None
+        mine = mine or Worker()
+        try:
+            yield mine
+        finally:
+            mine.end()
+            if spare:
+                _spare = Worker()
 
 
 @atexit.register
@@ -172,17 +283,11 @@ def _become_subreaper() -> None:
     ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
 
 
-def _processes() -> Iterator[int]:
-    return (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
-
-
-def _resident(pid: int) -> int:
-    with contextlib.suppress(OSError, IndexError):
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0
-
-
-def _free_memory() -> int:
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    line = next(line for line in lines if line.startswith("MemAvailable"))
-    return int(line.split()[1]) * 1024
+def _words_in(path: Path) -> str:
+    """What a worker says that it raised."""
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode) or path.lstat().st_size > MOST_ANSWER:
+            raise ValueError
+        return str(json.loads(path.read_text()))
+    except (OSError, ValueError, RecursionError):
+        return f"something, and left an {ERROR} that cannot be read"

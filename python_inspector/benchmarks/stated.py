@@ -15,9 +15,17 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from ..api.checking import MOST_SALT, check, load_the_judge
+from ..api.calling import OutputTypeError
+from ..api.checking import (
+    MOST_SALT,
+    TIMED,
+    check,
+    load_the_judge,
+    timed_with,
+    with_extra,
+)
 from ..api.drawing import draw
-from ..api.inputs import cases_of, draws_of
+from ..api.inputs import Called, cases_of, draws_of
 from ..api.sealed import Made, Replayed, Sealed, run_sealed
 from ..api.travel import Packed, TravelError
 from ..api.verdict import Verdict, WrongError
@@ -68,8 +76,10 @@ def judged(
             said[name] = _without(stated, "unsupported", str(error))
             del cases[name]
     every = [arguments for own in cases.values() for arguments in own]
+    timed = timed_with(stated.like, every[0], {}) if sealed.time and every else None
+    repeat = REPEAT + (timed is not None)
     with run_sealed(
-        stated.candidate, every, sealed, arrays="torch", repeat=REPEAT, partly=True
+        stated.candidate, every, sealed, arrays="torch", repeat=REPEAT, partly=True, timed=timed
     ) as replayed:
         last = 0
         for name, own in cases.items():
@@ -78,7 +88,14 @@ def judged(
                 said[name] = _troubled(stated, own, f"the candidate {trouble}")
                 break
             kernel = replayed.of(first, last)
-            said[name] = checked(kernel, stated, stated.inputs[name], salt, explain)
+            said[name] = checked(kernel, stated, stated.inputs[name], salt, explain, repeat)
+        else:
+            if timed:
+                kernel, inputs = replayed.of(last, last + 1), Called(*timed.judged)
+                said[TIMED] = checked(kernel, stated, inputs, salt, explain, repeat)
+            untimed = replace(replayed.extra, timing=None)
+            for name, verdict in said.items():
+                said[name] = with_extra(verdict, replayed.extra if name == TIMED else untimed)
     return said
 
 
@@ -100,15 +117,22 @@ def _without(stated: Stated, status: str, reason: str) -> Verdict:
 
 
 def checked(
-    kernel: Torch | Replayed, stated: Stated, inputs: Any, salt: int, explain: bool | float = True
+    kernel: Torch | Replayed,
+    stated: Stated,
+    inputs: Any,
+    salt: int,
+    explain: bool | float = True,
+    repeat: int = REPEAT,
 ) -> Verdict:
     """Of what is called in this process, or was called in another one."""
     try:
-        verdict = check(kernel, stated.like, inputs, salt=salt, repeat=REPEAT, explain=explain)
+        verdict = check(kernel, stated.like, inputs, salt=salt, repeat=repeat, explain=explain)
     except WrongError as error:
         verdict = error.verdict
     except SealedError as error:
         verdict = _without(stated, "error", f"the candidate {error}")
+    except OutputTypeError as error:
+        verdict = _without(stated, "error", str(error))
     except RecordError as error:
         verdict = _without(stated, "unsupported", str(error))
     except Exception:

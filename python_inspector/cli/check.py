@@ -55,9 +55,25 @@ def add_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch", type=_batch, metavar="AXIS|x=0,k=1", help="which axis has the rows (0)"
     )
+    add_scrutiny(parser)
+    parser.add_argument(
+        "--mutates", type=lambda text: text.split(",") if text else [], metavar="x,cache",
+        help="arguments that the kernel may change; by default those that --like changes",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="the verdict as one line of JSON")
     parser.add_argument("--salt", type=int, help="draws the inputs of a sealed verdict again")
     add_annotations(parser)
+
+
+def add_scrutiny(parser: argparse.ArgumentParser) -> None:
+    """What else is done with a sealed function."""
+    parser.add_argument(
+        "--time", action="store_true",
+        help="times the kernel, its reference and torch.compile of that, with cold caches",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sanitize", action="store_true", help="runs the kernel under compute-sanitizer, too"
+    )
 
 
 def _add_inputs(parser: argparse.ArgumentParser) -> None:
@@ -118,8 +134,9 @@ def _batch(text: str) -> int | dict[str, int]:
 def check(options: argparse.Namespace) -> int:
     from ..api.verdict import WrongError
 
-    if options.sealed is None and options.salt is not None:
-        raise UsageError("--salt: only with --sealed")
+    for name in ("salt", "time", "sanitize"):
+        if options.sealed is None and getattr(options, name) not in (None, False):
+            raise UsageError(f"--{name}: only with --sealed")
     if options.like is None and not options.relations:
         raise UsageError("--like: name what the kernel is held to, or --relations")
     try:
@@ -159,8 +176,10 @@ def _checked(options: argparse.Namespace) -> Verdict:
     return check(
         function, like, inputs, weights=weights, arrays=options.arrays,
         contract=options.contract, salt=options.salt, relations=options.relations,
-        batch=options.batch,
-        sealed=Sealed(options.sealed, spare=False) if options.sealed else False,
+        batch=options.batch, mutates=options.mutates,
+        sealed=options.sealed and Sealed(
+            options.sealed, spare=False, time=options.time, sanitize=options.sanitize
+        ),
     )  # fmt: skip
 
 

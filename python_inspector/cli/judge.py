@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..api.annotations import add_annotations, annotate
 from ..errors import UsageError
 from ..exit_codes import FAIL, STATUSES
+from .check import add_scrutiny
 
 if TYPE_CHECKING:
     from ..api.verdict import Verdict
@@ -37,6 +38,7 @@ def add_formats(parser: argparse.ArgumentParser) -> None:
         form.add_argument("--seed", type=int, default=42, help="of inputs and constructors")
         form.add_argument("--salt", type=int, help="draws a verdict's inputs again")
         form.add_argument("--timeout", type=float, default=60.0, help="seconds of the candidate")
+        add_scrutiny(form)
         form.add_argument(
             "--explain", type=float, default=5.0, help="seconds for planted bugs, 0 for none (5)"
         )
@@ -52,7 +54,10 @@ def run(options: argparse.Namespace) -> int:
     with TemporaryDirectory(prefix="plumbline-") as scratch:
         stated = options.stated(options, Path(scratch))
         verdicts = judged(
-            stated, Sealed(options.timeout, spare=False), options.salt, options.explain or False
+            stated,
+            Sealed(options.timeout, spare=False, time=options.time, sanitize=options.sanitize),
+            options.salt,
+            options.explain or False,
         )
     status = status_of(verdicts)
     name = options.candidate or f"torch's {options.name}"

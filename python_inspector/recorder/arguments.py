@@ -28,6 +28,13 @@ class Expected:
     changed: frozenset[str] = frozenset()
     """Tensors, by the names of tensors_of."""
     numbers: Mapping[str, Any] | None = None
+    scratch: frozenset[str] = frozenset()
+    """Tensors that `like` leaves as they were, and the function need not."""
+
+    @property
+    def open(self) -> frozenset[str]:
+        """What the function may change."""
+        return self.changed | self.scratch
 
 
 class Given(Copies):
@@ -92,7 +99,7 @@ class Given(Copies):
         """What the function changed of that which `like` leaves as it is, and the like."""
         before = tensors_of(expected.arguments, _same)
         return [
-            *self._written(before, expected.changed),
+            *self._written(before, expected.open),
             *self._replaced(before, expected),
             *self._miscounted(expected),
             *self._of_modules(),
@@ -125,10 +132,10 @@ class Given(Copies):
     def _replaced(self, before: Mapping[str, torch.Tensor], expected: Expected) -> Iterator[str]:
         """Tensors that are not the given ones any more, or had no copy in a storage."""
         now = self._now(expected)
-        for name in sorted(now.keys() - before.keys() - expected.changed):
+        for name in sorted(now.keys() - before.keys() - expected.open):
             yield f"argument {name} was added, which `like` does not do"
         for name, old in before.items():
-            if name in expected.changed:
+            if name in expected.open:
                 continue
             if name not in now:
                 yield f"argument {name} is gone after the call, which `like` leaves as it was"

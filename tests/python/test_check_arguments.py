@@ -14,7 +14,8 @@ import torch
 from checked import normal, wrong
 from transformers import DynamicCache
 
-from python_inspector import check
+from python_inspector import check, prepare
+from python_inspector.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("harness")
 
@@ -276,3 +277,35 @@ def test_copies_cost_the_inputs_once_more() -> None:
 
     check(kernel, like=double, inputs=normal(4, 16))
     assert len(kept) == 2
+
+
+def test_what_a_kernel_may_change_is_declared() -> None:
+    def like(x: torch.Tensor, scratch: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    def kernel(x: torch.Tensor, scratch: torch.Tensor) -> torch.Tensor:
+        scratch.copy_(x)
+        return scratch * 2
+
+    inputs = normal(4, 16), normal(4, 16, seed=6)
+    assert "argument scratch was changed" in wrong(kernel, like, inputs).reason
+    assert "argument scratch was changed" in wrong(kernel, like, inputs, mutates=["x"]).reason
+    verdict = check(kernel, like, inputs, mutates=["scratch"])
+    assert verdict.not_judged == ("scratch_after",)
+    assert prepare(like, inputs, mutates=["scratch"])(kernel).passed
+
+
+def test_what_is_declared_is_judged_where_like_changes_it() -> None:
+    def like(x: torch.Tensor) -> torch.Tensor:
+        return x.mul_(2)
+
+    x = normal(4, 16)
+    check(lambda x: x.mul_(2), like, x, mutates=["x"])
+    assert wrong(double, like, x, mutates=["x"]).status == "fail"
+    assert check(double, like, x, mutates=[]).not_judged == ("x_after",)
+    assert "argument x was changed" in wrong(lambda x: x.mul_(2), like, x, mutates=[]).reason
+
+
+def test_names_of_what_may_be_changed() -> None:
+    with pytest.raises(UsageError, match=r"mutates: no argument is called 'y'; tensors are: x"):
+        check(double, double, normal(3), mutates=["y"])

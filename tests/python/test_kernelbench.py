@@ -11,6 +11,7 @@ import torch
 from verdict_schemas import valid
 
 from python_inspector import Verdict
+from python_inspector.api import hardware, timed, timing
 from python_inspector.api.sealed import Sealed
 from python_inspector.benchmarks import kernelbench
 from python_inspector.benchmarks.stated import judged, status_of
@@ -212,3 +213,24 @@ def test_the_command(
     made = valid(json.loads(capsys.readouterr().out), "judged")
     assert (made["form"], made["status"]) == ("kernelbench", "fail")
     assert made["inputs"]["own"]["status"] == "pass"
+
+
+def test_the_command_times_what_passes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name, value in (
+        (timing, "AGREE", 0.999), (timing, "BATCH", 1e-3), (timing, "MOST_CALLS", 16),
+        (timed, "cache_bytes", lambda device: 1 << 16),
+        (hardware, "cache_bytes", lambda device: 1 << 16),
+        (torch, "compile", lambda like: like),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, value)
+    files = place(tmp_path, PROBLEM, CANDIDATE.format(eps="1e-5", end="torch.relu(y)"))
+    words = ["judge", "kernelbench", *map(str, files), "--inputs", "own", "--json", "--time"]
+    monkeypatch.setattr("sys.argv", ["plumbline", *words])
+    assert plumbline.main() == 0
+    made = valid(json.loads(capsys.readouterr().out), "judged")
+    assert set(made["inputs"]) == {"own", "timed"}
+    assert set(made["inputs"]["timed"]["timing"]["microseconds"]) == {
+        "candidate", "like", "compiled",
+    }  # fmt: skip
