@@ -197,6 +197,8 @@ def with_extra(verdict: Verdict, extra: Extra) -> Verdict:
 
 def load_the_judge(harness: Path | str | None = None) -> None:
     """All code that judges is in memory before a sealed function could change its files."""
+    from torch._subclasses import schema_check_mode  # noqa: F401
+
     from ..recorder import explanation, measured, one_call  # noqa: F401
 
     with judged_by(harness):

@@ -16,6 +16,8 @@ BEYOND = 1.2
 """A copy reads and writes; reading alone is a little faster."""
 LEAST = 5e-3
 """Seconds of what is measured."""
+LEAST_COPY = 1 << 28
+"""Bytes that take an accelerator longer than the start of a copy."""
 WIDEST = 1 << 13
 
 
@@ -102,6 +104,8 @@ def counted_flops(like: Callable[..., Any], arguments: Any) -> float:
 def _rate_of_copies(device: torch.device) -> float:
     """Bytes read and written in a second, of tensors that no cache holds."""
     size = 2 * cache_bytes(device)
+    if device.type != "cpu":
+        size = max(size, LEAST_COPY)
     one, other = (torch.ones(size, dtype=torch.uint8, device=device) for _ in range(2))
     return 2 * size / _fastest(device, lambda: one.copy_(other))
 

@@ -8,7 +8,7 @@ import os
 import resource
 import shutil
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ def marked(worker: int, others: Collection[int] = ()) -> list[int]:
     return [pid for pid in parents if is_its(pid)]
 
 
-def signal_all(processes: Sequence[int], number: int) -> None:
+def signal_all(processes: Collection[int], number: int) -> None:
     for pid in processes:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)

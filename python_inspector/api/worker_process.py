@@ -74,6 +74,7 @@ class Worker:
         self.folder = Path(made).resolve()
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
         (self.folder / "tmp").mkdir()
+        self._seen: set[int] = set()
         self._answers, theirs = os.pipe()
         self._heard = b""
         self._process = subprocess.Popen(
@@ -150,12 +151,14 @@ class Worker:
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """Nothing of it runs inside, nor does its time."""
-        every, begin = (self._process.pid, *self._its()), time.monotonic()
-        machine.signal_all(every, signal.SIGSTOP)
+        begin, stopped = time.monotonic(), set[int]()
+        while running := {self._process.pid, *self._its()} - stopped:  # some may have started
+            machine.signal_all(running, signal.SIGSTOP)
+            stopped |= running
         try:
             yield
         finally:
-            machine.signal_all(every, signal.SIGCONT)
+            machine.signal_all(stopped, signal.SIGCONT)
             self._until += time.monotonic() - begin
 
     def end(self) -> None:
@@ -165,7 +168,9 @@ class Worker:
 
     def _its(self) -> list[int]:
         waits = [_spare._process.pid] if _spare else []
-        return machine.marked(self._process.pid, waits)
+        found = machine.marked(self._process.pid, waits)
+        self._seen.update(found)
+        return found
 
     def _tell(self, line: str) -> None:
         assert self._process.stdin is not None
@@ -188,9 +193,10 @@ class Worker:
         self._said.close()
         while others := self._its():  # again, for what was started meanwhile
             machine.signal_all(others, signal.SIGKILL)
-            for pid in others:  # children of this process since the worker ended
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(pid, 0)
+            time.sleep(LOOK / 10)
+        for pid in self._seen - {self._process.pid}:  # children of this process by now
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
 
     def _look(self) -> None:
         """Whether it keeps within its bounds."""
@@ -275,8 +281,10 @@ def worker(*, spare: bool) -> Iterator[Worker]:
 
 @atexit.register
 def _end_spare() -> None:
+    global _spare
     if _spare is not None:
         _spare.end()
+    _spare = None
 
 
 def _become_subreaper() -> None:

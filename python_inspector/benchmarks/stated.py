@@ -64,6 +64,8 @@ def judged(
     load_the_judge()
     salt = secrets.randbelow(MOST_SALT) if salt is None else salt
     said = {name: _without(stated, "unsupported", why) for name, why in stated.refused.items()}
+    if stated.candidate is None and (sealed.time or sealed.sanitize):
+        raise UsageError("--time, --sanitize: torch by itself is in no process of its own")
     if stated.candidate is None:
         given = stated.inputs.items()
         return said | {name: checked(stated.like, stated, it, salt, explain) for name, it in given}

@@ -90,3 +90,8 @@ def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
 def test_switches_of_the_process_stay_free(monkeypatch: pytest.MonkeyPatch) -> None:
     opinfo.operations()
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+
+
+def test_torch_by_itself_is_not_timed() -> None:
+    with pytest.raises(UsageError, match="--time, --sanitize: torch by itself is in no process"):
+        judged(opinfo.stated("cat", most=1), Sealed(time=True))
