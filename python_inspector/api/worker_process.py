@@ -259,6 +259,13 @@ _one = threading.Lock()
 """One worker has a job: what bears a mark is its."""
 
 
+def start_ahead() -> None:
+    """A worker imports while this process does."""
+    global _spare
+    with _one:
+        _spare = _spare or Worker()
+
+
 @contextlib.contextmanager
 def worker(*, spare: bool) -> Iterator[Worker]:
     """The process that waits, or a new one, for one job; afterwards a `spare` one waits. Its

@@ -133,12 +133,15 @@ def _batch(text: str) -> int | dict[str, int]:
 
 def check(options: argparse.Namespace) -> int:
     from ..api.verdict import WrongError
+    from ..api.worker_process import start_ahead
 
     for name in ("salt", "time", "sanitize"):
         if options.sealed is None and getattr(options, name) not in (None, False):
             raise UsageError(f"--{name}: only with --sealed")
     if options.like is None and not options.relations:
         raise UsageError("--like: name what the kernel is held to, or --relations")
+    if options.sealed and options.like:
+        start_ahead()
     try:
         verdict = _checked(options) if options.like else _invariant(options)
     except WrongError as error:

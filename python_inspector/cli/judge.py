@@ -48,6 +48,10 @@ def add_formats(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from ..api.worker_process import start_ahead
+
+    if options.candidate:
+        start_ahead()
     from ..api.sealed import Sealed
     from ..benchmarks.stated import judged, status_of
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__, needs
+from ..api.worker_process import start_ahead
 from ..errors import UsageError
 from ..named_code import load
 
@@ -94,6 +95,7 @@ def add_mcp(parser: argparse.ArgumentParser) -> None:
 
 def serve(_: argparse.Namespace) -> int:
     needs.require("plumbline mcp", "torch", "transformers", "mcp")
+    start_ahead()
     from mcp.server.mcpserver import MCPServer
 
     server = MCPServer("plumbline", instructions=INSTRUCTIONS, version=__version__)

@@ -189,6 +189,19 @@ def test_a_spare_that_has_ended_is_replaced() -> None:
     assert judged("right").status == "pass"
 
 
+def test_a_worker_is_started_ahead() -> None:
+    worker_process._end_spare()
+    worker_process.start_ahead()
+    ahead = worker_process._spare
+    assert ahead is not None
+    assert ahead.is_waiting
+    worker_process.start_ahead()
+    assert worker_process._spare is ahead
+    assert judged("right").status == "pass"
+    assert worker_process._spare is not ahead
+    assert not ahead.is_waiting
+
+
 def test_the_judge_that_is_killed_says_nothing(tmp_path: Path) -> None:
     """Where the kernel lets a candidate signal it, there is no verdict, and no exit code 0."""
     (tmp_path / "problem.py").write_text(
