@@ -57,11 +57,15 @@ def _case(
     function: Any, job: Mapping[str, Any], folder: Path, case: int, last: int, first: int = 0
 ) -> bool:
     given, out = folder / f"in-{case}", folder / f"out-{case}"
-    needs = [_call(function, given, Path(f"{out}-{i}"), job["arrays"]) for i in range(first, last)]
+    outs = [Path(f"{out}-{i}") for i in range(last)]
+    needs = [
+        _call(function, given, outs[i], outs[0] if i else None, job["arrays"])
+        for i in range(first, last)
+    ]
     return any(needs)
 
 
-def _call(function: Any, given: Path, out: Path, arrays: str) -> bool:
+def _call(function: Any, given: Path, out: Path, first: Path | None, arrays: str) -> bool:
     """One call on fresh copies; its results, and its arguments afterwards. Whether it needs
     gradients."""
     differentiates = False
@@ -77,7 +81,7 @@ def _call(function: Any, given: Path, out: Path, arrays: str) -> bool:
             with torch.enable_grad():
                 returned = _applied(function, args, kwargs, arrays)
         _synchronise()
-        travel.leave(returned, (args, kwargs), out)
+        travel.leave(returned, (args, kwargs), out, given, first)
     return differentiates
 
 

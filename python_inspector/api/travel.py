@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 
 from ..errors import FormatError
-from ..format.safetensors_file import read_header
+from ..format.host_copy import same_bits
+from ..format.safetensors_file import SafetensorsFile, read_header
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 UNFIT = (
@@ -26,6 +28,9 @@ UNFIT = (
 """What torch raises of a structure that does not fit, or of a device that it has not."""
 MOST_TEXT = 1 << 24
 """Bytes of a structure, without what is in its tensors."""
+SAME = "same"
+"""Instead of a structure: which call had that result."""
+CALL = re.compile(r"out-\d+-\d+")
 _KINDS: dict[str, Any] = {"tuple": tuple, "list": list}
 
 
@@ -50,10 +55,14 @@ class Packed:
         storage = self.storages[i]
         return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
-    def save(self, stem: Path) -> None:
-        """STEM.safetensors and then STEM.json, whole or not at all."""
-        tensors = {str(i): self.bytes_of(i).cpu() for i in range(len(self.storages))}
-        save_file(tensors, f"{stem}.safetensors")
+    def save(self, stem: Path, storages: Collection[int] | None = None) -> None:
+        """STEM.safetensors, with all storages or these, and then STEM.json, whole or not at all."""
+        some = range(len(self.storages)) if storages is None else storages
+        _write({str(i): self.bytes_of(i) for i in some}, Path(f"{stem}.safetensors"))
+        self.finish(stem)
+
+    def finish(self, stem: Path) -> None:
+        """STEM.json, whose tensors are there."""
         draft = Path(f"{stem}.draft")
         draft.write_text(self.text)
         draft.replace(f"{stem}.json")
@@ -113,29 +122,114 @@ class Packed:
         }
 
 
-def leave(returned: Any, arguments: Any, out: Path) -> None:
-    """What there is to read of a call: its result, and its arguments afterwards."""
-    Packed(returned, "the result").save(out)
-    Packed(arguments, "the arguments").save(Path(f"{out}-after"))
+def _write(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
+    """A safetensors file of bytes: they go from where they are to its pages, without a copy of all
+    on the host."""
+    header, end = {}, 0
+    for name, t in tensors.items():
+        offsets = [end, end + len(t)]
+        header[name] = {"dtype": "U8", "shape": [len(t)], "data_offsets": offsets}
+        end += len(t)
+    text = json.dumps(header).encode()
+    start = 8 + len(text)
+    with path.open("w+b") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        if not end:
+            return
+        os.posix_fallocate(file.fileno(), start, end)  # an error where a page would have no room
+        pages = torch.from_numpy(np.memmap(file, np.uint8, "r+", start, (end,)))
+    for name, t in tensors.items():
+        begin, after = header[name]["data_offsets"]
+        pages[begin:after].copy_(t)
+
+
+def _read(file: SafetensorsFile, name: str, device: str) -> torch.Tensor:
+    """The bytes of a tensor, in memory of their own."""
+    entry = file.tensors[name]
+    if entry.begin == entry.end:
+        return torch.empty(0, dtype=torch.uint8, device=device)
+    start = file.payload + entry.begin
+    pages = np.memmap(file.path, np.uint8, "c", start, (entry.end - entry.begin,))
+    return torch.from_numpy(pages).to(device, copy=True)
+
+
+def leave(
+    returned: Any, arguments: Any, out: Path, given: Path | None = None, first: Path | None = None
+) -> None:
+    """What there is to read of a call: its result, and its arguments afterwards. What is as in the
+    files of what was `given`, or of the `first` call, is not written again."""
+    result, after = Packed(returned, "the result"), Packed(arguments, "the arguments")
+    if first is not None and not _unlike(result, first):
+        result.text = json.dumps({SAME: first.name})
+        result.finish(out)
+    else:
+        result.save(out)
+    after.save(Path(f"{out}-after"), None if given is None else _unlike(after, given))
+
+
+def source(stem: Path) -> Path:
+    """Where the result of a call is that was saved there: with an earlier call's, if it is the
+    same."""
+    structure = _structure(stem)
+    if not isinstance(structure, dict) or SAME not in structure:
+        return stem
+    name = structure[SAME]
+    if not isinstance(name, str) or not CALL.fullmatch(name):
+        raise FormatError(f"{stem}.json: the same as {name!r}, expected an earlier call")
+    return stem.with_name(name)
+
+
+def _unlike(packed: Packed, stem: Path) -> list[int]:
+    """The storages with other bytes than the files have; all where the structure is another."""
+    structure, file = _opened(stem)
+    every = list(range(len(packed.storages)))
+    if json.dumps(structure) != packed.text:
+        return every
+    return [i for i in every if not _is_in(file, i, packed.bytes_of(i))]
+
+
+def _is_in(file: SafetensorsFile, i: int, t: torch.Tensor) -> bool:
+    there = _read(file, str(i), str(t.device))
+    return there.shape == t.shape and same_bits(there, t)
+
+
+def changed(stem: Path) -> tuple[str, Iterator[tuple[int, torch.Tensor]]]:
+    """Of values whose unchanged storages were not saved: the structure, as Packed has it without
+    gradients, and the others' bytes."""
+    structure, file = _opened(stem)
+    plain = json.loads(json.dumps(structure), object_hook=_without_gradient)
+    return json.dumps(plain), ((int(name), _read(file, name, "cpu")) for name in file.tensors)
+
+
+def _without_gradient(item: dict[str, Any]) -> dict[str, Any]:
+    return item | {"grad": False} if "storage" in item else item
+
+
+def _opened(stem: Path) -> tuple[Any, SafetensorsFile]:
+    return _structure(stem), read_header(Path(f"{stem}.safetensors"))
+
+
+def _structure(stem: Path) -> Any:
+    path = Path(f"{stem}.json")
+    try:
+        if (size := path.stat().st_size) > MOST_TEXT:
+            raise ValueError(f"{size} bytes, expected at most {MOST_TEXT}")
+        return json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: {error}") from None
 
 
 def load(stem: Path) -> Any:
     """What was saved, in storages of its own; FormatError where the files do not fit together."""
     path = Path(f"{stem}.json")
-    try:
-        if (size := path.stat().st_size) > MOST_TEXT:
-            raise ValueError(f"{size} bytes, expected at most {MOST_TEXT}")
-        structure = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: {error}") from None
-    file = read_header(Path(f"{stem}.safetensors"))
+    structure, file = _opened(stem)
     held: dict[tuple[int, str], torch.UntypedStorage] = {}
 
     def storage(at: int, device: str) -> torch.UntypedStorage:
         if (at, device) not in held:
             if device == "meta":
                 raise ValueError("a tensor is on the device meta, which has no values")
-            held[at, device] = file.read(str(at)).to(device).untyped_storage()
+            held[at, device] = _read(file, str(at), device).untyped_storage()
         return held[at, device]
 
     try:
