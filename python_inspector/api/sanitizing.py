@@ -29,7 +29,9 @@ VARIABLES = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 """Each tensor is an allocation of its own: what is beyond its end is seen."""
 SLOWER = 20.0
 """Times the seconds that the function may take otherwise."""
-ENTRY = re.compile(r"^=+ (?:Error: |Warning: )?(Invalid .*|.*hazard.*|Race reported.*)$", re.I)
+ENTRY = re.compile(
+    r"^=+ (?!\w+ SUMMARY)(?:Error: |Warning: )?(Invalid .*|.*hazard.*|Race reported.*)$", re.I
+)
 PLACE = re.compile(r"^=+ {4,}at (?:0x[0-9a-f]+ in )?(.+?)(?:\+0x[0-9a-f]+.*)?$", re.I)
 MOST = 3
 """Findings that a verdict names."""

@@ -46,7 +46,9 @@ RACE = """========= Error: Race reported between Write access at {kernel}+0x40
 =========     and Read access at {kernel}+0x60 [252 hazards]
 =========
 """
-END = "========= ERROR SUMMARY: 1 error\n"
+END = """========= ERROR SUMMARY: 1 error
+========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
+"""
 
 
 def control(text: str) -> str:
