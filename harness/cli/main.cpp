@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <map>
+#include <string>
 
 #include "harness/cli/cli.h"
 #include "harness/cli/usage.h"
@@ -24,9 +26,17 @@
 namespace plumb::harness {
 namespace {
 
-constexpr const char* kFooter =
-    "Exit codes: 0 all passed, 1 a checkpoint failed, 2 usage, 3 bad input, 4 unsupported,\n"
-    "5 device error, 6 timeout, 7 internal error, 8 blind (nothing proved), 9 nondeterministic.";
+// "0 pass, 1 fail, 2 usage, ...": of all statuses, and of bad usage.
+std::string exit_codes() {
+  std::map<int, std::string_view> names{{kExitUsage, "usage"}};
+  for (int i = 0; i < kStatusCount; ++i) {
+    const auto status = static_cast<Status>(i);
+    names.emplace(exit_code(status), name_of(status));
+  }
+  std::string out;
+  for (const auto& [code, name] : names) out += text(out.empty() ? "" : ", ", code, ' ', name);
+  return out;
+}
 
 int report(Status status, const std::exception& error) {
   std::cerr << "harness: " << error.what() << "\n";
@@ -156,7 +166,7 @@ void check_place(const CLI::App& app, const CLI::App& command) {
 int run(int argc, char** argv) {
   CLI::App app("Replays recorded transformer blocks on a device and judges every result.",
                "harness");
-  app.footer(kFooter);
+  app.footer("Exit codes: " + exit_codes() + ".");
   app.set_version_flag("--version", PLUMB_VERSION);
   std::string level = "warning", log_file;
   app.add_option("--log-level", level, "error, warning, info or debug")->capture_default_str();

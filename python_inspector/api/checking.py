@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import needs
+from ..effort import DEFAULT_RUNS
 from ..errors import UsageError
 from ..native import judge_library, judged_by
 from .inputs import Case, cases_of, draws_of
@@ -39,7 +40,7 @@ def check(
     contract: str | None = None,
     bugs: bool = False,
     explain: bool | float = True,
-    spread: int = 16,
+    spread: int = DEFAULT_RUNS,
     repeat: int = 2,
     axes: Axes = None,
     valid: Any = None,

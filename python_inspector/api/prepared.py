@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import needs
+from ..effort import DEFAULT_RUNS
 from ..errors import UsageError
 from ..native import judge_library, judged_by
 from ..trace.room import bounded
@@ -262,7 +263,7 @@ def prepare(
     contract: str | None = None,
     bugs: bool = False,
     explain: bool | float = True,
-    spread: int = 16,
+    spread: int = DEFAULT_RUNS,
     repeat: int = 2,
     axes: Axes = None,
     valid: Any = None,

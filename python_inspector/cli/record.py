@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..effort import EFFORTS, described
 from ..errors import UsageError
 from ..format.contract_words import INSIDE, RECORDED, asked
 from ..usage import Parser, dtype
@@ -105,10 +106,9 @@ def add_record(parser: Parser) -> None:
     what.add_argument("--chained", action="store_true", help="the whole model in float64, too")
     what.add_argument(
         "--effort",
-        choices=("none", "fast", "normal", "full"),
+        choices=EFFORTS,
         default="normal",
-        help="none: no float64 run; fast: few simulated kernels, no planted bugs; full: many "
-        "simulated kernels (default: normal)",
+        help=f"{described()} (default: normal)",
     )
     what.add_argument(
         "--contract",

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import torch
 
+from ..effort import DEFAULT_RUNS
 from ..errors import NO_GRADIENT, RecordError
 from ..format.contract_words import in_order, misfit, spelled
 from ..format.draft import Draft
@@ -35,7 +36,7 @@ from ..trace.given import Given
 from ..trace.judgement import Judgement
 from ..trace.replay import Again, Rerun, Runner, aside, own_tensors, run_as_it_is
 from ..trace.reruns import Reruns, rerun_anything
-from ..trace.spread import DEFAULT_RUNS, Simulated
+from ..trace.spread import Simulated
 from . import problem_cache
 from .alternatives import bug_refs, member_refs
 from .axes import Axes, OutputAxes

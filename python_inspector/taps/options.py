@@ -7,8 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..effort import DEFAULT_RUNS, EFFORTS
 from ..format.sampled import Sampling
-from ..trace.spread import DEFAULT_RUNS
 
 COMPOSITES = {
     "attention", "glu_mlp", "decoder_layer", "lm_head", "low_rank_adapter",
@@ -87,19 +87,9 @@ class Proof:
     format/contract_words.py); checkpoints where it changes anything state it."""
 
     @classmethod
-    def of(cls, effort: Effort, **others: Any) -> Proof:
-        """By one word: none (no float64 run), fast (few simulated kernels, no bugs), normal, full
-        (many simulated kernels)."""
+    def of(cls, effort: str, **others: Any) -> Proof:
+        """By a word, as `inspector record --effort` takes."""
         return cls(**(EFFORTS[effort] | others))
-
-
-Effort = Literal["none", "fast", "normal", "full"]
-EFFORTS: dict[Effort, dict[str, Any]] = {
-    "none": {"oracle": False, "spread": 0, "bugs": False},
-    "fast": {"spread": 4, "bugs": False},
-    "normal": {},
-    "full": {"spread": 4 * DEFAULT_RUNS},
-}
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,6 @@ from .replay import Again, Twin, run_rounded
 from .room import stack_elements
 from .simulation import NARROW, Normals, Simulation, TooLargeError
 
-DEFAULT_RUNS = 16
 _ROOM = 1 << 20
 """Elements of samples whose statistics are made at once, on a host: more leave its caches, and
 memory that the system clears first."""

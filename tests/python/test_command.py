@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 import torch
 from harness_runs import ROOT
 
+from python_inspector import Proof, exit_codes
 from python_inspector.cli import inspector as cli
 from python_inspector.cli import plumbline as command
+from python_inspector.effort import EFFORTS
 from python_inspector.format import operands
 
 KERNELS = """
@@ -121,6 +124,26 @@ def test_help_has_every_command_and_typos_are_told(
     monkeypatch.setattr(sys, "argv", ["plumbline", "recrod", "--model", "x"])
     assert command.main() == 2
     assert "there is no command 'recrod'; did you mean record?" in capsys.readouterr().err
+
+
+def test_exit_codes_are_those_of_the_harness(harness: Path) -> None:
+    printed = subprocess.run([harness, "--help"], capture_output=True, text=True).stdout
+    found = re.search(r"^Exit codes: (.*)\.$", printed, re.MULTILINE)
+    assert found
+    theirs = {name: int(code) for code, name in (it.split() for it in found[1].split(", "))}
+    mine = {name: code for name, code in exit_codes.STATUSES.items() if name != "error"}
+    assert theirs == mine | {"usage": exit_codes.USAGE}
+    assert {*theirs.values(), exit_codes.INTERRUPTED} == exit_codes.MEANINGS.keys()
+
+
+def test_help_says_what_each_effort_asks_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.build_parser().parse_args(["record", "--help"])
+    printed = " ".join(capsys.readouterr().out.split())
+    for word in EFFORTS:
+        proof = Proof.of(word)
+        kernels = f"{proof.spread} simulated kernels" if proof.oracle else "no float64 run"
+        assert f"{word}: {kernels}{'' if proof.bugs else ', no planted bugs'}" in printed
 
 
 @pytest.mark.parametrize(
