@@ -43,11 +43,23 @@ def _to_numpy(tensor: Any) -> Any:
     return (tensor.float() if wide else tensor).cpu().numpy()
 
 
+def spread_out(value: Any) -> str:
+    """Why a tensor whose parts are in several processes is refused; "" of any other."""
+    if type(value).__name__ != "DTensor":
+        return ""
+    return (
+        "is a DTensor, of which this process has a part: take .full_tensor(), or .to_local() to "
+        "judge what one rank computes"
+    )
+
+
 def as_array(value: Any) -> Any:
     """A torch tensor or NumPy array of anything that offers itself as one."""
     import numpy as np
     import torch
 
+    if why := spread_out(value):
+        raise TypeError(why)
     if isinstance(value, torch.Tensor | np.ndarray | np.generic | float | int):
         return np.asarray(value) if isinstance(value, float | int) else value
     if hasattr(value, "__dlpack__"):

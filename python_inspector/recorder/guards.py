@@ -6,13 +6,14 @@ Each guard is a trap that was met; its text says what transformers or torch sile
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
 
+from ..arrays import spread_out
 from ..compatibility import cache_in, model_warnings, rope_init_function
 from ..errors import RecordError
 from ..models import dispatch
@@ -52,6 +53,7 @@ def _refuse_always(model: torch.nn.Module) -> None:
         raise RecordError(
             f"[record] {training[0]} is in train mode: dropout is random; call model.eval() first"
         )
+    refuse_spread_out("record", (*model.named_parameters(), *model.named_buffers()))
     if hasattr(model, "_orig_mod"):
         raise RecordError("[record] a compiled model hides its blocks; record the model as it was")
     implementation = getattr(getattr(model, "config", None), "_attn_implementation", None)
@@ -64,6 +66,13 @@ def _refuse_always(model: torch.nn.Module) -> None:
         raise RecordError(
             "[record] autocast is on: it changes dtypes between blocks; switch it off"
         )
+
+
+def refuse_spread_out(what: str, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+    """RecordError where a named tensor has parts in other processes, which nobody here sees."""
+    for name, tensor in tensors:
+        if why := spread_out(tensor):
+            raise RecordError(f"[{what}] {name} {why}")
 
 
 def _softcap_dropped(model: torch.nn.Module, taps: Taps) -> Iterator[str]:

@@ -27,7 +27,7 @@ from ..format.recording import (
     plain,
 )
 from ..taps.calls import Block, Call, Recorder, bound_arguments
-from ..taps.generic import GenericCall, numbers_of
+from ..taps.generic import GenericCall, numbers_of, tensors_of
 from ..taps.options import Options, Proof
 from ..trace.contracts import Inside
 from ..trace.copies import aliases_kept
@@ -41,6 +41,7 @@ from . import problem_cache
 from .alternatives import bug_refs, member_refs
 from .axes import Axes, OutputAxes
 from .callables import Torch, callable_of, name_of
+from .guards import refuse_spread_out
 from .left_out import Valid
 from .outputs import OutputStore
 from .provenance import producer
@@ -148,13 +149,18 @@ class OneCallRecording:
         self._storage = "f32"
         self._axes = OutputAxes(axes)
         refuse_training(self._module, self.name)
+        own = (*self._module.named_parameters(), *self._module.named_buffers())
+        refuse_spread_out("check", own)
 
     def run(self, arguments: Arguments) -> Ran:
         """Makes one call, as it is."""
         again = self.again(arguments)
         bound = bound_arguments(self._call, arguments[0], {**arguments[1], **self._keywords})
+        refuse_spread_out("check", tensors_of(bound, lambda value: value).items())
         with undisturbed():
-            return Ran(again, bound, *_real(again))
+            real, differentiates = _real(again)
+        refuse_spread_out("check", tensors_by_name(real.result).items())
+        return Ran(again, bound, real, differentiates)
 
     def again(self, arguments: Arguments) -> Again:
         """A call, to be run as somebody says."""
