@@ -47,6 +47,13 @@ fs::path cache_of(const File& file) {
          (sha256_hex(name.data(), static_cast<int64_t>(name.size())) + ".txt");
 }
 
+// Whoever else may write there could have a changed file believed.
+bool is_the_users_alone(const fs::path& folder) {
+  struct stat s {};
+  return ::stat(folder.c_str(), &s) == 0 && s.st_uid == ::geteuid() &&
+         (s.st_mode & (S_IRWXG | S_IRWXO)) == 0;
+}
+
 }  // namespace
 
 KnownHashes::KnownHashes(const File& file)
@@ -59,6 +66,7 @@ KnownHashes::KnownHashes(const File& file)
 
 // Lines of a digest, a space and a name; what is anything else is left out.
 void KnownHashes::load() {
+  if (!is_the_users_alone(path_.parent_path())) return;
   std::ifstream in(path_);
   std::string line;
   begun_ = std::getline(in, line) && line == state_;
@@ -87,6 +95,8 @@ void KnownHashes::keep(const std::string& line) {
   if (!begun_) {
     std::error_code error;
     fs::create_directories(path_.parent_path(), error);
+    fs::permissions(path_.parent_path(), fs::perms::owner_all, error);
+    if (!is_the_users_alone(path_.parent_path())) return;
     try {
       write_file(path_, state_ + '\n');
     } catch (const Error&) {

@@ -25,8 +25,9 @@ def require_place(keep: Path) -> None:
 
 
 def keep_case(folder: Path, keep: Path, contract: str | None) -> str:
-    """Moves the case there; the line that judges it again, "" where nothing was recorded."""
-    keep.mkdir(parents=True, exist_ok=True)
+    """Moves the case there, for nobody else to read; the line that judges it again, "" where
+    nothing was recorded."""
+    keep.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in (CALL, OUTPUTS, LATER):
         old, new = keep / name, folder / name
         if old.is_dir():

@@ -132,6 +132,23 @@ TEST_CASE("a cache of another file's state acquits nothing") {
   CHECK(hashed_of(path, hash) == kLarge);
 }
 
+TEST_CASE("a cache that others may read or write is not believed, and not written") {
+  const TemporaryFolder root;
+  const CacheFolder cache(root / "cache");
+  const fs::path path = write_large(root / "x");
+  const std::string hash = sha256_of(filled(kLarge, 1));
+  wait_until_settled();
+  hashed_of(path, hash);
+  const fs::path folder = only_file_in(root / "cache").parent_path();
+  CHECK(fs::status(folder).permissions() == fs::perms::owner_all);
+  for (const fs::perms others : {fs::perms::group_write, fs::perms::others_read}) {
+    fs::permissions(folder, others, fs::perm_options::add);
+    CHECK(hashed_of(path, hash) == kLarge);
+    CHECK(fs::status(folder).permissions() == fs::perms::owner_all);
+    CHECK(hashed_of(path, hash) == 0);
+  }
+}
+
 TEST_CASE("a mapped file that changes in use is bad input") {
   const TemporaryFolder root;
   const CacheFolder cache(root / "cache");

@@ -76,6 +76,7 @@ def test_a_kept_case_is_judged_again(
     x, place = normal(4, 16), tmp_path / "a case"
     verdict = wrong(lambda x: x.tanh() * 1.01, torch.tanh, x, keep=place)
     assert f"again: {verdict.replay}" in str(verdict)
+    assert place.stat().st_mode & 0o777 == 0o700
     assert verdict.replay in capsys.readouterr().out
     command = shlex.split(verdict.replay)
     assert command[:2] == ["harness", "judge"]
