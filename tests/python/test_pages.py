@@ -1,4 +1,4 @@
-"""ci/pages.py on small trees: each rule is seen to object, and each exception to be granted."""
+"""ci/pages.py and ci/llms.py on small trees: each rule objects, each exception is granted."""
 
 import subprocess
 import sys
@@ -56,3 +56,37 @@ def test_what_is_allowed_passes(name: str, tmp_path: Path) -> None:
     code, output = check(tmp_path, *GOOD[name])
     assert code == 0, output
     assert output.startswith("pages: 0 problems in ")
+
+
+def llms(root: Path, *words: str) -> tuple[int, str]:
+    command = [sys.executable, SCRIPT.with_name("llms.py"), *words, root]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_llms_txt_has_every_page_and_an_old_one_is_told(tmp_path: Path) -> None:
+    pages = {
+        "README.md": "# It\n\nIs `a` judge\nof [kernels](k.md). More.\n\nAnd fast.\n\n## Use\n",
+        "k.md": "# Kernels\n\n```\n# no.\n```\n\nWhat they take, in\n[all](README.md):\n\n- x.\n",
+        "ci/README.md": "# ci\n\n- A list. Of things.\n",
+        "build/x.md": "# no page\n",
+        ".agents/skills/a/SKILL.md": "---\nname: a\n---\n# A skill\n\nUse it. Now.\n",
+    }
+    for name, text in pages.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert llms(tmp_path, "--check") == (1, "llms.txt: is not what the pages say: run ci/llms.py\n")
+    assert llms(tmp_path) == llms(tmp_path, "--check") == (0, "")
+    assert (tmp_path / "llms.txt").read_text() == (
+        "# It\n\n> Is `a` judge of kernels. More. And fast.\n\n"
+        "## Pages\n\n"
+        "- [It](README.md): Is `a` judge of kernels.\n"
+        "- [Kernels](k.md): What they take, in all:\n"
+        "- [A skill](.agents/skills/a/SKILL.md): Use it.\n\n"
+        "## Optional\n\n"
+        "- [ci](ci/README.md)\n"
+    )
+    (tmp_path / "k.md").write_text("# Cores\n\nWhat.\n")
+    assert llms(tmp_path, "--check")[0] == 1
+    (tmp_path / "k.md").write_text("No title.\n")
+    assert llms(tmp_path)[1].startswith(f"llms: {tmp_path}/k.md has no title")
