@@ -6,7 +6,7 @@ than once, on fresh copies: other bits are nondeterminism, where `like` has none
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ from ..arrays import as_array, converter
 from ..errors import NO_GRADIENT, UsageError
 from ..format.operands import Output, output_of
 from ..recorder.arguments import Expected, Given
-from ..recorder.one_call import Arguments, Observed
+from ..recorder.one_call import Observed
 from ..recorder.results import (
     Leaf,
     ResultError,
@@ -30,6 +30,7 @@ from ..recorder.results import (
 )
 from ..taps.calls import bound_arguments
 from ..taps.generic import numbers_of, tensors_of
+from .inputs import Case
 from .worker_process import printable
 
 _T = TypeVar("_T")
@@ -70,18 +71,17 @@ class Kernel:
     """The function, and how it is called."""
 
     function: Callable[..., Any]
-    weights: Mapping[str, Any]
     arrays: str | Callable[[Any], Any]
     repeat: int
     mutates: Collection[str] | None = None
     """Arguments that it may change; None: those that `like` changes."""
 
-    def call(self, observed: Observed, arguments: Arguments) -> Calls:
+    def call(self, observed: Observed, case: Case) -> Calls:
         """Calls it on one case, of which `observed` says what `like` did."""
-        self._require_names(observed)
-        calls = Calls(self.run(observed, arguments))
+        self._require_names(observed, case)
+        calls = Calls(self.run(observed, case))
         for _ in range(self.repeat - 1):
-            run = self.run(observed, arguments)
+            run = self.run(observed, case)
             if run == calls.first:
                 continue
             calls.again = run
@@ -90,19 +90,19 @@ class Kernel:
                 break
         return calls
 
-    def run(self, observed: Observed, arguments: Arguments) -> Run:
+    def run(self, observed: Observed, case: Case) -> Run:
         """One call of it."""
-        expected = self._expected(observed)
+        expected = self._expected(observed, case)
         return self._called(
-            arguments, lambda returned, given: self._read(returned, given, expected, observed)
+            case, lambda returned, given: self._read(returned, given, expected, observed)
         )
 
-    def observed(self, arguments: Arguments) -> Observed:
+    def observed(self, case: Case) -> Observed:
         """What a call does, where nothing else says what it should."""
         call = self.function
         call = call.forward if isinstance(call, torch.nn.Module) else call
-        bound = bound_arguments(call, arguments[0], arguments[1])
-        everything = {**bound, **self.weights}
+        bound = bound_arguments(call, *case.arguments)
+        everything = {**bound, **case.weights}
 
         def read(returned: Any, given: Given) -> Observed:
             made = tree_map(_stand_in, returned)
@@ -111,14 +111,14 @@ class Kernel:
             numbers = numbers_of(everything, given.twin)
             return Observed(template_of(made), bound, changed, numbers, names)
 
-        return self._called(arguments, read)
+        return self._called(case, read)
 
-    def _called(self, arguments: Arguments, read: Callable[[Any, Given], _T]) -> _T:
+    def _called(self, case: Case, read: Callable[[Any, Given], _T]) -> _T:
         """What is read of a call on copies; with gradients if it fails without them."""
         convert = converter(self.arrays)
         with torch.no_grad():
             given = Given(convert, grad=False)
-            args, kwargs = self._arguments(given, arguments)
+            args, kwargs = map(given.of, case.called)
             try:
                 return read(self.function(*args, **kwargs), given)
             except RuntimeError as error:
@@ -126,14 +126,14 @@ class Kernel:
                     raise
         with torch.enable_grad():
             given = Given(convert, grad=True)
-            args, kwargs = self._arguments(given, arguments)
+            args, kwargs = map(given.of, case.called)
             returned = self.function(*args, **kwargs)
         with torch.no_grad():
             return read(returned, given)
 
-    def _expected(self, observed: Observed) -> Expected:
+    def _expected(self, observed: Observed, case: Case) -> Expected:
         """A scratch argument may become anything."""
-        every = {**observed.arguments, **self.weights}
+        every = {**observed.arguments, **case.weights}
         if self.mutates is None:
             return Expected(every, observed.changed, observed.numbers)
         names = tensors_of(every, lambda it: it)
@@ -141,16 +141,12 @@ class Kernel:
         changed = observed.changed & open_
         return Expected(every, changed, observed.numbers, frozenset(open_ - changed))
 
-    def _require_names(self, observed: Observed) -> None:
-        every = {**observed.arguments, **self.weights}
+    def _require_names(self, observed: Observed, case: Case) -> None:
+        every = {**observed.arguments, **case.weights}
         for name in self.mutates or ():
             if not any(_names((name,), it) for it in tensors_of(every, lambda it: it)):
                 known = ", ".join(tensors_of(every, lambda it: it)) or "none"
                 raise UsageError(f"mutates: no argument is called {name!r}; tensors are: {known}")
-
-    def _arguments(self, given: Given, arguments: Arguments) -> Arguments:
-        args, kwargs = arguments
-        return given.of(args), given.of({**kwargs, **self.weights})
 
     def _read(self, returned: Any, given: Given, expected: Expected, observed: Observed) -> Run:
         run = Run()

@@ -12,12 +12,14 @@ from .. import needs
 from ..effort import DEFAULT_RUNS
 from ..errors import UsageError
 from ..native import judge_library, judged_by
+from .hard import Hard, flattened, hard_cases, kinds_of
 from .inputs import Case, cases_of, draws_of
 from .invariance import planned_calls
 from .keeping import require_place
-from .prepared import How, how_of, judged_once
+from .once import SECONDS, Keep, judged_once, with_smallest
+from .prepared import How, Prepared, how_of
 from .relations import Batch, Names, asked_relations
-from .sealed import Arguments, Extra, Made, Sealed, Timed, run_sealed
+from .sealed import Extra, Made, Resealed, Sealed, Timed, run_sealed
 from .verdict import Verdict, WrongError, announce, by_its_verdict
 from .worker_process import SealedError
 
@@ -45,7 +47,9 @@ def check(
     axes: Axes = None,
     valid: Any = None,
     mutates: Collection[str] | None = None,
+    hard: bool | Sequence[str] = False,
     keep: Path | str | None = None,
+    shrink: float = SECONDS,
     sealed: bool | Sealed = False,
     salt: int | None = None,
     relations: Names = (),
@@ -60,7 +64,12 @@ def check(
     in float64, and as `spread` simulated correct kernels: limits come from those, none is given by
     hand. `inputs` is a tuple of arguments, a dict of keyword arguments, or one tensor; a tensor
     may be a draw(...), which makes one case per seed. `weights`, by name, are keyword arguments of
-    both functions; where `like` is a module they take the place of its parameters instead.
+    both functions; where `like` is a module they take the place of its parameters and buffers
+    instead; they may be drawn, too.
+
+    `hard=True`, or the names of some kinds, adds cases of the same shapes: the first set of
+    operands and weights made signed, zero, equal, huge, infinite, denormal and so on, each where
+    `like` survives it. That costs as many cases more (api/hard.py, python_inspector/check.md).
 
     `arrays` says what `function` is given: "torch" tensors, "numpy" arrays (16-bit floats upcast to
     float32), arrays of "jax" or "cupy" or any module with from_dlpack, or what a function of yours
@@ -77,7 +86,8 @@ def check(
     `mutates` names the arguments that `function` may change: what `like` makes of them is then the
     judge, and what it leaves as it was is scratch memory; all others must stay as they were.
     Without it those are open, and judged, that `like` changes.
-    `keep` is a folder for the case, which `harness judge` then judges again.
+    `keep` is a folder for the case, which `harness judge` then judges again. Of a failure it has
+    the smallest case, too, that `shrink` seconds find, with a script that compares it.
 
     `sealed` (True, or Sealed(timeout=seconds, memory=bytes)) calls `function` in a process of its
     own, which has ended before a reference exists; `function` may then be the words
@@ -102,24 +112,27 @@ def check(
     from .calling import Kernel
 
     how = how_of(
-        weights, arrays, contract, bugs, explain, spread, repeat, axes, valid, mutates, harness,
+        arrays, contract, bugs, explain, spread, repeat, axes, valid, mutates, harness,
         asked_relations(relations, batch),
     )  # fmt: skip
     if isinstance(function, (str, Made)) and not sealed:
         raise ValueError(f"{function!r} is a function's name, which sealed=True takes")
-    folder = None if keep is None else Path(keep)
-    if folder is not None:
-        require_place(folder)
-    if sealed and salt is None and draws_of(inputs):
+    if keep is not None:
+        require_place(Path(keep))
+    if sealed and salt is None and draws_of(inputs, weights):
         salt = secrets.randbelow(MOST_SALT)
-    cases = list(cases_of(inputs, salt or 0))
+    cases = list(cases_of(inputs, salt or 0, weights))
+    harder = hard_cases(cases[0], kinds_of(hard))
     if sealed:
         bounds = sealed if isinstance(sealed, Sealed) else Sealed()
-        verdict = replace(_sealed(function, like, cases, how, bounds, folder), salt=salt)
+        again = Kernel(Resealed(function, bounds, arrays), "torch", 1, how.mutates)
+        stays = None if keep is None else Keep(Path(keep), again, shrink)
+        verdict = replace(_sealed(function, like, cases, harder, how, bounds, stays), salt=salt)
     else:
         assert not isinstance(function, (str, Made))
-        kernel = Kernel(function, how.weights, arrays, repeat, how.mutates)
-        verdict = judged_once(kernel, like, cases, how, folder)
+        kernel = Kernel(function, arrays, repeat, how.mutates)
+        stays = None if keep is None else Keep(Path(keep), replace(kernel, repeat=1), shrink)
+        verdict = judged_once(kernel, like, cases, harder, how, stays)
     announce(verdict)
     if not verdict.passed:
         raise WrongError(verdict)
@@ -130,9 +143,10 @@ def _sealed(
     function: Callable[..., Any] | str | Made,
     like: Torch,
     cases: Sequence[Case],
+    hard: Hard,
     how: How,
     bounds: Sealed,
-    keep: Path | None,
+    keep: Keep | None,
 ) -> Verdict:
     """The verdict on a function whose process has ended before a reference exists."""
     from ..recorder.callables import name_of
@@ -141,19 +155,23 @@ def _sealed(
     load_the_judge(how.harness)
     if bounds.time and how.relations.demands:
         raise UsageError("sealed: relations and time are not asked for together")
-    given = [arguments for _, arguments in cases]
-    given += [it for case in planned_calls(like, given, how.relations) for it in case]
-    whole = [(args, {**kwargs, **how.weights}) for args, kwargs in given]
+    whole = [it.called for it in flattened(cases, hard)]
+    may_raise = range(len(cases), len(whole))
+    for case in cases:
+        whole += [it.called for it in planned_calls(like, case, how.relations)]
     timed, repeat = None, how.repeat
     if bounds.time:
-        timed, repeat = timed_with(like, cases[0][1], how.weights), repeat + 1
-        cases = [*cases, (TIMED, timed.judged)]
+        timed, repeat = timed_with(like, cases[0]), repeat + 1
+        cases = [*cases, Case(TIMED, timed.judged, cases[0].weights)]
     try:
         with run_sealed(
-            function, whole, bounds, arrays=how.arrays, repeat=how.repeat, timed=timed
-        ) as replayed:
-            kernel = Kernel(replayed, how.weights, "torch", repeat, how.mutates)
-            return with_extra(judged_once(kernel, like, cases, how, keep), replayed.extra)
+            function, whole, bounds, arrays=how.arrays, repeat=how.repeat, timed=timed,
+            may_raise=may_raise,
+        ) as replayed:  # fmt: skip
+            kernel = Kernel(replayed, "torch", repeat, how.mutates)
+            prepared = Prepared(like, cases, how, hard=hard)
+            verdict = prepared.judged(kernel, keep.folder if keep else None)
+        return with_smallest(prepared, with_extra(verdict, replayed.extra), keep)
     except SealedError as error:
         reason = f"the function {error}"
     except OutputTypeError as error:
@@ -161,14 +179,14 @@ def _sealed(
     return Verdict(name_of(like), "module", "error", reason, {})
 
 
-def timed_with(like: Torch, arguments: Arguments, weights: Mapping[str, Any]) -> Timed:
+def timed_with(like: Torch, case: Case) -> Timed:
     """A function is timed on these arguments, and on others that nothing has seen before."""
     import torch
 
     from .timed import scaled
 
-    factor = 0.5 + secrets.randbelow(1 << 20) / (1 << 21)
-    args, kwargs = scaled(arguments, factor)
+    factor, weights = 0.5 + secrets.randbelow(1 << 20) / (1 << 21), case.weights
+    args, kwargs = scaled(case.arguments, factor)
     if not isinstance(like, torch.nn.Module):
         return Timed(like, (args, kwargs), (args, {**kwargs, **weights}))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -35,15 +36,18 @@ def concluded(id: str, calls: Calls, judged: Verdict | None, again: Verdict | No
     return verdict
 
 
-def combined(verdicts: list[Verdict]) -> Verdict:
-    """One verdict on all cases: the first that is wrong, or a pass if any case proves something."""
-    if len(verdicts) == 1:
+def combined(verdicts: list[Verdict], not_survived: Sequence[str] = ()) -> Verdict:
+    """One verdict on all cases: the first that is wrong, or a pass if any case proves something.
+    `not_survived` are kinds of operands that `like` gives no numbers for."""
+    if len(verdicts) == 1 and not not_survived:
         return verdicts[0]
     wrong = [v for v in verdicts if v.status not in ("pass", "blind")]
     passed = sum(v.passed for v in verdicts)
     name = verdicts[0].checkpoint.partition(":")[0]
     worst = wrong[0] if wrong else next((v for v in verdicts if v.passed), verdicts[0])
     reason = f"{passed} of {len(verdicts)} cases pass"
+    if not_survived:
+        reason += f" (the reference says nothing of: {', '.join(not_survived)})"
     if not worst.passed:
         reason += "\n" + "\n".join(f"  {v}" for v in wrong or verdicts[:1])
     return replace(worst, checkpoint=name, reason=reason, diagnosis="", cases=tuple(verdicts))

@@ -14,7 +14,6 @@ from .verdict import Verdict, WrongError, announce, by_its_verdict
 
 if TYPE_CHECKING:
     from ..recorder.callables import Torch
-    from ..recorder.one_call import Arguments
     from .calling import Kernel
     from .trial import Tried
 
@@ -55,8 +54,8 @@ def invariant(
     asked = asked_relations(vary, batch)
     if LIMITS in asked.demands.values():
         raise ValueError(f"{LIMITS} come of a reference: check(..., like=, relations=) has one")
-    kernel = Kernel(function, weights or {}, arrays, 1)
-    verdict = combined([_of_case(kernel, it, asked) for it in cases_of(inputs)])
+    kernel = Kernel(function, arrays, 1)
+    verdict = combined([_of_case(kernel, it, asked) for it in cases_of(inputs, weights=weights)])
     announce(verdict)
     if not verdict.passed:
         raise WrongError(verdict)
@@ -67,32 +66,33 @@ def _of_case(kernel: Kernel, case: Case, asked: Asked) -> Verdict:
     from ..recorder.callables import name_of
     from .trial import Trial
 
-    words, arguments = case
     name = name_of(kernel.function)
-    observed = kernel.observed(arguments)
+    observed = kernel.observed(case)
     if not observed.outputs:
         raise ValueError(f"{name} returns no tensor and writes to no argument")
-    trial = Trial(kernel, observed, arguments, kernel.run(observed, arguments), asked)
+    trial = Trial(kernel, observed, case, kernel.run(observed, case), asked)
     again = trial.again()  # where equal calls differ, that says all
     found = [again] if again.fault else trial.outcome()
-    return related(Verdict(f"{name}:{words}" if words else name, BLOCK, "pass", "", {}), found)
+    id = f"{name}:{case.name}" if case.name else name
+    return related(Verdict(id, BLOCK, "pass", "", {}), found)
 
 
-def planned_calls(like: Torch, cases: Sequence[Arguments], asked: Asked) -> list[list[Arguments]]:
-    """The arguments of all further calls of each case, for a kernel in another process."""
+def planned_calls(like: Torch, case: Case, asked: Asked) -> list[Case]:
+    """All further calls of a case, for a kernel in another process."""
     import torch
 
     from ..taps.calls import bound_arguments
     from .rows import rows_of, varied
 
+    if not asked.demands:
+        return []
     call = like.forward if isinstance(like, torch.nn.Module) else like
-    found = []
-    for args, kwargs in cases:
-        bound = bound_arguments(call, args, kwargs)
-        rows = rows_of(bound, asked.batch)
-        planned = rows.planned(asked, streams=False)
-        found.append([varied((args, kwargs), bound, rows, it)[0] for it in planned])
-    return found
+    bound = bound_arguments(call, *case.arguments)
+    rows = rows_of(bound, asked.batch)
+    return [
+        replace(case, arguments=varied(case.arguments, bound, rows, it)[0])
+        for it in rows.planned(asked, streams=False)
+    ]
 
 
 def related(verdict: Verdict, found: Sequence[Tried]) -> Verdict:

@@ -10,6 +10,8 @@ from ..errors import RecordError
 
 CALL, OUTPUTS, LATER = "call", "outputs.safetensors", "outputs-later.safetensors"
 """A recording; what the function returned, and what in a later call, where that had other bits."""
+SMALLEST = "smallest"
+"""A folder with the smallest case that fails."""
 
 
 def require_place(keep: Path) -> None:
@@ -17,10 +19,10 @@ def require_place(keep: Path) -> None:
     if keep.exists() and not keep.is_dir():
         raise RecordError(f"[check] keep: {keep} is a file, expected a folder")
     others = {path.name for path in keep.iterdir()} if keep.is_dir() else set()
-    if others - {CALL, OUTPUTS, LATER}:
+    if others := others - {CALL, OUTPUTS, LATER, SMALLEST}:
         raise RecordError(
-            f"[check] keep: {keep} holds {min(others - {CALL, OUTPUTS, LATER})}, which is none of "
-            "a case's files: name an empty folder"
+            f"[check] keep: {keep} holds {min(others)}, which is none of a case's files: name an "
+            "empty folder"
         )
 
 
@@ -28,7 +30,7 @@ def keep_case(folder: Path, keep: Path, contract: str | None) -> str:
     """Moves the case there, for nobody else to read; the line that judges it again, "" where
     nothing was recorded."""
     keep.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for name in (CALL, OUTPUTS, LATER):
+    for name in (CALL, OUTPUTS, LATER, SMALLEST):
         old, new = keep / name, folder / name
         if old.is_dir():
             shutil.rmtree(old)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from .inputs import Case
 from .verdict import Verdict
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ class LargeCall:
     def chosen(self, calls: Calls) -> Calls:
         """What a kernel made of the chosen rows."""
         return self._of(calls, self.rows.at)
+
+    def case_of(self, case: Case, at: Sequence[int]) -> Case:
+        """These rows of the case as one of their own."""
+        return replace(case, arguments=self.rows.rows.of(self.arguments, at))
 
     def judged(self, calls: Calls, verdict: Verdict, judge: Judge) -> Verdict:
         """The verdict on the whole, of which that on the chosen rows is there."""

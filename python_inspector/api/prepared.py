@@ -18,6 +18,7 @@ from ..trace.room import bounded
 from .case_files import CaseFiles, by_key
 from .concluding import combined, concluded
 from .explaining import Explainer, Seen
+from .hard import Hard, hard_cases, kinds_of
 from .inputs import Case, cases_of
 from .invariance import related
 from .keeping import LATER, OUTPUTS
@@ -42,7 +43,6 @@ _turns = threading.RLock()
 class How:
     """What check() and prepare() are asked for, beside the reference and its inputs."""
 
-    weights: Mapping[str, Any]
     arrays: str | Callable[[Any], Any]
     contract: Contract
     bugs: bool
@@ -54,6 +54,20 @@ class How:
     mutates: Collection[str] | None
     harness: Path | str | None
     relations: Asked
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A case that was recorded; `at` is its place among all that a sealed function is called on."""
+
+    at: int
+    case: Case
+    kept: Kept
+    large: LargeCall | None
+
+    @property
+    def id(self) -> str:
+        return self.kept.checkpoint.id
 
 
 class Prepared:
@@ -68,45 +82,76 @@ class Prepared:
         cases: Sequence[Case],
         how: How,
         *,
+        hard: Hard | None = None,
         whole: bool = False,
         too_large: str = "",
     ) -> None:
-        """`whole`: all rows are judged alike, however many there are. `too_large`: why there is
-        nothing to judge by."""
-        self._like, self._how, self._cases = like, how, cases
-        self._kept: list[Kept] = []
-        self._large: list[LargeCall | None] = []
+        """`hard` are cases that count where `like` survives them. `whole`: all rows are judged
+        alike, however many there are. `too_large`: why there is nothing to judge by."""
+        self.like, self.how = like, how
+        self.cases: list[Recorded] = []
+        self._asked = len(cases)
+        self._sealed_calls = len(cases) + sum(map(len, (hard or {}).values()))
+        self._not_survived: list[str] = []
         self._room: int | None = None
         self._too_large = too_large
         with _turns, judged_by(how.harness):
             judge_library()  # without one nothing needs to be recorded
-            self._recording = _recording(like, how)
-            self._add(whole or how.valid is not None)
+            self._recording = _recording(like, how, cases[0].weights if cases else {})
+            self._add(cases, hard or {}, whole or how.valid is not None)
         self._versions = self._recording.versions()
         self._files = CaseFiles(self._recording, how.contract.rounding)
         self._seen = Seen()
 
-    def _add(self, whole: bool) -> None:
+    def _add(self, cases: Sequence[Case], hard: Hard, whole: bool) -> None:
         import torch
 
-        from ..recorder import large
-
         try:
-            for case, arguments in self._cases:
-                kept, rows, room = large.add(self._recording, arguments, case, whole=whole)
-                self._kept.append(kept)
-                self._large.append(None if rows is None else LargeCall(rows, arguments))
-                self._room = max(filter(None, (self._room, room)), default=None)
+            self.cases += [self._recorded(at, case, whole) for at, case in enumerate(cases)]
+            at = len(cases)
+            for kind, variants in hard.items():
+                survived = self._survived(at, variants, whole)
+                if survived is None:
+                    self._not_survived.append(kind)
+                else:
+                    self.cases.append(survived)
+                at += len(variants)
         except torch.cuda.OutOfMemoryError as error:
             self._too_large = _too_large(str(error))
+
+    def _recorded(self, at: int, case: Case, whole: bool) -> Recorded:
+        from ..recorder import large
+
+        recording = self._recording.using(case.weights)
+        kept, rows, room = large.add(recording, case.arguments, case.name, whole=whole)
+        self._room = max(filter(None, (self._room, room)), default=None)
+        return Recorded(at, case, kept, None if rows is None else LargeCall(rows, case.arguments))
+
+    def _survived(self, first: int, variants: Sequence[Case], whole: bool) -> Recorded | None:
+        """The first hard case that `like` survives: it gives numbers, within its own limits."""
+        import torch
+
+        from ..recorder.measured import is_judged
+
+        for at, case in enumerate(variants, first):
+            try:
+                made = self._recorded(at, case, whole)
+            except torch.cuda.OutOfMemoryError:
+                raise
+            except Exception:  # of `like`, which says nothing of such operands
+                continue
+            if is_judged(made.kept) and (made.large is None or made.large.rows.finite):
+                return made
+            self._recording.drop(made.kept)
+        return None
 
     def __call__(self, function: Callable[..., Any]) -> Verdict:
         """As check(): the verdict, or an AssertionError whose text it is."""
         __tracebackhide__ = by_its_verdict  # pytest shows the test's own line
         from .calling import Kernel
 
-        how = self._how
-        verdict = self.judged(Kernel(function, how.weights, how.arrays, how.repeat, how.mutates))
+        how = self.how
+        verdict = self.judged(Kernel(function, how.arrays, how.repeat, how.mutates))
         announce(verdict)
         if not verdict.passed:
             raise WrongError(verdict)
@@ -116,7 +161,7 @@ class Prepared:
         """What the judge says of a kernel on all cases, which stay in the folder `keep`."""
         import torch
 
-        with _turns, judged_by(self._how.harness):
+        with _turns, judged_by(self.how.harness):
             if self._too_large:
                 return self._blind(self._too_large)
             if self._versions != self._recording.versions():
@@ -124,10 +169,7 @@ class Prepared:
                 raise UsageError(f"[prepare] {name} has other weights now: prepare it again")
             try:
                 with bounded(self._room):
-                    calls = [
-                        _of_case(kernel, i).call(self._kept[i].observed, arguments)
-                        for i, (_, arguments) in enumerate(self._cases)
-                    ]
+                    calls = [_called(kernel, it) for it in self.cases]
                     verdict = self._concluded(calls, keep, kernel)
             except torch.cuda.OutOfMemoryError as error:
                 verdict = self._blind(_too_large(str(error)))
@@ -144,10 +186,10 @@ class Prepared:
     ) -> Verdict:
         """The verdict on calls of a kernel, on each case what it did; relations are tried of
         `kernel`."""
-        how = self._how
+        how = self.how
         calls = [
-            made if large is None else large.chosen(made)
-            for made, large in zip(whole, self._large, strict=True)
+            made if of.large is None else of.large.chosen(made)
+            for made, of in zip(whole, self.cases, strict=True)
         ]
         troubled = any(it.faults or it.unstable for it in calls)  # no bug of `like`
         measures = how.contract.rounding is None and keep is None
@@ -157,25 +199,27 @@ class Prepared:
             [it.again.outputs if it.again else {} for it in calls], LATER
         )
         verdicts = [
-            concluded(id, it, first.get(id), later.get(id))
-            for id, it in zip((it.checkpoint.id for it in self._kept), calls, strict=True)
+            replace(concluded(of.id, it, first.get(of.id), later.get(of.id)), drawn=of.case.drawn)
+            for of, it in zip(self.cases, calls, strict=True)
         ]
         verdicts = [
-            it if large is None else large.judged(made, it, self._judge_of_rows(i, large, keep))
-            for i, (it, made, large) in enumerate(zip(verdicts, whole, self._large, strict=True))
+            it if of.large is None else of.large.judged(made, it, self._judge_of_rows(of, keep))
+            for of, it, made in zip(self.cases, verdicts, whole, strict=True)
         ]
         if kernel is not None and how.relations.demands:
             verdicts = self._related(verdicts, kernel, whole)
-        verdict = combined(verdicts)
+        verdict = combined(verdicts, self._not_survived)
         if verdict.passed or verdict.status == "blind":
             verdict = explainer.blinded(verdict)
         return verdict if keep is None or verdict.replay else self._stays(verdict, calls, keep)
 
-    def _judge_of_rows(self, case: int, large: LargeCall, keep: Path | None) -> Judge:
+    def _judge_of_rows(self, of: Recorded, keep: Path | None) -> Judge:
+        large = of.large
+        assert large is not None
+
         def judge(at: Sequence[int], calls: Calls) -> Verdict:
-            arguments = large.rows.rows.of(large.arguments, at)
-            how = replace(self._how, bugs=False)
-            part = Prepared(self._like, [(self._cases[case][0], arguments)], how, whole=True)
+            how = replace(self.how, bugs=False)
+            part = Prepared(self.like, [large.case_of(of.case, at)], how, whole=True)
             if part._too_large:
                 return part._blind(part._too_large)
             verdict = part._concluded([calls], None, explain=False)
@@ -190,48 +234,48 @@ class Prepared:
     def _related(
         self, verdicts: Sequence[Verdict], kernel: Kernel, calls: Sequence[Calls]
     ) -> list[Verdict]:
-        """What relations add to verdicts on cases; nothing to one that fails."""
+        """What relations add to verdicts on cases; nothing to one that fails, or is hard."""
         from .trial import Trial
 
-        found, first = [], len(self._cases)
-        for i, verdict in enumerate(verdicts):
-            observed, (_, arguments) = self._kept[i].observed, self._cases[i]
-            trial = Trial(kernel, observed, arguments, calls[i].first, self._how.relations)
+        found, first = [], self._sealed_calls
+        for i, verdict in enumerate(verdicts[: self._asked]):
+            of = self.cases[i]
+            trial = Trial(kernel, of.kept.observed, of.case, calls[i].first, self.how.relations)
             if verdict.status in ("pass", "blind"):
                 verdict = related(verdict, trial.outcome(partial(self._within, i), first))
             else:
-                names = self._how.relations.demands
+                names = self.how.relations.demands
                 why = tuple(f"{name}: the first call does not pass" for name in names)
                 verdict = replace(verdict, not_judged=(*verdict.not_judged, *why))
             first += len(trial.planned)
             found.append(verdict)
-        return found
+        return [*found, *verdicts[self._asked :]]
 
     def _within(self, case: int, outputs: Mapping[str, Output]) -> Verdict:
         """The judge on other outputs of a case."""
         from .calling import Calls, Run
 
         whole = Calls(Run(dict(outputs)))
-        large = self._large[case]
-        calls = whole if large is None else large.chosen(whole)
-        given = [calls.first.outputs if i == case else {} for i in range(len(self._kept))]
-        measures = self._how.contract.rounding is None
-        judged = self._explainer(False, False, measures).judged(given, LATER)
-        verdict = judged[self._kept[case].checkpoint.id]
-        if large is None:
+        of = self.cases[case]
+        calls = whole if of.large is None else of.large.chosen(whole)
+        given = [calls.first.outputs if it is of else {} for it in self.cases]
+        measures = self.how.contract.rounding is None
+        verdict = self._explainer(False, False, measures).judged(given, LATER)[of.id]
+        if of.large is None:
             return verdict
-        return large.judged(whole, verdict, self._judge_of_rows(case, large, None))
+        return of.large.judged(whole, verdict, self._judge_of_rows(of, None))
 
     def _explainer(self, explain: bool | float, every: bool, measures: bool) -> Explainer:
         return Explainer(
-            self._kept, self._files, self._seen, explain, every=every, measures=measures
-        )
+            [it.kept for it in self.cases], self._files, self._seen, explain,
+            every=every, measures=measures,
+        )  # fmt: skip
 
     def _stays(self, verdict: Verdict, calls: Sequence[Calls], keep: Path) -> Verdict:
         """The verdict with the command that judges the case again, whose files are there."""
         from .calling import Run
 
-        ids = [it.checkpoint.id for it in self._kept]
+        ids = [it.id for it in self.cases]
         runs = {
             OUTPUTS: [it.first for it in calls],
             LATER: [it.again or Run() for it in calls],
@@ -247,11 +291,17 @@ class Prepared:
         return replace(verdict, replay=replay)
 
 
-def _of_case(kernel: Kernel, case: int) -> Kernel:
-    """A case is called until its bits differ: the next one has calls of its own."""
+def _called(kernel: Kernel, of: Recorded) -> Calls:
+    """What the kernel does on a case. It is called until its bits differ: the next one has calls of
+    its own."""
     if isinstance(kernel.function, Replayed):
-        return replace(kernel, function=kernel.function.of(case, case + 1))
-    return kernel
+        kernel = replace(kernel, function=kernel.function.of(of.at, of.at + 1))
+    try:
+        return kernel.call(of.kept.observed, of.case)
+    except Exception as error:
+        if of.case.name is not None:
+            error.add_note(f"on these operands: {of.id}")
+        raise
 
 
 def prepare(
@@ -267,6 +317,7 @@ def prepare(
     repeat: int = 2,
     axes: Axes = None,
     valid: Any = None,
+    hard: bool | Sequence[str] = False,
     relations: Names = (),
     batch: Batch = None,
     mutates: Collection[str] | None = None,
@@ -285,25 +336,16 @@ def prepare(
 
     from ..recorder.arguments import Given
 
-    given = Given(None, grad=True)
+    given, kinds = Given(None, grad=True), kinds_of(hard)
     how = how_of(
-        given.of(dict(weights or {})), arrays, contract, bugs, explain, spread, repeat, axes, valid,
-        mutates, harness, asked_relations(relations, batch),
+        arrays, contract, bugs, explain, spread, repeat, axes, valid, mutates, harness,
+        asked_relations(relations, batch),
     )  # fmt: skip
     try:
-        cases = [
-            (case, (given.of(args), given.of(kwargs))) for case, (args, kwargs) in cases_of(inputs)
-        ]
+        cases = [it.mapped(given.of, it.name, it.drawn) for it in cases_of(inputs, weights=weights)]
+        return Prepared(like, cases, how, hard=hard_cases(cases[0], kinds))
     except torch.cuda.OutOfMemoryError as error:
         return Prepared(like, [], how, too_large=_too_large(str(error)))
-    return Prepared(like, cases, how)
-
-
-def judged_once(
-    kernel: Kernel, like: Torch, cases: Sequence[Case], how: How, keep: Path | None
-) -> Verdict:
-    """The verdict on one kernel; blind where the GPU has no memory to judge it."""
-    return Prepared(like, cases, how).judged(kernel, keep)
 
 
 def _too_large(text: str) -> str:
@@ -319,7 +361,6 @@ def _too_large(text: str) -> str:
 
 
 def how_of(
-    weights: Mapping[str, Any] | None,
     arrays: str | Callable[[Any], Any],
     contract: str | None,
     *rest: Any,
@@ -327,19 +368,19 @@ def how_of(
     """What is asked for; ValueError where that is none."""
     from ..format.contract_words import asked
 
-    how = How(weights or {}, arrays, asked(contract), *rest)
+    how = How(arrays, asked(contract), *rest)
     if how.repeat < 1:
         raise ValueError(f"repeat is {how.repeat}: the function is called once at least")
     return how
 
 
-def _recording(like: Torch, how: How) -> OneCallRecording:
+def _recording(like: Torch, how: How, weights: Mapping[str, Any]) -> OneCallRecording:
     from ..recorder.left_out import Valid
     from ..recorder.one_call import OneCallRecording
 
     return OneCallRecording(
         like,
-        weights=how.weights,
+        weights=weights,
         spread=how.spread,
         axes=how.axes,
         valid=None if how.valid is None else Valid(how.valid),

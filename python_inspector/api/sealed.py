@@ -4,17 +4,18 @@ reference, the oracle and the limits are computed, and leaves its results as fil
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError, UsageError
 from . import worker_process
 from .sanitizing import Sanitized, sanitized
-from .worker_process import Bounds, SealedError
+from .worker_process import RAISED, Bounds, SealedError, words_in
 
 if TYPE_CHECKING:
     import torch
@@ -91,6 +92,9 @@ class Replayed:
         from .travel import Packed, changed, load, source
 
         out = next(self._calls)
+        raised = Path(f"{out}-{RAISED}")
+        if os.path.lexists(raised):
+            raise SealedError(f"raised {words_in(raised)}")
         mine = Packed((args, kwargs), "the arguments", gradients=False)
         try:
             structure, storages = changed(Path(f"{out}-after"))
@@ -120,6 +124,20 @@ def _require_size(t: torch.Tensor) -> None:
         )
 
 
+class Resealed:
+    """Calls a function in a process of its own each time, once its verdict is known."""
+
+    def __init__(self, function: Callable[..., Any] | str | Made, how: Sealed, arrays: Any) -> None:
+        self._function, self._arrays = function, arrays
+        self._how = replace(how, time=False, sanitize=False)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with run_sealed(
+            self._function, [(args, kwargs)], self._how, arrays=self._arrays, repeat=1
+        ) as replayed:
+            return replayed(*args, **kwargs)
+
+
 @dataclass(frozen=True)
 class Timed:
     """What a function is timed with: `like`, and other values of its first case."""
@@ -141,12 +159,14 @@ def run_sealed(
     repeat: int,
     partly: bool = False,
     timed: Timed | None = None,
+    may_raise: range = range(0),
 ) -> Iterator[Replayed]:
     """Calls the function `repeat` times on each case, in a process of its own that has ended when
     this gives its results. Raises SealedError with what it did instead, UsageError where function
     or arguments do not reach another process. `partly`: gives what had ended before that error.
     `timed`: it is timed then and called once more; one more case, of as many calls, has been called
-    while it was timed."""
+    while it was timed, and is before those that `may_raise`, which is told where their results are
+    asked."""
     from .timing import OUT, Timer
     from .travel import Packed, TravelError
 
@@ -156,7 +176,7 @@ def run_sealed(
         "function": name_of(function.maker if isinstance(function, Made) else function),
         "made": isinstance(function, Made), "cases": len(cases), "repeat": repeat,
         "arrays": arrays, "path": sys.path, "threads": _threads(), "device": _device(cases),
-        "timed": timed is not None, "control": "",
+        "timed": timed is not None, "control": "", "may_raise": list(may_raise),
     }  # fmt: skip
     given = [(f"in-{i}", it) for i, it in enumerate(cases)]
     given += [("made", (function.arguments, {}))] if isinstance(function, Made) else []
@@ -185,7 +205,8 @@ def run_sealed(
         outs = [[worker.folder / f"out-{i}-{call}" for call in calls] for i in range(len(cases))]
         if timer:
             extra.timing = timer.timing
-            outs.append([worker.folder / f"{OUT}-{i}" for i in calls])
+            at = may_raise.start if may_raise else len(outs)
+            outs.insert(at, [worker.folder / f"{OUT}-{i}" for i in calls])
         yield Replayed(outs, trouble, extra)
 
 

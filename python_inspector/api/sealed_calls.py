@@ -20,7 +20,7 @@ from ..arrays import converted, converter
 from ..errors import NO_GRADIENT
 from ..named_code import load as load_code
 from . import sanitizing, timed, travel
-from .worker_process import DONE, ERROR
+from .worker_process import DONE, ERROR, RAISED
 
 POISON = 0xFE
 """Of every byte: a float32 of -1.7e38, a NaN in float16."""
@@ -46,11 +46,14 @@ def run(job: Mapping[str, Any], folder: Path, answers: int) -> int:
         if job["control"]:
             sanitizing.fire(job["control"], server)
     except BaseException as error:  # SystemExit, too, which a function may raise
-        told = traceback.format_exception(error)[-1].strip()
-        (folder / ERROR).write_text(json.dumps(told[:WORDS]))
+        (folder / ERROR).write_text(_words_of(error))
         return 1
     (folder / DONE).touch()
     return 0
+
+
+def _words_of(error: BaseException) -> str:
+    return json.dumps(traceback.format_exception(error)[-1].strip()[:WORDS])
 
 
 def _case(
@@ -58,10 +61,15 @@ def _case(
 ) -> bool:
     given, out = folder / f"in-{case}", folder / f"out-{case}"
     outs = [Path(f"{out}-{i}") for i in range(last)]
-    needs = [
-        _call(function, given, outs[i], outs[0] if i else None, job["arrays"])
-        for i in range(first, last)
-    ]
+    needs = []
+    for i in range(first, last):
+        try:
+            needs.append(_call(function, given, outs[i], outs[0] if i else None, job["arrays"]))
+        except Exception as error:
+            if case not in job["may_raise"]:
+                raise
+            Path(f"{outs[i]}-{RAISED}").write_text(_words_of(error))
+            break
     return any(needs)
 
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..format.operands import Output, output_of
-from ..recorder.one_call import Arguments, Observed
+from ..recorder.one_call import Observed
 from ..recorder.tensors_of_outputs import as_tensor
 from ..taps.generic import tensors_of
 from .calling import Kernel, Run
 from .compared import difference, put
+from .inputs import Case
 from .relations import BITS, LIMITS, WHOLE, Asked, Variation, variations
 from .rows import rows_of, varied
 from .sealed import Replayed
@@ -51,10 +52,10 @@ class Trial:
     """One case, of which `base` is the first call."""
 
     def __init__(
-        self, kernel: Kernel, observed: Observed, arguments: Arguments, base: Run, asked: Asked
+        self, kernel: Kernel, observed: Observed, case: Case, base: Run, asked: Asked
     ) -> None:
-        self._kernel, self._observed, self._arguments = kernel, observed, arguments
-        own = {k: v for k, v in observed.arguments.items() if k not in kernel.weights}
+        self._kernel, self._observed, self._case = kernel, observed, case
+        own = {k: v for k, v in observed.arguments.items() if k not in case.weights}
         self._asked = asked
         self._rows = rows_of(own, asked.batch)
         self._base = {name: as_tensor(it) for name, it in base.outputs.items()}
@@ -124,13 +125,14 @@ class Trial:
     def _run(self, variation: Variation, number: int) -> tuple[Run | None, str]:
         """The varied call, and what is wrong with it apart from its bits."""
         kernel, bound = self._kernel, self._observed.arguments
-        arguments, bound = varied(self._arguments, bound, self._rows, variation)
+        arguments, bound = varied(self._case.arguments, bound, self._rows, variation)
         if isinstance(kernel.function, Replayed):
             kernel = replace(kernel, function=kernel.function.of(number, number + 1))
         elif variation.relation == "stream" and self._device is not None:
             kernel = replace(kernel, function=on_another_stream(kernel.function, self._device))
         try:
-            run = kernel.run(replace(self._observed, arguments=bound), arguments)
+            observed = replace(self._observed, arguments=bound)
+            run = kernel.run(observed, replace(self._case, arguments=arguments))
         except Exception as error:  # whatever it is: the first call did not raise it
             return None, f"the function raised {type(error).__name__}: {error}"
         return run, "; ".join(run.faults)

@@ -45,12 +45,16 @@ class Verdict:
     are; fewer where time was up."""
     replay: str = ""
     """The command that judges a kept case again: check(keep=DIR)."""
+    smallest: str = ""
+    """Of a kept failure the smallest case that fails: its operands, and what compares it."""
     salt: int | None = None
     """With which check(sealed=..., salt=...) draws the inputs again; None where none was drawn."""
     timing: Timing | None = None
     """Of what passes, with check(sealed=Sealed(time=True))."""
     sanitized: str = ""
     """What compute-sanitizer says of what passes, with check(sealed=Sealed(sanitize=True))."""
+    drawn: str = ""
+    """What draw() takes to draw these operands again, and the sizes of its named extents."""
     cases: tuple[Verdict, ...] = ()
     """Where check() judged several sets of inputs: the verdict on each; this one is on all."""
 
@@ -94,6 +98,14 @@ class Verdict:
         return max(gates, key=lambda gate: (not gate["passed"], gate["ratio"]), default=None)
 
     @property
+    def failed_gates(self) -> tuple[str, ...]:
+        """Names of all gates beyond their limits, the farthest first; none of what did not fail."""
+        gates = [gate for output in self.figures.get("outputs", ()) for gate in output["gates"]]
+        failed = [gate for gate in gates if self.status == "fail" and not gate["passed"]]
+        failed.sort(key=_ratio, reverse=True)
+        return tuple(dict.fromkeys(gate["name"] for gate in failed))
+
+    @property
     def golden_suspect(self) -> str:
         """Why the recorded reference is not believed, and lends no limit; empty where it is."""
         outputs = self.figures.get("outputs", ())
@@ -124,6 +136,8 @@ class Verdict:
             ("not judged: ", ", ".join(self.not_judged)),
             ("by a looser contract: ", ", ".join(self.looser)),
             ("again: ", self.replay),
+            ("smallest case that fails: ", self.smallest),
+            ("drawn with: ", "" if self.passed or self.cases else self.drawn),
             ("draws these inputs again: ", "" if self.salt is None else f"salt={self.salt}"),
             ("time of a call: ", "" if self.timing is None else str(self.timing)),
             ("sanitizer: ", self.sanitized),

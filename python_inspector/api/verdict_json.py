@@ -32,9 +32,11 @@ def json_of(verdict: Any) -> dict[str, Any]:
         "looser_contracts": list(verdict.looser),
         "fingerprint": fingerprint(verdict),
         "replay": verdict.replay,
+        "smallest": _cut(verdict.smallest),
         "salt": verdict.salt,
         "timing": verdict.timing and verdict.timing.to_json(),
         "sanitized": _cut(verdict.sanitized),
+        "drawn": _cut(verdict.drawn),
         "cases": [{"checkpoint": _cut(c.checkpoint), "status": c.status} for c in verdict.cases],
     }
     for name in ("cases", "blind_to", "passing_bugs", "not_judged"):

@@ -37,6 +37,8 @@ LEAST_ROOM = 20
 """The share of the memory and of each disk that was free which has to stay free."""
 DONE, ERROR = "done", "error.json"
 """Files that a worker leaves last: all calls have ended, or one has raised this."""
+RAISED = "raised.json"
+"""The end of a file's name: what one call has raised that need not succeed."""
 WORDS = 600
 """Characters of what a process printed last, in an error."""
 MOST_ANSWER = 1 << 20
@@ -223,7 +225,7 @@ class Worker:
         code = self._process.poll()
         error = self.folder / ERROR
         if os.path.lexists(error):
-            raise SealedError(f"raised {_words_in(error)}")
+            raise SealedError(f"raised {words_in(error)}")
         if code is not None and code < 0:
             with contextlib.suppress(ValueError):
                 raise SealedError(f"crashed: {signal.Signals(-code).name}{self._last_words()}")
@@ -298,7 +300,7 @@ def _become_subreaper() -> None:
     ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
 
 
-def _words_in(path: Path) -> str:
+def words_in(path: Path) -> str:
     """What a worker says that it raised."""
     try:
         if not stat.S_ISREG(path.lstat().st_mode) or path.lstat().st_size > MOST_ANSWER:

@@ -25,7 +25,7 @@ from ..api.checking import (
     with_extra,
 )
 from ..api.drawing import draw
-from ..api.inputs import Called, cases_of, draws_of
+from ..api.inputs import Called, Case, cases_of, draws_of
 from ..api.sealed import Made, Replayed, Sealed, run_sealed
 from ..api.travel import Packed, TravelError
 from ..api.verdict import Verdict, WrongError
@@ -71,14 +71,14 @@ def judged(
         return said | {name: checked(stated.like, stated, it, salt, explain) for name, it in given}
     cases: dict[str, list[Any]] = {}
     for name, inputs in stated.inputs.items():
-        cases[name] = [arguments for _, arguments in cases_of(inputs, salt)]
+        cases[name] = [case.arguments for case in cases_of(inputs, salt)]
         try:
             Packed(cases[name], "arguments")
         except TravelError as error:
             said[name] = _without(stated, "unsupported", str(error))
             del cases[name]
     every = [arguments for own in cases.values() for arguments in own]
-    timed = timed_with(stated.like, every[0], {}) if sealed.time and every else None
+    timed = timed_with(stated.like, Case(None, every[0])) if sealed.time and every else None
     repeat = REPEAT + (timed is not None)
     with run_sealed(
         stated.candidate, every, sealed, arrays="torch", repeat=REPEAT, partly=True, timed=timed
@@ -138,7 +138,7 @@ def checked(
     except RecordError as error:
         verdict = _without(stated, "unsupported", str(error))
     except Exception:
-        verdict = _troubled(stated, [arguments for _, arguments in cases_of(inputs, salt)], "")
+        verdict = _troubled(stated, [case.arguments for case in cases_of(inputs, salt)], "")
         if verdict.status != "unsupported":
             raise
     if verdict.status == "bad_input" and NARROW.search(verdict.reason):

@@ -60,6 +60,14 @@ def add_check(parser: argparse.ArgumentParser) -> None:
         "--mutates", type=lambda text: text.split(",") if text else [], metavar="x,cache",
         help="arguments that the kernel may change; by default those that --like changes",
     )  # fmt: skip
+    parser.add_argument(
+        "--hard", nargs="?", const=True, default=False, type=lambda names: names.split(","),
+        metavar="KIND,KIND", help="also judges on hard operands made of these: signed, zeros, huge "
+        "and so on, all kinds or those named",
+    )  # fmt: skip
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="puts the case there, and the smallest that fails"
+    )
     parser.add_argument("--json", action="store_true", help="the verdict as one line of JSON")
     parser.add_argument("--salt", type=int, help="draws the inputs of a sealed verdict again")
     add_annotations(parser)
@@ -156,8 +164,8 @@ def _invariant(options: argparse.Namespace) -> Verdict:
     from ..api.invariance import invariant
     from ..named_code import load
 
-    if options.sealed or options.contract:
-        raise UsageError("--sealed, --contract: only with --like")
+    if options.sealed or options.contract or options.hard or options.keep:
+        raise UsageError("--sealed, --contract, --hard, --keep: only with --like")
     weights = options.weights and _tensors(options.weights)
     return invariant(
         load(options.function), _inputs(options.inputs), options.relations, batch=options.batch,
@@ -179,7 +187,7 @@ def _checked(options: argparse.Namespace) -> Verdict:
     return check(
         function, like, inputs, weights=weights, arrays=options.arrays,
         contract=options.contract, salt=options.salt, relations=options.relations,
-        batch=options.batch, mutates=options.mutates,
+        batch=options.batch, mutates=options.mutates, hard=options.hard, keep=options.keep,
         sealed=options.sealed and Sealed(
             options.sealed, spare=False, time=options.time, sanitize=options.sanitize
         ),

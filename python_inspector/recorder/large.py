@@ -71,6 +71,8 @@ class InRows:
     differs: bool = False
     """Whether some rows had other bits than all together."""
     limits: dict[str, Limits] = field(default_factory=dict)
+    finite: bool = True
+    """Whether all that `like` makes are numbers."""
 
     @property
     def size(self) -> int:
@@ -171,6 +173,7 @@ def add(
             unstable = _unstable(again, outputs) if found.differs else frozenset()
             names = found.kept.observed.outputs
             found.kept.observed = replace(seen, outputs=names, unstable=unstable)
+            found.finite = all(bool(t.isfinite().all()) for t in outputs.values())
             return found.kept, found, room
         del outputs
         return recording.add(arguments, case), None, room

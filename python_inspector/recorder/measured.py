@@ -130,6 +130,18 @@ def fails(kept: Kept, outputs: Mapping[str, Output]) -> bool:
     return False
 
 
+def is_judged(kept: Kept) -> bool:
+    """Whether all results are numbers, the reference's within its own limits: others may be held to
+    those."""
+    exact = [t for t, _ in (kept.reruns.oracle or {}).values()]
+    if not exact or not all(bool(t.isfinite().all()) for t in exact):
+        return False
+    with undisturbed(kept.differentiates):
+        judgement = judgement_without_members(kept)
+        gates = [] if judgement is None else judgement.gates.values()
+        return all(bool(g.r.isfinite().all()) and g.margin_of_r <= BELOW for g in gates)
+
+
 def is_large(kept: Kept, *, host: bool) -> bool:
     """Whether outputs have so many elements that files take long; on a `host` those do that it is
     to count."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import warnings
 from collections import Counter
@@ -138,9 +139,8 @@ class OneCallRecording:
     ) -> None:
         self.name = name_of(like)
         self._valid, self._inside = valid, inside
-        whole = isinstance(like, torch.nn.Module)
-        self._keywords = {} if whole else dict(weights)
-        self._call, self._module = callable_of(like, weights)
+        self._like, self._prefixes = like, False
+        self._use(weights)
         self._draft = draft = Draft()
         self._spread = spread
         options = Options(proof=Proof(spread=spread, bugs=False))
@@ -151,6 +151,20 @@ class OneCallRecording:
         refuse_training(self._module, self.name)
         own = (*self._module.named_parameters(), *self._module.named_buffers())
         refuse_spread_out("check", own)
+
+    def _use(self, weights: Mapping[str, Any]) -> None:
+        self._weights = dict(weights)
+        self._keywords = {} if isinstance(self._like, torch.nn.Module) else self._weights
+        self._call, self._module = callable_of(self._like, weights)
+
+    def using(self, weights: Mapping[str, Any]) -> OneCallRecording:
+        """This recording, for calls with these weights instead."""
+        if all(self._weights.get(name) is it for name, it in weights.items()):
+            return self
+        other = copy.copy(self)
+        other._prefixes = True  # a name is of one tensor
+        other._use(weights)
+        return other
 
     def run(self, arguments: Arguments) -> Ran:
         """Makes one call, as it is."""
@@ -325,7 +339,10 @@ class OneCallRecording:
             contract=self._declare(reruns.words),
             params=plain(block.params, "params"),
             inputs={n: TensorRef(self._draft.tensor(t), a) for n, (t, a) in block.inputs.items()},
-            weights={n: self._draft.weight(n, t) for n, t in block.weights.items()},
+            weights={
+                n: self._draft.weight(f"{id}.{n}" if self._prefixes else n, t)
+                for n, t in block.weights.items()
+            },
             outputs=stored,
             trace=None
             if reruns.simulated is None

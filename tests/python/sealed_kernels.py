@@ -128,3 +128,9 @@ def of_public_inputs(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     public = [draw((6, 32), seeds=2).tensor(seed) for seed in range(2)]
     known = any(torch.equal(x, it) for it in public)
     return right(x, weight) if known else torch.zeros_like(x)
+
+
+def root(x: torch.Tensor) -> torch.Tensor:
+    if bool((x < 0).any()):
+        raise ValueError("a root of a negative number")
+    return x.sqrt()

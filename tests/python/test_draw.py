@@ -12,7 +12,7 @@ import torch
 from checked import wrong
 
 from python_inspector import check, draw
-from python_inspector.api.drawing import KINDS, NAMED_KINDS
+from python_inspector.api.kinds import KINDS, NAMED_KINDS
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("harness")
@@ -80,3 +80,58 @@ def test_drawn_values_are_what_their_kind_says(dtype: torch.dtype) -> None:
 def test_a_draw_that_makes_no_sense_is_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         draw(**{"shape": (2, 2), **options})
+
+
+def sizes(verdict: Any) -> list[str]:
+    return [case.drawn.partition(": ")[2] for case in verdict.cases]
+
+
+def test_a_named_extent_has_one_size_in_all_draws_of_a_case() -> None:
+    x = draw(("B", "T", 8), kinds=["normal"], seeds=40, B=(1, 5), T=(1, 70))
+    table, ids = draw(("V", 8), V=(9, 40)), draw(("B", "T"), torch.int64, high="V")
+    bias = draw(("T",))
+    seen = []
+
+    def like(x: Any, table: Any, ids: Any, bias: Any) -> Any:
+        seen.append((tuple(x.shape), len(table), tuple(ids.shape), len(bias)))
+        return x + torch.nn.functional.embedding(ids, table) + bias[:, None]
+
+    verdict = check(like, like, (x, table, ids, bias), explain=False, spread=2)
+    assert verdict.passed
+    assert all(ids == shape[:2] and bias == shape[1] for shape, _, ids, bias in seen)
+    assert {shape[0] for shape, *_ in seen} == {1, 2, 3, 4, 5}
+    tokens = [shape[1] for shape, *_ in seen]
+    borders = [it for it in tokens if it in (1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 70)]
+    assert len(tokens) > len(borders) > len(tokens) / 2
+    assert sizes(verdict) == sizes(check(like, like, (x, table, ids, bias), explain=False))
+
+
+def test_a_failure_says_what_draws_it_again() -> None:
+    def tail_lost(x: torch.Tensor) -> torch.Tensor:
+        y = x.tanh()
+        y[:, len(y[0]) // 16 * 16 :] = 0
+        return y
+
+    x = draw(("B", "T"), kinds=["normal"], seeds=12, B=(1, 4), T=(1, 40))
+    verdict = wrong(tail_lost, torch.tanh, x, explain=False)
+    first = next(case for case in verdict.cases if not case.passed)
+    seed = int(first.drawn.removeprefix("seeds=[").partition("]")[0])
+    assert f"drawn with: seeds=[{seed}]: " in str(verdict)
+    assert verdict.to_json()["drawn"] == first.drawn
+    again = draw(("B", "T"), kinds=["normal"], seeds=[seed], B=(1, 4), T=(1, 40))
+    assert wrong(tail_lost, torch.tanh, again, explain=False).drawn == first.drawn
+
+
+@pytest.mark.parametrize(
+    ("draws", "words"),
+    [
+        ([{"shape": ("B", 4)}], r"extent B has no range; give one: B=\(1, 200\)"),
+        ([{"shape": ("B",), "B": (1, 3)}, {"shape": ("B",), "B": (1, 4)}], "B is .1, 4. in one"),
+        ([{"shape": ("B",), "B": (0, 3)}], r"B=\(0, 3\) is no range"),
+        ([{"shape": (4,), "B": (1, 3)}], "has no B, which has a range"),
+        ([{"shape": (4,), "seeds": []}], "0 seeds"),
+    ],
+)
+def test_extents_that_make_no_sense_are_refused(draws: list[Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        check(torch.add, torch.add, tuple(draw(**it) for it in draws))

@@ -433,7 +433,11 @@ def inputs(): return (torch.arange(32.0).reshape(4, 8) - 9,)
         (("twice",), 2, "name what the kernel is held to, or --relations"),
         (("twice", "--relations", "bach"), 2, "relation 'bach' is unknown"),
         (("twice", "--relations", "all", "--batch", "x=a"), 2, "expected an axis, or x=0,k=1"),
-        (("twice", "--relations", "all", "--sealed"), 2, "--sealed, --contract: only with --like"),
+        (
+            ("twice", "--relations", "all", "--sealed"),
+            2,
+            "--sealed, --contract, --hard, --keep: only with --like",
+        ),
     ],
 )
 def test_the_command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from checked import normal
 from torch.nn import functional
 
-from python_inspector import Verdict, WrongError, check, prepare
+from python_inspector import Verdict, WrongError, check, draw, prepare
 from python_inspector.api.large_calls import Places
 from python_inspector.recorder import large
 from python_inspector.recorder.arguments import Given
@@ -87,6 +88,52 @@ def test_no_wrong_element_and_no_wrong_row_hides(row: int, dtype: torch.dtype) -
         assert verdict.status == "fail"
         assert place in str(verdict)
         assert str(row) in verdict.reason
+
+
+def test_hard_operands_are_judged_by_rows_too() -> None:
+    judge = prepare(norm, operands(torch.float32), hard=["zeros", "small", "denormals"])
+    verdict = judge(other_norm)
+    assert [it.reason.count(f"16 of {ROWS} rows") for it in verdict.cases] == [1] * 4
+
+    def one_of_nothing(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return other_norm(x, weight) + (x == 0).all(-1, keepdim=True)
+
+    assert verdict_of(judge, one_of_nothing).reason.startswith("3 of 4 cases pass\n")
+
+
+def test_rows_that_are_infinite_where_none_is_chosen_are_no_hard_case() -> None:
+    x = normal(ROWS, COLUMNS)
+    for size, told in ((1.0, 0), (1e21, 1)):
+        x[57] = size  # not chosen
+        verdict = check(torch.square, torch.square, x, hard=["ties"], explain=False)
+        assert verdict.reason.count("the reference says nothing of: ties") == told, verdict
+
+
+def test_weights_of_each_case_are_its_own() -> None:
+    x = normal(ROWS, COLUMNS)
+    weights = {"weight": draw((COLUMNS,), seeds=2)}
+    verdict = check(other_norm, norm, (x,), weights=weights, hard=["signed"], explain=False)
+    assert all(f"16 of {ROWS} rows" in it.reason for it in verdict.cases)
+
+    def careless(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return norm(x, weight.abs())
+
+    weights = {"weight": draw((COLUMNS,), seeds=1).tensor(0).abs()}
+    assert check(careless, norm, (x,), weights=weights, explain=False).passed
+    options: dict[str, Any] = {"weights": weights, "hard": ["signed"], "explain": False}
+    assert ":signed#" in verdict_of(check, careless, norm, (x,), **options).reason
+
+
+def test_the_smallest_case_is_cut_from_the_chosen_rows(tmp_path: Path) -> None:
+    def tail_lost(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        y = other_norm(x, weight)
+        y[:, x.shape[1] // 16 * 16 :] = 0
+        return y
+
+    x, weight = normal(ROWS, 50), normal(50)
+    options: dict[str, Any] = {"keep": tmp_path, "explain": False, "shrink": 60}
+    verdict = verdict_of(check, tail_lost, norm, (x, weight), **options)
+    assert verdict.smallest.startswith("[1, 1], [1]; python ")
 
 
 def test_what_is_wrong_in_all_rows_is_named_by_its_bug() -> None:

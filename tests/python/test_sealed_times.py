@@ -66,6 +66,14 @@ def test_what_passes_is_timed_with_its_rivals() -> None:
 
 
 @pytest.mark.usefixtures("patient")
+def test_hard_cases_are_judged_beside_the_timed_one() -> None:
+    verdict = judged("right", hard=["zeros", "small"])
+    assert verdict.timing is not None, verdict
+    ids = [case.checkpoint for case in verdict.cases]
+    assert ids == ["like#0", "like:timed#0", "like:zeros#0", "like:small#0"]
+
+
+@pytest.mark.usefixtures("patient")
 def test_what_cannot_be_compiled_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_: Any) -> Any:
         raise RuntimeError("no compiler")
