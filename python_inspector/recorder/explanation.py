@@ -5,10 +5,8 @@ Nothing is recorded again for that: oracle, rounded model and limits are in memo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-
-import torch
 
 from ..format.operands import Output
 from ..taps.options import Options
@@ -20,6 +18,7 @@ from ..trace.trials import Deadline, Trials
 from .alternatives import judgement_of, rounded_of
 from .one_call import Kept, undisturbed
 from .tensors_of_outputs import as_tensor
+from .unshown import unshown
 
 
 @dataclass
@@ -70,8 +69,8 @@ def blind_spots(
         judgement = judgement_without_members(kept)
         if judgement is None:
             return None
-        alike = {name: words for name, words in _alike(kept) if among is None or name in among}
-        out = BlindSpots(alike)
+        operands = unshown(kept, deadline)
+        out = BlindSpots({n: words for n, words in operands if among is None or n in among})
         found = _trials(kept, judgement).of_a_pass(deadline, among)
         out.tried, out.listed = found.tried, found.listed
         unseen = {bug.name: bug.told for bug in found.passing}
@@ -126,15 +125,3 @@ def _trials(kept: Kept, judgement: Judgement) -> Trials:
         undecided=kept.reruns.undecided,
         fixed=fixed,
     )
-
-
-def _alike(kept: Kept) -> Iterator[tuple[str, str]]:
-    """Index operands whose values are equal along an axis: what is read at another index there
-    gives the same."""
-    for name, (tensor, _) in kept.block.inputs.items():
-        if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
-            continue
-        for axis, size in enumerate(tensor.shape):
-            if size > 1 and bool((tensor == tensor.narrow(axis, 0, 1)).all()):
-                words = f"the index of axis {axis} at which {name} is read: all are equal"
-                yield f"{name} along {axis}", words

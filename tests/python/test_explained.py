@@ -201,6 +201,34 @@ def test_drawn_cases_are_blind_to_what_none_of_them_shows() -> None:
     assert blind(norm, (draw(x.shape, x.dtype, device=str(x.device)), weight)) == ""
 
 
+def test_operands_that_prove_nothing_are_named() -> None:
+    x, weight = operands(torch.float32)
+    ones = torch.ones_like(weight)
+    assert "which element of weight is read: all are equal" in blind(norm, (x, ones))
+    rows = x[:1].expand(x.shape)
+    assert "the index of axis 0 at which x is read: all are equal" in blind(norm, (rows, weight))
+
+    def attention(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        return (q @ k.T).softmax(-1)
+
+    assert "q in place of k: they are equal" in blind(attention, (x, x.clone()))
+    assert blind(attention, (x, x.flip(0))) == ""
+
+    def unbiased(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return x.tanh() + bias * 0
+
+    said = blind(unbiased, (x, weight))
+    assert "the values of bias: other ones give the same" in said and "values of x" not in said
+
+
+def test_hard_operands_show_what_these_do_not() -> None:
+    x, weight = operands(torch.float32)
+    rows = x[:1].expand(x.shape)
+    said = "the index of axis 0 at which x is read: all are equal"
+    assert said in check(norm, norm, (rows, weight)).blind_to
+    assert said not in check(norm, norm, (rows, weight), hard=["zeros"]).blind_to
+
+
 def test_a_failure_and_what_is_not_judged_have_no_blind_spots() -> None:
     x, weight = operands(torch.bfloat16)
     assert wrong(lambda x, w: 2 * norm(x, w), norm, (x, weight)).blind_to == ()

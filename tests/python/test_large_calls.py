@@ -90,6 +90,13 @@ def test_no_wrong_element_and_no_wrong_row_hides(row: int, dtype: torch.dtype) -
         assert str(row) in verdict.reason
 
 
+def test_what_operands_cannot_show_is_said_of_the_chosen_rows() -> None:
+    x, weight = operands(torch.float32)
+    assert not any("values of" in it for it in check(norm, norm, (x, weight)).blind_to)
+    alike = check(lambda x, w: x.tanh(), lambda x, w: x.tanh() + w * 0, (x, weight)).blind_to
+    assert "the values of w: other ones give the same" in alike
+
+
 def test_hard_operands_are_judged_by_rows_too() -> None:
     judge = prepare(norm, operands(torch.float32), hard=["zeros", "small", "denormals"])
     verdict = judge(other_norm)
