@@ -9,6 +9,7 @@ from . import aliases
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from .api import strategies as strategies
     from .api.checking import check
     from .api.drawing import draw
     from .api.invariance import invariant
@@ -106,7 +107,7 @@ _LIGHT = {
     "api.invariance",
 }
 """What can be imported without torch and transformers, and says itself what it needs."""
-_MODULES = {"tiny": "models.tiny"}
+_MODULES = {"strategies": "api.strategies", "tiny": "models.tiny"}
 """Modules that are reached from here, wherever they lie."""
 
 

@@ -25,6 +25,7 @@ EXTRAS = {
     "pandas": "frame",
     "mcp": "mcp",
     "expecttest": "opinfo",
+    "hypothesis": "hypothesis",
 }
 """From a module that is imported to the extra of pyproject.toml that has its package."""
 
