@@ -218,7 +218,8 @@ def load_the_judge(harness: Path | str | None = None) -> None:
     """All code that judges is in memory before a sealed function could change its files."""
     from torch._subclasses import schema_check_mode  # noqa: F401
 
-    from ..recorder import explanation, measured, one_call  # noqa: F401
+    from ..recorder import explanation, large, measured, one_call  # noqa: F401
+    from . import standalone  # noqa: F401
 
     with judged_by(harness):
         judge_library()
