@@ -28,9 +28,10 @@ ROWS, COLUMNS = 200, 48
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is large is so here: outputs of more than 1,000 elements, in pieces of 20 rows."""
-    monkeypatch.setattr(large, "ELEMENTS", 1000)
-    monkeypatch.setattr(large, "CHOSEN", 16 * COLUMNS)
-    monkeypatch.setattr(large, "PIECE", 20 * COLUMNS)
+    for where in ("", "_ON_DEVICE"):
+        monkeypatch.setattr(large, f"ELEMENTS{where}", 1000)
+        monkeypatch.setattr(large, f"CHOSEN{where}", 16 * COLUMNS)
+        monkeypatch.setattr(large, f"PIECE{where}", 20 * COLUMNS)
 
 
 def norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -277,6 +278,7 @@ def test_a_case_that_is_kept_is_that_of_the_rows_that_fail(tmp_path: Any) -> Non
     assert verdict.replay.startswith("harness judge")
 
 
+@pytest.mark.host
 def test_simulated_kernels_run_one_after_the_other_where_memory_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -300,6 +302,7 @@ def test_simulated_kernels_run_one_after_the_other_where_memory_is_bounded(
     assert "2 of 200 rows" in bounded.reason
 
 
+@pytest.mark.host
 def test_a_small_output_is_large_where_there_is_little_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -149,3 +149,8 @@ def test_results_that_were_edited_are_refused(tmp_path: Path, old: str, new: str
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(FormatError, match=r"value\.(json|safetensors)"):
         travel.load(tmp_path / "value")
+
+
+def test_operands_that_do_not_show_which_of_them_have_rows() -> None:
+    """Relations alone ask for that."""
+    assert sealed("right", (normal(32, 32), normal(32, seed=1))).status == "pass"
