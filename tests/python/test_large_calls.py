@@ -117,6 +117,7 @@ def test_rows_that_are_infinite_where_none_is_chosen_are_no_hard_case() -> None:
         assert verdict.reason.count("the reference says nothing of: ties") == told, verdict
 
 
+@pytest.mark.host  # draw() draws there
 def test_weights_of_each_case_are_its_own() -> None:
     x = normal(ROWS, COLUMNS)
     weights = {"weight": draw((COLUMNS,), seeds=2)}
@@ -222,7 +223,7 @@ def test_operands_with_and_without_rows(like: Kernel, shapes: tuple[tuple[int, .
     def wrong(*given: torch.Tensor) -> Any:
         made = like(*given)
         last = made[-1] if isinstance(made, tuple) else made
-        last.view(-1)[2 * last.numel() // 3] += 5
+        last[torch.unravel_index(torch.tensor(2 * last.numel() // 3), last.shape)] += 5
         return made
 
     assert verdict_of(judge, wrong).status == "fail"
