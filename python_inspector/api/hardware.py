@@ -3,6 +3,7 @@ call of torch code cannot do without."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,12 @@ LEAST = 5e-3
 LEAST_COPY = 1 << 28
 """Bytes that take an accelerator longer than the start of a copy."""
 WIDEST = 1 << 13
+
+
+def device_name(device: torch.device | str) -> str:
+    """What it is called where it is bought; of a host its architecture."""
+    where = torch.device(device)
+    return torch.cuda.get_device_name(where) if where.type == "cuda" else platform.machine()
 
 
 @dataclass(frozen=True)

@@ -59,13 +59,7 @@ class Packed:
         """STEM.safetensors, with all storages or these, and then STEM.json, whole or not at all."""
         some = range(len(self.storages)) if storages is None else storages
         _write({str(i): self.bytes_of(i) for i in some}, Path(f"{stem}.safetensors"))
-        self.finish(stem)
-
-    def finish(self, stem: Path) -> None:
-        """STEM.json, whose tensors are there."""
-        draft = Path(f"{stem}.draft")
-        draft.write_text(self.text)
-        draft.replace(f"{stem}.json")
+        _put(self.text, stem)
 
     def _of(self, value: Any, name: str) -> Any:
         if value is None or isinstance(value, (bool, int, str)):
@@ -122,6 +116,13 @@ class Packed:
         }
 
 
+def _put(text: str, stem: Path) -> None:
+    """STEM.json, whose tensors are there."""
+    draft = Path(f"{stem}.draft")
+    draft.write_text(text)
+    draft.replace(f"{stem}.json")
+
+
 def _write(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
     """A safetensors file of bytes: they go from where they are to its pages, without a copy of all
     on the host."""
@@ -160,8 +161,7 @@ def leave(
     files of what was `given`, or of the `first` call, is not written again."""
     result, after = Packed(returned, "the result"), Packed(arguments, "the arguments")
     if first is not None and not _unlike(result, first):
-        result.text = json.dumps({SAME: first.name})
-        result.finish(out)
+        _put(json.dumps({SAME: first.name}), out)
     else:
         result.save(out)
     after.save(Path(f"{out}-after"), None if given is None else _unlike(after, given))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import platform
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 
 from ..api.checking import check
+from ..api.hardware import device_name
 from ..api.verdict import Verdict, WrongError
 from ..errors import RecordError
 from .flashinfer import allocated, normalised, reference
@@ -45,9 +45,10 @@ def trace(definition: JSON, workload: JSON, solution: JSON, verdict: Verdict) ->
     status = status_of(verdict)
     numerical = status in ("PASSED", "INCORRECT_NUMERICAL")
     zeros = {"latency_ms": 0.0, "reference_latency_ms": 0.0, "speedup_factor": 0.0}
+    hardware = device_name("cuda" if torch.cuda.is_available() else "cpu")
     evaluation = {
         "status": status,
-        "environment": {"hardware": _hardware(), "libs": {"torch": torch.__version__}},
+        "environment": {"hardware": hardware, "libs": {"torch": torch.__version__}},
         "timestamp": datetime.now(UTC).isoformat(),
         "log": f"not timed; {verdict}",
         "correctness": _errors(verdict) if numerical else None,
@@ -59,10 +60,6 @@ def trace(definition: JSON, workload: JSON, solution: JSON, verdict: Verdict) ->
         "solution": solution["name"],
         "evaluation": evaluation,
     }
-
-
-def _hardware() -> str:
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
 
 
 def _errors(verdict: Verdict) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import torch
 from torch.nn import functional
 
 from ..api.checking import check
+from ..api.hardware import device_name
 from ..api.verdict import Verdict, WrongError
 from ..recorder.large import BESIDE, SHARE
 
@@ -196,6 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=2, help="calls after the first (2)")
     parser.add_argument("--only", default="", help="cases whose name has this in it")
     options = parser.parse_args(arguments)
+    print(f"{device_name(options.device)}, torch {torch.__version__}\n")
     print(_line("case", "dtype", "right", "wrong", "one element", "floors", "peak", "allowed"))
     beyond = False
     for case in cases(torch.device(options.device).type):

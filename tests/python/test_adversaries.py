@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import re
 import subprocess
@@ -11,14 +12,13 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from checked import normal
+from checked import sealed_verdict
 from harness_runs import ROOT
 
-from python_inspector import Sealed, Verdict, WrongError, check, draw
+from python_inspector import Sealed, draw
 from python_inspector.api import confined, machine, worker_process
 from python_inspector.native import library_of
 
@@ -34,17 +34,7 @@ SLOWED = "altered (processors|priority) of the judge's process|Operation not per
 """Root's judge has rights that its candidates have not."""
 
 
-def like(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * weight
-
-
-def judged(name: str, inputs: Any = None, **options: Any) -> Verdict:
-    inputs = (normal(8, 32), normal(32, seed=1)) if inputs is None else inputs
-    options = {"sealed": Sealed(timeout=40), "explain": False, **options}
-    try:
-        return check(f"{KERNELS}:{name}", like, inputs, **options)
-    except WrongError as error:
-        return error.verdict
+judged = functools.partial(sealed_verdict, KERNELS)
 
 
 @pytest.mark.skipif(LANDLOCK < 1, reason="the kernel has no Landlock")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from checked import normal
+from checked import normal, sealed_verdict
 
-from python_inspector import Sealed, Verdict, WrongError, check, draw
+from python_inspector import Sealed, check, draw
 from python_inspector.api import travel
 from python_inspector.errors import FormatError, UsageError
 
@@ -20,17 +22,7 @@ pytestmark = pytest.mark.usefixtures("harness")
 KERNELS = Path(__file__).parent / "sealed_kernels.py"
 
 
-def like(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * weight
-
-
-def sealed(name: str, inputs: Any = None, **options: Any) -> Verdict:
-    inputs = (normal(8, 32), normal(32, seed=1)) if inputs is None else inputs
-    options = {"sealed": Sealed(timeout=40), "explain": False, **options}
-    try:
-        return check(f"{KERNELS}:{name}", like, inputs, **options)
-    except WrongError as error:
-        return error.verdict
+sealed = functools.partial(sealed_verdict, KERNELS)
 
 
 def test_a_right_kernel_passes_and_a_wrong_one_fails() -> None:
@@ -149,6 +141,32 @@ def test_results_that_were_edited_are_refused(tmp_path: Path, old: str, new: str
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(FormatError, match=r"value\.(json|safetensors)"):
         travel.load(tmp_path / "value")
+
+
+def test_what_is_as_it_was_is_not_written_again(tmp_path: Path) -> None:
+    given, first, second = (tmp_path / name for name in ("in-0", "out-0-0", "out-0-1"))
+    x, y = normal(6, 8), normal(3)
+    travel.Packed(((x, y), {}), "arguments").save(given)
+    y[1] = 7
+    travel.leave(x * 2, ((x, y), {}), first, given, first=None)
+    travel.leave(x * 2, ((x, y), {}), second, given, first)
+    assert not Path(f"{second}.safetensors").exists()
+    assert travel.source(second) == first and travel.source(first) == first
+    structure, storages = travel.changed(Path(f"{second}-after"))
+    assert structure == travel.Packed(((x, y), {}), "arguments", gradients=False).text
+    (at, held), *more = storages
+    assert (at, more) == (1, []) and torch.equal(held.view(torch.float32), y)
+
+    travel.leave(x * 3, ((x, y), {}), second, given, first)
+    assert travel.source(second) == second
+    assert torch.equal(travel.load(second), x * 3)
+
+
+@pytest.mark.parametrize("name", ["../out-0-0", "in-0", "out-0-0/..", 3])
+def test_a_result_is_that_of_another_call_alone(tmp_path: Path, name: Any) -> None:
+    (tmp_path / "out-0-1.json").write_text(json.dumps({travel.SAME: name}))
+    with pytest.raises(FormatError, match="expected an earlier call"):
+        travel.source(tmp_path / "out-0-1")
 
 
 def test_operands_that_do_not_show_which_of_them_have_rows() -> None:
