@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import resource
 import shutil
@@ -28,16 +27,17 @@ def marked(worker: int, others: Collection[int] = ()) -> list[int]:
                 fields = (path / "stat").read_bytes().rpartition(b")")[2].split()
                 if fields[0] != b"Z":
                     parents[int(path.name)] = int(fields[1])
-    known = functools.cache(lambda pid: pid == worker or confined.is_marked(pid))
 
     def is_its(pid: int) -> bool:
-        for _ in range(len(parents)):
-            if pid in others or not known(pid):
-                return False
-            pid = parents.get(pid, 0)
-            if pid == os.getpid():
-                return True
-        return False
+        between: list[int] = []
+        while pid in parents and pid != os.getpid() and len(between) < len(parents):
+            between.append(pid)
+            pid = parents[pid]
+        return (
+            bool(between)
+            and pid == os.getpid()
+            and all(it not in others and (it == worker or confined.is_marked(it)) for it in between)
+        )
 
     return [pid for pid in parents if is_its(pid)]
 

@@ -17,7 +17,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .worker_process import Bounds, SealedError, Worker, printable
+from .worker_process import Bounds, SealedError, WaitingWorker, printable
 
 if TYPE_CHECKING:
     from .timed import Server
@@ -74,7 +74,7 @@ def _of_tool(
     with tempfile.TemporaryDirectory(prefix="plumbline-report-") as folder:
         report = Path(folder) / "report"
         launcher = [program, "--tool", tool, "--log-file", str(report)]
-        worker, said = Worker(launcher, VARIABLES), ""
+        worker, said = WaitingWorker(launcher, VARIABLES), ""
         try:
             give(worker.folder)
             once = {**job, "timed": False, "repeat": 1, "control": tool}

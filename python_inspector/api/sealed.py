@@ -31,7 +31,7 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 class Sealed:
     """How a sealed function runs: the seconds that all of its calls may take, and the bytes of
     memory of its processes, by default nine tenths of what is free. `spare`: afterwards a process
-    for the next verdict is started, whose imports are done by then. `time`: it is timed next to
+    waits whose imports are done, for the next verdict. `time`: it is timed next to
     `like`, once it was called, and called again; `sanitize`: it runs again under
     compute-sanitizer."""
 
@@ -182,7 +182,7 @@ def run_sealed(
     given += [("made", (function.arguments, {}))] if isinstance(function, Made) else []
     given += [("timed", timed.given)] if timed else []
     bounds, extra, trouble = Bounds(how.timeout, how.memory), Extra(), None
-    with worker_process.worker(spare=how.spare) as worker:
+    with worker_process.worker(spare=how.spare, on_gpu=job["device"] != "cpu") as worker:
 
         def give(folder: Path) -> None:
             for name, arguments in given:

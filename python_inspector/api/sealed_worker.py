@@ -1,24 +1,31 @@
 """The process of a function under check(sealed=...): it starts before a reference exists, is
 confined before torch is imported, and waits for its job on standard input with all imports done.
+Where the kernel keeps processes apart it forks others until then, one for each function.
 
-usage: python -m python_inspector.api.sealed_worker FOLDER ANSWERS
+usage: python -m python_inspector.api.sealed_worker FOLDER ANSWERS CONTROL
 """
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 from pathlib import Path
 
-from . import confined
+from . import confined, forking
 
 
 def main() -> None:
     folder, answers = Path(sys.argv[1]), int(sys.argv[2])
-    confined.enter(folder)
+    control = socket.socket(fileno=int(sys.argv[3]))
+    apart = confined.enter(folder)
     from . import sealed_calls
 
+    if its := forking.serve(control, apart=apart):
+        os.close(answers)
+        folder, answers = its
+        confined.enter(folder)
     line = sys.stdin.readline()
     if line:  # else the judge ended without a job for this process
         end = os._exit  # no thread and no handler of the function runs afterwards

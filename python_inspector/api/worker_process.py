@@ -1,5 +1,5 @@
-"""Processes that call functions for check(sealed=...): one waits with its imports done while
-another works; what it does to the machine is watched.
+"""Processes that call functions for check(sealed=...): one waits with its imports done, another is
+forked from it and works; what that does to the machine is watched.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import select
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..format.folders import in_memory
-from . import confined, machine
+from . import confined, forking, machine
 
 PERTURB = 1
 """MALLOC_PERTURB_: memory is filled with its complement, the bytes of sealed_calls.POISON."""
@@ -43,6 +44,10 @@ WORDS = 600
 """Characters of what a process printed last, in an error."""
 MOST_ANSWER = 1 << 20
 """Bytes of an answer, and of an error."""
+PATIENCE = 60.0
+"""Seconds for the imports of a process that waits, and for what it forks."""
+OF_A_MOMENT = ("PYTEST_CURRENT_TEST",)
+"""Variables that no process of a function has."""
 
 
 def printable(text: str) -> str:
@@ -66,37 +71,19 @@ class Bounds:
 
 
 class Worker:
-    """A process that waits for a job; arguments and results are in its folder. `launcher`: a
-    program that runs it."""
+    """A process that takes one job; arguments and results are in its folder."""
 
     def __init__(
-        self, launcher: Sequence[str] = (), variables: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        process: subprocess.Popen[bytes] | forking.ForkedProcess,
+        answers: int,
+        said: IO[bytes],
     ) -> None:
-        made = tempfile.mkdtemp(prefix="plumbline-sealed-", dir=in_memory())
-        self.folder = Path(made).resolve()
-        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
-        (self.folder / "tmp").mkdir()
+        self.folder = folder
+        self._process, self._answers, self._said = process, answers, said
         self._seen: set[int] = set()
-        self._answers, theirs = os.pipe()
         self._heard = b""
-        self._process = subprocess.Popen(
-            [*launcher, sys.executable, "-m", f"{__package__}.sealed_worker", made, str(theirs)],
-            stdin=subprocess.PIPE, stdout=self._said, stderr=self._said, pass_fds=(theirs,),
-            env=self._environment() | dict(variables or {}), start_new_session=True,
-        )  # fmt: skip
-        os.close(theirs)
-
-    def _environment(self) -> dict[str, str]:
-        return {
-            **os.environ, **confined.writable(), "MALLOC_PERTURB_": str(PERTURB),
-            "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1",
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            "TMPDIR": str(self.folder / "tmp"),
-        }  # fmt: skip
-
-    @property
-    def is_waiting(self) -> bool:
-        return self._process.poll() is None
 
     def run(
         self, job: Mapping[str, Any], bounds: Bounds, talk: Callable[[Worker], None] | None = None
@@ -169,7 +156,7 @@ class Worker:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _its(self) -> list[int]:
-        waits = [_spare._process.pid] if _spare else []
+        waits = [_ahead._process.pid] if _ahead else []
         found = machine.marked(self._process.pid, waits)
         self._seen.update(found)
         return found
@@ -256,44 +243,122 @@ class Worker:
         return f"; it printed last: {text}" if text else ""
 
 
-_spare: Worker | None = None
+class WaitingWorker(Worker):
+    """Imports what a job needs, and forks others for it until it has a job of its own. `launcher`:
+    a program that runs it."""
+
+    def __init__(
+        self, launcher: Sequence[str] = (), variables: Mapping[str, str] | None = None
+    ) -> None:
+        folder, said = _new_places(in_memory())
+        self._control, control = socket.socketpair()
+        self._control.settimeout(PATIENCE)
+        self._apart: bool | None = None
+        self._given = _environment()
+        answers, theirs = os.pipe()
+        passed = (theirs, control.fileno())
+        process = subprocess.Popen(
+            [*launcher, sys.executable, "-m", f"{__package__}.sealed_worker", str(folder),
+             *map(str, passed)],
+            stdin=subprocess.PIPE, stdout=said, stderr=said, pass_fds=passed,
+            env={**self._given, "TMPDIR": str(folder / "tmp"), **(variables or {})},
+            start_new_session=True,
+        )  # fmt: skip
+        os.close(theirs)
+        control.close()
+        super().__init__(folder, process, answers, said)
+
+    @property
+    def is_current(self) -> bool:
+        """It is there, and what it has imported is what this process's variables ask for."""
+        return self._process.poll() is None and self._given == _environment()
+
+    def forked(self) -> Worker:
+        """A process for one job; this one where the kernel would not keep them apart. Raises
+        OSError where this one does not answer."""
+        if self._apart is None:
+            self._apart = forking.kept_apart(self._control)
+        if not self._apart:
+            return self
+        folder, said = _new_places(self.folder)
+        return Worker(folder, *forking.ask(self._control, folder, said), said)
+
+    def run(
+        self, job: Mapping[str, Any], bounds: Bounds, talk: Callable[[Worker], None] | None = None
+    ) -> None:
+        self._control.close()  # nothing more is forked
+        super().run(job, bounds, talk)
+
+    def end(self) -> None:
+        self._control.close()
+        super().end()
+
+
+def _environment() -> dict[str, str]:
+    given = {name: it for name, it in os.environ.items() if name not in OF_A_MOMENT}
+    return {
+        **given, **confined.writable(), "MALLOC_PERTURB_": str(PERTURB),
+        "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }  # fmt: skip
+
+
+def _new_places(base: Path | str | None) -> tuple[Path, IO[bytes]]:
+    """A worker's folder, and the file of what it prints."""
+    folder = Path(tempfile.mkdtemp(prefix="plumbline-sealed-", dir=base)).resolve()
+    (folder / "tmp").mkdir()
+    return folder, tempfile.TemporaryFile()  # end() closes it
+
+
+_ahead: WaitingWorker | None = None
 _one = threading.Lock()
 """One worker has a job: what bears a mark is its."""
 
 
 def start_ahead() -> None:
-    """A worker imports while this process does."""
-    global _spare
+    """A process imports what workers need while this process does."""
+    global _ahead
     with _one:
-        _spare = _spare or Worker()
+        _ahead = _ahead or WaitingWorker()
 
 
 @contextlib.contextmanager
-def worker(*, spare: bool) -> Iterator[Worker]:
-    """The process that waits, or a new one, for one job; afterwards a `spare` one waits. Its
-    folder is there inside."""
-    global _spare
+def worker(*, spare: bool, on_gpu: bool = False) -> Iterator[Worker]:
+    """A process for one job: forked from the one that waits, or, `on_gpu`, that itself. Its folder
+    is there inside. Afterwards one waits where one did; with `spare` in any case."""
+    global _ahead
     with _one:
         _become_subreaper()
-        mine, _spare = _spare, None
-        if mine is not None and not mine.is_waiting:
-            mine.end()
-            mine = None
-        mine = mine or Worker()
+        waiting, _ahead = _ahead, None
+        if waiting is not None and not waiting.is_current:
+            waiting.end()
+            waiting = None
+        stays = spare or waiting is not None
+        waiting = waiting or WaitingWorker()
+        mine: Worker = waiting
+        if not on_gpu:
+            try:
+                mine = waiting.forked()
+            except OSError:
+                waiting.end()
+                mine = waiting = WaitingWorker()
+        _ahead = None if mine is waiting else waiting
         try:
             yield mine
         finally:
             mine.end()
             if spare:
-                _spare = Worker()
+                _ahead = _ahead or WaitingWorker()
+            elif not stays:
+                _end_ahead()
 
 
 @atexit.register
-def _end_spare() -> None:
-    global _spare
-    if _spare is not None:
-        _spare.end()
-    _spare = None
+def _end_ahead() -> None:
+    global _ahead
+    if _ahead is not None:
+        _ahead.end()
+    _ahead = None
 
 
 def _become_subreaper() -> None:

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-FOLDER = Path(sys.argv[1]) if len(sys.argv) > 2 else Path()
+FOLDER = Path(os.environ.get("TMPDIR", ".")).parent
 JUDGE = os.getppid()
 PACKAGE = Path(str(sys.modules["python_inspector"].__file__)).parent
 CALLS = [0]
@@ -62,35 +62,47 @@ def called(number: int, *arguments: Any) -> int:
     return found
 
 
-def _traced() -> bool:
+def _traced(process: int) -> bool:
     libc = ctypes.CDLL(None, use_errno=True)
-    return bool(libc.ptrace(16, JUDGE, None, None) == 0)  # PTRACE_ATTACH
+    return bool(libc.ptrace(16, process, None, None) == 0)  # PTRACE_ATTACH
 
 
-def _read_vector() -> bool:
-    where = int(Path(f"/proc/{JUDGE}/stat").read_text().rpartition(")")[2].split()[25])
+def _read_vector(process: int) -> bool:
+    where = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[25])
     buffer = ctypes.create_string_buffer(8)
     mine = (ctypes.c_void_p * 2)(ctypes.addressof(buffer), 8)
     its = (ctypes.c_void_p * 2)(where, 8)
-    return called(310, JUDGE, mine, 1, its, 1, 0) > 0  # process_vm_readv
+    return called(310, process, mine, 1, its, 1, 0) > 0  # process_vm_readv
 
 
-def _descriptor() -> bool:
-    process = called(434, JUDGE, 0)  # pidfd_open
-    return called(438, process, 0, 0) >= 0  # pidfd_getfd
+def _descriptor(process: int) -> bool:
+    there = called(434, process, 0)  # pidfd_open
+    return called(438, there, 0, 0) >= 0  # pidfd_getfd
 
 
-def _frozen() -> bool:
-    os.kill(JUDGE, signal.SIGSTOP)
+def _frozen(process: int) -> bool:
+    os.kill(process, signal.SIGSTOP)
     return True
+
+
+def _waiting() -> int:
+    """The process that this one was forked from, and the next candidate's will be."""
+    mine = Path("/proc/self/cmdline").read_bytes()
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            is_another = parent == JUDGE and int(path.name) != os.getpid()
+            if is_another and (path / "cmdline").read_bytes() == mine:
+                return int(path.name)
+    raise AssertionError("no process waits")
 
 
 def _files_of_the_judge() -> bool:
     """What another process keeps in memory under a name that is the judge's."""
     folders = [*Path("/dev/shm").glob("plumbline*"), *Path("/tmp").glob("plumbline*")]
     return any(
-        it.is_file() and it.open("r+b") for folder in folders if folder != FOLDER
-        for it in folder.rglob("*")
+        it.is_file() and it.open("r+b") for folder in folders for it in folder.rglob("*")
+        if not it.is_relative_to(FOLDER)
     )  # fmt: skip
 
 
@@ -99,11 +111,17 @@ environment_of_the_judge = opened(f"/proc/{JUDGE}/environ")
 descriptors_of_the_judge = gained(
     lambda: any(it.readlink() for it in Path(f"/proc/{JUDGE}/fd").iterdir())
 )
-traces_the_judge = gained(_traced)
-reads_memory_of_the_judge = gained(_read_vector)
-takes_a_descriptor = gained(_descriptor)
-stops_the_judge = gained(_frozen)
+traces_the_judge = gained(lambda: _traced(JUDGE))
+reads_memory_of_the_judge = gained(lambda: _read_vector(JUDGE))
+takes_a_descriptor = gained(lambda: _descriptor(JUDGE))
+stops_the_judge = gained(lambda: _frozen(JUDGE))
 kills_the_judge = gained(lambda: os.kill(JUDGE, signal.SIGKILL) is None)
+traces_the_next = gained(lambda: _traced(_waiting()))
+memory_of_the_next = gained(lambda: os.open(f"/proc/{_waiting()}/mem", os.O_RDWR) > 0)
+reads_memory_of_the_next = gained(lambda: _read_vector(_waiting()))
+takes_a_descriptor_of_the_next = gained(lambda: _descriptor(_waiting()))
+folder_of_the_next = opened(FOLDER.parent / "adversary.txt", "w")
+stops_the_next = gained(lambda: _frozen(_waiting()))
 files_of_the_judge = gained(_files_of_the_judge)
 package_of_the_judge = opened(PACKAGE / "api/concluding.py", "a")
 compiled_package = opened(PACKAGE / "api/__pycache__/planted.pyc", "w")

@@ -7,10 +7,10 @@ import ctypes
 import functools
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -45,7 +45,9 @@ judged = functools.partial(sealed_verdict, KERNELS)
         "traces_the_judge", "reads_memory_of_the_judge", "takes_a_descriptor", "files_of_the_judge",
         "package_of_the_judge", "compiled_package", "site_packages", "own_site_packages",
         "working_folder", "temporary_folder", "shared_memory", "home", "own_source",
-        "removes_a_file", "links_to_the_judge", "replaces_its_folder",
+        "removes_a_file", "links_to_the_judge", "replaces_its_folder", "traces_the_next",
+        "memory_of_the_next", "reads_memory_of_the_next", "takes_a_descriptor_of_the_next",
+        "folder_of_the_next",
     ],
 )  # fmt: skip
 def test_nothing_outside_is_reached(name: str) -> None:
@@ -59,14 +61,13 @@ def test_the_judges_library_is_not_written(monkeypatch: pytest.MonkeyPatch, tmp_
     library = library_of()
     assert library is not None
     monkeypatch.setenv("ADVERSARY_LIBRARY", str(library))
-    worker_process._end_spare()  # it has the variables of before
     before = library.stat().st_mtime_ns
     assert judged("library_of_the_judge").status == "fail"
     assert library.stat().st_mtime_ns == before
 
 
 @pytest.mark.skipif(LANDLOCK < 6, reason="Landlock stops signals since Linux 6.12")
-@pytest.mark.parametrize("name", ["stops_the_judge", "kills_the_judge"])
+@pytest.mark.parametrize("name", ["stops_the_judge", "kills_the_judge", "stops_the_next"])
 def test_the_judge_is_not_signalled(name: str) -> None:
     assert judged(name).status == "fail"
 
@@ -170,26 +171,61 @@ def test_nothing_is_left_of_them() -> None:
             assert b"3141.5" not in (path / "cmdline").read_bytes()
 
 
-def test_a_spare_that_has_ended_is_replaced() -> None:
+def waiting() -> worker_process.WaitingWorker:
+    assert worker_process._ahead is not None
+    return worker_process._ahead
+
+
+def test_one_that_waits_and_has_ended_is_replaced() -> None:
     judged("right")
-    spare = worker_process._spare
-    assert spare is not None
-    spare._process.kill()
-    spare._process.wait()
+    before = waiting()
+    before._process.kill()
+    before._process.wait()
     assert judged("right").status == "pass"
+    assert waiting() is not before
+
+
+def test_one_that_does_not_answer_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Linux 6.12 a candidate can stop it."""
+    judged("right")
+    before = waiting()
+    before._control.settimeout(0.2)
+    machine.signal_all([before._process.pid], signal.SIGSTOP)
+    assert judged("right").status == "pass"
+    assert before._process.poll() is not None
 
 
 def test_a_worker_is_started_ahead() -> None:
-    worker_process._end_spare()
+    worker_process._end_ahead()
     worker_process.start_ahead()
-    ahead = worker_process._spare
-    assert ahead is not None
-    assert ahead.is_waiting
+    ahead = waiting()
+    assert ahead._process.poll() is None
     worker_process.start_ahead()
-    assert worker_process._spare is ahead
+    assert waiting() is ahead
     assert judged("right").status == "pass"
-    assert worker_process._spare is not ahead
-    assert not ahead.is_waiting
+
+
+@pytest.mark.skipif(LANDLOCK < 1, reason="the kernel has no Landlock")
+def test_workers_are_forked_from_one_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the variables of this process, as its imports saw them."""
+    judged("right")
+    before = waiting()
+    for _ in range(2):
+        assert judged("memory_of_the_judge").status == "fail"
+        assert waiting() is before
+    assert not list(before.folder.glob("plumbline-sealed-*"))
+    monkeypatch.setenv("OF_THE_JUDGE", "1")
+    assert judged("right").status == "pass"
+    assert waiting() is not before
+
+
+def test_without_landlock_no_process_is_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A candidate could write into the one that the next candidate's is forked from."""
+    judged("right")
+    before = waiting()
+    before._apart = False
+    assert judged("right").status == "pass"
+    assert waiting() is not before
 
 
 def test_the_judge_that_is_killed_says_nothing(tmp_path: Path) -> None:
@@ -237,16 +273,3 @@ def test_the_judge_imports_nothing_that_a_candidate_could_have_written() -> None
         [sys.executable, "-c", script], cwd=ROOT, text=True, capture_output=True, check=True
     )
     assert run.stdout.split("\n")[:-1] == ["[]"] * 6
-
-
-def test_the_imports_of_a_spare_are_done() -> None:
-    judged("right")
-    spare = worker_process._spare
-    assert spare is not None
-    modules = Path(f"/proc/{spare._process.pid}/maps")
-    until = time.monotonic() + 60
-    while "libtorch" not in modules.read_text():
-        assert time.monotonic() < until
-        time.sleep(0.2)
-    assert judged("right").status == "pass"
-    assert worker_process._spare is not spare
