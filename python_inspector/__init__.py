@@ -105,6 +105,11 @@ _LIGHT = {
     "api.prepared",
     "api.drawing",
     "api.invariance",
+    "api.problem",
+    "api.sealed",
+    "api.strategies",
+    "taps.options",
+    "recorder.where",
 }
 """What can be imported without torch and transformers, and says itself what it needs."""
 _MODULES = {"strategies": "api.strategies", "tiny": "models.tiny"}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+from .errors import RecordError
 
 Convert = Callable[[Any], Any]
 
@@ -51,6 +53,13 @@ def spread_out(value: Any) -> str:
         "is a DTensor, of which this process has a part: take .full_tensor(), or .to_local() to "
         "judge what one rank computes"
     )
+
+
+def refuse_spread_out(what: str, tensors: Iterable[tuple[str, Any]]) -> None:
+    """RecordError where a named tensor has parts in other processes, which nobody here sees."""
+    for name, tensor in tensors:
+        if why := spread_out(tensor):
+            raise RecordError(f"[{what}] {name} {why}")
 
 
 def as_array(value: Any) -> Any:

@@ -7,14 +7,13 @@ records with pairs of both and has the harness verify what came out.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import importlib.util
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from importlib import metadata
 from typing import Any
 
@@ -87,9 +86,6 @@ class _Absent:
 
 
 # 5.6 and newer.
-LinearAttentionCacheLayerMixin: Any = getattr(
-    cache_utils, "LinearAttentionCacheLayerMixin", _Absent
-)
 LinearAttentionLayer: Any = getattr(cache_utils, "LinearAttentionLayer", _Absent)
 LinearAttentionAndFullAttentionLayer: Any = getattr(
     cache_utils, "LinearAttentionAndFullAttentionLayer", _Absent
@@ -108,21 +104,6 @@ def positions_of_mask(model: Any, ids: Any, mask: Any) -> Any:
     if has_positions_method:
         return getattr(model, MAKES_POSITIONS)(ids, {"attention_mask": mask})
     return (mask.long().cumsum(-1) - 1).masked_fill(mask == 0, 0)
-
-
-@contextmanager
-def collectors_off() -> Iterator[None]:
-    """transformers collects no outputs of modules that run meanwhile."""
-    try:
-        from transformers.utils import output_capturing
-    except ImportError:  # before it had a variable for that, it wrapped forward where it was asked
-        yield
-        return
-    token = output_capturing._active_collector.set(None)
-    try:
-        yield
-    finally:
-        output_capturing._active_collector.reset(token)
 
 
 def no_init_weights() -> AbstractContextManager[None]:
@@ -146,21 +127,6 @@ def mask_question(asked: Mapping[str, Any]) -> Mapping[str, Any]:
         return asked
     slots = asked["cache_position"]
     return {**asked, "q_length": len(slots), "q_offset": int(slots[0])}
-
-
-CACHE_NAMES = ("past_key_values", "cache", "cache_params", "state")
-"""How models call what they hand on from call to call: `past_key_values` or, of Mamba,
-`cache_params` before 5.24, `cache` since; RWKV `state`."""
-
-
-def cache_in(values: Any) -> Any:
-    """Of the arguments of a call, or of a model's output, what it keeps for the next call: a Cache
-    under whatever name, or else what has the name of one; None where there is neither."""
-    named: Mapping[str, Any] = values if isinstance(values, Mapping) else {}
-    for value in values if isinstance(values, tuple) else named.values():
-        if isinstance(value, cache_utils.Cache):
-            return value
-    return next((named[name] for name in CACHE_NAMES if named.get(name) is not None), None)
 
 
 def rope_parameters(config: Any) -> Mapping[str, Any]:
@@ -222,27 +188,6 @@ def rope_init_function(module: Any) -> Callable[..., Any]:
         return inv_freq if device is None else inv_freq.to(device), scaling
 
     return moved
-
-
-@functools.cache
-def can_decompose(operation: Any) -> bool:
-    """Whether a torch operation is a composite of others."""
-    if hasattr(operation, "_can_decompose"):
-        return bool(operation._can_decompose())
-    key = torch._C.DispatchKey.CompositeImplicitAutograd
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    return key in operation.py_kernels or bool(has_kernel(operation.name(), key))
-
-
-def decomposed(mode: Any, operation: Any, args: Any, kwargs: Any) -> Any:
-    """What a composite gives whose parts the dispatch mode sees; NotImplemented of any other
-    operation. Composites arrive whole where tensors are inference tensors, or where another
-    composite calls them. Some that torch's schema calls a view copy or cast: `to`, `contiguous`,
-    `reshape`."""
-    if not can_decompose(operation):
-        return NotImplemented
-    with mode:
-        return operation.decompose(*args, **kwargs)
 
 
 def check_model_type(model_type: str, chained: bool = False) -> None:

@@ -108,7 +108,7 @@ def check(
     there is no judge, and whatever `function` raises.
     """
     __tracebackhide__ = by_its_verdict  # pytest shows the test's own line
-    needs.require("check()", "torch", "transformers")
+    needs.require("check()", "torch")
     from .calling import Kernel
 
     how = how_of(

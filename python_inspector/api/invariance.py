@@ -48,7 +48,7 @@ def invariant(
     is the verdict, and UsageError where it cannot be told which operands have rows.
     """
     __tracebackhide__ = by_its_verdict  # pytest shows the test's own line
-    needs.require("invariant()", "torch", "transformers")
+    needs.require("invariant()", "torch")
     from .calling import Kernel
 
     asked = asked_relations(vary, batch)

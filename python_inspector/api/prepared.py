@@ -331,7 +331,7 @@ def prepare(
     The arguments are those of check(). Inputs and weights are copied; `like`, and what it uses
     beside them, must stay as they are. Drawn inputs are drawn once.
     """
-    needs.require("prepare()", "torch", "transformers")
+    needs.require("prepare()", "torch")
     import torch
 
     from ..recorder.arguments import Given

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
-from ..compatibility import CACHE_NAMES, positions_of_mask
+from ..compatibility import positions_of_mask
 from ..errors import PlanError
+from ..foreign import CACHE_NAMES
 from .dispatch import input_device
 
 FIRST_RANDOM_ID = 3

@@ -19,10 +19,9 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
-from transformers.cache_utils import Cache
 
-from ..compatibility import cache_in
 from ..errors import RecordError
+from ..foreign import cache_in, is_cache
 from ..format.axes import Named
 from ..format.recording import MAIN_INPUTS, chained_outputs
 from ..taps.calls import Block, bound_arguments
@@ -86,7 +85,7 @@ class Chain:
         if made is not None:
             self._caches[id(made)] = (made, self._cache)
         cache = self._given if made is None else made
-        if isinstance(cache, Cache):
+        if is_cache(cache):
             self._left[id(cache)] = _keys(cache)
 
     def given_ids(self, block: Block, path: str) -> dict[str, Named]:
@@ -134,7 +133,7 @@ class Chain:
 
     def _refuse_changes(self, cache: Any) -> None:
         """What happened to a cache outside of the recorded calls did not happen to the chain's."""
-        if not isinstance(cache, Cache):
+        if not is_cache(cache):
             return
         left = self._left.pop(id(cache), None)
         if id(cache) not in self._caches:
@@ -155,7 +154,7 @@ def is_of_chain(kind: str, path: str) -> bool:
     return kind == "rotary_table" or bool(chained_outputs(kind, path))
 
 
-def _keys(cache: Cache) -> list[tuple[Any, int]]:
+def _keys(cache: Any) -> list[tuple[Any, int]]:
     """The tensors of keys that a cache holds, and torch's count of changes in place.
 
     Outside of updates others take their place, or, in a static cache, what they hold changes.

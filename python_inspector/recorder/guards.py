@@ -6,18 +6,19 @@ Each guard is a trap that was met; its text says what transformers or torch sile
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
 
-from ..arrays import spread_out
-from ..compatibility import cache_in, model_warnings, rope_init_function
+from ..arrays import refuse_spread_out
+from ..compatibility import model_warnings, rope_init_function
 from ..errors import RecordError
+from ..foreign import cache_in
 from ..models import dispatch
-from ..taps import Taps
+from ..taps.architectures import Taps
 
 _TORCH_ATTENTION = ("eager", "sdpa")
 _RELATIVE_ROUNDING = (
@@ -66,13 +67,6 @@ def _refuse_always(model: torch.nn.Module) -> None:
         raise RecordError(
             "[record] autocast is on: it changes dtypes between blocks; switch it off"
         )
-
-
-def refuse_spread_out(what: str, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-    """RecordError where a named tensor has parts in other processes, which nobody here sees."""
-    for name, tensor in tensors:
-        if why := spread_out(tensor):
-            raise RecordError(f"[{what}] {name} {why}")
 
 
 def _softcap_dropped(model: torch.nn.Module, taps: Taps) -> Iterator[str]:

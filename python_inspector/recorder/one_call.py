@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import torch
 
+from ..arrays import refuse_spread_out
 from ..effort import DEFAULT_RUNS
 from ..errors import NO_GRADIENT, RecordError
 from ..format.contract_words import in_order, misfit, spelled
@@ -42,7 +43,6 @@ from . import problem_cache
 from .alternatives import bug_refs, member_refs
 from .axes import Axes, OutputAxes
 from .callables import Torch, callable_of, name_of
-from .guards import refuse_spread_out
 from .left_out import Valid
 from .outputs import OutputStore
 from .provenance import producer

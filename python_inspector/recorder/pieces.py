@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
-from transformers.cache_utils import Cache
 
+from ..foreign import is_cache
 from ..format.host_copy import is_host
 from ..trace.copies import is_state
 from .one_call import Arguments
@@ -53,7 +53,7 @@ def rows_of(arguments: Arguments, outputs: Mapping[str, torch.Tensor], most: int
     are taken at once."""
     found = _axis_of(list(outputs.values()))
     leaves = tree_leaves(arguments)
-    if found is None or any(isinstance(it, (Cache, torch.nn.Module)) for it in leaves):
+    if found is None or any(is_cache(it) or isinstance(it, torch.nn.Module) for it in leaves):
         return
     if any(is_state(it) for it in leaves if not isinstance(it, torch.Tensor)):
         return

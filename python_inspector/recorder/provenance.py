@@ -13,10 +13,9 @@ from importlib import metadata
 from typing import Any
 
 import torch
-from transformers.cache_utils import StaticCache
 
-from ..compatibility import cache_in, config_dict
 from ..errors import RecordError
+from ..foreign import cache_in, is_static_cache
 from ..format.host_copy import HostCopy
 from ..format.payload import tensor_bytes
 from ..format.recording import DTYPES, dtype_name
@@ -52,7 +51,7 @@ def describe_run(arguments: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(mask, torch.Tensor) and mask.ndim == 2 and not bool(mask.bool().all()):
         left = (~mask.bool()).int().cumprod(-1).sum(-1).tolist()
     given = cache_in(arguments)
-    kind = "static" if isinstance(given, StaticCache) else "dynamic"
+    kind = "static" if is_static_cache(given) else "dynamic"
     return {
         "batch": shape[0],
         "tokens": shape[1] if len(shape) > 1 else 1,
@@ -160,9 +159,15 @@ def header(
             },
             "run": summarise_runs(runs, run),
         },
-        "config": {} if config is None else config_dict(config),
+        "config": {} if config is None else _config_dict(config),
         "network": network(model),
     }
+
+
+def _config_dict(config: Any) -> dict[str, Any]:
+    from ..compatibility import config_dict  # a model of transformers, which is there
+
+    return config_dict(config)
 
 
 def producer() -> dict[str, str]:

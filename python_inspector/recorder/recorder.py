@@ -19,7 +19,7 @@ from ..format.recording import TensorRef, checkpoint_id
 from ..format.summary import Summary
 from ..format.writer import RecordingWriter
 from ..models import dispatch
-from ..taps import Taps
+from ..taps.architectures import Taps
 from ..taps.calls import Block, Call, Frame, bound_arguments
 from ..taps.common import FunctionTap, ModuleTap
 from ..taps.generic import any_call, any_function

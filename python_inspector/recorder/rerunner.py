@@ -7,7 +7,7 @@ from functools import partial
 
 from ..errors import HarnessError
 from ..native import judge_library
-from ..taps import Taps
+from ..taps.architectures import Taps
 from ..taps.calls import Block
 from ..taps.options import Options
 from ..trace.contracts import Inside

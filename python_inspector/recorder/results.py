@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers.cache_utils import Cache
-from transformers.utils import ModelOutput
 
+from ..foreign import is_cache, is_model_output
 from ..trace.copies import is_state
 
 _KEY = re.compile(r"[\w.-]+")
@@ -51,7 +50,7 @@ class ResultError(Exception):
 
 def leaves_by_path(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     """What a result holds, dicts by key and tuples by position."""
-    if isinstance(value, (Mapping, tuple, list)) and not isinstance(value, Cache):
+    if isinstance(value, (Mapping, tuple, list)) and not is_cache(value):
         for key, item in _items(value):
             yield from leaves_by_path(item, f"{path}.{key}")
     else:
@@ -78,10 +77,10 @@ def template_of(result: Any) -> Template:
             if not value.numel():
                 return Leaf(path, "empty", value=value)
             return Leaf(path, "tensor", alone or path)
-        if isinstance(value, (Mapping, tuple, list)) and not isinstance(value, Cache):
+        if isinstance(value, (Mapping, tuple, list)) and not is_cache(value):
             items = {key: of(item, f"{path}.{key}") for key, item in _items(value)}
             named = isinstance(value, Mapping)
-            return Node(path, items, named, not named or isinstance(value, ModelOutput))
+            return Node(path, items, named, not named or is_model_output(value))
         return Leaf(path, "none" if value is None else "other", value=value)
 
     return of(result, "out")

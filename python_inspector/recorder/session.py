@@ -17,7 +17,7 @@ from ..format.model_files import ModelFolder
 from ..format.writer import RecordingWriter
 from ..models import dispatch
 from ..models.parameters import first_names
-from ..taps import taps_for
+from ..taps.architectures import taps_for
 from ..taps.options import Proof, What
 from . import guards, provenance
 from .asked import asked_options

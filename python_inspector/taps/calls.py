@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
-from ..compatibility import cache_in
+from ..foreign import cache_in
 from ..format.axes import Named, by_dimensions
 from ..format.recording import TensorRef
 from ..models.dispatch import Loaded

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from transformers.cache_utils import Cache
 
+from ..foreign import is_cache
 from ..format.axes import Named, by_dimensions
 from ..format.recording import DTYPES
 from ..trace.copies import is_state
@@ -191,7 +191,7 @@ def _named(name: str, value: Any, wanted: tuple[type, ...] = _TENSORS) -> Iterat
             yield name, value
     elif isinstance(value, wanted):
         yield name, value
-    elif isinstance(value, Cache):
+    elif is_cache(value):
         for i, layer in _layers(value.layers):
             yield from _named(f"{name}.{i}", _public(layer), wanted)
         others = {key: item for key, item in _public(value).items() if key != "layers"}
@@ -262,7 +262,7 @@ def _layer_of(name: str, arguments: Mapping[str, Any]) -> int | None:
     """Which layer of a cache a tensor is of; None for one of another argument."""
     first, _, rest = name.partition(".")
     index = rest.partition(".")[0]
-    is_layer = isinstance(arguments.get(first), Cache) and index.isdigit()
+    is_layer = is_cache(arguments.get(first)) and index.isdigit()
     return int(index) if is_layer else None
 
 

@@ -14,10 +14,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
-from transformers.cache_utils import Cache, CacheLayerMixin
-from transformers.utils import ModelOutput
 
-from ..compatibility import LinearAttentionCacheLayerMixin, PreTrainedConfig
+from ..foreign import is_cache, is_cache_layer, is_config, is_model_output
 
 Memo = dict[int, tuple[Any, Any]]
 """id of an original object -> (the original, kept alive so that the id stays its own; its copy)."""
@@ -94,12 +92,12 @@ class Copies:
             shares = bool(self._shared) and value.layout is torch.strided
             shares = shares and value.untyped_storage()._cdata in self._shared
             new = self._view(value, name) if shares else self.tensor(value.detach(), name)
-        elif isinstance(value, Cache):
+        elif is_cache(value):
             new = copy.copy(value)
             for key, item in vars(value).items():
                 lazy = self._lazy and key == "layers"
                 vars(new)[key] = _LazyLayers(item, self) if lazy else self.of(item, key)
-        elif isinstance(value, _LAYERS) or is_state(value):
+        elif is_cache_layer(value) or is_state(value):
             new = copy.copy(value)
             self.memo[id(value)] = (value, new)  # it may hold itself
             vars(new).update({key: self.of(item, key) for key, item in vars(value).items()})
@@ -107,7 +105,7 @@ class Copies:
             new = self._dtypes.get(value, value)
         elif isinstance(value, dict):
             items = ((key, self.of(item, str(key))) for key, item in value.items())
-            if isinstance(value, ModelOutput):
+            if is_model_output(value):
                 new = type(value)(**dict(items))
             else:
                 new = type(value)(items) if type(value) in (dict, OrderedDict) else dict(items)
@@ -165,14 +163,11 @@ def _storages_of_several(values: Any) -> set[int]:
     }
 
 
-_LAYERS = (CacheLayerMixin, LinearAttentionCacheLayerMixin)
-
-
 def is_state(value: Any) -> bool:
     """Whether an object of an undescribed class holds tensors, like a cache."""
     if not hasattr(value, "__dict__") or callable(value):
         return False
-    if isinstance(value, (PreTrainedConfig, dict, list, tuple, torch.Tensor)):
+    if is_config(value) or isinstance(value, (dict, list, tuple, torch.Tensor)):
         return False
     return any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(list(vars(value).values())))
 

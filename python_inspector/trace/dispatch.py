@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -83,12 +84,33 @@ def without_fused_layers() -> Iterator[None]:
             enable(before)
 
 
-class DispatchMode(TorchDispatchMode):
+def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Of a mode's `__torch_dispatch__`: dynamo compiles nothing in it. torch's own way imports
+    dynamo (two seconds) at the first operation, and takes its time at each; nothing is compiled in
+    a process that has not imported it."""
+    apart = functools.cache(lambda: torch.compiler.disable(function))
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (apart() if "torch._dynamo" in sys.modules else function)(*args, **kwargs)
+
+    return call
+
+
+class UncompiledMode(TorchDispatchMode):
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch wraps it in its own way, see uncompiled()."""
+        return False
+
+
+class DispatchMode(UncompiledMode):
     """A mode whose operation() stands for each operation below it.
 
     One with `out=` is the same operation without, and a copy.
     """
 
+    @uncompiled
     def __torch_dispatch__(
         self,
         func: OpOverload,

@@ -19,8 +19,8 @@ from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ..compatibility import can_decompose, decomposed
 from .contracts import Inside
+from .decomposing import can_decompose, decomposed
 from .dispatch import DispatchMode
 from .feeding import Feeding
 from .grouped import is_grouped

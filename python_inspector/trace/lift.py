@@ -30,8 +30,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ..compatibility import decomposed
 from .contraction import Products
+from .decomposing import decomposed
 from .dispatch import DispatchMode, plain_arithmetic
 from .given import (
     Replay,

@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ..format.host_copy import bytes_of
+from .dispatch import UncompiledMode, uncompiled
 from .given import SEEN
 from .replay import Again, run_as_it_is
 from .sites import under
@@ -36,7 +37,7 @@ def digest_of(again: Again) -> str | None:
     return program.digest()
 
 
-class _Program(TorchDispatchMode):
+class _Program(UncompiledMode):
     def __init__(self) -> None:
         super().__init__()
         self._hash = hashlib.sha256()
@@ -48,6 +49,7 @@ class _Program(TorchDispatchMode):
     def digest(self) -> str | None:
         return self._hash.hexdigest() if self._is_whole else None
 
+    @uncompiled
     def __torch_dispatch__(
         self,
         func: OpOverload,

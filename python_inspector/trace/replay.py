@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 from torch.utils._pytree import tree_leaves
 
-from ..compatibility import collectors_off
+from ..foreign import collectors_off
 from ..models.dispatch import resident
 from .contracts import Inside
 from .copies import Copies, Memo

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from ..compatibility import can_decompose, decomposed
 from ..format.recording import DTYPES
 from . import truncation
 from .arithmetic import (
@@ -41,6 +40,7 @@ from .composites import composition
 from .contraction import Contraction, Products
 from .contracts import Inside
 from .correctly_rounded import is_correctly_rounded
+from .decomposing import can_decompose, decomposed
 from .dispatch import DispatchMode, plain_arithmetic, without_fused_layers
 from .given import (
     SELECTIONS,

@@ -24,9 +24,9 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ..compatibility import decomposed
 from .arithmetic import name_of
 from .bounds import require_inside, with_aligned_bias
+from .decomposing import decomposed
 from .dispatch import DispatchMode
 from .replay import Rerun, Runner
 

@@ -14,8 +14,8 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_map
 
-from ..compatibility import decomposed
 from .arithmetic import name_of
+from .decomposing import decomposed
 from .dispatch import DispatchMode
 from .replay import Rerun, aside
 

@@ -20,7 +20,8 @@ from transformers.models.llama import modeling_llama
 from transformers.models.zamba2 import modeling_zamba2
 
 from python_inspector import RecordWarning, record, tiny
-from python_inspector.compatibility import cache_in, rope_init_function
+from python_inspector.compatibility import rope_init_function
+from python_inspector.foreign import cache_in
 from python_inspector.format.validate import validate
 
 NAME = "transformers.models.llama.modeling_llama_of_tomorrow"
