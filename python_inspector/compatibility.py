@@ -10,69 +10,18 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-import re
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from importlib import metadata
 from typing import Any
 
-from . import needs
-
-PROVEN = {"torch": ((2, 4), (2, 13)), "transformers": ((4, 57), (5, 24))}
-"""The oldest and newest version that ci/versions proves; pyproject.toml has the oldest, too."""
+from . import versions
 
 ZAMBA2 = (5, 17)
 """Of transformers: 5.15 has the functions that its taps need, but cannot build small models."""
 
 
-class VersionError(ImportError):
-    """An installed version is too old; the text says which is needed."""
-
-
-class VersionWarning(UserWarning):
-    """An installed version is newer than what was proven."""
-
-
-def check_versions() -> None:
-    """VersionError for a version that is too old, a warning for one that is newer than proven."""
-    needs.require("recording", *PROVEN)
-    for package, (oldest, newest) in PROVEN.items():
-        text = metadata.version(package)
-        version = _numbers(text)
-        if version < oldest:
-            raise VersionError(
-                f"recording needs {package} {_dotted(oldest)} or newer, this is {text}: "
-                f"pip install '{package}>={_dotted(oldest)}'"
-            )
-        if version > newest:
-            warnings.warn(
-                f"recording is proven with {package} {_dotted(oldest)} to {_dotted(newest)}, this "
-                f"is {text}: have `harness` verify what you record before you rely on it",
-                VersionWarning,
-                stacklevel=3,
-            )
-
-
-def newer_than_proven() -> str:
-    """What a message adds where transformers is newer than what ci/versions proves."""
-    newest, text = PROVEN["transformers"][1], metadata.version("transformers")
-    if _numbers(text) <= newest:
-        return ""
-    return f"; this is transformers {text}, recording is proven up to {_dotted(newest)}"
-
-
-def _numbers(version: str) -> tuple[int, int]:
-    """Major and minor."""
-    match = re.match(r"(\d+)\.(\d+)", version)
-    return (int(match[1]), int(match[2])) if match else (0, 0)
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return ".".join(map(str, version))
-
-
-check_versions()
+versions.require("recording", *versions.PROVEN)
 
 # Below, so that a version that has none of it gets the line above.
 import torch  # noqa: E402
@@ -193,13 +142,13 @@ def rope_init_function(module: Any) -> Callable[..., Any]:
 def check_model_type(model_type: str, chained: bool = False) -> None:
     """VersionError where this version's model of that type cannot be recorded."""
     this = f"this is {metadata.version('transformers')}"
-    if model_type == "zamba2" and _numbers(metadata.version("transformers")) < ZAMBA2:
-        raise VersionError(
-            f"recording Zamba2 needs transformers {_dotted(ZAMBA2)} or newer, whose mixers run "
-            f"their scan as functions of their own; {this}"
+    if model_type == "zamba2" and versions.numbers(metadata.version("transformers")) < ZAMBA2:
+        raise versions.VersionError(
+            f"recording Zamba2 needs transformers {versions.dotted(ZAMBA2)} or newer, whose mixers "
+            f"run their scan as functions of their own; {this}"
         )
     if chained and model_type == "gemma2" and not _modeling_has(model_type, _SCALED_EMBEDDING):
-        raise VersionError(
+        raise versions.VersionError(
             "recording Gemma2 with a chained oracle needs transformers 5.5 or newer, whose "
             f"embedding is what scales; {this}: record it without chained"
         )

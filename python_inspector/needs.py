@@ -12,7 +12,7 @@ DISTRIBUTION = "plumbline-kernels"
 """The package's name where pip asks for it; `plumbline` is somebody else's."""
 
 EXTRAS = {
-    "torch": "record",
+    "torch": "check",
     "transformers": "record",
     "jsonschema": "record",
     "tqdm": "record",
@@ -43,7 +43,7 @@ def require(what: str, *modules: str) -> None:
 def advice(what: str, missing: Iterable[str]) -> str:
     """What to install for `what`."""
     *others, last = missing
-    extras = ",".join(sorted({EXTRAS[name] for name in (*others, last)}))
+    extras = ",".join(sorted(_without_included({EXTRAS[name] for name in (*others, last)})))
     names = f"{', '.join(others)} and {last}" if others else last
     return f"{what} needs {names}: pip install {extra(extras)}"
 
@@ -65,7 +65,13 @@ def advice_for(what: str, error: ImportError) -> str | None:
     name = (error.name or "").partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or name not in EXTRAS or not _is_missing(name):
         return None
-    return advice(what, [m for m in EXTRAS if EXTRAS[m] == EXTRAS[name] and _is_missing(m)])
+    extras = {EXTRAS[name], "record"} if name == "torch" else {EXTRAS[name]}
+    return advice(what, [m for m in EXTRAS if EXTRAS[m] in extras and _is_missing(m)])
+
+
+def _without_included(extras: set[str]) -> set[str]:
+    """All that bring torch bring it by way of `check`."""
+    return extras - {"check"} if "record" in extras else extras
 
 
 def _is_missing(module: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import needs
+from .. import versions
 from ..effort import DEFAULT_RUNS
 from ..errors import UsageError
 from ..native import judge_library, judged_by
@@ -108,7 +108,7 @@ def check(
     there is no judge, and whatever `function` raises.
     """
     __tracebackhide__ = by_its_verdict  # pytest shows the test's own line
-    needs.require("check()", "torch")
+    versions.require("check()", "torch")
     from .calling import Kernel
 
     how = how_of(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .. import needs
+from .. import versions
 from .concluding import combined
 from .inputs import Case, cases_of
 from .relations import LIMITS, RELATIONS, Asked, Batch, Names, asked_relations
@@ -48,7 +48,7 @@ def invariant(
     is the verdict, and UsageError where it cannot be told which operands have rows.
     """
     __tracebackhide__ = by_its_verdict  # pytest shows the test's own line
-    needs.require("invariant()", "torch")
+    versions.require("invariant()", "torch")
     from .calling import Kernel
 
     asked = asked_relations(vary, batch)

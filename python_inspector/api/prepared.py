@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import needs
+from .. import versions
 from ..effort import DEFAULT_RUNS
 from ..errors import UsageError
 from ..native import judge_library, judged_by
@@ -331,7 +331,7 @@ def prepare(
     The arguments are those of check(). Inputs and weights are copied; `like`, and what it uses
     beside them, must stay as they are. Drawn inputs are drawn once.
     """
-    needs.require("prepare()", "torch")
+    versions.require("prepare()", "torch")
     import torch
 
     from ..recorder.arguments import Given

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 import torch
 
-from ..compatibility import newer_than_proven
 from ..errors import RecordError
+from ..versions import newer_than_proven
 
 
 class Misfit(Exception):  # noqa: N818  (always caught)

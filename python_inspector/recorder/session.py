@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..compatibility import check_model_type, newer_than_proven
+from ..compatibility import check_model_type
 from ..errors import RecordError
 from ..format.contract_words import in_order
 from ..format.model_files import ModelFolder
@@ -19,6 +19,7 @@ from ..models import dispatch
 from ..models.parameters import first_names
 from ..taps.architectures import taps_for
 from ..taps.options import Proof, What
+from ..versions import newer_than_proven
 from . import guards, provenance
 from .asked import asked_options
 from .internals import OperationMode

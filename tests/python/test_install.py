@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import python_inspector
-from python_inspector import compatibility, needs
+from python_inspector import compatibility, needs, versions
 from python_inspector.errors import FormatError
 from python_inspector.format import operands
 from python_inspector.format.named_recordings import recording_folder
@@ -66,8 +66,9 @@ def test_one_version_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_pyproject_and_the_check_at_run_time_have_the_same_bounds() -> None:
-    wanted = PROJECT["optional-dependencies"]["record"]
-    for package, (oldest, _) in compatibility.PROVEN.items():
+    extras = PROJECT["optional-dependencies"]
+    wanted = [*extras["check"], *extras["record"]]
+    for package, (oldest, _) in versions.PROVEN.items():
         bound = f"{package}>={oldest[0]}.{oldest[1]}"
         assert any(text.split(",")[0] == bound for text in wanted)
 
@@ -92,7 +93,7 @@ def test_verify_needs_numpy_alone(harness: Path) -> None:
 def test_verify_with_torch_tensors_says_what_it_needs() -> None:
     code = "import python_inspector; python_inspector.verify(print, 'x')"
     done = without(BEYOND_NUMPY, code)
-    assert done.stderr.strip().endswith("needs torch: pip install 'plumbline-kernels[record]'")
+    assert done.stderr.strip().endswith("needs torch: pip install 'plumbline-kernels[check]'")
 
 
 @pytest.mark.parametrize(
@@ -120,26 +121,29 @@ def test_a_missing_extra_is_one_line(program: str, words: list[str], line: str) 
 
 def test_a_version_that_is_too_old_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", lambda package: "2.3.1+cu121")
-    with pytest.raises(compatibility.VersionError) as refused:
-        compatibility.check_versions()
+    versions.require.cache_clear()
+    with pytest.raises(versions.VersionError) as refused:
+        versions.require("check()", "torch")
     assert str(refused.value) == (
-        "recording needs torch 2.4 or newer, this is 2.3.1+cu121: pip install 'torch>=2.4'"
+        "check() needs torch 2.4 or newer, this is 2.3.1+cu121: pip install 'torch>=2.4'"
     )
 
 
 def test_a_version_that_is_newer_than_proven_warns(monkeypatch: pytest.MonkeyPatch) -> None:
-    versions = {"torch": "2.13.1", "transformers": "5.25.0"}
-    monkeypatch.setattr(metadata, "version", versions.__getitem__)
-    with pytest.warns(compatibility.VersionWarning, match=r"4\.57 to 5\.24, this is 5\.25\.0"):
-        compatibility.check_versions()
-    assert compatibility.newer_than_proven() == (
+    versions.require.cache_clear()
+    installed = {"torch": "2.13.1", "transformers": "5.25.0"}
+    monkeypatch.setattr(metadata, "version", installed.__getitem__)
+    with pytest.warns(versions.VersionWarning, match=r"4\.57 to 5\.24, this is 5\.25\.0"):
+        versions.require("recording", *versions.PROVEN)
+    assert versions.newer_than_proven() == (
         "; this is transformers 5.25.0, recording is proven up to 5.24"
     )
-    versions["transformers"] = "4.57.0"
-    assert compatibility.newer_than_proven() == ""
+    installed["transformers"] = "4.57.0"
+    versions.require.cache_clear()
+    assert versions.newer_than_proven() == ""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        compatibility.check_versions()
+        versions.require("recording", *versions.PROVEN)
 
 
 def test_older_zamba2_and_chained_gemma2_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,9 +152,9 @@ def test_older_zamba2_and_chained_gemma2_are_refused(monkeypatch: pytest.MonkeyP
     assert compatibility.model_warnings("gemma2") == []
     monkeypatch.setattr(metadata, "version", lambda package: "5.0.0")
     monkeypatch.setattr(compatibility, "_modeling_has", lambda model_type, name: False)
-    with pytest.raises(compatibility.VersionError, match=r"Zamba2 needs transformers 5\.17"):
+    with pytest.raises(versions.VersionError, match=r"Zamba2 needs transformers 5\.17"):
         compatibility.check_model_type("zamba2")
-    with pytest.raises(compatibility.VersionError, match="without chained"):
+    with pytest.raises(versions.VersionError, match="without chained"):
         compatibility.check_model_type("gemma2", chained=True)
     compatibility.check_model_type("gemma2")
     assert len(compatibility.model_warnings("gemma2")) == 1
