@@ -3,7 +3,8 @@
 Each case is judged with a kernel that is right, one that leaves out the last summand, and one that
 is right but for an element. The figures are of the second call in a process, by the wall clock, on
 a machine that does nothing else; of an accelerator also the most memory that torch had in use, and
-what is allowed: four times what `like` has itself, and 1 GiB.
+what is allowed: four times what `like` has itself, and 1 GiB. Then a sealed verdict of the first
+case: in a process that begins with it, and the next one in a process.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import argparse
 import functools
 import math
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +29,8 @@ from ..recorder.large import BESIDE, SHARE
 Kernel = Callable[..., torch.Tensor]
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 GIB = 1 << 30
+SEALED = (10.0, 1.5)
+"""Seconds that a sealed verdict may take: of a process that begins, and the next one."""
 
 
 def norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-5) -> torch.Tensor:
@@ -180,6 +185,28 @@ def _verdict(case: Case, kernel: Kernel, inputs: Sequence[torch.Tensor]) -> Verd
         return error.verdict
 
 
+def sealed_verdict(device: str) -> None:
+    case = next(cases(torch.device(device).type))
+    check(case.right, case.like, case.inputs(device), sealed=True)
+
+
+def _sealed(device: str, rounds: int) -> bool:
+    """Prints the seconds of sealed verdicts; whether they are beyond what is allowed."""
+    begins = f"import {__name__} as bench; bench.sealed_verdict({device!r})"
+    seconds = [_timed(lambda: subprocess.run([sys.executable, "-c", begins], check=True))]
+    sealed_verdict(device)
+    seconds.append(min(_timed(lambda: sealed_verdict(device)) for _ in range(rounds)))
+    for what, took, floor in zip(("a process", "the next"), seconds, SEALED, strict=True):
+        print(f"sealed, {what:15}{took:14.3f} s{floor:35g}")
+    return any(took > floor for took, floor in zip(seconds, SEALED, strict=True))
+
+
+def _timed(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
 def _forget_peak() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
@@ -195,7 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="inspector bench check", description=__doc__)
     parser.add_argument("--device", default="cpu", help="cpu (the default) or cuda")
     parser.add_argument("--rounds", type=int, default=2, help="calls after the first (2)")
-    parser.add_argument("--only", default="", help="cases whose name has this in it")
+    parser.add_argument("--only", default="", help="cases whose name has this in it (or: sealed)")
     options = parser.parse_args(arguments)
     print(f"{device_name(options.device)}, torch {torch.__version__}\n")
     print(_line("case", "dtype", "right", "wrong", "one element", "floors", "peak", "allowed"))
@@ -203,6 +230,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for case in cases(torch.device(options.device).type):
         if options.only in case.name:
             beyond |= _row(case, options.device, options.rounds)
+    if options.only in "sealed":
+        beyond |= _sealed(options.device, options.rounds)
     return int(beyond)
 
 
