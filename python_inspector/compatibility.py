@@ -87,7 +87,7 @@ def rope_parameters(config: Any) -> Mapping[str, Any]:
     scaling = getattr(config, "rope_scaling", None) or {}
     original = getattr(config, "original_max_position_embeddings", None)
     own = {"rope_theta": config.rope_theta}
-    if original is not None:
+    if original is not None and scaling:  # without any it is read by nothing, nor written by 5.x
         own["original_max_position_embeddings"] = original
     return own | dict(scaling)
 

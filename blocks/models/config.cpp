@@ -20,6 +20,7 @@ const std::vector<IrrelevantKey>& irrelevant_config_keys() {
       {"_commit_hash", origin},
       {"transformers.js_config", "of another program, transformers.js"},
       {"is_llama_config", origin},
+      {"ignore_keys_at_rope_validation", "which keys Python checks"},
       {"architectures", "the weights show which head there is"},
       {"transformers_version", origin},
       {"_attn_implementation_autoset", origin},

@@ -155,6 +155,7 @@ TEST_CASE("what a configuration asks for is read, refused, or unknown") {
       {R"("use_cache": true, "_name_or_path": "x", "id2label": [{}])", "nothing was thrown"},
       {R"("_model_name_or_path": "x", "unk_token_id": 0, "rope_interleaved": false)",
        "nothing was thrown"},
+      {R"("ignore_keys_at_rope_validation": null)", "nothing was thrown"},
       {R"("min_length": 3, "transformers.js_config": {"dtype": "q4"})", "nothing was thrown"},
       {R"("rope_theta": 500, "rope_scaling": null)", "nothing was thrown"},
       {R"("rope_scaling": {"type": "linear", "factor": 2})", "nothing was thrown"},

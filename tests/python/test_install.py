@@ -196,6 +196,7 @@ def test_a_config_from_before_5_is_written_as_the_harness_reads_it() -> None:
 
     config = Old()
     vars(config).update(rope_theta=5.0, rope_parameters=None, rope_scaling=None)
+    vars(config).update(original_max_position_embeddings=512)  # Phi-3 has it without a scaling
     assert compatibility.config_dict(config) == Old.to_dict(config) | {
         "rope_parameters": {"rope_type": "default", "rope_theta": 5.0}
     }
