@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_leaves
 
 from ..format.axes import broadcast_shape
+from .operations import tensors
 
 aten = torch.ops.aten
 
@@ -114,11 +114,7 @@ class Products:
                 axes = sorted(axis % len(shape) for axis in args[1])
                 keepdim = len(args) > 2 and args[2]
                 return Contraction(waiting.a, waiting.b, shape, axes, keepdim)
-        used = {
-            t.untyped_storage()._cdata
-            for t in tree_leaves((args, kwargs))
-            if isinstance(t, torch.Tensor)
-        }
+        used = {t.untyped_storage()._cdata for t in tensors((args, kwargs))}
         for key, waiting in list(self._waiting.items()):
             changed = func._schema.is_mutable and any(
                 t.untyped_storage()._cdata in used for t in (waiting.a, waiting.b)

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._pytree import tree_leaves
 
-from .operations import MOVES
+from .operations import MOVES, tensors
 
 _MOVED = MOVES - {"where", "masked_fill", "index_put", "masked_scatter", "masked_select"}
 _KEPT = {"clone", "_to_copy"}
@@ -31,7 +30,7 @@ class Feeding:
     def chosen(self, choice: Any, operands: Any, held: torch.Tensor) -> None:
         """A choice was made of operands: it feeds its result, element by element where none of
         them was chosen itself and all that is right is known."""
-        fed = {_key(t): t for t in _tensors(operands) if self._is_fed(t)}
+        fed = {_key(t): t for t in tensors(operands) if self._is_fed(t)}
         cast = choice.quantised and len(fed) == 1  # of what was rounded before
         alone = not fed or (cast and all(map(self.is_single, fed.values())))
         self._set(held, alone and choice.complete)
@@ -42,14 +41,14 @@ class Feeding:
     ) -> None:
         if not self._single or func.is_view:
             return
-        fed = {_key(t): t for t in _tensors((args, kwargs)) if self._is_fed(t)}
+        fed = {_key(t): t for t in tensors((args, kwargs)) if self._is_fed(t)}
         if not fed:
             return
         name = func._schema.name.partition("::")[2]
         name = name if name.startswith("_") else name.removesuffix("_")
         single = len(fed) == 1 and (name in _MOVED or torch.Tag.pointwise in func.tags)
         single = single and all(self._single[key][1] for key in fed)
-        for t in _tensors(result):
+        for t in tensors(result):
             self._set(t, single)
             if name in _KEPT and next(iter(fed)) in self._origins:
                 self._origins[_key(t)] = self._origins[next(iter(fed))]
@@ -69,10 +68,6 @@ class Feeding:
         key = _key(t)
         self._origins.pop(key, None)
         self._single[key] = (StorageWeakRef(t.untyped_storage()), single)
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [t for t in tree_leaves(value) if isinstance(t, torch.Tensor)]
 
 
 def _key(t: torch.Tensor) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from .contracts import Inside
 from .decomposing import can_decompose, decomposed
@@ -25,7 +25,7 @@ from .dispatch import DispatchMode
 from .feeding import Feeding
 from .grouped import is_grouped
 from .keyless import filled, may_lack_keys, rows_without_key
-from .operations import MAKERS
+from .operations import MAKERS, leaves, operands_of
 from .quantising import QUANTISED, quantises
 from .reads import (
     Reader,
@@ -206,11 +206,11 @@ class Replay:
         event = self._next(func)
         if not isinstance(event, Opaque):
             raise GivenError(f"[given] {func} is opaque here, it was not in the reference")
-        leaves = tree_leaves((args, kwargs))
+        operands = list(operands_of(args, kwargs))
         for position, value in event.written.items():
-            leaves[position].copy_(change(value.clone()))
+            operands[position].copy_(change(value.clone()))
         if event.written:
-            return leaves[min(event.written)]
+            return operands[min(event.written)]
         return tree_map(lambda v: change(v.clone()) if _is_tensor(v) else v, event.result)
 
     def _next(self, func: Any) -> Choice | Opaque:
@@ -255,9 +255,9 @@ def is_opaque(
         return bool(args[0].dtype.is_floating_point or args[1].is_floating_point)
     if quantises(func, args, kwargs):
         return False
-    leaves = tree_leaves((args, kwargs))
-    makes = any(isinstance(v, torch.dtype) and v in QUANTISED for v in leaves)
-    return makes and any(_is_tensor(v) and v.dtype not in QUANTISED for v in leaves)
+    operands = list(operands_of(args, kwargs))
+    makes = any(isinstance(v, torch.dtype) and v in QUANTISED for v in operands)
+    return makes and any(_is_tensor(v) and v.dtype not in QUANTISED for v in operands)
 
 
 def is_choice(func: OpOverload, args: Any, kwargs: Any, result: Any) -> bool:
@@ -269,10 +269,10 @@ def is_choice(func: OpOverload, args: Any, kwargs: Any, result: Any) -> bool:
     name = func._schema.name.partition("::")[2]
     if name in MAKERS:  # of a tensor's form, whatever it holds
         return False
-    first = next((v for v in tree_leaves(result) if _is_tensor(v)), None)
+    first = next((v for v in leaves(result) if _is_tensor(v)), None)
     if name not in SELECTIONS and first is not None and _is_inexact(first):
         return False  # pivots, seeds of dropout, flags: they go with the numbers
-    return any(_is_tensor(v) and _is_inexact(v) for v in tree_leaves((args, kwargs)))
+    return any(_is_tensor(v) and _is_inexact(v) for v in operands_of(args, kwargs))
 
 
 def follow(
@@ -315,8 +315,7 @@ class _Watch(DispatchMode):
         self._own = own
 
     def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        leaves = tree_leaves((args, kwargs))
-        for t in filter(_is_tensor, leaves):
+        for t in filter(_is_tensor, operands_of(args, kwargs)):
             self._given.used.add(t)
         opaque = is_opaque(func, args, kwargs, self._given.unliftable)
         if not opaque:
@@ -378,15 +377,15 @@ class _WatchFunctions(TorchFunctionMode):
 def _written(func: OpOverload, args: Any, kwargs: Any) -> dict[int, torch.Tensor]:
     """The arguments that the operation wrote to, as they are now."""
     found = {id(t) for t in _targets(func, args, kwargs)}
-    leaves = enumerate(tree_leaves((args, kwargs)))
-    return {i: leaf.clone() for i, leaf in leaves if id(leaf) in found}
+    operands = enumerate(operands_of(args, kwargs))
+    return {i: operand.clone() for i, operand in operands if id(operand) in found}
 
 
 def _targets(func: OpOverload, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:
     for i, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = args[i] if i < len(args) else kwargs.get(argument.name)
-            yield from (leaf for leaf in tree_leaves(value) if _is_tensor(leaf))
+            yield from (leaf for leaf in leaves(value) if _is_tensor(leaf))
 
 
 def _kept(value: Any) -> Any:
@@ -394,7 +393,7 @@ def _kept(value: Any) -> Any:
 
 
 def _discrete(result: Any) -> list[torch.Tensor]:
-    return [value for value in tree_leaves(result) if _is_discrete(value)]
+    return [value for value in leaves(result) if _is_discrete(value)]
 
 
 def _is_discrete(value: Any) -> bool:

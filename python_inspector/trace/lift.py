@@ -28,7 +28,7 @@ import torch
 from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from .contraction import Products
 from .decomposing import decomposed
@@ -41,6 +41,7 @@ from .given import (
     is_opaque,
 )
 from .grouped import grouped_product, is_grouped
+from .operations import leaves
 from .quantising import QUANTISED, quantises
 from .reads import asked, eps_of, lacks_eps, norm_input, with_eps
 from .simulation import large
@@ -103,15 +104,6 @@ def _wide(operand: Any) -> Any:
     if isinstance(operand, (list, tuple)):
         return [_wide(item) for item in operand]
     return widen(operand)
-
-
-def leaves(value: Any) -> Iterator[Any]:
-    """What an operation's arguments or results consist of; aten has lists and nothing else."""
-    if isinstance(value, (list, tuple)):
-        for item in value:
-            yield from leaves(item)
-    else:
-        yield value
 
 
 class _Functions(TorchFunctionMode):
@@ -274,7 +266,7 @@ class _Lift(DispatchMode):
             value = args[i] if i < len(args) else kwargs.get(argument.name)
             if argument.alias_info is None or not argument.alias_info.is_write:
                 continue
-            written = [t for t in tree_leaves(value) if isinstance(t, torch.Tensor)]
+            written = [t for t in leaves(value) if isinstance(t, torch.Tensor)]
             if any(map(is_low, written)):
                 raise LiftError(f"[lift] {func} writes a low-precision tensor: lift it first")
             for t in written:
