@@ -53,7 +53,7 @@ def _where_tensors_are_made(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def harness() -> Path:
     """The built binary."""
     try:

@@ -53,54 +53,71 @@ def test_recorded_wrong(plumbline):
 """
 
 
-@pytest.fixture
-def run(tmp_path: Path, harness: Path):
-    (tmp_path / "test_it.py").write_text(TESTS)
-
-    def run(*options: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pytest", "-p", "python_inspector.api.pytest_plugin"]
-        environment = os.environ | {
-            "PYTHONPATH": str(ROOT), "PLUMB_HARNESS": str(harness),
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "GITHUB_ACTIONS": "",
-        }  # fmt: skip
-        return subprocess.run(
-            [*command, "-q", "--rootdir", tmp_path, *options, tmp_path / "test_it.py"],
-            capture_output=True, text=True, env=environment, cwd=tmp_path,
-        )  # fmt: skip
-
-    return run
+WRONG = ("test_plain_wrong", "test_wrong", "test_recorded_wrong")
 
 
-def test_the_run_ends_with_a_section_of_verdicts(run) -> None:
-    done = run()
-    assert done.returncode == 1
-    assert "3 failed, 4 passed" in done.stdout
-    section = done.stdout.partition("= plumbline =")[2]
+def run(folder: Path, harness: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """pytest of that folder with the plugin."""
+    command = [sys.executable, "-m", "pytest", "-p", "python_inspector.api.pytest_plugin"]
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT), "PLUMB_HARNESS": str(harness),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "GITHUB_ACTIONS": "",
+    }  # fmt: skip
+    return subprocess.run(
+        [*command, "-q", "--rootdir", folder, *options, "test_it.py"],
+        capture_output=True, text=True, env=environment, cwd=folder,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "test_it.py").write_text(TESTS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def everything(folder: Path, harness: Path) -> subprocess.CompletedProcess[str]:
+    """All tests, with all that the plugin can write."""
+    written = ("--plumbline-html", "out.html", "--plumbline-json", "out.json")
+    return run(folder, harness, *written, "--plumbline-annotate")
+
+
+@pytest.fixture(scope="module")
+def failures(folder: Path, harness: Path) -> subprocess.CompletedProcess[str]:
+    """Those that fail, without an option."""
+    return run(folder, harness, "-k", " or ".join(WRONG))
+
+
+def test_the_run_ends_with_a_section_of_verdicts(everything, failures) -> None:
+    assert everything.returncode == failures.returncode == 1
+    assert "3 failed, 4 passed" in everything.stdout
+    section = everything.stdout.partition("= plumbline =")[2]
     assert "7 verdicts: 4 fail, 3 pass" in section
-    assert "test_it.py::test_wrong\n  Tanh#0 (module): fail: " in section
+    assert "3 verdicts: 3 fail" in failures.stdout.partition("= plumbline =")[2]
     assert "test_it.py::test_expected" not in section
-    assert "test_it.py::test_recorded_wrong\n  model.norm#0 (rms_norm): fail: " in section
+    for done in (everything, failures):
+        section = done.stdout.partition("= plumbline =")[2]
+        assert "test_it.py::test_wrong\n  Tanh#0 (module): fail: " in section
+        assert "test_it.py::test_recorded_wrong\n  model.norm#0 (rms_norm): fail: " in section
 
 
-def test_a_failure_shows_the_test_and_the_verdict_and_nothing_of_ours(run) -> None:
-    done = run("-k", "test_plain_wrong or test_wrong or test_recorded_wrong")
-    assert "FAILED test_it.py::test_plain_wrong - plumbline.WrongError: Tanh#0" in done.stdout
-    assert "python_inspector/api/checking.py" not in done.stdout
-    assert "pytest_plugin.py" not in done.stdout
+def test_a_failure_shows_the_test_and_the_verdict_and_nothing_of_ours(failures) -> None:
+    assert "FAILED test_it.py::test_plain_wrong - plumbline.WrongError: Tanh#0" in failures.stdout
+    assert "python_inspector/api/checking.py" not in failures.stdout
+    assert "pytest_plugin.py" not in failures.stdout
 
 
-def test_all_verdicts_are_written_as_a_page(run, tmp_path: Path) -> None:
-    done = run("--plumbline-html", "out.html")
-    page = (tmp_path / "out.html").read_text()
-    assert "7 verdicts written to" in done.stdout
+def test_all_verdicts_are_written_as_a_page(everything, folder: Path) -> None:
+    page = (folder / "out.html").read_text()
+    assert f"7 verdicts written to {folder / 'out.html'}" in everything.stdout
     assert page.count("<h2>") == 7
     assert "test_it.py::test_right" in page and "allowed" in page
 
 
-def test_all_verdicts_are_written_as_json(run, tmp_path: Path) -> None:
-    done = run("--plumbline-json", "out.json")
-    assert "7 verdicts written to" in done.stdout
-    made = valid(json.loads((tmp_path / "out.json").read_text()), "verdicts")
+def test_all_verdicts_are_written_as_json(everything, folder: Path) -> None:
+    assert f"7 verdicts written to {folder / 'out.json'}" in everything.stdout
+    made = valid(json.loads((folder / "out.json").read_text()), "verdicts")
     said = {it["test"].partition("::")[2]: it for it in made["verdicts"]}
     assert said["test_right"]["verdict"]["status"] == "pass"
     assert said["test_expected"]["test_passed"]
@@ -108,25 +125,25 @@ def test_all_verdicts_are_written_as_json(run, tmp_path: Path) -> None:
     assert said["test_expected"]["verdict"]["status"] == "fail"
 
 
-def test_annotations_are_of_what_no_test_asked_for(run) -> None:
-    lines = run("--plumbline-annotate").stdout.splitlines()
-    marks = [line for line in lines if line.startswith("::")]
+def test_annotations_are_of_what_no_test_asked_for(everything, failures) -> None:
+    marks = [line for line in everything.stdout.splitlines() if line.startswith("::")]
     assert len(marks) == 3
     assert marks[0].startswith("::error file=test_it.py,line=12,title=plumbline fail::Tanh#0 ")
     assert "%0A" in marks[0]
-    assert not any(line.startswith("::") for line in run("-k", "test_wrong").stdout.splitlines())
+    assert not any(line.startswith("::") for line in failures.stdout.splitlines())
 
 
-def test_a_page_without_a_folder_is_a_usage_error(run) -> None:
+def test_a_page_without_a_folder_is_a_usage_error(folder: Path, harness: Path) -> None:
     for option in ("--plumbline-html", "--plumbline-json"):
-        done = run(option, "nowhere/out")
+        done = run(folder, harness, option, "nowhere/out")
         assert done.returncode == 4
         assert f"{option} nowhere/out: there is no folder" in done.stderr
 
 
-def test_without_verdicts_there_is_no_section(run, tmp_path: Path) -> None:
-    done = run("-k", "nothing")
-    assert "plumbline =" not in done.stdout
+def test_without_verdicts_there_is_no_section(tmp_path: Path, harness: Path) -> None:
+    (tmp_path / "test_it.py").write_text("def test_nothing(plumbline): pass\n")
+    done = run(tmp_path, harness)
+    assert "1 passed" in done.stdout and "plumbline =" not in done.stdout
 
 
 def test_the_package_declares_it() -> None:
