@@ -145,7 +145,8 @@ def test_caches_and_states_are_those_of_one_call_and_the_run_keeps_its_bits(
 ) -> None:
     model = tiny.build(name)
     plain = run(model, mode)
-    with record(model, tmp_path / "r", What(blocks=()), Proof(chained=True)):
+    spread = 0 if name == "zamba2-a6" and mode != "chunked" else Proof().spread
+    with record(model, tmp_path / "r", What(blocks=()), Proof(chained=True, spread=spread)):
         logits = run(model, mode)
     assert all(torch.equal(a, b) for a, b in zip(plain, logits, strict=True))
     assert validate(tmp_path / "r") == []
@@ -201,7 +202,9 @@ def test_static_buffers_hold_the_last_tokens_of_one_call(tmp_path: Path, name: s
 
 
 def test_a_recording_carries_it_everywhere_and_nowhere_else(tmp_path: Path) -> None:
-    recording = recorded(tmp_path / "r", "zamba2-a6", "decode", "bf16", chained=True, blocks=())
+    recording = recorded(
+        tmp_path / "r", "zamba2-a6", "decode", "bf16", chained=True, blocks=(), spread=0
+    )
     assert len(recording.of("kv_cache")) == 15 and len(recording.of("ssd_scan")) == 30
     for checkpoint in recording.checkpoints:
         names = set(chained_outputs(checkpoint["block"], checkpoint["path"]))

@@ -5,6 +5,7 @@ The draws of tests/panel are those whose correct chains the closed forms alone f
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import sys
@@ -33,11 +34,19 @@ DENORMAL = [(20261130, 17), (20261130, 116)]
 Edit = Callable[[dict[str, Any]], None]
 
 
-def recorded(out: Path, seed: int, index: int, *, trained: bool = False) -> Path:
-    drawn = draw(seed, index, trained=trained)
-    with record(drawn.model(), out, proof=Proof(chained=True)) as recorder:
-        run_model(recorder.model, drawn.plan())
-    return out
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Makes the recording of a draw, once."""
+
+    @functools.cache
+    def make(seed: int, index: int, *, trained: bool = False) -> Path:
+        drawn = draw(seed, index, trained=trained)
+        out = tmp_path_factory.mktemp("draw") / "r"
+        with record(drawn.model(), out, proof=Proof(chained=True)) as recorder:
+            run_model(recorder.model, drawn.plan())
+        return out
+
+    return make
 
 
 def chain(tmp_path: Path, folder: Path, *options: str) -> dict[str, Any]:
@@ -47,8 +56,10 @@ def chain(tmp_path: Path, folder: Path, *options: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("seed", "index"), DRAWS)
-def test_correct_chains_do_not_fail(tmp_path: Path, seed: int, index: int) -> None:
-    folder = recorded(tmp_path / "r", seed, index)
+def test_correct_chains_do_not_fail(
+    recorded: Callable[..., Path], tmp_path: Path, seed: int, index: int
+) -> None:
+    folder = recorded(seed, index)
     for options in (["--device", "cpu"], ["--device", "cpu", "--no-fuse"], ["--device", "emu:32"]):
         result = chain(tmp_path, folder, *options)
         assert result["status"] in ("pass", "blind"), result["reason"]
@@ -57,10 +68,10 @@ def test_correct_chains_do_not_fail(tmp_path: Path, seed: int, index: int) -> No
 
 @pytest.mark.parametrize(("seed", "index"), DENORMAL)
 def test_errors_of_denormals_are_parts_of_what_chained_ones_are_parts_of(
-    tmp_path: Path, seed: int, index: int
+    recorded: Callable[..., Path], tmp_path: Path, seed: int, index: int
 ) -> None:
     """Alone they are parts of the smallest normal number, ten times as large as these logits."""
-    folder = recorded(tmp_path / "r", seed, index, trained=True)
+    folder = recorded(seed, index, trained=True)
     result = chain(tmp_path, folder, "--device", "cpu", "--shadow")
     assert result["status"] == "pass", result["reason"]
     head = result["chain"]["rows"][-1]
@@ -68,9 +79,11 @@ def test_errors_of_denormals_are_parts_of_what_chained_ones_are_parts_of(
     assert 0.5 < head["shadow"] / head["isolated"] < 2
 
 
-def test_denormals_do_not_forbid_a_simulation(tmp_path: Path) -> None:
+def test_denormals_do_not_forbid_a_simulation(
+    recorded: Callable[..., Path], tmp_path: Path
+) -> None:
     """Their recorded values differ from the oracle by a step, which is no other model."""
-    folder = recorded(tmp_path / "r", 20261126, 471, trained=True)
+    folder = recorded(20261126, 471, trained=True)
     result = chain(tmp_path, folder, "--device", "cpu", "--no-fuse")
     assert result["status"] == "pass", result["reason"]
     assert isinstance(result["chain"]["rows"][-1]["simulated"], float)
@@ -110,9 +123,11 @@ def _edit(folder: Path, edit: Edit) -> None:
         (2, 135, _scaled("rms_norm_eps", 100)),
     ],
 )
-def test_another_model_gets_no_leave(tmp_path: Path, seed: int, index: int, edit: Edit) -> None:
+def test_another_model_gets_no_leave(
+    recorded: Callable[..., Path], tmp_path: Path, seed: int, index: int, edit: Edit
+) -> None:
     """Only a float64 chain that gives what was recorded may say what correct kernels reach."""
-    folder = recorded(tmp_path / "r", seed, index)
+    folder = shutil.copytree(recorded(seed, index), tmp_path / "r")
     _edit(folder, edit)
     result = chain(tmp_path, folder, "--device", "cpu")
     assert result["status"] == "fail"
