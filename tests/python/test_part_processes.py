@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from forked import Forked
 from harness_runs import ROOT
 from test_cli import refused
 from test_parts import files, names, recorded, words
@@ -37,6 +38,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def whole(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return recorded(model, tmp_path_factory.mktemp("whole") / "x", "--steps 1 --jobs 1")
+
+
+@pytest.fixture
+def printed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a command's output lies."""
+    return tmp_path_factory.mktemp("printed")
 
 
 def require_same(out: Path, whole: Path) -> None:
@@ -66,11 +73,9 @@ sys.exit(cli.main(words))
 """The command, which gets a signal before it puts a part in place, after so many."""
 
 
-def started(given: list[str], count: int, by: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", STOPPING, str(count), by, *given], cwd=ROOT, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+def started(given: list[str], count: int, by: str, folder: Path) -> Forked:
+    """What it prints lies in `folder`."""
+    return Forked(STOPPING, [str(count), by, *given], folder, ROOT)
 
 
 def parts_of(out: Path) -> dict[str, int]:
@@ -98,17 +103,17 @@ def test_two_processes_make_the_parts_that_one_does(
 
 @pytest.mark.parametrize(("count", "by"), [(0, "SIGKILL"), (2, "SIGTERM"), (1, "SIGINT")])
 def test_a_command_that_is_killed_is_resumed(
-    count: int, by: str, model: Path, whole: Path, tmp_path: Path,
+    count: int, by: str, model: Path, whole: Path, tmp_path: Path, printed: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     given = words(model, tmp_path / "x", "--steps 1 --jobs 1")
-    command = started(given, count, by)
-    _, errors = command.communicate()
+    command = started(given, count, by, printed)
+    command.wait()
     assert command.returncode == (130 if by == "SIGINT" else -getattr(signal, by))
     left = parts_of(tmp_path / "x")
     assert len(left) == count and not (tmp_path / "x").exists()
     if by == "SIGINT":
-        assert f"interrupted; {count} complete parts stay in " in errors
+        assert f"interrupted; {count} complete parts stay in " in command.stderr
     capsys.readouterr()
 
     assert cli.main([*words(model, tmp_path / "x", RUN), "--resume"]) == 0
@@ -119,9 +124,11 @@ def test_a_command_that_is_killed_is_resumed(
     assert names(tmp_path) == ["x"]
 
 
-def test_without_resume_it_begins_anew(model: Path, whole: Path, tmp_path: Path) -> None:
+def test_without_resume_it_begins_anew(
+    model: Path, whole: Path, tmp_path: Path, printed: Path
+) -> None:
     given = words(model, tmp_path / "x", "--steps 1 --jobs 1")
-    started(given, 2, "SIGKILL").communicate()
+    started(given, 2, "SIGKILL", printed).wait()
     (first, _) = parts.complete(parts.folder_of(tmp_path / "x"))
     (first / "recording.json").write_text("{}")
     assert cli.main(given) == 0
@@ -129,10 +136,10 @@ def test_without_resume_it_begins_anew(model: Path, whole: Path, tmp_path: Path)
 
 
 def test_another_run_is_refused_and_what_is_complete_stays(
-    model: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: Path, whole: Path, tmp_path: Path, printed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "x"
-    started(words(model, out, "--steps 1 --jobs 1"), 2, "SIGKILL").communicate()
+    started(words(model, out, "--steps 1 --jobs 1"), 2, "SIGKILL", printed).wait()
     left = parts_of(out)
     given = words(model, out, "--steps 2 --jobs 1 --resume")
     assert "was made by another command (inspector record --model" in refused(capsys, 2, *given)
@@ -207,17 +214,16 @@ def is_gone(process: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT])
-def test_no_process_is_left_over(by: int, model: Path, tmp_path: Path) -> None:
+def test_no_process_is_left_over(by: int, model: Path, tmp_path: Path, printed: Path) -> None:
     """While the first one waits with its first part, so that none is done."""
-    command = started(words(model, tmp_path / "x", "--steps 3 --jobs 3"), 0, "SIGSTOP")
-    assert command.stdout is not None
-    while command.stdout.readline() != "stopped\n":
-        assert command.poll() is None
+    command = started(words(model, tmp_path / "x", "--steps 3 --jobs 3"), 0, "SIGSTOP", printed)
+    wait_until(lambda: command.stdout.endswith("stopped\n") or command.returncode is not None)
+    assert command.returncode is None, command.stderr
     others = others_of(command.pid)
     assert len(others) == 2 and not any(map(is_gone, others))
     command.send_signal(by)
     command.send_signal(signal.SIGCONT)
-    command.communicate()
+    command.wait()
     assert command.returncode == (130 if by == signal.SIGINT else -by)
     wait_until(lambda: all(map(is_gone, others)))
     assert not (tmp_path / "x").exists()
