@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
+import pytest
 from harness_runs import ROOT, harness
 
-
-def excess(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "ci/excess.py", *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+sys.path.insert(0, str(ROOT / "ci"))
+import excess
 
 
-def test_two_seeds_have_a_spread_for_each_block() -> None:
-    done = excess("--seeds", "2", "--harness", harness())
-    assert done.returncode == 0, done.stderr
-    title, *rows = [line.split() for line in done.stdout.splitlines()]
+def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["excess.py", *words])
+    return excess.main()
+
+
+def test_two_seeds_have_a_spread_for_each_block(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = run(monkeypatch, "--seeds", "2", "--harness", harness())
+    printed = capsys.readouterr()
+    assert code == 0, printed.err
+    title, *rows = [line.split() for line in printed.out.splitlines()]
     assert title == ["n", "e^s", "largest", "over", "2", "expected"]
     counts = {(row[0], row[1]): int(row[2]) for row in rows}
     assert counts["step", "lm_head"] == 8 and counts["prompt", "lm_head"] == 2
@@ -24,6 +30,9 @@ def test_two_seeds_have_a_spread_for_each_block() -> None:
     assert all(0 < float(row[4]) < 4 for row in rows)
 
 
-def test_one_seed_has_no_spread() -> None:
-    done = excess("--seeds", "1")
-    assert (done.returncode, "needs at least 2" in done.stderr) == (2, True)
+def test_one_seed_has_no_spread(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(monkeypatch, "--seeds", "1")
+    assert (ended.value.code, "needs at least 2" in capsys.readouterr().err) == (2, True)
