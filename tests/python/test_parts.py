@@ -132,15 +132,32 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize(("model", "options"), RUNS.values(), ids=RUNS)
-def test_parts_hold_together_what_one_recording_does(
-    model: str, options: str, tmp_path: Path
-) -> None:
-    whole = content(recorded(model, tmp_path / "whole", options))
-    found = content_of_parts(recorded(model, tmp_path / "parts", options + " --jobs 1"))
+def both(folder: Path, model: str, options: str) -> Path:
+    """A recording, and the same in parts."""
+    recorded(model, folder / "whole", options)
+    recorded(model, folder / "parts", options + " --jobs 1")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def chained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return both(tmp_path_factory.mktemp("chained"), *RUNS["chained"])
+
+
+def require_together(folder: Path) -> None:
+    whole, found = content(folder / "whole"), content_of_parts(folder / "parts")
     assert found.keys() == whole.keys()
     assert without_caches(found) == without_caches(whole)
-    assert names(tmp_path) == ["parts", "whole"]
+    assert names(folder) == ["parts", "whole"]
+
+
+@pytest.mark.parametrize("run", [run for run in RUNS if run != "chained"])
+def test_parts_hold_together_what_one_recording_does(run: str, tmp_path: Path) -> None:
+    require_together(both(tmp_path, *RUNS[run]))
+
+
+def test_parts_hold_a_chain_together(chained: Path) -> None:
+    require_together(chained)
 
 
 def test_a_layer_may_use_a_module_of_another_one(tmp_path: Path) -> None:
@@ -162,20 +179,17 @@ def test_what_layers_lose_by_truncation_does_not_depend_on_the_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(truncation, "_NEAR", float("inf"))
-    test_parts_hold_together_what_one_recording_does(
-        "tiny:gemma2", "--tokens 8 --chunks 4,4", tmp_path
-    )
+    require_together(both(tmp_path, "tiny:gemma2", "--tokens 8 --chunks 4,4"))
 
 
-def test_readers_take_the_parts_as_they_take_a_recording(tmp_path: Path) -> None:
-    whole = recorded("tiny:gemma2", tmp_path / "whole", "--chained --steps 1")
-    out = recorded("tiny:gemma2", tmp_path / "parts", "--chained --steps 1 --jobs 1")
+def test_readers_take_the_parts_as_they_take_a_recording(chained: Path, tmp_path: Path) -> None:
+    whole, out = chained / "whole", chained / "parts"
     assert [validate(part) for part in parts.complete(out)] == [[]] * 6
     assert document(out / "layers-2")["name"] == "test/run/layers-2"
 
     def lines(folder: Path) -> list[tuple[str, ...]]:
         """What is said of each checkpoint, and of the chain."""
-        results = folder.parent / f"{folder.name}.jsonl"
+        results = tmp_path / f"{folder.name}.jsonl"
         done = command(
             "--fixture", str(folder), "--device", "cpu", "--mode", "both", "--json", str(results)
         )
