@@ -31,6 +31,10 @@ std::string digest(const std::vector<Tensor>& outputs) {
   return sha256_hex(bytes.data(), static_cast<int64_t>(bytes.size()));
 }
 
+std::string id_of(OpId op, const std::string& sample) {
+  return std::string(name_of(op)) + "/" + sample;
+}
+
 void run_and_judge(const OpCase& op, Device& device, Device& oracle, const OpRunOptions& options,
                    CheckpointResult& result) {
   device.ops().set_fused(options.fuse ? OpSet().set() : OpSet());
@@ -77,33 +81,41 @@ void run_and_judge(const OpCase& op, Device& device, Device& oracle, const OpRun
 
 }  // namespace
 
-std::vector<OpCase> cases_of(OpId op) {
+std::vector<OpCase> cases_of(OpId op, std::optional<DType> storage,
+                             const std::function<bool(const std::string&)>& wanted) {
   std::vector<OpCase> out;
-  for (const DType storage : kSampledDTypes) {
-    for (OpSample& sample : samples_of(op, storage))
-      out.push_back({op, storage, std::move(sample)});
+  for (const DType dtype : kSampledDTypes) {
+    if (storage && *storage != dtype) continue;
+    const auto by_name = [&](const std::string& name) { return wanted(id_of(op, name)); };
+    for (OpSample& sample : samples_of(op, dtype, by_name)) {
+      out.push_back({op, dtype, std::move(sample)});
+    }
   }
   return out;
 }
 
 std::vector<OpCase> op_cases(const std::string& wanted, std::optional<DType> storage) {
-  std::vector<OpCase> all;
-  for (int i = 0; i < kOpCount; ++i) {
-    for (OpCase& op : cases_of(static_cast<OpId>(i))) {
-      if (!storage || *storage == op.storage) all.push_back(std::move(op));
+  const auto those = [&](const std::function<bool(const std::string&)>& is_wanted) {
+    std::vector<OpCase> out;
+    for (int i = 0; i < kOpCount; ++i) {
+      for (OpCase& op : cases_of(static_cast<OpId>(i), storage, is_wanted)) {
+        out.push_back(std::move(op));
+      }
     }
-  }
-  const auto named = std::ranges::find(all, wanted, &OpCase::id);
-  if (named != all.end()) return {*named};
+    return out;
+  };
+  std::vector<OpCase> named = those([&](const std::string& id) { return id == wanted; });
+  if (!named.empty()) return named;
   try {
     const std::regex expression(wanted);
-    std::erase_if(all, [&](const OpCase& op) { return !std::regex_search(op.id(), expression); });
+    return those([&](const std::string& id) { return std::regex_search(id, expression); });
   } catch (const std::regex_error& error) {
     throw UsageError(
         text("[--checkpoint] \"", wanted, "\" is not a regular expression: ", error.what()));
   }
-  return all;
 }
+
+std::string OpCase::id() const { return id_of(op, sample.name); }
 
 CheckpointResult run_op(const OpCase& op, Device& device, Device& oracle,
                         const OpRunOptions& options) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -17,10 +18,13 @@ struct OpCase {
   OpId op;
   DType storage;
   OpSample sample;
-  std::string id() const { return std::string(name_of(op)) + "/" + sample.name; }
+  std::string id() const;
 };
 
-std::vector<OpCase> cases_of(OpId op);
+// `wanted` says by its id whether a case is made, which takes longer than most of them run.
+std::vector<OpCase> cases_of(
+    OpId op, std::optional<DType> storage = {},
+    const std::function<bool(const std::string&)>& wanted = [](auto&) { return true; });
 // `wanted`: an id, or else a regular expression searched in ids; empty: all. UsageError where it is
 // neither.
 std::vector<OpCase> op_cases(const std::string& wanted = {}, std::optional<DType> storage = {});

@@ -286,20 +286,26 @@ bool works_in_place(const OpRow& row) { return row.formula || row.in_place; }
 
 }  // namespace
 
-std::vector<OpSample> samples_of(OpId op, DType storage) {
+std::vector<OpSample> samples_of(OpId op, DType storage,
+                                 const std::function<bool(const std::string&)>& wanted) {
   constexpr std::pair<Layout, const char*> kLayouts[] = {{Layout::contiguous, "contiguous"},
                                                          {Layout::padded, "padded"},
                                                          {Layout::exchanged, "exchanged"}};
   const std::string dtype(name_of(storage));
   std::vector<OpSample> out;
+  const auto add = [&](const std::string& name, int number, Size size, Layout layout,
+                       bool in_place) {
+    if (wanted(name))
+      out.push_back({name, Maker(op, storage, number, size).call(), layout, in_place});
+  };
   for (int i = 0; i < kSamples; ++i) {
     const auto& [layout, name] = kLayouts[i % 3];
     const bool in_place = i % 4 == 3 && works_in_place(row_of(op));
-    out.push_back({text(dtype, '/', name, in_place ? "-in-place#" : "#", i),
-                   Maker(op, storage, i, Size::several).call(), layout, in_place});
+    add(text(dtype, '/', name, in_place ? "-in-place#" : "#", i), i, Size::several, layout,
+        in_place);
   }
-  out.push_back({dtype + "/one", Maker(op, storage, kSamples, Size::one).call()});
-  out.push_back({dtype + "/none", Maker(op, storage, kSamples, Size::none).call()});
+  add(dtype + "/one", kSamples, Size::one, Layout::contiguous, false);
+  add(dtype + "/none", kSamples, Size::none, Layout::contiguous, false);
   return out;
 }
 

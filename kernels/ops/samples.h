@@ -3,6 +3,7 @@
 // the same on every machine.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,9 @@ struct OpSample {
 };
 
 inline constexpr DType kSampledDTypes[] = {DType::f32, DType::f16, DType::bf16};
-std::vector<OpSample> samples_of(OpId op, DType storage);
+// `wanted` says by its name whether one is made: drawing values is what takes time.
+std::vector<OpSample> samples_of(
+    OpId op, DType storage,
+    const std::function<bool(const std::string&)>& wanted = [](auto&) { return true; });
 
 }  // namespace plumb
