@@ -158,6 +158,14 @@ def test_what_lies_where_something_was_read_is_no_input(tmp_path: Path) -> None:
     assert list(checkpoint["inputs"]) == ["x"]
 
 
+def test_tensors_in_lists_and_in_keywords_count_as_used() -> None:
+    a, b, listed, sorter = randn(3).sort().values, randn(3), randn(3), torch.arange(3)
+    given = Given()
+    with watched(given, {}):
+        torch.cat([listed, torch.searchsorted(a, b, sorter=sorter)])
+    assert all(t in given.used for t in (a, b, listed, sorter))
+
+
 def test_no_later_tensor_counts_as_used() -> None:
     """Neither within a run nor after it, though those that were read are gone."""
     given, x = Given(), randn(4)
