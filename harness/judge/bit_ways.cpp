@@ -9,13 +9,14 @@
 namespace plumb::harness {
 
 bool cascades(const Operations& operations) {
-  const auto narrow = std::find_if(operations.begin(), operations.end(), [](const Operation& it) {
-    return is_floating(it.stores) && size_of(it.stores) == 2;
-  });
-  return narrow != operations.end() &&
-         (narrow->op.starts_with("_scaled_dot_product") ||
-          std::any_of(narrow + 1, operations.end(),
-                      [](const Operation& it) { return it.terms > 1; }));
+  bool rounded = false;  // by an operation so far
+  for (const Operation& operation : operations) {
+    const bool narrow = is_floating(operation.stores) && size_of(operation.stores) == 2;
+    if (narrow && operation.op.starts_with("_scaled_dot_product")) return true;
+    if (rounded && operation.fed && operation.terms > 1) return true;
+    rounded = rounded || narrow;
+  }
+  return false;
 }
 
 std::vector<Stage> stages_of(const Operations& operations) {

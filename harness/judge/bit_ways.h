@@ -26,8 +26,9 @@ struct BitWay {
   bool passed = false, fits = false;  // the number of bits; with how far they are off and where
 };
 
-// Whether a rounding to 16 bits feeds a later sum: one that falls otherwise moves all that the sum
-// makes. A fused attention rounds the weights of its own sum.
+// Whether a rounding to 16 bits feeds a sum among the operations that make an output: one that
+// falls otherwise moves all that the sum makes. A fused attention rounds the weights of its own
+// sum.
 bool cascades(const Operations& operations);
 // The sums of a trace.
 std::vector<Stage> stages_of(const Operations& operations);

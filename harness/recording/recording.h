@@ -88,7 +88,8 @@ struct OutputRef {
   // Bool, of floats: rows that correct kernels do not agree on. What the spreads say is of the
   // rest.
   std::optional<std::string> ill_conditioned;
-  double unstable = 0;                // relative difference of two runs of the reference
+  double unstable = 0;                           // relative difference of two runs of the reference
+  std::shared_ptr<const Operations> operations;  // that it is made by; null without a traced run
   std::optional<ChainedRef> chained;  // in a chained recording, of the outputs that make the chain
 };
 

@@ -39,6 +39,7 @@ class CheckpointReader {
  private:
   const TensorInfo& resolve(JsonValue key);
   TensorRef read_ref(JsonValue value);
+  std::shared_ptr<const Operations> read_trace(JsonValue trace);
   OutputRef read_output(JsonValue value);
   ModelRef read_model(JsonValue field, const TensorInfo& output);
   std::optional<std::string> read_delta(JsonValue field, const TensorInfo& output);
@@ -179,13 +180,21 @@ ModelRef CheckpointReader::read_model(JsonValue field, const TensorInfo& output)
   return {std::string(at.string()), read_table(field.at("values"), output.dtype, positions.shape)};
 }
 
+std::shared_ptr<const Operations> CheckpointReader::read_trace(JsonValue trace) {
+  const auto found = header_.traces.find(std::string(trace.string()));
+  if (found == header_.traces.end()) {
+    trace.fail("is ", printable(trace.string()), ", which traces does not list");
+  }
+  return found->second;
+}
+
 OutputRef CheckpointReader::read_output(JsonValue value) {
   value.only({"tensor", "delta", "error", "axes", "valid", "chained_delta", "rows", "sketch",
               "model", "spread", "truncated", "unstable", "members", "undecidable",
-              "ill_conditioned", "legal", "left_out", "labels"});
+              "ill_conditioned", "legal", "left_out", "labels", "trace"});
   refuse_in_version_1(value, header_.version,
                       {"model", "spread", "truncated", "unstable", "members", "undecidable",
-                       "ill_conditioned", "legal", "left_out", "labels"});
+                       "ill_conditioned", "legal", "left_out", "labels", "trace"});
   OutputRef output;
   const JsonValue tensor = value.at("tensor");
   const TensorInfo& info = resolve(tensor);
@@ -230,6 +239,11 @@ OutputRef CheckpointReader::read_output(JsonValue value) {
   if (const auto rows = value.find("ill_conditioned")) {
     output.ill_conditioned = read_mask(*rows, info, false, header_);
   }
+  output.operations = checkpoint_.operations;
+  if (const auto trace = value.find("trace")) {
+    if (!checkpoint_.operations) trace->fail("stands in a checkpoint without trace");
+    output.operations = read_trace(*trace);
+  }
   if (const auto left_out = value.find("left_out")) output.left_out = left_out->integer(1);
   if (const auto legal = value.find("legal")) {
     if (!output.undecidable) legal->fail("stands without undecidable");
@@ -263,13 +277,7 @@ Checkpoint CheckpointReader::read() {
   if (header_.contracts.count(c.contract) == 0) {
     contract.fail("is ", printable(c.contract), ", which contracts does not list");
   }
-  if (const auto trace = value_.find("trace")) {
-    const auto found = header_.traces.find(std::string(trace->string()));
-    if (found == header_.traces.end()) {
-      trace->fail("is ", printable(trace->string()), ", which traces does not list");
-    }
-    c.operations = found->second;
-  }
+  if (const auto trace = value_.find("trace")) c.operations = read_trace(*trace);
   if (const auto inside = header_.inside.find(c.contract); inside != header_.inside.end()) {
     c.inside = inside->second;
     if (!c.operations) {

@@ -15,12 +15,16 @@ namespace {
 constexpr int64_t kMostRuns = 1 << 16;
 
 Operation read_operation(JsonValue value) {
-  value.only({"op", "stores", "terms"});
-  Operation out{read_name(value.at("op")), read_recorded_dtype(value.at("stores")), 1};
+  value.only({"op", "stores", "terms", "fed"});
+  Operation out{read_name(value.at("op")), read_recorded_dtype(value.at("stores"))};
   if (!is_floating(out.stores)) {
     value.at("stores").fail("is ", name_of(out.stores), ", expected a float dtype");
   }
   if (const auto terms = value.find("terms")) out.terms = terms->integer(2);
+  if (const auto fed = value.find("fed")) {
+    if (out.terms == 1) fed->fail("stands without terms: only sums have it");
+    out.fed = fed->boolean();
+  }
   return out;
 }
 

@@ -19,6 +19,7 @@ struct Operation {
   std::string op;  // aten's name: "bmm"
   DType stores = DType::f32;
   int64_t terms = 1;  // of the longest sum behind one element
+  bool fed = true;    // a sum by the 16-bit results before it in the list, if there are any
 };
 using Operations = std::vector<Operation>;
 

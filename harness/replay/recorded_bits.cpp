@@ -42,7 +42,7 @@ void add(Family& family, const OutputCase& output, const CaseArrays& arrays, Bit
 
 void add_rounded_once(Family& family, const Checkpoint& checkpoint, const OutputCase& output,
                       const CaseArrays& arrays) {
-  BitWay way{kRoundsOnce, std::nullopt, stages_of(*checkpoint.operations)};
+  BitWay way{kRoundsOnce, std::nullopt, stages_of(*checkpoint.outputs.at(output.name).operations)};
   add(family, output, arrays, std::move(way), rounded_once(output, arrays));
 }
 
@@ -114,7 +114,7 @@ Tensor rounded_once(const OutputCase& output, const CaseArrays& arrays) {
 std::string follow_recorded_bits(const Recording& recording, const Checkpoint& checkpoint,
                                  std::optional<RoundingPoints> demanded, OutputCase& output) {
   if (!output.model.defined() || !output.has_expected_shape()) return {};
-  const bool leaf = !cascades(*checkpoint.operations);
+  const bool leaf = !cascades(*checkpoint.outputs.at(output.name).operations);
   if (leaf) output.cascade_outputs = alike_inputs(recording, checkpoint, output.y);
   const CaseArrays arrays = load_arrays(output);
   const int64_t n = std::count(arrays.valid.begin(), arrays.valid.end(), 1);

@@ -85,7 +85,7 @@ OutputCase recorded_case(const Recording& recording, const Checkpoint& checkpoin
     out.ill_conditioned = recording.read(*ref.ill_conditioned);
   out.max_abs_score = stated_score(checkpoint).value_or(0);
   out.unstable = ref.unstable;
-  if (checkpoint.operations) out.narrowed = narrowed_by(*checkpoint.operations, recording.dtype());
+  if (ref.operations) out.narrowed = narrowed_by(*ref.operations, recording.dtype());
   return out;
 }
 

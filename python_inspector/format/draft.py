@@ -85,8 +85,9 @@ class Draft:
 
             for checkpoint in self._checkpoints.values():
                 entry = with_keys_of(checkpoint, key_of)
-                if "trace" in entry:
-                    entry["trace"] = writer.trace(self._traces[entry["trace"]])
+                for of in (entry, *entry["outputs"].values()):
+                    if "trace" in of:
+                        of["trace"] = writer.trace(self._traces[of["trace"]])
                 writer.entry(entry)
             writer.commit(header)
         return True

@@ -229,6 +229,8 @@ class OutputRef:
     """What is right there; without it that is not known, and the elements are not judged."""
     left_out: int = 0
     """Elements that the caller did not want to be judged; `valid` says which."""
+    trace: str | None = None
+    """Key of the list of operations that it is made by, where those are not all of the call's."""
 
     def set_aside(self, key: str) -> None:
         """Says which rows are ill conditioned, which may be found out when all else is written."""
@@ -267,6 +269,8 @@ class OutputRef:
             entry["left_out"] = self.left_out
         if self.legal is not None:
             entry["legal"] = self.legal.to_json()
+        if self.trace is not None:
+            entry["trace"] = self.trace
         return entry if self.sampled is None else entry | self.sampled.to_json()
 
 

@@ -41,9 +41,11 @@ Progress = Callable[[int, int], None]
 
 
 class TakesTensors(Protocol):
-    """What gives tensors their keys."""
+    """What gives tensors and traces their keys."""
 
     def tensor(self, t: torch.Tensor) -> str: ...
+
+    def trace(self, operations: Sequence[Mapping[str, Any]]) -> str: ...
 
 
 class RecordingWriter:
@@ -127,8 +129,9 @@ class RecordingWriter:
             raise FormatError(f"checkpoint {c.id} is already recorded")
         if c.contract not in self._contracts:
             raise FormatError(f"{c.id}: contract {c.contract} is not declared")
-        if c.trace is not None and c.trace not in self._traces.values():
-            raise FormatError(f"{c.id}: trace {c.trace} is not stored")
+        for trace in (c.trace, *(output.trace for output in c.outputs.values())):
+            if trace is not None and trace not in self._traces.values():
+                raise FormatError(f"{c.id}: trace {trace} is not stored")
         require_stored(c, self._table.shape)
         self.entry(c.to_json())
 

@@ -75,6 +75,11 @@ class OutputStore:
             output = self._sampled(where, name, block, named, reruns)
         else:
             output = self._whole(where, name, block, named, reruns)
+        simulated = reruns.simulated
+        if output.simulated is not None and simulated is not None:
+            made_by = simulated.operations_of(name)
+            if len(made_by) < len(simulated.operations):
+                output.trace = self._writer.trace(made_by)
         if reruns.repeated is not None:
             error = instability(r, reruns.repeated[name][0])
             if error > 0:

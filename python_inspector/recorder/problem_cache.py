@@ -74,6 +74,7 @@ def load(key: str, device: torch.device) -> Simulated | None:
             held["models"],
             known["operations"],
             known["runs"],
+            known["makers"],
             known["truncates"],
             known["spreads"],
             held["ill"],
@@ -92,6 +93,7 @@ def keep(key: str, simulated: Simulated) -> None:
         {
             "operations": simulated.operations,
             "runs": simulated.runs,
+            "makers": simulated.makers,
             "truncates": simulated.truncates,
             "spreads": simulated.spreads,
         }

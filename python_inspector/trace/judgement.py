@@ -67,8 +67,6 @@ def judgement(
     is affordable, bugs planted where they are wanted, too. `rounded` runs follow the reference's
     choices, `free` ones make their own; `undecided` are choices of which any is right.
     """
-    models = {name: stack[0] for name, stack in simulated.stacks.items()}
-    runs = simulated.runs
     result = Judgement()
     for name, output in floating.items():
         stack = simulated.stacks[name]
@@ -84,13 +82,13 @@ def judgement(
         spread, *truncated = entries
         valid = output.valid if ill is None else _both(output.valid, ~ill)
         narrow = truncated[0] if truncated else None
-        scales, traced = output.against.scales, simulated.operations
+        scales, traced = output.against.scales, simulated.operations_of(name)
         result.gates[name] = Gates(
             scales, output.r, stack[0], spread, valid, narrow, traced, inputs
         )
     listing = listing_of(again, seed, rounded) if members or bugs else Listing()
     if members and listing.work <= WORK // RUNS_FOR_MEMBERS:
-        result.members = members_of(again, outputs, models, result.gates, seed, runs, rounded)
+        result.members = members_of(again, outputs, simulated, result.gates, seed, rounded)
     for name, found in result.members.items():
         ways = [Way(member.name, member.values, member.bits) for member in found]
         result.gates[name] = replace(result.gates[name], members=ways)

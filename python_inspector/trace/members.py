@@ -8,7 +8,7 @@ roundings left out, and simulated kernels of that say how many of its bits are o
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from .planting import Rounded
 from .replay import Again, run_rounded
 from .simulation import NARROW, Normals, Simulation, TooLargeError
 from .sites import Seen, Site, Walk, under
-from .spread import Outputs, stack_of, summaries
+from .spread import Outputs, Simulated, stack_of, summaries
 
 MOST_MEMBERS = 9
 """Of one output."""
@@ -75,9 +75,11 @@ def points_of(again: Again, seed: str, rounded: Rounded = run_rounded) -> dict[i
     return {place: site for place, site in points.sites.items() if place in narrow}
 
 
-def ways_of(points: Mapping[int, Site]) -> list[Kept]:
-    """All kept, all but one, one; all subsets of few."""
-    every = frozenset(points)
+def ways_of(points: Mapping[int, Site], others: Collection[int] = ()) -> list[Kept]:
+    """Of an output that is rounded at these points: all kept, all but one, one; all subsets of few.
+    The `others` of a call do not matter to it, and are kept where all are: so outputs share runs.
+    """
+    every = frozenset(points) | frozenset(others)
     if len(points) < 1:
         return []
     found = [Kept(ONCE, every)]
@@ -100,27 +102,33 @@ def ways_of(points: Mapping[int, Site]) -> list[Kept]:
 def members_of(
     again: Again,
     outputs: Outputs,
-    models: Mapping[str, torch.Tensor],
+    simulated: Simulated,
     gates: Mapping[str, Gates],
     seed: str,
-    runs: int,
     rounded: Rounded = run_rounded,
 ) -> dict[str, list[Member]]:
-    """The members of each 16-bit output; `models` are the outputs of the rounded model."""
+    """The members of each 16-bit output."""
     least = native.judge_library().least_bits
+    models = {name: stack[0] for name, stack in simulated.stacks.items()}
     narrow = [k for k, m in models.items() if m.dtype in NARROW and m.numel() >= least]
     narrow = [k for k in narrow if k in gates]
     if not narrow:
         return {}
-    tried: list[tuple[Kept, dict[str, torch.Tensor]]] = []
-    for way in ways_of(points_of(again, seed, rounded)):
-        stacks = _outputs(again, outputs, rounded, Simulation(0, Normals(seed), kept=way.kept))
-        tried.append((way, {name: stacks[name][0] for name in narrow}))
-    ways = {name: _distinct([(way, y[name]) for way, y in tried], gates[name]) for name in narrow}
+    points = points_of(again, seed, rounded)
+    tried: dict[Kept, dict[str, torch.Tensor]] = {}
+    ways: dict[str, list[Kept]] = {}
+    for name in narrow:
+        own = {place: points[place] for place in simulated.places_of(name) if place in points}
+        for way in (of_output := ways_of(own, points)):
+            if way not in tried:
+                simulation = Simulation(0, Normals(seed), kept=way.kept)
+                stacks = _outputs(again, outputs, rounded, simulation)
+                tried[way] = {k: stacks[k][0] for k in narrow}
+        ways[name] = _distinct([(way, tried[way][name]) for way in of_output], gates[name])
     needed = {way.name: way for chosen in ways.values() for way in chosen}
     found: dict[str, list[Member]] = {name: [] for name in narrow}
     for way in needed.values():
-        stacks = _simulated(again, outputs, rounded, way, runs, seed)
+        stacks = _simulated(again, outputs, rounded, way, simulated.runs, seed)
         for name in narrow:
             if way in ways[name] and gates[name].tensor_no_less_accurate(stacks[name][0]):
                 differ = gates[name].scales.differing(stacks[name][1:], stacks[name][:1])

@@ -42,6 +42,7 @@ from .contracts import Inside
 from .correctly_rounded import is_correctly_rounded
 from .decomposing import can_decompose, decomposed
 from .dispatch import DispatchMode, plain_arithmetic, without_fused_layers
+from .flow import Flow
 from .given import (
     SELECTIONS,
     Replay,
@@ -68,15 +69,7 @@ from .operations import (
 from .products import cut_off, rounded_to_tf32
 from .quantising import SCALES, inexact, quantises
 from .reads import stores_numbers, with_stored_numbers
-from .simulation import (
-    LOW,
-    NARROW,
-    Noise,
-    Operands,
-    Simulation,
-    product,
-    widened,
-)
+from .simulation import LOW, NARROW, Noise, Operands, Simulation, product, widened
 from .stored import Dtypes, stored_dtypes
 from .writes import RoundedRunError, target_of, written
 
@@ -107,6 +100,9 @@ class _Rounded(DispatchMode):
         super().__init__()
         self._simulation = simulation
         self._stacks = simulation.stacks
+        self._flow = Flow(simulation.operations, replay) if simulation.samples() else None
+        if self._flow:  # a run of the model alone need not know, and there are many
+            simulation.makers = self._flow.makers
         self._replay = replay
         self._inside = inside
         self.products = Products()
@@ -115,7 +111,10 @@ class _Rounded(DispatchMode):
         """So a scale may be applied as a reciprocal, and codes are integers with samples."""
 
     def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        begun = self._flow.begin() if self._flow else None
         result = self._result(func, args, kwargs)
+        if self._flow and begun:
+            self._flow.after(begun, func, args, kwargs, result)
         self._multiplied.after(func, args, result)
         return result
 

@@ -63,6 +63,9 @@ class Simulation:
     """What truncation loses in each operation, and how much that varies, by its place in the list:
     to be shared with the runs of further kernels; None where there are none."""
     stacks: Stacks = field(init=False)
+    makers: Callable[[torch.Tensor], list[int] | None] = field(init=False)
+    """The operations that a tensor of a run with samples is made by, by place; None where that is
+    not known."""
 
     def __post_init__(self) -> None:
         self.stacks = Stacks(self.rows)

@@ -50,11 +50,21 @@ class Simulated:
     """With as many kernels whose products truncate behind them, where sums are long enough."""
     operations: list[dict[str, Any]]
     runs: int
+    makers: Mapping[str, Sequence[int]]
+    """By output the operations that it is made by, by place; none of one where they are not known.
+    """
     truncates: bool = False
     spreads: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """By output the spread entry of each kind of kernels, where they are known already."""
     ill: dict[str, torch.Tensor] = field(default_factory=dict)
     """By output its ill-conditioned rows, which these entries are without."""
+
+    def places_of(self, output: str) -> Sequence[int]:
+        """Of the operations that it is made by; all where that is not known."""
+        return self.makers.get(output, range(len(self.operations)))
+
+    def operations_of(self, output: str) -> list[dict[str, Any]]:
+        return [self.operations[place] for place in self.places_of(output)]
 
     def models(self, spreads: Mapping[str, Sequence[Mapping[str, Any]]]) -> Simulated:
         """What is left to know once there are spread entries: the rounded models, which need a
@@ -99,13 +109,12 @@ def simulate(
         if result is not None:
             return result
     how = (given, inside)
-    stacks, operations = _groups(again, outputs, runs, seed, how, truncating=False)
-    if not operations:
+    result = _groups(again, outputs, runs, seed, how, truncating=False)
+    if not result.operations:
         return None
-    result = Simulated(stacks, operations, runs)
     if _truncates(result):
-        others, _ = _groups(again, outputs, runs, seed, how, truncating=True)
-        result.stacks = {name: torch.cat([s, others[name][1:]]) for name, s in stacks.items()}
+        others = _groups(again, outputs, runs, seed, how, truncating=True).stacks
+        result.stacks = {n: torch.cat([s, others[n][1:]]) for n, s in result.stacks.items()}
         result.truncates = True
         _truncate.add(kind)
     return result
@@ -131,10 +140,17 @@ def _side_by_side(
         rerun = again(run_rounded(simulation, None, inside))
     except _NO_ROOM:
         return None
-    named = outputs(rerun.result, rerun.twin)
-    stacks = {name: stack_of(simulation, tensor) for name, (tensor, _) in named.items()}
-    result = Simulated(stacks, simulation.operations, runs, truncates=True)
+    result = _simulated(simulation, outputs(rerun.result, rerun.twin), runs)
+    result.truncates = True
     return result if _truncates(result) else None
+
+
+def _simulated(simulation: Simulation, named: Mapping[str, Named], runs: int) -> Simulated:
+    """What a run gave that is over."""
+    stacks = {name: stack_of(simulation, tensor) for name, (tensor, _) in named.items()}
+    made = {name: simulation.makers(tensor) for name, (tensor, _) in named.items()}
+    makers = {name: places for name, places in made.items() if places is not None}
+    return Simulated(stacks, simulation.operations, runs, makers)
 
 
 def _groups(
@@ -145,11 +161,10 @@ def _groups(
     how: tuple[Given | None, Inside | None],
     *,
     truncating: bool,
-) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
+) -> Simulated:
     """As many kernels at once as fit; the first group's rounded model counts."""
     normals, size = Normals(seed), runs
-    parts: list[dict[str, torch.Tensor]] = []
-    operations: list[dict[str, Any]] = []
+    parts: list[Simulated] = []
     losses: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
     done = 0
     while done < runs:
@@ -167,13 +182,12 @@ def _groups(
                 raise
             size = now // 2
             continue
-        named = outputs(rerun.result, rerun.twin)
-        operations = operations or simulation.operations
-        stacks = {name: stack_of(simulation, tensor) for name, (tensor, _) in named.items()}
-        parts.append(stacks if not parts else {name: s[1:] for name, s in stacks.items()})
+        parts.append(_simulated(simulation, outputs(rerun.result, rerun.twin), runs))
         done += now
-    whole = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-    return whole, operations
+    first, *others = parts
+    for name, stack in first.stacks.items():
+        first.stacks[name] = torch.cat([stack, *(part.stacks[name][1:] for part in others)])
+    return first
 
 
 def stack_of(simulation: Simulation, t: torch.Tensor) -> torch.Tensor:

@@ -211,6 +211,9 @@ TEST_CASE("what feeds a sum cascades", "[limits]") {
   CHECK(cascades({silu, product}));
   CHECK_FALSE(cascades({{"mul", DType::f32, 1}, product}));
   CHECK(cascades({{"_scaled_dot_product_attention", DType::bf16, 48}}));
+  const Operation other{"mm", DType::bf16, 48, false};
+  CHECK_FALSE(cascades({silu, other}));
+  CHECK(cascades({silu, other, product}));
 }
 
 }  // namespace plumb::harness
