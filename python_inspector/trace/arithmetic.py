@@ -18,6 +18,7 @@ import torch
 from torch._ops import OpOverload
 
 from ..format.host_copy import is_host
+from . import sequential
 from .grouped import grouped_product
 from .narrow_product import is_narrow, narrow_product
 from .simulation import Noise, product
@@ -82,10 +83,13 @@ def _noise(
     length = terms(name, args, exact)
     rule = _SUMS.get(name)
     if rule is not None:
-        return [Noise(of_sum(rule(func, args, kwargs), exact, length))]
+        alone = sequential.of_operation(name, args, exact)
+        return [Noise(of_sum(rule(func, args, kwargs), exact, length), alone=alone)]
     if name == "gelu":
         return [Noise(FUNCTIONS * args[0].abs())]
     own = Noise(FUNCTIONS * exact.abs())
+    if name in _BY_TANH:
+        return [replace(own, alone=_BY_TANH[name](args[0].float()).double() - exact)]
     if name in _OF_ROUNDED_ARGUMENTS:
         return [own, Noise(U * _steepness(func, args, kwargs))]
     if name == "logit":  # near 1/2 the logarithm of a rounded 1
@@ -93,15 +97,18 @@ def _noise(
     if name in ("_softmax", "_log_softmax"):
         row = exact.select(args[1], 0).unsqueeze(args[1])
         common = torch.full_like(row, DRIFT * length**0.5)
-        return [own, Noise(common, exact if name == "_softmax" else None)]
+        if name == "_softmax":
+            return [own, Noise(common, exact, alone=sequential.of_weights(exact, args[1]))]
+        return [own, Noise(common, alone=sequential.of_weights(exact.exp(), args[1]))]
+    alone = sequential.of_operation(name, args, exact) if length > 1 else None
     if name in ("linalg_vector_norm", "norm", "_pdist_forward", "_cdist_forward"):
         return [
             own,
-            Noise(DRIFT * length**0.5 * exact.abs()),
+            Noise(DRIFT * length**0.5 * exact.abs(), alone=alone),
             Noise(_of_tiny_squares(exact, length)),
         ]
     if length > 1:  # a function of one sum, like var
-        return [own, Noise(DRIFT * length**0.5 * exact.abs())]
+        return [own, Noise(DRIFT * length**0.5 * exact.abs(), alone=alone)]
     return [own]
 
 
@@ -110,6 +117,11 @@ def _of_tiny_squares(exact: torch.Tensor, length: int) -> torch.Tensor:
     return (exact.square() + length * SMALLEST).sqrt() - exact.abs()
 
 
+_BY_TANH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "silu": lambda x: 0.5 * x * (1 + (0.5 * x).tanh()),
+    "sigmoid": lambda x: 0.5 * (1 + (0.5 * x).tanh()),
+}
+"""Functions as a kernel has them that makes them of tanh, which cancels where they are small."""
 _OF_ROUNDED_ARGUMENTS = {
     "sinc", "digamma", "lgamma", "polygamma", "special_zeta", "erfinv", "special_ndtri",
     "special_bessel_j0", "special_bessel_j1", "special_bessel_y0", "special_bessel_y1",

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from . import sequential
 from .arithmetic import DRIFT, FUNCTIONS, U, of_sum
 from .contracts import Inside
 from .simulation import NARROW, Operands, Simulation
@@ -48,7 +49,9 @@ def attend(
     scores = _masked(scores, operands, given)
     lse = torch.logsumexp(scores[0], -1)
     rounded, total = _weights(scores, operands.stores, simulation)
-    total = simulation.perturb(total, DRIFT * k.shape[-2] ** 0.5 * total[0], stacked=True)
+    off = DRIFT * k.shape[-2] ** 0.5 * total[0]
+    alone = sequential.lost(rounded[0]).unsqueeze(-1) if simulation.samples() else None
+    total = simulation.perturb(total, off, stacked=True, alone=alone)
     out = torch.matmul(rounded, v) / total
     magnitudes = torch.matmul(rounded[0], v[0].abs()) / total[0]
     out = out.nan_to_num(0.0)

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from . import sequential
 from .arithmetic import DRIFT, FUNCTIONS, STEP, SUMS, of_sum
 from .reads import eps_of
 from .simulation import NARROW, Operands, Simulation
@@ -139,19 +140,37 @@ def _statistics(
     x, axes, n = form.x, form.axes, form.terms
     of_squares = DRIFT * n**0.5 / 2
     if not centred:
-        rstd = torch.rsqrt(x.square().mean(axes, keepdim=True) + eps)
-        return torch.zeros_like(rstd[:1]), _off(rstd, of_squares * rstd[0], simulation)
+        squares = x.square()
+        rstd = torch.rsqrt(squares.mean(axes, keepdim=True) + eps)
+        alone = _of_sum(squares, axes, rstd, simulation)
+        return torch.zeros_like(rstd[:1]), _off(rstd, of_squares * rstd[0], simulation, alone)
     exact = x.mean(axes, keepdim=True)
-    size = x[0].abs().mean([axis - 1 for axis in axes], keepdim=True)
+    inner = [axis - 1 for axis in axes]
+    size = x[0].abs().mean(inner, keepdim=True)
     # Updates round the mean of i values to denormals' step, of which i / n is left at the end.
     steps = STEP * (1 + n / 3) ** 0.5
-    mean = _off(exact.clone(), of_sum(size, exact[0], n, steps), simulation)
+    alone = None
+    if simulation.samples():
+        alone = sequential.of_operation("mean", (x[0], inner), exact[0])
+    mean = _off(exact.clone(), of_sum(size, exact[0], n, steps), simulation, alone)
     # About a mean that is off the variance is larger.
-    variance = (x - exact).square().mean(axes, keepdim=True) + (mean - exact).square()
+    squares = (x - exact).square()
+    variance = squares.mean(axes, keepdim=True) + (mean - exact).square()
     rstd = torch.rsqrt(variance + eps)
     of_updates = SUMS * size * rstd[0]
     off = (of_updates.square() + of_squares**2).sqrt()
-    return mean, _off(rstd, off * rstd[0], simulation)
+    return mean, _off(rstd, off * rstd[0], simulation, _of_sum(squares, axes, rstd, simulation))
+
+
+def _of_sum(
+    squares: torch.Tensor, axes: list[int], rstd: torch.Tensor, simulation: Simulation
+) -> torch.Tensor | None:
+    """What the reciprocal deviation of a sequential sum of these squares is off by."""
+    if not simulation.samples():
+        return None
+    inner = [axis - 1 for axis in axes]
+    off = sequential.of_operation("mean", (squares[0], inner), rstd[0])
+    return None if off is None else -0.5 * rstd[0] ** 3 * off
 
 
 def _applied(
@@ -169,7 +188,12 @@ def _applied(
     return _off(out, scale, simulation)
 
 
-def _off(t: torch.Tensor, scale: torch.Tensor, simulation: Simulation) -> torch.Tensor:
+def _off(
+    t: torch.Tensor,
+    scale: torch.Tensor,
+    simulation: Simulation,
+    alone: torch.Tensor | None = None,
+) -> torch.Tensor:
     """A stack; of one row for all, or already one."""
     stacked = len(t) == simulation.rows
-    return simulation.perturb(t if stacked else t[0], scale, stacked)
+    return simulation.perturb(t if stacked else t[0], scale, stacked, alone=alone)

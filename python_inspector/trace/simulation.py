@@ -59,6 +59,9 @@ class Simulation:
     """Operations, by their place in the list, whose 16-bit results stay in float32."""
     operations: list[dict[str, Any]] = field(default_factory=list)
     """What the run computed, in order, as the recording lists it."""
+    plain: bool = True
+    """Whether the first kernel is a plain one, whose errors are no chance: it adds one term after
+    the other (sequential.py)."""
     losses: dict[int, tuple[torch.Tensor, torch.Tensor]] | None = None
     """What truncation loses in each operation, and how much that varies, by its place in the list:
     to be shared with the runs of further kernels; None where there are none."""
@@ -69,7 +72,8 @@ class Simulation:
 
     def __post_init__(self) -> None:
         self.stacks = Stacks(self.rows)
-        self._nearest = Samples(slice(1, 1 + self.runs), self.runs, self.normals)
+        rows = slice(1, 1 + self.runs)
+        self._nearest = Samples(rows, self.runs, self.normals, self.plain)
         own = self.normals.again() if self.runs else self.normals
         self._truncating = Samples(slice(1 + self.runs, self.rows), self.truncating, own)
 
@@ -100,10 +104,15 @@ class Simulation:
         return exact.expand(self.rows, *exact.shape).clone(memory_format=torch.contiguous_format)
 
     def perturb(
-        self, exact: torch.Tensor, scale: torch.Tensor, stacked: bool, more: Sequence[Noise] = ()
+        self,
+        exact: torch.Tensor,
+        scale: torch.Tensor,
+        stacked: bool,
+        more: Sequence[Noise] = (),
+        alone: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """The result as each simulated kernel has it: off by `scale` times a normal number, and by
-        `more`. In its place, if it is a stack."""
+        """The result as each simulated kernel has it: off by `scale` times a normal number, or by
+        `alone` if it is the plain one, and by `more`. In its place, if it is a stack."""
         out = exact
         if not stacked:
             self.check(exact.numel(), exact.device)
@@ -111,7 +120,8 @@ class Simulation:
             out[0] = exact
         for samples in self.samples():
             rows = out[samples.rows]
-            samples.perturb(rows if stacked else exact, [Noise(scale), *more], rows)
+            parts = [Noise(scale, alone=alone), *more]
+            samples.perturb(rows if stacked else exact, parts, rows)
         return out
 
 
@@ -123,12 +133,14 @@ class Noise:
     """A standard deviation for a normal number each; where `scale` is of size 1 along an axis, one
     number for all of it. `times` multiplies both. Or `draw`: what one kernel is off by, from
     normal numbers in the form of tensors. `habit`: the number is the kernel's, the same in all its
-    operations, as the loss of what it always cuts off is."""
+    operations, as the loss of what it always cuts off is. `alone`: what the plain kernel is off by,
+    in place of `scale` times its number."""
 
     scale: torch.Tensor
     times: torch.Tensor | None = None
     draw: Callable[[Change], torch.Tensor] | None = None
     habit: bool = False
+    alone: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -138,6 +150,8 @@ class Samples:
     rows: slice
     count: int
     normals: Normals
+    plain: bool = False
+    """Whether the first of them is the plain one."""
 
     def normal(self, like: torch.Tensor) -> torch.Tensor:
         """A normal number for every element of each one's result."""
@@ -165,6 +179,7 @@ class Samples:
                 exact = torch.add(exact, off, out=into)
                 continue
             normal = (self._habit if part.habit else self.normal)(part.scale)
+            self._settle_first(part, normal[0])
             if exact.is_complex():
                 off = torch.complex(normal * part.scale, self.normal(part.scale) * part.scale)
                 exact = torch.add(exact, off if part.times is None else off * part.times, out=into)
@@ -173,11 +188,18 @@ class Samples:
             else:
                 exact = torch.addcmul(exact, normal * part.scale, part.times, out=into)
 
+    def _settle_first(self, part: Noise, normal: torch.Tensor) -> None:
+        """Puts what the plain kernel is off by in the place of its numbers."""
+        if self.plain and part.alone is not None:
+            normal.copy_((part.alone / part.scale).nan_to_num(0.0, 0.0, 0.0))
+
     def _perturb_in_turn(self, exact: torch.Tensor, part: Noise, out: torch.Tensor) -> None:
         """One after the other, with the same numbers: a host's memory is asked for once."""
         stacked = exact.ndim == out.ndim
         for row in range(self.count):
             off = self.normals.draw(part.scale.shape, exact.device)
+            if row == 0:
+                self._settle_first(part, off)
             own = exact[row] if stacked else exact
             if part.times is None:
                 torch.addcmul(own, off, part.scale, out=out[row])

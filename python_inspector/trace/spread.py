@@ -173,6 +173,7 @@ def _groups(
             0 if truncating else now,
             normals,
             truncating=now if truncating else 0,
+            plain=not done,
             losses=losses if now < runs else None,
         )
         try:
