@@ -23,6 +23,14 @@ using plumb::emulator::check::access;
   PLUMB_ACCESS(__tsan_volatile_read##size, size, read)    \
   PLUMB_ACCESS(__tsan_volatile_write##size, size, write)
 
+// Since version 16 Clang calls these in place of the C library's; GCC does not.
+#define PLUMB_COPY(name)                                            \
+  void* __tsan_##name(void* to, const void* from, size_t bytes) {   \
+    access<Access::read>(from, bytes, __builtin_return_address(0)); \
+    access<Access::write>(to, bytes, __builtin_return_address(0));  \
+    return std::name(to, from, bytes);                              \
+  }
+
 // Atomic operations, of kernels and of the host's code in the same files (shared_ptr).
 #define PLUMB_ATOMIC(type, name, parameters, result, operation)                                    \
   result __tsan_atomic##name parameters {                                                          \
@@ -64,6 +72,12 @@ void __tsan_read_range(void* p, size_t bytes) {
 }
 void __tsan_write_range(void* p, size_t bytes) {
   access<Access::write>(p, bytes, __builtin_return_address(0));
+}
+PLUMB_COPY(memcpy)
+PLUMB_COPY(memmove)
+void* __tsan_memset(void* to, int value, size_t bytes) {
+  access<Access::write>(to, bytes, __builtin_return_address(0));
+  return std::memset(to, value, bytes);
 }
 void __tsan_vptr_read(void**) {}
 void __tsan_vptr_update(void**, void*) {}

@@ -2,6 +2,8 @@
 // name are marked.
 #pragma once
 
+#include <cstring>
+
 #include "tests/emu/bench.h"
 
 namespace plumb::PLUMB_GPU_VENDOR {
@@ -56,6 +58,43 @@ bool device_write_over(int wave, uint64_t seed) {
   auto* out = b.fresh<BFloat16>(63);  // an end off any alignment
   launch<write_next<Good>>("write_next", {1}, {63}, 0, b.stream(), out, b.in());
   return true;
+}
+
+#ifdef PLUMB_EMU_CHECK
+extern "C" void* __tsan_memmove(void* to, const void* from, size_t bytes);
+extern "C" void* __tsan_memset(void* to, int value, size_t bytes);
+#endif
+// What Clang makes of memmove() and memset(), here by every compiler.
+template <bool Good>
+__global__ void move_from_next(float* out, const float* in) {
+  const size_t bytes = 256 * sizeof(float);
+#ifdef PLUMB_EMU_CHECK
+  if (thread() == 0) __tsan_memmove(out, in + (Good ? 0 : 1), bytes);  // fault
+#else
+  if (thread() == 0) std::memmove(out, in + (Good ? 0 : 1), bytes);
+#endif
+}
+template <bool Good>
+bool device_move_over(int wave, uint64_t seed) {
+  Bench b(wave, seed);
+  launch<move_from_next<Good>>("move_from_next", {1}, {64}, 0, b.stream(), b.out(), b.in());
+  return b.gives(256, [](int i) { return i + 1; });
+}
+
+template <bool Good>
+__global__ void fill_next(float* out) {
+  const size_t bytes = 256 * sizeof(float);
+#ifdef PLUMB_EMU_CHECK
+  if (thread() == 0) __tsan_memset(out + (Good ? 0 : 1), 0, bytes);  // fault
+#else
+  if (thread() == 0) std::memset(out + (Good ? 0 : 1), 0, bytes);
+#endif
+}
+template <bool Good>
+bool device_fill_over(int wave, uint64_t seed) {
+  Bench b(wave, seed);
+  launch<fill_next<Good>>("fill_next", {1}, {64}, 0, b.stream(), b.out());
+  return b.gives(256, [](int) { return 0; });
 }
 
 template <bool Good>
