@@ -197,6 +197,9 @@ test_python_at_night() {
     "$python" -m pytest -m nightly --junit-xml "$junit" || true
 }
 
+# A wheel for older systems, by another compiler; then in a fresh environment here.
+build_wheel() { suite wheel - ci/wheel --manylinux || true; }
+
 # All kernels that are known to be right or wrong, of which pytest judges a part.
 judge_corpus() {
   OMP_NUM_THREADS=1 PATH="$PWD/build/cpu/bin:$PATH" suite corpus - \
@@ -263,7 +266,7 @@ record_absent_devices() {
 # What a change need not wait for, longest first.
 readonly at_night=(test_sanitized verify_asan_emu verify_asan verify_asan_chains verify_emu_check
   verify_emu_composed check_implementations_emu test_edits_composed verify_ops_composed verify_asan_ops
-  judge_corpus test_python_at_night build_hip)
+  judge_corpus test_python_at_night build_wheel build_hip)
 
 # What all suites need is installed; Python's packages, minutes for torch alone, while C++ is built.
 begin() {
