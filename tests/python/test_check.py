@@ -270,7 +270,7 @@ def test_without_torch_one_line_says_what_to_install() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
-        "check() needs torch and transformers: pip install 'plumbline-kernels[record]'",
-        "draw() needs torch: pip install 'plumbline-kernels[record]'",
+        "check() needs torch: pip install 'plumbline-kernels[check]'",
+        "draw() needs torch: pip install 'plumbline-kernels[check]'",
         "verdicts_frame() needs pandas: pip install 'plumbline-kernels[frame]'",
     ]
