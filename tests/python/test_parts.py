@@ -53,8 +53,9 @@ def content(recording: Path) -> dict[str, str]:
     for checkpoint in found["checkpoints"]:
         entry = with_keys_of(checkpoint, table.__getitem__)
         entry["contract"] = found["contracts"][entry["contract"]]
-        if "trace" in entry:
-            entry["trace"] = found["traces"][entry["trace"]]
+        for of in (entry, *entry["outputs"].values()):
+            if "trace" in of:
+                of["trace"] = found["traces"][of["trace"]]
         checkpoints[entry["id"]] = json.dumps(entry, indent=1)
     return checkpoints
 
