@@ -169,3 +169,18 @@ def test_functions_made_of_tanh_are_right() -> None:
             like=torch.nn.functional.silu,
             inputs=x,
         )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_softmax_in_powers_of_two_is_right(seed: int) -> None:
+    """It rounds x log2(e), however close x is to the maximum."""
+    x = 20 * torch.randn(9, 70, generator=torch.Generator().manual_seed(seed)) + 100
+
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        y = x * 1.4426950408889634
+        y = torch.exp2(y - y.amax(-1, keepdim=True))
+        return y / y.sum(-1, keepdim=True)
+
+    assert check(kernel, lambda x: x.softmax(-1), x).passed
+    with pytest.raises(WrongError):
+        check(lambda x: kernel(x * (1 + 2**-17)), lambda x: x.softmax(-1), x)
