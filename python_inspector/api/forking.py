@@ -38,7 +38,7 @@ class ForkedProcess:
         if self.poll() is None:
             ended = os.pidfd_open(self.pid)
             try:
-                select.select([ended], [], [], timeout)
+                readable(ended, timeout)
             finally:
                 os.close(ended)
         code = self.poll()
@@ -49,6 +49,13 @@ class ForkedProcess:
     def kill(self) -> None:
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
+
+
+def readable(descriptor: int, timeout: float | None) -> bool:
+    """Waits so many seconds; descriptors above 1023 are no matter for poll(2)."""
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(None if timeout is None else 1000 * timeout))
 
 
 def kept_apart(control: socket.socket) -> bool:

@@ -25,7 +25,7 @@ def marked(worker: int, others: Collection[int] = ()) -> list[int]:
         if path.name.isdigit():
             with contextlib.suppress(OSError, IndexError):
                 fields = (path / "stat").read_bytes().rpartition(b")")[2].split()
-                if fields[0] != b"Z":
+                if fields[0] != b"Z" or int(fields[17]) > 1:  # its first thread alone has ended
                     parents[int(path.name)] = int(fields[1])
 
     def is_its(pid: int) -> bool:
@@ -48,15 +48,17 @@ def signal_all(processes: Collection[int], number: int) -> None:
             os.kill(pid, number)
 
 
-def standing() -> dict[tuple[str, int], Any]:
-    """What another process of the same user may change of this one, by thread or limit."""
+def standing(process: int = 0) -> dict[tuple[str, int], Any]:
+    """What another process of the same user may change of one, by thread or limit; of this one by
+    default."""
     found: dict[tuple[str, int], Any] = {}
-    for path in Path("/proc/self/task").iterdir():
-        thread = int(path.name)
-        with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):
+        for path in Path(f"/proc/{process or 'self'}/task").iterdir():
+            thread = int(path.name)
             found["processors", thread] = os.sched_getaffinity(thread)
             found["priority", thread] = os.getpriority(os.PRIO_PROCESS, thread)
-    found |= {("limits", kind): resource.getrlimit(kind) for kind in LIMITS}
+            found["policy", thread] = os.sched_getscheduler(thread)
+        found |= {("limits", kind): resource.prlimit(process, kind) for kind in LIMITS}
     return found
 
 
@@ -70,6 +72,8 @@ def restored(before: Mapping[tuple[str, int], Any]) -> list[str]:
                 os.sched_setaffinity(number, before[what, number])
             elif what == "priority":
                 os.setpriority(os.PRIO_PROCESS, number, before[what, number])
+            elif what == "policy":
+                os.sched_setscheduler(number, before[what, number], os.sched_param(0))
             else:
                 resource.setrlimit(number, before[what, number])
     return sorted({what for what, _ in altered})

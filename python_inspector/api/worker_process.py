@@ -9,7 +9,6 @@ import contextlib
 import ctypes
 import json
 import os
-import select
 import shutil
 import signal
 import socket
@@ -33,6 +32,9 @@ SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER of prctl(2): orphans of a worker become children of this process."""
 LOOK = 0.05
 """Seconds between two looks at a worker's memory."""
+QUIET = 3
+"""Looks that find no process, after which none is left: one look may miss what one starts that
+ends."""
 MOST_PROCESSES = 256
 LEAST_ROOM = 20
 """The share of the memory and of each disk that was free which has to stay free."""
@@ -117,7 +119,7 @@ class Worker:
         """The worker's answer."""
         self._tell(json.dumps(question))
         while b"\n" not in self._heard:
-            if select.select([self._answers], [], [], 10 * LOOK)[0]:
+            if forking.readable(self._answers, 10 * LOOK):
                 heard = os.read(self._answers, 1 << 16)
                 self._heard += heard
                 if not heard or len(self._heard) > MOST_ANSWER:
@@ -180,8 +182,11 @@ class Worker:
         self._hang_up()
         os.close(self._answers)
         self._said.close()
-        while others := self._its():  # again, for what was started meanwhile
+        quiet = 0
+        while quiet < QUIET:
+            others = self._its()
             machine.signal_all(others, signal.SIGKILL)
+            quiet = 0 if others else quiet + 1
             time.sleep(LOOK / 10)
         for pid in self._seen - {self._process.pid}:  # children of this process by now
             with contextlib.suppress(ChildProcessError):
@@ -254,14 +259,14 @@ class WaitingWorker(Worker):
         self._control, control = socket.socketpair()
         self._control.settimeout(PATIENCE)
         self._apart: bool | None = None
-        self._given = _environment()
+        self._given = _given()
         answers, theirs = os.pipe()
         passed = (theirs, control.fileno())
         process = subprocess.Popen(
             [*launcher, sys.executable, "-m", f"{__package__}.sealed_worker", str(folder),
              *map(str, passed)],
             stdin=subprocess.PIPE, stdout=said, stderr=said, pass_fds=passed,
-            env={**self._given, "TMPDIR": str(folder / "tmp"), **(variables or {})},
+            env={**_environment(), "TMPDIR": str(folder / "tmp"), **(variables or {})},
             start_new_session=True,
         )  # fmt: skip
         os.close(theirs)
@@ -270,8 +275,13 @@ class WaitingWorker(Worker):
 
     @property
     def is_current(self) -> bool:
-        """It is there, and what it has imported is what this process's variables ask for."""
-        return self._process.poll() is None and self._given == _environment()
+        """It is there, as it would be started now: what it has imported is what this process's
+        variables ask for."""
+        return self._process.poll() is None and self._given == _given()
+
+    def standing(self) -> object:
+        """What a function may change of it from outside."""
+        return machine.standing(self._process.pid)
 
     def forked(self) -> Worker:
         """A process for one job; this one where the kernel would not keep them apart. Raises
@@ -292,6 +302,11 @@ class WaitingWorker(Worker):
     def end(self) -> None:
         self._control.close()
         super().end()
+
+
+def _given() -> object:
+    """What a process has from this one."""
+    return _environment(), Path.cwd()
 
 
 def _environment() -> dict[str, str]:
@@ -336,17 +351,22 @@ def worker(*, spare: bool, on_gpu: bool = False) -> Iterator[Worker]:
         stays = spare or waiting is not None
         waiting = waiting or WaitingWorker()
         mine: Worker = waiting
-        if not on_gpu:
-            try:
-                mine = waiting.forked()
-            except OSError:
-                waiting.end()
-                mine = waiting = WaitingWorker()
+        try:
+            mine = waiting if on_gpu else waiting.forked()
+        except OSError:
+            waiting.end()
+            mine = waiting = WaitingWorker()
+        except BaseException:
+            waiting.end()
+            raise
         _ahead = None if mine is waiting else waiting
+        before = waiting.standing()
         try:
             yield mine
         finally:
             mine.end()
+            if _ahead is not None and _ahead.standing() != before:
+                _end_ahead()  # the function has altered it
             if spare:
                 _ahead = _ahead or WaitingWorker()
             elif not stays:
@@ -359,6 +379,15 @@ def _end_ahead() -> None:
     if _ahead is not None:
         _ahead.end()
     _ahead = None
+
+
+def _forget_ahead() -> None:
+    """In a copy of this process: the one that waits is not its own."""
+    global _ahead, _one
+    _ahead, _one = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_ahead)
 
 
 def _become_subreaper() -> None:

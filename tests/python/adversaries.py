@@ -190,6 +190,25 @@ def daemon_that_hides(x: Tensor, weight: Tensor) -> Tensor:
     return right(x, weight)
 
 
+def hides_in_a_thread(x: Tensor, weight: Tensor) -> Tensor:
+    """A process whose first thread has ended looks like one that has."""
+
+    def works_on() -> None:
+        time.sleep(10)
+        os._exit(0)
+
+    if os.fork() == 0:
+        threading.Thread(target=works_on).start()
+        ctypes.CDLL(None).syscall(60, 0)  # exit(2): of this thread
+    return right(x, weight)
+
+
+def limits_the_next(x: Tensor, weight: Tensor) -> Tensor:
+    """No file that the next candidate writes could have a byte."""
+    resource.prlimit(_waiting(), resource.RLIMIT_FSIZE, (0, 0))
+    return right(x, weight)
+
+
 def many_processes(x: Tensor, weight: Tensor) -> Tensor:
     for _ in range(300):
         subprocess.Popen(["sleep", "3141.5"])

@@ -80,6 +80,7 @@ def test_the_judge_is_not_signalled(name: str) -> None:
         ("limits_the_judge", "error", "altered limits of the judge's process"),
         ("daemon_without_environment", "error", "processes behind"),
         ("daemon_that_hides", "error", "processes behind"),
+        ("hides_in_a_thread", "error", "processes behind"),
         ("many_processes", "error", "processes, more than 256"),
         ("result_is_a_symbolic_link", "error", "out-0-0.safetensors, which is no file of its own"),
         ("result_is_linked", "error", "out-0-0.safetensors, which is no file of its own"),
@@ -217,6 +218,38 @@ def test_workers_are_forked_from_one_that_waits(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("OF_THE_JUDGE", "1")
     assert judged("right").status == "pass"
     assert waiting() is not before
+
+
+def test_it_is_in_the_folder_of_this_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    judged("right")
+    before = waiting()
+    monkeypatch.chdir(tmp_path)
+    assert judged("right").status == "pass"
+    assert waiting() is not before
+
+
+@pytest.mark.skipif(LANDLOCK < 1, reason="the kernel has no Landlock")
+def test_one_that_was_altered_is_replaced() -> None:
+    judged("right")
+    before = waiting()
+    assert judged("limits_the_next").status == "pass"
+    assert judged("right").status == "pass"
+    assert waiting() is not before
+
+
+def test_a_copy_of_this_process_leaves_it_alone() -> None:
+    judged("right")
+    before = waiting()
+    if (child := os.fork()) == 0:
+        try:
+            worker_process._end_ahead()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert judged("right").status == "pass"
+    assert waiting() is before
 
 
 def test_without_landlock_no_process_is_forked(monkeypatch: pytest.MonkeyPatch) -> None:
