@@ -107,9 +107,6 @@ _LIGHT = {
     "api.invariance",
     "api.problem",
     "api.sealed",
-    "api.strategies",
-    "taps.options",
-    "recorder.where",
 }
 """What can be imported without torch and transformers, and says itself what it needs."""
 _MODULES = {"strategies": "api.strategies", "tiny": "models.tiny"}

@@ -1,5 +1,5 @@
-"""Objects of transformers, told without an import of it: what nobody has imported is nowhere. So
-check() needs torch alone, and does not wait for what it needs of nothing.
+"""Objects of transformers, recognised without importing it: without that import there are none. So
+check() needs torch alone, and does not wait four seconds for transformers.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A process with its imports done forks the process of each sealed function: what it has imported
-and nothing else is in that. It has no reference, and no function runs in it.
+"""How the process of a sealed function is forked from one that has torch imported. That one never
+holds a reference, and no function runs in it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ForkedProcess:
 
 
 def readable(descriptor: int, timeout: float | None) -> bool:
-    """Waits so many seconds; descriptors above 1023 are no matter for poll(2)."""
+    """Waits so many seconds. poll(2), because select(2) refuses descriptors above 1023."""
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN)
     return bool(waiting.poll(None if timeout is None else 1000 * timeout))
@@ -118,6 +118,9 @@ def _forked(control: socket.socket, descriptors: list[int]) -> bool:
         with os.fdopen(told, "rb") as heard:
             number = heard.read()
         os.waitpid(middle, 0)
+        if not number:  # there was no room for another process
+            control.close()
+            return False
         control.send(number)
         return False
     pid = os.fork()

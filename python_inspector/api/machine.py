@@ -52,13 +52,14 @@ def standing(process: int = 0) -> dict[tuple[str, int], Any]:
     """What another process of the same user may change of one, by thread or limit; of this one by
     default."""
     found: dict[tuple[str, int], Any] = {}
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # it has ended
+        found |= {("limits", kind): resource.prlimit(process, kind) for kind in LIMITS}
         for path in Path(f"/proc/{process or 'self'}/task").iterdir():
             thread = int(path.name)
-            found["processors", thread] = os.sched_getaffinity(thread)
-            found["priority", thread] = os.getpriority(os.PRIO_PROCESS, thread)
-            found["policy", thread] = os.sched_getscheduler(thread)
-        found |= {("limits", kind): resource.prlimit(process, kind) for kind in LIMITS}
+            with contextlib.suppress(OSError):  # this thread has
+                found["processors", thread] = os.sched_getaffinity(thread)
+                found["priority", thread] = os.getpriority(os.PRIO_PROCESS, thread)
+                found["policy", thread] = os.sched_getscheduler(thread)
     return found
 
 
