@@ -54,7 +54,9 @@ readonly known=(build verify tests python bench models sanitize layers full pane
 readonly shapes=(llama3-8b gemma2-2b) models=(llama3-8b gemma2-2b zamba2-1.2b)
 readonly python_tests=(check products triton draw hard shrinking any_call verify_module module_verdicts foreign_kernels
   check_results check_arguments check_gradients inside reads open_choices keyless_rows contracts_inside
-  quantised_choices explained failure_words ill_conditioned small_parts invariant batch_variance made_recordings)
+  quantised_choices explained failure_words ill_conditioned small_parts invariant batch_variance made_recordings
+  check_tensors prepared large_calls problem_cache strategies flow sequential torch_alone
+  sealed sealed_times sealed_sanitized adversaries bounds kernelbench backendbench flashinfer_bench gpu_mode)
 declare -rA layer_tokens=([llama3-8b]=4096 [gemma2-2b]=4200)  # beyond its window of 4096
 passed=0
 failed=0

@@ -192,7 +192,7 @@ def sealed_verdict(device: str) -> None:
 
 def _sealed(device: str, rounds: int) -> bool:
     """Prints the seconds of sealed verdicts; whether they are beyond what is allowed."""
-    begins = f"import {__name__} as bench; bench.sealed_verdict({device!r})"
+    begins = f"from {__package__}.bench_check import sealed_verdict; sealed_verdict({device!r})"
     seconds = [_timed(lambda: subprocess.run([sys.executable, "-c", begins], check=True))]
     sealed_verdict(device)
     seconds.append(min(_timed(lambda: sealed_verdict(device)) for _ in range(rounds)))

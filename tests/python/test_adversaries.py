@@ -45,13 +45,21 @@ judged = functools.partial(sealed_verdict, KERNELS)
         "traces_the_judge", "reads_memory_of_the_judge", "takes_a_descriptor", "files_of_the_judge",
         "package_of_the_judge", "compiled_package", "site_packages", "own_site_packages",
         "working_folder", "temporary_folder", "shared_memory", "home", "own_source",
-        "removes_a_file", "links_to_the_judge", "replaces_its_folder", "traces_the_next",
-        "memory_of_the_next", "reads_memory_of_the_next", "takes_a_descriptor_of_the_next",
-        "folder_of_the_next",
+        "removes_a_file", "links_to_the_judge", "replaces_its_folder", "folder_of_the_next",
     ],
 )  # fmt: skip
 def test_nothing_outside_is_reached(name: str) -> None:
     verdict = judged(name)
+    assert verdict.status == "fail", verdict
+
+
+@pytest.mark.host  # on a GPU the process that waits takes the job itself
+@pytest.mark.skipif(LANDLOCK < 1, reason="the kernel has no Landlock")
+@pytest.mark.parametrize(
+    "name", ["traces", "memory_of", "reads_memory_of", "takes_a_descriptor_of"]
+)
+def test_the_process_that_waits_is_not_reached(name: str) -> None:
+    verdict = judged(f"{name}_the_next")
     assert verdict.status == "fail", verdict
 
 
@@ -67,7 +75,10 @@ def test_the_judges_library_is_not_written(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 @pytest.mark.skipif(LANDLOCK < 6, reason="Landlock stops signals since Linux 6.12")
-@pytest.mark.parametrize("name", ["stops_the_judge", "kills_the_judge", "stops_the_next"])
+@pytest.mark.parametrize(
+    "name",
+    ["stops_the_judge", "kills_the_judge", pytest.param("stops_the_next", marks=pytest.mark.host)],
+)
 def test_the_judge_is_not_signalled(name: str) -> None:
     assert judged(name).status == "fail"
 
@@ -186,6 +197,7 @@ def test_one_that_waits_and_has_ended_is_replaced() -> None:
     assert waiting() is not before
 
 
+@pytest.mark.host
 def test_one_that_does_not_answer_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before Linux 6.12 a candidate can stop it."""
     judged("right")
@@ -206,6 +218,7 @@ def test_a_worker_is_started_ahead() -> None:
     assert judged("right").status == "pass"
 
 
+@pytest.mark.host
 @pytest.mark.skipif(LANDLOCK < 1, reason="the kernel has no Landlock")
 def test_workers_are_forked_from_one_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has the variables of this process, as its imports saw them."""
@@ -230,6 +243,7 @@ def test_it_is_in_the_folder_of_this_process(
     assert waiting() is not before
 
 
+@pytest.mark.host
 @pytest.mark.skipif(LANDLOCK < 1, reason="the kernel has no Landlock")
 def test_one_that_was_altered_is_replaced() -> None:
     judged("right")
@@ -239,6 +253,7 @@ def test_one_that_was_altered_is_replaced() -> None:
     assert waiting() is not before
 
 
+@pytest.mark.host
 def test_a_copy_of_this_process_leaves_it_alone() -> None:
     judged("right")
     before = waiting()

@@ -155,7 +155,7 @@ def test_what_is_as_it_was_is_not_written_again(tmp_path: Path) -> None:
     structure, storages = travel.changed(Path(f"{second}-after"))
     assert structure == travel.Packed(((x, y), {}), "arguments", gradients=False).text
     (at, held), *more = storages
-    assert (at, more) == (1, []) and torch.equal(held.view(torch.float32), y)
+    assert (at, more) == (1, []) and torch.equal(held.view(torch.float32), y.cpu())
 
     travel.leave(x * 3, ((x, y), {}), second, given, first)
     assert travel.source(second) == second

@@ -3,6 +3,7 @@ of candidates are wrong by so much that no load of the machine explains it."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -99,14 +100,14 @@ def test_clocks_are_held_since_before_the_import(name: str) -> None:
         ("replaces_the_clock", "timer_disagrees", "by the clock in its process"),
         ("writes_answers", "error", "among the answers of its process"),
         ("writes_times", "error", "among the"),
-        ("closes_descriptors", "error", "raised OSError: [Errno 9]"),
-        ("reads_questions", "error", "raised OSError: [Errno 9]"),
+        ("closes_descriptors", "error", r"raised (OSError: \[Errno 9]|torch.AcceleratorError)"),
+        ("reads_questions", "error", r"raised OSError: \[Errno 9]"),
     ],
 )
 def test_clocks_that_lie(name: str, status: str, words: str) -> None:
     verdict = judged(name)
     assert verdict.status == status, verdict
-    assert words in verdict.reason
+    assert re.search(words, verdict.reason)
     assert verdict.timing is None
 
 

@@ -25,8 +25,8 @@ TWO = torch.where(SPARSE == 0, 0.3, 2.1) * EQUAL
 
 def summed(terms: torch.Tensor) -> torch.Tensor:
     """Along the last axis, one after the other."""
-    total = numpy.add.accumulate(terms.contiguous().numpy(), axis=-1)[..., -1]
-    return torch.from_numpy(total.copy())
+    total = numpy.add.accumulate(terms.contiguous().cpu().numpy(), axis=-1)[..., -1]
+    return torch.from_numpy(total.copy()).to(terms.device)
 
 
 def softmax(x: torch.Tensor) -> torch.Tensor:
