@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+import torch
+
 from ..format.operands import Output
 from ..taps.options import Options
 from ..trace.blunders import is_part_of
@@ -19,6 +21,9 @@ from .alternatives import judgement_of, rounded_of
 from .one_call import Kept, undisturbed
 from .tensors_of_outputs import as_tensor
 from .unshown import unshown
+
+FAR = 2.0
+"""Of the limit of the whole error. Another way to round has at most 1.5 times the reference's."""
 
 
 @dataclass
@@ -37,12 +42,14 @@ def alternatives(
     """Other ways to round a call whose `outputs` failed, and of `most` bugs those that this may
     be; None where there is nothing to judge it by once more."""
     with undisturbed(kept.differentiates):
-        judgement = _with_members(kept)
+        judgement = judgement_without_members(kept)
         if judgement is None:
             return None
+        came = {name: as_tensor(it) for name, it in outputs.items()}
+        if _is_narrow(kept) and not _is_far(judgement, came):
+            judgement = _with_members(kept, judgement)
         bugs = Plantation()
         if most:
-            came = {name: as_tensor(it) for name, it in outputs.items()}
             found = _trials(kept, judgement).of_a_failure(deadline, most, came)
             bugs = Plantation(found.planted, found.same, listed=found.listed)
     return replace(judgement, bugs=bugs) if judgement.members or bugs.planted else None
@@ -87,11 +94,21 @@ def judgement_without_members(kept: Kept) -> Judgement | None:
     return kept.reruns.judgement
 
 
-def _with_members(kept: Kept) -> Judgement | None:
+def _is_far(judgement: Judgement, came: Mapping[str, torch.Tensor]) -> bool:
+    """Whether an output is further off than any other way to round it allows."""
+    for name, y in came.items():
+        gates = judgement.gates.get(name)
+        if gates is not None and (y.shape, y.dtype) == (gates.r.shape, gates.r.dtype):
+            ratios = gates.ratios(y.to(gates.r.device))
+            if max(ratios.get("classes", 0.0), ratios.get("tensor", 0.0)) > FAR:
+                return True
+    return False
+
+
+def _with_members(kept: Kept, plain: Judgement) -> Judgement:
     """The same with its members, which are sought once."""
-    plain = judgement_without_members(kept)
-    if plain is not None and kept.with_members is None:
-        found = _judgement(kept, members=True) if _is_narrow(kept) else None
+    if kept.with_members is None:
+        found = _judgement(kept, members=True)
         kept.with_members = found if found is not None and found.members else plain
     return kept.with_members
 

@@ -31,11 +31,11 @@ from .dispatch import DispatchMode
 from .replay import Rerun, Runner
 
 CHOOSING_VIEWS = {"slice", "narrow", "select", "split", "split_with_sizes", "chunk", "unbind"}
-_UNWRITTEN = {
+UNWRITTEN = {
     "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided",
 }  # fmt: skip
 """Make memory that the code writes to later."""
-_FORMS = _UNWRITTEN | {
+_FORMS = UNWRITTEN | {
     "_unsafe_view", "_reshape_alias", "_local_scalar_dense", "lift_fresh", "lift_fresh_copy",
     "detach", "alias", "_fused_sdp_choice", "clone",
 }  # fmt: skip
@@ -107,15 +107,19 @@ class Walk(DispatchMode):
     def visit(self, seen: Seen) -> Any:
         return seen.run()
 
+    def form(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Runs what has no number."""
+        return func(*args, **kwargs)
+
     def operation(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = name_of(func)
-        if name in _UNWRITTEN:
+        if name in UNWRITTEN:
             return _zeroed(func(*args, **kwargs))
         result = decomposed(self, func, args, kwargs)
         if result is not NotImplemented:
             return result
         if name in _FORMS or (func.is_view and name not in CHOOSING_VIEWS):
-            return func(*args, **kwargs)
+            return self.form(func, args, kwargs)
         if self._only not in (None, name) and name not in ACTIVATIONS:
             return _run(name, func, args, kwargs)
         seen = Seen(Site(name, self._numbers[name]), func, args, kwargs, self._sources)

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from ..format.axes import Named
 from .blunders import of_a_failure, of_a_pass
-from .bugs import Bug, Rule
+from .bugs import Bug, Rule, bugs_of
 from .gates import CERTAIN, Gates
 from .open_choices import Open
 from .planting import (
@@ -41,6 +41,7 @@ from .resolution import same_function
 from .simulation import Normals, Simulation
 from .sites import Seen, Walk, under
 from .spread import Outputs
+from .tape import Tape
 
 SECONDS = 5.0
 """That bugs may take by default."""
@@ -122,9 +123,10 @@ class Trials:
         self._undecided = undecided or {}
         self._lifted: dict[str, Named] | None = None
         self._runner: Runner = run_as_it_is
-        self._right = {} if fixed else self._with(None) or {}
+        self._tape = None if fixed else Tape.of(again, outputs)
+        self._right = self._tape.right if self._tape else {} if fixed else self._with(None) or {}
         if fixed or not self._is_right():
-            self._runner = rounded(Simulation(0, Normals(seed)))
+            self._tape, self._runner = None, rounded(Simulation(0, Normals(seed)))
             self._right = self._with(None) or {}
 
     def of_a_failure(
@@ -188,7 +190,10 @@ class Trials:
         )
 
     def _listed(self, rules: Iterable[tuple[str, Rule]]) -> list[Bug]:
-        listing = Listing(list(rules), places=True)
+        rules = list(rules)
+        if self._tape is not None:
+            return [bug for seen in self._tape.seen for bug in bugs_of(seen, rules)]
+        listing = Listing(rules, places=True)
         self._again(under(self._runner, lambda: listing))
         return listing.bugs
 
@@ -225,6 +230,8 @@ class Trials:
         return out
 
     def _with(self, bug: Bug | None) -> dict[str, torch.Tensor] | None:
+        if bug is not None and self._tape and (found := self._tape.with_bug(bug)):
+            return found
         named = with_bug(self._again, self._outputs, self._runner, bug)
         return None if named is None else {name: tensor for name, (tensor, _) in named.items()}
 

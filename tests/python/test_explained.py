@@ -56,13 +56,13 @@ def test_the_search_ends_with_the_bug_that_gives_what_came(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     planted: list[Any] = []
-    with_bug = trials.with_bug
+    of = trials.Trials._with
 
     def counted(*args: Any) -> Any:
         planted.append(args[-1])
-        return with_bug(*args)
+        return of(*args)
 
-    monkeypatch.setattr(trials, "with_bug", counted)
+    monkeypatch.setattr(trials.Trials, "_with", counted)
     x, weight = operands(torch.float32)
     wrong(lambda x, w: norm(x, w) * 1.37, norm, (x, weight))
     every = len(planted)
@@ -87,13 +87,13 @@ def test_bugs_have_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     now[0] = 6.1
     assert deadline.is_over and not Deadline(None).is_over
 
-    with_bug = trials.with_bug
+    of = trials.Trials._with
 
     def slow(*args: Any) -> Any:
         now[0] += 1
-        return with_bug(*args)
+        return of(*args)
 
-    monkeypatch.setattr(trials, "with_bug", slow)
+    monkeypatch.setattr(trials.Trials, "_with", slow)
     verdict = check(norm, norm, operands(torch.float32), explain=4)
     assert verdict.planted is not None and 0 < verdict.planted[0] <= 4 < verdict.planted[1]
     assert f"{verdict.planted[0]} of {verdict.planted[1]} planted bugs" in str(verdict)

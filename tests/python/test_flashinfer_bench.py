@@ -210,7 +210,12 @@ def test_the_evaluator(monkeypatch: pytest.MonkeyPatch) -> None:
         return type("Runnable", (), {"metadata": metadata, "__call__": lambda _, *a: kernel(*a)})()
 
     def checked(factor: float) -> Any:
-        rest = {"ref_outputs": [], "cfg": None, "log_path": "log", "device": str(inputs[0][0].device)}
+        rest = {
+            "ref_outputs": [],
+            "cfg": None,
+            "log_path": "log",
+            "device": str(inputs[0][0].device),
+        }
         return evaluator.check_correctness(definition, runnable(factor), inputs, **rest)
 
     correctness, evaluation = checked(1.0)
