@@ -81,12 +81,10 @@ Gate sketch_gate(const RowSample& sample, const Layout& chosen, const SampleRule
                       {"max_abs", rule.max_abs}},
                      where);
   }
-  double reference = 0;
-  if (rule.token_error) {
-    reference = *rule.token_error;
-  } else {
+  double reference = rule.token_error.value_or(0);
+  if (!rule.token_error || rule.beside_reference) {
     const std::vector<double> errors = row_errors(sample, sample.reference, chosen.columns);
-    reference = errors[worst_of(errors)];
+    reference = std::max(reference, errors[worst_of(errors)]);
   }
   const double widening = kappa(kSketchWidth, rows.rows);
   const double c = c_of(rule.storage);

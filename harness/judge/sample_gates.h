@@ -21,6 +21,7 @@ struct SampleRule {
   double roundings = 1;               // Floors::roundings
   double max_abs = 0;                 // largest |o|; the recorder always chooses its row
   std::optional<double> token_error;  // of the rounded model's chosen rows, instead of r's sketch
+  bool beside_reference = false;      // r's sketch counts, too: y's bits are a right kernel's
   double gain = 0;                    // with it: |g| of the model's chosen rows
   const Spread* spread = nullptr;     // of simulated kernels; null where there is none
 };

@@ -192,6 +192,7 @@ SampleRule sample_rule(const OutputVerdict& v, const OutputCase& c, const Refere
   out.roundings = v.floors.roundings;
   out.max_abs = scales.max_abs;
   if (c.held_to_model || !v.golden_suspect.empty()) out.token_error = token_error(v.reference);
+  out.beside_reference = !c.rounding.empty() && v.golden_suspect.empty();
   out.gain = std::fabs(v.reference.gain);
   out.spread = recorded_spread(c, c.y.dtype());
   return out;

@@ -20,9 +20,11 @@ std::string value_at(const std::string& point) {
   static const std::map<std::string, std::string> words = {
       {"rms_norm.normalised", "x / rms(x)"},
       {"rms_norm.factor", "the weight's offset + weight"},
-      {"rotary.products", "the products with cos and sin"},
+      {"rotary.product_by_cos", "the product with cos"},
+      {"rotary.product_by_sin", "the product with sin"},
       {"linear.product", "the product before the bias"},
       {"activation.parts", "the parts of the activation"},
+      {"activation.exponential", "exp(|x|)"},
       {"activation", "the activation"},
       {"gated_rms_norm.normalised", "v / rms(v)"},
       {"causal_conv1d.sum", "the sum before the activation"},

@@ -21,11 +21,15 @@ double error_scale(double x, double y, Activation function) {
   return function == Activation::gelu || function == Activation::gelu_tanh ? x : y;
 }
 
-double activate_in_parts(double x, Activation function, DType storage) {
+double activate_in_parts(double x, Activation function, DType storage, bool rounds_exponential) {
   const auto low = [&](double v) { return round_to(storage, v); };
   const auto gate = [&](double inner) { return low(low(0.5 * x) * low(1 + low(inner))); };
   switch (function) {
-    case Activation::silu: return low(x * low(1 / (1 + std::exp(-x))));
+    case Activation::silu: {
+      if (!rounds_exponential) return low(x * low(1 / (1 + std::exp(-x))));
+      const double small = 1 / (1 + low(std::exp(std::fabs(x))));
+      return low(x * low(x < 0 ? small : 1 - small));
+    }
     case Activation::gelu: return gate(std::erf(low(x * M_SQRT1_2)));
     case Activation::gelu_tanh: {
       const double cube = low(low(low(x * x) * x) * 0.044715);
@@ -65,8 +69,12 @@ void OracleOps::do_map(const MapCall& call) {
   std::vector<double> values = values_of(call.a);
   const std::vector<double> others = call.b ? values_of(*call.b) : std::vector<double>();
   const DType storage = call.a.dtype();
-  if (call.row.id == OpId::activation && rounds_here(storage, "activation.parts", false)) {
-    for (double& x : values) x = activate_in_parts(x, activation_of(call.formula), storage);
+  const bool alone = call.row.id == OpId::activation;
+  const bool exponential = alone && activation_of(call.formula) == Activation::silu &&
+                           rounds_here(storage, "activation.exponential", false);
+  if (alone && rounds_here(storage, "activation.parts", false)) {
+    const Activation name = activation_of(call.formula);
+    for (double& x : values) x = activate_in_parts(x, name, storage, exponential);
   } else {
     const Noise noise(storage);
     const Doubles m{call.number, noise};

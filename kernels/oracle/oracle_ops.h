@@ -27,7 +27,7 @@ void move(const Tensor& t, const std::vector<double>& values);
 // f(x) as ops.h says.
 double activate(double x, Activation function);
 // The same composed of operations that are each rounded to storage, as some programs do.
-double activate_in_parts(double x, Activation function, DType storage);
+double activate_in_parts(double x, Activation function, DType storage, bool rounds_exponential);
 // What the error of f(x) in float32 is measured in: GELU's textbook form cancels, others do not.
 double error_scale(double x, double y, Activation function);
 

@@ -40,7 +40,9 @@ void OracleOps::do_rotary_table(const Tensor& cos, const Tensor& sin, const Tens
 
 void OracleOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos, const Tensor& sin,
                           RotaryStyle style) {
-  const Rounding product(x.dtype(), "rotary.products");
+  const Rounding by_cos(x.dtype(),
+                        "rotary.product_by_cos");  // apart: a fused multiply-add rounds one
+  const Rounding by_sin(x.dtype(), "rotary.product_by_sin");
   const size_t head_dim = static_cast<size_t>(x.dim(3)), rotated = static_cast<size_t>(cos.dim(2));
   const size_t tokens = static_cast<size_t>(x.dim(2)), heads = static_cast<size_t>(x.dim(1));
   const std::vector<double> in = values_of(x);
@@ -58,10 +60,10 @@ void OracleOps::do_rotary(const Tensor& out, const Tensor& x, const Tensor& cos,
       const size_t first = halves ? i : 2 * i, second = halves ? i + rotated / 2 : 2 * i + 1;
       const size_t table_second = table + (halves ? i + rotated / 2 : i);
       const double a = in[row * head_dim + first], b = in[row * head_dim + second];
-      const double cos_a = product(a * c[table + i]);
-      const double sin_b = product(b * s[table + i]);
-      const double cos_b = product(b * c[table_second]);
-      const double sin_a = product(a * s[table_second]);
+      const double cos_a = by_cos(a * c[table + i]);
+      const double sin_b = by_sin(b * s[table + i]);
+      const double cos_b = by_cos(b * c[table_second]);
+      const double sin_a = by_sin(a * s[table_second]);
       values[row * head_dim + first] = cos_a - sin_b;
       values[row * head_dim + second] = cos_b + sin_a;
     }

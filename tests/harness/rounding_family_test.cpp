@@ -113,9 +113,26 @@ TEST_CASE("wrong kernels that keep float32 inside follow no rounding points", "[
 
 TEST_CASE("a rotary without inner roundings passes", "[family]") {
   Kernel kernel(kLlama, "model.layers.0.self_attn:rotary#0");
-  const CheckpointResult result = kernel.judged(kernel.outputs({"rotary.products"}));
+  const CheckpointResult result =
+      kernel.judged(kernel.outputs({"rotary.product_by_cos", "rotary.product_by_sin"}));
   CHECK(result.status == Status::pass);
   CHECK(Kernel::rounding(result) == "rounds once, at the output");
+}
+
+// What a fused multiply-add of 16-bit numbers gives.
+TEST_CASE("a rotary that rounds one of its products passes", "[family]") {
+  Kernel kernel("fixtures/llama-a1/whole-f16", "model.layers.0.self_attn:rotary#0");
+  for (const char* product : {"rotary.product_by_cos", "rotary.product_by_sin"}) {
+    CHECK(kernel.judged(kernel.outputs({product})).status == Status::pass);
+  }
+}
+
+TEST_CASE("an MLP whose sigmoid is of exp(|x|) in 16 bits passes", "[family]") {
+  Kernel kernel("fixtures/llama-a1/whole-f16", "model.layers.0.mlp#0");
+  const CheckpointResult result =
+      kernel.judged(kernel.outputs({"activation.parts", "activation.exponential"}));
+  CHECK(result.status == Status::pass);
+  CHECK(Kernel::rounding(result).find("exp(|x|)") != std::string::npos);
 }
 
 TEST_CASE("attention passes whether it rounds as eager code, once, or as flash attention does",
