@@ -141,4 +141,5 @@ def _trials(kept: Kept, judgement: Judgement) -> Trials:
         rounded=rounded,
         undecided=kept.reruns.undecided,
         fixed=fixed,
+        computes=kept.reruns.given is not None and not kept.reruns.given.reads_values,
     )

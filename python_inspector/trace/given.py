@@ -46,6 +46,13 @@ SELECTIONS = {"topk", "sort", "max", "min", "kthvalue", "median", "mode", "cumma
 """Give values and indices."""
 
 
+READING = {
+    "numpy", "tolist", "data_ptr", "untyped_storage", "storage", "_typed_storage", "share_memory_",
+    "__array__", "__dlpack__",
+}  # fmt: skip
+"""What gives code the values of a tensor, or the memory they are in, without an operation."""
+
+
 class GivenError(RuntimeError):
     """A rerun came to another operation than the reference: nothing fits it."""
 
@@ -110,6 +117,8 @@ class Given:
     """The dtypes that its code read."""
     leaves_torch: bool = False
     """NumPy computes some of it."""
+    reads_values: bool = False
+    """Its code read values, or the memory they are in, without an operation."""
 
     @property
     def choices(self) -> list[Choice]:
@@ -365,6 +374,8 @@ class _WatchFunctions(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is torch.Tensor.numpy:
             self._given.leaves_torch = True
+        if getattr(func, "__name__", "") in READING:
+            self._given.reads_values = True
         result = func(*args, **kwargs)
         if isinstance(result, torch.dtype):
             self._given.reads.note(result, asked(args))

@@ -1,21 +1,21 @@
-"""The operations of one run, kept with what they were given and gave: with a bug in one of them, only
-that and what depends on it is computed, and none of the code that called them runs again.
+"""The operations of one run, kept with what they were given and gave: with a bug in one of them,
+that alone and what depends on it is computed, and none of the code that called them runs again.
 
 That is the same where the code makes new tensors of tensors and nothing else. Where it writes into
-one, draws numbers, or reads values, which may decide what it does next, there is no tape, nor where
-what it holds would be large.
+one, draws numbers, or has an operation give it a value, which may decide what it does next, there
+is no tape, nor where what it holds would be large. What reads values by no operation is not seen
+here (Given.reads_values).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from ..format.axes import Named
@@ -28,11 +28,6 @@ from .spread import Outputs
 
 MOST_BYTES = 1 << 28
 """Of all results of a run."""
-READING = {
-    "numpy", "tolist", "data_ptr", "untyped_storage", "storage", "_typed_storage", "share_memory_",
-    "__array__", "__dlpack__", "__cuda_array_interface__",
-}  # fmt: skip
-"""What gives code the values of a tensor, or the memory they are in, without an operation."""
 
 
 @dataclass
@@ -66,7 +61,6 @@ class Tape(Walk):
         self._named: dict[str, Named] = {}
         self._bytes = 0
         self._is_over = False
-        self._reads = _Reads(self)
 
     @staticmethod
     def of(again: Again, outputs: Outputs) -> Tape | None:
@@ -105,9 +99,10 @@ class Tape(Walk):
                 if not _took(step, bug.change(step.seen), changed):
                     return None
                 for step in self._steps[first + 1 :]:
-                    if not changed.keys().isdisjoint(step.needs):
-                        if not _took(step, step.run(changed), changed):
-                            return None
+                    if changed.keys().isdisjoint(step.needs):
+                        continue
+                    if not _took(step, step.run(changed), changed):
+                        return None
             except (RuntimeError, ValueError, IndexError, TypeError):
                 return None
         return {name: changed.get(t._cdata, t) for name, (t, _) in self._named.items()}
@@ -151,29 +146,6 @@ class Tape(Walk):
             self.end()
             return
         self._steps.append(_Step(func, args, kwargs, results, seen))
-
-    def __enter__(self) -> Any:
-        self._reads.__enter__()
-        return super().__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        self._reads.__exit__(*error)
-
-
-class _Reads(TorchFunctionMode):
-    """Ends a tape where code reads values."""
-
-    def __init__(self, tape: Tape) -> None:
-        super().__init__()
-        self._tape = tape
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        if getattr(func, "__name__", "") in READING:
-            self._tape.end()
-        return func(*args, **(kwargs or {}))
 
 
 def _draws(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:

@@ -116,14 +116,15 @@ class Trials:
         rounded: Rounded = run_rounded,
         undecided: Mapping[str, Open] | None = None,
         fixed: bool = False,
+        computes: bool = True,
     ) -> None:
         """`fixed`: some of what the code computes is taken as given, so that only its rounded
-        model, which follows that, can be run."""
+        model, which follows that, can be run. `computes`: it reads no values."""
         self._again, self._outputs, self._gates, self._seed = again, outputs, gates, seed
         self._undecided = undecided or {}
         self._lifted: dict[str, Named] | None = None
         self._runner: Runner = run_as_it_is
-        self._tape = None if fixed else Tape.of(again, outputs)
+        self._tape = Tape.of(again, outputs) if computes and not fixed else None
         self._right = self._tape.right if self._tape else {} if fixed else self._with(None) or {}
         if fixed or not self._is_right():
             self._tape, self._runner = None, rounded(Simulation(0, Normals(seed)))

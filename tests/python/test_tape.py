@@ -8,11 +8,13 @@ import torch
 from test_planted_bugs import again_of, glu, norm, outputs, randn
 from torch.nn import functional
 
-from python_inspector.trace import tape
+from python_inspector import check
+from python_inspector.trace import tape, trials
 from python_inspector.trace.blunders import of_a_failure
 from python_inspector.trace.bugs import Bug, bugs_of
+from python_inspector.trace.given import Given
 from python_inspector.trace.planting import same_values, with_bug
-from python_inspector.trace.replay import Again, aside, run_as_it_is
+from python_inspector.trace.replay import Again, aside, run_as_it_is, run_watched
 from python_inspector.trace.tape import Tape
 
 torch.set_num_threads(1)
@@ -20,7 +22,7 @@ torch.set_num_threads(1)
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
     scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
-    later = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).triu(1)
+    later = q.new_ones(q.shape[-2], k.shape[-2], dtype=torch.bool).triu(1)
     weights = scores.masked_fill(later, -torch.inf).softmax(-1)
     return weights @ v, weights.argmax(-1)
 
@@ -118,6 +120,11 @@ def decides(x: torch.Tensor) -> torch.Tensor:
     return y if y.sum() > 0 else -y
 
 
+@pytest.mark.parametrize("function", [writes, fills, draws, drops_out, decides])
+def test_code_that_does_more_than_compute_has_none(function: Callable[..., Any]) -> None:
+    assert of(function, randn(4, 8))[1] is None
+
+
 def counts(x: torch.Tensor) -> torch.Tensor:
     y = x * 2
     return y / len(set(y.flatten().tolist()))
@@ -139,11 +146,23 @@ def by_memory(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.host  # numpy reads it
-@pytest.mark.parametrize(
-    "function", [writes, fills, draws, drops_out, decides, counts, outside, by_pointer, by_memory]
-)
-def test_code_that_does_more_than_compute_has_none(function: Callable[..., Any]) -> None:
-    assert of(function, randn(4, 8))[1] is None
+@pytest.mark.parametrize("function", [counts, outside, by_pointer, by_memory])
+def test_code_that_reads_values_is_known(function: Callable[..., Any]) -> None:
+    given = Given()
+    with aside(), torch.no_grad():
+        again_of(function, randn(4, 8))(run_watched(given))
+    assert given.reads_values
+
+
+def test_what_reads_values_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Tape | None] = []
+    of = Tape.of
+    monkeypatch.setattr(trials.Tape, "of", lambda *args: made.append(of(*args)) or made[-1])
+    x = randn(4, 8)
+    check(by_pointer, by_pointer, x)
+    assert made == []
+    check(norm, norm, x)
+    assert made[0] is not None
 
 
 def test_what_would_be_large_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
