@@ -110,7 +110,7 @@ _LIGHT = {
 }
 """What can be imported without torch and transformers, and says itself what it needs."""
 _MODULES = {"strategies": "api.strategies", "tiny": "models.tiny"}
-"""Modules that are reached from here, wherever they lie."""
+"""Modules that are reached from here, wherever they are."""
 
 
 def __getattr__(name: str) -> Any:

@@ -29,8 +29,8 @@ class OneCopy(MetaPathFinder):
     """Finds modules by names that they do not have themselves."""
 
     def __init__(self, same: dict[str, str], folders: dict[str, Path]) -> None:
-        """`same`: from another name of a package to its own; `folders`: where packages lie that
-        no path leads to."""
+        """`same`: from another name of a package to its own; `folders`: of packages that are not on
+        the path."""
         self._same = same
         self._folders = folders
 
@@ -73,7 +73,7 @@ class _Same(Loader):
 
 
 def _is_free(name: str) -> bool:
-    """Whether a name stands for this project: below plumbline always; python_inspector and reports
+    """Whether a name means this project: below plumbline always; python_inspector and reports
     where a checkout has them or this is one, unless they are packages of others."""
     if name not in _INSTALLED:
         return True
@@ -93,6 +93,6 @@ def join() -> None:
     found = PathFinder.find_spec("reports")
     if found and found.origin and Path(found.origin).resolve().parent == beside:
         same["plumbline.reports"] = "reports"
-    else:  # somebody else's
+    else:  # another project's, or none
         folders["plumbline.reports"] = beside
     sys.meta_path.insert(0, OneCopy(same, folders))

@@ -56,7 +56,7 @@ def spread_out(value: Any) -> str:
 
 
 def refuse_spread_out(what: str, tensors: Iterable[tuple[str, Any]]) -> None:
-    """RecordError where a named tensor has parts in other processes, which nobody here sees."""
+    """RecordError where a named tensor has parts in other processes, which this one cannot read."""
     for name, tensor in tensors:
         if why := spread_out(tensor):
             raise RecordError(f"[{what}] {name} {why}")

@@ -31,7 +31,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS  # noqa: E402
 
 
 class _Absent:
-    """Stands for a class that this version does not have: no object is one."""
+    """In place of a class that this version does not have: no object is one."""
 
 
 # 5.6 and newer.

@@ -17,7 +17,7 @@ _Class = TypeVar("_Class", bound=type[BaseException])
 
 
 def public(error: _Class) -> _Class:
-    """Names an error that users meet after the package, not after the module where it stands."""
+    """Names an error that users meet after the package, not after the module that defines it."""
     error.__module__ = PUBLIC
     return error
 

@@ -21,7 +21,7 @@ _came = False
 @contextmanager
 def remembered() -> Iterator[None]:
     """KeyboardInterrupt is raised as ever, and `came` and `check` know of it afterwards. A process
-    that ignores or handles SIGINT itself goes on doing so."""
+    that ignores or handles SIGINT itself continues to do so."""
     global _came
     if not _is_main_thread():  # which alone gets it
         yield

@@ -1,4 +1,4 @@
-"""What is built of C++: the harness, and beside it the judge without a process."""
+"""What is built of C++: the harness, and the judge as a library, without a process."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def find_harness(given: Path | str | None = None) -> Path:
 
 
 def find_library(binary: Path | None) -> Path | None:
-    """The library: in PLUMB_JUDGE_LIBRARY, beside the binary, or in lib beside its bin; None where
-    there is none, and the binary has to do."""
+    """The library: in PLUMB_JUDGE_LIBRARY, next to the binary, or in lib next to its bin; None
+    where there is none, and the binary is used instead."""
     if named := os.environ.get(VARIABLE):
         if not Path(named).is_file():
             raise HarnessError(f"{named} ({VARIABLE}) is no file")
@@ -228,7 +228,7 @@ _harness: ContextVar[Path | str | None] = ContextVar("plumbline_harness", defaul
 
 @contextmanager
 def judged_by(harness: Path | str | None) -> Iterator[None]:
-    """Inside, judge_library() is that beside the harness which is given."""
+    """Inside, judge_library() is the one next to the given harness."""
     token = _harness.set(harness)
     try:
         yield

@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 DISTRIBUTION = "plumbline-kernels"
-"""The package's name where pip asks for it; `plumbline` is somebody else's."""
+"""The package's name on PyPI; `plumbline` is another project there."""
 
 EXTRAS = {
     "torch": "check",
@@ -49,7 +49,7 @@ def advice(what: str, missing: Iterable[str]) -> str:
 
 
 def extra(names: str) -> str:
-    """What pip is told for extras: of what is installed, else of the checkout that this is."""
+    """What pip gets to install extras: of what is installed, else of the checkout that this is."""
     root = Path(__file__).resolve().parents[1]
     try:
         metadata.version(DISTRIBUTION)

@@ -12,7 +12,7 @@ DTYPES = {
     "float16": "f16", "half": "f16", "fp16": "f16", "bfloat16": "bf16", "float32": "f32",
     "float": "f32", "fp32": "f32", "float64": "f64", "double": "f64",
 }  # fmt: skip
-"""Torch's names beside ours."""
+"""Torch's names, and others that are usual, with ours."""
 
 
 def dtype(text: str) -> str:

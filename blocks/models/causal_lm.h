@@ -51,9 +51,9 @@ class CausalLm {
                          const std::vector<int64_t>& padding = {},
                          CacheKind kind = CacheKind::dynamic) const = 0;
   // The next T tokens: ids i64 [B, T] -> logits [B, T', V] of the last T' <= T of them. UsageError
-  // when they do not fit; after any error the sequence cannot go on. Between ids and logits nothing
-  // moves between host and device, unless rotary frequencies depend on the length and it changes
-  // them.
+  // when they do not fit; after any error the sequence cannot continue. Between ids and logits
+  // nothing moves between host and device, unless rotary frequencies depend on the length and it
+  // changes them.
   virtual void forward(Context& ctx, const Tensor& logits, const Tensor& ids,
                        Sequence& sequence) const = 0;
   // Where generation that reaches so many tokens reads all of them again, without what is stored of

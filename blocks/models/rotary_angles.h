@@ -13,8 +13,8 @@ namespace plumb::blocks {
 // Two types of frequencies depend on how long the sequence is (HF: dynamic_rope_update), which is
 // one more than the largest position: padding that all rows have does not count.
 //   dynamic:  recomputed when the length exceeds all earlier ones and max_position; kept for a
-//             shorter call, unless that lies below max_position: then as at the start.
-//   longrope: one set up to original_max_position, another beyond, chosen anew for every call.
+//             shorter call, unless that is below max_position: then as at the start.
+//   longrope: one set up to original_max_position, another beyond, chosen again for every call.
 // Keys that are stored already stay as they were rotated.
 class RotaryAngles {
  public:

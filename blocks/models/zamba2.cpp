@@ -2,8 +2,8 @@
 //   x = x0 = E[ids]
 //   per layer: x += mamba(norm(x + t)); t = 0, or in a hybrid layer linear(block(x ++ x0))
 //   logits = head(norm(x))
-// Hybrid layers use num_mem_blocks shared blocks in turn; a block is stored under the first layer
-// that uses it, with an adapter for every layer that does. Scores are scaled by
+// Hybrid layers alternate between num_mem_blocks shared blocks; a block is stored under the first
+// layer that uses it, with an adapter for every layer that does. Scores are scaled by
 // (head_dim / 2)^-1/2.
 #include "blocks/models/zamba2.h"
 

@@ -14,7 +14,7 @@ namespace plumb::harness {
 inline constexpr const char* kRoundsAsRecorded = "rounds as the recorded run does";
 inline constexpr const char* kRoundsOnce = "rounds once, at the output";
 
-// One way to round, and what y's bits are beside it. Where no simulation says how many may differ,
+// One way to round, and how y's bits compare with it. Where no simulation says how many may differ,
 // the sums of the trace do.
 struct BitWay {
   std::string name;
@@ -43,10 +43,10 @@ int followed_of(const std::vector<BitWay>& ways);
 size_t nearest_of(const std::vector<BitWay>& ways, int followed);
 // "rounds once, at the output (0.1 % differ)": the nearest, and whether it is followed.
 std::string words_of(const std::vector<BitWay>& ways, size_t nearest, bool follows);
-// Holds the output to the way that it follows, or, if one is `demanded`, to the nearest; what it
-// may be like is said by the peers that come back, as indices. Bits are demanded where no sum is
-// fed by rounded values: there the family is small, and no flip moves others. Else an output that
-// follows none is judged by its errors beside those of all ways.
+// Holds the output to the way that it follows, or, if one is `demanded`, to the nearest. Returns
+// the indices of the ways that it may be like. Bits are demanded where no sum is fed by rounded
+// values: there the family is small, and no flip moves others. Else an output that follows none is
+// judged by its errors, compared with those of all ways.
 std::vector<size_t> hold_to(const std::vector<BitWay>& ways, int followed, size_t nearest,
                             bool demanded, OutputCase& output);
 

@@ -1,5 +1,5 @@
 // The gates on the bits of a 16-bit output: how many differ from the rounded model, how far one of
-// them is off, how many lie in one channel.
+// them is off, how many are in one channel.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace plumb::harness {
 
-// Bits beside the model that they are held to.
+// How an output's bits compare with the model that they are held to.
 struct MeasuredBits {
   Conformance found;
   SmallParts parts = {};

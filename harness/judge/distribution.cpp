@@ -69,7 +69,7 @@ int64_t ulp_distance(DType dtype, double a, double b) {
   const DTypeInfo& format = info(dtype);
   if (!format.floating) return static_cast<int64_t>(std::min(std::fabs(a - b), 0x1p62));
   const int64_t from = ordinal(format, a), to = ordinal(format, b);
-  // Doubles of opposite sign may lie more than 2^63 apart.
+  // Doubles of opposite sign may be more than 2^63 apart.
   if (std::abs(from / 4 - to / 4) >= kFar / 4) return kFar;
   return std::abs(from - to);
 }

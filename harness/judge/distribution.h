@@ -27,7 +27,7 @@ double octave_quantile(const std::vector<int64_t>& octaves, double p);
 inline constexpr int kUlpBins = 23;
 int ulp_bin(int64_t distance);
 
-// How many values of a floating dtype lie between a and b, which are values of it; -0 equals +0 and
+// How many values of a floating dtype are between a and b, which are values of it; -0 equals +0 and
 // NaN equals NaN. For integers |a - b|. Saturates at 2^62.
 int64_t ulp_distance(DType dtype, double a, double b);
 

@@ -37,7 +37,7 @@ auto of_row_parts(const RowPlan& plan, const Make& make) {
   return out;
 }
 
-// Values y of a row beside the oracle's.
+// Errors of a part of a row, with the oracle's values.
 struct ErrorSegment {
   size_t begin = 0, n = 0;   // positions [begin, begin + n)
   bool all = true;           // every element counts

@@ -1,5 +1,5 @@
 // Rows of an output that correct kernels do not agree on (sums that overflow, differences of which
-// nothing is left): any value would lie within what they show, and the limits of all other rows
+// nothing is left): any value would be within what they show, and the limits of all other rows
 // would be as wide. They are set aside, and the rest is judged without them.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace plumb::harness {
 
-// Whether a row may be one: what stands for the reference is as far off as that in some row.
+// Whether a row may be one: the statistics used as the reference's are as far off in some row.
 bool may_be_ill(const Statistics& reference, const ReferenceScales& scales);
 
 // The case with `ill_conditioned`, where our own simulated kernels are off by more than

@@ -253,9 +253,9 @@ bool LimitBasis::suspects(const Statistics& trusted) {
   return true;
 }
 
-// The model may lower a limit, never stand for what is far from the reference. Where the run
-// rounds more often than the reference did, it stands for itself: it is our block's, which is
-// held to o.
+// The model may lower a limit, but it does not replace a reference that it is far from. Where the
+// run rounds more often than the reference did, the model is admitted as it is: our own block
+// computed it, and that block is held to o.
 bool LimitBasis::admissible() const {
   return case_.coarser ||
          no_less_accurate(known_.model->statistics, known_.reference->statistics, floors_);

@@ -44,7 +44,7 @@ const Spread* recorded_spread(const OutputCase& output, DType dtype_of_y);
 bool all_passed(const std::vector<Gate>& gates);
 
 // Whether a model's error over the whole tensor is at most kLimits.no_less_accurate times the
-// reference's (in another dtype: that of `eager`), or lies below the floor. Not its worst groups:
+// reference's (in another dtype: that of `eager`), or is below the floor. Not its worst groups:
 // those of two roundings are draws, which their gates allow for.
 bool tensor_no_less_accurate(const OutputCase& output, const Tensor& model, const Tensor& eager);
 
@@ -55,7 +55,7 @@ class LimitBasis {
   LimitBasis(const OutputCase& output, const KnownFigures& known, const ReferenceScales& scales,
              const GainScales& gains, const Floors& floors);
 
-  // The statistics that stand for S(ref).
+  // The statistics that are used as S(ref).
   const Statistics& reference() const { return reference_; }
   // Those of the recorded reference itself, where there is one.
   const Statistics* recorded() const {
@@ -66,7 +66,7 @@ class LimitBasis {
   const std::string& suspicion() const { return suspicion_; }
   // Why nothing is decidable: correct kernels differ as much. Empty where they do not.
   std::string ill_conditioned() const;
-  // Whether a row may be ill conditioned by what stands for the reference.
+  // Whether a row may be ill conditioned, by the statistics used as S(ref).
   bool may_have_ill_rows() const;
 
   // The gates on y. Where one fails and the recording has no spread, our own block's simulated

@@ -30,7 +30,7 @@ struct LimitConstants {
   double gain_rows = 2;
   double gain_f32 = 2;
   double gain_roundings = 2;        // u of fp32: of a constant (1 / cap), and of what is made of it
-  int64_t gain_least = 64;          // fewer elements are not told by their gain
+  int64_t gain_least = 64;          // fewer elements have no gain of their own
   double group_gain_chance = 1e-9;  // that a right output has a channel, or head, with a larger one
   double group_gain_smallest = 0.25;  // of the group's error: what more rows do not make smaller
   double float64_relative = 1e-12;    // agreement of two float64 derivations, of max |o|
@@ -52,7 +52,7 @@ struct LimitConstants {
   double spread_deviations = 10;   // of a statistic's mean over simulated kernels
   double bits_of_largest = 3;      // bits that differ: 3 largest + 8, or by deviations
   double spread_worth = 128;       // statistic / limit beyond which no simulation can acquit
-  double redraw_worth = 8;         // the same of roundings that are drawn anew
+  double redraw_worth = 8;         // the same of roundings that are drawn again
   double no_less_accurate = 1.5;   // errors of a rounded model over the reference's
   double far_beyond_floor = 8;     // of a reference's error, over what a right one may have
   double ill_conditioned = 0.1;    // error of simulated correct kernels, of a row or all
@@ -83,8 +83,7 @@ Floors floors(const Contract& contract, const std::vector<Stage>& stages, double
 // The factor c of a limit.
 double c_of(DType storage);
 
-// 1 + 3 / sqrt(n (1 + 2 ln G)): the largest RMS of G groups of n elements lies above the typical
-// one.
+// 1 + 3 / sqrt(n (1 + 2 ln G)): the largest RMS of G groups of n elements is above the typical one.
 double kappa(int64_t group_size, int64_t groups);
 
 // One factor of a limit, by name, for reports.

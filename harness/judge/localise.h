@@ -28,7 +28,7 @@ struct ErrorPicture {
 
 struct Localisation {
   std::string region;  // "head 3, token >= 5"; "everywhere"
-  double share = 0;    // of the energy that lies inside the region
+  double share = 0;    // of the energy that is inside the region
   std::string worst;   // "token 5, head 3 (4.2x the limit)": the worst failed gate that has a place
   std::vector<ErrorMap> maps;
   ErrorPicture picture = {};

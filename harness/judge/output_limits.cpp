@@ -75,7 +75,7 @@ JudgedOutput OutputLimits::judged(const MeasuredOutput& y) const {
   std::vector<size_t> peers;
   size_t at = 0;
   const int64_t columns = known_.scales.layout.columns;
-  // Beside the way `i`, of y or of the reference.
+  // The bits of y, or of the reference, held to the way `i`.
   const auto held = [&](const MeasuredOutput& of, size_t i) {
     const ConformanceRule rule = rule_of(known_.ways[i], output, columns);
     MeasuredBits bits = of.bits[i];

@@ -1,5 +1,5 @@
-// What an output is held to where figures are all that is known of it: whoever has the tensors adds
-// them up, on any device, and what is made of the sums stands here alone.
+// Limits and verdict of an output of which only figures are known. The sums are made where the
+// tensors are, on any device; what follows from the sums is computed here alone.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace plumb::harness {
 struct MeasuredOutput {
   int64_t wrong = 0;  // elements of a class that is not allowed (classes.h)
   Figures figures;
-  std::vector<MeasuredBits> bits;  // beside each way to round; limits are not set
+  std::vector<MeasuredBits> bits;  // compared with each way to round; limits are not set
 };
 
 // An output and its oracle without their elements.

@@ -15,7 +15,7 @@ namespace {
 constexpr double kLargest = std::numeric_limits<double>::max();
 constexpr double kMedianToSigma = 0.6745;  // median |x| of a normal distribution with sigma 1
 
-// Leaves of many values, none of them negative, those that lie next to the middle one, and the
+// Leaves of many values, none of them negative, those that are next to the middle one, and the
 // largest of those below; how many are below. Selecting from all of them would cost a misguessed
 // branch for each.
 struct Middle {

@@ -1,5 +1,5 @@
 // What the number of bits that differ cannot see of a 16-bit output: how far
-// one element is off, and whether those that are off lie in one channel.
+// one element is off, and whether those that are off are in one channel.
 #pragma once
 
 #include <cstdint>

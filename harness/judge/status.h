@@ -29,7 +29,7 @@ int exit_code(Status status);  // 0 1 4 8 9 3 5 6 7 in the order of the enum
 // unsupported > blind > pass.
 Status worse(Status a, Status b);
 
-// Whether it has to be told in full: all but pass, unsupported and blind.
+// Whether it is reported in full: all but pass, unsupported and blind.
 bool is_failure(Status status);
 
 // Whether runs on the same inputs gave the same bytes.

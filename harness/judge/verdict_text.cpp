@@ -9,7 +9,7 @@
 namespace plumb::harness {
 namespace {
 
-// Counting gates have limit 0 and stand before the others, so the first infinite ratio wins.
+// Counting gates have limit 0 and come before the others, so the first infinite ratio wins.
 const Gate& worst_gate(const OutputVerdict& v) {
   const Gate* worst = &v.gates.front();
   for (const Gate& gate : v.gates) {

@@ -10,7 +10,7 @@ namespace plumb::harness {
 
 // "head 3, token 5: token x head error 3.1e-02, allowed 7.4e-03 (reference 3.6e-03), 4.2x; head 3,
 // token >= 5". The gate that comes first: classes, padding, bits, then the one that is exceeded by
-// the largest factor. nameless: nobody named the axes.
+// the largest factor. nameless: the axes have no names.
 struct WrongClass {
   double y = 0, expected = 0;  // of the first element of a wrong class
 };

@@ -1,5 +1,5 @@
-// Words that a contract is spelled with: where kernels round, and what it allows them inside beside
-// that. fixtures/schema/contracts.json has them, which Python reads, too.
+// The words of a contract: where kernels round, and what else it allows them inside.
+// fixtures/schema/contracts.json has them, which Python reads, too.
 #pragma once
 
 #include <string>

@@ -95,8 +95,8 @@ void gather_from(const Tensor& t, const Offsets& at, std::vector<double>& out, c
 }
 
 Offsets offsets_in(const Tensor& t, const Layout& layout) {
-  require(t.shape() == layout.shape, "judge", "a tensor of shape ", t.shape(),
-          " beside one of shape ", layout.shape);
+  require(t.shape() == layout.shape, "judge", "a tensor of shape ", t.shape(), ", expected ",
+          layout.shape);
   std::array<int64_t, kMaxRank> strides{};
   for (int axis = 0; axis < t.rank(); ++axis) strides[static_cast<size_t>(axis)] = t.stride(axis);
   return offsets_of(layout, strides);
@@ -157,7 +157,7 @@ Layout layout_of(const Shape& shape, const std::vector<std::string>& axes,
   out.tokens = extent(out, out.token_axis);
   out.rows = extent(out, out.batch_axis) * out.tokens;
   require(chosen.empty() || static_cast<int64_t>(chosen.size()) == out.tokens, "judge",
-          chosen.size(), " chosen tokens beside a tensor of shape ", shape);
+          chosen.size(), " chosen tokens for a tensor of shape ", shape);
   out.chosen = std::move(chosen);
   return out;
 }

@@ -14,8 +14,8 @@ namespace plumb::harness {
 // axes, flattened in order. Either product is 1 when its axes are missing.
 struct Layout {
   std::vector<std::string> axes;  // one name per dimension of `shape`
-  // What words call the axes; none: their names. An axis "" was named by nobody, `axes` has a
-  // guess.
+  // What words call the axes; none: their names. "" is an axis without a name, for which `axes`
+  // has a guess.
   std::vector<std::string> labels;
   Shape shape;
   int batch_axis = -1;  // -1: none
@@ -32,11 +32,11 @@ struct Layout {
   bool is_named(int axis) const {
     return labels.empty() || !labels[static_cast<size_t>(axis)].empty();
   }
-  // "head"; of an axis that nobody named its number: "axis 2".
+  // "head"; of an axis without a name its number: "axis 2".
   std::string axis_name(int axis) const;
 };
 
-// Whether nobody named the axes: a row may be something else than a token.
+// Whether the axes have no names: a row may be something else than a token.
 bool is_nameless(const Layout& layout);
 
 // Throws BadInput unless there is one axis name per dimension.
@@ -74,7 +74,7 @@ Partition along_axis(const Layout& layout, int axis);
 
 // Words for an element (position in the [rows, columns] matrix) or a group of error_families():
 // "batch 1, token 5, head 3, head_dim 7"; "token 8..15, channel 24..31". A batch of extent 1 is not
-// named. Where nobody named the axes, indices and sizes in their order:
+// named. Where the axes have no names, indices and sizes in their order:
 // "[1, 3, 5, 7] of [2, 4, 9, 8]"; "[0, 8..15, 24..31] of [1, 20, 64]".
 std::string element_name(const Layout& layout, int64_t position);
 std::string group_name(const Layout& layout, const Partition& family, int64_t group);

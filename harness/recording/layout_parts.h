@@ -16,7 +16,7 @@ inline int64_t extent(const Layout& layout, int axis) { return axis < 0 ? 1 : la
 // The axis "head" or "kv_head"; -1: none.
 int head_axis(const Layout& layout);
 
-// The tile that each token of one batch entry lies in, counted without those that have none.
+// The tile of each token of one batch entry, counted without tokens that have none.
 struct TileRows {
   std::vector<int64_t> of_token;
   std::vector<Range> tokens;  // per tile: indices in the whole output

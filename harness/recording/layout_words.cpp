@@ -33,7 +33,7 @@ std::string row_words(const Layout& layout, int64_t batch, Range tokens) {
   return words;
 }
 
-// Columns [begin, end): one index per axis when they lie in one row of the last axis.
+// Columns [begin, end): one index per axis when they are in one row of the last axis.
 std::string column_words(const Layout& layout, Range columns) {
   if (layout.column_axes.empty()) return {};
   const int last = layout.column_axes.back();
@@ -80,7 +80,7 @@ struct RowRange {
   Range tokens = {0, 0};
 };
 
-// Where rows and columns lie on the axes; without rows, or with columns of no extent, all of them.
+// Where rows and columns are on the axes; without rows, or with columns of no extent, all of them.
 std::vector<Range> axis_ranges(const Layout& layout, const RowRange* rows, Range columns) {
   std::vector<Range> out(static_cast<size_t>(layout.shape.rank()), Range{0, 0});
   const auto set = [&](int axis, Range r) {

@@ -71,7 +71,7 @@ struct LegalRef {
 struct OutputRef {
   std::string tensor;
   std::vector<std::string> axes;
-  // What verdicts call the axes, where that is not their names: "" is one that nobody named.
+  // What verdicts call the axes, where that is not their names: "" is one without a name.
   std::vector<std::string> labels;
   std::optional<std::string> delta;
   double error = 0;  // as recorded, for people; may be nan or inf

@@ -50,7 +50,7 @@ void read_positions(JsonValue bug, PlantedBug& out, const RecordingHeader& heade
 std::vector<MemberRef> read_members(JsonValue members, const TensorInfo& output,
                                     const RecordingHeader& header) {
   if (size_of(output.dtype) != 2 || !is_floating(output.dtype)) {
-    members.fail("stands in an output of ", name_of(output.dtype), ", expected f16 or bf16");
+    members.fail("is in an output of ", name_of(output.dtype), ", expected f16 or bf16");
   }
   std::vector<MemberRef> out;
   for (const JsonValue member : members.items()) {
@@ -68,7 +68,7 @@ std::vector<MemberRef> read_members(JsonValue members, const TensorInfo& output,
 std::string read_mask(JsonValue field, const TensorInfo& output, bool discrete,
                       const RecordingHeader& header) {
   if (is_floating(output.dtype) == discrete) {
-    field.fail("stands in an output of ", name_of(output.dtype), ", expected ",
+    field.fail("is in an output of ", name_of(output.dtype), ", expected ",
                discrete ? "integers or bool" : "floats");
   }
   return read_like(field, DType::boolean, output.shape, header);

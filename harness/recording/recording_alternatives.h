@@ -1,5 +1,5 @@
-// What a recording holds beside an output's reference: kernels that round elsewhere, choices that
-// may fall either way, and planted bugs.
+// What a recording holds of an output besides the reference: kernels that round elsewhere, choices
+// that may fall either way, and planted bugs.
 #pragma once
 
 #include <map>

@@ -11,7 +11,7 @@ bool is_layer(std::string_view block) {
   return block == "decoder_layer" || block == "mamba_layer" || block == "hybrid_layer";
 }
 
-// "model.layers.2.input_layernorm" stands in one.
+// "model.layers.2.input_layernorm" is in one.
 bool stands_in_layer(const std::string& path) {
   for (size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', dot + 1)) {
     if (dot + 1 < path.size() && path[dot + 1] >= '0' && path[dot + 1] <= '9') return true;
@@ -58,14 +58,15 @@ void check_chain(const std::vector<Checkpoint>& checkpoints, JsonValue list) {
     const Checkpoint& c = *checkpoint++;
     if (c.amplification && (!chained || main_input(c).empty())) {
       value.at("amplification")
-          .fail("stands in ", printable(c.id), ", a ", c.block, " that ",
+          .fail("is in ", printable(c.id), ", a ", c.block, " that ",
                 chained ? "takes nothing from the chain" : "has no chained_delta");
     }
     if (!chained) continue;
     const std::vector<std::string_view> expected = chain_outputs(c);
     for (const auto& [name, output] : c.outputs) {
       const JsonValue field = value.at("outputs").at(name);
-      if (output.chained && output.sampled) field.at("rows").fail("stands beside chained_delta");
+      if (output.chained && output.sampled)
+        field.at("rows").fail("cannot be combined with chained_delta");
       const bool wanted = std::find(expected.begin(), expected.end(), name) != expected.end();
       if (wanted == output.chained.has_value()) continue;
       if (wanted) {
@@ -73,7 +74,7 @@ void check_chain(const std::vector<Checkpoint>& checkpoints, JsonValue list) {
                    "record the whole model again with the chained oracle");
       }
       field.at("chained_delta")
-          .fail("stands in ", printable(c.id), ", a ", c.block, " whose output ", printable(name),
+          .fail("is in ", printable(c.id), ", a ", c.block, " whose output ", printable(name),
                 " makes no chain");
     }
   }

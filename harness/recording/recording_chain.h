@@ -10,7 +10,7 @@
 namespace plumb::harness {
 
 // The outputs of a checkpoint that make the chain: the residual stream, the states after a call,
-// the final norm (which stands in no layer: its path has no number) and the logits.
+// the final norm (which is in no layer: its path has no number) and the logits.
 std::vector<std::string_view> chain_outputs(const Checkpoint& checkpoint);
 // The input that comes from the chained checkpoint before it; "" where there is none.
 std::string_view main_input(const Checkpoint& checkpoint);
@@ -18,8 +18,8 @@ std::string_view main_input(const Checkpoint& checkpoint);
 bool is_chained(const std::vector<Checkpoint>& checkpoints);
 
 // Throws BadInput unless none or all of the outputs that make the chain carry the chained oracle,
-// and no others, and an amplification stands where one of them is made of the one before it; `list`
-// are the checkpoints in the file.
+// and no others, and there is an amplification where one of them is made of the one before it;
+// `list` are the checkpoints in the file.
 void check_chain(const std::vector<Checkpoint>& checkpoints, JsonValue list);
 
 }  // namespace plumb::harness

@@ -142,7 +142,8 @@ SampledRef CheckpointReader::read_sampled(JsonValue output, const OutputRef& ref
   const JsonValue rows = output.at("rows"), sketch = output.at("sketch");
   rows.only({"tensor", "of"});
   sketch.only({"reference", "oracle", "rms"});
-  if (const auto valid = output.find("valid")) valid->fail("stands beside rows, which need none");
+  if (const auto valid = output.find("valid"))
+    valid->fail("cannot be combined with rows, which need none");
   const int axis = token_axis(ref.axes);
   if (axis < 0) rows.fail("needs an axis token or kv_token, the output has none");
   SampledRef out;
@@ -166,8 +167,7 @@ SampledRef CheckpointReader::read_sampled(JsonValue output, const OutputRef& ref
 
 ModelRef CheckpointReader::read_model(JsonValue field, const TensorInfo& output) {
   const bool narrow = size_of(output.dtype) == 2 && is_floating(output.dtype);
-  if (!narrow)
-    field.fail("stands in an output of ", name_of(output.dtype), ", expected f16 or bf16");
+  if (!narrow) field.fail("is in an output of ", name_of(output.dtype), ", expected f16 or bf16");
   if (field.is_null()) return {};
   field.only({"at", "values"});
   const JsonValue at = field.at("at");
@@ -222,7 +222,7 @@ OutputRef CheckpointReader::read_output(JsonValue value) {
   if (const auto spread = value.find("spread")) output.spread = read_simulated(*spread);
   if (const auto spread = value.find("truncated")) {
     if (size_of(info.dtype) != 2) {
-      spread->fail("stands in an output of ", name_of(info.dtype), ", expected f16 or bf16");
+      spread->fail("is in an output of ", name_of(info.dtype), ", expected f16 or bf16");
     }
     output.truncated = read_simulated(*spread);
   }
@@ -241,12 +241,12 @@ OutputRef CheckpointReader::read_output(JsonValue value) {
   }
   output.operations = checkpoint_.operations;
   if (const auto trace = value.find("trace")) {
-    if (!checkpoint_.operations) trace->fail("stands in a checkpoint without trace");
+    if (!checkpoint_.operations) trace->fail("is in a checkpoint without trace");
     output.operations = read_trace(*trace);
   }
   if (const auto left_out = value.find("left_out")) output.left_out = left_out->integer(1);
   if (const auto legal = value.find("legal")) {
-    if (!output.undecidable) legal->fail("stands without undecidable");
+    if (!output.undecidable) legal->fail("needs undecidable, which is missing");
     output.legal = read_legal(*legal, info, header_);
   }
   return output;

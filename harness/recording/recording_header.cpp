@@ -155,7 +155,8 @@ RecordedFile read_file(JsonValue value) {
               ", expected a plain file name, or ../ and a plain file name");
   }
   const auto header = value.find("header_sha256");
-  if (header && value.find("sha256")) header->fail("stands beside sha256; one of them is enough");
+  if (header && value.find("sha256"))
+    header->fail("cannot be combined with sha256; one of them is enough");
   read_sha256(header ? *header : value.at("sha256"));
   return {value, std::string(path.string()), value.at("bytes").integer(0)};
 }

@@ -17,10 +17,10 @@ struct RecordedFile {
   JsonValue field;  // for errors
   std::string path;
   int64_t bytes = 0;
-  bool of_model = false;  // lies in RecordingHeader::model_folder, not beside recording.json
+  bool of_model = false;  // is in RecordingHeader::model_folder, not next to recording.json
 };
 
-// Under which a file of the model's own folder stands in RecordingHeader::files.
+// The key of a file of the model's own folder in RecordingHeader::files begins with it.
 inline constexpr std::string_view kModelFile = "model:";
 
 struct RecordingHeader {

@@ -50,13 +50,13 @@ TensorInfo read_tensor(const JsonMember& member, const std::map<std::string, Rec
   info.sha256 = read_sha256(value.at("sha256"));
   if (const auto generator = value.find("generator")) {
     for (const char* other : {"file", "model_file", "payload_of"}) {
-      if (const auto found = value.find(other)) found->fail("stands beside a generator");
+      if (const auto found = value.find(other)) found->fail("cannot be combined with a generator");
     }
     info.generator = read_generator(*generator, info);
     return info;
   }
   if (const auto of_model = value.find("model_file")) {
-    if (const auto file = value.find("file")) file->fail("stands beside model_file");
+    if (const auto file = value.find("file")) file->fail("cannot be combined with model_file");
     info.file = text(kModelFile, of_model->string());
     if (files.find(info.file) == files.end()) {
       of_model->fail("is ", printable(of_model->string()), ", which model_files does not list");

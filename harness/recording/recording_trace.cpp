@@ -22,7 +22,7 @@ Operation read_operation(JsonValue value) {
   }
   if (const auto terms = value.find("terms")) out.terms = terms->integer(2);
   if (const auto fed = value.find("fed")) {
-    if (out.terms == 1) fed->fail("stands without terms: only sums have it");
+    if (out.terms == 1) fed->fail("needs terms: only sums have it");
     out.fed = fed->boolean();
   }
   return out;

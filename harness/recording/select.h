@@ -22,10 +22,10 @@ struct Selection {
 };
 
 // The project's own recordings: PLUMB_FIXTURES, else the source tree this was built from, else
-// share/plumbline/fixtures beside the executable.
+// ../share/plumbline/fixtures from the folder of the executable.
 std::filesystem::path default_fixtures();
 
-// The folder (or recording.json) that a recording's name on the command line stands for: a path, or
+// The folder (or recording.json) that a recording's name on the command line means: a path, or
 // a name as tables print it, "llama-a1/decode-bf16", below default_fixtures(). BadInput that names
 // the nearest recording where there is neither.
 std::filesystem::path recording_folder(const std::string& named);

@@ -113,7 +113,7 @@ bool is_composite(const blocks::BlockEntry& block) {
   return block.bits == blocks::BitRule::none || block.bits == blocks::BitRule::cascade;
 }
 
-// How the run stands to the recording, which decides what it is held to.
+// How the run relates to the recording, which decides what it is held to.
 struct Standing {
   bool other_dtype = false;
   bool held_to_model = false;

@@ -37,7 +37,7 @@ bool needs_other_bits(const Recording& recording, const Checkpoint& checkpoint,
 // One case per output, `outputs` being what the run made. Runs the block on the oracle where the
 // verdict needs its rounded model or, for a dtype other than the recording's, the oracle itself; of
 // a sampled output, on the chosen rows only. Where those cannot be computed alone, the reference
-// stands for the model, and another dtype is Unsupported. Not `refereed`: by the recording alone.
+// is used as the model, and another dtype is Unsupported. Not `refereed`: by the recording alone.
 std::vector<OutputCase> output_cases(const Recording& recording, const Checkpoint& checkpoint,
                                      const blocks::BlockEntry& block, const HostOperands& operands,
                                      const std::map<std::string, Tensor>& outputs,

@@ -1,4 +1,4 @@
-// Explain: what a failure looks like, beside how large it is.
+// Explain: what a failure looks like, not only how large it is.
 #pragma once
 
 #include <string>

@@ -1,5 +1,6 @@
 // Rows of a softmax in which no score is left: every one is minus infinity. They have no value.
-// torch gives NaN there (0 / 0), kernels that guard the division give zeros, and nobody uses them.
+// torch gives NaN there (0 / 0), kernels that guard the division give zeros; models do not use
+// them.
 #pragma once
 
 #include "harness/judge/output_case.h"

@@ -16,7 +16,7 @@
 namespace plumb::harness {
 namespace {
 
-// A bug can only be told from bad arithmetic where it takes the failure away.
+// A bug can only be distinguished from bad arithmetic where it takes the failure away.
 constexpr double kTakesAway = 0.5;
 
 // Every bug is computed in every rounding: larger blocks would take minutes.

@@ -41,7 +41,7 @@ class OracleRuns {
   Tensor with(const std::string& output, OpSet fused, Arithmetic& arithmetic);
   // `count` kernels as right as float32 arithmetic is, rounding where rounded() does.
   std::vector<Tensor> simulated(const std::string& output, OpSet fused, int count);
-  // The same with every rounding drawn anew: what kernels may give that round elsewhere.
+  // The same with every rounding drawn again: what kernels may give that round elsewhere.
   std::vector<Tensor> redrawn(const std::string& output, OpSet fused, int count);
   std::vector<Tensor> simulated_as(const std::string& output, const RoundingWay& way, int count);
   // The block in float64 on the operands as they are, of ops that run fused or composed.

@@ -1,5 +1,5 @@
-// Whether our own float64 block runs beside what a recording says of a checkpoint: it knows more
-// ways to be right, and a parameter that is wrong in the recording.
+// Whether our own float64 block runs, in addition to what a recording says of a checkpoint: it
+// knows more ways to be right, and finds a parameter that is wrong in the recording.
 #pragma once
 
 #include "harness/recording/recording.h"

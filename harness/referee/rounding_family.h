@@ -15,14 +15,14 @@ namespace plumb::harness {
 struct FamilyMember {
   RoundingWay way;
   Tensor model;
-  Conformance found;      // of y beside the model
+  Conformance found;      // of y, compared with the model
   SmallParts parts = {};  // the same
   bool accurate = false;  // its tensor error is at most 1.5 times the reference's
 
   bool fits() const { return found.passed && parts.fit(); }
 };
 
-// What a search found: the member that y follows best, and those of interest beside it. Empty where
+// What a search found: the member that y follows best, and other members of interest. Empty where
 // the output has too few elements for bits, or cannot be computed.
 struct Following {
   std::vector<FamilyMember> members;  // eager, all kept, flash ..., then the best other one

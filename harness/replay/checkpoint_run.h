@@ -1,5 +1,5 @@
-// One checkpoint on one device, stage by stage, so that stages of different checkpoints can lie
-// side by side.
+// One checkpoint on one device, stage by stage, so that stages of different checkpoints can
+// overlap.
 #pragma once
 
 #include <functional>

@@ -29,7 +29,7 @@ Tensor in_recorded_dtype(const Tensor& y, DType recorded, const std::string& whe
   return converted(y, recorded);
 }
 
-// A state that a call leaves behind, beside its result: a program may keep it elsewhere. Of a call
+// A state that a call leaves behind, besides its result: a program may keep it elsewhere. Of a call
 // that no block describes, whatever else it returns.
 bool is_optional(const Checkpoint& checkpoint, const std::string& output) {
   if (judged_as_recorded(checkpoint)) return true;

@@ -12,8 +12,8 @@ namespace plumb::harness {
 
 // Holds the output to the rounding points that its bits follow, and says which. Bits are demanded
 // where no sum is fed by rounded values: there the family is small, and no flip moves others. Else
-// an output that follows none is judged by its errors beside those of all members. The recording
-// has a trace.
+// an output that follows none is judged by its errors, compared with those of all members. The
+// recording has a trace.
 std::string follow_recorded_bits(const Recording& recording, const Checkpoint& checkpoint,
                                  std::optional<RoundingPoints> demanded, OutputCase& output);
 

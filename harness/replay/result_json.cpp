@@ -194,7 +194,7 @@ class JsonWriter {
   Json& out_;
 };
 
-// Makes bytes: values as they lie in memory, sizes before what has one.
+// Makes bytes: values as they are in memory, sizes before what has one.
 class Packer {
  public:
   explicit Packer(std::string& out) : out_(out) {}

@@ -132,8 +132,8 @@ std::vector<RecordField> record_fields(const KnownOutput& known) {
   const auto columns = static_cast<size_t>(known.scales.layout.columns);
   out.push_back({"energy", columns});
   out.push_back({"along", columns});
-  // beside each way: how many differ, whether those are few, the largest distance, the most of one
-  // channel
+  // compared with each way: how many differ, whether those are few, the largest distance, the most
+  // of one channel
   if (!known.ways.empty()) out.push_back({"bits", 4 * known.ways.size()});
   return out;
 }

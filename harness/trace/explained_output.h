@@ -19,10 +19,9 @@ struct ExplainedOutput {
   std::optional<KnownBugFound> known_bug;
 };
 
-// details: {"name": of the output, "labels": of axes or null, "places": of 16 bits beside each way
-// to
-//  round [the first position that differs, the one that differs the most], -1 for none}. An output
-//  that fails is told of when there is more:
+// details: {"name": of the output, "labels": of axes or null, "places": of 16 bits, for each way to
+//  round [the first position that differs, the one that differs the most], -1 for none}. Of an
+//  output that fails there may be more:
 //  {"wrong": [position, value, expected value] or null: the first element of a wrong class,
 //   "differ": elements that are beyond the limit of one, "absolute": [largest difference, row-major
 //   position] or null, "relative": the same, of |o|,

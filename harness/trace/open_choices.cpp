@@ -147,7 +147,7 @@ void note_choices(const Recording& recording, const OutputRef& ref, const Output
                            " choices are open");
   const size_t all_rows = flat.size() / static_cast<size_t>(layout.columns);
   if (all_rows > 1) words += text(", in ", rows.size(), " of ", all_rows, " rows");
-  words += ": values lie within rounding;";
+  words += ": values are within rounding of each other;";
   if (unknown > 0) words += text(" ", unknown, " of them are not judged;");
   result.details.push_back(words + listed(places));
 }

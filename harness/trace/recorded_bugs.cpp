@@ -10,8 +10,8 @@
 namespace plumb::harness {
 namespace {
 
-// A bug can only be told from bad arithmetic where its values are some roundings away from the
-// right ones, and where it takes half of the error away.
+// A bug can only be distinguished from bad arithmetic where its values are some roundings away from
+// the right ones, and where it takes half of the error away.
 constexpr double kRoundings = 2, kTakesMost = 0.5;
 
 // One output by flat positions of its tensor: what came, what is right, and what may be between.
@@ -53,7 +53,7 @@ Likeness likeness_of(const Recording& recording, const Checkpoint& checkpoint,
     const int64_t flat = at.data<int64_t>()[i];
     if (flat < 0 || flat >= static_cast<int64_t>(elements.y.size())) {
       throw BadInput(text(checkpoint.params.where(), ": bugs: ", bug.name, ": position ", flat,
-                          " lies outside of output ", bug.output, " of ", elements.y.size(),
+                          " is outside of output ", bug.output, " of ", elements.y.size(),
                           " elements; record it again"));
     }
     const auto k = static_cast<size_t>(flat);

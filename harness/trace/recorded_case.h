@@ -40,8 +40,8 @@ std::vector<int64_t> chosen_tokens(const Recording& recording, const Checkpoint&
 // The largest |score| that the recording states for an attention.
 std::optional<double> stated_score(const Checkpoint& checkpoint);
 
-// BadInput where the recorded operands give another score than is stated: that stands for a limit's
-// floor, and more than q and k give would loosen it.
+// BadInput where the recorded operands give another score than is stated: the floor of a limit is
+// computed from it, and more than q and k give would loosen that.
 void require_stated_score(const Checkpoint& checkpoint, double computed);
 
 }  // namespace plumb::harness

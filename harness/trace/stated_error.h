@@ -1,4 +1,4 @@
-// The reference's error, which a recording states beside what it follows from.
+// The reference's error: a recording states it, and also what it follows from.
 #pragma once
 
 #include "harness/judge/output_case.h"

@@ -137,7 +137,7 @@ inline constexpr Signature kSignature = transposed ? kTable[static_cast<size_t>(
 }  // namespace fits_detail
 
 // The operands in the order of the row, of which the last may be missing where they are optional.
-// All lie on the device, their last axis contiguous. `s`: the signature of the op's row.
+// All are on the device, their last axis contiguous. `s`: the signature of the op's row.
 template <const Signature& s, class... Tensors>
 CheckedCall check_as(OpId op, bool transposed, const Device& device, bool narrow_weights,
                      const Tensors&... tensors) {

@@ -1,4 +1,4 @@
-// Formulas as text: read with an arithmetic that writes down what it is told to do.
+// Formulas as text: evaluated with an arithmetic that writes each operation down.
 #include "kernels/ops/formulas.h"
 
 #include "kernels/ops/table.h"

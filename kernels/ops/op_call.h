@@ -1,4 +1,4 @@
-// OpCall: one call of an op as data, for ops that stand before another device's and hand calls on.
+// OpCall: one call of an op as data, for ops that wrap those of another device and forward calls.
 #pragma once
 
 #include <stdexcept>

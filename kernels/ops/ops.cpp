@@ -222,7 +222,7 @@ void Ops::sdpa(const Tensor& out, const Tensor& q, const Tensor& k, const Tensor
     require(queries == 1 && !mask.causal && !mask.explicit_mask.defined() &&
                 !(mask.window && mask.key_valid.defined()),
             "sdpa", "slots are for one query token, got ", queries,
-            ", without causal, an explicit mask, or key_valid beside a window");
+            ", without causal, an explicit mask, or key_valid with a window");
     if (!reads_positions()) {
       const SlotRange seen = visible_slots(mask.position->now, mask.window);
       const auto visible = [&](const Tensor& t, int axis) {

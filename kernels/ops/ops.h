@@ -32,7 +32,7 @@ struct OpRecord {
 class DeviceOps;
 struct MapCall;
 
-// The end of its pages at which an operand lies.
+// The end of its pages at which an operand is placed.
 enum class PageEnd { left, right };
 
 // Checks the operands of every op, then runs it: in DeviceOps (kernels/ops/device_ops.h), a
@@ -216,10 +216,10 @@ class Ops {
   // Restricts them to those in whose names the regular expression is found: ImplChoice::force.
   virtual void force(const std::string& regex);
   const ImplChoice& choice() const { return choice_; }
-  // From now on a plugin's kernels get operands that lie apart, on the host at this end of pages of
-  // their own (kernels/plugin/confined_call.h). Whether the end makes a difference to any op.
+  // From now on a plugin's kernels get operands that are apart, on the host at this end of separate
+  // pages (kernels/plugin/confined_call.h). Returns whether the end makes a difference to any op.
   virtual bool confine(std::optional<PageEnd>) { return false; }
-  // Calls are appended to `records` until told otherwise (null); composed ops appear as their
+  // Calls are appended to `records`, until this is called with null; composed ops appear as their
   // parts.
   void observe(std::vector<OpRecord>* records) { records_ = records; }
 

@@ -41,7 +41,7 @@ class CaseFiles:
     def judge_explained(
         self, outputs: Mapping[str, Output], explained: Sequence[Explained], name: str = OUTPUTS
     ) -> list[Verdict]:
-        """The same beside what the calls are explained by."""
+        """The same, with what explains the calls: other ways to round, and planted bugs."""
         shutil.rmtree(self.folder / EXPLAINED, ignore_errors=True)
         self._recording.save(self.folder / EXPLAINED, explained)
         return self._judged(EXPLAINED, outputs, f"{EXPLAINED}-{name}")

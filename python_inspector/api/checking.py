@@ -1,4 +1,4 @@
-"""check(): anybody's kernel against any torch module or function, without a recording on disk."""
+"""check(): any kernel against any torch module or function, without a recording on disk."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def check(
     nondeterminism, where two runs of `like` have the same.
 
     `axes` names the dimensions of outputs in verdicts, "B T H D" or a dict by output; without it
-    indices are told. `valid`, bools over the first dimensions of outputs, leaves rows out.
+    they give indices. `valid`, bools over the first dimensions of outputs, leaves rows out.
     `mutates` names the arguments that `function` may change: what `like` makes of them is then the
     judge, and what it leaves as it was is scratch memory; all others must stay as they were.
     Without it those are open, and judged, that `like` changes.

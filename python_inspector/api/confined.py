@@ -28,14 +28,14 @@ NO_NEW_RIGHTS, CAPABILITIES, OF_FILES = 38, 0x20080522, 0xF
 MARK = resource.RLIMIT_MSGQUEUE
 """A limit that nothing needs: what is lowered is inherited and cannot be raised again."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "pts", "ptmx", "dri", "kfd", "accel")
-"""Of /dev, beside all that begins with "nvidia"."""
+"""Of /dev, besides all that begins with "nvidia"."""
 CACHES = (".triton", ".cache/torch_extensions", ".nv")
 """Of compilers, below the user's folder."""
 
 
 def enter(folder: Path) -> bool:
     """This process and all that it starts write below `folder` alone; False where the kernel
-    cannot. Its processes can be told by their mark in any case."""
+    cannot. Its processes can be recognised by their mark in any case."""
     hard = resource.getrlimit(MARK)[1]
     lower = hard // 2 if hard >= 0 else 1 << 18
     resource.setrlimit(MARK, (lower, lower))

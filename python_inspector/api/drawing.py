@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Draw:
-    """Tensors that are made when they are needed: one per seed, of the kinds in turn."""
+    """Tensors that are made when they are needed: one per seed, of one kind after the other."""
 
     shape: tuple[int | str, ...]
     dtype: Any
@@ -76,7 +76,7 @@ def draw(
     of each kind by default. A list of seeds draws those again that a verdict names.
 
     Kinds: "normal"; "outliers", a few channels a hundred times as large; "ties", few significands,
-    so that results lie between two 16-bit numbers; "borders", large values beside multiples of 16
+    so that results are between two 16-bit numbers; "borders", large values next to multiples of 16
     along every axis; "denormals", some below the smallest normal number; "negative", all of them;
     "huge", where squares of sums still fit float32; "sparse", zeros but for one in eight; "small",
     a thousandth, so that an epsilon counts. Where they are named: "equal", one value a row;

@@ -43,8 +43,8 @@ class Explainer:
         every: bool,
         measures: bool,
     ) -> None:
-        """`every`: all kinds of bugs that would pass are told, without a limit of time. `measures`:
-        figures alone may decide."""
+        """`every`: all kinds of bugs that would pass are named, without a limit of time.
+        `measures`: figures alone may decide."""
         from ..trace.planting import MOST_BUGS
         from ..trace.trials import SECONDS, Deadline
 
@@ -120,7 +120,7 @@ class Explainer:
     def _explained(
         self, failed: Mapping[str, Outputs], judged: Mapping[str, Verdict], name: str
     ) -> dict[str, Verdict]:
-        """Verdicts beside other ways to round, which may let a kernel pass, and planted bugs; of
+        """Verdicts with other ways to round, which may let a kernel pass, and planted bugs; of
         calls that have none of them and are not `judged` yet, too."""
         from ..recorder.explanation import alternatives
 

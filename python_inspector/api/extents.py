@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 Range = tuple[int, int]
 """The smallest and the largest size."""
 BORDERS = (15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129)
-"""Beside tiles: where most kernels have a tail, or none."""
+"""Sizes around those of tiles: most kernels have a tail there, or none."""
 PREFERRED = 0.8
 """How often a size is a border or an end of its range."""
 

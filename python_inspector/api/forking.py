@@ -109,8 +109,8 @@ def serve(control: socket.socket, *, apart: bool) -> tuple[Path, int] | None:
 
 
 def _forked(control: socket.socket, descriptors: list[int]) -> bool:
-    """True in a process that has the first descriptors as its own; it is an orphan, so another one
-    than this is told when it ends."""
+    """True in a process that has the first descriptors as its own. It is an orphan: when it ends,
+    another process than this is notified."""
     told, tell = os.pipe()
     middle = os.fork()
     if middle:

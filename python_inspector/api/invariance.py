@@ -36,7 +36,7 @@ def invariant(
         plumbline.invariant(my_norm, inputs=(x, weight))
 
     Nothing else is its reference. It is called again on the same rows arranged otherwise: some of
-    them alone ("batch"), in another order ("position"), beside rows of NaN, infinity, huge values
+    them alone ("batch"), in another order ("position"), next to rows of NaN, infinity, huge values
     and other rows ("neighbours"), with rows added ("padding"), in parts ("chunks"), as they are
     ("repeat"), and on another stream of a GPU ("stream"). All outputs are compared, and arguments
     that it writes.
@@ -45,7 +45,7 @@ def invariant(
     another axis, or a dict by operand; those that it leaves out are given to every call as they
     are, like `weights`, which are keyword arguments. What cannot be tried is named; if that is all,
     the verdict is blind. `inputs` and `arrays` are those of check(). Raises WrongError, whose text
-    is the verdict, and UsageError where it cannot be told which operands have rows.
+    is the verdict, and UsageError where it is not clear which operands have rows.
     """
     __tracebackhide__ = by_its_verdict  # pytest shows the test's own line
     versions.require("invariant()", "torch")

@@ -15,7 +15,7 @@ SMALLEST = "smallest"
 
 
 def require_place(keep: Path) -> None:
-    """RecordError where a case would lie among other files; an earlier case is replaced."""
+    """RecordError where a case would be put among other files; an earlier case is replaced."""
     if keep.exists() and not keep.is_dir():
         raise RecordError(f"[check] keep: {keep} is a file, expected a folder")
     others = {path.name for path in keep.iterdir()} if keep.is_dir() else set()
@@ -27,7 +27,7 @@ def require_place(keep: Path) -> None:
 
 
 def keep_case(folder: Path, keep: Path, contract: str | None) -> str:
-    """Moves the case there, for nobody else to read; the line that judges it again, "" where
+    """Moves the case there, readable by its user alone; the line that judges it again, "" where
     nothing was recorded."""
     keep.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in (CALL, OUTPUTS, LATER, SMALLEST):

@@ -41,7 +41,7 @@ _turns = threading.RLock()
 
 @dataclass(frozen=True)
 class How:
-    """What check() and prepare() are asked for, beside the reference and its inputs."""
+    """What check() and prepare() are asked for, besides the reference and its inputs."""
 
     arrays: str | Callable[[Any], Any]
     contract: Contract
@@ -328,8 +328,8 @@ def prepare(
         judge = plumbline.prepare(torch.nn.RMSNorm(64), inputs=(x,))
         judge(my_norm)
 
-    The arguments are those of check(). Inputs and weights are copied; `like`, and what it uses
-    beside them, must stay as they are. Drawn inputs are drawn once.
+    The arguments are those of check(). Inputs and weights are copied; `like`, and what else it
+    uses, must stay as they are. Drawn inputs are drawn once.
     """
     versions.require("prepare()", "torch")
     import torch

@@ -165,8 +165,8 @@ def run_sealed(
     this gives its results. Raises SealedError with what it did instead, UsageError where function
     or arguments do not reach another process. `partly`: gives what had ended before that error.
     `timed`: it is timed then and called once more; one more case, of as many calls, has been called
-    while it was timed, and is before those that `may_raise`, which is told where their results are
-    asked."""
+    while it was timed, and is before those that `may_raise`: what they raised is raised here when
+    their results are asked for."""
     from .timing import OUT, Timer
     from .travel import Packed, TravelError
 

@@ -25,7 +25,7 @@ from .worker_process import DONE, ERROR, RAISED
 POISON = 0xFE
 """Of every byte: a float32 of -1.7e38, a NaN in float16."""
 WORDS = 2000
-"""Characters of an error that the judge is told."""
+"""Characters of an error that the judge gets."""
 
 
 def run(job: Mapping[str, Any], folder: Path, answers: int) -> int:

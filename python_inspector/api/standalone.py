@@ -99,7 +99,8 @@ SOURCE = '''\
     python compare.py                  what the kernel returned when it was judged
     python compare.py FILE.py:KERNEL   what it returns now
 
-Beside what is right, which was computed in float64. It needs torch and safetensors alone.
+It is compared with what is right, which was computed in float64. It needs torch and safetensors
+alone.
 """
 
 import importlib.util
@@ -156,8 +157,8 @@ def main():
         ratio = torch.where(error == 0, 0.0, error / limit)
         at = int(ratio.argmax())
         place = [int(i) for i in torch.unravel_index(torch.tensor(at), y.shape)]
-        told = (y, right, error, limit, ratio)
-        value, exact, off, allowed, times = (float(t.flatten()[at]) for t in told)
+        worst = (y, right, error, limit, ratio)
+        value, exact, off, allowed, times = (float(t.flatten()[at]) for t in worst)
         print(f"{{name}} {{place}} of {{list(y.shape)}}: {{value:.9g}}, right is {{exact:.9g}}")
         print(f"  largest error {{off:.3g}}, limit {{allowed:.3g}}: {{times:.3g}} times the limit")
         print(f"  {{int((ratio > 1).sum())}} of {{y.numel()}} elements are beyond their limit")

@@ -1,4 +1,4 @@
-"""verify(): what anybody's function makes of a recording's inputs, judged by the native harness."""
+"""verify(): what any function makes of a recording's inputs, judged by the native harness."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def verify(
     `checkpoint` is a regular expression over ids, `block` a kind of block; both None selects all.
     Inputs and weights are dicts of torch tensors or, with arrays="numpy", of arrays; numpy has no
     bf16, so 16-bit floats are then upcast to float32, exactly, as `upcast` does for torch. Tensors
-    lie on the host, or on the torch `device` that is named. A fourth
+    are on the host, or on the torch `device` that is named. A fourth
     argument, where the function has one (or `call=`), is the Call: layer, position, step, dtype,
     config, ids. The function returns a dict of outputs by name, or the only output itself; float32
     and float64 are accepted for 16-bit outputs and rounded. What a call leaves behind in a cache

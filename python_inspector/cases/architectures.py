@@ -2,7 +2,7 @@
 
 Prefill and decode steps with a cache, in each dtype. A row says how many calls were recorded, how
 many of them a native block replays, what was taken as given, which choices no kernel can be held
-to, and whether the reference lies within the limits of its own simulated kernels.
+to, and whether the reference is within the limits of its own simulated kernels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long check() takes, and its memory, beside what is allowed: `inspector bench check`.
+"""How long check() takes, and its memory, against what is allowed: `inspector bench check`.
 
 Each case is judged with a kernel that is right, one that leaves out the last summand, and one that
 is right but for an element. The figures are of the second call in a process, by the wall clock, on
@@ -155,7 +155,7 @@ class Measured:
     status: str
     seconds: float
     peak: int
-    """Bytes; 0 where nobody counts them."""
+    """Bytes; 0 where they are not counted."""
 
 
 def measured(case: Case, kernel: Kernel, inputs: Sequence[torch.Tensor], rounds: int) -> Measured:

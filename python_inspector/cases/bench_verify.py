@@ -1,4 +1,4 @@
-"""What verifying costs beside Python: `inspector bench verify`.
+"""What verifying costs compared with Python: `inspector bench verify`.
 
 The harness over all committed recordings on the CPU, against one Python process that imports
 transformers and runs the same forwards once. Both are whole processes, timed alternately; the best

@@ -1,6 +1,6 @@
 """Blocks at published sizes: transformers' own modules, each called alone on generated tensors.
 
-Tiny models lie below the tile of every kernel. Here head and hidden sizes are those of published
+Tiny models are below the tile of every kernel. Here head and hidden sizes are those of published
 models; weights and inputs are generated (format/generator.py), of large outputs only chosen rows
 and a sketch are stored (format/sampled.py), so that a recording of any size stays small.
 """
@@ -101,7 +101,7 @@ class Stage:
         return self._inputs[key]
 
     def record(self, name: str, block: Block, run: Callable[..., Any], given: Any) -> None:
-        """A function of nobody's model as a block."""
+        """A function that belongs to no model, as a block."""
         result = run(*given)
         self._recorder.record("", name, block, result, lambda again: again(run, given, {}))
 

@@ -117,7 +117,7 @@ def survey(model_type: str, tokens: int, seed: int, most: int) -> Survey:
 def surveys(
     model_types: Sequence[str], tokens: int, seed: int, most: int, kept: Path | None
 ) -> Iterator[Survey]:
-    """Of each model; what lies in the folder `kept` is not made again."""
+    """Of each model; what is in the folder `kept` is not made again."""
     for model_type in model_types:
         path = None if kept is None else kept / f"{model_type}-{tokens}-{seed}-{most}.json"
         if path is not None and path.exists():
@@ -226,7 +226,7 @@ class _Call:
         )
 
     def _variants(self) -> None:
-        """Each correct variant beside the limits."""
+        """Compares each correct variant with the limits."""
         for variant, mode in VARIANTS.items():
             self._variant(variant, under(run_as_it_is, mode))
         if self.dtype == "bf16":

@@ -44,7 +44,7 @@ def select(only: str | None) -> list[Case | BorderCase]:
 
 
 def generate(out: Path, only: str | None = None) -> None:
-    """Records the cases anew and puts them under `out`; one that gave the same bits stays.
+    """Records the cases again and puts them under `out`; one that gave the same bits stays.
 
     Raises FormatError where a recording is invalid or too large, or where weights that recordings
     outside the selection share have changed; then `out` is as it was.
@@ -66,7 +66,7 @@ def generate(out: Path, only: str | None = None) -> None:
 
 
 def check(out: Path, only: str | None = None) -> int:
-    """Records the cases anew and compares bit for bit with those under `out`: how many differ.
+    """Records the cases again and compares bit for bit with those under `out`: how many differ.
 
     The same bits are to be expected from the same torch build on the same kind of processor only.
     """
@@ -115,7 +115,7 @@ def _created() -> str | None:
 
 
 def _check_weights(out: Path, made: Path, cases: list[Case | BorderCase]) -> None:
-    """New weights may replace old ones only if every recording that shares them is made anew."""
+    """New weights may replace old ones only if every recording that shares them is made again."""
     names = {case.name for case in cases}
     for new in made.glob("*/weights-*.safetensors"):
         old = out / new.relative_to(made)

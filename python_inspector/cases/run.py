@@ -83,7 +83,7 @@ def load_model(source: Source) -> torch.nn.Module:
 
 
 def _load(source: Source, placement: dict[str, Any]) -> torch.nn.Module:
-    """`placement`: how transformers shall spread it."""
+    """`placement`: how transformers is to spread it."""
     dtype = None if source.dtype == "auto" else TORCH_DTYPES[source.dtype]
     if source.tiny_name is not None:
         return tiny.build(

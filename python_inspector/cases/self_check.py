@@ -1,6 +1,6 @@
 """Is a recording's own reference within the limits that its simulated kernels give it?
 
-The reference is a kernel that was not simulated: torch's. Where it lies beyond the limits, either
+The reference is a kernel that was not simulated: torch's. Where it is beyond the limits, either
 it is a poor one (GELU's tails, powers that round twice) or the simulation is: each is listed.
 """
 
@@ -23,7 +23,7 @@ from ..native import judge_library
 from ..trace.gate_statistics import Scales, layout_of
 
 LEAST_FOR_GAIN = 64
-"""Fewer elements are not told by their gain."""
+"""Fewer elements have no gain of their own."""
 
 Json = Mapping[str, Any]
 Read = Callable[[str], torch.Tensor]

@@ -150,7 +150,7 @@ def _add_bugs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokens", type=int, default=19, metavar="N")
     parser.add_argument("--seed", type=int, default=5, help="of weights and ids")
     parser.add_argument("--most", type=int, default=40, metavar="N", help="bugs of a call")
-    parser.add_argument("--kept", type=Path, metavar="DIR", help="results lie there, are reused")
+    parser.add_argument("--kept", type=Path, metavar="DIR", help="for results, which are reused")
     parser.add_argument("--markdown", action="store_true", help="the tables as a page")
 
 

@@ -119,7 +119,7 @@ def add_record(parser: Parser) -> None:
     what.add_argument("--force", action="store_true", help="record what a guard would refuse")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--overwrite", action="store_true", help="replace the recording in DIR")
-    parser.add_argument("--weights", type=Path, metavar="FILE", help="shared file beside DIR")
+    parser.add_argument("--weights", type=Path, metavar="FILE", help="shared file next to DIR")
     parser.add_argument(
         "--copy-weights",
         action="store_true",
@@ -407,7 +407,7 @@ def _is_finished(out: Path, command: str) -> bool:
     if left:
         print(f"resuming: {len(left)} parts are complete in {parts.folder_of(out)}")
         return False
-    print(f"nothing to resume: {out} is finished (--overwrite in place of --resume: made anew)")
+    print(f"nothing to resume: {out} is finished (--overwrite in place of --resume: again)")
     return True
 
 

@@ -47,7 +47,7 @@ def capture(model: Any, mapping: Mapping[str, Target]) -> Iterator[Captured]:
 
     `mapping` goes from a module of theirs, as `named_modules()` has it, to the recorded name:
     {"transformer.h.{}": "model.layers.{}", "head": ("logits", layouts.first_of(32000))}; `{}`
-    stands for a number. What a module returns is its output, the first of a tuple; with ":input"
+    is any number. What a module returns is its output, the first of a tuple; with ":input"
     behind its name, what it was given first. Raises KeyError for a name that is no module of it.
     """
     captured = Captured()

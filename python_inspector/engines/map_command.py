@@ -11,7 +11,7 @@ from ..named_code import load
 def add_map(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "FILE.py:FUNCTION returns a torch model and a function that runs it on ids; prints its "
-        "modules beside the recorded outputs that they give, and its parameters beside weights."
+        "modules with the recorded outputs that they give, and its parameters with the weights."
     )
     parser.add_argument("function", metavar="FILE.py:FUNCTION")
     parser.add_argument("recording", type=Path, help="a folder, or a name: llama-a1/decode-bf16")

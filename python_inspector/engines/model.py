@@ -1,4 +1,4 @@
-"""verify_model(): a whole model of somebody else, judged against the chained float64 run."""
+"""verify_model(): a whole external model, judged against the chained float64 run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def verify_model(
 
     - `function(ids)`: once, with [batch, all tokens of the sequence], as a prefill without a cache.
     - `function(ids, cache)`: in every recorded step, prefill and decode, with what it returned
-      beside the logits the step before, and None where a sequence begins.
+      along with the logits in the step before; None where a sequence begins.
     - `function(ids, step)`: the same, but it keeps its cache itself; `step` is a Step: position,
       whether a sequence begins, room that is needed, padding.
 

@@ -1,4 +1,4 @@
-"""verify_module(): a module of somebody else's model on a block's recorded operands."""
+"""verify_module(): a module of an external model on a block's recorded operands."""
 
 from __future__ import annotations
 
@@ -119,8 +119,8 @@ def verify_module(
     of name and transform; None: they have the same names. `call(module, inputs, params)` calls it,
     with the block's first input by default. `layout` is its order of the axes of tensors by head,
     such as "btnh"; `rope` is "half" as in HuggingFace, or "interleaved" where it turns neighbours:
-    rows of q and k, and heads that come in or go out, are put in that order. Operands lie where its
-    parameters do. `options` are of verify().
+    rows of q and k, and heads that come in or go out, are put in that order. Operands are on the
+    device of its parameters. `options` are of verify().
     """
     if rope not in ("half", "interleaved"):
         raise ValueError(f"rope is {rope!r}, expected half or interleaved")

@@ -22,7 +22,7 @@ from ..format.strict_json import load_json
 
 @dataclass(frozen=True)
 class Step:
-    """One call of the model, as a function is told of it."""
+    """One call of the model, as it is described to a function."""
 
     index: int
     ids: Any = field(repr=False)

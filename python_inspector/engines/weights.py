@@ -47,7 +47,7 @@ def save_model(recording: Path | str, folder: Path) -> Path:
 
 
 def transformers_model(recording: Path | str, dtype: Any = None, attention: str = "eager") -> Any:
-    """The recorded model, built anew by transformers; of the recorded dtype, or another."""
+    """The recorded model, built again by transformers; of the recorded dtype, or another."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 

@@ -1,11 +1,11 @@
-"""How a recording says what the float64 oracle is: `delta`, beside the reference."""
+"""How a recording says what the float64 oracle is: by `delta`, which is added to the reference."""
 
 from __future__ import annotations
 
 import torch
 
 _SMALLEST = 2.0**-149
-"""Of what float32 has beside zero."""
+"""The smallest positive float32."""
 
 
 def delta_of(r: torch.Tensor, o: torch.Tensor) -> torch.Tensor:

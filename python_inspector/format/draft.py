@@ -1,4 +1,4 @@
-"""A recording in memory: what a writer is given, until somebody asks for its files."""
+"""A recording in memory: what a writer is given, kept until its files are asked for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .writer import RecordingWriter
 
 
 class Draft:
-    """Tensors and checkpoints of calls. The tensors are not copied: nobody may write to them."""
+    """Tensors and checkpoints of calls. The tensors are not copied: they must not be changed."""
 
     def __init__(self) -> None:
         self._tensors: dict[str, torch.Tensor] = {}

@@ -34,12 +34,12 @@ def name_full_disk(error: BaseException, partial: Path) -> None:
 
 
 def partials(out: Path) -> list[Path]:
-    """The folders beside `out` that it was or is being recorded in."""
+    """The folders next to `out` that it was or is being recorded in."""
     return sorted(out.parent.glob(f".{glob.escape(out.name)}.partial-*"))
 
 
 def sweep(out: Path) -> None:
-    """Clears what a killed process left beside `out`; a recording it moved away returns."""
+    """Clears what a killed process left next to `out`; a recording it moved away returns."""
     for path in left_by_the_dead(partials(out)):
         shutil.rmtree(path, ignore_errors=True)
     for path in left_by_the_dead(out.parent.glob(f".{glob.escape(out.name)}.old-*")):
@@ -58,7 +58,7 @@ def require_place(out: Path, weights_path: Path, recording: str) -> None:
     """FormatError where nothing may be put at `out`, or no weights at `weights_path`; `recording`:
     the file by which a folder is known as one."""
     if weights_path.parent not in (out, out.parent):
-        raise FormatError(f"weights file {weights_path} must lie in {out} or in {out.parent}")
+        raise FormatError(f"weights file {weights_path} must be in {out} or in {out.parent}")
     if out.exists() and not out.is_dir():
         raise FormatError(f"{out} exists and is no folder")
     if out.is_dir() and any(out.iterdir()) and not (out / recording).is_file():

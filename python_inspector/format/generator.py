@@ -58,7 +58,7 @@ def generate(
     shape: tuple[int, ...],
     device: torch.device | str = "cpu",
 ) -> torch.Tensor:
-    """The tensor that `generator` stands for; FormatError for another dtype than f32, f16, bf16."""
+    """The tensor that `generator` describes; FormatError for another dtype than f32, f16, bf16."""
     if dtype not in DTYPES:
         raise FormatError(f"{dtype} cannot be generated; known are {', '.join(map(str, DTYPES))}")
     out = torch.empty(shape, dtype=dtype, device=device)

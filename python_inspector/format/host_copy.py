@@ -1,4 +1,4 @@
-"""Tensors of an accelerator on their way to the host, beside the accelerator's own work."""
+"""Tensors of an accelerator on their way to the host, while the accelerator computes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 SMALL = 1 << 20
-"""Bytes up to which tensors come to the host at once, rather than beside the run."""
+"""Bytes up to which tensors are copied to the host at once, rather than during the run."""
 
 STAGED = 16 << 20
 """Bytes that a thread copies to the host at a time."""
@@ -37,7 +37,7 @@ def near(tensors: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
 
 def bytes_of(t: torch.Tensor) -> torch.Tensor:
     """The tensor's elements as bytes, one behind the other. reshape() alone keeps the stride of a
-    tensor whose elements lie along one axis, and one element is contiguous with any."""
+    tensor whose elements are along one axis, and one element is contiguous with any."""
     flat = t.detach().reshape(-1).contiguous()
     return (flat.as_strided((1,), (1,)) if flat.numel() == 1 else flat).view(torch.uint8)
 
@@ -57,8 +57,8 @@ def is_host(device: torch.device) -> bool:
 
 
 class HostCopy:
-    """A tensor as it is now, contiguous, while the run goes on: copied where it lies at once, and
-    to the host by the thread that asks for it. `fixed`: nobody writes to it meanwhile."""
+    """A tensor as it is now, contiguous, while the run continues: copied on its device at once, and
+    to the host by the thread that asks for it. `fixed`: it is not written to meanwhile."""
 
     def __init__(self, t: torch.Tensor, *, fixed: bool = False) -> None:
         own = t.detach()
@@ -74,7 +74,7 @@ class HostCopy:
 
         An accelerator that copies to ordinary memory does so in its run's stream, at a fraction of
         what its bus takes, and lets nothing else run. So it goes through pinned memory, in a stream
-        of its own. That is little memory and stays: no other call of CUDA goes on while it comes.
+        of its own. That memory is small and is kept: no other call of CUDA runs while it is made.
         """
         own, self._own = self._own, torch.empty(0)
         if self._ready is None:

@@ -117,7 +117,7 @@ def _cache() -> Path:
 
 
 def file_of(entry: Mapping[str, Any]) -> str:
-    """Among open_files the one that a table's entry with a payload lies in."""
+    """Among open_files the one that holds the payload of a table's entry."""
     model_file = entry.get("model_file")
     return str(entry["file"]) if model_file is None else f"{MODEL_FILE}{model_file}"
 

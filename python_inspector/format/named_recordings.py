@@ -12,12 +12,12 @@ VARIABLE = "PLUMB_FIXTURES"
 
 
 def own_recordings() -> Path:
-    """Where the project's own recordings are: in PLUMB_FIXTURES, else beside the program."""
+    """Where the project's own recordings are: in PLUMB_FIXTURES, else next to the program."""
     return Path(os.environ.get(VARIABLE) or Path(__file__).parents[2] / "fixtures")
 
 
 def recording_folder(named: Path) -> Path:
-    """The folder that a path or a name stands for, as `harness --fixture` has it.
+    """The folder that a path or a name means, as `harness --fixture` has it.
 
     Raises FormatError that names the nearest recording where there is neither.
     """

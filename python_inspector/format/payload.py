@@ -88,7 +88,7 @@ def tensor_bytes(t: torch.Tensor) -> memoryview:
 
 
 def write_all(file: int, data: memoryview, offset: int | None = None) -> None:
-    """Writes until all is written, where the file stands or at `offset`: a single call may write
+    """Writes until all is written, at the file's position or at `offset`: a single call may write
     less."""
     data = data.cast("B")
     while data.nbytes:
@@ -118,7 +118,7 @@ def require_same_weights(path: Path, payloads: dict[str, Payload]) -> tuple[int,
 
 
 def place_of(t: torch.Tensor) -> tuple[Any, ...]:
-    """Where and how a tensor lies in memory."""
+    """Where a tensor is in memory, and how it is laid out."""
     return t.data_ptr(), t.dtype, tuple(t.shape), t.stride()
 
 

@@ -82,7 +82,7 @@ _STATES_AFTER = {
 def chained_outputs(block: str, path: str) -> tuple[str, ...]:
     """The outputs that have a chained oracle in a chained recording, where a checkpoint has them.
 
-    The residual stream, the states after a call, the final norm (which stands in no layer: its path
+    The residual stream, the states after a call, the final norm (which is in no layer: its path
     has no number) and the logits.
     """
     if block in _STATES_AFTER:
@@ -221,7 +221,7 @@ class OutputRef:
     undecidable: str | None = None
     """Key of the elements that correct kernels may choose otherwise; of integers and bools only."""
     labels: tuple[str, ...] | None = None
-    """What verdicts call the axes, where not by their names: "" is an axis that nobody named."""
+    """What verdicts call the axes, where not by their names: "" is an axis without a name."""
     ill_conditioned: str | None = None
     """Key of the rows that correct kernels do not agree on; of floats only."""
     _entry: Later = field(init=False, default_factory=lambda: Later())
@@ -323,7 +323,7 @@ class Contract:
 
     `accumulator` is {"bits": mantissa bits, "rounding": "nearest"}; `points` is "eager" (a rounding
     to storage after every torch operation) or "fused" (once, at the block's output). `inside` is
-    what simulated kernels do beside that (contract_words.py), in the table's order.
+    what else simulated kernels do (contract_words.py), in the table's order.
     """
 
     storage: str
@@ -355,7 +355,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 class Later(dict[str, Any]):
-    """An object that stands in a checkpoint before it is known: `fill` says what it holds."""
+    """An object that is put into a checkpoint before it is known: `fill` says what it holds."""
 
     def fill(self, value: Mapping[str, Any]) -> None:
         self.update(plain(value))
@@ -383,7 +383,7 @@ def plain(value: Any, where: str = "value") -> Any:
 
 
 def non_finite_name(value: float) -> str:
-    """The string that stands for a non-finite number in JSON."""
+    """The string for a non-finite number in JSON."""
     return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
 
 

@@ -2,9 +2,9 @@
 
 A `Spool` takes tensors one at a time, hashes each once and writes its bytes to a temporary file, so
 that memory stays bounded however long the run is. Large tensors are copied and handed to threads,
-which hash and write them beside the run; where a payload lies depends on the order in which tensors
-came alone, not on the threads. Where told to, large ones of the same bytes and dtype lie at one
-place, in whatever shapes they come: what attention gives is what its projection takes. `save` puts
+which hash and write them during the run; where a payload is put depends only on the order in which
+tensors came, not on the threads. On request, large ones of the same bytes and dtype are stored
+once, in whatever shapes they come: what attention gives is what its projection takes. `save` puts
 a safetensors header in front: small spools are copied behind it, largest item first (the order of
 the reference implementation, in which every payload is aligned to its item size); in a large one
 the payloads stay where they are, and the room that was left in front of them takes the header.
@@ -37,7 +37,7 @@ from .recording import ITEM_SIZES
 
 CHUNK = 1 << 20
 BESIDE = 1 << 20
-"""Bytes from which on a tensor is large: it is hashed and written beside the run, and may share its
+"""Bytes from which on a tensor is large: it is hashed and written during the run, and may share its
 place. Small recordings can so be read by older readers, which do not know of that."""
 IN_FLIGHT = 2 << 30
 """Bytes of copies that may wait for that."""
@@ -58,7 +58,7 @@ class _Entry:
     data: memoryview | bytes | None = None
     """None where its like is in the file already."""
     offset: int | None = None
-    """Where it lies."""
+    """Where it is in the file."""
     room: int = 0
     stored: Future[Payload] = field(default_factory=Future)
 
@@ -67,16 +67,16 @@ class Spool:
     """A temporary file of tensor payloads, in the order in which they were added."""
 
     def __init__(self, path: Path, *, shares: bool = False) -> None:
-        """`shares`: whether large payloads of the same bytes lie at one place."""
+        """`shares`: whether large payloads of the same bytes are stored once."""
         self.path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         self._size = HEADER_ROOM
         self._offsets: dict[Payload, int] = {}
         self._shares = shares
         self._owners: dict[tuple[str, str, int], Payload] = {}
-        """Large payloads that lie at places of their own, by dtype, SHA-256 and size."""
+        """Large payloads that have a place of their own, by dtype, SHA-256 and size."""
         self._shared: dict[Payload, Payload] = {}
-        """The others, each with the one at whose place it lies."""
+        """The others, each with the one whose place it shares."""
         self._queue: deque[_Entry] = deque()
         """What has no place yet, because something before it is being hashed."""
         self._unwritten: set[Future[Payload]] = set()
@@ -146,7 +146,7 @@ class Spool:
         data = tensor_bytes(t)
         payload = payload_of(t, data, elsewhere)
         if payload.model_file is None and payload not in self._offsets:
-            own = bytes(data) if self._queue else data  # it may wait while the run goes on
+            own = bytes(data) if self._queue else data  # it may wait while the run continues
             self._enter(_Entry(payload, own))
             self._drain()
             if self._failed is not None:

@@ -70,7 +70,7 @@ class TensorTable:
     """Keys t0, t1 ... for tensors of the run and w0, w1 ... for weights, in the order of their
     first use; their bytes go to two spools in `folder`.
 
-    `advanced` is told of bytes that came in.
+    `advanced` is called with the number of bytes that came in.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class TensorTable:
     ) -> None:
         self._spool = Spool(folder / ".payloads", shares=True)
         self.seconds = 0.0
-        """Spent on hashing and storing beside nothing."""
+        """Spent on hashing and storing while nothing else ran."""
         self._weight_spool = Spool(folder / ".weights")
         self._model_folder = model_folder
         self._advanced = advanced
@@ -198,7 +198,7 @@ class TensorTable:
         }  # fmt: skip
 
     def model_files(self) -> dict[str, Any]:
-        """The model's own files that weights lie in, with their folder; {} where there is none."""
+        """The model's own files that hold weights, with their folder; {} where there is none."""
         names = {w.payload.model_file for w in self._weights.values()} - {None}
         if not names or self._model_folder is None:
             return {}

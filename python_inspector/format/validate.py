@@ -56,8 +56,8 @@ def unchecked() -> str:
         return ""
     return (
         "names, shapes, files, hashes and stated errors are not checked: there is no "
-        f"{NAME}, which ci/verify builds and a wheel has; {BINARY_VARIABLE} names the harness "
-        "that it lies beside"
+        f"{NAME}, which ci/verify builds and a wheel has; it is looked for next to the harness "
+        f"that {BINARY_VARIABLE} names"
     )
 
 

@@ -1,6 +1,6 @@
 """Writes one recording: a folder that is either complete or not there.
 
-Everything goes to `.<name>.partial-<pid>` beside the target and is renamed at the end, so that an
+Everything goes to `.<name>.partial-<pid>` next to the target and is renamed at the end, so that an
 exception, Ctrl-C or a full disk leaves what was there before.
 """
 

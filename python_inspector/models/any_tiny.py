@@ -66,7 +66,7 @@ def draw(name: str, made: torch.Tensor, seed: int) -> torch.Tensor:
 
 
 def _fan_in(weight: torch.Tensor) -> float:
-    """Of matrices of experts, which lie either way round, the geometric mean of both sides; of a
+    """Of matrices of experts, which may be transposed, the geometric mean of both sides; of a
     convolution all that one output is made of."""
     if weight.ndim == 3 and weight.shape[1] > 1:
         return float(weight.shape[1] * weight.shape[2]) ** 0.5

@@ -32,7 +32,7 @@ class Parameters:
         """The model as it is loaded, before any call."""
         self._model = model
         self._first = first_names(model)
-        # By the parameter itself, where it stays: offloaded ones are made anew.
+        # By the parameter itself, where it stays: offloaded ones are made again.
         self._owners = {id(p): name for name, p in model.named_parameters() if not p.is_meta}
 
     @contextmanager

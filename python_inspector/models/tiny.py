@@ -1,4 +1,4 @@
-"""Tiny seeded models that reach every branch of the code they stand for.
+"""Tiny seeded models that reach every branch of the code of the large ones.
 
 Transformers' own initialisation hides errors: norm weights are one, biases zero, scores near zero
 and softcaps in their linear range. Here every parameter is random: matrices N(0, (1.4 /
@@ -234,7 +234,7 @@ MODELS: dict[str, TinyModel] = {
     "cohere-b5": TinyModel(
         "cohere",
         _COHERE,
-        "attention beside the MLP, LayerNorm, pairs rotated in float32, norms of each head",
+        "attention parallel to the MLP, LayerNorm, pairs rotated in float32, norms of each head",
     ),
     "gemma2-a4": TinyModel("gemma2", _GEMMA2, "sandwich norms, window 5 on even layers, softcaps"),
     "gemma2-a5-no-caps": TinyModel(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def _checkout() -> Path | None:
     """This folder in a checkout that is on sys.path, which goes before what is installed."""
-    found = PathFinder.find_spec("python_inspector")  # a stranger's has no such folder
+    found = PathFinder.find_spec("python_inspector")  # another project's has no such folder
     folder = Path(found.origin).resolve().parent / "plumbline" if found and found.origin else None
     return folder if folder and folder.is_dir() else None
 

@@ -1,7 +1,7 @@
-"""The arguments of somebody's function: copies that it may write to, and what became of them.
+"""The arguments of a function under test: copies that it may write to, and what became of them.
 
 A copy is of the whole storage that a tensor is a view of, and views of one storage stay views of
-one: what a function writes beside the view that it was given is seen, too.
+one: what a function writes outside the view that it was given is seen, too.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Given(Copies):
         )
 
     def _holds(self, old: torch.Tensor, new: Any) -> bool:
-        """Whether an array has a tensor's values; of one that nobody can read it is believed."""
+        """Whether an array has a tensor's values; assumed of one that cannot be read."""
         array = as_array(new)
         if not isinstance(array, torch.Tensor):
             try:
@@ -194,7 +194,7 @@ def _words_of_writing(
     changed: Collection[str],
     kept: torch.UntypedStorage,
 ) -> str:
-    """Whose elements are other ones, or beside which the bytes lie."""
+    """Which argument was changed, or which one the bytes are outside of."""
     for name, view in views.items():
         if name in changed:
             continue
@@ -213,7 +213,7 @@ def _words_of_writing(
     named = " or ".join(views) or "a tensor"
     first = int(differs.nonzero()[0])
     return (
-        f"{int(differs.sum())} bytes beside argument {named} were written, in the storage that it "
+        f"{int(differs.sum())} bytes outside argument {named} were written, in the storage that it "
         f"is a view of: the first is byte {first} of {len(differs)}"
     )
 

@@ -26,8 +26,8 @@ def asked_options(model: torch.nn.Module, what: What, proof: Proof) -> Options:
     inside = _inside(proof.contract, model)
     if inside and not (proof.spread and proof.oracle):
         raise RecordError(
-            f"[record] contract {proof.contract} is what simulated kernels do beside the oracle: "
-            f"no oracle=False (it is {proof.oracle!r}), and spread above 0 (it is {proof.spread})"
+            f"[record] contract {proof.contract} needs an oracle and simulated kernels: "
+            f"oracle=True (it is {proof.oracle!r}) and spread above 0 (it is {proof.spread})"
         )
     if what.rows is not None:
         whole = first_and_last(model) if what.whole_layers is None else what.whole_layers

@@ -33,7 +33,7 @@ class OutputAxes:
         self._all = None if axes is None or isinstance(axes, Mapping) else _words(axes)
         self._seen: dict[str, int] = {}
         self.labels: dict[str, tuple[str, ...]] = {}
-        """What is told of them."""
+        """The axes that verdicts name, by output."""
 
     def __call__(self, name: str, t: torch.Tensor, pairs: bool = False) -> tuple[str, ...]:
         """The axes that the judge groups an output's errors by. `pairs`: the last one is that of

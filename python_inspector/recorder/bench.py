@@ -45,7 +45,7 @@ GOALS = {("f32", "hooks"): 1.3, ("bf16", "hooks"): 1.3, ("f32", "leaves"): 5, ("
 
 @dataclass
 class Cost:
-    """One configuration beside the plain forward, in milliseconds."""
+    """One configuration compared with the plain forward, in milliseconds."""
 
     dtype: str
     configuration: str

@@ -1,4 +1,4 @@
-"""The chained oracle: one float64 run of the whole model beside the recorded one.
+"""The chained oracle: one float64 run of the whole model along with the recorded one.
 
 Each forward call of the model is made under the lift first, on float64 caches and states that live
 from call to call. Its leaves are those of the isolated oracles: weights, ids, positions and masks,
@@ -42,7 +42,7 @@ class Chain:
         self._base_path = base_path
         self._watched = _residual_stream(model, base_path)
         self._caches: Memo = {}
-        """From each cache of the run to the float64 one that stands for it."""
+        """From each cache of the run to its float64 copy."""
         self._given: Any = None
         """The cache that the call of this step was given."""
         self._cache: Any = None
@@ -170,7 +170,7 @@ def _same(before: list[tuple[Any, int]], now: list[tuple[Any, int]]) -> bool:
 
 
 def _residual_stream(model: torch.nn.Module, base_path: str) -> dict[str, torch.nn.Module]:
-    """The decoder and what stands in it: embeddings, layers, layers in those, final norm."""
+    """The decoder and what is in it: embeddings, layers, layers in those, final norm."""
     base = model.get_submodule(base_path)
     return {
         ".".join(filter(None, [base_path, path])): module

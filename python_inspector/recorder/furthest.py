@@ -1,4 +1,4 @@
-"""How far each row of a large output is off, by sums that cost one pass beside its float64 run.
+"""How far each row of a large output is off, by sums that cost one pass besides its float64 run.
 
 What elements and rows are measured in is estimated here, never too large by much: a row that is
 within the limits so is within them by the judge's own figures, and others are left to the judge.
@@ -28,7 +28,7 @@ from ..trace.gate_statistics import (
 from ..trace.gates import Gates
 
 SOME = 512
-"""Columns whose median stands for a row's: it is a twentieth off, seldom more."""
+"""Columns whose median is used as a row's: it is a twentieth off, seldom more."""
 SURELY = 0.75
 """Of that median a row's is at least."""
 FAMILIES = ("token", "token x head", "tile")
@@ -43,7 +43,7 @@ class Limits:
     storage: torch.dtype
     element: float
     groups: Mapping[str, float]
-    """Of families of groups that lie in a few rows."""
+    """Of families of groups that are within a few rows."""
     smallest: float
     """Size of a row, that of elements in it, that errors are measured in at least."""
 

@@ -127,8 +127,8 @@ def _kernels(model: torch.nn.Module) -> Iterator[str]:
     for path, module in model.named_modules():
         if "forward" in vars(module) and not dispatch.is_placed(module):
             yield (
-                f"[record] {path or 'the model'} has a replaced forward (a hub kernel or a hook of "
-                "somebody's own): what runs is not transformers' code"
+                f"[record] {path or 'the model'} has a replaced forward (a hub kernel or another "
+                "hook): what runs is not transformers' code"
             )
             return
 

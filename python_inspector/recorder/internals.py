@@ -140,7 +140,7 @@ def _describe(
 
 def _product(a: torch.Tensor, b: torch.Tensor, index: int) -> Block:
     """scores = q k^T (the first product), then values = probabilities v."""
-    if index == 0:  # k is stored as it lies in the cache, not as the transposed view
+    if index == 0:  # k is stored as it is in the cache, not as the transposed view
         inputs: dict[str, Named] = {"a": (a, QUERY), "b": (b.mT, REPEATED)}
         return Block("matmul", inputs, only_out(SCORES), {"transpose_b": True})
     inputs = {"a": (a, SCORES), "b": (b, REPEATED)}

@@ -1,4 +1,4 @@
-"""Rows of outputs that a caller does not want to be judged: padding, slots that nobody reads."""
+"""Rows of outputs that a caller does not want to be judged: padding, slots that are not read."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Large outputs are judged so where nothing is special about them: no row is set a
 open, the reference is itself within its limits. Those of a host are where its figures are there
 already, for planted bugs; its threads judge files as fast. What is nearer to a limit than rounding
 the figures could move it is left to the judge of files. That a call fails, of whatever size, is
-known so before it is judged, so that it is judged once, beside what explains it.
+known so before it is judged, so that it is judged once, with what explains it.
 """
 
 from __future__ import annotations

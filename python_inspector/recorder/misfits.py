@@ -1,4 +1,4 @@
-"""Taps that do not fit the code that runs: of a newer release, or of somebody's edited copy.
+"""Taps that do not fit the code that runs: of a newer release, or of an edited copy.
 
 A tap asks a call for what it needs. Where that is not there, or where what it runs a second time
 raises, the call is recorded as any call is, as kind `module`: that costs it its name, and no native
@@ -34,7 +34,7 @@ ATTENTION = "sdpa"
 
 
 class Misfits:
-    """The taps of one recording that did not fit, each told of once."""
+    """The taps of one recording that did not fit, with one warning for each."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         self._warn = warn
@@ -43,7 +43,7 @@ class Misfits:
 
     @contextmanager
     def kept_apart(self, where: str, tap: str, instead: str) -> Iterator[None]:
-        """Whatever stands in the tap's way inside is a warning, which ends with `instead`."""
+        """An error of the tap inside becomes a warning, which ends with `instead`."""
         try:
             yield
         except _PASSED_ON:

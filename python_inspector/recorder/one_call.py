@@ -177,7 +177,7 @@ class OneCallRecording:
         return Ran(again, bound, real, differentiates)
 
     def again(self, arguments: Arguments) -> Again:
-        """A call, to be run as somebody says."""
+        """A call that a Runner can run again."""
         args, kwargs = arguments[0], {**arguments[1], **self._keywords}
         return functools.partial(_again, self._call, args, kwargs, [self._module])
 
@@ -238,11 +238,11 @@ class OneCallRecording:
         return kept
 
     def versions(self) -> list[int]:
-        """Of the tensors that `like` has beside its arguments: other ones once they are written."""
+        """Of the tensors that `like` has besides its arguments: a write changes them."""
         return [0 if t.is_inference() else t._version for t in self.tensors()]
 
     def tensors(self) -> list[torch.Tensor]:
-        """What `like` has beside its arguments, and the weights that it is given."""
+        """What `like` has besides its arguments, and the weights that it is given."""
         given = [t for t in self._keywords.values() if isinstance(t, torch.Tensor)]
         return [*own_tensors([self._module]), *given]
 

@@ -48,8 +48,8 @@ class OutputStore:
         key: Callable[[torch.Tensor, torch.Tensor], str],
         warn: Callable[[str], None],
     ) -> None:
-        """`key` stores a tensor, or finds it stored, where it lies, and is given its values, too,
-        which may be on the host."""
+        """`key` stores a tensor, or finds it stored: it gets the tensor on its own device, and its
+        values, which may be on the host."""
         self._writer = writer
         self._options = options
         self._key = key
@@ -232,8 +232,8 @@ def _model(
 def _recorded_oracle(
     r: torch.Tensor, o: torch.Tensor | None, delta: torch.Tensor | None
 ) -> torch.Tensor:
-    """As a reader of the recording has it. Of a delta that was made on the host it is made again
-    where r lies: a copy would keep the host waiting."""
+    """As a reader of the recording has it. A delta that was made on the host is made again on the
+    device of r: a copy would keep the host waiting."""
     if delta is None or o is None:
         return r.double()
     return oracle_of(r, delta if delta.device == r.device else delta_of(r, o))

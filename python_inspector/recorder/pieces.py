@@ -79,7 +79,7 @@ def _axis_of(outputs: Sequence[torch.Tensor]) -> tuple[int, int] | None:
 def _is_safe(
     cut: Sequence[torch.Tensor], operands: Sequence[torch.Tensor], count: int, most: int
 ) -> bool:
-    """Whether no index can lie beyond a table that is cut: on an accelerator that ends the
+    """Whether no index can be beyond a table that is cut: on an accelerator that ends the
     process's use of it."""
     if not any(t.is_floating_point() for t in cut):
         return True

@@ -1,7 +1,7 @@
 """Simulated kernels of calls, kept for other processes in the folder of PLUMB_CACHE.
 
 They take most of the time of a recording; the call itself, its float64 run and all limits are made
-anew. The key is what decides them: all operations of the call as torch sees them, the content of
+again. The key is what decides them: all operations of the call as torch sees them, the content of
 all their operands, its results, the name that seeds the noise, options, versions, the code of this
 package and of the judge. What torch does not see whole, and what depends on choices, is not kept.
 """

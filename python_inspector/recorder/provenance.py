@@ -25,7 +25,7 @@ from ..version import __version__
 from .where import Where
 
 BESIDE = 256 << 20
-"""Bytes of a model whose weights are hashed beside the run."""
+"""Bytes of a model whose weights are hashed during the run."""
 
 
 def model_dtype(model: torch.nn.Module) -> str:
@@ -103,11 +103,11 @@ def _sha256_of(parameters: Iterable[tuple[str, torch.Tensor, HostCopy]]) -> str:
 
 
 def promised_weights_sha256(model: torch.nn.Module) -> Callable[[], str]:
-    """weights_sha256, made once; of a large model beside the run."""
+    """weights_sha256, made once; of a large model during the run."""
     size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     if size < BESIDE or dispatch.offloads(model):  # or weights come and go
         return cache(partial(weights_sha256, model))
-    parameters = list(_own_parameters(model))  # now: during the run stubs stand for modules
+    parameters = list(_own_parameters(model))  # now: during the run stubs replace modules
     thread = ThreadPoolExecutor(1)
     future = thread.submit(_sha256_of, parameters)
     thread.shutdown(wait=False)

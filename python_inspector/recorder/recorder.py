@@ -62,7 +62,7 @@ class Recorder:
         self.summary: Summary | None = None
         self.misfits = Misfits(self.warn)
         self.on_judgement: Callable[[str, Block, Again, Reruns], None] | None = None
-        """Told of every call without a native block, by its id; plants its own bugs."""
+        """Called with every call without a native block, and its id; plants its own bugs."""
         self._chain = Chain(model, taps.base_path) if options.proof.chained else None
         self._shares: Frame | None = None
         """The outermost block that is running: its parts share what truncation loses in it."""
@@ -163,7 +163,7 @@ class Recorder:
         truncation.forget()
 
     def save(self, name: str, tensor: torch.Tensor, axes: tuple[str, ...] | None) -> None:
-        """A tensor of somebody's own, as a checkpoint of kind `module` without an oracle."""
+        """A tensor that the caller names, as a checkpoint of kind `module` without an oracle."""
         if self.passive():
             return
         path = self.stack[-1].path if self.stack else ""
@@ -320,7 +320,7 @@ class Recorder:
         self, path: str, block: Block, again: Again | None
     ) -> tuple[Block, Again | None] | None:
         """Of a layer that is not recorded whole what works on single tokens, with those chosen;
-        None for what does not. What stands in no layer is recorded all the same, but for code that
+        None for what does not. What is in no layer is recorded all the same, but for code that
         is not described, such as the whole model's."""
         if self.options.whole(path):
             return block, again

@@ -87,7 +87,7 @@ def template_of(result: Any) -> Template:
 
 
 def matched(template: Template, returned: Any) -> Iterator[tuple[Leaf, Any]]:
-    """Every leaf of the template with what stands in its place: None for what is absent.
+    """Every leaf of the template with what is in its place: None for what is absent.
 
     ResultError where `returned` has another structure. A lone array is the first result; of a tuple
     results may be missing at the end, of a dict any.

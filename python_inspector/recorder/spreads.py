@@ -42,7 +42,7 @@ class _Output:
 
 
 SetAside = Callable[[torch.Tensor], None]
-"""Is told which elements lie in ill-conditioned rows, where there are some."""
+"""Is called with the elements that are in ill-conditioned rows, where there are some."""
 
 
 class Spreads:
@@ -64,7 +64,7 @@ class Spreads:
     ) -> list[Later]:
         """The spread entry of an output that is stored whole, for each kind of its samples; empty
         until there are enough."""
-        mask = None if valid is None else valid.expand(oracle.shape).clone()  # the run goes on
+        mask = None if valid is None else valid.expand(oracle.shape).clone()  # of the run
         output = _Output(oracle, mask, samples, [Later() for _ in range(kinds)], set_aside)
         kind = (samples.dtype, oracle.device, len(samples), kinds, valid is None)
         self._waiting.setdefault((axes, oracle.shape, kind), []).append(output)

@@ -26,7 +26,7 @@ class Where:
     command: str | None = None
     created: str | None = None
     weights_path: Path | str | None = None
-    """A file beside the folder, whose weights several recordings of the model share."""
+    """A file next to the folder, whose weights several recordings of the model share."""
     model_folder: Path | str | None = None
     """What the model was loaded from. Weights that its safetensors files hold are referred to
     (file, name, SHA-256) instead of copied."""

@@ -120,9 +120,9 @@ class Block:
     uses_attention: str | None = None
     valid: dict[str, Named] = field(default_factory=dict)
     state: Callable[[Any], dict[str, Named]] | None = None
-    """Reads the outputs that lie in a cache from one, here from that of the chained oracle."""
+    """Reads the outputs that are in a cache from one, here from that of the chained oracle."""
     settle: Callable[[Block, Rerun, Given], None] | None = None
-    """Of a call of kind `module`: told what a run on copies used and changed, before the
+    """Of a call of kind `module`: gets what a run on copies used and changed, before the
     block's inputs are stored."""
     of_rows: bool = False
     """Holds some tokens of the call alone: nothing of it is sampled again."""
@@ -146,7 +146,7 @@ class Internals:
 
     `names` maps matmul, add, multiply, divide, tanh and softmax to function names; an operation
     beyond the last name gets the last name again. `axes` are those of elementwise operations;
-    `child` is the child under whose path they stand; `masks` says that an add adds a mask;
+    `child` is the child under whose path they are recorded; `masks` says that an add adds a mask;
     `softcap` names the composite of divide, tanh and multiply.
     """
 

@@ -307,4 +307,4 @@ GENERIC: dict[type[torch.nn.Module], ModuleTap] = {
     activations.GELUTanh: ModuleTap(activation),
     activations.GELUActivation: ModuleTap(activation),
 }
-"""Modules that are the same block wherever they stand."""
+"""Modules that are the same block wherever they are."""

@@ -136,7 +136,7 @@ class GenericCall:
         return made, axes if self._axes is None else self._axes(name, made, t.is_complex())
 
     def _tensors(self, twin: Twin) -> Tensors:
-        """All tensors among the arguments, or among the copies that stand for them."""
+        """All tensors among the arguments, or among their copies."""
         return tensors_of(self._call.arguments, twin)
 
 

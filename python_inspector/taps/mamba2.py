@@ -174,7 +174,7 @@ def exact_decay(call: Call, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _record_convolution(call: Call, out: torch.Tensor) -> None:
-    """The convolution, its state and the second mask: what stands between in_proj and the scan.
+    """The convolution, its state and the second mask: what comes between in_proj and the scan.
 
     Several functions do that between them, so it is recorded when the scan begins.
     """

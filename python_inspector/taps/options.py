@@ -38,7 +38,7 @@ class What:
     rows: int | None = None
     """Of calls with more tokens only so many, of blocks that compute each token by itself; other
     blocks in `whole_layers` alone, with their inputs whole and their large outputs sampled. A model
-    of billions of parameters then takes less than a gigabyte beside its weights."""
+    of billions of parameters then takes less than a gigabyte besides its weights."""
     whole_layers: Collection[int] | None = None
     """With `rows`; None: the first layer of each kind and the last."""
     sampling: Sampling | None = None
@@ -79,7 +79,7 @@ class Proof:
     affordable (trace/judgement.py)."""
     chained: bool = False
     """The whole model in float64, over all calls: what its layers, caches and head give is recorded
-    beside what they gave in the run (recorder/chain.py)."""
+    with what they gave in the run (recorder/chain.py)."""
     chain_elsewhere: bool = False
     """Without what a chained recording of the same run holds."""
     contract: str | None = None
@@ -99,7 +99,7 @@ class Options:
     what: What = What()
     proof: Proof = Proof()
     inside: frozenset[str] = frozenset()
-    """What simulated kernels do beside float32 arithmetic (format/contract_words.py)."""
+    """How simulated kernels depart from float32 arithmetic (format/contract_words.py)."""
 
     @property
     def operations(self) -> bool:
@@ -127,6 +127,6 @@ class Options:
 
 
 def layer_of(path: str) -> int | None:
-    """The decoder layer that a module path lies in; None for what stands outside of them."""
+    """The decoder layer that a module path is in; None for what is in none."""
     index = re.search(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)(?:\.|$)", path)
     return None if index is None else int(index[1])

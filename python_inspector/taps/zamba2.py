@@ -71,7 +71,7 @@ def weights_of_call(module: torch.nn.Module, index: int) -> dict[str, torch.Tens
 
 
 def attention(call: Call) -> Block:
-    """As other models' attention, with adapters beside q, k and v, and rotary where it is on."""
+    """As other models' attention, with adapters of q, k and v, and rotary where it is on."""
     module: Any = call.module
     layer, index = call["layer_idx"], call_index(module, call)
     params = attention_params(call, module, layer, HALF) | {

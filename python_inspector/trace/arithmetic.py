@@ -2,7 +2,7 @@
 
 A correct kernel computes each operation in float32 and rounds once to the dtype it stores. Its
 sums may run in any order, its functions come from another library: so its result before rounding
-lies a little off the exact one. `noise` is that little as a standard deviation, `terms` the length
+is a little off the exact one. `noise` is that little as a standard deviation, `terms` the length
 of the longest sum behind one element.
 """
 

@@ -1,4 +1,4 @@
-"""One aten operation on stacks of samples: [rows, ...] operands beside ordinary ones.
+"""One aten operation on stacks of samples: [rows, ...] operands together with ordinary ones.
 
 Elementwise operations, products, sums over axes and joins work on the stack as it is, everything
 else row by row: inside of a dispatch mode torch.func.vmap fails, or crashes the process (2.13, on

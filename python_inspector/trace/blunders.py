@@ -73,7 +73,7 @@ BLUNDERS: tuple[tuple[str, Rule], ...] = (
     ("skip", _biases),
     ("skip", _tails),
 )
-"""Beside RULES; of the kinds that those have."""
+"""In addition to RULES; of the same kinds."""
 
 
 def of_a_pass() -> Iterator[tuple[str, Rule]]:

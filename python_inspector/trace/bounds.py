@@ -43,7 +43,7 @@ def require_inside(op: str, args: Sequence[Any]) -> None:
 
 
 def with_aligned_bias(op: str, args: Sequence[Any]) -> Sequence[Any]:
-    """An attention's operands, its bias in rows of whole vectors where it lies on an accelerator.
+    """An attention's operands, its bias in rows of whole vectors where it is on an accelerator.
 
     Kernels read it that way without asking; torch pads a bias for them, unless that is the bug.
     """

@@ -27,7 +27,7 @@ _CASTS = {"_to_copy", "copy", "full", "zeros", "ones", "full_like", "zeros_like"
 _UNSIGNED = _CASTS | {"cat", "stack", "index", "index_select", "gather", "embedding", "fill"}
 """Moves: a sign that is wrong there is wrong where the value was made."""
 _LARGE = 1e30
-"""Constants beyond stand for infinity: a hundredth more is the same."""
+"""Constants beyond are used as infinity: a hundredth more is the same."""
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ _ORDERS = {"topk", "sort", "argmax", "argmin", "max", "min"}
 def doubt(choice: Choice, operands: Operands) -> None:
     """Adds to `choice.doubtful` what the simulated kernels' operands say.
 
-    Of a comparison, bools of its result's shape. Of an order, bools [.., n - 1]: whether what
-    stands at place i and before may change places with what stands behind it.
+    Of a comparison, bools of its result's shape. Of an order, bools [.., n - 1]: whether a value
+    at place i or before may change places with one behind it.
     """
     if choice.operands is None:
         return
@@ -191,7 +191,7 @@ def _doubtful_order(choice: Choice, operands: Operands) -> torch.Tensor | None:
 
 
 def _ordered(choice: Choice) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """All indices in the choice's order, the values that stand there, the first one the largest,
+    """All indices in the choice's order, the values at these, the first one the largest,
     and their tolerances."""
     assert choice.operands is not None and choice.tolerance is not None
     x = _last(choice.operands[0][0], _axis(choice), 0)

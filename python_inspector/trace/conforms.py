@@ -1,8 +1,8 @@
 """How far the reference is from the rounded model: `python -m python_inspector.trace.conforms`.
 
 For each kind of block and dtype of the recordings: elements of r that differ from m, and outputs
-where they are more than simulated kernels forecast. Of these r itself does not conform: its bits
-are not demanded of anybody.
+where they are more than simulated kernels forecast. Of these r itself does not conform: no
+kernel is held to its bits.
 """
 
 from __future__ import annotations

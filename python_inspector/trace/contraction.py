@@ -79,7 +79,7 @@ class Products:
         dtype: torch.dtype,
         make: Callable[[], torch.Tensor],
     ) -> torch.Tensor | None:
-        """What stands for a large product, in `dtype`; None where it is to be made now."""
+        """A placeholder for a large product, in `dtype`; None where it is to be made now."""
         if func is not aten.mul.Tensor:
             return None
         a, b = args

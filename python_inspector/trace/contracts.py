@@ -36,7 +36,7 @@ _SUMS = {*_PRODUCTS, "sum", "mean", "cumsum", "convolution"}
 
 @dataclass(frozen=True)
 class Inside:
-    """What simulated kernels of one call do beside float32 arithmetic."""
+    """How simulated kernels of one call depart from float32 arithmetic."""
 
     names: frozenset[str] = frozenset()
     narrow: torch.dtype | None = None

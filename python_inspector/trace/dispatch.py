@@ -54,7 +54,7 @@ def gradients(wanted: bool) -> Iterator[None]:
 
 @contextmanager
 def plain_arithmetic() -> Iterator[None]:
-    """Without inference tensors, autocast, and gradients that nobody asked for."""
+    """Without inference tensors, autocast, and gradients that were not asked for."""
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(tracks_gradients()))
@@ -105,7 +105,7 @@ class UncompiledMode(TorchDispatchMode):
 
 
 class DispatchMode(UncompiledMode):
-    """A mode whose operation() stands for each operation below it.
+    """A mode whose operation() replaces each operation below it.
 
     One with `out=` is the same operation without, and a copy.
     """

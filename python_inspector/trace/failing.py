@@ -15,7 +15,7 @@ from .planting import Shown
 _OF_BITS = {"conformance", "ulp", "channel bits"}
 """Gates that say nothing of sizes."""
 Bug = tuple[str, Shown]
-"""What is told of a planted bug, and its values."""
+"""How a planted bug is named, and its values."""
 
 
 def figures(
@@ -45,7 +45,7 @@ def failure(
 
 
 class _Difference:
-    """An output that fails beside its oracle, in its own shape."""
+    """An output that fails, compared with its oracle, in its own shape."""
 
     def __init__(self, gates: Gates, y: torch.Tensor, told: Mapping[str, Any]) -> None:
         self._gates, self._y = gates, y

@@ -1,4 +1,4 @@
-"""What is measured of a 16-bit output's bits beside a way to round (harness/judge/conformance.cpp).
+"""How a 16-bit output's bits compare with a way to round (harness/judge/conformance.cpp).
 
 The ways are the rounded model, the others that a recording has (members.py), and o rounded once.
 Which of them an output follows, and what it is held to then, the judge says.
@@ -52,7 +52,7 @@ def alike_inputs(y: torch.Tensor, inputs: Sequence[torch.Tensor]) -> int:
 
 
 class Beside:
-    """Outputs beside one model [rows, columns], in its dtype."""
+    """Compares outputs with one model [rows, columns], in its dtype."""
 
     def __init__(self, layout: Layout, valid: torch.Tensor, model: torch.Tensor) -> None:
         self._layout, self._valid = layout, valid

@@ -1,6 +1,6 @@
 """How far outputs of a call without a native block are beyond the limits of one of its outputs.
 
-What stands here adds up figures, on whichever device the tensors lie. The limits that they are held
+The code here adds up figures, on whichever device the tensors are. The limits that they are held
 to, and all rules and constants, are harness/judge's, through its library (native.py).
 """
 
@@ -61,7 +61,7 @@ class Gates:
         return {k: v for k, v in row.items() if v == v and k != "margin"}
 
     def tensor_no_less_accurate(self, y: torch.Tensor) -> bool:
-        """Whether the whole error is at most 1.5 times the reference's, or lies below the floor.
+        """Whether the whole error is at most 1.5 times the reference's, or is below the floor.
         Not its worst groups: those of two ways to round are draws."""
         errors = (self._tensor_error(y), self._error_of_r)
         return native.judge_library().no_less_accurate(*errors, _NAMES[self.r.dtype])
@@ -212,7 +212,7 @@ class Gates:
 
     def _record(self, y: torch.Tensor, *, places: bool = False) -> torch.Tensor:
         """What is measured of an output, on the host, in the order that the judge says; with the
-        `places` of what is worst where that is to be told."""
+        `places` of what is worst where that is asked for."""
         figures: dict[str, Any] = {}
         if wrong := self._wrong_classes(y):
             figures = {"wrong": [wrong]}
@@ -288,7 +288,7 @@ class Gates:
         return out
 
     def _places_of_bits(self, y: torch.Tensor) -> list[list[int]]:
-        """Beside each way to round where the first element differs, and where one does the most."""
+        """For each way to round where the first element differs, and where one does the most."""
         values = self.scales.layout.arranged(y).double()
         return [beside.places(values) for beside in self._beside] if self._ways else []
 

@@ -103,7 +103,7 @@ class Given:
 
     unliftable: set[Any] = field(default_factory=set)
     inside: Inside = field(default_factory=Inside)
-    """What simulated kernels do beside float32 arithmetic."""
+    """How simulated kernels depart from float32 arithmetic."""
     events: list[Choice | Opaque] = field(default_factory=list)
     used: Storages = field(default_factory=Storages)
     """Those that any operation of the watched run read."""
@@ -287,7 +287,7 @@ def is_choice(func: OpOverload, args: Any, kwargs: Any, result: Any) -> bool:
 def follow(
     func: OpOverload, args: Sequence[Any], result: Any, held: tuple[torch.Tensor, ...]
 ) -> Any:
-    """`result` with the held choices, and where they are indices with the values that lie there."""
+    """`result` with the held choices, and where they are indices with the values at these."""
     if not isinstance(result, (tuple, list)):
         return held[0]
     if func._schema.name.partition("::")[2] in SELECTIONS and len(result) == 2:

@@ -1,7 +1,7 @@
 """Rows of an output that correct kernels do not agree on: they prove nothing, and are set aside.
 
 Where simulated correct kernels are off by more than a tenth of a row's size (sums that overflow,
-differences of which nothing is left), any value would lie within what they show, and the limits of
+differences of which nothing is left), any value would be within what they show, and the limits of
 all other rows would be as wide. The same rule as harness/judge/ill_conditioned.cpp, which has it
 for recordings that do not say.
 """

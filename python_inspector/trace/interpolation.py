@@ -1,6 +1,6 @@
 """torch's interpolations as one operation each, whose positions are float32 numbers, too.
 
-An element of the result lies at a place between elements of the operand. That place is computed in
+An element of the result is at a place between elements of the operand. That place is computed in
 float32, so it is off by a rounding of itself: the further from the beginning, the more.
 """
 

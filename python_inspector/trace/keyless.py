@@ -1,5 +1,5 @@
 """Rows of attention without a key: torch's fused attention gives zeros there, eager code a uniform
-row or NaN, and nobody uses them. What depends on one is not judged.
+row or NaN, and models do not use them. What depends on one is not judged.
 """
 
 from __future__ import annotations

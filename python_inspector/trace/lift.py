@@ -13,7 +13,7 @@ Where the choices of a reference and the results of opaque operations are given 
 follows them instead of refusing, and its code reads the dtypes that the reference's read
 (reads.py): it takes the same branches, the same finfo, the same constants.
 
-A TorchDispatchMode does the work. A small TorchFunctionMode beside it covers what never reaches the
+A TorchDispatchMode does the work. A small TorchFunctionMode around it covers what never reaches the
 dispatcher at low precision: tensor constructors, and C++ front ends that compare dtypes first.
 The modes are per thread, the default dtype is global: lift in one thread at a time.
 """

@@ -29,7 +29,7 @@ MOST_MEMBERS = 9
 SUBSETS = 4
 """Rounding points up to which all subsets are tried."""
 TRIED = 24
-"""Sets of points that are tried otherwise, beside all of them."""
+"""Sets of points that are tried otherwise, besides all of them."""
 MANY = 16
 """Points of a composite beyond which nothing is tried but all of them: its parts have theirs."""
 

@@ -3,10 +3,10 @@
 Mean and reciprocal deviation of each simulated kernel are off as sums are, whatever way they are
 made: in two passes, or by updates of both (Welford), whose deviation is off by what a rounded mean
 does to every difference. They are in float32 inside, but for those that torch returns in 16 bits
-(batch norm without 16-bit weights beside it, group norm on a GPU): these are rounded to that before
+(batch norm without 16-bit weights, group norm on a GPU): these are rounded to that before
 they are used.
 Elements are (x - mean) rstd w + b or x (rstd w) + (b - mean rstd w): the second form rounds
-summands that cancel, which counts where a mean is large beside its deviation.
+summands that cancel, which counts where a mean is large compared with its deviation.
 """
 
 from __future__ import annotations

@@ -20,12 +20,12 @@ MAKERS = {
     "new_full", "new_empty_strided", "_unsafe_view", "_reshape_alias", "_local_scalar_dense",
     "lift_fresh", "_fused_sdp_choice",
 }  # fmt: skip
-"""Use a tensor's form alone, or lay a view over it, or read m's value."""
+"""Use a tensor's form alone, or make a view of it, or read m's value."""
 
 IN_PLACE_VIEWS = {
     "squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims", "as_strided", "detach", "set",
 }  # fmt: skip
-"""With an underscore they change how a tensor lies over its storage, and nothing in it."""
+"""With an underscore they change how a tensor views its storage, and nothing in it."""
 
 
 def is_inexact(t: torch.Tensor) -> bool:

@@ -1,9 +1,9 @@
-"""Which orders of values are right where some of them lie within rounding of each other.
+"""Which orders of values are right where some of them are within rounding of each other.
 
-Values stand in an order, the largest first, each with a tolerance. `Places` says at which places
-each of them may stand: behind all that are certainly larger, before all that are certainly smaller.
-turns() gives other orders, so many that every value stands once at every place where it may, as far
-as few turns can.
+Values are in an order, the largest first, each with a tolerance. `Places` says at which places each
+of them may be: behind all that are certainly larger, before all that are certainly smaller. turns()
+gives other orders, so many that every value is once at every place where it may be, as far as few
+turns can.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST = 16
 
 @dataclass
 class Places:
-    """Of what stands at each place of an order [..., n]."""
+    """The first and the last place where each value of an order [..., n] may be."""
 
     first: torch.Tensor
     last: torch.Tensor
@@ -32,7 +32,7 @@ class Places:
         return cls(larger, n - 1 - smaller)
 
     def candidates(self, places: int) -> torch.Tensor:
-        """How many values may stand at each of the first places: [..., places]."""
+        """How many values may be at each of the first places: [..., places]."""
         at = torch.arange(places, device=self.first.device).expand(*self.first.shape[:-1], places)
         at = at.contiguous()
         come = torch.searchsorted(self.first.sort(-1).values, at, right=True)
@@ -40,7 +40,7 @@ class Places:
         return come - gone
 
     def allow(self, source: torch.Tensor) -> torch.Tensor:
-        """Whether what stood at `source` may stand at each place: [..., n]."""
+        """Whether the value from place `source` may be at each place: [..., n]."""
         at = torch.arange(source.shape[-1], device=source.device)
         return (self.first.gather(-1, source) <= at) & (at <= self.last.gather(-1, source))
 
@@ -51,7 +51,7 @@ class Turns:
 
     orders: list[torch.Tensor]
     complete: bool
-    """Every value stood at each place where it may stand."""
+    """Every value was at each place where it may be."""
 
     def show(self, own: torch.Tensor, candidates: torch.Tensor) -> bool:
         """Whether these and the own order show so many values at each place."""
@@ -111,6 +111,6 @@ def _exchanged(doubtful: torch.Tensor, parity: int) -> torch.Tensor:
     n = doubtful.shape[-1] + 1
     at = torch.arange(n, device=doubtful.device).expand(*doubtful.shape[:-1], n)
     swap = doubtful & (at[..., :-1] % 2 == parity)
-    up = torch.nn.functional.pad(swap, (0, 1)).long()  # takes what stands behind it
-    down = torch.nn.functional.pad(swap, (1, 0)).long()  # takes what stands before it
+    up = torch.nn.functional.pad(swap, (0, 1)).long()  # takes the value behind it
+    down = torch.nn.functional.pad(swap, (1, 0)).long()  # takes the value before it
     return at + up - down

@@ -131,7 +131,7 @@ def with_bug(
 
 
 def chosen(bugs: Sequence[Bug], most: int, seed: str) -> list[Bug]:
-    """At most so many: kinds in turn, and within a kind operations that differ first."""
+    """At most so many: alternating kinds, and within a kind operations that differ first."""
     queues: dict[str, list[Bug]] = defaultdict(list)
     for bug in bugs:
         queues[bug.kind].append(bug)

@@ -48,7 +48,7 @@ def may_be_tf32(t: torch.Tensor) -> bool:
 
 
 def _is_on(owner: object) -> bool:
-    precision = getattr(owner, "fp32_precision", None)  # torch 2.9; the other raises beside it
+    precision = getattr(owner, "fp32_precision", None)  # torch 2.9; once set, the other raises
     if precision in ("tf32", "ieee"):
         return bool(precision == "tf32")
     try:

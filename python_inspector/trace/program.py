@@ -64,7 +64,7 @@ class _Program(UncompiledMode):
         self.value(kwargs or {})
         result = func(*args, **(kwargs or {}))
         if isinstance(result, (bool, int, float, complex)):
-            self._is_whole = False  # Python goes on with it, unseen
+            self._is_whole = False  # Python may compute with it, unseen
         self._made(result)
         return result
 

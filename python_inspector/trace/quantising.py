@@ -1,6 +1,6 @@
 """Operations that round to few values: casts to 8 bits, and to whole numbers.
 
-Where a value lies near the middle of two, a scale that is applied as a reciprocal brings it over:
+Where a value is near the middle of two, a scale that is applied as a reciprocal brings it over:
 both are right. The float64 run follows the reference's; each simulated kernel has its own, which
 moves what is computed of it as in a kernel. So it is no other function, and all that is computed
 is judged.

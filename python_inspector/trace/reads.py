@@ -1,4 +1,4 @@
-"""The dtypes that the code of a run reads, for its float64 run to be told the same ones.
+"""The dtypes that the code of a run reads, so that its float64 run reads the same ones.
 
 Code branches on `x.dtype`, takes an eps from `torch.finfo(x.dtype)`, casts a constant to it: all of
 that is the run's, though every tensor of a float64 run is float64. A watched run notes what it
@@ -21,7 +21,7 @@ _NAMES = ("input", "normalized_shape", "weight", "eps")
 
 @dataclass
 class Reads:
-    """Each with the shape of the tensor that was asked, by which another way is told."""
+    """Each with the shape of the tensor that was asked, by which a run on another way is seen."""
 
     found: list[tuple[torch.dtype, torch.Size | None]] = field(default_factory=list)
 

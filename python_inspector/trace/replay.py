@@ -50,7 +50,7 @@ Twin = Callable[[Any], Any]
 
 
 class Rerun:
-    """What a run on copies gave: its result, and the copy that stands for each input."""
+    """What a run on copies gave: its result, and the copy of each input."""
 
     def __init__(self, result: Any, memo: Memo) -> None:
         self.result = result
@@ -87,7 +87,7 @@ def run_lifted(
 ) -> Rerun:
     """Calls `function` in float64, following the choices of `replay` where there is one.
 
-    An input that is in `known` is replaced by what stands there instead of by a fresh copy.
+    An input that is in `known` is replaced by its copy there instead of by a fresh one.
     """
     modules = list(modules)
     dtypes = WIDE if replay is None else {}  # a watched run's are given as its code read them
@@ -105,7 +105,7 @@ def run_rounded(
 ) -> Runner:
     """Runs calls as the rounded model and simulated kernels, with the reference's choices.
 
-    `inside` is what these do beside float32 arithmetic, where nothing is given.
+    `inside` is how these depart from float32 arithmetic, where nothing is given.
     """
 
     def mode() -> AbstractContextManager[None]:
@@ -131,7 +131,7 @@ def run_following(replay: Replay) -> Runner:
 
 
 def run_watched(given: Given) -> Runner:
-    """Runs calls as the model does, noting in `given` what other runs shall follow."""
+    """Runs calls as the model does, noting in `given` what other runs are to follow."""
 
     def run(
         function: Callable[..., Any],

@@ -50,7 +50,7 @@ class Reruns:
     given: Given | None = None
     """What the reruns followed, where they followed the reference."""
     inside: Inside = field(default_factory=Inside)
-    """What simulated kernels did beside float32 arithmetic."""
+    """How simulated kernels departed from float32 arithmetic."""
 
     @property
     def words(self) -> frozenset[str]:
@@ -70,8 +70,8 @@ def rerun(
     """Runs the call again on copies of its inputs as they are now, and what to warn of.
 
     `outputs` reads a result; `seed` names the call, for the noise of `runs` simulated kernels,
-    `inside` is what these do beside float32 arithmetic; `repeat` asks for a second real run. Raises
-    LiftError where there is no oracle.
+    `inside` is how these depart from float32 arithmetic; `repeat` asks for a second real run.
+    Raises LiftError where there is no oracle.
     """
     inside = inside or Inside()
     result, where = Reruns(inside=inside), seed.rpartition("#")[0]
@@ -103,7 +103,7 @@ def rerun_anything(
     """As rerun(), of undescribed code: it follows the choices of the reference. Simulated kernels
     that are `known` are not run.
 
-    Whatever stands in the way of an oracle is a warning.
+    An error that prevents an oracle becomes a warning.
     """
     given = Given(inside=inside or Inside())
     result, where = Reruns(given=given), seed.rpartition("#")[0]

@@ -1,8 +1,8 @@
-"""Why a bug that was planted may pass: what it does in exact arithmetic, beside correct kernels.
+"""Why a planted bug may pass: what it does in exact arithmetic, compared with correct kernels.
 
 A bug that gives the same function (a shift before a softmax) is none. One whose effect in float64
 is smaller, in every gate, than what correct kernels differ from the oracle by on average, with no
-more bits than theirs, lies below the resolution of the dtype: no judge that passes them can see it.
+more bits than theirs, is below the resolution of the dtype: no judge that passes them can see it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much memory the reruns of a call may take, where somebody bounds it."""
+"""How much memory the reruns of a call may take, where that is bounded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WIDE = 8
 """Bytes of a number in float64."""
 OF_A_STACK = 16
 """A float64 stack of samples is one in so many parts: seven of its size are there at once, and
-operands and results lie there, too."""
+operands and results need memory, too."""
 
 _room: ContextVar[int | None] = ContextVar("plumbline_room", default=None)
 

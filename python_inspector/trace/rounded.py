@@ -86,7 +86,7 @@ def rounded_run(
     """What torch computes inside is the rounded model; its samples are in simulation.stacks.
 
     With a `replay` it follows the choices of the reference, and notes which are in doubt. `inside`
-    is what simulated kernels do beside float32 arithmetic.
+    is how simulated kernels depart from float32 arithmetic.
     """
     rounded = _Rounded(simulation, replay, inside or Inside())
     # No mode of a recorder's own is asked.
@@ -168,7 +168,7 @@ class _Rounded(DispatchMode):
         return self._computed(func, name, operands, dtypes)
 
     def _waiting(self, func: OpOverload, name: str, args: Any, kwargs: Any) -> torch.Tensor | None:
-        """What stands for a large product that the code most likely sums; not of 16-bit ones,
+        """A placeholder for a large product that the code most likely sums; not of 16-bit ones,
         which are rounded to bits that count."""
         if func is not aten.mul.Tensor or (dtype := torch.result_type(*args)) in NARROW:
             return None

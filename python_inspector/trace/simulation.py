@@ -1,4 +1,4 @@
-"""Simulated correct kernels beside one run: how many, their samples, and the noise between them."""
+"""Simulated correct kernels of one run: how many, their samples, and the noise between them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LIMIT_ON_DEVICE = 1 << 29
 """The same on an accelerator with little memory."""
 SHARE_OF_DEVICE = 24
 """On others a stack may take one part in so many of it: five or six of its size are there at once,
-and other processes record beside this one."""
+and other processes may record at the same time."""
 
 
 class TooLargeError(RuntimeError):
@@ -47,14 +47,14 @@ class Simulation:
     """How a rounded run is made, and what it noted."""
 
     runs: int
-    """Simulated kernels beside the rounded model."""
+    """Simulated kernels besides the rounded model."""
     normals: Normals
     limit: int | None = None
     """Elements of a float64 stack, by default LIMIT or what an accelerator has room for; ignored
     for one run, which cannot be divided."""
     truncating: int = 0
     """Further ones whose products accumulate as tensor cores do (truncation.py), with normal
-    numbers of their own: the same, whether they run beside the others or alone."""
+    numbers of their own: the same, whether they run with the others or alone."""
     kept: Collection[int] = ()
     """Operations, by their place in the list, whose 16-bit results stay in float32."""
     operations: list[dict[str, Any]] = field(default_factory=list)
@@ -264,7 +264,7 @@ class Operands:
         """The dtype of the first tensor, before it was upcast."""
         self._with_rows: set[int] = set()
         self.mixed = False
-        """Some samples have another dtype than the tensor that stands for them."""
+        """Some samples have another dtype than the tensor of the run."""
         self.args = [self._take(a) for a in args]
         if self.mixed and not wide:
             self.args = [self._not_narrow(a) for a in self.args]
@@ -314,7 +314,7 @@ class Operands:
         return [self._take(v) for v in value] if isinstance(value, (list, tuple)) else value
 
     def _not_narrow(self, value: Any) -> Any:
-        """In float32 beside samples that are in float32: moves take operands of one dtype."""
+        """In float32, like samples that are in float32: moves take operands of one dtype."""
         if isinstance(value, (list, tuple)):
             return [self._not_narrow(v) for v in value]
         if not isinstance(value, torch.Tensor) or value.dtype not in NARROW:

@@ -1,7 +1,7 @@
-"""Operations of a run by name and number, `mul #7`: where a planted bug stands.
+"""Operations of a run by name and number, `mul #7`: where a bug is planted.
 
-A mode that lies over another one (rounded_run, float64_lift) and sees every operation before it
-does: composites taken apart, views among them where they choose (slices, chunks). Numbers count the
+A mode that is entered over another one (rounded_run, float64_lift) and sees every operation before
+that: composites taken apart, views among them where they choose (slices, chunks). Numbers count the
 operations of one name from 0, so that a run in float64, which has other casts, numbers the rest
 alike.
 """
@@ -62,10 +62,10 @@ class Seen:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     sources: Mapping[int, Seen]
-    """Which activation made a tensor, by the tensor's storage, as far as anybody asks."""
+    """Which activation made a tensor, by the tensor's storage, as far as that is asked for."""
     result: Any = None
     place: str = ""
-    """File and line of the code that calls it, where somebody asked."""
+    """File and line of the code that calls it, where that is asked for."""
 
     def run(
         self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
@@ -79,7 +79,7 @@ class Seen:
         return str(self.func._schema.arguments[i].name)
 
     def value(self, name: str) -> Any:
-        """What stands for the argument of this name in the schema; None where there is none."""
+        """The argument of this name in the schema; None where there is none."""
         for i, argument in enumerate(self.func._schema.arguments):
             if argument.name == name:
                 return self.args[i] if i < len(self.args) else self.kwargs.get(name)
@@ -93,7 +93,7 @@ class Seen:
 class Walk(DispatchMode):
     """Numbers operations and hands each to `visit`, which runs it.
 
-    Memory that is made unwritten holds zeros: where a bug writes beside its place, what it leaves
+    Memory that is made unwritten holds zeros: where a bug writes outside its place, what it leaves
     out is read, and the bug must do the same in every run.
     """
 

@@ -98,8 +98,8 @@ def simulate(
     inside: Inside | None = None,
 ) -> Simulated | None:
     """None for a call without arithmetic: every kernel gives the same bits. The choices of the
-    reference are followed where they are `given`; else `inside` says what simulated kernels do
-    beside float32 arithmetic.
+    reference are followed where they are `given`; else `inside` says how simulated kernels
+    depart from float32 arithmetic.
 
     Raises RoundedRunError where the arithmetic is not seen.
     """

@@ -1,4 +1,4 @@
-"""Several runs of the same code at once: each tensor of the run stands for a stack of samples.
+"""Several runs of the same code at once: each tensor of the run represents a stack of samples.
 
 Row 0 is the run itself, what the code sees; the other rows are the simulated kernels. The stack is
 found by the tensor's storage, which holds all rows one behind the other: so a view, a slice or a
@@ -26,7 +26,7 @@ class _Entry:
     apart: torch.Tensor | None
     """All rows as [rows, bytes], where the storage itself holds row 0 alone."""
     wide: torch.Tensor | None = None
-    """All rows as [rows, elements] in float32, of a tensor that is narrower and stands for them."""
+    """All rows as [rows, elements] in float32, of a tensor that is narrower and represents them."""
 
 
 class Stacks:
@@ -46,7 +46,7 @@ class Stacks:
         return None if entry is None else self._view(t, entry)
 
     def adopt(self, stack: torch.Tensor) -> torch.Tensor:
-        """Row 0 of a fresh stack, as the tensor that stands for it."""
+        """Row 0 of a fresh stack, as the tensor that represents it."""
         dense = torch.ops.aten.is_non_overlapping_and_dense(stack)
         row = stack[0]
         whole = stack.untyped_storage().nbytes() == stack.numel() * stack.element_size()
@@ -58,7 +58,7 @@ class Stacks:
         return row
 
     def adopt_wide(self, stack: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """A tensor of a narrower dtype that stands for the samples as they are, in float32."""
+        """A tensor of a narrower dtype that represents the samples as they are, in float32."""
         wide = stack.float().contiguous()
         row = wide[0].to(dtype)
         if row.numel():
@@ -66,7 +66,7 @@ class Stacks:
         return row
 
     def write(self, t: torch.Tensor, stack: torch.Tensor) -> None:
-        """Writes all rows to where `t` lies."""
+        """Overwrites all rows of `t`."""
         entry = self._entries.get(t.untyped_storage()._cdata) or self._part(t)
         self._view(t, entry).copy_(stack)
         if entry.apart is not None or entry.wide is not None:

@@ -82,7 +82,7 @@ class Found:
 
 
 class _Compared(Walk):
-    """What an operation gives with a bug beside what it gives."""
+    """Compares what an operation gives with a bug and without."""
 
     def __init__(self, bug: Bug) -> None:
         super().__init__(bug.site.op)
@@ -104,7 +104,7 @@ Look = Callable[[Mapping[str, torch.Tensor]], Iterable[Shown]]
 
 
 class Trials:
-    """The bugs of one call beside its limits; outputs without `gates` are discrete."""
+    """The bugs of one call and its limits; outputs without `gates` are discrete."""
 
     def __init__(
         self,

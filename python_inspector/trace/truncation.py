@@ -71,7 +71,7 @@ def _loss_of(
     name: str, operands: Operands, simulation: Simulation
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The rounded model's, the same for all simulated kernels, and the deviation of each from it.
-    Those for which there was no room beside others need not make them again."""
+    Those that run later, for lack of room, need not make them again."""
     kept, place = simulation.losses, len(simulation.operations)
     if kept is not None and place in kept:
         return kept[place]
@@ -101,7 +101,7 @@ class _Shared:
     projection belongs to an attention and that to a layer, with inputs that differ by roundings.
     Those move the last places that are cut off, not how much is lost (`_some_cuts` has others,
     too). Only what the outermost block computes is kept, so it does not matter which of its parts
-    are recorded beside it, or were recorded before."""
+    are recorded with it, or were recorded before."""
 
     def __init__(self) -> None:
         self.keeps = False
@@ -187,7 +187,7 @@ def _some_cuts(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """An accelerator would wait for the host at each cut, and has to move the sums of all blocks
     through its memory: there one block of a group, in its middle, is added to the exact sum before
-    it, which has other last places but as many to lose, and stands for the others."""
+    it, which has other last places but as many to lose; it is used for the others, too."""
     total, squares, lost = (torch.zeros_like(exact) for _ in range(3))
     blocks = -(-a.shape[-1] // BLOCK)
     length = max(_GROUP, blocks // _LOOKS)

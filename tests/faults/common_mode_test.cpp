@@ -154,8 +154,8 @@ const std::map<std::string, std::string>& blind_parameters() {
   static const std::map<std::string, std::string> reasons = {
       {"window", "as long as the keys, or there is none"},
       {"causal", "a query behind all keys sees them all"},
-      {"query_offset", "no key lies between the old and the new border"},
-      {"key_offset", "no key lies between the old and the new border"},
+      {"query_offset", "no key is between the old and the new border"},
+      {"key_offset", "no key is between the old and the new border"},
       {"max_abs_score", "a figure: limits are of what the operands give"},
       {"rotary", "whether there are cos and sin among the inputs says it, too"},
       {"adapters", "whether their weights are there says it, too"},
@@ -171,8 +171,8 @@ const std::map<std::string, std::string>& blind_parameters() {
       {"original_max_position", "the same list of factors is chosen"},
       {"short_factor", "the long factors are chosen at this length"},
       {"long_factor", "the short factors are chosen at this length"},
-      {"beta_fast", "no frequency lies between the old and the new border"},
-      {"beta_slow", "no frequency lies between the old and the new border"},
+      {"beta_fast", "no frequency is between the old and the new border"},
+      {"beta_slow", "no frequency is between the old and the new border"},
       {"chunk_size", "chunks of a scan are one sum, whatever their length"},
   };
   return reasons;

@@ -109,7 +109,7 @@ TEST_CASE("a chain is looked at where all checkpoints are sound") {
   valid.json["checkpoints"][0]["amplification"] = 1.5;
   std::vector<std::string> found = valid.findings();
   REQUIRE(found.size() == 1);
-  CHECK(contains(found[0], "amplification: stands in \"model.norm#0\", a rms_norm that has no"));
+  CHECK(contains(found[0], "amplification: is in \"model.norm#0\", a rms_norm that has no"));
   valid.json["checkpoints"][1]["call"] = -1;
   found = valid.findings();
   REQUIRE(found.size() == 1);

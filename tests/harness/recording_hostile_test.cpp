@@ -279,9 +279,8 @@ TEST_CASE("the chained oracle is complete and well formed") {
   CHECK(recording.checkpoints()[0].amplification == 1.5);
   changed["checkpoints"][1]["outputs"]["out"]["chained_delta"] = nullptr;
   write_bytes(folder / "recording.json", changed.dump());
-  CHECK(
-      contains(error_text([&] { Recording::open(folder); }),
-               "chained_delta: stands in \"model.norm:add#0\", a add whose output \"out\" makes"));
+  CHECK(contains(error_text([&] { Recording::open(folder); }),
+                 "chained_delta: is in \"model.norm:add#0\", a add whose output \"out\" makes"));
 }
 
 TEST_CASE("a bit that flips in a payload is found when it is read") {

@@ -113,7 +113,7 @@ TEST_CASE("a generator has no payload to share and takes none") {
   beside["tensors"]["t4"]["generator"] = rule;
   beside["tensors"]["t4"].erase("file");
   CHECK(contains(error_text([&] { open(folder, beside); }),
-                 "t4.payload_of: stands beside a generator"));
+                 "t4.payload_of: cannot be combined with a generator"));
   Json of_rule = with_shared(folder);
   of_rule["tensors"]["t0"]["generator"] = rule;
   of_rule["tensors"]["t0"].erase("file");

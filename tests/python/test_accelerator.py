@@ -1,4 +1,4 @@
-"""What is done otherwise where a model lies on an accelerator."""
+"""What is done otherwise where a model is on an accelerator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from python_inspector.format.delta import delta_of, oracle_of
 from python_inspector.recorder import session
 from python_inspector.recorder.outputs import _recorded_oracle
 
-META = torch.device("meta")  # stands for an accelerator: it has no values to be fetched
+META = torch.device("meta")  # like an accelerator: it has no values on the host
 
 
 def test_threads_are_fewer_only_where_nothing_is_computed_on_the_host() -> None:

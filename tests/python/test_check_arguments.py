@@ -100,7 +100,7 @@ def test_what_is_written_beside_a_view_is_seen() -> None:
         return out
 
     verdict = wrong(kernel, double, buffer[:4])
-    assert "64 bytes beside argument x were written" in verdict.reason
+    assert "64 bytes outside argument x were written" in verdict.reason
 
     def pair(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return kernel(x) + y
@@ -114,7 +114,7 @@ def test_what_is_written_beside_a_view_is_seen() -> None:
         torch.as_strided(x, (8,), (16,), 4).zero_()  # one column too many
         return out
 
-    assert "beside argument x were written" in wrong(tail, double, columns).reason
+    assert "outside argument x were written" in wrong(tail, double, columns).reason
 
 
 def test_views_of_one_storage_stay_that() -> None:

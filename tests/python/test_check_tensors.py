@@ -69,7 +69,7 @@ def test_views_of_one_storage_reach_a_sealed_kernel() -> None:
 def test_what_a_view_leaves_out_is_not_to_be_written() -> None:
     base = normal(20, 80)
     verdict = wrong(writes_next_to_it, norm, (base[3:11, 8:40], normal(32, seed=6)))
-    assert "bytes beside argument x were written" in verdict.reason
+    assert "bytes outside argument x were written" in verdict.reason
 
 
 @pytest.mark.parametrize("backend", ["inductor", "aot_eager"])

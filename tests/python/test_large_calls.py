@@ -1,4 +1,4 @@
-"""Large outputs: chosen rows are judged beside simulated kernels, all elements are compared."""
+"""Large outputs: chosen rows are judged with simulated kernels, all elements are compared."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A verdict by figures alone: the words and the gates that the judge of files has.
 
-What lies on an accelerator is judged so; here the host takes its place.
+What is on an accelerator is judged so; here the host takes its place.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ def test_a_position_outside_of_the_output_is_bad_input(tmp_path: Path, harness: 
         recorded(tmp_path / "r", eager, x, with_bugs(entry))
     item = judged(harness, tmp_path / "r", out=eager(x) * 2)
     assert item["status"] == "bad_input"
-    assert "position 99 lies outside" in item["reason"]
+    assert "position 99 is outside" in item["reason"]
 
 
 # Choices.
@@ -245,9 +245,9 @@ def test_undecidable_choices_may_fall_either_way(tmp_path: Path, harness: Path) 
     swapped[2, 1:] = r[2, 1:].flip(0)
     item = judged(harness, folder, out=swapped)
     assert item["status"] == "pass"
-    assert item["details"][0] == (  # no warning stands before it
-        'output "out": 2 of 18 choices are open, in 1 of 6 rows: values lie within rounding; 2 of '
-        "them are not judged; [2, 1] of [6, 3]; [2, 2] of [6, 3]"
+    assert item["details"][0] == (  # no warning comes before it
+        'output "out": 2 of 18 choices are open, in 1 of 6 rows: values are within rounding of '
+        "each other; 2 of them are not judged; [2, 1] of [6, 3]; [2, 2] of [6, 3]"
     )
     swapped[4, 0] += 1
     item = judged(harness, folder, out=swapped)

@@ -42,7 +42,7 @@ def whole(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def printed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a command's output lies."""
+    """The folder of a command's output."""
     return tmp_path_factory.mktemp("printed")
 
 
@@ -74,7 +74,7 @@ sys.exit(cli.main(words))
 
 
 def started(given: list[str], count: int, by: str, folder: Path) -> Forked:
-    """What it prints lies in `folder`."""
+    """What it prints is in `folder`."""
     return Forked(STOPPING, [str(count), by, *given], folder, ROOT)
 
 

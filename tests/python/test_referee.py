@@ -1,4 +1,4 @@
-"""When our own float64 block runs beside what a recording says."""
+"""When our own float64 block runs in addition to what a recording says."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def many() -> list[Output]:
     outputs += [an_output(seed, HEADS) for seed in range(4, 7)]
     outputs += [an_output(seed, dtype=torch.float32) for seed in range(7, 9)]
     outputs += [an_output(seed, masked=True) for seed in range(9, 12)]
-    outputs[1][0][0, 0] = 0.0  # a token without size beside others that have one
+    outputs[1][0][0, 0] = 0.0  # a token without size among others that have one
     outputs[2][0][0, 1, 3] = torch.inf  # an element that cannot be judged
     outputs[8][3][2, 0, 0] = torch.nan
     outputs[10][2].fill_(False)  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""check() and what is beside it need torch alone, and import nothing else that is large."""
+"""check() and its neighbours need torch alone, and import nothing else that is large."""
 
 from __future__ import annotations
 

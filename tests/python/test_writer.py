@@ -235,7 +235,7 @@ def test_other_weights_under_the_shared_name_are_an_error(tmp_path: Path) -> Non
 
 
 def test_a_weights_file_elsewhere_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="must lie in"):
+    with pytest.raises(FormatError, match="must be in"):
         RecordingWriter(tmp_path / "a" / "run", weights_path=tmp_path / "weights.safetensors")
 
 

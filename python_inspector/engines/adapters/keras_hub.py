@@ -41,7 +41,7 @@ def _numpy(x: Any) -> Any:
 
 
 class Watched:
-    """Stands for a layer of the backbone, and keeps what it gave."""
+    """Wraps a layer of the backbone, and keeps what it gave."""
 
     def __init__(self, layer: Any, name: str, taken: dict[str, Any]) -> None:
         self._layer, self._name, self._taken = layer, name, taken

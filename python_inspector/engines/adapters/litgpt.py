@@ -23,7 +23,7 @@ from .engine import (
     windows,
 )
 
-# The product of embedding and scale stands in the model, not in a module: it is what layer 0 has.
+# The model, not a module, multiplies embedding and scale: the product is the input of layer 0.
 MODULES = dict(
     zip(("transformer.h.0:input", "transformer.h.{}", "transformer.ln_f"), LAYERS, strict=True)
 )

@@ -43,7 +43,7 @@ def model(recording: Path | str) -> Any:
 
 
 class Watched:
-    """Stands for a module, and keeps what it gave, or was given."""
+    """Wraps a module, and keeps what it gave, or was given."""
 
     def __init__(self, module: Any, taken: dict[str, Any], gave: str, had: str = "") -> None:
         self._module, self._taken, self._gave, self._had = module, taken, gave, had
