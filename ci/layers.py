@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the structure of the source tree: layers of C++ and Python, import circles, namespaces,
-vendor names, macros, private headers, sizes.
+"""Checks the structure of the source tree: layers and circles of C++ and Python, namespaces, vendor
+names, macros, private headers, sizes.
 
 usage: ci/layers.py [ROOT]
 
@@ -307,7 +307,7 @@ def check_readmes(root: Path) -> Iterator[Problem]:
 
 @dataclass(frozen=True)
 class Module:
-    """A module of a package in PYTHON_LAYERS, and the lines at which it imports others of it."""
+    """A Python module or a C++ file, and the lines at which it imports others."""
 
     path: str
     imports: dict[str, int]
@@ -364,9 +364,9 @@ def check_python_layers(package: str, modules: dict[str, Module]) -> Iterator[Pr
                 )
 
 
-def check_import_circles(modules: dict[str, Module]) -> Iterator[Problem]:
+def check_circles(modules: dict[str, Module], kind: str) -> Iterator[Problem]:
     """One problem for each circle; it is opened at one import to look for the next."""
-    graph = {name: list(module.imports) for name, module in modules.items()}
+    graph = {name: [it for it in of.imports if it in modules] for name, of in modules.items()}
     while True:
         try:
             TopologicalSorter(graph).prepare()
@@ -377,7 +377,7 @@ def check_import_circles(modules: dict[str, Module]) -> Iterator[Problem]:
         circle = [*circle[start:-1], *circle[:start], circle[start]]
         first = modules[circle[0]]
         line = first.imports[circle[1]]
-        yield Problem(first.path, line, f"import circle: {' -> '.join(circle)}")
+        yield Problem(first.path, line, f"{kind} circle: {' -> '.join(circle)}")
         graph[circle[0]].remove(circle[1])
 
 
@@ -389,7 +389,13 @@ def check_python(root: Path) -> Iterator[Problem]:
             yield Problem(error.filename or package, error.lineno or 1, f"no Python: {error.msg}")
             continue
         yield from check_python_layers(package, modules)
-        yield from check_import_circles(modules)
+        yield from check_circles(modules, "import")
+
+
+def includes_of(path: str, text: str) -> Module:
+    """text: without comments."""
+    found = ((match[1], line_of(text, match.start(1))) for match in INCLUDE.finditer(text))
+    return Module(path, {name: line for name, line in found if name})
 
 
 def is_source(path: Path) -> bool:
@@ -417,12 +423,15 @@ def check_tree(root: Path) -> Iterator[Problem]:
     yield from check_tracked(root)
     yield from check_readmes(root)
     yield from check_python(root)
+    including: dict[str, Module] = {}
     for file in source_files(root):
         path = file.relative_to(root).as_posix()
         text = file.read_text(encoding="utf-8", errors="replace")
         yield from check_size(path, text)
         if file.suffix in CPP_SUFFIXES and path.split("/")[0] in LAYERS:
             yield from check_cpp(path, text)
+            including[path] = includes_of(path, comments_blanked(text))
+    yield from check_circles(including, "include")
 
 
 def main(arguments: list[str]) -> int:

@@ -272,6 +272,18 @@ def test_a_wrong_import_of_python_is_named(tree: Path, name: str) -> None:
     assert output.endswith("layers: 1 problems, 0 warnings\n")
 
 
+def test_every_include_circle_is_named(tree: Path) -> None:
+    for room in ("kernels/core", "harness/judge"):
+        add(tree, f"{room}/a.h", f'// "x"\n#include "{room}/b.h"\n')
+        add(tree, f"{room}/b.h", f'#include <map>\n#include "{room}/a.h"\n')
+    add(tree, "kernels/core/b.cpp", '#include "kernels/core/b.h"\n#include "kernels/core/a.h"\n')
+    code, output = check(tree)
+    assert code == 1
+    for room in ("kernels/core", "harness/judge"):
+        assert f"{room}/a.h:2: include circle: {room}/a.h -> {room}/b.h -> {room}/a.h" in output
+    assert output.endswith("layers: 2 problems, 0 warnings\n")
+
+
 def test_every_import_circle_is_named(tree: Path) -> None:
     add(tree, "python_inspector/format/a.py", B)
     add(tree, "python_inspector/format/b.py", A)
