@@ -1,7 +1,7 @@
 """What engines do otherwise than transformers, and the repair that shows that it is this.
 
 A deviation is confirmed where the engine fails as it is and passes with the repair. `finding` names
-its write-up in tests/engines/findings.
+its write-up in tests/engines/findings.md.
 """
 
 from __future__ import annotations
