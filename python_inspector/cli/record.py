@@ -407,7 +407,7 @@ def _is_finished(out: Path, command: str) -> bool:
     if left:
         print(f"resuming: {len(left)} parts are complete in {parts.folder_of(out)}")
         return False
-    print(f"nothing to resume: {out} is finished (--overwrite in place of --resume: again)")
+    print(f"nothing to resume: {out} is finished; --overwrite instead of --resume repeats it")
     return True
 
 

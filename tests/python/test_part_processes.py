@@ -166,7 +166,7 @@ def test_with_nothing_to_resume_it_begins_or_says_that_it_is_done(
         assert "nothing to resume for " in capsys.readouterr().out
         before = files(tmp_path / name)
         assert cli.main([*given, "--resume"]) == 0
-        assert "is finished (--overwrite in place" in capsys.readouterr().out
+        assert "is finished; --overwrite instead of --resume" in capsys.readouterr().out
         assert "was made by another command" in refused(capsys, 2, *given, "--resume", "--force")
         assert files(tmp_path / name) == before
 
