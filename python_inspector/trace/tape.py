@@ -86,7 +86,7 @@ class Tape(Walk):
         return (step.seen for step in self._steps if step.seen is not None)
 
     def with_bug(self, bug: Bug) -> dict[str, torch.Tensor] | None:
-        """The outputs with the bug in its operation; None where the code might go on otherwise:
+        """The outputs with the bug in its operation; None where the code might continue otherwise:
         a result has another form."""
         first = self._at[str(bug.site)]
         step = self._steps[first]
@@ -160,7 +160,7 @@ def _draws(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
 
 
 def _took(step: _Step, result: Any, changed: dict[int, torch.Tensor]) -> bool:
-    """Whether a step has results of the forms that it had; they stand for those then."""
+    """Whether a step has results of the forms that it had; they take the place of those then."""
     results = tree_leaves(result)
     if len(results) != len(step.results):
         return False
