@@ -1,6 +1,6 @@
 """flashinfer-bench's form (github.com/flashinfer-ai/flashinfer-bench): a Definition has axes,
 inputs, outputs and a reference in Python, a Workload values of axes and where inputs come from, a
-Solution sources and an entry point, which returns outputs or fills those that it is given.
+Solution sources and an entry point, which returns outputs or fills those that it is given last.
 """
 
 from __future__ import annotations
@@ -15,10 +15,22 @@ import torch
 from ..api.sealed import Made
 from ..errors import UsageError
 from ..named_code import load
-from .flashinfer_inputs import JSON, axes_of, dtype_of, shapes_of, values
-from .stated import Stated, apart, loaded, placed
+from .files import JSON, apart, fields, loaded, objects, written
+from .filled import Filling
+from .stated import Stated
+from .tensors import dtype_of, placed, stored
 
 LANGUAGES = ("python", "triton")
+RANGES = {torch.int8: 128}
+"""Random whole numbers are between minus this, else 1024, and it."""
+
+
+def read(
+    definition: Path, workloads: Path, solution: Path, most: int | None = None
+) -> tuple[JSON, list[JSON], JSON]:
+    """The three files; a workload may be within a trace, as the benchmark's sets have them."""
+    every = [line.get("workload", line) for line in objects(workloads)][:most]
+    return objects(definition)[0], every, objects(solution)[0]
 
 
 def stated(
@@ -34,109 +46,105 @@ def stated(
     """Raises UsageError where a field is missing or files do not fit together, and for solutions
     that have to be compiled."""
     torch.manual_seed(seed)
-    try:
-        given = {
-            str(it["uuid"]): tuple(placed(v, device) for v in values(definition, it, root))
-            for it in workloads
-        }
-        spec = solution["spec"]
+    with fields("Definition, Workload or Solution"):
+        name, spec = solution["name"], solution["spec"]
         if spec["language"] not in LANGUAGES:
             raise UsageError(
-                f"{solution['name']} is written in {spec['language']}, which is not built here; "
-                "the evaluator of benchmarks.flashinfer_traces judges what flashinfer-bench builds"
+                f"{name} is written in {spec['language']}, which is not built here; the evaluator "
+                "of benchmarks.flashinfer_traces judges what flashinfer-bench builds"
             )
         if solution["definition"] != definition["name"]:
-            raise UsageError(
-                f"{solution['name']} is of {solution['definition']}, not of {definition['name']}"
-            )
-        for output in definition["outputs"].values():
-            dtype_of(output["dtype"])
-        file, _, symbol = spec["entry_point"].partition("::")
-        entry = [str(_written(solution, scratch)), file, symbol]
+            raise UsageError(f"{name} is of {solution['definition']}, not of {definition['name']}")
         passed = bool(spec.get("destination_passing_style", True))
-        visible = {key: definition[key] for key in ("axes", "inputs", "outputs")}
-        source = definition["reference"]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"no Definition, Workload or Solution: {error!r}") from None
-    return Stated(
-        like=reference(definition, _file(scratch / "like", "reference.py", source)),
-        inputs=given,
-        candidate=Made(f"{__name__}:candidate", (entry, passed, visible, device)),
-    )
+        given = {str(it["uuid"]): _arguments(definition, it, root, passed) for it in workloads}
+        sources = scratch / "flashinfer_solution"
+        for it in solution["sources"]:
+            written(sources, it["path"], it["content"])
+        entry = (str(sources), *spec["entry_point"].split("::"))
+        outputs = {"outputs": definition["outputs"], "inputs": list(definition["inputs"])}
+        like = reference(definition, scratch / "like")
+    made = Made(f"{__name__}:candidate", (entry, passed, outputs))
+    return Stated(like, placed(given, device), made)
 
 
-def reference(definition: JSON, file: Path) -> Callable[..., Any]:
-    """The definition's `run`, which returns a tuple in the order of its outputs."""
-    with apart(file.parent):
+def reference(definition: JSON, scratch: Path) -> Callable[..., Any]:
+    """The definition's `run`, which returns its outputs in order, and needs none of them."""
+    file = written(scratch, "reference.py", definition["reference"])
+    with apart(scratch):
         run = loaded(f"{file}:run")
-
-    def like(*args: Any) -> Any:
-        return normalised(definition, run(*args))
-
+    like = judged_call(lambda *args: run(*args[: len(definition["inputs"])]), definition)
     like.__name__ = definition["name"]
     return like
 
 
-def candidate(
-    entry: Sequence[str], passed: bool, definition: JSON, device: str
-) -> Callable[..., Any]:
-    """In the candidate's process: the entry of a package of its sources; destinations are memory
-    that holds nothing."""
+def candidate(entry: Sequence[str], passed: bool, definition: JSON) -> Callable[..., Any]:
+    """In the candidate's process: the entry of a package of its sources."""
     folder, file = Path(entry[0]), Path(entry[1])
     sys.path.insert(0, str(folder.parent))
     function = load(f"{'.'.join((folder.name, *file.with_suffix('').parts))}:{entry[2]}")
+    return judged_call(function, definition, passed)
 
-    def call(*args: Any) -> Any:
-        if not passed:
-            return normalised(definition, function(*args))
-        made = allocated(definition, args, device)
-        function(*args, *made)
-        return made
+
+def judged_call(
+    function: Callable[..., Any], definition: JSON, passed: bool = False
+) -> Callable[..., Any]:
+    """A call's results as a tuple of tensors; ValueError where it has others than the definition
+    says. Where outputs are `passed` they are memory that holds nothing."""
+    specs, first = definition["outputs"], len(definition["inputs"])
+    if passed:
+        return Filling(function, range(first, first + len(specs)), "solution", returns=False)
+
+    def call(*args: Any) -> tuple[torch.Tensor, ...]:
+        result = function(*args)
+        if isinstance(result, Mapping):
+            result = [result[name] for name in specs if name in result]
+        made = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+        if len(made) != len(specs):
+            raise ValueError(f"{len(made)} results, expected {', '.join(specs)}")
+        return tuple(
+            it if isinstance(it, torch.Tensor) else torch.tensor(it, dtype=dtype_of(spec["dtype"]))
+            for it, spec in zip(made, specs.values(), strict=True)
+        )
 
     return call
 
 
-def normalised(definition: JSON, result: Any) -> tuple[torch.Tensor, ...]:
-    """A result as a tuple of tensors; ValueError where it has others than the definition says."""
-    specs = definition["outputs"]
-    if isinstance(result, Mapping):
-        result = [result[name] for name in specs if name in result]
-    made = tuple(result) if isinstance(result, (tuple, list)) else (result,)
-    if len(made) != len(specs):
-        raise ValueError(f"{len(made)} results, expected {', '.join(specs)}")
-    return tuple(
-        it if isinstance(it, torch.Tensor) else torch.tensor(it, dtype=dtype_of(spec["dtype"]))
-        for it, spec in zip(made, specs.values(), strict=True)
-    )
+def _arguments(definition: JSON, workload: JSON, root: Path, passed: bool) -> tuple[Any, ...]:
+    """Of a workload, in the definition's order; those that are filled after the others."""
+    axes = dict(workload["axes"])
+    for axis, it in definition["axes"].items():
+        if it["type"] == "const":
+            axes[axis] = it["value"]
+        if axis not in axes:
+            raise UsageError(f"there is no value for axis {axis}")
+
+    def value(name: str, spec: JSON, source: JSON) -> Any:
+        shape, dtype = [axes[axis] for axis in spec["shape"] or ()], dtype_of(spec["dtype"])
+        match source["type"]:
+            case "scalar":
+                return source["value"]
+            case "safetensors":
+                return stored(root / source["path"], source["tensor_key"], shape, dtype)
+            case "random":
+                made = _drawn(shape, dtype)
+                if definition["op_type"] == "sampling" and name == "probs":
+                    made = made.softmax(-1)
+                return made.item() if spec["shape"] is None else made
+            case "empty":
+                return torch.zeros(shape, dtype=dtype)
+        raise UsageError(f"input {name} is {source['type']}: expected random, scalar, safetensors")
+
+    given = {name: {"type": "random"} for name in definition["inputs"]} | workload["inputs"]
+    inputs = [value(name, it, given[name]) for name, it in definition["inputs"].items()]
+    outputs = [value(name, it, {"type": "empty"}) for name, it in definition["outputs"].items()]
+    return (*inputs, *(outputs if passed else ()))
 
 
-def allocated(definition: JSON, args: Sequence[Any], device: str) -> tuple[torch.Tensor, ...]:
-    """Empty outputs of the shapes that follow from the arguments."""
-    bound = {
-        axis: extent
-        for spec, value in zip(definition["inputs"].values(), args, strict=True)
-        if isinstance(value, torch.Tensor)
-        for axis, extent in zip(spec["shape"] or (), value.shape, strict=True)
-    }
-    specs = definition["outputs"]
-    shapes = shapes_of(specs, axes_of(definition, bound))
-    return tuple(
-        torch.empty(shape, dtype=dtype_of(spec["dtype"]), device=device)
-        for shape, spec in zip(shapes, specs.values(), strict=True)
-    )
-
-
-def _written(solution: JSON, scratch: Path) -> Path:
-    folder = scratch / "flashinfer_solution"
-    for source in solution["sources"]:
-        if not (folder / source["path"]).resolve().is_relative_to(folder.resolve()):
-            raise UsageError(f"{solution['name']}: the source {source['path']} is outside of it")
-        _file(folder, source["path"], source["content"])
-    return folder
-
-
-def _file(folder: Path, name: str, text: str) -> Path:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return path
+def _drawn(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """As the benchmark does."""
+    if dtype.is_floating_point:
+        made = torch.randn(shape, dtype=torch.float32)
+        return (made.clamp(-2, 2) if dtype.itemsize == 1 else made).to(dtype)
+    most = RANGES.get(dtype, 1024)
+    low, high = (0, 2) if dtype == torch.bool else (-most, most)
+    return torch.randint(low, high, tuple(shape), dtype=dtype)

@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 from .. import needs
 from ..api.sealed import Made
 from ..errors import UsageError
 from ..named_code import load
-from .stated import HARD, OWN, Filling, Stated, apart, destinations, loaded, placed
+from .files import apart, existing, loaded
+from .filled import Filling, destinations
+from .stated import HARD, OWN, Stated
+from .tensors import placed
 
 SUBMISSION, REFERENCE = "@SUBMISSION@", "reference.py"
 
@@ -71,10 +73,8 @@ def _read(file: Path) -> Mapping[str, Any]:
     needs.require("plumbline judge gpu-mode", "torch", "transformers")  # which needs yaml
     import yaml
 
-    if not file.is_file():
-        raise UsageError(f"{file}: there is no such file")
     try:
-        said = yaml.safe_load(file.read_text())
+        said = yaml.safe_load(existing(file).read_text())
     except yaml.YAMLError as error:
         raise UsageError(f"{file}: {error}") from None
     if not isinstance(said, Mapping) or not said.get("files") or not said.get("tests"):
@@ -92,9 +92,7 @@ def _placed(file: Path, said: Mapping[str, Any], submission: Path, folder: Path)
     folder.mkdir()
     for entry in said["files"]:
         own = entry["source"] == SUBMISSION
-        source = submission if own else file.parent / entry["source"]
-        if not source.is_file():
-            raise UsageError(f"{source}: there is no such file")
+        source = existing(submission if own else file.parent / entry["source"])
         shutil.copy(source, folder / ("submission.py" if own else Path(entry["name"]).name))
     return folder
 
@@ -128,7 +126,7 @@ def _generated(generate: Callable[..., Any], test: Mapping[str, Any], device: st
         data = generate(**test)
     except (AssertionError, RuntimeError, TypeError) as error:
         raise UsageError(f"generate_input({_words(test)}): {error}") from None
-    return tree_map(lambda t: placed(t, device), data)
+    return placed(data, device)
 
 
 def _words(test: Mapping[str, Any]) -> str:

@@ -18,7 +18,9 @@ from ..api.sealed import Made
 from ..errors import UsageError
 from ..named_code import load
 from ..recorder.training import changed_buffers, with_state
-from .stated import HARD, OWN, Stated, apart, hard, loaded, placed
+from .files import apart, existing, loaded
+from .stated import HARD, OWN, Stated, hard
+from .tensors import placed
 
 
 def stated(
@@ -32,12 +34,11 @@ def stated(
 ) -> Stated:
     """Inputs "own" are the problem's, "hard" are drawn in their shapes; `evaluated` sets eval mode.
     Raises UsageError for files of another form."""
-    if not solution.is_file():
-        raise UsageError(f"{solution}: there is no such file")
+    existing(solution)
     with apart(problem.parent):
         init = tuple(loaded(f"{problem}:get_init_inputs")())
         torch.manual_seed(seed)
-        own = tuple(placed(t, device) for t in loaded(f"{problem}:get_inputs")())
+        own = tuple(placed(loaded(f"{problem}:get_inputs")(), device))
         model = constructed(loaded(f"{problem}:Model"), init, seed, evaluated)
     if not isinstance(model, torch.nn.Module):
         raise UsageError(f"{problem}: Model is no torch.nn.Module")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 import secrets
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from ..api.calling import OutputTypeError
 from ..api.checking import (
@@ -31,7 +28,6 @@ from ..api.travel import Packed, TravelError
 from ..api.verdict import Verdict, WrongError
 from ..api.worker_process import SealedError
 from ..errors import RecordError, UsageError
-from ..named_code import load
 from ..recorder.callables import Torch, name_of
 
 OWN, HARD = "own", "hard"
@@ -41,6 +37,8 @@ REPEAT = 2
 GOOD = ("pass", "blind", "unsupported")
 NARROW = re.compile(r'output "[^"]*" (is \w+, the recording has|holds) ')
 """What the judge says of an output in a dtype that holds less."""
+OTHER = re.compile(r"output is (\S+) (\[.*?\]), expected (\S+) (\[.*?\])")
+"""What it says of another dtype or shape."""
 
 
 @dataclass(frozen=True)
@@ -153,80 +151,26 @@ def status_of(verdicts: Mapping[str, Verdict]) -> str:
     return wrong[0] if wrong else next((it for it in GOOD if it in every), "unsupported")
 
 
+def trouble_of(verdict: Verdict) -> str:
+    """What is wrong: timeout, error, shape, dtype or numbers; empty of what passes."""
+    if verdict.passed:
+        return ""
+    if verdict.status == "error":
+        return "timeout" if "did not end within" in verdict.reason else "error"
+    if other := OTHER.search(verdict.reason):
+        return "shape" if other[2] != other[4] else "dtype"
+    return "dtype" if NARROW.search(verdict.reason) else "numbers"
+
+
+def largest_error(verdict: Verdict) -> float:
+    """Relative to its element's scale; NaN where none was measured."""
+    outputs = verdict.figures.get("outputs", ())
+    found = [float(it["statistics"]["M_E"]) for it in outputs if it.get("statistics")]
+    return max(found, default=math.nan)
+
+
 def hard(value: Any, device: str = "cpu") -> Any:
     """A draw in the shape of a tensor of floats; anything else as it is."""
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
         return value
     return draw(tuple(value.shape), value.dtype, kinds=KINDS, device=device)
-
-
-def placed(value: Any, device: str) -> Any:
-    return value.to(device) if isinstance(value, torch.Tensor) else value
-
-
-def loaded(named: str) -> Any:
-    """Of a problem's file; UsageError where it cannot be imported."""
-    try:
-        return load(named)
-    except UsageError:
-        raise
-    except Exception as error:
-        raise UsageError(f"{named}: {type(error).__name__}: {error}") from error
-
-
-@contextmanager
-def apart(folder: Path) -> Iterator[None]:
-    """Modules of a folder are imported as their files are now, and forgotten at the end: no process
-    of a candidate searches that folder, no other problem finds them."""
-    path, stems = list(sys.path), {file.stem for file in folder.glob("*.py")}
-    own = stems | {f"named_{stem}" for stem in stems}
-    hidden = {name: sys.modules.pop(name) for name in own & set(sys.modules)}
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        sys.path[:] = path
-        for name in own & set(sys.modules):
-            del sys.modules[name]
-        sys.modules.update(hidden)
-
-
-def destinations(function: Callable[..., Any], args: tuple[Any, ...]) -> list[int]:
-    """Which leaves among the arguments a function fills without a look at what was in them."""
-
-    def called(poisoned: Sequence[int]) -> tuple[list[Any], list[Any]]:
-        given = deepcopy(args)
-        leaves = tree_leaves(given)
-        for i in poisoned:
-            leaves[i].fill_(1)
-        return tree_leaves(function(*given)), leaves
-
-    with torch.no_grad():
-        before, (result, after) = tree_leaves(args), called(())
-        written = [i for i, t in enumerate(before) if not _alike(t, after[i])]
-        again, filled = called(written)
-    whole = all(_alike(after[i], filled[i]) for i in written)
-    return written if whole and all(map(_alike, result, again)) else []
-
-
-def _alike(a: Any, b: Any) -> bool:
-    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
-        return True
-    if (a.shape, a.dtype) != (b.shape, b.dtype):
-        return False
-    return torch.equal(*(t.reshape(-1).view(torch.uint8) for t in (a, b)))
-
-
-class Filling:
-    """A function that is given fresh memory for its destinations; it returns its result, or what is
-    in them."""
-
-    def __init__(self, function: Callable[..., Any], where: Sequence[int], name: str) -> None:
-        self._function, self._where, self.__name__ = function, where, name
-
-    def __call__(self, *args: Any) -> Any:
-        leaves, structure = tree_flatten(args)
-        for i in self._where:
-            leaves[i] = torch.empty_like(leaves[i])
-        result = self._function(*tree_unflatten(leaves, structure))
-        return tuple(leaves[i] for i in self._where) if result is None else result

@@ -188,9 +188,8 @@ def _add_flashinfer(form: argparse.ArgumentParser) -> None:
 
 def _flashinfer(options: argparse.Namespace, scratch: Path) -> Stated:
     from ..benchmarks import flashinfer
-    from ..benchmarks.flashinfer_inputs import read
 
-    options.files = definition, workloads, solution = read(
+    options.files = definition, workloads, solution = flashinfer.read(
         options.definition, options.workloads, options.candidate, options.most
     )
     return flashinfer.stated(

@@ -10,7 +10,7 @@ import torch
 from verdict_schemas import valid
 
 from python_inspector.api.sealed import Sealed
-from python_inspector.benchmarks import opinfo
+from python_inspector.benchmarks import opinfo, samples
 from python_inspector.benchmarks.stated import Stated, judged, status_of
 from python_inspector.cli import plumbline
 from python_inspector.errors import UsageError
@@ -72,9 +72,9 @@ def test_names_and_dtypes() -> None:
 
 
 def test_samples_are_spread() -> None:
-    assert opinfo.spread(3, 8) == [0, 1, 2]
-    assert opinfo.spread(9, 3) == [0, 4, 8]
-    assert opinfo.spread(9, 1) == [0]
+    assert samples.spread(3, 8) == [0, 1, 2]
+    assert samples.spread(9, 3) == [0, 4, 8]
+    assert samples.spread(9, 1) == [0]
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
 
 
 def test_switches_of_the_process_stay_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    opinfo.operations()
+    samples.operations()
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
 
 
