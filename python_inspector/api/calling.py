@@ -7,7 +7,7 @@ than once, on fresh copies: other bits are nondeterminism, where `like` has none
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,6 +31,7 @@ from ..recorder.results import (
 from ..taps.calls import bound_arguments
 from ..taps.generic import numbers_of, tensors_of
 from .inputs import Case
+from .sealed import Replayed
 from .worker_process import printable
 
 _T = TypeVar("_T")
@@ -75,6 +76,12 @@ class Kernel:
     repeat: int
     mutates: Collection[str] | None = None
     """Arguments that it may change; None: those that `like` changes."""
+
+    def again(self) -> Kernel:
+        """Called once, on cases that it was not called on before."""
+        if isinstance(self.function, Replayed) and self.function.again is not None:
+            return replace(self, function=self.function.again, repeat=1)
+        return replace(self, repeat=1)
 
     def call(self, observed: Observed, case: Case) -> Calls:
         """Calls it on one case, of which `observed` says what `like` did."""

@@ -16,10 +16,10 @@ from .hard import Hard, flattened, hard_cases, kinds_of
 from .inputs import Case, cases_of, draws_of
 from .invariance import planned_calls
 from .keeping import require_place
-from .once import SECONDS, Keep, judged_once, with_smallest
-from .prepared import How, Prepared, how_of
+from .once import SECONDS, Keep, judged_once
+from .prepared import How, how_of
 from .relations import Batch, Names, asked_relations
-from .sealed import Extra, Made, Resealed, Sealed, Timed, run_sealed
+from .sealed import Extra, Made, Sealed, Timed, run_sealed
 from .verdict import Verdict, WrongError, announce, by_its_verdict
 from .worker_process import SealedError
 
@@ -123,15 +123,13 @@ def check(
         salt = secrets.randbelow(MOST_SALT)
     cases = list(cases_of(inputs, salt or 0, weights))
     harder = hard_cases(cases[0], kinds_of(hard))
+    stays = None if keep is None else Keep(Path(keep), shrink)
     if sealed:
         bounds = sealed if isinstance(sealed, Sealed) else Sealed()
-        again = Kernel(Resealed(function, bounds, arrays), "torch", 1, how.mutates)
-        stays = None if keep is None else Keep(Path(keep), again, shrink)
         verdict = replace(_sealed(function, like, cases, harder, how, bounds, stays), salt=salt)
     else:
         assert not isinstance(function, (str, Made))
         kernel = Kernel(function, arrays, repeat, how.mutates)
-        stays = None if keep is None else Keep(Path(keep), replace(kernel, repeat=1), shrink)
         verdict = judged_once(kernel, like, cases, harder, how, stays)
     announce(verdict)
     if not verdict.passed:
@@ -166,12 +164,10 @@ def _sealed(
     try:
         with run_sealed(
             function, whole, bounds, arrays=how.arrays, repeat=how.repeat, timed=timed,
-            may_raise=may_raise,
+            timed_at=may_raise.start, may_raise=may_raise,
         ) as replayed:  # fmt: skip
             kernel = Kernel(replayed, "torch", repeat, how.mutates)
-            prepared = Prepared(like, cases, how, hard=hard)
-            verdict = prepared.judged(kernel, keep.folder if keep else None)
-        return with_smallest(prepared, with_extra(verdict, replayed.extra), keep)
+            return with_extra(judged_once(kernel, like, cases, hard, how, keep), replayed.extra)
     except SealedError as error:
         reason = f"the function {error}"
     except OutputTypeError as error:

@@ -24,11 +24,9 @@ SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Keep:
-    """The folder of a case; `again` is the kernel as smaller cases are given to it, for so many
-    `seconds`."""
+    """The folder of a case, and for how many seconds smaller ones are given to the kernel."""
 
     folder: Path
-    again: Kernel
     seconds: float
 
 
@@ -42,16 +40,17 @@ def judged_once(
 ) -> Verdict:
     """The verdict on one kernel."""
     prepared = Prepared(like, cases, how, hard=hard)
-    return with_smallest(prepared, prepared.judged(kernel, keep.folder if keep else None), keep)
+    verdict = prepared.judged(kernel, keep.folder if keep else None)
+    return verdict if keep is None else _with_smallest(prepared, kernel, verdict, keep)
 
 
-def with_smallest(prepared: Prepared, verdict: Verdict, keep: Keep | None) -> Verdict:
+def _with_smallest(prepared: Prepared, kernel: Kernel, verdict: Verdict, keep: Keep) -> Verdict:
     """The verdict, and where the smallest case is that fails by the same gate; the folder has it.
     Failures without a gate stay as they are. Of large outputs the chosen rows are cut."""
     from .standalone import SCRIPT, write
 
     gate = _failed_gate(verdict)
-    if gate is None or keep is None or keep.seconds <= 0:
+    if gate is None or keep.seconds <= 0:
         return verdict
     cases = verdict.cases or (verdict,)
     of = next(
@@ -59,9 +58,10 @@ def with_smallest(prepared: Prepared, verdict: Verdict, keep: Keep | None) -> Ve
     )
     failed = of.case if of.large is None else of.large.case_of(of.case, of.large.rows.at)
     found: list[tuple[Recorded, Verdict]] = []
+    again = kernel.again()
 
     def fails(case: Case) -> bool:
-        alone = _judged_alone(prepared, case, keep)
+        alone = _judged_alone(prepared, case, again)
         if alone is None or gate not in alone[1].failed_gates:
             return False
         found.append(alone)
@@ -72,21 +72,21 @@ def with_smallest(prepared: Prepared, verdict: Verdict, keep: Keep | None) -> Ve
     case = smallest(failed, fails, keep.seconds)
     place = keep.folder / SMALLEST
     try:
-        write(place, found[-1][0], keep.again, found[-1][1])
+        write(place, found[-1][0], again, found[-1][1])
     except RuntimeError:  # a GPU has no context after what a smaller case did to it
         return verdict
     shapes = ", ".join(str(list(t.shape)) for t in tensors_of(case))
     return replace(verdict, smallest=f"{shapes}; python {place / SCRIPT}")
 
 
-def _judged_alone(prepared: Prepared, case: Case, keep: Keep) -> tuple[Recorded, Verdict] | None:
+def _judged_alone(prepared: Prepared, case: Case, again: Kernel) -> tuple[Recorded, Verdict] | None:
     """What is said of the kernel on one case; None where the reference is not right there."""
     from ..recorder.measured import is_judged
 
     try:
         how = replace(prepared.how, explain=False, bugs=False)
         alone = Prepared(prepared.like, [case], how, whole=True)
-        judged = alone.judged(keep.again) if is_judged(alone.cases[0].kept) else None
+        judged = alone.judged(again) if is_judged(alone.cases[0].kept) else None
     except Exception:  # of code that says nothing of such operands
         return None
     return None if judged is None else (alone.cases[0], judged)

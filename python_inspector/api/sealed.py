@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,22 +68,23 @@ class Replayed:
         calls: Sequence[Sequence[Path]],
         trouble: SealedError | None = None,
         extra: Extra | None = None,
+        again: Callable[..., Any] | None = None,
     ) -> None:
+        """`again` calls the function on other arguments."""
         self._cases = calls
         self._trouble = trouble
         self.extra = extra or Extra()
+        self.again = again
         self._calls = (out for case in calls for out in case)
         self._result: tuple[Path, Any] | None = None
 
     def of(self, first: int, last: int) -> Replayed:
         """Of the cases from `first` to before `last` alone."""
-        return Replayed(self._cases[first:last], self._trouble, self.extra)
+        return Replayed(self._cases[first:last], self._trouble, self.extra, self.again)
 
     def missing(self, first: int, last: int) -> SealedError | None:
         """Why one of these cases has not ended; None where all have."""
-        outs = [out for case in self._cases[first:last] for out in case]
-        ended = all(Path(f"{out}-after.json").is_file() for out in outs)
-        return None if ended else self._trouble
+        return None if all(map(_has_ended, self._cases[first:last])) else self._trouble
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         import torch
@@ -112,6 +113,11 @@ class Replayed:
             if isinstance(it, torch.Tensor):
                 _require_size(it)
         return result
+
+
+def _has_ended(case: Sequence[Path]) -> bool:
+    raised = any(os.path.lexists(f"{out}-{RAISED}") for out in case)
+    return raised or all(Path(f"{out}-after.json").is_file() for out in case)
 
 
 def _require_size(t: torch.Tensor) -> None:
@@ -159,14 +165,15 @@ def run_sealed(
     repeat: int,
     partly: bool = False,
     timed: Timed | None = None,
-    may_raise: range = range(0),
+    timed_at: int | None = None,
+    may_raise: Collection[int] = (),
 ) -> Iterator[Replayed]:
     """Calls the function `repeat` times on each case, in a process of its own that has ended when
     this gives its results. Raises SealedError with what it did instead, UsageError where function
     or arguments do not reach another process. `partly`: gives what had ended before that error.
     `timed`: it is timed then and called once more; one more case, of as many calls, has been called
-    while it was timed, and is before those that `may_raise`: what they raised is raised here when
-    their results are asked for."""
+    while it was timed, and is in the place `timed_at`, by default the last. What cases that
+    `may_raise` raised is raised here when their results are asked for."""
     from .timing import OUT, Timer
     from .travel import Packed, TravelError
 
@@ -205,9 +212,9 @@ def run_sealed(
         outs = [[worker.folder / f"out-{i}-{call}" for call in calls] for i in range(len(cases))]
         if timer:
             extra.timing = timer.timing
-            at = may_raise.start if may_raise else len(outs)
+            at = len(outs) if timed_at is None else timed_at
             outs.insert(at, [worker.folder / f"{OUT}-{i}" for i in calls])
-        yield Replayed(outs, trouble, extra)
+        yield Replayed(outs, trouble, extra, Resealed(function, how, arrays))
 
 
 def _threads() -> int:

@@ -326,8 +326,9 @@ def _new_places(base: Path | str | None) -> tuple[Path, IO[bytes]]:
 
 
 _ahead: WaitingWorker | None = None
-_one = threading.Lock()
-"""One worker has a job: what bears a mark is its."""
+_one = threading.RLock()
+"""One worker has a job: what bears a mark is its. Once that is done its thread may have another
+one, which smaller cases are given to."""
 
 
 def start_ahead() -> None:
@@ -384,7 +385,7 @@ def _end_ahead() -> None:
 def _forget_ahead() -> None:
     """In a copy of this process: the one that waits is not its own."""
     global _ahead, _one
-    _ahead, _one = None, threading.Lock()
+    _ahead, _one = None, threading.RLock()
 
 
 os.register_at_fork(after_in_child=_forget_ahead)

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +23,9 @@ from ..api.checking import (
     with_extra,
 )
 from ..api.drawing import draw
+from ..api.hard import flattened, hard_cases, kinds_of
 from ..api.inputs import Called, Case, cases_of, draws_of
+from ..api.keeping import require_place
 from ..api.sealed import Made, Replayed, Sealed, run_sealed
 from ..api.travel import Packed, TravelError
 from ..api.verdict import Verdict, WrongError
@@ -54,54 +57,75 @@ class Stated:
 
 
 def judged(
-    stated: Stated, sealed: Sealed, salt: int | None = None, explain: bool | float = True
+    stated: Stated,
+    sealed: Sealed,
+    salt: int | None = None,
+    *,
+    explain: bool | float = True,
+    hard: bool | Sequence[str] = False,
+    keep: Path | None = None,
 ) -> dict[str, Verdict]:
     """By name of the inputs the verdict on the candidate, which runs in a process of its own. What
     cannot be judged is "unsupported"; where that process ends early, its last verdict says why.
-    `explain` is check()'s."""
+    `explain`, `hard` and `keep` are check()'s: hard cases are made of each set of inputs, the
+    folder has the first set that is wrong, or the last one."""
     load_the_judge()
+    if keep is not None:
+        require_place(keep)
     salt = secrets.randbelow(MOST_SALT) if salt is None else salt
     said = {name: _without(stated, "unsupported", why) for name, why in stated.refused.items()}
-    if stated.candidate is None and (sealed.time or sealed.sanitize):
-        raise UsageError("--time, --sanitize: torch by itself is in no process of its own")
+
+    def says(kernel: Any, inputs: Any, repeat: int = REPEAT, **other: Any) -> Verdict:
+        options = {"explain": explain, "hard": hard, "repeat": repeat, **other}
+        place = keep if status_of(said) in GOOD else None
+        return checked(kernel, stated, inputs, salt, keep=place, **options)
+
     if stated.candidate is None:
-        given = stated.inputs.items()
-        return said | {name: checked(stated.like, stated, it, salt, explain) for name, it in given}
-    cases: dict[str, list[Any]] = {}
+        if sealed.time or sealed.sanitize:
+            raise UsageError("--time, --sanitize: torch by itself is in no process of its own")
+        for name, inputs in stated.inputs.items():
+            said[name] = says(stated.like, inputs)
+        return said
+    cases: dict[str, list[Case]] = {}
+    every: list[Case] = []
+    may_raise: list[int] = []
     for name, inputs in stated.inputs.items():
-        cases[name] = [case.arguments for case in cases_of(inputs, salt)]
+        own = list(cases_of(inputs, salt))
+        made = list(flattened(own, hard_cases(own[0], kinds_of(hard))))
         try:
-            Packed(cases[name], "arguments")
+            Packed([it.arguments for it in made], "arguments")
         except TravelError as error:
             said[name] = _without(stated, "unsupported", str(error))
-            del cases[name]
-    every = [arguments for own in cases.values() for arguments in own]
-    timed = timed_with(stated.like, Case(None, every[0])) if sealed.time and every else None
+            continue
+        may_raise += range(len(every) + len(own), len(every) + len(made))
+        cases[name], every = made, every + made
+    timed = timed_with(stated.like, every[0]) if sealed.time and every else None
     repeat = REPEAT + (timed is not None)
     with run_sealed(
-        stated.candidate, every, sealed, arrays="torch", repeat=REPEAT, partly=True, timed=timed
-    ) as replayed:
+        stated.candidate, [it.arguments for it in every], sealed, arrays="torch", repeat=REPEAT,
+        partly=True, timed=timed, may_raise=may_raise,
+    ) as replayed:  # fmt: skip
         last = 0
-        for name, own in cases.items():
-            first, last = last, last + len(own)
+        for name, made in cases.items():
+            first, last = last, last + len(made)
+            inputs = stated.inputs[name]
             if trouble := replayed.missing(first, last):
-                said[name] = _troubled(stated, own, f"the candidate {trouble}")
+                said[name] = _troubled(stated, inputs, salt, f"the candidate {trouble}")
                 break
-            kernel = replayed.of(first, last)
-            said[name] = checked(kernel, stated, stated.inputs[name], salt, explain, repeat)
+            said[name] = says(replayed.of(first, last), inputs, repeat)
         else:
             if timed:
-                kernel, inputs = replayed.of(last, last + 1), Called(*timed.judged)
-                said[TIMED] = checked(kernel, stated, inputs, salt, explain, repeat)
+                inputs = Called(*timed.judged)
+                said[TIMED] = says(replayed.of(last, last + 1), inputs, repeat, hard=False)
             untimed = replace(replayed.extra, timing=None)
             for name, verdict in said.items():
                 said[name] = with_extra(verdict, replayed.extra if name == TIMED else untimed)
     return said
 
 
-def _troubled(stated: Stated, cases: Sequence[Any], trouble: str) -> Verdict:
+def _troubled(stated: Stated, inputs: Any, salt: int, trouble: str) -> Verdict:
     """A candidate may raise where `like` does."""
-    for args, kwargs in deepcopy(cases):
+    for args, kwargs in (deepcopy(case.arguments) for case in cases_of(inputs, salt)):
         try:
             with torch.no_grad():
                 stated.like(*args, **kwargs)
@@ -117,16 +141,11 @@ def _without(stated: Stated, status: str, reason: str) -> Verdict:
 
 
 def checked(
-    kernel: Torch | Replayed,
-    stated: Stated,
-    inputs: Any,
-    salt: int,
-    explain: bool | float = True,
-    repeat: int = REPEAT,
+    kernel: Torch | Replayed, stated: Stated, inputs: Any, salt: int, **options: Any
 ) -> Verdict:
-    """Of what is called in this process, or was called in another one."""
+    """Of what is called in this process, or was called in another one. `options` are check()'s."""
     try:
-        verdict = check(kernel, stated.like, inputs, salt=salt, repeat=repeat, explain=explain)
+        verdict = check(kernel, stated.like, inputs, salt=salt, **options)
     except WrongError as error:
         verdict = error.verdict
     except SealedError as error:
@@ -136,7 +155,7 @@ def checked(
     except RecordError as error:
         verdict = _without(stated, "unsupported", str(error))
     except Exception:
-        verdict = _troubled(stated, [case.arguments for case in cases_of(inputs, salt)], "")
+        verdict = _troubled(stated, inputs, salt, "")
         if verdict.status != "unsupported":
             raise
     if verdict.status == "bad_input" and NARROW.search(verdict.reason):

@@ -60,6 +60,14 @@ def add_check(parser: argparse.ArgumentParser) -> None:
         "--mutates", type=lambda text: text.split(",") if text else [], metavar="x,cache",
         help="arguments that the kernel may change; by default those that --like changes",
     )  # fmt: skip
+    add_cases(parser)
+    parser.add_argument("--json", action="store_true", help="the verdict as one line of JSON")
+    parser.add_argument("--salt", type=int, help="draws the inputs of a sealed verdict again")
+    add_annotations(parser)
+
+
+def add_cases(parser: argparse.ArgumentParser) -> None:
+    """More cases than those given, and where they stay."""
     parser.add_argument(
         "--hard", nargs="?", const=True, default=False, type=lambda names: names.split(","),
         metavar="KIND,KIND", help="also judges on hard operands made of these: signed, zeros, huge "
@@ -68,9 +76,6 @@ def add_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="puts the case there, and the smallest that fails"
     )
-    parser.add_argument("--json", action="store_true", help="the verdict as one line of JSON")
-    parser.add_argument("--salt", type=int, help="draws the inputs of a sealed verdict again")
-    add_annotations(parser)
 
 
 def add_scrutiny(parser: argparse.ArgumentParser) -> None:

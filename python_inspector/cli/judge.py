@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..api.annotations import add_annotations, annotate
 from ..errors import UsageError
 from ..exit_codes import FAIL, STATUSES
-from .check import add_scrutiny
+from .check import add_cases, add_scrutiny
 
 if TYPE_CHECKING:
     from ..api.verdict import Verdict
@@ -39,6 +39,7 @@ def add_formats(parser: argparse.ArgumentParser) -> None:
         form.add_argument("--salt", type=int, help="draws a verdict's inputs again")
         form.add_argument("--timeout", type=float, default=60.0, help="seconds of the candidate")
         add_scrutiny(form)
+        add_cases(form)
         form.add_argument(
             "--explain", type=float, default=5.0, help="seconds for planted bugs, 0 for none (5)"
         )
@@ -61,7 +62,9 @@ def run(options: argparse.Namespace) -> int:
             stated,
             Sealed(options.timeout, spare=False, time=options.time, sanitize=options.sanitize),
             options.salt,
-            options.explain or False,
+            explain=options.explain or False,
+            hard=options.hard,
+            keep=options.keep,
         )
     status = status_of(verdicts)
     name = options.candidate or f"torch's {options.name}"

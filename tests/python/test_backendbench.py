@@ -63,6 +63,19 @@ def test_a_trace_of_the_benchmark(tmp_path: Path) -> None:
         }  # fmt: skip
 
 
+def test_hard_inputs_of_a_trace(tmp_path: Path) -> None:
+    """The benchmark's tensors are never negative."""
+    (tmp_path / "trace.txt").write_text(
+        "Operator: aten.relu.default\ncnt: 1, ((T([4, 8], f32),), {})"
+    )
+    text = "def relu__default_kernel_impl(x):\n    return x.clone()\n"
+    stated = backendbench.stated(
+        place(tmp_path, "relu__default", text), trace=tmp_path / "trace.txt"
+    )
+    assert status_of(judged(stated, Sealed())) == "pass"
+    assert status_of(judged(stated, Sealed(), hard=["signed"])) == "fail"
+
+
 def test_an_operator_in_place(tmp_path: Path) -> None:
     text = ADD.format(name="add___Tensor", sign="+").replace("return self +", "return self.add_(")
     folder = place(tmp_path, "add___Tensor", text.rstrip() + ")\n")

@@ -105,6 +105,16 @@ def test_a_solution(tmp_path: Path, solved: dict[str, Any], status: str) -> None
     assert status_of(found) == status, found
 
 
+def test_hard_inputs_of_workloads(tmp_path: Path) -> None:
+    """Rows of zeros have no square of 0.01, random ones do."""
+    solved = solution(FILLS, PARTS.replace("mean(-1)", "mean(-1).clamp_min(1e-2)"))
+    stated = flashinfer.stated(DEFINITION, [workload("a", 5)], solved, tmp_path / "s")
+    assert status_of(judged(stated, Sealed())) == "pass"
+    found = judged(stated, Sealed(), hard=["zeros"], keep=tmp_path / "kept")
+    assert status_of(found) == "fail"
+    assert (tmp_path / "kept" / "smallest").is_dir()
+
+
 def test_tensors_of_files(tmp_path: Path) -> None:
     save_file({"w": torch.full((32,), 2.0).bfloat16()}, tmp_path / "kept.safetensors")
     source = {"type": "safetensors", "path": "kept.safetensors", "tensor_key": "w"}

@@ -95,6 +95,15 @@ def test_a_submission(tmp_path: Path, end: str, status: str) -> None:
         assert len(found) == 4  # the same with other seeds
 
 
+def test_hard_inputs_of_tests(tmp_path: Path) -> None:
+    end = "e = x.exp(); return e / e.sum(-1, keepdim=True)"
+    folder = place(tmp_path, end)
+    (tmp_path / "scratch").mkdir()
+    stated = gpu_mode.stated(folder, folder / "submission.py", tmp_path / "scratch", inputs=["own"])
+    assert status_of(judged(stated, Sealed())) == "pass"
+    assert status_of(judged(stated, Sealed(), hard=["huge"])) == "fail"
+
+
 def test_data_that_are_known_do_not_help(tmp_path: Path) -> None:
     known = (
         "import torch; torch.manual_seed(0); g = torch.Generator().manual_seed(10 + len(x) // 2); "

@@ -135,6 +135,28 @@ def test_inputs_that_are_never_negative_do_not_decide(tmp_path: Path) -> None:
     assert (found["own"].status, found["hard"].status) == ("pass", "fail")
 
 
+def test_what_hard_inputs_show_stays_in_a_folder(tmp_path: Path) -> None:
+    stated = kernelbench.stated(*place(tmp_path, RELU, IDENTITY), inputs=["own"])
+    keep = tmp_path / "kept"
+    found = judged(stated, Sealed(), hard=["zeros", "signed"], keep=keep)["own"]
+    assert [it.status for it in found.cases] == ["pass", "pass", "fail"]
+    assert {"call", "outputs.safetensors", "smallest"} == {it.name for it in keep.iterdir()}
+    assert "compare.py" in found.smallest
+    assert judged(stated, Sealed(), keep=keep)["own"].status == "pass"
+    assert {it.name for it in keep.iterdir()} == {"call", "outputs.safetensors"}, "of the last call"
+
+
+@pytest.mark.parametrize(("kind", "status"), [("huge", "error"), ("zeros", "pass")])
+def test_a_candidate_may_raise_where_the_reference_says_nothing(
+    tmp_path: Path, kind: str, status: str
+) -> None:
+    raises = IDENTITY.replace("return x", "assert x.amax() < 1e10 and x.any(1).all(); return x*1")
+    problem = RELU.replace("torch.relu(x)", "x / x.any(1, keepdim=True)")
+    files = place(tmp_path, problem, raises)
+    found = judged(kernelbench.stated(*files, inputs=["own"]), Sealed(), hard=[kind])
+    assert found["own"].status == status, found
+
+
 def test_the_candidate_never_sees_the_problem(tmp_path: Path) -> None:
     thief = IDENTITY.replace("return x", "import sys; return sys.modules['named_problem'].answer")
     files = place(tmp_path, RELU, thief)

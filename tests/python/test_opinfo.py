@@ -13,7 +13,7 @@ from python_inspector.api.sealed import Sealed
 from python_inspector.benchmarks import opinfo, samples
 from python_inspector.benchmarks.stated import Stated, judged, status_of
 from python_inspector.cli import plumbline
-from python_inspector.errors import UsageError
+from python_inspector.errors import RecordError, UsageError
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.usefixtures("harness")
@@ -47,6 +47,24 @@ def test_torch_by_itself(name: str) -> None:
     assert status_of(found) == "pass", found
     assert not any("Error" in verdict.reason for verdict in found.values()), found
     assert len({name.split()[0] for name in found}) > 1
+
+
+def test_hard_inputs_of_samples(tmp_path: Path) -> None:
+    text = "def softmax(x, dim):\n    return x.exp() / x.exp().sum(dim, keepdim=True)\n"
+    (tmp_path / "kernel.py").write_text(text)
+    stated = opinfo.stated("softmax", f"{tmp_path}/kernel.py:softmax", dtypes=["f32"])
+    assert status_of(judged(stated, Sealed())) == "pass"
+    keep = tmp_path / "kept"
+    found = judged(stated, Sealed(), hard=["huge"], keep=keep)
+    wrong = [it.status == "fail" for it in found.values()]
+    assert sum(wrong) > 1
+    kept = [bool(it.replay) for it in found.values()]
+    assert kept == [i <= wrong.index(True) for i in range(len(kept))], "up to the first"
+    (keep / "mine").touch()
+    with pytest.raises(RecordError, match="holds mine, which is none of a case's files"):
+        judged(stated, Sealed(), keep=keep)
+    alone = judged(opinfo.stated("softmax", dtypes=["f32"], most=1), Sealed(), hard=["huge"])
+    assert [len(it.cases) for it in alone.values()] == [2]
 
 
 def test_where_torch_raises_nothing_is_judged() -> None:
